@@ -1,0 +1,5 @@
+"""`python -m ggbench`, the same as the entry point."""
+
+from ggbench.cli.main import main
+
+main()

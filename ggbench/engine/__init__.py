@@ -1,0 +1,1 @@
+"""llama.cpp in a child process, and its end as a value."""

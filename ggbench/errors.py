@@ -1,0 +1,94 @@
+"""Every error a person can meet, and the exit code each one ends with.
+
+    GgbenchError              1  unexpected
+    ├── UsageError            2  the command line or a config file is wrong
+    │   └── UnknownName       2  a model, quant or column that is not there; names the nearest
+    ├── DoesNotFit            3  memory or disk is too small
+    ├── NetworkError          4  the network or the Hub
+    ├── BadFile               5  a file that is broken or not what it claims
+    │   └── Unsupported       5  a well-formed file that ggbench cannot count
+    ├── EngineFailed          6  llama.cpp or its worker ended badly
+    └── StoreError            1  the results file cannot be used
+
+An error says what happened in one line and what to do in a second; it is caught once, in `ggbench.cli.main`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+
+class ExitCode(enum.IntEnum):
+    """Exit codes of the command line."""
+
+    DONE = 0
+    UNEXPECTED = 1
+    USAGE = 2
+    DOES_NOT_FIT = 3
+    NETWORK = 4
+    BAD_FILE = 5
+    ENGINE_FAILED = 6
+    INTERRUPTED = 130
+
+
+class GgbenchError(Exception):
+    """An error with something to do about it."""
+
+    exit_code = ExitCode.UNEXPECTED
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        """One line: what happened."""
+        self.hint = hint
+        """One line: what to do next; empty when there is nothing to do."""
+
+
+class UsageError(GgbenchError):
+    """The command line or a config file asks for something that makes no sense."""
+
+    exit_code = ExitCode.USAGE
+
+
+class UnknownName(UsageError):
+    """A name that is not among the known ones."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        import difflib
+
+        names = sorted(known)
+        near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+        super().__init__(f"no {kind} named {name!r}", hint or f"{'nearest' if near else 'known'}: {', '.join(near or names)}")
+
+
+class DoesNotFit(GgbenchError):
+    """Memory or disk is too small for what was asked."""
+
+    exit_code = ExitCode.DOES_NOT_FIT
+
+
+class NetworkError(GgbenchError):
+    """The network, or the Hub at its other end."""
+
+    exit_code = ExitCode.NETWORK
+
+
+class BadFile(GgbenchError):
+    """A file that is missing, broken, or not what it claims to be."""
+
+    exit_code = ExitCode.BAD_FILE
+
+
+class Unsupported(BadFile):
+    """A well-formed file whose architecture or types ggbench cannot count."""
+
+
+class EngineFailed(GgbenchError):
+    """llama.cpp refused, or its worker crashed, hung or wrote garbage."""
+
+    exit_code = ExitCode.ENGINE_FAILED
+
+
+class StoreError(GgbenchError):
+    """The results file cannot be opened or written."""

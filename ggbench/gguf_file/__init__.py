@@ -1,0 +1,1 @@
+"""GGUF files: reading headers, counting tensors, naming quants, writing twins."""

@@ -1,0 +1,1 @@
+"""This computer: its GPUs, CPU, memory, and the bandwidth of each."""

@@ -1,0 +1,29 @@
+"""Where ggbench keeps what it makes: results, caches, config. Nothing else in the package names a folder of the user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import platformdirs
+
+_dirs = platformdirs.PlatformDirs("ggbench", appauthor=False)
+
+
+def results_file() -> Path:
+    """The SQLite file with every run."""
+    return Path(_dirs.user_data_dir) / "results.sqlite"
+
+
+def twins_dir() -> Path:
+    """Twins made for `synth:` and `twin:` models; safe to delete."""
+    return Path(_dirs.user_cache_dir) / "twins"
+
+
+def machine_cache_file() -> Path:
+    """What was measured once about this machine, such as its memory bandwidth."""
+    return Path(_dirs.user_cache_dir) / "machine.json"
+
+
+def user_models_file() -> Path:
+    """The person's own catalog, added to and overriding the shipped one."""
+    return Path(_dirs.user_config_dir) / "models.toml"

@@ -1,0 +1,206 @@
+"""The frozen records that cross layers: how a model is loaded, what it took, and the row that a person reads."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Literal
+
+FlashAttn = Literal["auto", "on", "off"]
+
+N_PROMPT = 25
+"""Tokens of prompt before a decode is timed, as in the article (section 6.4)."""
+
+KV_CELLS = 256
+"""llama.cpp pads a context to this many cells and reads the KV cache in steps of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadConfig:
+    """How llama.cpp is asked to load a model and make its context; names are llama.cpp's own."""
+
+    n_ctx: int | None = None
+    """Tokens; None lets the experiment take just enough for its run."""
+    n_batch: int = 2048
+    n_ubatch: int = 512
+    type_k: str = "f16"
+    type_v: str = "f16"
+    flash_attn: FlashAttn = "auto"
+    n_gpu_layers: int = -1
+    """Layers offloaded to the GPU; negative means all."""
+    main_gpu: int = 0
+    tensor_split: tuple[float, ...] = ()
+    """Share of the model for each GPU; empty leaves it to llama.cpp."""
+    threads: int | None = None
+    """CPU threads; None means one for each physical core."""
+    memory_limit_bytes: int | None = None
+    """What model and context together may take; None means all there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBuffers:
+    """What llama.cpp allocated on one device, as its log tells; bytes."""
+
+    device: str
+    """llama.cpp's name of the buffer type: `CPU`, `CPU_REPACK`, `CUDA0`, `CUDA_Host`."""
+    weight_bytes: int = 0
+    kv_bytes: int = 0
+    compute_bytes: int = 0
+    output_bytes: int = 0
+
+
+class Outcome(enum.StrEnum):
+    """How a trial ended."""
+
+    COMPLETED = "completed"
+    OUT_OF_MEMORY = "out_of_memory"
+    FAILED = "failed"
+    """llama.cpp refused and lives; the reason is its own."""
+    CRASHED = "crashed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    """ggbench itself was killed; what had been stored is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineFit:
+    """latency(n) = (n - 1) / W + B, fitted; n is the position, counting the token being decoded."""
+
+    n_samples: int
+    w_tokens_per_ms: float | None
+    """Tokens until one takes 1 ms longer; None where the slope cannot be told from zero."""
+    w_ci95: tuple[float, float | None] | None
+    """95 % interval of W; an upper end of None is unbounded, so W is "> lower". None: too few samples."""
+    b_ms: float
+    """Latency of a first token, the line's value at n = 1."""
+    b_ci95: tuple[float, float] | None
+    r2: float | None
+    """Share of the variance that the line explains; None where the samples do not vary."""
+    robust_w_tokens_per_ms: float | None
+    """W from a Theil-Sen slope, to cross-check; None where that slope is not positive."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatencySummary:
+    """Percentiles and rate of the timed steps."""
+
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    tok_s: float
+    """Tokens per second over all timed decode steps, sampling left out, as llama-bench counts tg."""
+    sample_p50_ms: float | None
+    """Median time of the sampler for one token; None where it was not timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """Memory bandwidth that a limit is computed from, with where it comes from."""
+
+    bytes_per_s: float
+    source: str
+    """For people: `measured 2026-11-20 with 2 threads`, `NVML: 384 bit x 10501 MHz x 2`, `given`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLimit:
+    """Bandwidth bound on decode latency."""
+
+    w_tokens_per_ms: float
+    b_ms: float
+    bandwidth_bytes_per_s: float
+    bandwidth_source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU at the moment of asking; None where the driver does not say."""
+
+    index: int
+    name: str
+    uuid: str
+    pci_bus_id: str
+    total_bytes: int
+    free_bytes: int
+    bus_width_bits: int | None
+    memory_clock_mhz: int | None
+    driver: str
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Where and with what a run was measured."""
+
+    ggbench: str
+    python: str
+    llama_cpp_python: str
+    llama_cpp: str
+    """llama.cpp's own version line."""
+    system_info: str
+    """`llama_print_system_info()`: the instruction sets and backends compiled in."""
+    os: str
+    cpu: str
+    n_cores: int
+    """Physical cores this process may use."""
+    ram_bytes: int
+    gpus: tuple[Gpu, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One quant of one model, measured: what every table, file and plot is made from. None is unknown, never zero."""
+
+    model: str
+    quant: str
+    file: str
+    provenance: str
+    """What the weights are: `file`, `twin` (true shape, no trained weights), `hub`."""
+    file_bytes: int
+    n_params: int
+    bpw: float | None
+    weight_bytes: int | None
+    """Bytes of all tensors."""
+    kv_bytes_per_token: int | None
+    outcome: Outcome
+    reason: str = ""
+    """Why it did not complete, in one line."""
+    buffers: tuple[DeviceBuffers, ...] = ()
+    kv_bytes: int | None = None
+    compute_bytes: int | None = None
+    other_bytes: int | None = None
+    """Peak memory of the worker that the weight, KV, compute and output buffers do not explain."""
+    n_ctx: int | None = None
+    n_prompt: int | None = None
+    n_gen: int | None = None
+    """Tokens decoded and timed."""
+    prefill_ms: float | None = None
+    fit: LineFit | None = None
+    latency: LatencySummary | None = None
+    limit: DecodeLimit | None = None
+    unsteady: str = ""
+    """Why the samples should not be trusted; empty when the machine held still."""
+    flash_attn: bool | None = None
+    """What `auto` became."""
+    config: LoadConfig = field(default_factory=LoadConfig)
+    run_id: int | None = None
+    command: str = ""
+    """The line that reproduces this row."""
+    environment: Environment | None = None
+
+    @property
+    def w_ratio(self) -> float | None:
+        """Measured W over the limit's; 1.0 is the physical limit."""
+        if self.fit is None or self.limit is None or self.fit.w_tokens_per_ms is None:
+            return None
+        return self.fit.w_tokens_per_ms / self.limit.w_tokens_per_ms
+
+    @property
+    def b_ratio(self) -> float | None:
+        """The limit's B over the measured; 1.0 is the physical limit."""
+        return None if self.fit is None or self.limit is None else self.limit.b_ms / self.fit.b_ms
+
+    @property
+    def b_w16_ms(self) -> float | None:
+        """B as if every weight had 16 bits, to compare quants (article, section 6.4)."""
+        return None if self.fit is None or not self.bpw else self.fit.b_ms * 16 / self.bpw

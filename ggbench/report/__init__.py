@@ -1,0 +1,1 @@
+"""Rows as tables, text and plots, from one definition of every column."""

@@ -1,0 +1,1 @@
+"""Runs and raw samples in one SQLite file."""

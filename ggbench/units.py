@@ -1,0 +1,100 @@
+"""Numbers to text and back; the only place that formats one. GiB is 2^30, GB is 10^9."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from ggbench.errors import UsageError
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+_SIZE_UNITS = {
+    "": 1, "b": 1,
+    "k": 1 << 10, "kib": 1 << 10, "kb": 10**3,
+    "m": MIB, "mib": MIB, "mb": 10**6,
+    "g": GIB, "gib": GIB, "gb": 10**9,
+    "t": 1 << 40, "tib": 1 << 40, "tb": 10**12,
+}  # fmt: skip
+_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)(/s|ps)?\s*")
+_LARGEST = 1 << 60
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `24GiB`, `24G` (both 2^30), `24GB` (10^9) or a bare number. Raises UsageError."""
+    return round(_parse(text, per_second=False, accepted="a size such as 24GiB, 512MiB or 8GB"))
+
+
+def parse_bandwidth(text: str) -> float:
+    """Bytes per second of `1008GB/s` or `80GiB/s`. Raises UsageError."""
+    return _parse(text, per_second=True, accepted="a bandwidth such as 1008GB/s or 80GiB/s")
+
+
+def _parse(text: str, *, per_second: bool, accepted: str) -> float:
+    match = _QUANTITY.fullmatch(text)
+    unit = match[2].lower() if match else None
+    if match is None or unit not in _SIZE_UNITS or bool(match[3]) != per_second:
+        raise UsageError(f"{text!r} is not {accepted}", "GiB is 2^30 bytes, GB is 10^9")
+    value = float(match[1]) * _SIZE_UNITS[unit]
+    if not 0 < value <= _LARGEST:
+        raise UsageError(f"{text!r} is out of range for {accepted}", "it has to be above zero and below 2^60 bytes")
+    return value
+
+
+def format_bytes(n_bytes: float | None) -> str:
+    """`382.6 MiB`, `4.43 GiB`; an em dash when unknown."""
+    if n_bytes is None:
+        return "—"
+    size, unit = float(n_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if abs(size) < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{n_bytes:.0f} B" if unit == "B" else f"{format_number(size, 3 if size < 100 else 4)} {unit}"
+
+
+def format_number(value: float | None, digits: int = 3) -> str:
+    """At least `digits` significant digits, no exponent, all digits before the point; an em dash when unknown."""
+    if value is None:
+        return "—"
+    if value == 0 or not math.isfinite(value):
+        return f"{value:.0f}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{decimals}f}"
+
+
+def format_ms(value: float | None) -> str:
+    """Milliseconds without the unit, which the header carries."""
+    return "—" if value is None else f"{value:.2f}"
+
+
+def format_percent(ratio: float | None) -> str:
+    """`78 %` of a ratio; an em dash when unknown."""
+    return "—" if ratio is None else f"{ratio * 100:.0f} %" if ratio >= 0.1 else f"{ratio * 100:.1f} %"
+
+
+def format_count(value: int | None) -> str:
+    """`10,000`; an em dash when unknown."""
+    return "—" if value is None else f"{value:,}"
+
+
+def format_params(value: int | None) -> str:
+    """Parameters as people say them: `0.62 B`, `7.72 B`, `464 M`, in powers of ten."""
+    if value is None:
+        return "—"
+    return f"{value / 1e9:.2f} B" if value >= 5e8 else f"{value / 1e6:.0f} M"
+
+
+def format_bandwidth(bytes_per_s: float | None) -> str:
+    """`24.7 GB/s`, in powers of ten as datasheets have it."""
+    return "—" if bytes_per_s is None else f"{format_number(bytes_per_s / 1e9)} GB/s"
+
+
+def format_duration(seconds: float | None) -> str:
+    """`0:42`, `12:05`, `1:02:30`."""
+    if seconds is None or not math.isfinite(seconds):
+        return "—"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
