@@ -59,7 +59,9 @@ class UnknownName(UsageError):
 
         names = sorted(known)
         near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
-        super().__init__(f"no {kind} named {name!r}", hint or f"{'nearest' if near else 'known'}: {', '.join(near or names)}")
+        super().__init__(
+            f"no {kind} named {name!r}", hint or f"{'nearest' if near else 'known'}: {', '.join(near or names)}"
+        )
 
 
 class DoesNotFit(GgbenchError):

@@ -1,4 +1,4 @@
-"""Where ggbench keeps what it makes: results, caches, config. Nothing else in the package names a folder of the user."""
+"""Where ggbench keeps what it makes: results, caches, config. Nothing else in the package names a folder of a user."""
 
 from __future__ import annotations
 

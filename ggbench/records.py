@@ -71,10 +71,11 @@ class LineFit:
     w_tokens_per_ms: float | None
     """Tokens until one takes 1 ms longer; None where the slope cannot be told from zero."""
     w_ci95: tuple[float, float | None] | None
-    """95 % interval of W; an upper end of None is unbounded, so W is "> lower". None: too few samples."""
+    """95 % interval of W; an upper end of None is unbounded, so W is "> lower". None: too few samples, or no bound."""
     b_ms: float
     """Latency of a first token, the line's value at n = 1."""
     b_ci95: tuple[float, float] | None
+    """None: too few samples."""
     r2: float | None
     """Share of the variance that the line explains; None where the samples do not vary."""
     robust_w_tokens_per_ms: float | None
@@ -92,6 +93,17 @@ class LatencySummary:
     """Tokens per second over all timed decode steps, sampling left out, as llama-bench counts tg."""
     sample_p50_ms: float | None
     """Median time of the sampler for one token; None where it was not timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillSpeed:
+    """How fast a prompt of one length is read."""
+
+    n_prompt: int
+    prefill_ms: float
+    """Median over the repeats."""
+    tok_s: float
+    repeat: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +131,15 @@ class Gpu:
 
     index: int
     name: str
-    uuid: str
-    pci_bus_id: str
-    total_bytes: int
-    free_bytes: int
+    uuid: str | None
+    pci_bus_id: str | None
+    total_bytes: int | None
+    """None on chips that share the system's memory."""
+    free_bytes: int | None
     bus_width_bits: int | None
     memory_clock_mhz: int | None
-    driver: str
+    """The highest memory clock as NVML counts it: half the data rate of a pin."""
+    driver: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +189,8 @@ class Row:
     n_gen: int | None = None
     """Tokens decoded and timed."""
     prefill_ms: float | None = None
+    prefills: tuple[PrefillSpeed, ...] = ()
+    """By rising length, where lengths were asked for."""
     fit: LineFit | None = None
     latency: LatencySummary | None = None
     limit: DecodeLimit | None = None
@@ -198,7 +214,7 @@ class Row:
     @property
     def b_ratio(self) -> float | None:
         """The limit's B over the measured; 1.0 is the physical limit."""
-        return None if self.fit is None or self.limit is None else self.limit.b_ms / self.fit.b_ms
+        return None if self.fit is None or self.limit is None or self.fit.b_ms <= 0 else self.limit.b_ms / self.fit.b_ms
 
     @property
     def b_w16_ms(self) -> float | None:

@@ -23,7 +23,11 @@ _LARGEST = 1 << 60
 
 def parse_size(text: str) -> int:
     """Bytes of `24GiB`, `24G` (both 2^30), `24GB` (10^9) or a bare number. Raises UsageError."""
-    return round(_parse(text, per_second=False, accepted="a size such as 24GiB, 512MiB or 8GB"))
+    accepted = "a size such as 24GiB, 512MiB or 8GB"
+    n_bytes = round(_parse(text, per_second=False, accepted=accepted))
+    if not n_bytes:
+        raise UsageError(f"{text!r} is out of range for {accepted}", "it has to be at least one byte")
+    return n_bytes
 
 
 def parse_bandwidth(text: str) -> float:
@@ -48,10 +52,10 @@ def format_bytes(n_bytes: float | None) -> str:
         return "—"
     size, unit = float(n_bytes), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if abs(size) < 1024:
+        if abs(size) < 1023.95:
             break
         size, unit = size / 1024, larger
-    return f"{n_bytes:.0f} B" if unit == "B" else f"{format_number(size, 3 if size < 100 else 4)} {unit}"
+    return f"{n_bytes:.0f} B" if unit == "B" else f"{format_number(size, 3 if abs(size) < 100 else 4)} {unit}"
 
 
 def format_number(value: float | None, digits: int = 3) -> str:
@@ -64,9 +68,32 @@ def format_number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{decimals}f}"
 
 
+def format_interval(value: float, low: float, high: float, digits: int = 3) -> str:
+    """`205 ±4`: a value with its interval, to the digits that the interval leaves; `205 (180–310)` for a lopsided one.
+
+    After ± stands the longer side. An interval without length leaves the value alone, to `digits`.
+    """
+    shorter, longer = sorted((value - low, high - value))
+    if not math.isfinite(longer) or longer <= 0:
+        return format_number(value, digits)
+    if longer <= 1.5 * shorter:
+        decimals = _decimals_of_error(longer)
+        return f"{value:.{decimals}f} ±{longer:.{decimals}f}"
+    decimals = _decimals_of_error(shorter if shorter > 0 else longer)
+    return f"{value:.{decimals}f} ({low:.{decimals}f}–{high:.{decimals}f})"
+
+
+def _decimals_of_error(error: float) -> int:
+    """Decimals that leave an error one significant digit, or two where the first is a 1 or a 2."""
+    exponent = math.floor(math.log10(error))
+    return max(0, -exponent + (error < 3 * 10.0**exponent))
+
+
 def format_ms(value: float | None) -> str:
-    """Milliseconds without the unit, which the header carries."""
-    return "—" if value is None else f"{value:.2f}"
+    """Milliseconds without the unit, which the header carries; two decimals, or two digits below 0.1 ms."""
+    if value is None:
+        return "—"
+    return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else format_number(value, 2)
 
 
 def format_percent(ratio: float | None) -> str:

@@ -68,7 +68,7 @@ class ModelFile:
     sliding_window: int | None = None
     """Positions that a windowed layer keeps; None when every layer keeps all."""
     no_kv_reason: str = ""
-    """Why KV does not grow by a fixed amount for each position (a recurrent state); empty when it does."""
+    """Why KV is more than fixed bytes for each position (a recurrent state, a second cache); empty when it is not."""
 
     @cached_property
     def n_params(self) -> int:
@@ -115,7 +115,9 @@ class ModelFile:
         Raises Unsupported where the architecture's state is not a KV cache, and UnknownName for a type.
         """
         if self.no_kv_reason:
-            raise Unsupported(f"{self.name}: {self.no_kv_reason}", "its memory does not grow with the context")
+            raise Unsupported(
+                f"{self.name}: {self.no_kv_reason}", "its memory can be measured, but not counted from the header"
+            )
         return sum(
             row_bytes(type_k, heads * self.head_dim_k) + row_bytes(type_v, heads * self.head_dim_v)
             for heads in self.n_head_kv

@@ -1,1 +1,1 @@
-"""This computer: its GPUs, CPU, memory, and the bandwidth of each."""
+"""What this computer has: its GPUs, CPU, memory, and the bandwidth of each."""

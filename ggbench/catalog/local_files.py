@@ -1,0 +1,115 @@
+"""The GGUF models in a folder of this machine, told by their file names alone.
+
+No header is read, so a broken file is still listed. Shards of a split model are one variant; what only accompanies a
+model, such as a projector, is left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ggbench.errors import BadFile
+from ggbench.gguf_file.quants import is_sidecar, quant_from_file_name
+from ggbench.gguf_file.shards import model_name, parse_shard_name
+
+
+@dataclass(frozen=True, slots=True)
+class LocalVariant:
+    """One quant of one model on the disk: a file, or the shards of one."""
+
+    name: str
+    """The file's name without shard suffix and `.gguf`; printable."""
+    quant: str | None
+    """In lower case; None where the file's name has no quant in it."""
+    paths: tuple[Path, ...]
+    """The shards that are there, in order."""
+    file_bytes: int
+    """Of those shards together."""
+    n_missing: int = 0
+    """Shards that should be there and are not."""
+
+    def answers_to(self, quant: str) -> bool:
+        """Whether a person who says `quant`, in any case, may mean this one: its quant, its name, or a file's name."""
+        wanted, name = quant.lower(), self.name.lower()
+        if wanted in (self.quant, name, f"{name}.gguf", *(path.name.lower() for path in self.paths)):
+            return True
+        # `fp16` is another spelling of a quant; a file's name with a quant in it is longer by two characters at least.
+        return (
+            self.quant is not None and quant_from_file_name(wanted) == self.quant and len(wanted) <= len(self.quant) + 1
+        )
+
+
+def local_variants(place: Path) -> tuple[LocalVariant, ...]:
+    """The variants in a folder and the folders right below it, largest first; for a file, the one that it belongs to.
+
+    Raises BadFile for a place that is not there or cannot be read; a folder below that cannot be read is left out.
+    """
+    try:
+        if not place.is_dir():
+            return (_variant_of(place),)
+        files = list(_gguf_files(place))
+    except OSError as error:
+        raise BadFile(f"{printable(str(place))} cannot be read: {error.strerror}", "check the path") from None
+    variants = _grouped(path for path in files if not is_sidecar(path.name))
+    return tuple(sorted(variants, key=lambda variant: (-variant.file_bytes, variant.name, variant.paths)))
+
+
+def printable(text: str) -> str:
+    """The text with `?` for each character that could steer a terminal or cannot be written to one."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _variant_of(path: Path) -> LocalVariant:
+    if not path.exists():
+        raise BadFile(f"no such file or folder: {printable(str(path))}", "check the path")
+    if not path.is_file():
+        raise BadFile(f"{printable(str(path))} is neither a file nor a folder", "name a .gguf file")
+    shard = parse_shard_name(path.name)
+    if shard is None:
+        return _variant(model_name(path.name), [path], 0)
+    siblings = [
+        path if number == shard.number else path.with_name(shard.sibling(number))
+        for number in range(1, shard.count + 1)
+    ]
+    there = [sibling for sibling in siblings if sibling.is_file()]
+    return _variant(shard.stem, there, shard.count - len(there))
+
+
+def _gguf_files(folder: Path) -> Iterator[Path]:
+    below = []
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            below.append(path)
+        elif path.suffix.lower() == ".gguf" and path.is_file():
+            yield path
+    for subfolder in below:
+        try:
+            children = sorted(subfolder.iterdir())
+        except OSError:
+            continue
+        yield from (path for path in children if path.suffix.lower() == ".gguf" and path.is_file())
+
+
+def _grouped(files: Iterator[Path]) -> Iterator[LocalVariant]:
+    split: defaultdict[tuple[Path, str, int], dict[int, Path]] = defaultdict(dict)
+    for path in files:
+        shard = parse_shard_name(path.name)
+        if shard is None:
+            yield _variant(model_name(path.name), [path], 0)
+        else:
+            split[path.parent, shard.stem, shard.count][shard.number] = path
+    for (_, stem, count), shards in split.items():
+        yield _variant(stem, [shards[number] for number in sorted(shards)], count - len(shards))
+
+
+def _variant(name: str, paths: list[Path], n_missing: int) -> LocalVariant:
+    return LocalVariant(
+        name=printable(name),
+        quant=quant_from_file_name(paths[0].name),
+        paths=tuple(paths),
+        file_bytes=sum(path.stat().st_size for path in paths),
+        n_missing=n_missing,
+    )

@@ -1,0 +1,25 @@
+"""Every figure of five published benchmarks as rows, to see what others measured next to one's own number.
+
+1299 rows, one for each measured configuration: qwen1.5-hf 160, qwen2-speed 167, qwen2.5-speed 259, article 580,
+bitsandbytes 133. They lie in `data/`, as printed, with `sources.toml` for versions, remarks and what was left out.
+"""
+
+from ggbench.catalog.published.rows import METRICS, Figure, PublishedRow, load_published
+from ggbench.catalog.published.selection import NearRow, filter_published, nearest_published
+from ggbench.catalog.published.sources import LeftOut, Source, Table, load_sources, table_of, versions_of
+
+__all__ = [
+    "METRICS",
+    "Figure",
+    "LeftOut",
+    "NearRow",
+    "PublishedRow",
+    "Source",
+    "Table",
+    "filter_published",
+    "load_published",
+    "load_sources",
+    "nearest_published",
+    "table_of",
+    "versions_of",
+]

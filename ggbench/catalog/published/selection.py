@@ -1,0 +1,185 @@
+"""Picking published rows: by name for `ggbench published`, by nearness for a person's own measurement."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ggbench.catalog.published.rows import METRICS, PublishedRow
+from ggbench.errors import UnknownName
+
+_QUANT_ALIASES = {"bfloat16": "bf16", "fp16": "f16", "float16": "f16"}
+_BITS = {"awq": 4.0}
+_SET_APART = {"ti", "super", "d", "laptop", "mobile", "max", "pcie", "nvl"}
+"""Words in a GPU's name that change its bandwidth."""
+
+
+@dataclass(frozen=True, slots=True)
+class NearRow:
+    """A published row beside a person's own."""
+
+    row: PublishedRow
+    differences: tuple[str, ...]
+    """Each way in which it was measured otherwise, or does not say; empty when nothing differs."""
+
+
+def filter_published(
+    rows: Iterable[PublishedRow],
+    model: str | None = None,
+    system: str | None = None,
+    device: str | None = None,
+    quant: str | None = None,
+    metric: str | None = None,
+    source: str | None = None,
+) -> tuple[PublishedRow, ...]:
+    """The rows that match everything asked for, in their order; case does not matter.
+
+    A model, system, quant or source is its whole name, else the beginning of one: `qwen2.5`, `qwen2.5-7b-instruct`,
+    `bitsandbytes`, `gptq`. The whole name wins, so `hf-transformers` leaves out `hf-transformers-fa2`. A device is any
+    words of its name in a row: `a100`, `rtx-4090`. A metric is one of METRICS, and keeps the rows that state it.
+    Raises UnknownName for a value that no row has; a combination that no row has gives an empty tuple.
+    """
+    kept = tuple(rows)
+    everything = kept
+    if metric is not None:
+        wanted = metric.strip().lower().replace("-", "_")
+        if wanted not in METRICS:
+            raise UnknownName("published metric", metric, METRICS)
+        kept = tuple(row for row in kept if getattr(row, wanted) is not None)
+    if quant is not None:
+        quant = _fold_quant(quant)
+    names: tuple[tuple[str, str | None, Callable[[PublishedRow], tuple[str, ...]], Callable[[str, str], bool]], ...] = (
+        ("source", source, lambda row: (row.source,), str.startswith),
+        ("model", model, _model_names, lambda name, asked: name.startswith(asked + "-")),
+        ("system", system, lambda row: (row.system,), str.startswith),
+        ("device", device, lambda row: (row.device,) if row.device else (), _has_words),
+        ("quant", quant, lambda row: (row.quant,) if row.quant else (), str.startswith),
+    )
+    for kind, asked, names_of, is_near in names:
+        if asked is not None:
+            matching = _match(kind, asked.strip(), {name for row in everything for name in names_of(row)}, is_near)
+            kept = tuple(row for row in kept if not matching.isdisjoint(names_of(row)))
+    return kept
+
+
+def nearest_published(
+    rows: Iterable[PublishedRow],
+    model: str,
+    quant: str,
+    device: str | None = None,
+    n_prompt: int | None = None,
+    n_gen: int | None = None,
+    batch_size: int = 1,
+    limit: int = 5,
+) -> tuple[NearRow, ...]:
+    """The speeds published for a model that lie nearest to a measurement of it with llama.cpp, at most `limit`.
+
+    `model` is a catalog id. llama.cpp rows of the same quant come first; then whatever is nearest in bits per weight,
+    and among equals the same device, the same batch, the nearest position: a row's middle is n_prompt + n_gen / 2.
+    Empty when no row measured this model.
+    """
+    quant = _fold_quant(quant)
+    names = {model.strip().lower()}
+
+    def distance(row: PublishedRow) -> tuple[bool, float, bool, bool, float]:
+        same = row.system == "llama.cpp" and row.quant == quant
+        return (
+            not same,
+            0.0 if same else abs(_bits(row.quant or "") - _bits(quant)),
+            not _same_device(row, device),
+            row.batch_size is not None and row.batch_size != batch_size,
+            _octaves(_middle(row.n_prompt, row.n_gen), _middle(n_prompt, n_gen)),
+        )
+
+    candidates = (
+        row for row in rows if row.system != "theory" and not names.isdisjoint(_model_names(row)) and _has_speed(row)
+    )
+    nearest = sorted(candidates, key=distance)[: max(0, limit)]
+    return tuple(NearRow(row, _differences(row, quant, device, n_prompt, n_gen, batch_size)) for row in nearest)
+
+
+def _has_speed(row: PublishedRow) -> bool:
+    """Whether there is a speed to hold against; `oom` is one, for it tells what did not run."""
+    figures = (row.tok_s, row.throughput_tok_s, row.b_ms)
+    return any(figure is not None and figure.printed != "N/A" for figure in figures)
+
+
+def _differences(
+    row: PublishedRow, quant: str, device: str | None, n_prompt: int | None, n_gen: int | None, batch_size: int
+) -> tuple[str, ...]:
+    found: list[str] = []
+    if row.system != "llama.cpp":
+        found.append(f"system {row.system}, not llama.cpp")
+    if row.quant != quant:
+        found.append(f"quant {row.quant or 'not stated'}, not {quant}")
+    if not _same_device(row, device):
+        found.append(f"device {row.device or 'not stated'}" + (f", not {device}" if device else ""))
+    if row.n_gpu is not None and row.n_gpu > 1:
+        found.append(f"{row.n_gpu} GPUs")
+    for what, theirs, ours in (("input", row.n_prompt, n_prompt), ("generated", row.n_gen, n_gen)):
+        if ours is not None and theirs != ours:
+            found.append(f"{what} {'length not stated' if theirs is None else f'{theirs} tokens'}, not {ours}")
+    if row.batch_size != batch_size:
+        found.append(f"batch {'not stated' if row.batch_size is None else row.batch_size}, not {batch_size}")
+    if row.variant:
+        found.append(f"{row.variant} variant")
+    return tuple(found)
+
+
+def _match(kind: str, asked: str, vocabulary: set[str], is_near: Callable[[str, str], bool]) -> set[str]:
+    exact = {name for name in vocabulary if name.lower() == asked.lower()}
+    found = exact or {name for name in vocabulary if asked and is_near(name.lower(), asked.lower())}
+    if not found:
+        raise UnknownName(f"published {kind}", asked, vocabulary)
+    return found
+
+
+def _model_names(row: PublishedRow) -> tuple[str, ...]:
+    return (row.model, f"{row.model}-{row.variant.lower()}") if row.variant else (row.model,)
+
+
+def _has_words(name: str, asked: str) -> bool:
+    """Whether `rtx-4090` stands in `nvidia rtx 4090 24gb`, and `90` does not."""
+    return _words(asked).strip() != "" and f" {_words(asked)} " in f" {_words(name)} "
+
+
+def _words(text: str) -> str:
+    return " ".join(re.findall(r"[a-z0-9.]+", text.lower()))
+
+
+def _same_device(row: PublishedRow, device: str | None) -> bool:
+    """Whether both are one product: the same number, no other memory, and no word that sets one of them apart."""
+    if row.device is None or device is None:
+        return False
+    theirs, ours = _words(row.device).split(), _words(device).split()
+    memory = [{word for word in words if re.fullmatch(r"\d+gb", word)} for words in (theirs, ours)]
+    number = next(word for word, following in itertools.pairwise(theirs) if following in memory[0])
+    return (
+        number in ours and (not memory[1] or memory[0] == memory[1]) and _SET_APART.isdisjoint(set(theirs) ^ set(ours))
+    )
+
+
+def _fold_quant(quant: str) -> str:
+    lower = quant.strip().lower()
+    return _QUANT_ALIASES.get(lower, lower)
+
+
+def _bits(quant: str) -> float:
+    """Nominal bits of a weight, from a quant's name; unknown lies far from everything."""
+    number = re.search(r"\d+", quant)
+    return _BITS.get(quant, float(number[0]) if number else 64.0)
+
+
+def _middle(n_prompt: int | None, n_gen: int | None) -> float | None:
+    """The position half-way through the generated tokens; None when the input length is unknown."""
+    return None if n_prompt is None else n_prompt + (n_gen or 0) / 2
+
+
+def _octaves(theirs: float | None, ours: float | None) -> float:
+    """How often the one has to be doubled to reach the other; a length not stated lies far away."""
+    if ours is None:
+        return 0.0
+    return abs(math.log2((theirs + 1) / (ours + 1))) if theirs is not None else 32.0

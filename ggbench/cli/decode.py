@@ -1,0 +1,57 @@
+"""`ggbench decode`: every token of a long decode, timed."""
+
+from __future__ import annotations
+
+import click
+
+from ggbench.cli.options import load_config, load_options, trial_options
+from ggbench.cli.output import Output, output_options
+
+
+@click.command()
+@click.argument("model")
+@click.argument("quant", required=False)
+@click.option("-n", "--n-gen", type=click.IntRange(1), default=10_000, show_default=True, help="Tokens to decode.")
+@click.option(
+    "-r", "--repeat", type=click.IntRange(1), default=1, show_default=True, help="Repetitions, fitted together."
+)
+@click.option("--samples", is_flag=True, help="With --json: every position and its step_ns and sample_ns.")
+@click.option("--plot", is_flag=True, help="Plot the latency in the terminal.")
+@load_options
+@trial_options
+@output_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    model: str,
+    quant: str | None,
+    n_gen: int,
+    repeat: int,
+    samples: bool,
+    plot: bool,
+    bandwidth: str | None,
+    timeout_s: float | None,
+    as_json: bool,
+    quiet: bool,
+    **load: object,
+) -> None:
+    """Read a 25-token prompt, decode N tokens past any end of generation, and fit latency(n) = (n - 1) / W + B.
+
+    W is how many tokens of context make a token 1 ms slower, B the latency of the first one.
+    """
+    from ggbench.catalog.selector import resolve_one
+    from ggbench.cli.shown_runs import run_document, show_run
+    from ggbench.cli.trials import exit_code_of, measure
+    from ggbench.experiments.settings import TrialSettings
+
+    output = Output(as_json, quiet)
+    settings = TrialSettings("decode", load_config(**load), n_gen=n_gen, repeat=repeat)  # type: ignore[arg-type]
+    target = resolve_one(model, quant)
+    rows = measure([target], settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
+    for row in rows:
+        if as_json:
+            output.document("decode", **run_document(row, samples=samples))
+        else:
+            show_run(row, output, plot=plot)
+    ctx.exit(exit_code_of(rows))

@@ -1,0 +1,163 @@
+"""Progress of trials on stderr: a line that moves in a terminal, a line for each step elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Protocol
+
+from ggbench.cli.output import Output
+from ggbench.experiments.progress import (
+    FilePrepared,
+    ModelLoading,
+    ModelReady,
+    Progress,
+    PromptRead,
+    TokensDecoded,
+    TrialFinished,
+    TrialStarted,
+)
+from ggbench.records import Outcome
+from ggbench.stats.linefit import RunningFit
+from ggbench.units import format_bytes, format_ms, format_number
+
+
+def follow(progress: Iterator[Progress], output: Output, cancel: threading.Event) -> list[TrialFinished]:
+    """Draw the progress until it ends; the first Ctrl-C sets `cancel`, and what was measured is kept."""
+    view: _View
+    if output.quiet:
+        view = _Silent()
+    elif sys.stderr.isatty():
+        view = _Bar(output)
+    else:
+        view = _Lines(output)
+    finished = []
+    with (
+        _interrupt_sets(cancel, output),
+        contextlib.closing(view),
+        contextlib.closing(_as_generator(progress)) as records,
+    ):
+        for record in records:
+            view.draw(record)
+            if isinstance(record, TrialFinished):
+                finished.append(record)
+    return finished
+
+
+def _as_generator(progress: Iterator[Progress]) -> Iterator[Progress]:
+    yield from progress
+
+
+class _View(Protocol):
+    def draw(self, record: Progress) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Silent:
+    def draw(self, record: Progress) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class _Lines:
+    """One line when a trial starts and one when it ends."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def draw(self, record: Progress) -> None:
+        match record:
+            case TrialStarted():
+                self._output.notice(f"[{record.index + 1}/{record.n_trials}] {record.model} {record.quant}")
+            case TrialFinished():
+                self._output.notice(f"  {_ending(record)}")
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class _Bar:
+    """One line that moves, at most ten times a second."""
+
+    def __init__(self, output: Output) -> None:
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        self._rich = RichProgress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[status]}", markup=False),
+            TimeRemainingColumn(compact=True),
+            console=output.console(stderr=True),
+            refresh_per_second=10,
+            transient=True,
+        )
+        self._rich.start()
+        self._task = self._rich.add_task("", total=1, status="")
+        self._title = ""
+        self._fit = RunningFit()
+
+    def draw(self, record: Progress) -> None:
+        match record:
+            case TrialStarted(model, quant, index, n_trials):
+                self._fit = RunningFit()
+                self._title = f"[{index + 1}/{n_trials}] {model} {quant}"
+                self._rich.reset(self._task, description=self._title, total=1, status="")
+            case FilePrepared(done, total):
+                status = f"writing {format_bytes(done)} of {format_bytes(total)}"
+                self._rich.update(self._task, completed=done, total=total, status=status)
+            case ModelLoading(_, share):
+                self._rich.update(self._task, completed=share, total=1, status="loading")
+            case ModelReady(n_ctx):
+                self._rich.reset(self._task, description=self._title, total=None, status=f"n_ctx {n_ctx}")
+            case PromptRead(n_prompt, prefill_ns):
+                self._rich.update(self._task, status=f"prompt of {n_prompt}: {format_ms(prefill_ns / 1e6)} ms")
+            case TokensDecoded():
+                self._draw_tokens(record)
+            case TrialFinished():
+                self._rich.console.print(f"{self._title}  {_ending(record)}", markup=False)
+
+    def _draw_tokens(self, record: TokensDecoded) -> None:
+        self._fit.add(range(record.first_position, record.first_position + len(record.step_ns)), record.step_ns)
+        latest_ms = record.step_ns[-1] / 1e6
+        w, b = self._fit.w_tokens_per_ms, self._fit.b_ms
+        status = (
+            f"{record.n_done:,}/{record.n_total:,}  {format_number(1e3 / latest_ms)} tok/s  {format_ms(latest_ms)} ms"
+            f"  W {format_number(w)}  B {format_ms(b)} ms"
+        )
+        self._rich.update(self._task, completed=record.n_done, total=record.n_total, status=status)
+
+    def close(self) -> None:
+        self._rich.stop()
+
+
+def _ending(record: TrialFinished) -> str:
+    row = record.row
+    if row.outcome is not Outcome.COMPLETED:
+        return f"{row.outcome.value}: {row.reason}"
+    if row.fit is None:
+        return "done"
+    tok_s = row.latency.tok_s if row.latency else None
+    return f"{format_number(tok_s)} tok/s  W {format_number(row.fit.w_tokens_per_ms)}  B {format_ms(row.fit.b_ms)} ms"
+
+
+@contextlib.contextmanager
+def _interrupt_sets(cancel: threading.Event, output: Output) -> Iterator[None]:
+    def on_interrupt(_number: int, _frame: FrameType | None) -> None:
+        if cancel.is_set():
+            raise KeyboardInterrupt
+        cancel.set()
+        output.notice("stopping; what was measured is kept (Ctrl-C again to leave at once)")
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

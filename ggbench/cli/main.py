@@ -1,0 +1,98 @@
+"""The entry point: finds the command, and turns every error into two lines and an exit code.
+
+A command's module is imported only when that command runs, so that `--help` stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from ggbench import __version__
+from ggbench.errors import ExitCode, GgbenchError
+
+COMMANDS = {
+    "bench": "Measure every quant of a model: BPW, memory, prefill, W and B against the limit.",
+    "decode": "Time a long decode token by token and fit W and B.",
+    "demo": "The whole way in about two minutes, with twins of a small model and no network.",
+    "inspect": "What a GGUF holds: metadata, tensor types, BPW.",
+    "models": "What is in the catalog and on this disk.",
+    "prefill": "Time to read prompts of several lengths.",
+    "results": "What was measured: list, show, remove.",
+    "synth": "Write twins: the true shape of a model, no trained weights.",
+}
+"""Every command, in `ggbench.cli.<name>`, with its one line of help."""
+
+
+class _LazyGroup(click.Group):
+    """Commands by name, each imported when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"ggbench.cli.{cmd_name}").command
+        command.short_help = COMMANDS[cmd_name]
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        from ggbench.errors import UnknownName
+
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            raise UnknownName("command", args[0], COMMANDS)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="ggbench %(version)s")
+def cli() -> None:
+    """Which GGUF should I run on this machine, how long a context will it hold, and how fast will it be?
+
+    Begin with: ggbench demo
+    """
+
+
+def main(args: list[str] | None = None) -> NoReturn:
+    """Run the command line and leave with its exit code."""
+    try:
+        status = cli.main(args, prog_name="ggbench", standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else ExitCode.DONE)
+    except GgbenchError as error:
+        if os.environ.get("GGBENCH_DEBUG"):
+            raise
+        _fail(error.message, error.hint, error.exit_code)
+    except click.UsageError as error:
+        _fail(
+            error.format_message().rstrip("."), f"see: {error.ctx.command_path if error.ctx else 'ggbench'} --help", 2
+        )
+    except click.ClickException as error:
+        _fail(error.format_message(), "", error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        _fail("interrupted", "", ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains while it ends
+        sys.exit(ExitCode.DONE)
+    except Exception as error:
+        if os.environ.get("GGBENCH_DEBUG"):
+            raise
+        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        _fail(f"unexpected, {what}", "GGBENCH_DEBUG=1 shows where; please report it", ExitCode.UNEXPECTED)
+
+
+def _fail(what: str, hint: str, code: int) -> NoReturn:
+    click.echo(f"Error: {what}", err=True)
+    if hint:
+        click.echo(f"Hint: {hint}", err=True)
+    sys.exit(code)

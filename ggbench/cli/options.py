@@ -1,0 +1,116 @@
+"""Options that several commands share, named as llama.cpp names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ggbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from ggbench.records import Bandwidth, LoadConfig
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_LOAD_OPTIONS = (
+    click.option("-c", "--n-ctx", type=click.IntRange(1), help="Context in tokens. Default: just enough for the run."),
+    click.option("-b", "--n-batch", type=click.IntRange(1), default=2048, show_default=True, help="Logical batch."),
+    click.option("-ub", "--n-ubatch", type=click.IntRange(1), default=512, show_default=True, help="Physical batch."),
+    click.option("-ctk", "--type-k", default="f16", show_default=True, help="Type of the K cache."),
+    click.option("-ctv", "--type-v", default="f16", show_default=True, help="Type of the V cache."),
+    click.option(
+        "-fa", "--flash-attn", type=click.Choice(["auto", "on", "off"]), default="auto", show_default=True,
+        help="Flash attention; it decides the size of the compute buffer.",
+    ),
+    click.option("-ngl", "--n-gpu-layers", type=int, default=-1, help="Layers on the GPU. Default: all."),
+    click.option("-mg", "--main-gpu", type=click.IntRange(0), default=0, help="The GPU for what is not split."),
+    click.option("-ts", "--tensor-split", default="", help="Share of each GPU, as 3,1. Default: llama.cpp's choice."),
+    click.option("-t", "--threads", type=click.IntRange(1), help="CPU threads. Default: one for each physical core."),
+    click.option("--memory-limit", metavar="SIZE", help="Behave like a machine with this much, as 24GiB."),
+)  # fmt: skip
+_TRIAL_OPTIONS = (
+    click.option("--bandwidth", metavar="RATE", help="Memory bandwidth for the limit, as 1008GB/s. Default: measured."),
+    click.option(
+        "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+        help="Longest silence of the worker. Default: 600.",
+    ),
+)  # fmt: skip
+
+
+def load_options(function: _Function) -> _Function:
+    """Adds how llama.cpp loads a model; `load_config` takes what comes of them."""
+    for option in reversed(_LOAD_OPTIONS):
+        function = option(function)
+    return function
+
+
+def trial_options(function: _Function) -> _Function:
+    """Adds what concerns a trial on this machine."""
+    for option in reversed(_TRIAL_OPTIONS):
+        function = option(function)
+    return function
+
+
+def load_config(
+    *,
+    n_ctx: int | None,
+    n_batch: int,
+    n_ubatch: int,
+    type_k: str,
+    type_v: str,
+    flash_attn: str,
+    n_gpu_layers: int,
+    main_gpu: int,
+    tensor_split: str,
+    threads: int | None,
+    memory_limit: str | None,
+) -> LoadConfig:
+    """The record from the options' words. Raises UsageError."""
+    from ggbench.gguf_file.ggml_types import type_by_name
+    from ggbench.records import LoadConfig
+    from ggbench.units import parse_size
+
+    return LoadConfig(
+        n_ctx=n_ctx,
+        n_batch=n_batch,
+        n_ubatch=n_ubatch,
+        type_k=type_by_name(type_k).name,
+        type_v=type_by_name(type_v).name,
+        flash_attn=flash_attn,  # type: ignore[arg-type]
+        n_gpu_layers=n_gpu_layers,
+        main_gpu=main_gpu,
+        tensor_split=_shares(tensor_split),
+        threads=threads,
+        memory_limit_bytes=None if memory_limit is None else parse_size(memory_limit),
+    )
+
+
+def given_bandwidth(text: str | None) -> Bandwidth | None:
+    """The person's own figure; None where none was given. Raises UsageError."""
+    from ggbench.records import Bandwidth
+    from ggbench.units import parse_bandwidth
+
+    return None if text is None else Bandwidth(parse_bandwidth(text), "given")
+
+
+def parse_lengths(text: str) -> tuple[int, ...]:
+    """Whole numbers between commas, each once, in the order given. Raises UsageError."""
+    try:
+        lengths = tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        raise UsageError(f"{text!r} is not a list of lengths", "write whole numbers between commas: 1,25,512") from None
+    if min(lengths) < 1:
+        raise UsageError(f"{min(lengths)} is not the length of a prompt", "lengths are 1 or more")
+    return lengths
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    try:
+        shares = tuple(float(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        raise UsageError(f"{text!r} is not a split", "write a share for each GPU: 3,1") from None
+    if any(not 0 <= share < float("inf") for share in shares) or (shares and sum(shares) == 0):
+        raise UsageError(f"{text!r} is not a split", "shares are zero or more, and one has to be above zero")
+    return shares

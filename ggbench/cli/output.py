@@ -1,0 +1,51 @@
+"""Where a command's words go: data to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How one command was asked to speak."""
+
+    as_json: bool
+    quiet: bool
+
+    def document(self, command: str, **fields: object) -> None:
+        """One JSON document on stdout."""
+        from ggbench.report.documents import document
+
+        click.echo(document(command, **fields))
+
+    def show(self, *renderables: RenderableType) -> None:
+        """Something for people, on stdout."""
+        console = self.console()
+        for renderable in renderables:
+            console.print(renderable)
+
+    def notice(self, text: str) -> None:
+        """One line on stderr; `--quiet` keeps it."""
+        if not self.quiet:
+            click.echo(text, err=True)
+
+    def console(self, *, stderr: bool = False) -> Console:
+        """A rich console; NO_COLOR and a redirected stream take the colours away."""
+        from rich.console import Console
+
+        return Console(stderr=stderr, highlight=False, soft_wrap=False)
+
+
+def output_options(function: _Function) -> _Function:
+    """Adds `--json` and `--quiet`; the command builds its Output from them."""
+    function = click.option("-q", "--quiet", is_flag=True, help="No progress and no notices on stderr.")(function)
+    return click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")(function)

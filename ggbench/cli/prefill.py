@@ -1,0 +1,50 @@
+"""`ggbench prefill`: time to the first token against the length of the prompt."""
+
+from __future__ import annotations
+
+import click
+
+from ggbench.cli.options import load_config, load_options, parse_lengths, trial_options
+from ggbench.cli.output import Output, output_options
+
+
+@click.command()
+@click.argument("model")
+@click.argument("quant", required=False)
+@click.option("--lengths", default="1,25,128,512,2048", show_default=True, help="Tokens of each prompt.")
+@click.option("-r", "--repeat", type=click.IntRange(1), default=3, show_default=True, help="Timings of each length.")
+@load_options
+@trial_options
+@output_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    model: str,
+    quant: str | None,
+    lengths: str,
+    repeat: int,
+    bandwidth: str | None,
+    timeout_s: float | None,
+    as_json: bool,
+    quiet: bool,
+    **load: object,
+) -> None:
+    """Time prompts of several lengths, each from an empty cache, after one that does not count; tells the medians."""
+    from ggbench.catalog.selector import resolve_one
+    from ggbench.cli.trials import exit_code_of, measure
+    from ggbench.experiments.settings import TrialSettings
+    from ggbench.report.documents import row_document
+    from ggbench.report.terminal import prefill_table
+
+    output = Output(as_json, quiet)
+    config = load_config(**load)  # type: ignore[arg-type]
+    settings = TrialSettings("prefill", config, prefill_lengths=parse_lengths(lengths), repeat=repeat)
+    target = resolve_one(model, quant)
+    rows = measure([target], settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
+    for row in rows:
+        if as_json:
+            output.document("prefill", **row_document(row))
+        else:
+            output.show(prefill_table(row))
+    ctx.exit(exit_code_of(rows))

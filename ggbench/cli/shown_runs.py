@@ -1,0 +1,85 @@
+"""Rows with their stored samples, as the commands show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.cli.output import Output
+from ggbench.records import Row
+from ggbench.store.database import Store
+
+if TYPE_CHECKING:
+    from ggbench.report.plots import LatencySeries
+
+_PLOT_HEIGHT = 18
+
+
+def run_document(row: Row, *, samples: bool) -> dict[str, object]:
+    """The row as JSON has it, with its raw samples where asked for."""
+    from ggbench.report.documents import row_document
+
+    fields = row_document(row)
+    if samples and row.run_id is not None:
+        with Store.open() as store:
+            stored = store.load_samples(row.run_id)
+        fields |= {
+            "repeat": stored.repeat.tolist(),
+            "position": stored.position.tolist(),
+            "step_ns": stored.step_ns.tolist(),
+            "sample_ns": None if stored.sample_ns is None else stored.sample_ns.tolist(),
+        }
+    return fields
+
+
+def show_run(row: Row, output: Output, *, plot: bool) -> None:
+    """One row in full, with its plot where asked for."""
+    from ggbench.report.terminal import row_details
+
+    output.show(row_details(row))
+    if plot:
+        _show_plot([row], output)
+
+
+def show_rows(rows: Sequence[Row], output: Output, *, text_format: str, plot: bool) -> None:
+    """A table in one of its forms; the plot goes under it."""
+    from ggbench.report.columns import BENCH
+
+    if text_format == "csv":
+        from ggbench.report.text import rows_as_csv
+
+        click.echo(rows_as_csv(rows), nl=False)
+    elif text_format == "md":
+        from ggbench.report.text import rows_as_markdown
+
+        click.echo(rows_as_markdown(rows, BENCH), nl=False)
+    else:
+        from ggbench.report.terminal import rows_table
+
+        output.show(rows_table(rows, BENCH, width=output.console().width))
+    if plot:
+        _show_plot(rows, output)
+
+
+def _show_plot(rows: Sequence[Row], output: Output) -> None:
+    from ggbench.report.plots import latency_plot
+
+    console = output.console()
+    series = _series(rows)
+    if series:
+        color = console.color_system is not None and not console.no_color
+        click.echo(latency_plot(series, width=console.width, height=_PLOT_HEIGHT, color=color))
+
+
+def _series(rows: Sequence[Row]) -> list[LatencySeries]:
+    from ggbench.report.plots import LatencySeries
+
+    series = []
+    with Store.open() as store:
+        for row in rows:
+            if row.run_id is not None and row.n_gen:
+                samples = store.load_samples(row.run_id)
+                series.append(LatencySeries(row.quant, samples.position, samples.step_ns / 1e6, row.fit, row.limit))
+    return series

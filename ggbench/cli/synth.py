@@ -1,0 +1,53 @@
+"""`ggbench synth`: twins written where a person wants them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ggbench.cli.output import Output, output_options
+
+
+@click.command()
+@click.argument("model")
+@click.argument("quants", nargs=-1)
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    metavar="DIR",
+    help="Folder to write into. Default: here.",
+)
+@click.option("--layers", type=click.IntRange(1), help="Write fewer layers than the model has, for a quick try.")
+@output_options
+def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | None, as_json: bool, quiet: bool) -> None:
+    """Write twins of MODEL, a catalog id, in each of QUANTS (all eight of the article without any).
+
+    llama.cpp's own quantizer chooses the type of every tensor, so a twin has the published file's shape, size and
+    speed. Its weights are random: what it generates means nothing, and its metadata says that it is a twin.
+    """
+    from ggbench.catalog.models import load_catalog
+    from ggbench.catalog.selector import ARTICLE_QUANTS
+    from ggbench.gguf_file.header import read_model_file
+    from ggbench.gguf_file.twin import cached_twin
+    from ggbench.units import format_bytes, format_number
+
+    output = Output(as_json, quiet)
+    known = load_catalog().model(model.removeprefix("synth:"))
+    twins = []
+    for quant in dict.fromkeys(quant.lower() for quant in quants or ARTICLE_QUANTS):
+        path = cached_twin(known.id, known.hyper, quant, folder, layers)
+        twin = read_model_file(path)
+        twins.append(
+            {"model": known.id, "quant": quant, "file": str(path), "provenance": "twin", "file_bytes": twin.file_bytes,
+             "n_params": twin.n_params, "bpw": twin.bpw}
+        )  # fmt: skip
+        if not as_json:
+            click.echo(f"{path}  {format_bytes(twin.file_bytes)}  {format_number(twin.bpw)} BPW")
+    if as_json:
+        output.document("synth", rows=twins)
+    else:
+        output.notice("Twins: true shapes and types, no trained weights.")

@@ -1,0 +1,68 @@
+"""llama.cpp's log, read for what it allocated where.
+
+The log is the only place where llama.cpp says so: `llama_get_memory_breakdown` returns a C++ map that has no binding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ggbench.records import DeviceBuffers
+from ggbench.units import MIB
+
+_BUFFER = re.compile(
+    r"(?:^|:)\s*(?P<device>[\w()\[\]-]+)\s+(?P<kind>model|KV|RS|compute|output) buffer size\s*=\s*(?P<mib>[\d.]+) MiB"
+)
+_FLASH_ATTN_AUTO = re.compile(r"Flash Attention (?:was auto, set to )?(enabled|disabled)")
+_FLASH_ATTN_SET = re.compile(r"flash_attn\s*=\s*(auto|enabled|disabled|1|0)\b")
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|insufficient memory|failed to allocate|cannot allocate memory|unable to allocate|bad_alloc", re.I
+)
+
+_FIELD_OF_KIND = {
+    "model": "weight_bytes",
+    "KV": "kv_bytes",
+    "RS": "kv_bytes",  # the state of recurrent layers takes the place of their KV
+    "compute": "compute_bytes",
+    "output": "output_bytes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Allocations:
+    """What one load and one context took, by device in the order of the log."""
+
+    buffers: tuple[DeviceBuffers, ...]
+    flash_attn: bool | None
+    """What was used in the end; None when the log does not say."""
+
+    def total(self, field: str) -> int:
+        """Sum over the devices of one field of DeviceBuffers; bytes."""
+        return sum(getattr(device, field) for device in self.buffers)
+
+
+def parse_allocations(lines: Iterable[str]) -> Allocations:
+    """Read the log of a load and of one context. Lines that say nothing of memory are passed over.
+
+    llama.cpp prints MiB to two decimals, so each figure is within 5 KiB. Caches that a model holds side by side
+    (sliding window, recurrent) print a line each and are added up.
+    """
+    by_device: dict[str, dict[str, int]] = {}
+    flash_attn: bool | None = None
+    for line in lines:
+        if match := _BUFFER.search(line):
+            fields = by_device.setdefault(match["device"], {})
+            field = _FIELD_OF_KIND[match["kind"]]
+            fields[field] = fields.get(field, 0) + round(float(match["mib"]) * MIB)
+        elif match := _FLASH_ATTN_AUTO.search(line):
+            flash_attn = match[1] == "enabled"
+        elif (match := _FLASH_ATTN_SET.search(line)) and match[1] != "auto":
+            flash_attn = match[1] in ("enabled", "1")
+    return Allocations(tuple(DeviceBuffers(device, **fields) for device, fields in by_device.items()), flash_attn)
+
+
+def tells_out_of_memory(lines: Iterable[str]) -> str:
+    """The first line that blames memory, without white space around it; empty when none does."""
+    return next((line.strip() for line in lines if _OUT_OF_MEMORY.search(line)), "")

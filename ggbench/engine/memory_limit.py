@@ -1,0 +1,70 @@
+"""Making this machine behave like a smaller one, inside the worker.
+
+On the CPU an address-space limit turns the next allocation that is too large into a failure, where plain malloc would
+overcommit. On a GPU a ballast buffer takes what the smaller card would not have.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+from pathlib import Path
+
+_GGML_BACKEND_DEVICE_TYPE_GPU = 1
+
+
+class LimitFailed(Exception):
+    """The limit could not be put in place."""
+
+
+def limit_memory(limit_bytes: int, ggml_library: Path) -> list[int]:
+    """Let what is allocated from here on take at most `limit_bytes`: of each GPU where there is one, else of memory.
+
+    Returns the handles of the ballast, which is held until the process ends. Raises LimitFailed.
+    """
+    ggml = _open_ggml(ggml_library)
+    gpus = [
+        device
+        for device in map(ggml.ggml_backend_dev_get, range(ggml.ggml_backend_dev_count()))
+        if ggml.ggml_backend_dev_type(device) == _GGML_BACKEND_DEVICE_TYPE_GPU
+    ]
+    if gpus:
+        return [ballast for device in gpus if (ballast := _fill(ggml, device, limit_bytes))]
+    limit = _address_space_bytes() + limit_bytes
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard == resource.RLIM_INFINITY or limit < hard:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    return []
+
+
+def _fill(ggml: ctypes.CDLL, device: int, leave_bytes: int) -> int | None:
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+    excess = free.value - leave_bytes
+    if excess <= 0:
+        return None
+    ballast: int | None = ggml.ggml_backend_buft_alloc_buffer(ggml.ggml_backend_dev_buffer_type(device), excess)
+    if not ballast:
+        raise LimitFailed(f"could not set {excess} bytes of GPU memory aside")
+    return ballast
+
+
+def _address_space_bytes() -> int:
+    """Address space of this process, which Python and the libraries have filled before any model."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    return pages * resource.getpagesize()
+
+
+def _open_ggml(library: Path) -> ctypes.CDLL:
+    ggml = ctypes.CDLL(str(library))
+    ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
+    ggml.ggml_backend_dev_get.restype = ctypes.c_void_p
+    ggml.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
+    ggml.ggml_backend_dev_type.argtypes = [ctypes.c_void_p]
+    ggml.ggml_backend_dev_memory.restype = None
+    ggml.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    ggml.ggml_backend_dev_buffer_type.restype = ctypes.c_void_p
+    ggml.ggml_backend_dev_buffer_type.argtypes = [ctypes.c_void_p]
+    ggml.ggml_backend_buft_alloc_buffer.restype = ctypes.c_void_p
+    ggml.ggml_backend_buft_alloc_buffer.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return ggml

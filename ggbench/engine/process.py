@@ -1,0 +1,219 @@
+"""The parent's side of a worker: start it, ask it, and turn whatever becomes of it into a value.
+
+Native code cannot be interrupted by a thread and may abort the process it lives in, so it lives in a child. The child
+is ended by closing its stdin or by a kill; it leaves no orphan, because the kernel closes that pipe when we die.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+import msgspec
+
+from ggbench.engine import protocol
+from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
+from ggbench.engine.logs import tells_out_of_memory
+
+DEFAULT_TIMEOUT_S = 600.0
+"""Longest silence that is not yet a hang: a long prompt on a slow CPU says nothing until it is read."""
+
+_TAIL_LINES = 200
+_POLL_S = 0.1
+_FAREWELL_S = 5.0
+
+_STAGES: dict[type[protocol.Request], protocol.Stage] = {
+    protocol.LoadModel: "load",
+    protocol.MakeContext: "context",
+    protocol.Prefill: "prefill",
+    protocol.Decode: "decode",
+}
+
+
+class Engine(Protocol):
+    """What an experiment needs of a worker; the tests have one that replays recorded events."""
+
+    def call(self, request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        """Events as they come, and last, exactly once, how it ended."""
+        ...
+
+    def close(self) -> None:
+        """End the worker; may be called twice."""
+        ...
+
+
+class WorkerProcess:
+    """One child process with llama.cpp in it. A context manager; leaving it ends the child."""
+
+    def __init__(
+        self,
+        cancel: threading.Event | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        command: Sequence[str] = (sys.executable, "-P", "-m", "ggbench.engine.worker"),
+    ) -> None:
+        """`cancel`, once set, ends the running request and the worker with it; `command` gets the pipe's number."""
+        self._cancel = cancel or threading.Event()
+        self._timeout_s = timeout_s
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        events, child_events = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [*command, str(child_events)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(child_events,),
+                start_new_session=True,  # Ctrl-C is for us; we decide what becomes of the worker
+            )
+        finally:
+            os.close(child_events)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._stage: protocol.Stage = "start"
+        self._events = _LineReader(events)
+        self._output = _LineReader(self._stdout.fileno())
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._events.fd, selectors.EVENT_READ, self._events)
+        self._selector.register(self._output.fd, selectors.EVENT_READ, self._output)
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """Of the child."""
+        return self._process.pid
+
+    def call(self, request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        """Send a request; yield its events and, last and once, its ending. After a crash every call ends in one."""
+        self._stage = _STAGES[type(request)]
+        try:
+            self._stdin.write(protocol.encode(request))
+            self._stdin.flush()
+        except (BrokenPipeError, ValueError):
+            yield self._crashed()
+            return
+        heard_at = time.monotonic()
+        while True:
+            if self._cancel.is_set():
+                self.close()
+                yield Cancelled()
+                return
+            if time.monotonic() - heard_at > self._timeout_s:
+                self.close()
+                yield TimedOut(self._timeout_s)
+                return
+            try:
+                lines = self._receive()
+                if lines is None:
+                    yield self._crashed()
+                    return
+                events = [protocol.decode_event(line) for line in lines]
+            except (msgspec.DecodeError, _LineTooLong):
+                self.close()
+                yield Crashed(None, tuple(self._tail), "the worker wrote something that is not an event")
+                return
+            if events:
+                heard_at = time.monotonic()
+            for event in events:
+                match event:
+                    case protocol.Done():
+                        yield Completed()
+                        return
+                    case protocol.Refused(stage, out_of_memory, message):
+                        yield OutOfMemory(stage, message) if out_of_memory else Failed(stage, message)
+                        return
+                    case protocol.Log():
+                        self._tail.append(event.text)
+                yield event
+
+    def close(self) -> None:
+        """Kill the child and wait for it; may be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._process.kill()
+        self._process.wait()
+        self._selector.close()
+        os.close(self._events.fd)
+        self._stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+
+    def _receive(self) -> list[bytes] | None:
+        """Lines of events that are there within a moment; None once the child has closed its end. Keeps its output."""
+        lines: list[bytes] = []
+        for key, _ in self._selector.select(_POLL_S):
+            reader: _LineReader = key.data
+            received = reader.read_lines()
+            if reader is self._events:
+                if received is None:
+                    return None
+                lines = received
+            elif received is None:
+                self._selector.unregister(reader.fd)
+            else:
+                self._keep_output(received)
+        return lines
+
+    def _keep_output(self, lines: list[bytes]) -> None:
+        self._tail.extend(line.decode(errors="replace") for line in lines)
+
+    def _crashed(self) -> Ending:
+        """The child ends by itself: wait for it, hear its last words, tell how."""
+        if not self._closed:
+            try:
+                self._process.wait(timeout=_FAREWELL_S)
+            except subprocess.TimeoutExpired:
+                self.close()
+                return Crashed(None, tuple(self._tail), "the worker closed its pipe and lived on")
+            while lines := self._output.read_lines():
+                self._keep_output(lines)
+            self.close()
+        tail = tuple(self._tail)
+        blame = tells_out_of_memory(tail)
+        if blame:
+            return OutOfMemory(self._stage, blame, alive=False)
+        return Crashed(self._process.returncode, tail)
+
+
+class _LineTooLong(Exception):
+    """More bytes without a line's end than any message has."""
+
+
+class _LineReader:
+    """Whole lines from a file descriptor, as they come, without waiting."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._partial = b""
+        os.set_blocking(fd, False)
+
+    def read_lines(self) -> list[bytes] | None:
+        """Lines that are complete; an empty list when there is none yet; None at the end."""
+        try:
+            data = os.read(self.fd, 1 << 16)
+        except BlockingIOError:
+            return []
+        if not data:
+            return None
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if len(self._partial) > protocol.MAX_LINE_BYTES:
+            raise _LineTooLong
+        return lines

@@ -1,0 +1,156 @@
+"""What the worker is asked and what it answers: one JSON object a line, typed and checked at both ends.
+
+Requests go down the worker's stdin, one at a time. Events come up a pipe of their own, because llama.cpp and the
+libraries below it may print to stdout. A request is over when `Done` or `Refused` comes up.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Phase = Literal["warmup", "decode"]
+Stage = Literal["start", "load", "context", "prefill", "decode"]
+
+
+class LoadModel(msgspec.Struct, frozen=True, tag="load_model"):
+    """Load a GGUF; replaces the model that is loaded. Answered by `ModelLoaded`."""
+
+    path: str
+    n_gpu_layers: int = -1
+    main_gpu: int = 0
+    tensor_split: tuple[float, ...] = ()
+    memory_limit_bytes: int | None = None
+    """For model and contexts together, beyond what the worker holds before the load."""
+
+
+class MakeContext(msgspec.Struct, frozen=True, tag="make_context"):
+    """Make a context; replaces the one that is there. Answered by `ContextMade`."""
+
+    n_ctx: int
+    n_batch: int
+    n_ubatch: int
+    type_k: str
+    type_v: str
+    flash_attn: Literal["auto", "on", "off"]
+    threads: int
+
+
+class Prefill(msgspec.Struct, frozen=True, tag="prefill"):
+    """Time prompts from an empty cache, `warmup` of them unrecorded first. Answered by `Prefilled`, one each."""
+
+    n_prompt: int
+    repeat: int = 1
+    warmup: int = 0
+
+
+class Decode(msgspec.Struct, frozen=True, tag="decode"):
+    """Clear the cache, prefill, then time `n_gen` tokens. Answered by `Prefilled` and any number of `Decoded`."""
+
+    n_prompt: int
+    n_gen: int
+    phase: Phase = "decode"
+
+
+Request = LoadModel | MakeContext | Prefill | Decode
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The worker runs and has llama.cpp in it."""
+
+    pid: int
+    llama_cpp_python: str
+    llama_cpp: str
+    system_info: str
+
+
+class Log(msgspec.Struct, frozen=True, tag="log"):
+    """One line of llama.cpp's log."""
+
+    level: int
+    """ggml's: 1 debug, 2 info, 3 warn, 4 error."""
+    text: str
+
+
+class Loading(msgspec.Struct, frozen=True, tag="loading"):
+    """Share of the model that is loaded, 0 to 1."""
+
+    progress: float
+
+
+class ModelLoaded(msgspec.Struct, frozen=True, tag="model_loaded"):
+    """The model is in memory."""
+
+    seconds: float
+    n_params: int
+    size_bytes: int
+    n_ctx_train: int
+    n_vocab: int
+
+
+class ContextMade(msgspec.Struct, frozen=True, tag="context_made"):
+    """A context is there; sizes as llama.cpp rounded them."""
+
+    seconds: float
+    n_ctx: int
+    n_batch: int
+    n_ubatch: int
+
+
+class Prefilled(msgspec.Struct, frozen=True, tag="prefilled"):
+    """One prompt was read from an empty cache."""
+
+    n_prompt: int
+    prefill_ns: int
+
+
+class Decoded(msgspec.Struct, frozen=True, tag="decoded"):
+    """Some consecutive decode steps."""
+
+    phase: Phase
+    first_position: int
+    """Tokens in the KV cache at the first of these steps, the one being decoded included."""
+    step_ns: list[int]
+    """llama_decode and llama_synchronize, each step."""
+    sample_ns: list[int]
+    """The sampler, each step."""
+    text: str = ""
+    """The tokens as text; empty for a model without a tokenizer."""
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """The request was carried out."""
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """llama.cpp would not; the worker lives and takes the next request."""
+
+    stage: Stage
+    out_of_memory: bool
+    message: str
+
+
+Event = Ready | Log | Loading | ModelLoaded | ContextMade | Prefilled | Decoded | Done | Refused
+
+MAX_LINE_BYTES = 1 << 24
+"""No line of either side comes near; a longer one is garbage."""
+
+_encoder = msgspec.json.Encoder()
+_request_decoder: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+_event_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+def encode(message: Request | Event) -> bytes:
+    """One line, newline included."""
+    return _encoder.encode(message) + b"\n"
+
+
+def decode_request(line: bytes) -> Request:
+    """Raises msgspec.DecodeError on anything that is not a request."""
+    return _request_decoder.decode(line)
+
+
+def decode_event(line: bytes) -> Event:
+    """Raises msgspec.DecodeError on anything that is not an event."""
+    return _event_decoder.decode(line)

@@ -1,0 +1,135 @@
+"""The child process: takes requests on stdin, runs llama.cpp, tells events on the pipe whose number is its argument.
+
+A thread waits on stdin so that the process ends at once when the parent does, also while llama.cpp computes.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from ggbench.engine import protocol
+from ggbench.engine.llama import Llama, LlamaRefused, ggml_library
+from ggbench.engine.logs import tells_out_of_memory
+from ggbench.engine.memory_limit import LimitFailed, limit_memory
+
+EXIT_PARENT_GONE = 3
+EXIT_BAD_REQUEST = 4
+
+
+class Worker:
+    """Carries out one request after another."""
+
+    def __init__(self, event_fd: int) -> None:
+        self._event_fd = event_fd
+        self._write_lock = threading.Lock()
+        self._log_of_request: list[str] = []
+        self._ballast: list[int] = []
+        self._llama = Llama(self._tell_log)
+        llama_cpp_python, llama_cpp, system_info = self._llama.versions
+        self._tell(protocol.Ready(os.getpid(), llama_cpp_python, llama_cpp, system_info))
+
+    def carry_out(self, request: protocol.Request) -> None:
+        """Answer one request with its events and `Done`, or with `Refused`."""
+        self._log_of_request.clear()
+        try:
+            self._dispatch(request)
+        except (LlamaRefused, LimitFailed) as refusal:
+            stage: protocol.Stage = refusal.stage if isinstance(refusal, LlamaRefused) else "load"
+            blame = tells_out_of_memory(self._log_of_request)
+            message = blame or self._last_error() or str(refusal)
+            self._tell(protocol.Refused(stage, out_of_memory=bool(blame), message=message))
+        except MemoryError:
+            self._tell(protocol.Refused("load", out_of_memory=True, message="the worker itself ran out of memory"))
+        else:
+            self._tell(protocol.Done())
+
+    def _dispatch(self, request: protocol.Request) -> None:
+        started = time.perf_counter()
+        match request:
+            case protocol.LoadModel():
+                if request.memory_limit_bytes is not None and not self._ballast:
+                    self._ballast = limit_memory(request.memory_limit_bytes, ggml_library())
+                self._llama.load(request, self._tell_progress())
+                n_params, size_bytes, n_ctx_train, n_vocab = self._llama.model_facts
+                seconds = time.perf_counter() - started
+                self._tell(protocol.ModelLoaded(seconds, n_params, size_bytes, n_ctx_train, n_vocab))
+            case protocol.MakeContext():
+                n_ctx, n_batch, n_ubatch = self._llama.make_context(request)
+                self._tell(protocol.ContextMade(time.perf_counter() - started, n_ctx, n_batch, n_ubatch))
+            case protocol.Prefill():
+                for round_number in range(request.warmup + request.repeat):
+                    prefill_ns = self._llama.prefill(request.n_prompt)
+                    if round_number >= request.warmup:
+                        self._tell(protocol.Prefilled(request.n_prompt, prefill_ns))
+            case protocol.Decode():
+                self._tell(protocol.Prefilled(request.n_prompt, self._llama.prefill(request.n_prompt)))
+                self._decode(request)
+
+    def _decode(self, request: protocol.Decode) -> None:
+        def tell(first: int, step_ns: list[int], sample_ns: list[int], text: str) -> None:
+            self._tell(protocol.Decoded(request.phase, request.n_prompt + 1 + first, step_ns, sample_ns, text))
+
+        gc.collect()
+        gc.disable()
+        try:
+            self._llama.decode(request.n_gen, tell)
+        finally:
+            gc.enable()
+
+    def _tell_progress(self) -> Callable[[float], None]:
+        told_at = 0.0
+
+        def tell(share: float) -> None:
+            nonlocal told_at
+            if time.monotonic() - told_at > 0.1:
+                told_at = time.monotonic()
+                self._tell(protocol.Loading(share))
+
+        return tell
+
+    def _tell_log(self, level: int, text: str) -> None:
+        self._log_of_request.append(text)
+        self._tell(protocol.Log(level, text))
+
+    def _last_error(self) -> str:
+        """llama.cpp's own reason: the last line that speaks of an error or failure."""
+        lines = (line.strip() for line in reversed(self._log_of_request))
+        return next((line for line in lines if "error" in line or "failed" in line), "")
+
+    def _tell(self, event: protocol.Event) -> None:
+        data = memoryview(protocol.encode(event))
+        with self._write_lock:
+            while data:
+                data = data[os.write(self._event_fd, data) :]
+
+
+def _read_requests(requests: queue.SimpleQueue[protocol.Request]) -> None:
+    """Runs in a thread of its own; ends the process when the parent's end of the pipe closes."""
+    stdin = sys.stdin.buffer
+    while line := stdin.readline(protocol.MAX_LINE_BYTES):
+        try:
+            requests.put(protocol.decode_request(line))
+        except msgspec.DecodeError:
+            os._exit(EXIT_BAD_REQUEST)
+    os._exit(EXIT_PARENT_GONE)
+
+
+def main() -> None:
+    """Serve until stdin closes."""
+    requests: queue.SimpleQueue[protocol.Request] = queue.SimpleQueue()
+    threading.Thread(target=_read_requests, args=(requests,), daemon=True).start()
+    worker = Worker(int(sys.argv[1]))
+    while True:
+        worker.carry_out(requests.get())
+
+
+if __name__ == "__main__":
+    main()

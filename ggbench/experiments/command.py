@@ -1,0 +1,22 @@
+"""The command line that measures a row again."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import fields
+
+from ggbench.records import LoadConfig
+
+
+def reproduce(kind: str, model: str, quant: str, config: LoadConfig, options: dict[str, object]) -> str:
+    """One line for a shell: the command, what is measured, and every load option that is not the default."""
+    words = ["ggbench", kind, model, quant]
+    for name, value in options.items():
+        words += [f"-{name}" if len(name) == 1 else f"--{name}", str(value)]
+    for field in fields(LoadConfig):
+        value = getattr(config, field.name)
+        if value == field.default:
+            continue
+        name = field.name.removesuffix("_bytes").replace("_", "-")
+        words += [f"--{name}", ",".join(f"{share:g}" for share in value) if isinstance(value, tuple) else str(value)]
+    return shlex.join(words)

@@ -1,0 +1,64 @@
+"""What every trial needs beside its model: a worker, a store, this machine's limits, and a way to stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ggbench.engine.process import Engine, WorkerProcess
+from ggbench.machine.bandwidth import cached_bandwidth
+from ggbench.machine.cpu import default_threads
+from ggbench.machine.environment import environment
+from ggbench.machine.gpus import gpu_bandwidth
+from ggbench.records import Bandwidth, DeviceBuffers, Environment, LoadConfig
+from ggbench.store.database import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """One for each command or screen; the tests make one with a fake engine and a store in a temporary folder."""
+
+    launch: Callable[[threading.Event], Engine]
+    """Starts a worker that ends when the event is set."""
+    threads: int
+    """For trials that do not say."""
+    describe_environment: Callable[[str, str, str], Environment]
+    """From llama-cpp-python's version, llama.cpp's and its system info."""
+    store: Store | None = None
+    """None keeps nothing."""
+    cpu_bandwidth: Bandwidth | None = None
+    given_bandwidth: Bandwidth | None = None
+    """A person's own figure; overrides what was measured or read."""
+    cancel: threading.Event = field(default_factory=threading.Event)
+
+    def bandwidth_of(
+        self, buffers: tuple[DeviceBuffers, ...], config: LoadConfig, env: Environment | None
+    ) -> Bandwidth | None:
+        """The bandwidth that bounds a decode from these buffers; None where weights lie in memories of two speeds."""
+        if self.given_bandwidth is not None:
+            return self.given_bandwidth
+        weights_on = {device.device for device in buffers if device.weight_bytes}
+        on_gpu = {device for device in weights_on if not device.startswith(("CPU", "CUDA_Host", "AMX"))}
+        if not on_gpu:
+            return self.cpu_bandwidth
+        if config.n_gpu_layers >= 0 or len(on_gpu) > 1 or env is None or config.main_gpu >= len(env.gpus):
+            return None
+        return gpu_bandwidth(env.gpus[config.main_gpu])
+
+
+def make_rig(store: Store | None, *, given_bandwidth: Bandwidth | None = None, timeout_s: float | None = None) -> Rig:
+    """A rig on this machine. Measures the bandwidth of main memory the first time, which takes a second or two."""
+    threads = default_threads()
+
+    def launch(cancel: threading.Event) -> Engine:
+        return WorkerProcess(cancel) if timeout_s is None else WorkerProcess(cancel, timeout_s)
+
+    return Rig(
+        launch=launch,
+        threads=threads,
+        describe_environment=environment,
+        store=store,
+        cpu_bandwidth=None if given_bandwidth is not None else cached_bandwidth(threads),
+        given_bandwidth=given_bandwidth,
+    )

@@ -1,0 +1,154 @@
+"""From what a trial saw to the row that a person reads."""
+
+from __future__ import annotations
+
+import signal
+import statistics
+from collections.abc import Callable
+
+from ggbench.catalog.selector import Target
+from ggbench.engine.endings import Crashed, Ending
+from ggbench.errors import GgbenchError, Unsupported
+from ggbench.experiments.observations import Observations
+from ggbench.experiments.settings import TrialSettings
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.records import (
+    Bandwidth,
+    DecodeLimit,
+    DeviceBuffers,
+    Environment,
+    LoadConfig,
+    Outcome,
+    PrefillSpeed,
+    Row,
+)
+from ggbench.stats.linefit import fit_line
+from ggbench.stats.steadiness import unsteady
+from ggbench.stats.summary import summarize
+from ggbench.store.runs import RunStart
+from ggbench.theory.roofline import decode_limit
+
+BandwidthOf = Callable[[tuple[DeviceBuffers, ...], LoadConfig, Environment | None], Bandwidth | None]
+
+
+def make_run_start(
+    target: Target, file: ModelFile, settings: TrialSettings, environment: Environment | None
+) -> RunStart:
+    """What is known of a trial before anything is measured."""
+    return RunStart(
+        kind=settings.kind,
+        model=target.model,
+        quant=target.quant,
+        file=str(file.paths[0]),
+        provenance=target.provenance,
+        file_bytes=file.file_bytes,
+        header_sha256=file.header_sha256,
+        n_params=file.n_params,
+        bpw=file.bpw,
+        weight_bytes=file.weight_bytes,
+        kv_bytes_per_token=_kv_bytes_per_token(file, settings.config),
+        command=settings.command_for(target),
+        config=settings.config,
+        environment=environment,
+    )
+
+
+def make_row(
+    target: Target,
+    file: ModelFile,
+    settings: TrialSettings,
+    observations: Observations,
+    ending: Ending,
+    bandwidth_of: BandwidthOf,
+) -> Row:
+    """The row of a trial that ended, with everything that was measured until then."""
+    seen, samples, config = observations, observations.samples, settings.config
+    allocations = seen.allocations
+    bandwidth = bandwidth_of(allocations.buffers, config, seen.environment)
+    prompt_ns = seen.prefill_ns.get(settings.n_prompt)
+    return Row(
+        model=target.model,
+        quant=target.quant,
+        file=str(file.paths[0]),
+        provenance=target.provenance,
+        file_bytes=file.file_bytes,
+        n_params=file.n_params,
+        bpw=file.bpw,
+        weight_bytes=file.weight_bytes,
+        kv_bytes_per_token=_kv_bytes_per_token(file, config),
+        outcome=ending.outcome,
+        reason=_explain(ending, allocations.buffers),
+        buffers=allocations.buffers,
+        kv_bytes=allocations.total("kv_bytes") if seen.n_ctx else None,
+        compute_bytes=allocations.total("compute_bytes") if seen.n_ctx else None,
+        other_bytes=None if seen.peak_bytes is None else seen.peak_bytes - _allocated_bytes(allocations.buffers),
+        n_ctx=seen.n_ctx,
+        n_prompt=settings.n_prompt,
+        n_gen=len(samples.step_ns),
+        prefill_ms=statistics.median(prompt_ns) / 1e6 if prompt_ns else None,
+        prefills=tuple(
+            _prefill_speed(length, seen.prefill_ns[length])
+            for length in sorted(settings.prefill_lengths)
+            if length in seen.prefill_ns
+        ),
+        fit=fit_line(samples.position, samples.step_ns),
+        latency=summarize(samples.step_ns, samples.sample_ns),
+        limit=_limit(file, bandwidth, config),
+        unsteady=unsteady(samples.position, samples.step_ns),
+        flash_attn=allocations.flash_attn,
+        config=config,
+        command=settings.command_for(target),
+        environment=seen.environment,
+    )
+
+
+def row_without_file(target: Target, settings: TrialSettings, error: GgbenchError) -> Row:
+    """The row of a trial that never began, because its file could not be had."""
+    return Row(
+        model=target.model,
+        quant=target.quant,
+        file=str(target.path or ""),
+        provenance=target.provenance,
+        file_bytes=None,
+        n_params=None,
+        bpw=None,
+        weight_bytes=None,
+        kv_bytes_per_token=None,
+        outcome=Outcome.FAILED,
+        reason=error.message,
+        config=settings.config,
+        command=settings.command_for(target),
+    )
+
+
+def _kv_bytes_per_token(file: ModelFile, config: LoadConfig) -> int | None:
+    try:
+        return file.kv_bytes_per_token(config.type_k, config.type_v)
+    except Unsupported:
+        return None
+
+
+def _limit(file: ModelFile, bandwidth: Bandwidth | None, config: LoadConfig) -> DecodeLimit | None:
+    if bandwidth is None:
+        return None
+    try:
+        return decode_limit(file, bandwidth, config.type_k, config.type_v)
+    except Unsupported:
+        return None
+
+
+def _allocated_bytes(buffers: tuple[DeviceBuffers, ...]) -> int:
+    return sum(b.weight_bytes + b.kv_bytes + b.compute_bytes + b.output_bytes for b in buffers)
+
+
+def _prefill_speed(n_prompt: int, prefill_ns: list[int]) -> PrefillSpeed:
+    median_ns = statistics.median(prefill_ns)
+    return PrefillSpeed(n_prompt, median_ns / 1e6, n_prompt * 1e9 / median_ns, len(prefill_ns))
+
+
+def _explain(ending: Ending, buffers: tuple[DeviceBuffers, ...]) -> str:
+    """The ending's reason, and what is known of a crash that looks like it."""
+    if isinstance(ending, Crashed) and ending.returncode == -signal.SIGSEGV and any(b.device == "AMX" for b in buffers):
+        # llama.cpp issue 20824: on some machines the first batch after repacking for AMX faults.
+        return f"{ending.reason} (llama.cpp's AMX code is known for this; ./scripts/ggbench builds it without)"
+    return ending.reason

@@ -1,0 +1,61 @@
+"""What a trial measures, checked before anything is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ggbench.catalog.selector import Target
+from ggbench.errors import UsageError
+from ggbench.experiments.command import reproduce
+from ggbench.records import KV_CELLS, N_PROMPT, LoadConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSettings:
+    """What is measured of each quant. Raises UsageError for what cannot be."""
+
+    kind: Literal["decode", "prefill", "bench"]
+    config: LoadConfig = field(default_factory=LoadConfig)
+    n_prompt: int = N_PROMPT
+    n_gen: int = 0
+    """Tokens to decode; 0 times prompts only."""
+    repeat: int = 1
+    prefill_lengths: tuple[int, ...] = ()
+    n_warmup: int = 8
+    """Tokens decoded before anything is timed."""
+
+    def __post_init__(self) -> None:
+        if self.n_gen < 0 or self.n_warmup < 0:
+            raise UsageError("a number of tokens to decode is negative", "give 1 or more")
+        for what, value in (("the repeat", self.repeat), *(("a prompt length", length) for length in self._lengths)):
+            if value < 1:
+                raise UsageError(f"{what} is {value}", "it has to be at least 1")
+        if self.config.n_ctx is not None and self.config.n_ctx < self.n_ctx_needed:
+            raise UsageError(
+                f"n_ctx {self.config.n_ctx} does not hold the {self.n_ctx_needed} tokens of this run",
+                "leave --n-ctx out to take just enough, or measure fewer tokens",
+            )
+
+    @property
+    def n_ctx_needed(self) -> int:
+        """Tokens that the run puts into the KV cache at most."""
+        decoded = self.n_prompt + max(self.n_gen, self.n_warmup) if self.n_gen else 0
+        return max(decoded, *self._lengths)
+
+    @property
+    def n_ctx(self) -> int:
+        """The context to ask for: as given, else just enough in whole steps of llama.cpp's padding."""
+        return self.config.n_ctx or -(-self.n_ctx_needed // KV_CELLS) * KV_CELLS
+
+    @property
+    def _lengths(self) -> tuple[int, ...]:
+        return (self.n_prompt, *self.prefill_lengths)
+
+    def command_for(self, target: Target) -> str:
+        """The line that measures this target again."""
+        if self.n_gen:
+            kind, options = "decode", {"n": self.n_gen, "repeat": self.repeat}
+        else:
+            kind, options = "prefill", {"lengths": ",".join(map(str, self.prefill_lengths)), "repeat": self.repeat}
+        return reproduce(kind, target.model, target.quant, self.config, options)

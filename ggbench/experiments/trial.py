@@ -1,0 +1,151 @@
+"""One trial after another: load a quant, read prompts, decode, and end in a row, whatever becomes of it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Generator, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import replace
+
+from ggbench.catalog.selector import Target, materialize
+from ggbench.engine import protocol
+from ggbench.engine.endings import Completed, Ending
+from ggbench.engine.process import Engine
+from ggbench.errors import GgbenchError
+from ggbench.experiments.observations import Observations
+from ggbench.experiments.progress import (
+    FilePrepared,
+    ModelLoading,
+    ModelReady,
+    Progress,
+    PromptRead,
+    TokensDecoded,
+    TrialFinished,
+    TrialStarted,
+)
+from ggbench.experiments.rig import Rig
+from ggbench.experiments.row import make_row, make_run_start, row_without_file
+from ggbench.experiments.settings import TrialSettings
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.memory import peak_rss_bytes
+
+_PREFILL_REPEAT = 3
+
+
+def run_trials(rig: Rig, targets: tuple[Target, ...], settings: TrialSettings) -> Iterator[Progress]:
+    """Measure one target after another; one that cannot be measured is a row with its reason, and the rest goes on.
+
+    Once `rig.cancel` is set the running trial ends with the row of what it has, and no other starts.
+    """
+    settings = replace(settings, config=replace(settings.config, threads=settings.config.threads or rig.threads))
+    for index, target in enumerate(targets):
+        if rig.cancel.is_set():
+            return
+        yield TrialStarted(target.model, target.quant, index, len(targets))
+        try:
+            file = yield from _prepare(target, rig.cancel)
+        except CancelledError:
+            return
+        except GgbenchError as error:
+            yield TrialFinished(row_without_file(target, settings, error), error)
+            continue
+        yield from _run_trial(rig, target, file, settings)
+
+
+def _run_trial(rig: Rig, target: Target, file: ModelFile, settings: TrialSettings) -> Iterator[Progress]:
+    observations = Observations(rig.store)
+    engine = rig.launch(rig.cancel)
+    try:
+        ending = yield from _measure(rig, engine, target, file, settings, observations)
+        pid = observations.worker_pid
+        observations.peak_bytes = None if pid is None else peak_rss_bytes(pid)
+    finally:
+        engine.close()
+        observations.samples.flush()
+    row = make_row(target, file, settings, observations, ending, rig.bandwidth_of)
+    if rig.store is not None and observations.run_id is not None:
+        row = rig.store.finish(observations.run_id, row)
+    yield TrialFinished(row)
+
+
+def _measure(
+    rig: Rig, engine: Engine, target: Target, file: ModelFile, settings: TrialSettings, observations: Observations
+) -> Generator[Progress, None, Ending]:
+    n_total = settings.n_gen * settings.repeat
+    for request in _requests(file, settings):
+        for item in engine.call(request):
+            if isinstance(item, protocol.Ready):
+                observations.note_worker(item, rig.describe_environment)
+            elif isinstance(item, Ending) and not isinstance(item, Completed):
+                if not observations.has_begun:
+                    observations.begin(make_run_start(target, file, settings, observations.environment))
+                return item
+            elif not isinstance(item, Completed):
+                if not observations.has_begun:
+                    observations.begin(make_run_start(target, file, settings, observations.environment))
+                observations.note(item)
+                yield from _progress(item, file, observations, n_total)
+        if isinstance(request, protocol.Decode) and request.phase == "decode":
+            observations.samples.end_repetition()
+    return Completed()
+
+
+def _requests(file: ModelFile, settings: TrialSettings) -> Iterator[protocol.Request]:
+    config = settings.config
+    assert config.threads is not None
+    yield protocol.LoadModel(
+        path=str(file.paths[0]),
+        n_gpu_layers=config.n_gpu_layers,
+        main_gpu=config.main_gpu,
+        tensor_split=config.tensor_split,
+        memory_limit_bytes=config.memory_limit_bytes,
+    )
+    yield protocol.MakeContext(
+        n_ctx=settings.n_ctx,
+        n_batch=config.n_batch,
+        n_ubatch=config.n_ubatch,
+        type_k=config.type_k,
+        type_v=config.type_v,
+        flash_attn=config.flash_attn,
+        threads=config.threads,
+    )
+    for n_prompt in settings.prefill_lengths:
+        yield protocol.Prefill(n_prompt, repeat=settings.repeat, warmup=1)
+    if settings.n_gen:
+        yield protocol.Prefill(settings.n_prompt, repeat=_PREFILL_REPEAT, warmup=1)
+        yield protocol.Decode(settings.n_prompt, settings.n_warmup, phase="warmup")
+        for _ in range(settings.repeat):
+            yield protocol.Decode(settings.n_prompt, settings.n_gen)
+
+
+def _progress(event: protocol.Event, file: ModelFile, observations: Observations, n_total: int) -> Iterator[Progress]:
+    match event:
+        case protocol.Loading(share):
+            yield ModelLoading(file, share)
+        case protocol.ContextMade():
+            yield ModelReady(event.n_ctx, observations.allocations.buffers, observations.run_id)
+        case protocol.Prefilled(n_prompt, prefill_ns):
+            yield PromptRead(n_prompt, prefill_ns)
+        case protocol.Decoded(phase="decode"):
+            n_done = len(observations.samples.step_ns)
+            yield TokensDecoded(event.first_position, tuple(event.step_ns), n_done, n_total, event.text)
+
+
+def _prepare(target: Target, cancel: threading.Event) -> Generator[Progress, None, ModelFile]:
+    """The target's file, made first where it is a twin; in a thread, so that its progress can be told."""
+    updates: queue.SimpleQueue[FilePrepared] = queue.SimpleQueue()
+
+    def on_progress(done_bytes: int, total_bytes: int) -> None:
+        if cancel.is_set():
+            raise CancelledError
+        updates.put(FilePrepared(done_bytes, total_bytes))
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        file = pool.submit(materialize, target, on_progress)
+        while not file.done():
+            try:
+                yield updates.get(timeout=0.05)
+            except queue.Empty:
+                continue
+    return file.result()

@@ -1,0 +1,155 @@
+"""From a path, or from headers already read, to a `ModelFile`.
+
+Reading is apart from assembling, so that headers fetched from elsewhere make the same ModelFile as files on this disk.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from ggbench.errors import BadFile
+from ggbench.gguf_file.architecture import read_shape
+from ggbench.gguf_file.header_bytes import BROKEN_HINT
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.parser import Header, read_header
+from ggbench.gguf_file.shards import model_name, parse_shard_name
+
+_MOST_SHARDS = 99_999
+
+
+def read_model_file(path: Path, *, allow_missing_data: bool = False) -> ModelFile:
+    """The model in this file; given one shard of a split model, all of it.
+
+    `allow_missing_data` takes files of which only the header is there. Raises BadFile, for old versions Unsupported.
+    """
+    header = read_local_header(path, allow_missing_data=allow_missing_data)
+    paths = _shard_paths(path, shard_count(header, path.name))
+    headers = [
+        header if shard == path else read_local_header(shard, allow_missing_data=allow_missing_data) for shard in paths
+    ]
+    return assemble(headers, model_name(path.name), paths)
+
+
+def read_local_header(path: Path, *, allow_missing_data: bool = False) -> Header:
+    """The header of this one file, other shards left alone. Raises BadFile and, for old versions, Unsupported."""
+    name = _printable(path.name)
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            inside = sorted(_printable(entry.name) for entry in path.iterdir() if entry.suffix.lower() == ".gguf")
+            raise BadFile(
+                f"{name or _printable(str(path))} is a folder",
+                f"name a file in it: {', '.join(inside[:3])}" if inside else "it holds no .gguf file",
+            )
+        if not stat.S_ISREG(status.st_mode):
+            raise BadFile(f"{name} is not an ordinary file", "name a .gguf file")
+        with path.open("rb", buffering=0) as source:
+            size = os.fstat(source.fileno()).st_size
+            return read_header(source, size, path.name, allow_missing_data=allow_missing_data)
+    except FileNotFoundError:
+        raise BadFile(f"{name} is not there", f"looked in {_printable(str(path.parent.absolute()))}") from None
+    except PermissionError:
+        raise BadFile(f"{name} may not be read", "change its permissions, or those of its folder") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise BadFile(f"{name} cannot be opened: {reason}", "check the path") from error
+
+
+def shard_count(header: Header, name: str) -> int:
+    """How many files the model of this header is split into; 1 for a whole one. Raises BadFile for an absurd number."""
+    count = header.metadata.get("split.count", 1)
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MOST_SHARDS:
+        raise BadFile(f"{_printable(name)}: split.count is {str(count)[:40]!r}", BROKEN_HINT)
+    return max(count, 1)
+
+
+def assemble(headers: Sequence[Header], name: str, paths: Sequence[Path] = ()) -> ModelFile:
+    """One ModelFile from the headers of all its shards, in order; `paths` stays empty where the files are not local.
+
+    Raises BadFile where the shards do not belong together.
+    """
+    printable = _printable(name)
+    first = headers[0]
+    _check_shards(headers, printable)
+    tensors: dict[str, TensorInfo] = {}
+    for index, header in enumerate(headers):
+        for tensor in header.tensors:
+            if tensor.name in tensors:
+                raise BadFile(f"{printable}: tensor {tensor.name[:80]!r} is in two shards", BROKEN_HINT)
+            tensors[tensor.name] = dataclasses.replace(tensor, shard=index) if index else tensor
+    metadata = first.metadata
+    architecture = metadata.get("general.architecture")
+    architecture = architecture if isinstance(architecture, str) and architecture else "unknown"
+    shape = read_shape(printable, architecture, metadata, tensors.values())
+    digest = hashlib.sha256()
+    for header in headers:
+        digest.update(header.raw)
+    return ModelFile(
+        name=name,
+        paths=tuple(paths),
+        file_bytes=sum(header.file_bytes for header in headers),
+        version=first.version,
+        big_endian=first.big_endian,
+        architecture=architecture,
+        metadata=metadata,
+        tensors=tuple(tensors.values()),
+        header_sha256=digest.hexdigest(),
+        n_layer=shape.n_layer,
+        n_embd=shape.n_embd,
+        n_head=shape.n_head,
+        n_head_kv=shape.n_head_kv,
+        head_dim_k=shape.head_dim_k,
+        head_dim_v=shape.head_dim_v,
+        n_ff=shape.n_ff,
+        n_vocab=shape.n_vocab,
+        n_ctx_train=shape.n_ctx_train,
+        n_expert=shape.n_expert,
+        n_expert_used=shape.n_expert_used,
+        sliding_window=shape.sliding_window,
+        no_kv_reason=shape.no_kv_reason,
+    )
+
+
+def _shard_paths(path: Path, count: int) -> list[Path]:
+    if count == 1:
+        return [path]
+    shard = parse_shard_name(path.name)
+    if shard is None or shard.count != count:
+        raise BadFile(
+            f"{_printable(path.name)} is one of {count} shards but is not named so",
+            f"name the shards as they were published: NAME-00001-of-{count:05}.gguf",
+        )
+    paths = [path if n == shard.number else path.with_name(shard.sibling(n)) for n in range(1, count + 1)]
+    missing = [candidate.name for candidate in paths if not candidate.exists()]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise BadFile(f"shard {_printable(missing[0])}{more} is missing", "download it into the same folder")
+    return paths
+
+
+def _check_shards(headers: Sequence[Header], name: str) -> None:
+    if len(headers) == 1:
+        return
+    for index, header in enumerate(headers):
+        number, count = header.metadata.get("split.no"), header.metadata.get("split.count")
+        if number != index or count != len(headers):
+            raise BadFile(
+                f"{name}: the file in place {index + 1} of {len(headers)} says that it is {_place(number, count)}",
+                "download the shards again, all from one place",
+            )
+    claimed, found = headers[0].metadata.get("split.tensors.count"), sum(len(header.tensors) for header in headers)
+    if claimed is not None and claimed != found:
+        raise BadFile(f"{name}: its shards hold {found} tensors, its header says {str(claimed)[:40]!r}", BROKEN_HINT)
+
+
+def _place(number: object, count: object) -> str:
+    return f"{number + 1} of {str(count)[:40]!r}" if isinstance(number, int) else "none"
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,0 +1,150 @@
+"""A cursor over the header bytes of a GGUF, from a local file or a remote one.
+
+Every length in a header is a claim by a stranger: each is held against the bytes that are left before anything of that
+length is read or allocated. Bytes come in as they are needed, so a remote source transfers little more than the header.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Protocol
+
+from ggbench.errors import BadFile
+from ggbench.units import format_bytes, format_count
+
+BROKEN_HINT = "the file is damaged or not a GGUF; download or convert it again"
+
+_CHUNK_BYTES = 256 << 10
+_LARGEST_HEADER_BYTES = 256 << 20
+"""Well above any real one: a vocabulary of 262,144 tokens with its merges takes about 15 MiB."""
+
+
+class Source(Protocol):
+    """What a header is read from: a binary file, or ranges of a remote one."""
+
+    def seek(self, offset: int, /) -> int:
+        """Move to an offset from the start."""
+        ...
+
+    def read(self, n_bytes: int, /) -> bytes:
+        """Up to that many bytes; none at the end."""
+        ...
+
+
+class HeaderBytes:
+    """Reads a header front to back; raises BadFile, with the file's name in it, where the bytes are not there."""
+
+    def __init__(self, source: Source, size: int, name: str) -> None:
+        self.name = name
+        """For messages; printable."""
+        self.size = size
+        """Of the whole file, bytes."""
+        self.position = 0
+        self._source = source
+        self._data = bytearray()
+        self._order = "<"
+        self._u64 = struct.Struct("<Q")
+        source.seek(0)
+
+    @property
+    def n_left(self) -> int:
+        """Bytes of the file after the position."""
+        return self.size - self.position
+
+    @property
+    def consumed(self) -> bytes:
+        """Every byte up to the position."""
+        return bytes(self._data[: self.position])
+
+    def use_big_endian(self) -> None:
+        """Read numbers from here on with the highest byte first."""
+        self._order = ">"
+        self._u64 = struct.Struct(">Q")
+
+    def expect(self, n_items: int, least_bytes: int, what: str) -> None:
+        """Raise BadFile unless that many items, of at least that many bytes each, can follow."""
+        if n_items * least_bytes > self.n_left:
+            left = format_bytes(self.n_left)
+            raise BadFile(f"{self.name}: {format_count(n_items)} {what} cannot fit into its last {left}", BROKEN_HINT)
+
+    def take(self, n_bytes: int, what: str) -> bytes:
+        """The next bytes."""
+        start = self._advance(n_bytes, what)
+        return bytes(self._data[start : start + n_bytes])
+
+    def skip(self, n_bytes: int, what: str) -> None:
+        """Pass over bytes."""
+        self._advance(n_bytes, what)
+
+    def number(self, code: str, what: str) -> int | float | bool:
+        """One number by its `struct` code."""
+        layout = self._order + code
+        start = self._advance(struct.calcsize(layout), what)
+        value: int | float | bool = struct.unpack_from(layout, self._data, start)[0]
+        return value
+
+    def numbers(self, code: str, count: int, what: str) -> tuple[int | float | bool, ...]:
+        """That many numbers of one `struct` code."""
+        self.expect(count, struct.calcsize("<" + code), what)
+        layout = f"{self._order}{count}{code}"
+        start = self._advance(struct.calcsize(layout), what)
+        return struct.unpack_from(layout, self._data, start)
+
+    def u32(self, what: str) -> int:
+        """One unsigned number of 4 bytes."""
+        return int(self.number("I", what))
+
+    def u64(self, what: str) -> int:
+        """One unsigned number of 8 bytes."""
+        start = self._advance(8, what)
+        value: int = self._u64.unpack_from(self._data, start)[0]
+        return value
+
+    def string(self, most_bytes: int, what: str) -> str:
+        """A length and that many bytes of UTF-8; what is not UTF-8 becomes U+FFFD."""
+        n_bytes = self.u64(what)
+        if n_bytes > most_bytes:
+            raise BadFile(f"{self.name}: {what} claims a length of {format_count(n_bytes)} bytes", BROKEN_HINT)
+        return self.take(n_bytes, what).decode("utf-8", errors="replace")
+
+    def skip_strings(self, count: int, what: str) -> None:
+        """Pass over strings without making them: a vocabulary has more than a hundred thousand."""
+        self.expect(count, 8, what)
+        length_at = self._u64.unpack_from
+        while count:
+            self._fill(self.position + 8, what)
+            data, position, last = self._data, self.position, len(self._data) - 8
+            while count and position <= last:
+                position += 8 + length_at(data, position)[0]
+                count -= 1
+            self._fill(position, what)
+            self.position = position
+
+    def _advance(self, n_bytes: int, what: str) -> int:
+        start = self.position
+        end = start + n_bytes
+        if end > len(self._data):
+            self._fill(end, what)
+        self.position = end
+        return start
+
+    def _fill(self, end: int, what: str) -> None:
+        if end > self.size:
+            raise BadFile(
+                f"{self.name} ends inside its header: {format_count(end - self.size)} bytes are missing at {what}",
+                BROKEN_HINT,
+            )
+        if end > _LARGEST_HEADER_BYTES:
+            raise BadFile(f"{self.name}: its header is larger than {format_bytes(_LARGEST_HEADER_BYTES)}", BROKEN_HINT)
+        while len(self._data) < end:
+            try:
+                chunk = self._source.read(max(_CHUNK_BYTES, end - len(self._data)))
+            except OSError as error:
+                raise BadFile(
+                    f"{self.name} cannot be read: {error.strerror or error}", "check the disk or the network"
+                ) from error
+            if not chunk:
+                raise BadFile(
+                    f"{self.name} ended after {format_bytes(len(self._data))} of {format_bytes(self.size)}", BROKEN_HINT
+                )
+            self._data += chunk

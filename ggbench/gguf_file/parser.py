@@ -1,0 +1,221 @@
+"""The grammar of a GGUF header, versions 2 and 3 in either byte order: bytes in, a `Header` out.
+
+Knows nothing of files or architectures, so the same code reads a local shard and a remote one.
+Source: the GGUF specification (ggml, docs/gguf.md) and gguf.cpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ggbench.errors import BadFile, Unsupported
+from ggbench.gguf_file.ggml_types import type_by_id
+from ggbench.gguf_file.header_bytes import BROKEN_HINT, HeaderBytes, Source
+from ggbench.gguf_file.model_file import TensorInfo
+from ggbench.units import format_bytes, format_count
+
+_MAGIC = b"GGUF"
+_OLD_MAGICS = (b"lmgg", b"fmgg", b"tjgg", b"algg")
+_VERSIONS = (2, 3)
+_NUMBER_CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_NUMBER_BYTES = {"B": 1, "b": 1, "H": 2, "h": 2, "I": 4, "i": 4, "f": 4, "?": 1, "Q": 8, "q": 8, "d": 8}
+_STRING, _ARRAY = 8, 9
+
+_MOST_KEYS = 1 << 16
+_MOST_TENSORS = 1 << 20
+_MOST_DIMS = 4
+_MOST_NESTING = 4
+_MOST_ELEMENTS = 1 << 62
+_KEY_BYTES = (1 << 16) - 1
+_TENSOR_NAME_BYTES = 1024
+_STRING_BYTES = 64 << 20
+_KEPT_ELEMENTS = 4096
+"""A longer array is left as its length; a value for each layer is far shorter."""
+_LARGEST_ALIGNMENT = 1 << 20
+_DEFAULT_ALIGNMENT = 32
+
+
+class ArrayLength(int):
+    """What is left of an array too long to keep: the number of its elements."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """One file's header, as it stands there."""
+
+    raw: bytes
+    """The bytes themselves, up to the end of the tensor table."""
+    version: int
+    big_endian: bool
+    metadata: dict[str, object]
+    """Arrays of the tokenizer, of more than 4,096 elements or of arrays are an `ArrayLength`."""
+    tensors: tuple[TensorInfo, ...]
+    file_bytes: int
+    data_offset: int
+    """Where the first tensor's bytes begin."""
+
+
+def read_header(source: Source, size: int, name: str, *, allow_missing_data: bool = False) -> Header:
+    """Parse the header of a GGUF of `size` bytes; `name` is for messages.
+
+    A file too short for its tensors is an error, unless `allow_missing_data` says that only the header is there.
+    Raises BadFile for what is broken and Unsupported for a version that ggbench does not read.
+    """
+    name = "".join(c if c.isprintable() else "?" for c in name)
+    if size == 0:
+        raise BadFile(f"{name} is empty", "download it again")
+    cursor = HeaderBytes(source, size, name)
+    _check_magic(cursor)
+    version, big_endian = _read_version(cursor)
+    n_tensors = cursor.u64("the number of tensors")
+    n_keys = cursor.u64("the number of metadata keys")
+    cursor.expect(n_tensors, 24, "tensors")
+    cursor.expect(n_keys, 13, "metadata keys")
+    if n_tensors > _MOST_TENSORS or n_keys > _MOST_KEYS:
+        raise BadFile(
+            f"{name} claims {format_count(n_tensors)} tensors and {format_count(n_keys)} metadata keys", BROKEN_HINT
+        )
+    metadata = _read_metadata(cursor, n_keys)
+    alignment = _alignment(cursor, metadata)
+    tensors, data_bytes = _read_tensors(cursor, n_tensors, alignment)
+    data_offset = -(-cursor.position // alignment) * alignment
+    missing = data_offset + data_bytes - size
+    if data_bytes and missing > 0 and not allow_missing_data:
+        raise BadFile(
+            f"{name} is truncated: {format_bytes(missing)} of its {format_bytes(size + missing)} are missing",
+            "download it again; ggbench needs the whole file here",
+        )
+    return Header(cursor.consumed, version, big_endian, metadata, tensors, size, data_offset)
+
+
+def _check_magic(cursor: HeaderBytes) -> None:
+    magic = cursor.take(min(4, cursor.n_left), "its first bytes")
+    if magic == _MAGIC:
+        return
+    if magic in _OLD_MAGICS:
+        raise Unsupported(
+            f"{cursor.name} is a GGML file from before GGUF", "convert the model again with a current llama.cpp"
+        )
+    if magic == b"vers":
+        raise BadFile(
+            f"{cursor.name} is not a GGUF but may be a Git LFS pointer", "fetch the file itself: git lfs pull"
+        )
+    raise BadFile(f"{cursor.name} is not a GGUF: it begins with {magic!r}", "name a .gguf file")
+
+
+def _read_version(cursor: HeaderBytes) -> tuple[int, bool]:
+    raw = cursor.take(4, "the version")
+    version = int.from_bytes(raw, "little")
+    big_endian = version > 0xFFFF
+    if big_endian:
+        version = int.from_bytes(raw, "big")
+        if version > 0xFFFF:
+            raise BadFile(f"{cursor.name}: its GGUF version is garbage", BROKEN_HINT)
+        cursor.use_big_endian()
+    if version not in _VERSIONS:
+        raise Unsupported(
+            f"{cursor.name} is GGUF version {version}; ggbench reads versions 2 and 3",
+            "convert the model again with a current llama.cpp" if version < min(_VERSIONS) else "update ggbench",
+        )
+    return version, big_endian
+
+
+def _read_metadata(cursor: HeaderBytes, n_keys: int) -> dict[str, object]:
+    metadata: dict[str, object] = {}
+    for index in range(n_keys):
+        key = cursor.string(_KEY_BYTES, f"the name of metadata key {index}")
+        if not key or key in metadata:
+            raise BadFile(
+                f"{cursor.name}: metadata key {index}, {key!r}, {'repeats' if key else 'is empty'}", BROKEN_HINT
+            )
+        what = f"metadata key {key[:80]!r}"
+        metadata[key] = _read_value(cursor, cursor.u32(what), key, what)
+    return metadata
+
+
+def _read_value(cursor: HeaderBytes, value_type: int, key: str, what: str) -> object:
+    if value_type in _NUMBER_CODES:
+        return cursor.number(_NUMBER_CODES[value_type], what)
+    if value_type == _STRING:
+        return cursor.string(_STRING_BYTES, what)
+    if value_type != _ARRAY:
+        raise BadFile(f"{cursor.name}: {what} has the unknown value type {value_type}", BROKEN_HINT)
+    element_type, count = cursor.u32(what), cursor.u64(what)
+    if key.startswith("tokenizer.") or count > _KEPT_ELEMENTS or element_type == _ARRAY:
+        _skip_elements(cursor, element_type, count, what, nesting=1)
+        return ArrayLength(count)
+    if element_type == _STRING:
+        cursor.expect(count, 8, f"strings of {what}")
+        return [cursor.string(_STRING_BYTES, what) for _ in range(count)]
+    return list(cursor.numbers(_number_code(cursor, element_type, what), count, f"values of {what}"))
+
+
+def _skip_elements(cursor: HeaderBytes, element_type: int, count: int, what: str, nesting: int) -> None:
+    if element_type == _STRING:
+        cursor.skip_strings(count, f"strings of {what}")
+    elif element_type == _ARRAY:
+        cursor.expect(count, 12, f"arrays of {what}")
+        if nesting == _MOST_NESTING:
+            raise BadFile(f"{cursor.name}: {what} nests arrays more than {_MOST_NESTING} deep", BROKEN_HINT)
+        for _ in range(count):
+            _skip_elements(cursor, cursor.u32(what), cursor.u64(what), what, nesting + 1)
+    else:
+        n_bytes = _NUMBER_BYTES[_number_code(cursor, element_type, what)]
+        cursor.expect(count, n_bytes, f"values of {what}")
+        cursor.skip(count * n_bytes, what)
+
+
+def _number_code(cursor: HeaderBytes, element_type: int, what: str) -> str:
+    code = _NUMBER_CODES.get(element_type)
+    if code is None:
+        raise BadFile(f"{cursor.name}: {what} is an array of the unknown type {element_type}", BROKEN_HINT)
+    return code
+
+
+def _alignment(cursor: HeaderBytes, metadata: dict[str, object]) -> int:
+    alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
+    if not isinstance(alignment, int) or not 0 < alignment <= _LARGEST_ALIGNMENT or alignment & (alignment - 1):
+        raise BadFile(f"{cursor.name}: general.alignment is {alignment!r}, not a power of two", BROKEN_HINT)
+    return alignment
+
+
+def _read_tensors(cursor: HeaderBytes, n_tensors: int, alignment: int) -> tuple[tuple[TensorInfo, ...], int]:
+    """The tensor table, and the bytes of data that it points into."""
+    tensors: dict[str, TensorInfo] = {}
+    data_bytes = 0
+    for index in range(n_tensors):
+        name = cursor.string(_TENSOR_NAME_BYTES, f"the name of tensor {index}")
+        what = f"tensor {name[:80]!r}"
+        if name in tensors:
+            raise BadFile(f"{cursor.name}: {what} is in the table twice", BROKEN_HINT)
+        n_dims = cursor.u32(what)
+        if n_dims > _MOST_DIMS:
+            raise BadFile(f"{cursor.name}: {what} claims {format_count(n_dims)} dimensions", BROKEN_HINT)
+        shape = tuple(cursor.u64(what) for _ in range(n_dims))
+        type_id, offset = cursor.u32(what), cursor.u64(what)
+        tensor = _tensor(cursor, name, shape, type_id, what)
+        if offset % alignment:
+            raise BadFile(f"{cursor.name}: {what} begins at {offset}, off the alignment of {alignment}", BROKEN_HINT)
+        tensors[name] = tensor
+        data_bytes = max(data_bytes, offset + (tensor.n_bytes or 0))
+    if data_bytes > _MOST_ELEMENTS:
+        raise BadFile(f"{cursor.name}: its table points {format_count(data_bytes)} bytes into the file", BROKEN_HINT)
+    return tuple(tensors.values()), data_bytes
+
+
+def _tensor(cursor: HeaderBytes, name: str, shape: tuple[int, ...], type_id: int, what: str) -> TensorInfo:
+    ggml_type = type_by_id(type_id)
+    tensor = TensorInfo(name, shape, ggml_type.name if ggml_type else f"type {type_id}", None)
+    if tensor.n_elements > _MOST_ELEMENTS:
+        raise BadFile(f"{cursor.name}: {what} claims {format_count(tensor.n_elements)} elements", BROKEN_HINT)
+    if ggml_type is None:
+        return tensor
+    row_length, block_len = shape[0] if shape else 1, ggml_type.block_len
+    if row_length % block_len:
+        raise BadFile(
+            f"{cursor.name}: {what} has rows of {row_length}, not whole {ggml_type.name} blocks of {block_len}",
+            BROKEN_HINT,
+        )
+    return TensorInfo(name, shape, ggml_type.name, ggml_type.row_bytes(tensor.n_elements))

@@ -1,0 +1,151 @@
+"""llama.cpp's own quantizer: which type it gives each tensor, and the bytes of quantized numbers.
+
+Asked instead of imitated, since its mixture of types for a quant depends on the whole shape of a model and changes
+between releases. A dry run tells its choices in the log alone, so they are read from there and held against its total.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ggbench.errors import DoesNotFit, EngineFailed, Unsupported, UsageError
+from ggbench.gguf_file.encoded_header import encode_header
+from ggbench.gguf_file.ggml_types import GgmlType, row_bytes
+from ggbench.gguf_file.model_file import TensorInfo
+from ggbench.units import MIB
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_TENSOR = re.compile(
+    r"\[ *\d+/ *\d+\] +(?P<name>\S+) +- +\[[\d, ]*\], +type = +(?P<before>\w+), "
+    r"+size = +[\d.]+ MiB(?: +-> +[\d.]+ MiB \((?P<after>\w+)\))?"
+)
+_TOTAL = re.compile(r"quant size += +(?P<mib>[\d.]+) MiB")
+_NEEDS_IMATRIX = "will require an imatrix"
+_ROUNDING_MIB = 0.006
+"""The total is logged with two decimals."""
+_UNREADABLE_HINT = "its log differs from what ggbench knows of llama-cpp-python 0.3.36; update ggbench"
+_NOT_QUANTIZABLE = frozenset({"q8_1", "q8_K", "i8", "i16", "i32", "i64", "f64"})
+"""Types for which ggml aborts the process: it keeps the first two for its own arithmetic."""
+
+_log_in_use = threading.Lock()
+"""llama.cpp has one log callback for the whole process."""
+
+
+def choose_types(
+    metadata: Mapping[str, object], tensors: Sequence[TensorInfo], ftypes: Mapping[str, int]
+) -> dict[str, tuple[TensorInfo, ...]]:
+    """For each quant, the tensors with the type and the bytes that llama.cpp's quantizer gives them.
+
+    `tensors` are those of the model before it is quantized; `ftypes` maps a quant's name to llama.cpp's number for it.
+    Nothing of the tensors' size is written: llama.cpp is shown a file that is a hole after the header.
+    Raises UsageError for a quant that needs an importance matrix, EngineFailed where llama.cpp refuses.
+    """
+    header = encode_header(metadata, tensors)
+    try:
+        with tempfile.NamedTemporaryFile(prefix="ggbench-", suffix=".gguf") as file:
+            file.write(header.data)
+            file.truncate(header.file_bytes)
+            file.flush()
+            logs = {quant: _dry_run(os.fsencode(file.name), quant, ftype) for quant, ftype in ftypes.items()}
+    except OSError as error:
+        raise DoesNotFit(
+            f"no temporary file for a header: {error.strerror}", "set TMPDIR to a folder with room"
+        ) from error
+    return {quant: _retyped(quant, tensors, log) for quant, log in logs.items()}
+
+
+def quantize(ggml_type: GgmlType, values: np.ndarray) -> bytes:
+    """Those float32 numbers, whole blocks of 256, as ggml quantizes them with every weight equally important.
+
+    Raises Unsupported for a type that no quantizer makes.
+    """
+    import llama_cpp
+    import numpy as np
+
+    if ggml_type.name in _NOT_QUANTIZABLE:
+        raise Unsupported(f"ggml has no quantizer for {ggml_type.name}", "take a file of another quant")
+    library = llama_cpp.llama_cpp._lib  # finds ggml's symbols too, in the very library that llama_cpp has loaded
+    library.ggml_quantize_requires_imatrix.restype = ctypes.c_bool
+    library.ggml_quantize_chunk.restype = ctypes.c_size_t
+    row_length = 256
+    source = np.ascontiguousarray(values, dtype=np.float32).reshape(-1, row_length)
+    target = np.empty(ggml_type.row_bytes(source.size), dtype=np.uint8)
+    importance = np.ones(row_length, dtype=np.float32)
+    library.ggml_quantize_chunk(
+        ctypes.c_int(ggml_type.type_id),
+        ctypes.c_void_p(source.ctypes.data),
+        ctypes.c_void_p(target.ctypes.data),
+        ctypes.c_int64(0),
+        ctypes.c_int64(len(source)),
+        ctypes.c_int64(row_length),
+        ctypes.c_void_p(importance.ctypes.data if library.ggml_quantize_requires_imatrix(ggml_type.type_id) else None),
+    )
+    return target.tobytes()
+
+
+def _dry_run(path: bytes, quant: str, ftype: int) -> str:
+    import llama_cpp
+
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype = ftype
+    params.dry_run = True
+    params.nthread = 1
+    with _captured_log() as lines:
+        status = llama_cpp.llama_model_quantize(path, b"", ctypes.byref(params))
+    log = b"".join(lines).decode("utf-8", "replace")
+    if status != 0:
+        reason = log.strip().rpartition("\n")[2]
+        raise EngineFailed(f"llama.cpp does not quantize this model to {quant}: {reason}", "take another quant")
+    return log
+
+
+@contextlib.contextmanager
+def _captured_log() -> Iterator[list[bytes]]:
+    import llama_cpp
+
+    lines: list[bytes] = []
+    keep = llama_cpp.llama_log_callback(lambda _level, text, _user_data: lines.append(text))
+    with _log_in_use:
+        before, user_data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
+        llama_cpp.llama_log_get(ctypes.byref(before), ctypes.byref(user_data))
+        llama_cpp.llama_log_set(keep, None)
+        try:
+            yield lines
+        finally:
+            llama_cpp.llama_log_set(before, user_data)
+
+
+def _retyped(quant: str, tensors: Sequence[TensorInfo], log: str) -> tuple[TensorInfo, ...]:
+    if _NEEDS_IMATRIX in log:
+        raise UsageError(
+            f"{quant} needs an importance matrix, and a model with no trained weights has none",
+            "take a quant that does without, such as q2_k or iq4_xs",
+        )
+    chosen = {match["name"]: match["after"] or match["before"] for match in _TENSOR.finditer(log)}
+    missing = [tensor.name for tensor in tensors if tensor.name not in chosen]
+    if missing:
+        raise EngineFailed(f"llama.cpp's quantizer said nothing of {missing[0]} for {quant}", _UNREADABLE_HINT)
+    retyped = tuple(_as_type(tensor, chosen[tensor.name]) for tensor in tensors)
+    total = _TOTAL.search(log)
+    added_up = sum(tensor.n_bytes or 0 for tensor in retyped) / MIB
+    if total is None or abs(float(total["mib"]) - added_up) > _ROUNDING_MIB:
+        told = f"{total['mib']} MiB" if total else "no size"
+        raise EngineFailed(
+            f"llama.cpp's quantizer says {told} for {quant}, its types add up to {added_up:.2f} MiB", _UNREADABLE_HINT
+        )
+    return retyped
+
+
+def _as_type(tensor: TensorInfo, type_name: str) -> TensorInfo:
+    n_bytes = row_bytes(type_name, tensor.shape[0]) * math.prod(tensor.shape[1:])
+    return TensorInfo(tensor.name, tensor.shape, type_name, n_bytes)

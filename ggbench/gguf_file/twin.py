@@ -1,0 +1,136 @@
+"""Twins: GGUF files of a model's true shape and types with no trained weights, to measure it before it is downloaded.
+
+Speed depends on shapes and types, not on what the weights are. A twin is planned as a ModelFile, which is enough to
+count with, and written from it; its metadata says what it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import ggbench
+from ggbench.errors import BadFile, Unsupported, UsageError
+from ggbench.gguf_file.blueprint import draw_metadata, draw_tensors
+from ggbench.gguf_file.encoded_header import encode_header
+from ggbench.gguf_file.header import assemble, read_model_file
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.parser import read_header
+from ggbench.gguf_file.quantizer import choose_types
+from ggbench.gguf_file.quants import ftype_by_name
+from ggbench.gguf_file.twin_writer import Progress, remove_abandoned_parts, write_twin
+
+__all__ = ["cached_twin", "plan_twin", "twin_of", "write_twin"]
+
+_FORMAT = 1
+"""Of the fill; a change makes cached twins anew."""
+_FINGERPRINT = "ggbench.twin.fingerprint"
+_QUANTIZATION_VERSION = 2
+"""GGML_QNT_VERSION of ggml.h: the layout of its blocks."""
+_LEFT_OUT = ("tokenizer.", "split.", "ggbench.", "general.alignment")
+"""Keys that do not carry over: a twin is one file with no tokenizer and the usual alignment."""
+
+
+def plan_twin(
+    hyper: Hyperparameters, quants: Sequence[str], n_layer: int | None = None, *, name: str, source: str = ""
+) -> dict[str, ModelFile]:
+    """The twin of each quant as a ModelFile with no path, by the quant's name in lower case; writes nothing that stays.
+
+    `name` is what to call the model, `source` where its shape comes from (`catalog:qwen1.5-7b`). `n_layer` makes a
+    shallower model. The types are those that the installed llama.cpp gives a model of this depth without an importance
+    matrix. Raises UnknownName for a quant, UsageError for one that needs such a matrix, EngineFailed.
+    """
+    if n_layer is not None:
+        if n_layer > hyper.n_layer:
+            raise UsageError(
+                f"{name} has {hyper.n_layer} layers, not {n_layer}", "a twin may have fewer layers, never more"
+            )
+        hyper = dataclasses.replace(hyper, n_layer=n_layer)
+    ftypes = {quant.lower(): ftype_by_name(quant) for quant in quants}
+    metadata, tensors = draw_metadata(hyper), draw_tensors(hyper)
+    by_quant = choose_types(metadata, tensors, ftypes)
+    return {
+        quant: _planned(
+            f"{name} {quant}",
+            {**metadata, "general.file_type": ftypes[quant], "general.quantization_version": _QUANTIZATION_VERSION},
+            retyped,
+            name,
+            source,
+        )
+        for quant, retyped in by_quant.items()
+    }
+
+
+def twin_of(model: ModelFile, source: str) -> ModelFile:
+    """The plan of a twin with the tensors, types and metadata of a real header, its tokenizer left out.
+
+    `source` says whose twin it is (`org/name`). Shards become one file. Raises Unsupported where the type of a tensor,
+    or the size of the vocabulary, is unknown.
+    """
+    if model.n_vocab is None:
+        raise Unsupported(
+            f"{model.name}: its header does not tell the size of its vocabulary", "measure the file itself"
+        )
+    metadata = {key: value for key, value in model.metadata.items() if not key.startswith(_LEFT_OUT) and value != []}
+    metadata |= {f"{model.architecture}.vocab_size": model.n_vocab, "tokenizer.ggml.model": "none"}
+    tensors = tuple(dataclasses.replace(tensor, shard=0) for tensor in model.tensors)
+    return _planned(model.name, metadata, tensors, model.name, source)
+
+
+def cached_twin(
+    model_id: str,
+    hyper: Hyperparameters,
+    quant: str,
+    directory: Path,
+    n_layer: int | None = None,
+    on_progress: Progress | None = None,
+) -> Path:
+    """The file of a catalog model's twin in this folder, written if it is not there whole and of this shape.
+
+    Two processes may ask for the same twin at once: each writes its own, and the later one replaces the earlier.
+    Raises as `plan_twin` and `write_twin` do.
+    """
+    planned = plan_twin(hyper, [quant], n_layer, name=model_id, source=f"catalog:{model_id}")[quant.lower()]
+    depth = "" if n_layer is None or n_layer == hyper.n_layer else f"-{n_layer}-layers"
+    path = directory / f"{_file_stem(model_id)}{depth}-{_file_stem(quant.lower())}.gguf"
+    if not _is_same(path, planned):
+        remove_abandoned_parts(directory)
+        write_twin(planned, path, on_progress)
+    return path
+
+
+def _planned(
+    name: str, metadata: Mapping[str, object], tensors: Sequence[TensorInfo], model_name: str, source: str
+) -> ModelFile:
+    shape = hashlib.sha256(f"{_FORMAT} ".encode() + encode_header(metadata, tensors).data)
+    header = encode_header(
+        {
+            **metadata,
+            "general.name": model_name,
+            "ggbench.version": ggbench.__version__,
+            "ggbench.twin": True,
+            "ggbench.twin.source": source,
+            _FINGERPRINT: shape.hexdigest()[:16],
+        },
+        tensors,
+    )
+    return assemble([read_header(io.BytesIO(header.data), header.file_bytes, name)], name)
+
+
+def _is_same(path: Path, planned: ModelFile) -> bool:
+    if not path.is_file():
+        return False
+    try:
+        found = read_model_file(path)
+    except BadFile:
+        return False
+    return found.file_bytes == planned.file_bytes and found.metadata.get(_FINGERPRINT) == planned.metadata[_FINGERPRINT]
+
+
+def _file_stem(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).lstrip(".")

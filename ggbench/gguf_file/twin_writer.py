@@ -1,0 +1,108 @@
+"""Writing a planned twin to disk: all of it or nothing, at the speed of the disk.
+
+A file under the final name is always whole: the bytes go to a temporary name in the same folder, renamed at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ggbench.errors import DoesNotFit, GgbenchError, UsageError
+from ggbench.gguf_file.encoded_header import encode_header, n_padding
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.tiles import Tiles
+from ggbench.units import format_bytes
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes written and the bytes in all."""
+
+PART_SUFFIX = ".ggbench-part"
+"""Of the temporary name."""
+_ABANDONED_S = 3600
+"""A temporary file that nothing was written to for so long belongs to a process that was killed."""
+_REPORT_BYTES = 16 << 20
+_FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def write_twin(planned: ModelFile, path: Path, on_progress: Progress | None = None) -> None:
+    """Write the twin of this plan to `path`, over what is there; the same plan gives the same bytes.
+
+    Missing folders are made. Raises DoesNotFit before a byte is written where the disk lacks room, or when it fills up;
+    UsageError where the folder cannot be written to. On any failure, Ctrl-C among them, nothing is left behind.
+    """
+    if not planned.is_twin:
+        raise ValueError(f"{planned.name} is not a twin's plan")
+    header = encode_header(planned.metadata, planned.tensors)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder", "name a file to write")
+        _require_room(path.parent, header.file_bytes)
+        with _replacing(path) as part, part.open("xb") as file:
+            report_at = 0
+            for chunk in _pieces(planned, header.data):
+                file.write(chunk)
+                if on_progress is not None and file.tell() >= report_at:
+                    report_at = file.tell() + _REPORT_BYTES
+                    on_progress(file.tell(), header.file_bytes)
+    except OSError as error:
+        raise _explained(error, path, header.file_bytes) from error
+    if on_progress is not None:
+        on_progress(header.file_bytes, header.file_bytes)
+
+
+def remove_abandoned_parts(directory: Path) -> None:
+    """Delete what writers that were killed left in this folder."""
+    for part in directory.glob(f".*{PART_SUFFIX}"):
+        with contextlib.suppress(OSError):
+            if time.time() - part.stat().st_mtime > _ABANDONED_S:
+                part.unlink()
+
+
+def _pieces(planned: ModelFile, header: bytes) -> Iterator[bytes | memoryview]:
+    yield header
+    tiles = Tiles()
+    for tensor in planned.tensors:
+        yield from tiles.chunks(tensor)
+        yield bytes(n_padding(tensor.n_bytes or 0))
+
+
+def _require_room(folder: Path, n_bytes: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < n_bytes:
+        raise DoesNotFit(
+            f"{folder} has {format_bytes(free)} free, and the twin takes {format_bytes(n_bytes)}",
+            "free some space, name another folder, or take a smaller quant",
+        )
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A name to write to that becomes `path` at the end, and nothing at all on an error."""
+    part = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{PART_SUFFIX}")
+    try:
+        yield part
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
+def _explained(error: OSError, path: Path, n_bytes: int) -> GgbenchError:
+    reason = error.strerror or str(error)
+    if error.errno in _FULL_DISK:
+        return DoesNotFit(
+            f"{path.parent} filled up while a twin of {format_bytes(n_bytes)} was written: {reason}",
+            "nothing was kept; free some space or name another folder",
+        )
+    if isinstance(error, PermissionError | NotADirectoryError | FileExistsError) or error.errno == errno.EROFS:
+        return UsageError(f"cannot write to {path.parent}: {reason}", "name a folder that you may write to")
+    return GgbenchError(f"writing {path} failed: {reason}", "look at the disk, then run it again")

@@ -1,0 +1,135 @@
+"""The read bandwidth of main memory, measured once on each machine and kept.
+
+Measuring takes over a second and all cores, so it happens once; the cache tells machines apart by traits that survive a
+reboot, since a home folder may be shared between several of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import math
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ggbench import paths
+from ggbench.errors import DoesNotFit
+from ggbench.machine.cpu import Cpu, describe_cpu
+from ggbench.machine.memory import Ram, describe_ram
+from ggbench.machine.read_probe import ReadRate, probe_reads
+from ggbench.records import Bandwidth
+from ggbench.units import GIB, MIB
+
+_UNKNOWN_CACHE = 64 * MIB
+_SECTION = "bandwidth"
+
+
+def measure_bandwidth(threads: int, *, buffer_bytes: int | None = None, budget_s: float = 1.0) -> Bandwidth:
+    """Highest rate at which up to `threads` threads read main memory, caches left out of it; takes about 1.5 s.
+
+    The buffer is 1 GiB, or four times the last-level cache where that is more: reading in a circle through a cache with
+    random replacement then finds 2 % of the lines still there. It is less where memory is short or its pages are slow
+    to get, and never more than a quarter of what is available. Other programs can only lower the figure; see
+    `probe_reads`.
+
+    Raises DoesNotFit where there is no memory for it.
+    """
+    rate = _probe(threads, describe_cpu(), describe_ram(), buffer_bytes, budget_s)
+    return Bandwidth(rate.bytes_per_s, _source(rate))
+
+
+def cached_bandwidth(threads: int, *, remeasure: bool = False, file: Path | None = None) -> Bandwidth:
+    """What `measure_bandwidth` once found on this machine with so many threads, or finds now and keeps.
+
+    A figure taken on a busy machine is measured again the next time, and gives way only to a higher one or to one from
+    a quiet machine. A cache file that cannot be read counts as empty, one that cannot be written as absent. `file` is
+    that of `paths.machine_cache_file()` unless given. Raises DoesNotFit.
+    """
+    file = paths.machine_cache_file() if file is None else file
+    cpu, ram = describe_cpu(), describe_ram()
+    key = _machine_key(cpu, ram, threads)
+    known = _read(file).get(key)
+    if known is not None and not known.busy and not remeasure:
+        return Bandwidth(known.bytes_per_s, known.source)
+    rate = _probe(threads, cpu, ram, None, 1.0)
+    entry = _Entry(rate.bytes_per_s, _source(rate), rate.busy)
+    if known is not None and rate.busy and known.bytes_per_s > rate.bytes_per_s:
+        entry = known
+    else:
+        with contextlib.suppress(OSError):
+            _write(file, key, entry)
+    return Bandwidth(entry.bytes_per_s, entry.source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    bytes_per_s: float
+    source: str
+    busy: bool
+
+
+def _probe(threads: int, cpu: Cpu, ram: Ram, buffer_bytes: int | None, budget_s: float) -> ReadRate:
+    cache_bytes = cpu.last_level_cache_bytes or _UNKNOWN_CACHE
+    most = ram.available_bytes // 4
+    wanted = min(most, max(GIB, 4 * cache_bytes)) if buffer_bytes is None else buffer_bytes
+    least = min(wanted, max(256 * MIB, 2 * cache_bytes))
+    try:
+        return probe_reads(threads, buffer_bytes=wanted, least_bytes=least, budget_s=budget_s)
+    except (OSError, MemoryError) as error:
+        raise DoesNotFit(
+            "there is no memory to measure its bandwidth with",
+            "close other programs, or give the figure with --bandwidth",
+        ) from error
+
+
+def _source(rate: ReadRate) -> str:
+    threads = "1 thread" if rate.threads == 1 else f"{rate.threads} threads"
+    busy = ", on a busy machine" if rate.busy else ""
+    return f"measured {datetime.date.today().isoformat()} with {threads} ({rate.kernel}){busy}"
+
+
+def _machine_key(cpu: Cpu, ram: Ram, threads: int) -> str:
+    cache_mib = (cpu.last_level_cache_bytes or 0) // MIB
+    return f"{cpu.name}, {cpu.n_cores} cores, {cache_mib} MiB cache, {ram.total_bytes / GIB:.0f} GiB, {threads} threads"
+
+
+def _read(file: Path) -> dict[str, _Entry]:
+    import msgspec
+
+    try:
+        entries = msgspec.convert(_read_document(file).get(_SECTION, {}), dict[str, _Entry])
+    except msgspec.ValidationError:
+        return {}
+    return {
+        key: entry
+        for key, entry in entries.items()
+        if math.isfinite(entry.bytes_per_s) and entry.bytes_per_s > 0 and entry.source.isprintable()
+    }
+
+
+def _read_document(file: Path) -> dict[str, Any]:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError, RecursionError):
+        return {}
+
+
+def _write(file: Path, key: str, entry: _Entry) -> None:
+    """Adds one entry; what else the file holds stays. Written aside and renamed, so that no reader sees half of it."""
+    import msgspec
+
+    document = {**_read_document(file), _SECTION: {**_read(file), key: entry}}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, aside = tempfile.mkstemp(prefix=file.name, dir=file.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(msgspec.json.format(msgspec.json.encode(document), indent=2))
+        Path(aside).replace(file)
+    except BaseException:
+        Path(aside).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,51 @@
+"""Main memory: how much there is for this process, and how much another one took at its peak."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ggbench.machine.cgroup import memory_limits
+from ggbench.machine.kernel_files import PROC, SYSFS, read_text
+
+
+@dataclass(frozen=True, slots=True)
+class Ram:
+    """Main memory within the limits of the container, bytes."""
+
+    total_bytes: int
+    available_bytes: int
+    """What could be taken without swapping, file cache counted as free."""
+
+
+def describe_ram(proc: Path = PROC, sysfs: Path = SYSFS) -> Ram:
+    """Memory of the machine, or of the cgroup where that has less."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    limits = memory_limits(proc, sysfs)
+    return Ram(
+        total_bytes=min([memory.total, *(limit.limit_bytes for limit in limits)]),
+        available_bytes=min(
+            [memory.available, *(max(0, limit.limit_bytes - limit.used_bytes) for limit in limits)],
+        ),
+    )
+
+
+def peak_rss_bytes(pid: int, proc: Path = PROC) -> int | None:
+    """The most memory that a living process ever had resident, mapped files included.
+
+    None when the process is gone (also when it has ended and waits to be reaped), or the system keeps no such peak.
+    """
+    if proc.is_dir():
+        status = read_text(proc / str(pid) / "status")
+        match = re.search(r"^VmHWM:\s*(\d+) kB$", status or "", re.MULTILINE)
+        return int(match[1]) << 10 if match else None
+    import psutil
+
+    try:
+        peak = getattr(psutil.Process(pid).memory_info(), "peak_wset", None)
+    except psutil.Error:
+        return None
+    return None if peak is None else int(peak)

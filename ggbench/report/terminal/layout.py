@@ -1,0 +1,51 @@
+"""The looks that all tables share: headers with the unit below, numbers to the right, plain text only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.report.plain import plain
+
+TWIN_CAPTION = "twin: the true shape and types, no trained weights; speed and memory are real, the text is not"
+
+Facts = Sequence[tuple[str, str]]
+"""Names with their values; a value without text is left out."""
+
+
+def new_table(title: str | None = None) -> Table:
+    """A table with a line under the header and no other rules, so that it also reads without colour."""
+    return Table(
+        title=Text(plain(title), style="bold") if title else None,
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+
+
+def add_column(table: Table, header: str, unit: str = "", *, right: bool = False, wrap: bool = False) -> None:
+    """One column, its unit on a second line; one that wraps takes the width that the others leave."""
+    table.add_column(
+        Text(f"{header}\n{unit}" if unit else header),
+        justify="right" if right else "left",
+        no_wrap=not wrap,
+        overflow="fold",
+    )
+
+
+def facts_table(title: str, facts: Facts) -> Table:
+    """Names on the left, values on the right, under a heading."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.title, table.title_justify = Text(plain(title), style="bold"), "left"
+    table.add_column(no_wrap=True, min_width=12)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        if value:
+            table.add_row(Text(f"  {name}"), Text(plain(value)))
+    return table

@@ -1,0 +1,154 @@
+"""What a GGUF's header tells, for `ggbench inspect`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.errors import Unsupported
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.parser import ArrayLength
+from ggbench.gguf_file.quants import quant_label
+from ggbench.report.columns import UNKNOWN
+from ggbench.report.plain import plain, shorten
+from ggbench.report.terminal.layout import TWIN_CAPTION, Facts, add_column, facts_table, new_table
+from ggbench.units import format_bytes, format_count, format_number, format_params, format_percent
+
+_VALUE_WIDTH = 72
+"""Characters of a metadata value; a chat template has thousands."""
+_LIST_ENDS = 8
+
+
+def header_details(model_file: ModelFile) -> RenderableType:
+    """Shape, memory, tensor types and metadata; the tensors themselves are `tensors_table`'s."""
+    heading = Text(f"{plain(model_file.name)}  {plain(quant_label(model_file))}", style="bold")
+    if model_file.is_twin:
+        heading.append(f"\n{TWIN_CAPTION}", style="not bold yellow")
+    if model_file.unknown_types:
+        names = ", ".join(map(plain, model_file.unknown_types))
+        heading.append(f"\ntensor types unknown to this ggbench: {names}; sizes and BPW leave them out", style="yellow")
+    parts = (
+        heading,
+        facts_table("File", _file(model_file)),
+        facts_table("Shape", _shape(model_file)),
+        facts_table("Memory", _memory(model_file)),
+        _types_table(model_file),
+        facts_table("Metadata", [(plain(key), _metadata(value)) for key, value in model_file.metadata.items()]),
+    )
+    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), parts[-1])
+
+
+def tensors_table(model_file: ModelFile) -> Table:
+    """Every tensor in the order of the file."""
+    table = new_table("Tensors")
+    add_column(table, "name")
+    for header in ("shape", "type", "size"):
+        add_column(table, header, right=header != "type")
+    if len(model_file.paths) > 1:
+        add_column(table, "shard", right=True)
+    for tensor in model_file.tensors:
+        texts = [
+            plain(tensor.name),
+            " × ".join(map(str, tensor.shape)),
+            plain(tensor.type_name),
+            format_bytes(tensor.n_bytes),
+        ]
+        texts += [str(tensor.shard + 1)] if len(model_file.paths) > 1 else []
+        table.add_row(*map(Text, texts))
+    return table
+
+
+def _file(model_file: ModelFile) -> Facts:
+    paths = [str(path) for path in model_file.paths]
+    where = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more shards" if paths else ""
+    order = ", big endian" if model_file.big_endian else ""
+    return [
+        ("path", where),
+        ("size", format_bytes(model_file.file_bytes)),
+        ("format", f"GGUF version {model_file.version}{order}, {format_count(len(model_file.tensors))} tensors"),
+        ("header", f"sha256 {model_file.header_sha256}"),
+    ]
+
+
+def _shape(model_file: ModelFile) -> Facts:
+    experts = f"{model_file.n_expert}, {model_file.n_expert_used} used for each token" if model_file.n_expert else ""
+    heads = f"{_range(model_file.n_head)} query, {_range(model_file.n_head_kv)} KV"
+    dims = {model_file.head_dim_k, model_file.head_dim_v}
+    width = f"{model_file.head_dim_k}" if len(dims) == 1 else f"K {model_file.head_dim_k}, V {model_file.head_dim_v}"
+    return [
+        ("architecture", model_file.architecture),
+        ("parameters", f"{format_params(model_file.n_params)} ({format_count(model_file.n_params)})"),
+        ("layers", format_count(model_file.n_layer)),
+        ("width", f"{format_count(model_file.n_embd)}, feed-forward {_range(model_file.n_ff)}"),
+        ("heads", f"{heads}, {width} wide"),
+        ("experts", experts),
+        ("vocabulary", "" if model_file.n_vocab is None else f"{format_count(model_file.n_vocab)} tokens"),
+        ("trained to", "" if model_file.n_ctx_train is None else f"{format_count(model_file.n_ctx_train)} tokens"),
+        ("window", "" if model_file.sliding_window is None else f"{format_count(model_file.sliding_window)} tokens"),
+    ]
+
+
+def _memory(model_file: ModelFile) -> Facts:
+    try:
+        kv = f"{format_bytes(model_file.kv_bytes_per_token())} for each token at f16"
+    except Unsupported as error:
+        kv = f"unknown: {error.message}"
+    return [
+        ("BPW", format_number(model_file.bpw)),
+        ("tensors", format_bytes(model_file.weight_bytes)),
+        ("active", f"{format_bytes(model_file.active_weight_bytes)} read for each token"),
+        ("KV cache", kv),
+    ]
+
+
+def _types_table(model_file: ModelFile) -> Table:
+    groups: defaultdict[str, list[TensorInfo]] = defaultdict(list)
+    for tensor in model_file.tensors:
+        groups[tensor.type_name].append(tensor)
+    table = new_table("Tensor types")
+    add_column(table, "  type")
+    for header in ("tensors", "params", "size", "share", "BPW"):
+        add_column(table, header, right=True)
+    known_bytes = sum(tensor.n_bytes or 0 for tensor in model_file.tensors)
+    for name, tensors in sorted(groups.items(), key=lambda group: (-_bytes(group[1]), group[0])):
+        n_params, n_bytes = sum(tensor.n_elements for tensor in tensors), _bytes(tensors)
+        is_known = all(tensor.n_bytes is not None for tensor in tensors)
+        texts = [f"  {plain(name)}", format_count(len(tensors)), format_params(n_params)]
+        if is_known and known_bytes and n_params:
+            texts += [
+                format_bytes(n_bytes),
+                format_percent(n_bytes / known_bytes),
+                format_number(n_bytes * 8 / n_params),
+            ]
+        else:
+            texts += [UNKNOWN] * 3
+        table.add_row(*map(Text, texts))
+    return table
+
+
+def _bytes(tensors: Iterable[TensorInfo]) -> int:
+    return sum(tensor.n_bytes or 0 for tensor in tensors)
+
+
+def _range(values: tuple[int, ...]) -> str:
+    """`16`, or `2 to 16` where layers differ."""
+    if not values:
+        return UNKNOWN
+    low, high = min(values), max(values)
+    return format_count(low) if low == high else f"{format_count(low)} to {format_count(high)}"
+
+
+def _metadata(value: object) -> str:
+    """One line of a metadata value, cut where it is long."""
+    if isinstance(value, ArrayLength):
+        return f"array of {format_count(value)}"
+    if isinstance(value, list | tuple):
+        shown = ", ".join(shorten(str(entry), _VALUE_WIDTH) for entry in value[:_LIST_ENDS])
+        rest = f", … {format_count(len(value))} in all" if len(value) > _LIST_ENDS else ""
+        return f"[{shorten(shown, _VALUE_WIDTH)}{rest}]"
+    return shorten(str(value), _VALUE_WIDTH) or '""'

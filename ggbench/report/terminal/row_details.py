@@ -1,0 +1,173 @@
+"""One row in full: the story of a decode or of a series of prompts, from the file to the line that measures it again."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.records import DeviceBuffers, Environment, Outcome, Row
+from ggbench.report.columns import COLUMNS, note, outcome_words, w_text
+from ggbench.report.plain import plain
+from ggbench.report.terminal.layout import TWIN_CAPTION, Facts, add_column, facts_table, new_table
+from ggbench.units import (
+    format_bandwidth,
+    format_bytes,
+    format_count,
+    format_ms,
+    format_number,
+    format_params,
+    format_percent,
+)
+
+
+def row_details(row: Row) -> RenderableType:
+    """All that is known of one run: file, memory on each device, latency, its limit, environment, command."""
+    parts: list[RenderableType] = [_heading(row), facts_table("Model", _model(row))]
+    if row.buffers:
+        parts.append(_memory_table(row))
+    if row.prefills:
+        parts.append(_prefills(row))
+    if row.fit or row.latency or row.prefill_ms is not None:
+        parts.append(facts_table("Latency", _latency(row)))
+    if row.limit:
+        parts.append(facts_table("Limit of this machine's memory", _limit(row)))
+    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts), *_origin(row))
+
+
+def prefill_table(row: Row) -> RenderableType:
+    """The time to read prompts of several lengths."""
+    return Group(_heading(row), facts_table("Model", _model(row)), Text(), _prefills(row), Text(), *_origin(row))
+
+
+def _heading(row: Row) -> Text:
+    heading = Text(f"{plain(row.model)} {plain(row.quant)}", style="bold")
+    heading.append(f"  {outcome_words(row.outcome)}", style="" if row.outcome is Outcome.COMPLETED else "bold red")
+    if note(row):
+        heading.append(f"\n{note(row)}", style="yellow")
+    if row.provenance == "twin":
+        heading.append(f"\n{TWIN_CAPTION}", style="not bold dim")
+    return heading
+
+
+def _model(row: Row) -> Facts:
+    config = row.config
+    cache = config.type_k if config.type_k == config.type_v else f"K {config.type_k}, V {config.type_v}"
+    flash = "" if row.flash_attn is None else f", flash attention {'on' if row.flash_attn else 'off'}"
+    per_token = "" if row.kv_bytes_per_token is None else f", {format_bytes(row.kv_bytes_per_token)} for each token"
+    run = [f"{format_count(row.n_ctx)} tokens"] if row.n_ctx else []
+    run += [f"prompt {format_count(row.n_prompt)}"] if row.n_prompt else []
+    run += [f"decoded {format_count(row.n_gen)}"] if row.n_gen else []
+    return [
+        ("file", row.file),
+        ("weights", f"{row.provenance}, {format_bytes(row.file_bytes)}"),
+        ("parameters", f"{format_params(row.n_params)} at {format_number(row.bpw)} BPW"),
+        ("context", ", ".join(run)),
+        ("KV cache", f"{cache}{per_token}{flash}"),
+        ("batches", f"n_batch {config.n_batch}, n_ubatch {config.n_ubatch}"),
+    ]
+
+
+def _memory_table(row: Row) -> Table:
+    table = new_table("Memory")
+    add_column(table, "  device")
+    for header in ("weights", "KV", "compute", "output", "together"):
+        add_column(table, header, right=True)
+    for buffers in row.buffers:
+        _add_memory(table, buffers.device, _split(buffers))
+    if len(row.buffers) > 1:
+        _add_memory(table, "all", [sum(part) for part in zip(*map(_split, row.buffers), strict=True)])
+    if row.other_bytes is not None:
+        table.add_row("  other", "", "", "", "", Text(format_bytes(row.other_bytes)))
+    return table
+
+
+def _split(buffers: DeviceBuffers) -> list[int]:
+    return [buffers.weight_bytes, buffers.kv_bytes, buffers.compute_bytes, buffers.output_bytes]
+
+
+def _add_memory(table: Table, name: str, parts: list[int]) -> None:
+    sizes = [format_bytes(part) if part else "" for part in parts]
+    table.add_row(Text(f"  {plain(name)}"), *map(Text, sizes), Text(format_bytes(sum(parts))))
+
+
+def _prefills(row: Row) -> Table:
+    table = new_table("Prefill")
+    add_column(table, "  prompt", "  tokens", right=True)
+    add_column(table, "time", "ms", right=True)
+    add_column(table, "speed", "tok/s", right=True)
+    add_column(table, "timings", right=True)
+    for prefill in row.prefills:
+        texts = (
+            format_count(prefill.n_prompt),
+            format_ms(prefill.prefill_ms),
+            format_number(prefill.tok_s),
+            format_count(prefill.repeat),
+        )
+        table.add_row(*map(Text, texts))
+    return table
+
+
+def _latency(row: Row) -> Facts:
+    facts: list[tuple[str, str]] = []
+    if row.prefill_ms is not None:
+        speed = (
+            f", {format_number(row.n_prompt * 1e3 / row.prefill_ms)} tok/s" if row.n_prompt and row.prefill_ms else ""
+        )
+        facts.append(("prefill", f"{format_ms(row.prefill_ms)} ms for {format_count(row.n_prompt)} tokens{speed}"))
+    if row.fit is not None:
+        fit = row.fit
+        facts += [
+            ("W", f"{w_text(fit)} tokens/ms{_share(row.w_ratio)}"),
+            (
+                "robust W",
+                f"{format_number(fit.robust_w_tokens_per_ms)} tokens/ms" if fit.robust_w_tokens_per_ms else "",
+            ),
+            ("B", f"{COLUMNS['b_ms'].text(row)} ms{_share(row.b_ratio)}"),
+            ("B as w16", "" if row.b_w16_ms is None else f"{format_ms(row.b_w16_ms)} ms"),
+            ("R²", f"{format_number(fit.r2)} over {format_count(fit.n_samples)} samples"),
+        ]
+    if row.latency is not None:
+        told = row.latency
+        percentiles = f"p50 {format_ms(told.p50_ms)}, p95 {format_ms(told.p95_ms)}, p99 {format_ms(told.p99_ms)} ms"
+        facts += [("token", percentiles), ("speed", f"{format_number(told.tok_s)} tok/s")]
+        if told.sample_p50_ms is not None:
+            facts.append(("sampling", f"{format_ms(told.sample_p50_ms)} ms for each token, not in the above"))
+    return facts
+
+
+def _share(ratio: float | None) -> str:
+    return "" if ratio is None else f", {format_percent(ratio)} of the limit"
+
+
+def _limit(row: Row) -> Facts:
+    limit = row.limit
+    if limit is None:
+        return []
+    return [
+        ("bandwidth", f"{format_bandwidth(limit.bandwidth_bytes_per_s)}, {limit.bandwidth_source}"),
+        ("W", f"{format_number(limit.w_tokens_per_ms)} tokens/ms"),
+        ("B", f"{format_ms(limit.b_ms)} ms"),
+    ]
+
+
+def _origin(row: Row) -> list[RenderableType]:
+    lines: list[RenderableType] = []
+    if row.environment is not None:
+        lines.append(Text(f"Measured with {environment_line(row.environment)}", style="dim"))
+    if row.command:
+        lines.append(Text(f"Again: {plain(row.command)}"))
+    return lines
+
+
+def environment_line(environment: Environment) -> str:
+    """Software and machine on one line."""
+    gpus = [
+        f"{gpu.name} {format_bytes(gpu.total_bytes)}{f' (driver {gpu.driver})' if gpu.driver else ''}"
+        for gpu in environment.gpus
+    ]
+    software = f"ggbench {environment.ggbench}, llama.cpp {environment.llama_cpp}"
+    bindings = f"llama-cpp-python {environment.llama_cpp_python}, Python {environment.python}"
+    cpu = f"{environment.cpu}, {environment.n_cores} cores, {format_bytes(environment.ram_bytes)} RAM"
+    return plain("; ".join([f"{software}, {bindings}", environment.os, cpu, *gpus]))

@@ -1,0 +1,51 @@
+"""Rows as CSV for programs and as Markdown for people; neither may run or break what opens it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+
+from ggbench.records import Row
+from ggbench.report.columns import COLUMNS, Value
+from ggbench.report.plain import plain
+
+_FORMULA_STARTS = ("=", "+", "-", "@")
+"""A spreadsheet takes a cell that begins so for a formula."""
+_MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]")
+
+
+def rows_as_csv(rows: Sequence[Row], keys: Sequence[str] | None = None) -> str:
+    """Unrounded values under the columns' keys, in bytes, ms and the like; an empty cell is unknown.
+
+    Without `keys`, every column. Text that a spreadsheet would take for a formula gets an apostrophe in front.
+    """
+    columns = [COLUMNS[key] for key in (COLUMNS if keys is None else keys)]
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([column.key for column in columns])
+    writer.writerows([_csv_cell(column.value(row)) for column in columns] for row in rows)
+    return buffer.getvalue()
+
+
+def rows_as_markdown(rows: Sequence[Row], keys: Sequence[str]) -> str:
+    """A GitHub table of the columns' texts, the units in the headers."""
+    columns = [COLUMNS[key] for key in keys]
+    lines = [
+        [_escape(f"{column.header} [{column.unit}]" if column.unit else column.header) for column in columns],
+        ["---:" if column.right_aligned else "---" for column in columns],
+        *([_escape(column.text(row)) for column in columns] for row in rows),
+    ]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _csv_cell(value: Value) -> Value:
+    if not isinstance(value, str):
+        return value
+    text = plain(value)
+    return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
+
+
+def _escape(text: str) -> str:
+    return _MARKDOWN.sub(lambda match: f"\\{match[0]}", plain(text))

@@ -1,0 +1,246 @@
+"""W and B from the latency of every decoded token, with intervals that hold for noise as a computer makes it.
+
+Neighbouring samples are correlated and llama.cpp's 256-cell reads put a staircase under them, so the textbook interval
+is several times too narrow; on one or two stairs, the line itself depends on whether latency climbs them or a ramp.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ggbench.records import KV_CELLS, LineFit
+from ggbench.stats.moments import Moments
+from ggbench.stats.samples import Floats, Repetition, group_medians, split_repetitions, stair
+
+MIN_SAMPLES = 16
+"""Fewer than this, or fewer off the fullest stair, and there is no line."""
+
+_FREEDOM = 4
+"""Slow directions that measure the noise. Few keep the interval honest where noise is correlated for long, at a third
+more width than if the noise were known."""
+
+_STAIR_SHARES = (0.0, 0.5, 1.0)
+"""How much of the climb comes in stairs: none (masked cells are skipped), half, all (whole steps of cells are read)."""
+
+_CLOCK_MS = 1e-6
+"""A rise over the whole run below the clock's 1 ns is no rise."""
+
+_Z_95 = 1.959963984540054
+_T_95_FEW = (math.inf, 12.706205, 4.302653, 3.182446, 2.776445)
+"""Student's two-sided 95 % points for 0 to 4 degrees of freedom, where the expansion in `_t_95` is not good enough."""
+
+
+class RunningFit:
+    """The least-squares line over samples as they come, for a live view: each batch costs only its own length.
+
+    The same line as `fit_line`'s, without its intervals.
+    """
+
+    def __init__(self) -> None:
+        self._moments = Moments()
+
+    def add(self, position: npt.ArrayLike, step_ns: npt.ArrayLike) -> None:
+        """Take in a batch: positions, 1-based, and their latencies in ns."""
+        for repetition in split_repetitions(position, step_ns):
+            self._moments = self._moments.merge(Moments.of(repetition.position - 1, repetition.step_ms))
+
+    @property
+    def n_samples(self) -> int:
+        """Finite samples taken in."""
+        return self._moments.count
+
+    @property
+    def w_tokens_per_ms(self) -> float | None:
+        """W; None below 16 samples, and while the slope is less than two naive standard errors above zero."""
+        moments, r2 = self._moments, self._moments.r2
+        if moments.count < MIN_SAMPLES or r2 is None or moments.slope <= 0:
+            return None
+        return 1 / moments.slope if r2 * (moments.count - 2) > 4 * (1 - r2) else None
+
+    @property
+    def b_ms(self) -> float | None:
+        """The line's value at n = 1, the mean latency below 16 samples; None before the first."""
+        if not self._moments.count:
+            return None
+        return self._moments.intercept if self._moments.count >= MIN_SAMPLES else self._moments.mean_y
+
+
+def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
+    """Least squares of latency(n) = (n - 1) / W + B on all samples, with 95 % intervals; None without a finite sample.
+
+    `position` is n, 1-based; `step_ns` the latencies in ns, left out where not finite. Repetitions come concatenated:
+    one begins where n does not grow. Raises ValueError where the arrays differ in length.
+
+    The intervals are those of a line plus stationary noise of unknown correlation. What leads a line astray is the
+    noise at the lowest frequencies; it is measured as the mean energy of the residuals along the 4 directions that the
+    5 slowest cosines have besides the line, and the error follows Student's t with 4 degrees of freedom. Source: Sun
+    (2011), "Robust trend inference with series variance estimator and testing-optimal smoothing parameter", Journal of
+    Econometrics 164; Müller (2007), "A theory of robust long-run variance estimation", ibid. 141. A machine that
+    wanders for as long as the run lasts cannot be told from a slope: under noise of spectrum 1/f the 95 % are about 85
+    %. Repetitions help there.
+
+    Where the KV cache is read in whole steps of 256 cells, latency climbs stairs; where masked cells are skipped, a
+    ramp. W and B mean the same for both: those of the line through the middles of the stairs. Over few stairs, a fit of
+    the one to the other is off by about 1 / stairs², so the interval is the union of those for a ramp, for stairs, and
+    for half of each.
+
+    Repetitions share one line. Where they differ by more than their noise, the excess widens the interval, with degrees
+    of freedom after Satterthwaite (1946), "An approximate distribution of estimates of variance components", Biometrics
+    Bulletin 2.
+
+    Where the slope's interval reaches zero, W is None and `w_ci95` is (bound, None); a falling line counts as a flat
+    one of the same uncertainty, so the bound stays finite. B stays the line's value at n = 1, with the interval that
+    goes with it. Below 16 samples, or 16 off the fullest stair, there is no line: B is the median, and neither has an
+    interval.
+    """
+    repetitions = split_repetitions(position, step_ns)
+    if not repetitions:
+        return None
+    n_samples = sum(len(repetition.position) for repetition in repetitions)
+    waves = [_slow_waves(len(position)) if _holds_a_line(position) else None for position, _ in repetitions]
+    if all(wave is None for wave in waves):
+        median_ms = float(np.median(np.concatenate([repetition.step_ms for repetition in repetitions])))
+        return LineFit(n_samples, None, None, median_ms, None, None, None)
+    fits = [_fit_with_stairs(repetitions, waves, share) for share in _STAIR_SHARES]
+    line = fits[0].moments
+    highest_slope = max(max(fit.moments.slope, 0.0) + fit.slope_error for fit in fits)
+    lowest_slope = min(fit.moments.slope - fit.slope_error for fit in fits)
+    farthest = max(float(repetition.position[-1]) for repetition in repetitions)
+    w_tokens_per_ms: float | None = None
+    w_ci95: tuple[float, float | None] | None = None
+    if lowest_slope * farthest > _CLOCK_MS:
+        w_tokens_per_ms, w_ci95 = 1 / line.slope, (1 / highest_slope, 1 / lowest_slope)
+    elif highest_slope * farthest > _CLOCK_MS:
+        w_ci95 = (1 / highest_slope, None)
+    return LineFit(
+        n_samples=n_samples,
+        w_tokens_per_ms=w_tokens_per_ms,
+        w_ci95=w_ci95,
+        b_ms=line.intercept,
+        b_ci95=(
+            min(fit.moments.intercept - fit.intercept_error for fit in fits),
+            max(fit.moments.intercept + fit.intercept_error for fit in fits),
+        ),
+        r2=line.r2,
+        robust_w_tokens_per_ms=_robust_w(repetitions, farthest),
+    )
+
+
+def theil_sen(x: Floats, y: Floats) -> float | None:
+    """The median of the slopes between all pairs of points; None where no two points differ in x.
+
+    Source: Sen (1968), "Estimates of the regression coefficient based on Kendall's tau", JASA 63.
+    """
+    first, second = np.triu_indices(len(x), k=1)
+    run, rise = x[second] - x[first], y[second] - y[first]
+    apart = run != 0
+    return float(np.median(rise[apart] / run[apart])) if apart.any() else None
+
+
+class _StairFit(NamedTuple):
+    """One line and the half-widths of its 95 % intervals, in ms per token and ms."""
+
+    moments: Moments
+    slope_error: float
+    intercept_error: float
+
+
+def _holds_a_line(position: Floats) -> bool:
+    stairs = stair(position)
+    return len(stairs) - int(np.bincount(stairs - stairs.min()).max()) >= MIN_SAMPLES
+
+
+def _slow_waves(n: int) -> Floats:
+    """Cosines of 1 to 5 half periods at half steps: orthogonal to a constant and to each other, with norm n / 2."""
+    return np.cos(np.outer(np.pi * np.arange(1, _FREEDOM + 2), (np.arange(n) + 0.5) / n))
+
+
+def _fit_with_stairs(
+    repetitions: Sequence[Repetition], waves: Sequence[Floats | None], stair_share: float
+) -> _StairFit:
+    """One line through all repetitions; a repetition without waves adds its samples but no measure of the noise."""
+    pooled = Moments()
+    lines: list[Moments] = []
+    energy = 0.0
+    for (position, step_ms), wave in zip(repetitions, waves, strict=True):
+        ramp = position - 1
+        # The middle of a stair lies on the ramp: position 256 k + 128.5 is (256 k + 127.5) after the first.
+        x = ramp + stair_share * (stair(position) * KV_CELLS + (KV_CELLS - 1) / 2 - ramp)
+        moments = Moments.of(x, step_ms)
+        pooled = pooled.merge(moments)
+        if wave is not None:
+            lines.append(moments)
+            energy += _wave_energy(wave, x, step_ms, moments)
+    noise = energy / (_FREEDOM * len(lines))
+    slope_spread = _spread([line.slope for line in lines], [1 / line.sxx for line in lines])
+    b_spread = _spread([line.intercept for line in lines], [_intercept_variance(line) for line in lines])
+    return _StairFit(
+        pooled,
+        _half_width(noise, slope_spread, len(lines)) / math.sqrt(pooled.sxx),
+        _half_width(noise, b_spread, len(lines)) * math.sqrt(_intercept_variance(pooled)),
+    )
+
+
+def _intercept_variance(line: Moments) -> float:
+    """Of the line's value at x = 0, for noise of variance 1."""
+    return 1 / line.count + line.mean_x**2 / line.sxx
+
+
+def _wave_energy(waves: Floats, x: Floats, y: Floats, line: Moments) -> float:
+    """Sum of squares of the line's residuals along the waves, without the direction that x itself takes among them."""
+    dx = x - line.mean_x
+    of_residual, of_x = waves @ ((y - line.mean_y) - line.slope * dx), waves @ dx
+    along_x = float(of_x @ of_residual) ** 2 / float(of_x @ of_x)
+    return max(0.0, 2 / line.count * (float(of_residual @ of_residual) - along_x))
+
+
+def _spread(estimates: Sequence[float], variances: Sequence[float]) -> float:
+    """Noise that would explain how repetitions differ, each estimate having the given variance per unit of noise."""
+    if len(estimates) < 2:
+        return 0.0
+    weight = 1 / np.array(variances)
+    centred = np.array(estimates) - np.average(estimates, weights=weight)
+    return float(weight @ centred**2) / (len(estimates) - 1)
+
+
+def _half_width(noise: float, spread: float, n_repetitions: int) -> float:
+    """Student's t times the root of noise plus what repetitions differ beyond it."""
+    excess = max(0.0, spread - noise)
+    total = noise + excess
+    if total <= 0:
+        return 0.0
+    freedom = _FREEDOM * n_repetitions
+    if excess:
+        freedom = int(total**2 / (noise**2 / freedom + excess**2 / (n_repetitions - 1)))
+    return _t_95(max(1, freedom)) * math.sqrt(total)
+
+
+def _t_95(freedom: int) -> float:
+    """Student's two-sided 95 % point; Abramowitz & Stegun (1964), 26.7.5, good to 0.001 from 5 degrees of freedom."""
+    if freedom < len(_T_95_FEW):
+        return _T_95_FEW[freedom]
+    z = _Z_95
+    return (
+        z
+        + (z**3 + z) / (4 * freedom)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
+    )
+
+
+def _robust_w(repetitions: Sequence[Repetition], farthest: float) -> float | None:
+    """W from the Theil-Sen slope through the medians of stairs at least half seen; None for fewer than three."""
+    position = np.concatenate([repetition.position for repetition in repetitions])
+    step_ms = np.concatenate([repetition.step_ms for repetition in repetitions])
+    stairs = stair(position)
+    middles, heights = group_medians(stairs, position), group_medians(stairs, step_ms)
+    seen = np.array([np.ptp(position[stairs == label]) + 1 >= KV_CELLS / 2 for label in middles.labels])
+    if seen.sum() < 3:
+        return None
+    slope = theil_sen(middles.medians[seen], heights.medians[seen])
+    return 1 / slope if slope is not None and slope * farthest > _CLOCK_MS else None

@@ -1,0 +1,163 @@
+"""Whether the machine held still while it was timed, in words for a person.
+
+Latency grows along a steady run, by a ramp or by stairs of 256 cells; both are taken out before anything is a change.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ggbench.records import KV_CELLS
+from ggbench.stats.samples import Floats, Repetition, group_medians, split_repetitions, stair
+
+_BLOCK = 32
+"""Positions whose median stands for all: divides a stair, outlives single spikes and short correlation."""
+
+_MIN_BLOCKS = 12
+"""Below about 400 tokens, the machine's changes cannot be told from stairs."""
+
+_EDGES = 32
+"""Places along a run where a change may begin or end."""
+
+_SMALLEST_CHANGE = 0.03
+_SMALLEST_GAP = 0.05
+"""Between repetitions."""
+
+_STANDARD_ERRORS = 6.0
+"""A change has to be this clear: the largest of some 500 that are looked for, with noise that is not quite white."""
+
+_SPIKE = 2.0
+"""Times the median of its neighbours."""
+
+_SPIKE_SHARE = 0.01
+_FEWEST_SPIKES = 6
+"""A short run may have a few by chance."""
+
+
+def unsteady(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> str:
+    """Why these samples do not come from a machine at rest, in one line; empty when nothing speaks against it.
+
+    `position` is 1-based; `step_ns` the latencies in ns; repetitions come concatenated, as for `fit_line`. Looked for:
+    a level that changes by 3 % or more for a part of the run, a second half that leaves the line through the first by
+    as much, more than 1 % of steps over twice the median of their neighbours, and repetitions 5 % apart. A change has
+    to stand out from the noise, so below about 400 samples only the last two are looked for. A steady drift along the
+    whole run is a slope and cannot be seen. Raises ValueError where the arrays differ in length.
+    """
+    repetitions = split_repetitions(position, step_ns)
+    reasons = [_gap_between(repetitions)]
+    for number, repetition in enumerate(repetitions, start=1):
+        blocks = _block_medians(repetition)
+        found = [_change_within(blocks) or _bend(blocks), _spikes(repetition)]
+        where = f"repetition {number}: " if len(repetitions) > 1 else ""
+        reasons += [f"{where}{reason}" for reason in found if reason]
+    return "; ".join(reason for reason in reasons if reason)
+
+
+class _Blocks(NamedTuple):
+    """Medians over blocks of 32 positions, with the design of a steady run."""
+
+    first: Floats
+    """Position at which each block begins."""
+    step_ms: Floats
+    steady: Floats
+    """A constant, a ramp and the stairs, one column each."""
+
+    def noise_ms(self) -> float:
+        """Standard deviation of a block, from neighbours' differences, so that no change of level enters it."""
+        basis = np.linalg.qr(self.steady)[0]
+        differences = np.diff(self.step_ms - basis @ (basis.T @ self.step_ms))
+        # 1.4826 makes a median absolute deviation that of a normal distribution; a difference has twice the variance.
+        return 1.4826 * float(np.median(np.abs(differences))) / math.sqrt(2)
+
+
+def _block_medians(repetition: Repetition) -> _Blocks | None:
+    label = ((repetition.position - 1) // _BLOCK).astype(np.int64)
+    groups = group_medians(label, repetition.step_ms)
+    full = groups.counts >= _BLOCK / 2
+    if full.sum() < _MIN_BLOCKS:
+        return None
+    first = (groups.labels[full] * _BLOCK + 1).astype(np.float64)
+    ramp, climb = first / first[-1], stair(first) * (KV_CELLS / first[-1])
+    return _Blocks(first, groups.medians[full], np.column_stack([np.ones_like(ramp), ramp, climb]))
+
+
+def _change_within(blocks: _Blocks | None) -> str:
+    """A part of the run, not at its beginning, whose level differs from the line through the rest."""
+    if blocks is None:
+        return ""
+    n_blocks = len(blocks.step_ms)
+    edges = np.unique(np.linspace(0, n_blocks, _EDGES + 1).round().astype(np.int64))
+    begin, end = (edges[index] for index in np.triu_indices(len(edges), k=1))
+    inner = (begin > 0) & (end - begin >= 2)
+    begin, end = begin[inner], end[inner]
+    index = np.arange(n_blocks)[:, None]
+    window = ((index >= begin) & (index < end)).astype(np.float64)
+    basis = np.linalg.qr(blocks.steady)[0]
+    window -= basis @ (basis.T @ window)
+    norm = np.einsum("ij,ij->j", window, window)
+    separate = norm > 0.5
+    window, norm, begin, end = window[:, separate], norm[separate], begin[separate], end[separate]
+    if not len(norm):
+        return ""
+    change_ms = window.T @ blocks.step_ms / norm
+    best = int(np.argmax(change_ms**2 * norm))
+    change, error = float(change_ms[best]), blocks.noise_ms() / math.sqrt(norm[best])
+    rest_ms = float(blocks.step_ms[begin[best] : end[best]].mean()) - change
+    if not _matters(change, error, rest_ms):
+        return ""
+    span = f"from about token {blocks.first[begin[best]]:,.0f} on"
+    if end[best] < n_blocks:
+        span = f"from about token {blocks.first[begin[best]]:,.0f} to {blocks.first[end[best]]:,.0f}"
+    side = "longer" if change > 0 else "less"
+    return f"{span}, steps took {_percent(change / rest_ms)} {side} than in the rest of the run"
+
+
+def _bend(blocks: _Blocks | None) -> str:
+    """A second half that leaves the line through the first (Chow's predictive test, Econometrica 28, 1960)."""
+    if blocks is None:
+        return ""
+    half = len(blocks.step_ms) // 2
+    before, after = blocks.steady[:half], blocks.steady[half:].mean(axis=0)
+    inverse = np.linalg.pinv(before.T @ before)
+    if np.linalg.matrix_rank(before) < before.shape[1]:
+        return ""
+    expected = float(after @ inverse @ (before.T @ blocks.step_ms[:half]))
+    change = float(blocks.step_ms[half:].mean()) - expected
+    error = blocks.noise_ms() * math.sqrt(float(after @ inverse @ after) + 1 / (len(blocks.step_ms) - half))
+    if not _matters(change, error, expected):
+        return ""
+    side = "above" if change > 0 else "below"
+    return f"the second half ran {_percent(change / expected)} {side} the line through the first"
+
+
+def _matters(change: float, error: float, level: float) -> bool:
+    return level > 0 and abs(change) > max(_SMALLEST_CHANGE * level, _STANDARD_ERRORS * error)
+
+
+def _spikes(repetition: Repetition) -> str:
+    label = (np.arange(len(repetition.step_ms)) // _BLOCK).astype(np.int64)
+    groups = group_medians(label, repetition.step_ms)
+    n_spikes = int((repetition.step_ms > _SPIKE * np.repeat(groups.medians, groups.counts)).sum())
+    share = n_spikes / len(repetition.step_ms)
+    if n_spikes < _FEWEST_SPIKES or share <= _SPIKE_SHARE:
+        return ""
+    return f"{_percent(share)} of steps took over twice as long as those around them"
+
+
+def _gap_between(repetitions: list[Repetition]) -> str:
+    """Medians of repetitions over the positions that all of them reached."""
+    reached = min((len(repetition.position) for repetition in repetitions), default=0)
+    if len(repetitions) < 2 or reached < _BLOCK:
+        return ""
+    medians = [float(np.median(repetition.step_ms[:reached])) for repetition in repetitions]
+    slow, fast = int(np.argmax(medians)), int(np.argmin(medians))
+    gap = medians[slow] / medians[fast] - 1 if medians[fast] > 0 else 0.0
+    return f"repetition {slow + 1} was {_percent(gap)} slower than repetition {fast + 1}" if gap > _SMALLEST_GAP else ""
+
+
+def _percent(ratio: float) -> str:
+    return f"{abs(ratio) * 100:.1f} %"

@@ -1,0 +1,185 @@
+"""A connection to the results file that ends well when the file is damaged, the disk full or another ggbench busy.
+
+Results cost hours of a machine's time, so no path through here deletes or overwrites a file that holds some.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ggbench.errors import StoreError
+from ggbench.store import migrations
+
+_BUSY_TIMEOUT_S = 10.0
+_MAGIC = b"SQLite format 3\0"
+_SIBLINGS = ("-wal", "-shm", "-journal")
+
+
+def open_connection(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
+    """Open or make the results file and bring it up to date; returns also what a person has to be told.
+
+    A damaged file is moved aside and a fresh one made. Raises StoreError, with the file left as it was, where it was
+    written by a newer ggbench or is another program's, and where the folder or the disk cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _opening_alone(path.parent), as_store_errors(path):
+            if not _starts_as_sqlite(path):
+                return _start_afresh(path)
+            try:
+                return _connect(path), ()
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise
+                return _start_afresh(path)
+    except OSError as error:
+        raise StoreError(f"cannot open the results file {path}: {error.strerror}", _writable_hint(path)) from error
+
+
+@contextlib.contextmanager
+def writing(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
+    """One transaction that takes the write lock at its start; undone when the block raises. Raises StoreError."""
+    with as_store_errors(path):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # SQLite has already rolled back after some errors, such as a full disk
+                connection.execute("ROLLBACK")
+            raise
+
+
+@contextlib.contextmanager
+def as_store_errors(path: Path) -> Iterator[None]:
+    """Turn what SQLite raises into a StoreError that says what to do; misuse by a caller stays what it is."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise
+    except sqlite3.Error as error:
+        raise _store_error(path, error) from error
+
+
+def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
+    match _primary_code(error):
+        case sqlite3.SQLITE_FULL:
+            return StoreError(
+                f"the disk is full; {path} cannot grow", "free some space; what was stored before is kept"
+            )
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return StoreError(f"cannot write the results file {path}: {error}", _writable_hint(path))
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return StoreError(
+                f"another program kept {path} locked for {_BUSY_TIMEOUT_S:.0f} s", "try again once it has ended"
+            )
+        case sqlite3.SQLITE_IOERR:
+            return StoreError(
+                f"reading or writing {path} failed: {error}", "check the disk, its quota and its free space"
+            )
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return StoreError(
+                f"the results file {path} is damaged: {error}",
+                f"`sqlite3 {path} .recover` may save what it holds; move it away to start a new one",
+            )
+        case sqlite3.SQLITE_CONSTRAINT:
+            return StoreError(
+                f"the results file {path} refused a change: {error}",
+                "this is a fault in ggbench; what was stored before is kept",
+            )
+        case _:
+            return StoreError(f"the results file {path} cannot be used: {error}", "move it away to start a new one")
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    code = getattr(error, "sqlite_errorcode", None)  # absent where the sqlite3 module itself raised
+    return code & 0xFF if isinstance(code, int) else sqlite3.SQLITE_ERROR
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    return _primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _writable_hint(path: Path) -> str:
+    return f"make {path.parent} a folder that can be written, or point XDG_DATA_HOME at one"
+
+
+@contextlib.contextmanager
+def _opening_alone(folder: Path) -> Iterator[None]:
+    """Keep two ggbench from both finding a damaged file and the second moving away the fresh one of the first."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems cannot lock a folder: then the race stays
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _starts_as_sqlite(path: Path) -> bool:
+    """Whether SQLite may be let near the file: a missing and an empty one are fresh databases to it."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_MAGIC))
+    except FileNotFoundError:
+        return True
+    return start in (b"", _MAGIC)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+    try:
+        connection.row_factory = sqlite3.Row
+        if _must_migrate(connection, path):
+            connection.execute("PRAGMA journal_mode = WAL")
+            with writing(connection, path):
+                migrations.migrate(connection, migrations.MIGRATIONS)
+        connection.execute("PRAGMA foreign_keys = ON")
+        # In WAL mode NORMAL loses nothing when a process is killed, and spares a disk flush at each append.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        for table in ("runs", "sample_chunks", "prefills"):
+            connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _must_migrate(connection: sqlite3.Connection, path: Path) -> bool:
+    version, newest = migrations.version_of(connection), len(migrations.MIGRATIONS)
+    application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+    is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    if application_id != migrations.APPLICATION_ID and not is_empty:
+        raise StoreError(f"{path} is a database of another program", "move it away; ggbench will make its own")
+    if version > newest:
+        raise StoreError(
+            f"{path} was written by a newer ggbench (store version {version}, this one knows {newest})",
+            "upgrade ggbench; the file was left as it is",
+        )
+    return version < newest
+
+
+def _start_afresh(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
+    kept = _move_aside(path)
+    notice = f"the results file was damaged; it is kept as {kept}, and a new one was started"
+    return _connect(path), (notice,)
+
+
+def _move_aside(path: Path) -> Path:
+    """Rename the file and its siblings to a name that is free; the database last, so that a kill halfway repeats it."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    target, attempt = path.with_name(f"{path.stem}.broken-{stamp}{path.suffix}"), 1
+    while any(Path(f"{target}{sibling}").exists() for sibling in ("", *_SIBLINGS)):
+        attempt += 1
+        target = path.with_name(f"{path.stem}.broken-{stamp}-{attempt}{path.suffix}")
+    for sibling in (*_SIBLINGS, ""):
+        source = Path(f"{path}{sibling}")
+        if source.exists():
+            source.rename(f"{target}{sibling}")
+    return target

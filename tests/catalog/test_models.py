@@ -1,0 +1,261 @@
+"""The catalog: the shipped numbers against published ones, and how a person's own file is merged and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.models import Catalog, load_catalog
+from ggbench.errors import UnknownName, UsageError
+from ggbench.gguf_file.blueprint import draw_tensors
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.twin import plan_twin
+
+WriteModels = Callable[[str], Path]
+
+SHAPE = """\
+architecture = "qwen2"
+n_layer = 16
+n_embd = 2048
+n_head = 16
+n_head_kv = 8
+n_ff = 5504
+n_vocab = 151936
+n_ctx_train = 32768
+"""
+
+PUBLISHED_PARAMETERS = {
+    "qwen1.5-1.8b": 1_836_828_672,
+    "qwen1.5-4b": 3_950_369_280,
+    "qwen1.5-7b": 7_721_324_544,
+    "qwen1.5-14b": 14_167_290_880,
+    "qwen1.5-32b": 32_512_218_112,
+    "qwen1.5-72b": 72_287_920_128,
+    "qwen1.5-110b": 111_209_914_368,
+    "qwen1.5-moe-a2.7b": 14_315_784_192,
+    "qwen2-0.5b": 494_032_768,
+    "qwen2-1.5b": 1_543_714_304,
+    "qwen2-7b": 7_615_616_512,
+    "qwen2-57b-a14b": 57_408_658_944,
+    "qwen2-72b": 72_706_203_648,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-1.5b": 1_543_714_304,
+    "qwen2.5-3b": 3_085_938_688,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-14b": 14_770_033_664,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen2.5-72b": 72_706_203_648,
+}
+"""Parameters of the safetensors files as the Hub's model pages count them: a tied embedding once."""
+
+UNTIED_IN_GGUF = ("qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b")
+"""Tied by their config, while the official GGUFs hold an output matrix too."""
+
+PUBLISHED_FILE_BYTES = {
+    ("qwen2.5-0.5b", "q4_k_m"): 491_400_032,
+    ("qwen2.5-1.5b", "q4_k_m"): 1_117_320_736,
+    ("qwen2.5-3b", "q3_k_m"): 1_724_178_848,
+    ("qwen2.5-3b", "q4_k_m"): 2_104_932_768,
+    ("qwen2.5-3b", "q5_k_m"): 2_438_740_384,
+    ("qwen2.5-3b", "q8_0"): 3_616_088_480,
+}
+"""Sizes of the official files of Qwen2.5 Instruct on the Hub."""
+
+ARTICLE_BILLIONS = {
+    "qwen1.5-0.5b": (1024, 24, 2816, 1, 0.58),
+    "qwen1.5-1.8b": (2048, 24, 5504, 1, 1.71),
+    "qwen1.5-4b": (2560, 40, 6912, 1, 3.68),
+    "qwen1.5-7b": (4096, 32, 11008, 1, 7.19),
+    "qwen1.5-14b": (5120, 40, 13696, 1, 13.19),
+    "qwen1.5-32b": (5120, 64, 27392, 5, 30.28),
+    "qwen1.5-72b": (8192, 80, 24576, 1, 67.32),
+    "qwen1.5-110b": (8192, 80, 49152, 8, 103.57),
+}
+"""The article's table in section 5.2.1: hidden size, layers, intermediate size, n_groups, parameters in 2^30."""
+
+
+@pytest.fixture
+def write_models(tmp_path: Path) -> WriteModels:
+    """Writes a user's models.toml and gives its path."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "models.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def shipped(tmp_path: Path) -> Catalog:
+    """The catalog with no user file."""
+    return load_catalog(tmp_path / "none.toml")
+
+
+def count_parameters(hyper: Hyperparameters) -> int:
+    """Parameters of all tensors that the model has."""
+    return sum(tensor.n_elements for tensor in draw_tensors(hyper))
+
+
+@pytest.mark.parametrize(("model_id", "n_params"), PUBLISHED_PARAMETERS.items())
+def test_shape_has_the_published_parameter_count(shipped: Catalog, model_id: str, n_params: int) -> None:
+    """Every extent, the padded vocabulary and tied embeddings enter the count, so an exact match pins them all."""
+    hyper = shipped.model(model_id).hyper
+    output = hyper.n_vocab * hyper.n_embd if model_id in UNTIED_IN_GGUF else 0
+    assert count_parameters(hyper) == n_params + output
+
+
+@pytest.mark.llama
+def test_twins_differ_from_the_official_files_by_the_tokenizer_alone(shipped: Catalog) -> None:
+    """One tokenizer serves all of Qwen2.5, so what a twin lacks is the same number of bytes at any size and quant."""
+    missing = set()
+    for (model_id, quant), file_bytes in PUBLISHED_FILE_BYTES.items():
+        planned = plan_twin(shipped.model(model_id).hyper, [quant], name=model_id)
+        missing.add(file_bytes - planned[quant].file_bytes)
+    assert len(missing) == 1
+    assert 5_000_000 < missing.pop() < 7_000_000
+
+
+@pytest.mark.parametrize(("model_id", "row"), ARTICLE_BILLIONS.items())
+def test_qwen15_shape_is_the_articles(shipped: Catalog, model_id: str, row: tuple[int, int, int, int, float]) -> None:
+    """Sizes, n_groups and total agree with the article's table; it counts in 2^30 and leaves out the final norm."""
+    hyper = shipped.model(model_id).hyper
+    *shape, billions = row
+    assert [hyper.n_embd, hyper.n_layer, hyper.n_ff, hyper.n_head // hyper.n_head_kv] == shape
+    assert round(count_parameters(hyper) / 2**30, 2) == billions
+
+
+def test_smallest_qwen15_has_an_output_matrix_of_its_own(shipped: Catalog) -> None:
+    """Article, table 6.3.6: the official q8_0 of 0.5B is 628.14 MiB at 8.50 BPW, which a tied model cannot be."""
+    n_params = count_parameters(shipped.model("qwen1.5-0.5b").hyper)
+    assert n_params == pytest.approx(628.14 * 2**20 * 8 / 8.50, rel=1e-3)
+
+
+def test_catalog_holds_every_size_that_is_promised(shipped: Catalog) -> None:
+    """Nine of Qwen1.5, five of Qwen2, seven of Qwen2.5; only the MoE of Qwen1.5 has no official GGUF repo."""
+    assert {model.id for model in shipped} == {*PUBLISHED_PARAMETERS, "qwen1.5-0.5b"}
+    assert [model.id for model in shipped if model.repo is None] == ["qwen1.5-moe-a2.7b"]
+    assert all(model.origin == "shipped" for model in shipped)
+
+
+def test_file_pattern_gives_the_names_that_the_official_repos_use(shipped: Catalog) -> None:
+    """A dot in a size is an underscore in Qwen1.5 and Qwen2 and stays a dot in Qwen2.5."""
+    names = {}
+    for model_id in ("qwen1.5-0.5b", "qwen2-1.5b", "qwen2.5-1.5b"):
+        model = shipped.model(model_id)
+        assert model.file_pattern
+        names[model.repo] = model.file_pattern.format(quant="q4_k_m")
+    assert names == {
+        "Qwen/Qwen1.5-0.5B-Chat-GGUF": "qwen1_5-0_5b-chat-q4_k_m.gguf",
+        "Qwen/Qwen2-1.5B-Instruct-GGUF": "qwen2-1_5b-instruct-q4_k_m.gguf",
+        "Qwen/Qwen2.5-1.5B-Instruct-GGUF": "qwen2.5-1.5b-instruct-q4_k_m.gguf",
+    }
+
+
+def test_id_is_found_in_any_case_and_an_unknown_one_names_the_nearest(shipped: Catalog) -> None:
+    """A typing slip is answered with the ids it may have meant."""
+    assert shipped.model("Qwen2.5-7B").id == "qwen2.5-7b"
+    with pytest.raises(UnknownName) as caught:
+        shipped.model("qwen2.5-7bb")
+    assert "qwen2.5-7b" in caught.value.hint
+
+
+def test_user_file_overrides_one_key_and_keeps_the_rest(write_models: WriteModels, shipped: Catalog) -> None:
+    """A person who mirrors a repo writes two lines, and the shape stays the shipped one."""
+    mine = load_catalog(write_models('[[model]]\nid = "qwen1.5-7b"\nrepo = "me/mirror"\n')).model("qwen1.5-7b")
+    theirs = shipped.model("qwen1.5-7b")
+    assert (mine.repo, mine.origin) == ("me/mirror", "user")
+    assert (mine.hyper, mine.title, mine.quants) == (theirs.hyper, theirs.title, theirs.quants)
+
+
+def test_user_file_adds_a_model_with_every_optional_key(write_models: WriteModels, shipped: Catalog) -> None:
+    """All keys of a shape may be written; what the catalog shipped is still there, and comes first."""
+    text = f"""
+    [[model]]
+    id = "mine"
+    quants = ["Q4_K_M", "q4_k_m"]
+    {SHAPE}
+    head_dim = 64
+    rope_freq_base = 10000
+    norm_rms_eps = 1e-5
+    tied_embeddings = true
+    qkv_bias = false
+    n_expert = 0
+    """
+    catalog = load_catalog(write_models(text))
+    assert [model.id for model in catalog] == [*(model.id for model in shipped), "mine"]
+    mine = catalog.model("mine")
+    assert (mine.title, mine.repo, mine.file_pattern, mine.quants) == ("mine", None, None, ("q4_k_m",))
+    assert (mine.hyper.head_dim, mine.hyper.rope_freq_base, mine.hyper.tied_embeddings) == (64, 10000, True)
+
+
+def test_example_in_the_head_of_the_shipped_file_is_a_model(write_models: WriteModels) -> None:
+    """The comment that teaches the form must not teach a broken one."""
+    from ggbench.catalog.models import shipped_models_file
+
+    head = shipped_models_file().read_text().split("\n\n")[0].splitlines()
+    example = "\n".join(line.removeprefix("#") for line in head if line.startswith("#     "))
+    assert load_catalog(write_models(example)).model("mine-1b").repo == "org/Mine-1B-GGUF"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "what"),
+    [
+        ('[[model]]\nid = "a"\nn_layer = \n', 3, "Invalid value"),
+        ('[[model]]\nid = "a"\ntitle = "never closed', 3, ""),
+        (f'[[model]]\nid = "a"\n{SHAPE}n_layer = 2\n', 11, "Cannot overwrite"),
+        (f'[[model]]\nid = "a"\n{SHAPE.replace("16", "true", 1)}', 4, "n_layer has to be a whole number"),
+        (f'[[model]]\nid = "a"\n{SHAPE.replace("16", "-1", 1)}', 4, "n_layer"),
+        (f'# mine\n\n[[model]]\nid = "a"\n{SHAPE}n_heads = 3\n', 13, "did you mean n_head"),
+        (f'[[model]]\nid = "b"\n{SHAPE}\n[[model]]\nid = "a"\nn_layer = 2\n', 12, "'a' lacks architecture, n_embd"),
+        (f'[[model]]\nid = "a"\n{SHAPE}[[model]]\nid = "a"\n', 12, "second model has the id 'a'"),
+        ('[[model]]\ntitle = "no id"\n', 1, "id has to be"),
+        ('[[model]]\nid = "Org/Name"\n', 2, "id has to be"),
+        ('[[model]]\nid = "a"\nrepo = "../etc/passwd"\n', 3, "repo has to be"),
+        ('[[model]]\nid = "a"\nfile_pattern = "../{quant}.gguf"\n', 3, "file_pattern has to be"),
+        ('[[model]]\nid = "a"\nquants = [\n  "q8_0",\n  8,\n]\n', 3, "quants has to be a list"),
+        ('[[model]]\nid = "a"\ntitle = "red \\u001b[31m"\n', 3, "title has to be"),
+        ('\n["qwen1.5-7b"]\nrepo = "me/mirror"\n', 2, "a model begins with [[model]]"),
+        ('# hm\n[model]\nid = "a"\n', 2, "two pairs of brackets"),
+        ('[[model]]\nid = "qwen1.5-7b"\nn_head = 33\n', 3, "n_head"),
+        ('\nmodel = [{id = "a"}]\n', 2, "lacks architecture"),
+    ],
+)
+def test_broken_user_file_names_its_line(write_models: WriteModels, text: str, line: int, what: str) -> None:
+    """Whatever is wrong, the message has the file, the line and the reason, and no raw control character."""
+    path = write_models(text)
+    with pytest.raises(UsageError) as caught:
+        load_catalog(path)
+    assert caught.value.message.startswith(f"{path}, line {line}: ")
+    assert what in caught.value.message
+    assert caught.value.message.isprintable()
+    assert caught.value.hint
+
+
+def test_text_that_is_not_utf8_names_its_line(tmp_path: Path) -> None:
+    """An editor's Latin-1 is told by line too."""
+    path = tmp_path / "models.toml"
+    path.write_bytes(b'[[model]]\nid = "a"\ntitle = "\xe9"\n')
+    with pytest.raises(UsageError, match="line 3: this is not UTF-8"):
+        load_catalog(path)
+
+
+def test_endless_nesting_is_an_error_and_not_a_crash(write_models: WriteModels) -> None:
+    """The TOML parser recurses once for each bracket."""
+    with pytest.raises(UsageError, match=r"models\.toml"):
+        load_catalog(write_models("a = " + "[" * 5000))
+
+
+def test_folder_in_place_of_the_file_is_told(tmp_path: Path) -> None:
+    """What cannot be read is one clear line."""
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_catalog(tmp_path)
+
+
+def test_windows_line_ends_and_byte_order_mark_are_read(tmp_path: Path) -> None:
+    """Files come from other people's editors."""
+    path = tmp_path / "models.toml"
+    path.write_bytes(b'\xef\xbb\xbf[[model]]\r\nid = "qwen2-7b"\r\ntitle = "Mine"\r\n')
+    assert load_catalog(path).model("qwen2-7b").title == "Mine"

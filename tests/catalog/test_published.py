@@ -1,0 +1,354 @@
+"""The published figures: complete, as printed, and found by name or by nearness."""
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.published import (
+    METRICS,
+    Figure,
+    PublishedRow,
+    filter_published,
+    load_published,
+    load_sources,
+    nearest_published,
+    table_of,
+    versions_of,
+)
+from ggbench.errors import UnknownName
+
+ROWS = load_published()
+ROW_COUNTS = {"qwen1.5-hf": 160, "qwen2-speed": 167, "qwen2.5-speed": 259, "article": 580, "bitsandbytes": 133}
+THEORY = Path(__file__).parent.parent / "data" / "article_theory.csv"
+
+
+def only(**asked: str | int | None) -> PublishedRow:
+    """The one row whose fields are as asked."""
+    found = [row for row in ROWS if all(getattr(row, name) == value for name, value in asked.items())]
+    assert len(found) == 1, f"{len(found)} rows for {asked}"
+    return found[0]
+
+
+def printed(row: PublishedRow, metric: str) -> str:
+    """A figure of a row as the document has it."""
+    cell = getattr(row, metric)
+    assert isinstance(cell, Figure)
+    return cell.printed
+
+
+def total(source: str, table: str | None, *metrics: str) -> float:
+    """Sum of figures over a document or one of its tables, in the unit of the columns; words count nothing."""
+    return sum(
+        cell.value or 0.0
+        for row in ROWS
+        if row.source == source and table in (None, row.table)
+        for metric in metrics
+        if (cell := getattr(row, metric)) is not None
+    )
+
+
+def test_every_document_has_its_rows() -> None:
+    """The counts come from regular expressions over the documents: nothing is missing and nothing is there twice."""
+    assert Counter(row.source for row in ROWS) == ROW_COUNTS
+
+
+def test_the_docs_of_the_data_state_the_same_counts() -> None:
+    """sources.toml names each table with its rows, and the text that people read has the same numbers."""
+    assert {source.id: source.rows for source in load_sources()} == ROW_COUNTS
+    counted = Counter((row.source, row.table) for row in ROWS)
+    assert {(source.id, table.name): table.rows for source in load_sources() for table in source.tables} == counted
+    for source, rows in ROW_COUNTS.items():
+        assert f"{source} {rows}" in " ".join((load_published.__doc__ or "").split())
+
+
+@pytest.mark.parametrize(
+    ("source", "table", "metrics", "expected"),
+    [
+        ("qwen1.5-hf", None, ("tok_s",), 4020.26),
+        ("qwen2-speed", None, ("tok_s", "memory_gb", "requests_s", "throughput_tok_s"), 39231.19),
+        ("qwen2.5-speed", None, ("tok_s", "memory_gb"), 19424.07),
+        ("article", "5.1", ("perplexity",), 1001.04),
+        ("article", "6.3.1", ("n_params_b", "weight_buffer_gb", "file_size_gb", "memory_gb"), 1275.00),
+        ("article", "6.3.7", ("file_size_gb", "weight_buffer_gb"), 357.52),
+        ("article", "6.3.8", ("kv_params_m", "kv_buffer_mib"), 3384),
+        ("article", "6.3.9 llama.cpp", ("max_n_ctx",), 4190855),
+        ("article", "6.4.1", METRICS, 569229.98),
+        ("article", "6.4.2", METRICS, 137760.08),
+        ("article", "6.4.3", METRICS, 34079.91),
+        ("article", "6.4.4", METRICS, 26970.88),
+        ("article", "6.4.5", METRICS, 19098.83),
+        ("article", "6.4.6", METRICS, 20199.85),
+    ],
+)
+def test_sums_over_a_table_are_those_of_the_raw_text(
+    source: str, table: str | None, metrics: tuple[str, ...], expected: float
+) -> None:
+    """The sums were taken by regular expressions over the documents' lines, without the parser that made the data."""
+    assert total(source, table, *metrics) == pytest.approx(expected, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("asked", "metric", "expected"),
+    [
+        (
+            {
+                "source": "qwen1.5-hf",
+                "model": "qwen1.5-7b",
+                "quant": "awq",
+                "n_prompt": 30720,
+                "system": "hf-transformers",
+            },
+            "tok_s",
+            "8.86",
+        ),
+        (
+            {
+                "source": "qwen1.5-hf",
+                "model": "qwen1.5-moe-a2.7b",
+                "quant": "bf16",
+                "n_prompt": 1,
+                "system": "hf-transformers-fa2",
+            },
+            "tok_s",
+            "8.49",
+        ),
+        ({"source": "qwen2-speed", "model": "qwen2-57b-a14b", "n_requests": 1000}, "throughput_tok_s", "5698.37"),
+        ({"source": "qwen2-speed", "table": "7B (vLLM)", "quant": "gptq-int4", "n_prompt": 129024}, "tok_s", "29.39"),
+        (
+            {"source": "qwen2.5-speed", "table": "72B (vLLM)", "quant": "gptq-int8", "n_prompt": 129024},
+            "tok_s",
+            "14.11",
+        ),
+        ({"source": "article", "table": "6.3.9 transformers", "size": "14B", "quant": "int8"}, "max_n_ctx", "4507"),
+        ({"source": "article", "table": "6.4.4", "quant": "q4_k_m"}, "w_tokens_per_ms", "1606"),
+        ({"source": "article", "table": "6.4.4", "quant": "q4_k_m"}, "b_ms", "11.98"),
+        ({"source": "article", "table": "6.4.5", "system": "autoawq-exllamav2-fused"}, "b_percent", "57.3"),
+        ({"source": "article", "table": "6.4.1", "system": "autogptq-marlin"}, "prefill_ms", "6.06"),
+        (
+            {
+                "device": "NVIDIA T4 16GB",
+                "printed_name": "INT8+Decomp",
+                "batch_size": 32,
+                "versions": "bitsandbytes 0.44.1",
+            },
+            "latency_s",
+            "0.3413",
+        ),
+    ],
+)
+def test_cells_are_as_printed(asked: dict[str, str | int], metric: str, expected: str) -> None:
+    """Cells looked up in the documents by eye."""
+    assert printed(only(**asked), metric) == expected
+
+
+def test_a_word_is_never_a_number() -> None:
+    """Where a document has a word there is no value, and these are all the words there are."""
+    cells = [cell for row in ROWS for metric in METRICS if (cell := getattr(row, metric)) is not None]
+    words = Counter(cell.printed for cell in cells if cell.value is None)
+    assert set(words) == {"oom", "N/A", "Exception", "not reported"}
+    assert words["Exception"] == 5
+    assert {cell.plain for cell in cells if cell.value is None} == set(words)
+
+
+def test_units_are_those_of_the_column() -> None:
+    """A cell in another unit keeps it as printed, and its value is in the column's; 10W is Chinese for 100,000."""
+    file = only(table="6.3.3", quant="gptq-int4", size="0.5B")
+    assert printed(file, "file_size_gb") == "473 MB"
+    assert file.stated()["file_size_gb"] == pytest.approx(0.473)
+    size = only(table="6.3.6", quant="q8_0", size="0.5B")
+    assert size.stated()["model_size_gib"] == pytest.approx(628.14 / 1024)
+    longest = only(table="6.3.9 transformers", size="0.5B", quant="bf16")
+    assert (printed(longest, "max_n_ctx"), longest.stated()["max_n_ctx"]) == ("10W", 100_000)
+
+
+def test_memory_that_vllm_takes_whole_is_not_reported() -> None:
+    """The documents say that vLLM's memory is not reported, so the cell says that and is no number."""
+    rows = [row for row in filter_published(ROWS, system="vllm") if row.table != "MoE throughput"]
+    assert {row.stated()["memory_gb"] for row in rows} == {"not reported"}
+
+
+def test_what_a_document_does_not_state_is_absent() -> None:
+    """The bitsandbytes document states no lengths: neither zero nor a default stands in their place."""
+    stated = only(table="H100 80GB SXM, Llama 3.1 70B", quant="nf4", batch_size=8).stated()
+    assert stated["throughput_tok_s"] == 34.07
+    assert stated.keys().isdisjoint({"n_prompt", "n_gen", "n_gpu", "memory_gb", "latency_improvement"})
+
+
+def test_vllm_rows_of_72b_carry_their_settings() -> None:
+    """Settings are spelt out from the list under the table, and differ from the default where the note says so."""
+    rows = filter_published(ROWS, model="qwen2.5-72b", system="vllm")
+    assert len(rows) == 27
+    by_note = {row.note: row.setting for row in rows}
+    assert by_note["Default"] == "gpu_memory_utilization=0.9 max_model_len=32768 enforce_eager=False"
+    assert by_note["Setting 1"] == "gpu_memory_utilization=0.98 max_model_len=4096 enforce_eager=True"
+    assert by_note["Setting 5"] == "gpu_memory_utilization=0.9 max_model_len=131072 enforce_eager=False"
+    other = only(source="qwen2.5-speed", table="32B (vLLM)", quant="bf16", n_prompt=1)
+    assert other.note == "setting1"
+    assert other.setting == "gpu_memory_utilization=1.0 max_model_len=32768 enforce_eager=True"
+
+
+def test_a_setting_that_cannot_have_held_the_input_is_not_claimed() -> None:
+    """Inputs beyond the stated default's max_model_len have no setting but a remark."""
+    rows = [row for row in filter_published(ROWS, source="qwen2-speed", system="vllm") if (row.n_prompt or 0) > 32768]
+    assert len(rows) == 16
+    assert all(row.setting is None and "cannot hold" in (row.remark or "") for row in rows)
+
+
+def test_versions_are_the_tables_with_the_rows_own_over_them() -> None:
+    """A note in a row that names another version wins over the environment at the head of the document."""
+    plain = only(source="qwen2.5-speed", table="7B (vLLM)", quant="awq", n_prompt=63488)
+    assert versions_of(plain)["vLLM"] == "0.6.3"
+    assert versions_of(only(source="qwen2.5-speed", table="7B (vLLM)", quant="awq", n_prompt=129024))["vLLM"] == "0.6.2"
+    int8 = only(source="qwen2.5-speed", table="7B (Transformer)", quant="gptq-int8", n_prompt=1)
+    assert versions_of(int8)["AutoGPTQ"] == "0.6.0+cu1210"
+    assert versions_of(int8)["Transformers"] == "4.46.0"
+    ada = only(
+        device="NVIDIA RTX 4090 24GB", model="qwen2.5-14b", quant="nf4", batch_size=8, versions="bitsandbytes 0.44.1"
+    )
+    assert (versions_of(ada)["CUDA"], versions_of(ada)["bitsandbytes"]) == ("12.4", "0.44.1")
+    assert versions_of(only(table="6.4.4", quant="q4_k_m")) == {}
+
+
+def test_slips_of_a_document_stay_with_a_remark() -> None:
+    """A block printed twice is there twice, and a broken cell is kept and named."""
+    twice = [
+        row
+        for row in filter_published(ROWS, source="qwen2-speed", model="qwen2-72b", system="vllm", quant="awq")
+        if row.n_prompt == 30720
+    ]
+    assert [printed(row, "tok_s") for row in twice] == ["18.09", "18.09"]
+    assert [row.remark is not None for row in twice] == [False, True]
+    broken = only(table="6.3.6", size="1.8B", quant="q2_k")
+    assert (printed(broken, "model_size_gib"), printed(broken, "bpw")) == ("817.81 MiB", "3.73")
+    assert "817.81 MiB (3.73" in (broken.remark or "")
+    assert "printed twice" in table_of(twice[0]).remark
+
+
+def test_columns_agree_with_each_other_as_the_documents_define_them() -> None:
+    """B as w16 is B x 16 / BPW, and latency x throughput is the batch, so a shifted column would show."""
+    for row in ROWS:
+        if row.b_ms and row.b_ms.value and row.b_w16_ms and row.b_w16_ms.value and row.bpw and row.bpw.value:
+            assert row.b_ms.value * 16 / row.bpw.value == pytest.approx(row.b_w16_ms.value, abs=0.0051)
+        if row.latency_s and row.latency_s.value and row.throughput_tok_s and row.throughput_tok_s.value:
+            product = row.latency_s.value * row.throughput_tok_s.value
+            slip = "latency x throughput" in (row.remark or "")
+            rounding = row.throughput_tok_s.value * 0.00005 + row.latency_s.value * 0.005
+            assert (product == pytest.approx(row.batch_size, abs=1.01 * rounding)) != slip, row
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"),
+    [
+        ({"model": "QWEN2.5-72B", "system": "vLLM"}, 27),
+        ({"model": "qwen2.5-72b-instruct", "system": "vllm"}, 27),
+        ({"model": "qwen2", "source": "qwen2-speed"}, 165),
+        ({"system": "hf-transformers-fa2"}, 80),
+        ({"system": "autoawq-gemm", "metric": "b_ms"}, 6),
+        ({"device": "t4"}, 30),
+        ({"device": "RTX-4090", "source": "bitsandbytes"}, 46),
+        ({"device": "a100", "metric": "perplexity"}, 0),
+        ({"metric": "perplexity", "quant": "fp16"}, 7),
+        ({"quant": "Q4_K_M", "metric": "w-tokens-per-ms"}, 6),
+        ({"quant": "gptq", "source": "qwen1.5-hf"}, 56),
+    ],
+)
+def test_rows_are_found_by_name(asked: dict[str, str], count: int) -> None:
+    """Whole names win over beginnings, devices match by a word, case does not matter, and nothing is an error."""
+    assert len(filter_published(ROWS, **asked)) == count
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"model": "qwen2.5-7"},
+        {"system": "tgi"},
+        {"device": "b200"},
+        {"device": "90"},
+        {"device": " "},
+        {"quant": "q9_k"},
+        {"metric": "elo"},
+        {"source": "blog"},
+    ],
+)
+def test_a_name_that_no_row_has_is_an_error_with_the_known_ones(asked: dict[str, str]) -> None:
+    """A name that nothing matches is refused, so that a slip of the pen is not read as "nobody measured it"."""
+    with pytest.raises(UnknownName) as caught:
+        filter_published(ROWS, **asked)
+    assert caught.value.hint
+
+
+def test_llama_cpp_rows_of_the_same_quant_come_first() -> None:
+    """On the same card and workload the article's own row comes first and nothing differs."""
+    near = nearest_published(ROWS, "qwen1.5-7b", "Q4_K_M", device="NVIDIA GeForce RTX 4090", n_prompt=25, n_gen=10_000)
+    assert (near[0].row.table, near[0].row.quant, near[0].differences) == ("6.4.4", "q4_k_m", ())
+    assert near[1].differences == ("quant q4_0, not q4_k_m",)
+    assert len(near) == 5
+
+
+def test_every_difference_is_named() -> None:
+    """System, quant, device, GPUs, both lengths, batch and variant are said where they differ."""
+    (near,) = nearest_published(ROWS, "qwen2.5-72b", "bf16", "RTX 3060", n_prompt=512, n_gen=128, batch_size=2, limit=1)
+    assert near.differences == (
+        f"system {near.row.system}, not llama.cpp",
+        "device NVIDIA A100 80GB, not RTX 3060",
+        "2 GPUs",
+        "input 1 tokens, not 512",
+        "generated 2048 tokens, not 128",
+        "batch 1, not 2",
+        "Instruct variant",
+    )
+
+
+def test_the_nearest_rows_follow_device_and_length() -> None:
+    """With no llama.cpp row the bits decide, then the device, then the position halfway through the generation."""
+    long = nearest_published(ROWS, "qwen2.5-7b", "q4_k_m", n_prompt=60_000, n_gen=256, limit=2)
+    assert {(row.row.quant, row.row.n_prompt) for row in long} == {("gptq-int4", 63488), ("awq", 63488)}
+    on_h100 = nearest_published(ROWS, "llama-3.1-8b", "q8_0", device="NVIDIA H100 80GB HBM3", limit=2)
+    assert {row.row.device for row in on_h100} == {"NVIDIA H100 80GB SXM"}
+
+
+@pytest.mark.parametrize(
+    ("device", "same"),
+    [
+        ("NVIDIA A100-SXM4-80GB", True),
+        ("a100", True),
+        ("NVIDIA A100-SXM4-40GB", False),
+        ("NVIDIA A100-PCIE-80GB", False),
+        ("NVIDIA A10", False),
+        (None, False),
+    ],
+)
+def test_a_device_is_the_same_only_when_its_bandwidth_is(device: str | None, same: bool) -> None:
+    """NVML's longer names are recognised, and a card of other memory or make is named as a difference."""
+    (near,) = nearest_published(ROWS, "qwen2.5-7b", "q4_k_m", device=device, limit=1)
+    assert any(difference.startswith("device ") for difference in near.differences) != same
+
+
+def test_theory_and_absent_speeds_are_no_neighbours() -> None:
+    """Rows of theory, of sizes only, and N/A are not put under a measurement; an unmeasured model has none."""
+    near = nearest_published(ROWS, "llama-3.1-8b", "q8_0", device="H100", limit=1000)
+    assert all(row.row.throughput_tok_s and row.row.throughput_tok_s.printed != "N/A" for row in near)
+    assert {row.row.system for row in nearest_published(ROWS, "qwen1.5-7b", "f16", limit=1000)}.isdisjoint({"theory"})
+    assert nearest_published(ROWS, "gemma-7b", "q8_0") == ()
+
+
+def test_the_theory_left_out_is_in_the_tests_data() -> None:
+    """What sources.toml leaves to the theory's tests is there: every cell of those sections, a pair of knees as two."""
+    with THEORY.open(encoding="utf-8") as file:
+        cells = Counter(line["section"] for line in csv.DictReader(file))
+    assert cells == {
+        "3.1": 6 * 8,
+        "3.2": 6 * 4,
+        "3.3": 6 * 3,
+        "4.3": 6 * 2 * 2,
+        "4.4": 6 * 2,
+        "5.1": 6 * (5 + 6 + 6 * 2),
+        "5.2.1": 10 * 9,
+        "5.2.2": 10 * 4,
+        "5.2.3": 10 * 6,
+        "5.2.4": 10 * 6 * 2,
+        "5.2.5": 10 * 6,
+    }
+    assert any("article_theory.csv" in left.why for source in load_sources() for left in source.left_out)

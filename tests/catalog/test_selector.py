@@ -1,0 +1,310 @@
+"""What MODEL and QUANT mean: the grammar, the choice among local files, and twins that wait for their turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.models import Catalog, load_catalog
+from ggbench.catalog.selector import (
+    CatalogRef,
+    HubRef,
+    ModelRef,
+    PathRef,
+    SynthRef,
+    TwinRef,
+    materialize,
+    parse_model,
+    resolve,
+    resolve_one,
+)
+from ggbench.errors import BadFile, GgbenchError, UnknownName, UsageError
+
+MakeFile = Callable[[str, int], Path]
+
+TINY = """\
+[[model]]
+id = "tiny"
+architecture = "qwen2"
+n_layer = 2
+n_embd = 256
+n_head = 4
+n_head_kv = 2
+n_ff = 512
+n_vocab = 512
+n_ctx_train = 1024
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that is the working directory."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def make_file(folder: Path) -> MakeFile:
+    """Makes a file of a size, a hole on the disk, in the working directory."""
+
+    def make(name: str, n_bytes: int) -> Path:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            file.truncate(n_bytes)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    """The shipped catalog and a model small enough to make."""
+    user_file = tmp_path / "models.toml"
+    user_file.write_text(TINY)
+    return load_catalog(user_file)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("text", "ref"),
+    [
+        ("qwen1.5-7b", CatalogRef("qwen1.5-7b")),
+        ("Qwen1.5-7B:Q4_K_M", CatalogRef("qwen1.5-7b", "Q4_K_M")),
+        ("Qwen/Qwen1.5-7B-Chat-GGUF", HubRef("Qwen/Qwen1.5-7B-Chat-GGUF")),
+        ("org/name:UD-Q4_K_XL", HubRef("org/name", "UD-Q4_K_XL")),
+        ("org/name:name-q4_0.gguf", HubRef("org/name", "name-q4_0.gguf")),
+        ("hf:org/name", HubRef("org/name")),
+        ("HF:org/name:Q4_K_M", HubRef("org/name", "Q4_K_M")),
+        ("synth:qwen1.5-7b", SynthRef("qwen1.5-7b")),
+        ("synth:qwen1.5-7b:q4_k_m", SynthRef("qwen1.5-7b", "q4_k_m")),
+        ("twin:org/name:q8_0", TwinRef("org/name", "q8_0")),
+        ("m.gguf", PathRef(Path("m.gguf"))),
+        ("models/m.GGUF", PathRef(Path("models/m.GGUF"))),
+        ("./name", PathRef(Path("name"))),
+        ("/models/m:Q4_K_M", PathRef(Path("/models/m"), "Q4_K_M")),
+        ("/models/a:b/m.gguf", PathRef(Path("/models/a:b/m.gguf"))),
+        ("m.gguf:q4_0", PathRef(Path("m.gguf"), "q4_0")),
+        ("some/more/slashes", PathRef(Path("some/more/slashes"))),
+    ],
+)
+def test_model_is_taken_apart(text: str, ref: ModelRef) -> None:
+    """Every form of DESIGN's grammar, with and without :QUANT, where nothing of that name is on the disk."""
+    assert parse_model(text) == ref
+
+
+def test_what_exists_on_the_disk_is_a_path(make_file: MakeFile) -> None:
+    """A folder goes before a repo or an id of the same spelling, also with a QUANT and with a colon in its name."""
+    make_file("org/name/m-q4_0.gguf", 1)
+    make_file("qwen1.5-7b/m-q4_0.gguf", 1)
+    make_file("odd:q4_0/m-q8_0.gguf", 1)
+    assert parse_model("org/name") == PathRef(Path("org/name"))
+    assert parse_model("org/name:q4_0") == PathRef(Path("org/name"), "q4_0")
+    assert parse_model("hf:org/name") == HubRef("org/name")
+    assert parse_model("qwen1.5-7b:m-q4_0.gguf") == PathRef(Path("qwen1.5-7b"), "m-q4_0.gguf")
+    assert parse_model("odd:q4_0") == PathRef(Path("odd:q4_0"))
+
+
+def test_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell does not expand it behind a quote."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert parse_model("~/m.gguf:q4_0") == PathRef(tmp_path / "m.gguf", "q4_0")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "text",
+    ["", "  ", "a\0b", "synth:", "synth:org/name", "hf:name", "hf:org/na me", "twin:x", "qwen1.5-7b:", "hf:org/name:"],
+)
+def test_what_is_no_model_is_a_usage_error(text: str) -> None:
+    """Each with a hint of what can be written."""
+    with pytest.raises(UsageError) as caught:
+        parse_model(text)
+    assert caught.value.hint
+
+
+@pytest.mark.usefixtures("folder")
+def test_twin_without_a_quant_is_made_in_the_articles_eight(tmp_path: Path) -> None:
+    """In the order of the article's tables; nothing is written until a target is materialized."""
+    targets = resolve("synth:Qwen1.5-0.5B", twins_dir=tmp_path / "twins")
+    assert [target.quant for target in targets] == [
+        "q8_0",
+        "q6_k",
+        "q5_k_m",
+        "q5_0",
+        "q4_k_m",
+        "q4_0",
+        "q3_k_m",
+        "q2_k",
+    ]
+    assert {(target.model, target.provenance, target.path) for target in targets} == {
+        ("synth:Qwen1.5-0.5B", "twin", None)
+    }
+    assert not (tmp_path / "twins").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_quants_keep_their_order_and_come_once() -> None:
+    """Case does not make a second one, and MODEL:QUANT counts as the first."""
+    targets = resolve("synth:qwen1.5-0.5b:Q2_K", ["Q8_0", "q2_k", "q8_0"])
+    assert [(target.model, target.quant) for target in targets] == [("synth:qwen1.5-0.5b", q) for q in ("q2_k", "q8_0")]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "arguments", [("synth:qwen1.5-7bb", []), ("qwen1.5-7bb", []), ("synth:qwen1.5-7b", ["q4_k_mm"])]
+)
+def test_unknown_id_or_quant_names_the_nearest(arguments: tuple[str, list[str]]) -> None:
+    """Told before anything is made."""
+    with pytest.raises(UnknownName) as caught:
+        resolve(*arguments)
+    assert "qwen1.5-7b" in caught.value.hint or "q4_k_m" in caught.value.hint.lower()
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("model", ["qwen1.5-7b", "Qwen/Qwen1.5-7B-Chat-GGUF", "hf:Qwen/Qwen1.5-7B-Chat-GGUF:q4_0"])
+def test_model_that_is_not_on_this_disk_says_what_can_be_done(model: str) -> None:
+    """A twin of it, or a path."""
+    with pytest.raises(UsageError, match="is not on this disk") as caught:
+        resolve(model)
+    assert "synth:qwen1.5-7b" in caught.value.hint
+    assert "path" in caught.value.hint
+
+
+@pytest.mark.usefixtures("folder")
+def test_twin_of_a_published_file_is_refused_with_a_way_out() -> None:
+    """Its header is on the Hub."""
+    with pytest.raises(UsageError) as caught:
+        resolve("twin:org/name", ["q4_0"])
+    assert "synth:" in caught.value.hint
+
+
+def test_folder_means_all_its_variants(make_file: MakeFile) -> None:
+    """With no quant named, the largest first; the first shard stands for a split one."""
+    make_file("models/m-q4_0.gguf", 40)
+    first = make_file("models/m-q8_0-00001-of-00002.gguf", 50)
+    make_file("models/m-q8_0-00002-of-00002.gguf", 30)
+    targets = resolve("models")
+    assert [(t.model, t.quant, t.provenance, t.file_bytes) for t in targets] == [
+        ("models", "q8_0", "file", 80),
+        ("models", "q4_0", "file", 40),
+    ]
+    assert targets[0].path is not None
+    assert targets[0].path.samefile(first)
+
+
+def test_quant_of_a_folder_may_be_a_file_name(make_file: MakeFile) -> None:
+    """With or without .gguf, in any case; both names of one file are one target."""
+    path = make_file("models/My-Model-Q4_0.gguf", 40)
+    make_file("models/My-Model-Q8_0.gguf", 80)
+    (target,) = resolve("models", ["my-model-q4_0.gguf", "My-Model-Q4_0", "q4_0"])
+    assert target.path is not None
+    assert target.path.samefile(path)
+
+
+def test_fp16_is_f16(make_file: MakeFile) -> None:
+    """Qwen's repos spell it with a p."""
+    make_file("models/m-fp16.gguf", 40)
+    make_file("models/m-bf16.gguf", 40)
+    assert [resolve_one("models", quant).quant for quant in ("fp16", "F16", "m-fp16.gguf")] == ["f16"] * 3
+
+
+def test_file_that_is_broken_is_still_a_target(make_file: MakeFile) -> None:
+    """With no quant in its name the header is asked, and what is wrong with it is told when its turn comes."""
+    make_file("models/model.gguf", 40)
+    target = resolve_one("models")
+    assert target.quant == "unknown"
+    with pytest.raises(BadFile):
+        materialize(target)
+
+
+def test_ud_quant_is_not_the_plain_one(make_file: MakeFile) -> None:
+    """The prefix is significant: Q4_K_M does not take UD-Q4_K_M."""
+    make_file("models/m-UD-Q4_K_M.gguf", 40)
+    with pytest.raises(UnknownName):
+        resolve("models", ["q4_k_m"])
+    assert resolve_one("models", "ud-q4_k_m").quant == "ud-q4_k_m"
+
+
+def test_quant_that_is_not_there_lists_what_is(make_file: MakeFile) -> None:
+    """With sizes, and for a single file too."""
+    make_file("models/m-q8_0.gguf", 3 << 20)
+    for model in ("models", "models/m-q8_0.gguf"):
+        with pytest.raises(UnknownName) as caught:
+            resolve(model, ["q2_k"])
+        assert "q8_0 (3.00 MiB)" in caught.value.hint
+
+
+def test_two_files_of_one_quant_are_told_apart_by_name(make_file: MakeFile) -> None:
+    """Ambiguity lists the candidates with their sizes, and a file's name settles it."""
+    make_file("models/a-q8_0.gguf", 2 << 20)
+    make_file("models/b-q8_0.gguf", 1 << 20)
+    for ask in (lambda: resolve("models", ["q8_0"]), lambda: resolve_one("models")):
+        with pytest.raises(UsageError) as caught:
+            ask()
+        assert "a-q8_0.gguf (2.00 MiB), b-q8_0.gguf (1.00 MiB)" in caught.value.hint
+    assert resolve_one("models", "b-q8_0.gguf").file_bytes == 1 << 20
+
+
+def test_one_target_of_several_is_ambiguous(make_file: MakeFile) -> None:
+    """A command for one quant lists them with their sizes."""
+    make_file("models/m-q8_0.gguf", 2 << 20)
+    make_file("models/m-q4_0.gguf", 1 << 20)
+    with pytest.raises(UsageError) as caught:
+        resolve_one("models")
+    assert "q8_0 (2.00 MiB), q4_0 (1.00 MiB)" in caught.value.hint
+    assert resolve_one("models:q4_0").quant == "q4_0"
+
+
+@pytest.mark.parametrize("model", ["empty", "./nowhere", "nowhere.gguf", "a/b/c"])
+def test_path_without_a_model_is_a_bad_file(folder: Path, model: str) -> None:
+    """An empty folder and places that do not exist."""
+    (folder / "empty").mkdir()
+    with pytest.raises(BadFile):
+        resolve(model)
+
+
+def test_control_characters_of_a_path_reach_no_message(make_file: MakeFile) -> None:
+    """Whatever is wrong with it, an error and a target are printable."""
+    make_file("red\x1b[31m/m\x07-q4_0.gguf", 1)
+    (target,) = resolve("red\x1b[31m")
+    assert target.model.isprintable()
+    for model, quants in (("red\x1b[31m", ["q8_0"]), ("./gone\x1b", []), ("gone\x1b", []), ("hf:\x1b", [])):
+        with pytest.raises(GgbenchError) as caught:
+            resolve(model, quants)
+        assert caught.value.message.isprintable()
+        assert caught.value.hint.isprintable()
+
+
+@pytest.mark.llama
+@pytest.mark.usefixtures("folder")
+def test_twin_is_made_when_its_turn_comes_and_reused(tmp_path: Path, catalog: Catalog) -> None:
+    """The second time it is the same file; given as a path, it says of itself that it is a twin."""
+    target = resolve_one("synth:tiny", "Q4_0", twins_dir=tmp_path / "twins", catalog=catalog)
+    told: list[tuple[int, int]] = []
+    made = materialize(target, lambda done, total: told.append((done, total)))
+    assert made.is_twin
+    assert told[-1] == (made.file_bytes, made.file_bytes)
+    (path,) = made.paths
+    before = path.stat().st_mtime_ns, path.stat().st_ino
+    assert materialize(target).header_sha256 == made.header_sha256
+    assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
+    renamed = path.rename(tmp_path / "model.gguf")
+    given = resolve_one(str(renamed))
+    assert (given.quant, given.provenance) == ("q4_0", "twin")
+    assert materialize(given).is_twin
+
+
+@pytest.mark.llama
+@pytest.mark.usefixtures("folder")
+def test_ambiguous_twin_lists_the_sizes_it_would_have(tmp_path: Path, catalog: Catalog) -> None:
+    """They are planned and not made."""
+    with pytest.raises(UsageError) as caught:
+        resolve_one("synth:tiny", twins_dir=tmp_path / "twins", catalog=catalog)
+    assert all(f"{quant} (" in caught.value.hint for quant in ("q8_0", "q2_k"))
+    assert caught.value.hint.count("iB)") == 8
+    assert not (tmp_path / "twins").exists()

@@ -1,0 +1,91 @@
+"""The table of tensor types against ggml itself and against gguf's own table."""
+
+import ctypes
+from pathlib import Path
+
+import pytest
+
+from ggbench.errors import GgbenchError, UnknownName
+from ggbench.gguf_file.ggml_types import known_types, row_bytes, type_by_id, type_by_name
+
+IDS_IN_GGML = 43
+"""`GGML_TYPE_COUNT` of the llama.cpp that the tests run with; its tables end there."""
+
+
+@pytest.fixture(scope="module")
+def ggml() -> ctypes.CDLL:
+    """The ggml that comes with llama-cpp-python."""
+    import llama_cpp
+
+    library = ctypes.CDLL(str(Path(llama_cpp.__file__).parent / "lib" / "libggml-base.so"))
+    library.ggml_type_name.restype = ctypes.c_char_p
+    library.ggml_blck_size.restype = ctypes.c_int64
+    library.ggml_type_size.restype = ctypes.c_size_t
+    return library
+
+
+@pytest.mark.parametrize("type_id", range(IDS_IN_GGML))
+def test_table_agrees_with_ggml(ggml: ctypes.CDLL, type_id: int) -> None:
+    """Name, block length and block bytes are ggml's for every id, and a type that ggml removed has no row."""
+    block_len = ggml.ggml_blck_size(type_id)
+    entry = type_by_id(type_id)
+    if block_len == 0:
+        assert entry is None
+    else:
+        assert entry is not None
+        assert (entry.name, entry.block_len, entry.block_bytes) == (
+            ggml.ggml_type_name(type_id).decode(),
+            block_len,
+            ggml.ggml_type_size(type_id),
+        )
+
+
+def test_table_agrees_with_gguf() -> None:
+    """The gguf package has our sizes; Q8_1 alone differs there, which no file stores."""
+    from gguf.constants import GGML_QUANT_SIZES
+
+    for quant, (block_len, block_bytes) in GGML_QUANT_SIZES.items():
+        entry = type_by_id(quant.value)
+        assert entry is not None
+        assert entry.name.lower() == quant.name.lower()
+        assert entry.block_len == block_len
+        if quant.name != "Q8_1":
+            assert entry.block_bytes == block_bytes
+
+
+def test_unknown_id_is_none() -> None:
+    """A type from the future has no row, so that its file is counted by size only."""
+    assert type_by_id(97) is None
+
+
+@pytest.mark.parametrize("name", ["Q8_0", "q8_0"])
+def test_names_match_in_any_case(name: str) -> None:
+    """A row of 4096 q8_0 elements is 128 blocks of 34 bytes however the type is written."""
+    assert row_bytes(name, 4096) == 4352
+
+
+def test_k_quants_keep_ggmls_capital() -> None:
+    """`q4_k` finds ggml's `q4_K`: 144 bytes for 256 elements, 4.5 bits each."""
+    assert type_by_name("q4_k").name == "q4_K"
+    assert type_by_name("Q4_K").bits_per_element == 4.5
+
+
+def test_unknown_name_says_the_nearest() -> None:
+    """A typing slip in --type-k is answered with what was probably meant."""
+    with pytest.raises(UnknownName) as caught:
+        row_bytes("q8_o", 64)
+    assert "q8_0" in caught.value.hint
+
+
+@pytest.mark.parametrize("n_elements", [80, 31, -32])
+def test_part_of_a_block_is_an_error(n_elements: int) -> None:
+    """No ggml type stores a row of broken blocks, so it has no size."""
+    with pytest.raises(GgbenchError, match="blocks of 32"):
+        row_bytes("q8_0", n_elements)
+
+
+def test_ids_and_names_are_unique() -> None:
+    """Every row is reachable by its id and by its name."""
+    for entry in known_types():
+        assert type_by_id(entry.type_id) is entry
+        assert type_by_name(entry.name.upper()) is entry

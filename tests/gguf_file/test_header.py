@@ -1,0 +1,220 @@
+"""From paths to model files: shards, wrong paths, and what assembling checks."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ggbench.errors import BadFile
+from ggbench.gguf_file.header import assemble, read_local_header, read_model_file
+from ggbench.gguf_file.shards import ShardName, model_name, parse_shard_name
+
+if TYPE_CHECKING:
+    from tests.gguf_file.conftest import Encoder
+
+U16, U32, I32, STRING = 2, 4, 5, 8
+
+
+def write_shards(folder: Path, encoder: "type[Encoder]", count: int = 3) -> list[Path]:
+    """A model of `count` shards with one tensor in each, as gguf-split lays them out."""
+    paths = []
+    for index in range(count):
+        shard = encoder()
+        if index == 0:
+            shard.key("general.architecture", STRING, "llama").key("llama.block_count", U32, 1)
+            shard.key("llama.embedding_length", U32, 64).key("llama.attention.head_count", U32, 1)
+        shard.key("split.no", U16, index).key("split.count", U16, count).key("split.tensors.count", I32, count)
+        shard.tensor(f"t{index}", (64, index + 1), 0, 256 * (index + 1))
+        paths.append(folder / f"model-q8_0-{index + 1:05}-of-{count:05}.gguf")
+        paths[-1].write_bytes(shard.file())
+    return paths
+
+
+def test_a_file_becomes_a_model(tmp_path: Path, small_model: "Encoder") -> None:
+    """Sizes are those on disk and in the table, and the hash is the header's alone."""
+    path = tmp_path / "small-f16.gguf"
+    path.write_bytes(small_model.file())
+    model = read_model_file(path)
+    assert (model.name, model.paths, model.file_bytes) == ("small-f16", (path,), path.stat().st_size)
+    assert (model.version, model.big_endian, model.architecture) == (3, False, "qwen2")
+    assert model.header_sha256 == hashlib.sha256(small_model.header()).hexdigest()
+    assert model.weight_bytes == 512 + 2176 + 256
+    assert model.n_params == 64 * 4 + 64 * 32 + 64
+    assert model.bpw == (512 + 2176 + 256) * 8 / (64 * 4 + 64 * 32 + 64)
+
+
+@pytest.mark.parametrize("given", [0, 1, 2])
+def test_any_shard_stands_for_the_whole_model(tmp_path: Path, encoder: "type[Encoder]", given: int) -> None:
+    """All shards are read in order whichever is named."""
+    paths = write_shards(tmp_path, encoder)
+    model = read_model_file(paths[given])
+    assert (model.name, model.paths) == ("model-q8_0", tuple(paths))
+    assert [(tensor.name, tensor.shard) for tensor in model.tensors] == [("t0", 0), ("t1", 1), ("t2", 2)]
+    assert model.file_bytes == sum(path.stat().st_size for path in paths)
+    headers = b"".join(read_local_header(path).raw for path in paths)
+    assert model.header_sha256 == hashlib.sha256(headers).hexdigest()
+    assert model.metadata["llama.block_count"] == 1
+
+
+def test_shards_of_ggufs_own_writer_read_back(tmp_path: Path) -> None:
+    """The reference writer's split files are one model."""
+    import gguf
+    import numpy as np
+
+    writer = gguf.GGUFWriter(tmp_path / "written.gguf", "llama", split_max_tensors=1)
+    writer.add_block_count(1)
+    for index in range(3):
+        writer.add_tensor(f"t{index}", np.zeros((4, 32), dtype=np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    model = read_model_file(tmp_path / "written-00003-of-00003.gguf")
+    assert (model.name, len(model.paths), model.weight_bytes) == ("written", 3, 3 * 256)
+
+
+def test_a_missing_shard_is_named(tmp_path: Path, encoder: "type[Encoder]") -> None:
+    """What to download is in the line."""
+    paths = write_shards(tmp_path, encoder)
+    paths[1].unlink()
+    with pytest.raises(BadFile, match=r"shard model-q8_0-00002-of-00003\.gguf is missing"):
+        read_model_file(paths[0])
+
+
+def test_a_truncated_shard_is_named(tmp_path: Path, encoder: "type[Encoder]") -> None:
+    """The error is about the shard, not about the model."""
+    paths = write_shards(tmp_path, encoder)
+    paths[2].write_bytes(paths[2].read_bytes()[:-32])
+    with pytest.raises(BadFile, match=r"00003-of-00003\.gguf is truncated: 32 B"):
+        read_model_file(paths[0])
+    assert read_model_file(paths[0], allow_missing_data=True).n_params == 64 * 6
+
+
+def test_a_renamed_shard_is_refused(tmp_path: Path, encoder: "type[Encoder]") -> None:
+    """A shard that cannot find its siblings is not taken for a whole model."""
+    path = write_shards(tmp_path, encoder)[0].rename(tmp_path / "model.gguf")
+    with pytest.raises(BadFile, match="one of 3 shards but is not named so"):
+        read_model_file(path)
+
+
+def test_shards_of_different_models_do_not_mix(tmp_path: Path, encoder: "type[Encoder]") -> None:
+    """A shard in the wrong place says which one it is."""
+    paths = write_shards(tmp_path, encoder)
+    paths[1].write_bytes(paths[2].read_bytes())
+    with pytest.raises(BadFile, match="place 2 of 3 says that it is 3 of"):
+        read_model_file(paths[0])
+
+
+def test_a_tensor_in_two_shards_is_an_error(tmp_path: Path, encoder: "type[Encoder]") -> None:
+    """Parameters are never counted twice."""
+    paths = write_shards(tmp_path, encoder, count=2)
+    paths[1].write_bytes(paths[1].read_bytes().replace(b"t1", b"t0"))
+    with pytest.raises(BadFile, match="'t0' is in two shards"):
+        read_model_file(paths[0])
+
+
+def test_a_lost_tensor_is_noticed(tmp_path: Path, encoder: "type[Encoder]") -> None:
+    """The first shard knows how many tensors there are."""
+    paths = write_shards(tmp_path, encoder, count=2)
+    shard = encoder().key("split.no", U16, 1).key("split.count", U16, 2)
+    paths[1].write_bytes(shard.file())
+    with pytest.raises(BadFile, match="hold 1 tensors, its header says '2'"):
+        read_model_file(paths[0])
+
+
+def test_a_whole_file_named_like_a_shard_is_whole(tmp_path: Path, small_model: "Encoder") -> None:
+    """The header decides whether a file is split, as in llama.cpp."""
+    path = tmp_path / "small-00001-of-00001.gguf"
+    path.write_bytes(small_model.file())
+    assert read_model_file(path).paths == (path,)
+
+
+def test_headers_from_elsewhere_make_the_same_model(tmp_path: Path, encoder: "type[Encoder]") -> None:
+    """Remote headers have no paths and lose nothing else."""
+    paths = write_shards(tmp_path, encoder)
+    local = read_model_file(paths[0])
+    remote = assemble([read_local_header(path) for path in paths], "model-q8_0")
+    assert remote.paths == ()
+    assert (remote.tensors, remote.header_sha256, remote.file_bytes) == (
+        local.tensors,
+        local.header_sha256,
+        local.file_bytes,
+    )
+
+
+def test_wrong_paths_are_clear_errors(tmp_path: Path, small_model: "Encoder") -> None:
+    """Each says what it is, and what to do."""
+    (tmp_path / "inside.gguf").write_bytes(small_model.file())
+    (tmp_path / "empty.gguf").touch()
+    os.mkfifo(tmp_path / "fifo.gguf")
+    (tmp_path / "loop.gguf").symlink_to(tmp_path / "loop.gguf")
+    cases = {
+        "missing.gguf": "missing.gguf is not there",
+        "inside.gguf/x": "cannot be opened",
+        "": "is a folder",
+        "empty.gguf": "empty.gguf is empty",
+        "fifo.gguf": "not an ordinary file",
+        "loop.gguf": "cannot be opened",
+        "nul\0.gguf": "cannot be opened",
+        "long" * 200: "cannot be opened",
+    }
+    for name, message in cases.items():
+        with pytest.raises(BadFile, match=message) as caught:
+            read_model_file(tmp_path / name)
+        assert caught.value.hint
+        assert caught.value.message.isprintable()
+    with pytest.raises(BadFile) as folder:
+        read_model_file(tmp_path)
+    assert "inside.gguf" in folder.value.hint
+
+
+def test_an_unreadable_file_says_so(tmp_path: Path, small_model: "Encoder") -> None:
+    """Permissions are not damage."""
+    path = tmp_path / "secret.gguf"
+    path.write_bytes(small_model.file())
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user may read everything")
+    with pytest.raises(BadFile, match="may not be read"):
+        read_model_file(path)
+
+
+def test_a_file_without_architecture_can_still_be_read(tmp_path: Path, encoder: "type[Encoder]") -> None:
+    """Importance matrices and adapters are GGUFs too; what cannot be counted is said."""
+    path = tmp_path / "imatrix.gguf"
+    path.write_bytes(encoder().key("general.type", STRING, "imatrix").tensor("t", (8,), 0, 32).file())
+    model = read_model_file(path)
+    assert (model.architecture, model.n_layer, model.n_params) == ("unknown", 0, 8)
+    assert model.no_kv_reason
+
+
+@pytest.mark.parametrize(
+    ("file_name", "shard"),
+    [
+        ("a-b-00002-of-00010.gguf", ShardName("a-b", 2, 10)),
+        ("a-00000-of-00010.gguf", None),
+        ("a-00011-of-00010.gguf", None),
+        ("a-2-of-10.gguf", None),
+        ("a-00001-of-00002.gguf.part", None),
+    ],
+)
+def test_shard_names_follow_llama_cpp(file_name: str, shard: ShardName | None) -> None:
+    """Five digits each, from one to the count."""
+    assert parse_shard_name(file_name) == shard
+
+
+@pytest.mark.llama
+def test_shard_names_are_those_of_llama_split_path() -> None:
+    """llama.cpp composes the same names."""
+    import ctypes
+
+    import llama_cpp
+
+    buffer = ctypes.create_string_buffer(256)
+    llama_cpp.llama_split_path(buffer, 256, b"dir/model-q4_0", 1, 12)
+    name = Path(buffer.value.decode()).name
+    assert parse_shard_name(name) == ShardName("model-q4_0", 2, 12)
+    assert ShardName("model-q4_0", 5, 12).sibling(2) == name
+    assert model_name(name) == model_name("model-q4_0.gguf") == "model-q4_0"

@@ -1,0 +1,179 @@
+"""Names of quants from metadata and file names, against llama.cpp's own enum."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from ggbench.errors import UnknownName
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.quants import (
+    canonical_quant,
+    ftype_by_name,
+    is_sidecar,
+    known_quants,
+    quant_by_ftype,
+    quant_from_file_name,
+    quant_label,
+)
+
+
+def model_file(file_name: str, file_type: object = None) -> ModelFile:
+    """A model file of which only the name and the file type matter."""
+    return ModelFile(
+        name=file_name,
+        paths=(Path("models") / file_name,),
+        file_bytes=0,
+        version=3,
+        big_endian=False,
+        architecture="qwen2",
+        metadata={} if file_type is None else {"general.file_type": file_type},
+        tensors=(),
+        header_sha256="",
+        n_layer=0,
+        n_embd=0,
+        n_head=(),
+        n_head_kv=(),
+        head_dim_k=0,
+        head_dim_v=0,
+        n_ff=(),
+        n_vocab=None,
+        n_ctx_train=None,
+    )
+
+
+def test_every_file_type_of_llama_cpp_has_a_name() -> None:
+    """The names are those of `enum llama_ftype`, no more and no fewer, and lead back to its numbers."""
+    import llama_cpp
+
+    theirs = {
+        match[1].lower().replace("mxfp4_moe", "mxfp4"): number
+        for constant, number in vars(llama_cpp).items()
+        if (match := re.fullmatch("LLAMA_FTYPE_(?:ALL|MOSTLY)_(.+)", constant))
+    }
+    assert {name: ftype_by_name(name) for name in known_quants()} == theirs
+    assert {name: quant_by_ftype(number) for name, number in theirs.items()} == {name: name for name in theirs}
+
+
+@pytest.mark.llama
+def test_names_agree_with_llama_ftype_name() -> None:
+    """llama.cpp prints the same family for each number: `Q4_K - Medium` is our q4_k_m."""
+    import llama_cpp
+
+    sizes = {"Small": "_s", "Medium": "_m", "Large": "_l"}
+    for name in known_quants():
+        printed = llama_cpp.llama_ftype_name(ftype_by_name(name)).decode()
+        family, _, rest = printed.removeprefix("all ").removesuffix(" MoE").partition(" - ")
+        expected = {"q2_k_m": "q2_k", "iq3_s mix": "iq3_m"}
+        derived = family.lower() + sizes.get(rest, "")
+        assert expected.get(derived, derived) == name, printed
+
+
+def test_a_guessed_file_type_keeps_its_name() -> None:
+    """llama.cpp marks a type that it guessed with a flag above the number."""
+    import llama_cpp
+
+    assert quant_by_ftype(llama_cpp.LLAMA_FTYPE_GUESSED | llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0) == "q8_0"
+    assert quant_by_ftype(33) is None
+
+
+@pytest.mark.parametrize(
+    ("file_name", "quant"),
+    [
+        ("qwen1.5-7b-chat-q4_k_m.gguf", "q4_k_m"),
+        ("qwen1_5-7b-chat-q4_k_m.gguf", "q4_k_m"),
+        ("Qwen2.5-7B-Instruct-Q4_K_M-00001-of-00002.gguf", "q4_k_m"),
+        ("model.Q4_K_M.gguf", "q4_k_m"),
+        ("model.i1-IQ3_XXS.gguf", "iq3_xxs"),
+        ("Qwen3-30B-A3B-UD-Q4_K_XL.gguf", "ud-q4_k_xl"),
+        ("Qwen3-30B-A3B-Q4_K_XL.gguf", "q4_k_xl"),
+        ("gemma-3-4b-it-BF16.gguf", "bf16"),
+        ("gemma-3-4b-it-f16.gguf", "f16"),
+        ("ggml-model-fp16.gguf", "f16"),
+        ("Meta-Llama-3.1-8B-Instruct-Q6_K_L.gguf", "q6_k_l"),
+        ("gpt-oss-20b-mxfp4.gguf", "mxfp4"),
+        ("Qwen3-30B-A3B-MXFP4_MOE.gguf", "mxfp4"),
+        ("ggml-model-TQ2_0.gguf", "tq2_0"),
+        ("gemma-3-27b-it-q4_0_s.gguf", "q4_0_s"),
+        ("UD-Q4_K_XL/DeepSeek-R1-00001-of-00009.gguf", "ud-q4_k_xl"),
+        ("BF16/DeepSeek-R1-Q8_0.gguf", "q8_0"),
+        ("Cloud-Q4_0.gguf", "q4_0"),
+        ("tinyllama.gguf", None),
+        ("xq4_k_m.gguf", None),
+        ("model-q4_k_mx.gguf", None),
+        ("model-Q4_0_4_4.gguf", None),
+        ("", None),
+    ],
+)
+def test_quant_is_read_from_a_file_name(file_name: str, quant: str | None) -> None:
+    """A whole token counts, never a part of a longer one, and `UD-` belongs to it."""
+    assert quant_from_file_name(file_name) == quant
+
+
+@pytest.mark.parametrize("quant", known_quants())
+def test_every_quant_is_found_in_a_name(quant: str) -> None:
+    """What llama.cpp can make, a publisher can put into a file name in capitals."""
+    assert quant_from_file_name(f"Some-Model-7B-{quant.upper()}.gguf") == quant
+
+
+def test_a_typed_name_meets_the_file_name() -> None:
+    """What a person types and what a publisher writes come to one spelling."""
+    assert canonical_quant("MXFP4_MOE") == quant_from_file_name("x-mxfp4_moe.gguf") == "mxfp4"
+    assert canonical_quant("UD-Q4_K_XL") == "ud-q4_k_xl"
+
+
+def test_short_k_names_mean_what_llama_quantize_takes_them_for() -> None:
+    """`Q4_K` is the medium mix."""
+    assert ftype_by_name("Q4_K") == ftype_by_name("q4_k_m")
+
+
+def test_unknown_quant_names_the_nearest() -> None:
+    """A quant that llama.cpp cannot make is an error with a suggestion."""
+    with pytest.raises(UnknownName) as caught:
+        ftype_by_name("q4_k_n")
+    assert "q4_k_m" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("file_name", "file_type", "label"),
+    [
+        ("model-q8_0.gguf", 15, "q4_k_m"),
+        ("model-UD-Q4_K_XL.gguf", 15, "ud-q4_k_xl"),
+        ("model-UD-Q4_K_M.gguf", 15, "ud-q4_k_m"),
+        ("model-Q6_K_L.gguf", 18, "q6_k_l"),
+        ("model-Q4_K.gguf", 15, "q4_k_m"),
+        ("model.gguf", 7, "q8_0"),
+        ("model-q5_0.gguf", None, "q5_0"),
+        ("model-q5_0.gguf", 999, "q5_0"),
+        ("model-q5_0.gguf", "seven", "q5_0"),
+        ("model.gguf", None, "unknown"),
+    ],
+)
+def test_label_prefers_the_header_but_not_to_a_finer_name(file_name: str, file_type: object, label: str) -> None:
+    """The header wins over a wrong name; a maker's mix that no file type can express wins over the header."""
+    assert quant_label(model_file(file_name, file_type)) == label
+
+
+def test_label_of_a_remote_header_comes_from_its_name() -> None:
+    """A header that was read from somewhere else has no path."""
+    remote = dataclasses.replace(model_file("x"), name="Qwen3-8B-IQ4_XS", paths=())
+    assert quant_label(remote) == "iq4_xs"
+
+
+@pytest.mark.parametrize(
+    ("file_name", "sidecar"),
+    [
+        ("mmproj-F16.gguf", True),
+        ("gemma-3-4b-it-mmproj-bf16.gguf", True),
+        ("Qwen3-8B-imatrix.gguf", True),
+        ("imatrix_unsloth.gguf_file", True),
+        ("mtp-Qwen3.5-27B.gguf", True),
+        ("drafts/eagle3-llama-8b.gguf", True),
+        ("Qwen3.5-27B-MTP-Q4_K_M.gguf", False),
+        ("improjected-7b.gguf", False),
+    ],
+)
+def test_sidecars_are_told_from_models(file_name: str, sidecar: bool) -> None:
+    """Projectors, importance matrices and draft heads are not models; a model with its own MTP layers is."""
+    assert is_sidecar(file_name) is sidecar

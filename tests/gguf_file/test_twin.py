@@ -1,0 +1,329 @@
+"""Twins: planned sizes against the published table, the cache, and whether llama.cpp decodes what was made."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import math
+import os
+import threading
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from ggbench.errors import UnknownName, UsageError
+from ggbench.gguf_file import twin_writer
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.twin import cached_twin, plan_twin, twin_of, write_twin
+
+QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
+
+DENSE = Hyperparameters("qwen2", n_layer=2, n_embd=256, n_head=4, n_head_kv=2, n_ff=768, n_vocab=512, n_ctx_train=2048)
+MOE = dataclasses.replace(
+    DENSE, architecture="qwen2moe", n_expert=8, n_expert_used=2, n_ff_expert=256, n_ff_shared_expert=512
+)
+TIED = dataclasses.replace(DENSE, tied_embeddings=True, qkv_bias=False, head_dim=64)
+
+
+def qwen1_5(n_layer: int, n_embd: int, n_head: int, n_head_kv: int, n_ff: int, n_vocab: int) -> Hyperparameters:
+    """Hyperparameters as in section 5.2.1 of the shared article; the head counts are those of the released models."""
+    return Hyperparameters("qwen2", n_layer, n_embd, n_head, n_head_kv, n_ff, n_vocab, n_ctx_train=32768)
+
+
+SIZES = {
+    "0.5B": qwen1_5(24, 1024, 16, 16, 2816, 151936),
+    "1.8B": qwen1_5(24, 2048, 16, 16, 5504, 151936),
+    "4B": qwen1_5(40, 2560, 20, 20, 6912, 151936),
+    "7B": qwen1_5(32, 4096, 32, 32, 11008, 151936),
+    "14B": qwen1_5(40, 5120, 40, 40, 13696, 152064),
+    "32B": qwen1_5(64, 5120, 40, 8, 27392, 152064),
+}
+
+TABLE_6_3_6 = {
+    "0.5B": (8.50, 6.57, 5.85, 5.77, 5.18, 5.02, 4.44, 3.78),
+    "1.8B": (8.50, 6.85, 5.97, 5.68, 5.28, 4.85, 4.40, 3.73),
+    "4B": (8.50, 6.57, 5.74, 5.61, 4.96, 4.71, 4.09, 3.27),
+    "7B": (8.50, 6.56, 5.72, 5.59, 4.93, 4.67, 4.05, 3.21),
+    "14B": (8.50, 6.95, 5.95, 5.56, 5.19, 4.62, 4.19, 3.43),
+    "32B": (None, None, 5.68, 5.53, 4.85, 4.55, 3.89, 3.01),
+}
+"""BPW that llama.cpp logged for the released files (shared article, table 6.3.6); two of the 32B did not fit."""
+
+CHANGED_SINCE = {("1.8B", "q2_k"): 3.66, ("14B", "q2_k"): 3.34}
+"""Rows there are not multiples of 256, and llama.cpp has since taken another type for those."""
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_bpw_of_every_quant_is_that_of_the_published_table(size: str) -> None:
+    """What llama.cpp chooses for a header alone is what it had chosen for the released weights."""
+    plans = plan_twin(SIZES[size], QUANTS, name=size)
+    for quant, published in zip(QUANTS, TABLE_6_3_6[size], strict=True):
+        bpw = plans[quant].bpw
+        assert bpw is not None
+        expected = CHANGED_SINCE.get((size, quant), published)
+        if expected is not None:
+            assert round(bpw, 2) == expected, quant
+
+
+def test_planned_bytes_are_the_published_size() -> None:
+    """Table 6.3.6 gives the 0.5B in q4_k_m as 382.62 MiB of tensors."""
+    planned = plan_twin(SIZES["0.5B"], ["Q4_K_M"], name="0.5B")["q4_k_m"]
+    assert planned.weight_bytes is not None
+    assert f"{planned.weight_bytes / 2**20:.2f}" == "382.62"
+
+
+def test_moe_plan_has_the_published_parameter_count() -> None:
+    """Qwen1.5-MoE-A2.7B has 14.3 B parameters by its model card; most are experts, of which 4 in 60 are active."""
+    hyper = Hyperparameters(
+        "qwen2moe",
+        24,
+        2048,
+        16,
+        16,
+        5632,
+        151936,
+        8192,
+        n_expert=60,
+        n_expert_used=4,
+        n_ff_expert=1408,
+        n_ff_shared_expert=5632,
+    )
+    planned = plan_twin(hyper, ["f16"], name="moe")["f16"]
+    assert round(planned.n_params / 1e9, 1) == 14.3
+    assert planned.active_weight_bytes is not None and planned.weight_bytes is not None
+    assert planned.active_weight_bytes < planned.weight_bytes / 5
+
+
+def test_f16_needs_no_quantizer_types() -> None:
+    """In f16 every matrix has 2 bytes a number and every vector 4."""
+    planned = plan_twin(DENSE, ["f16"], name="tiny")["f16"]
+    assert {tensor.type_name for tensor in planned.tensors if len(tensor.shape) > 1} == {"f16"}
+    assert {tensor.type_name for tensor in planned.tensors if len(tensor.shape) == 1} == {"f32"}
+
+
+def test_a_plan_leaves_the_log_callback_as_it_was() -> None:
+    """llama.cpp's log is the whole process's: who listened before a plan listens after it."""
+    import llama_cpp
+
+    def current() -> tuple[int | None, int | None]:
+        callback, user_data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
+        llama_cpp.llama_log_get(ctypes.byref(callback), ctypes.byref(user_data))
+        return ctypes.cast(callback, ctypes.c_void_p).value, user_data.value
+
+    before = current()
+    plan_twin(DENSE, ["q4_k_m"], name="tiny")
+    assert current() == before
+
+
+@pytest.mark.parametrize("quant", ["iq1_s", "iq2_xxs"])
+def test_a_quant_that_needs_an_imatrix_says_so(quant: str) -> None:
+    """Such a quant cannot be planned from a shape alone, and the error names it."""
+    with pytest.raises(UsageError, match=f"{quant} needs an importance matrix"):
+        plan_twin(DENSE, [quant], name="tiny")
+
+
+def test_an_unknown_quant_is_an_unknown_name() -> None:
+    """A typing error is told apart from a quant that does not work."""
+    with pytest.raises(UnknownName):
+        plan_twin(DENSE, ["q4_k_mm"], name="tiny")
+
+
+def test_rows_that_no_block_divides_fall_back() -> None:
+    """llama.cpp keeps f16 where a row is not whole blocks, and the plan follows it."""
+    odd = dataclasses.replace(DENSE, n_embd=200, n_head=4, n_head_kv=4)
+    planned = plan_twin(odd, ["q4_k_m"], name="odd")["q4_k_m"]
+    assert {tensor.type_name for tensor in planned.tensors if tensor.shape[0] == 200 and len(tensor.shape) == 2} == {
+        "f16"
+    }
+
+
+def test_fewer_layers_are_the_same_model_but_shallower() -> None:
+    """The tensors of the layers that stay have the shapes that they have in the whole model."""
+    whole = plan_twin(SIZES["0.5B"], ["q8_0"], name="0.5B")["q8_0"]
+    shallow = plan_twin(SIZES["0.5B"], ["q8_0"], 2, name="0.5B")["q8_0"]
+    assert (whole.n_layer, shallow.n_layer) == (24, 2)
+    shapes = {tensor.name: tensor.shape for tensor in whole.tensors}
+    assert all(shapes[tensor.name] == tensor.shape for tensor in shallow.tensors)
+    assert len(whole.tensors) - len(shallow.tensors) == 22 * 12
+
+
+@pytest.mark.parametrize("n_layer", [0, -1, 25])
+def test_a_number_of_layers_out_of_range_is_refused(n_layer: int) -> None:
+    """There is no model with no layers, and none deeper than its own hyperparameters."""
+    with pytest.raises(UsageError, match="layer"):
+        plan_twin(SIZES["0.5B"], ["q8_0"], n_layer, name="0.5B")
+
+
+def test_a_cached_twin_is_made_once(tmp_path: Path) -> None:
+    """The second call finds the first one's file and leaves it alone."""
+    first = cached_twin("tiny", DENSE, "q4_0", tmp_path)
+    before = first.stat()
+    assert cached_twin("tiny", DENSE, "Q4_0", tmp_path) == first
+    assert (first.stat().st_ino, first.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_a_cached_twin_of_another_shape_or_cut_short_is_made_again(tmp_path: Path) -> None:
+    """A user may change the entry behind an id, and a copy may be incomplete."""
+    path = cached_twin("tiny", DENSE, "q4_0", tmp_path)
+    size = path.stat().st_size
+    os.truncate(path, size // 2)
+    assert cached_twin("tiny", DENSE, "q4_0", tmp_path).stat().st_size == size
+    wider = dataclasses.replace(DENSE, n_ff=1024)
+    assert read_model_file(cached_twin("tiny", wider, "q4_0", tmp_path)).n_ff == (1024, 1024)
+    narrow_rope = dataclasses.replace(DENSE, rope_freq_base=1e4)
+    found = read_model_file(cached_twin("tiny", narrow_rope, "q4_0", tmp_path))
+    assert found.metadata["qwen2.rope.freq_base"] == 1e4
+
+
+def test_an_id_cannot_lead_out_of_the_cache(tmp_path: Path) -> None:
+    """A user's catalog may hold any text as an id."""
+    path = cached_twin("../../x/y\n", DENSE, "q4_0", tmp_path / "cache")
+    assert path.parent == tmp_path / "cache"
+    assert path.name.isprintable()
+
+
+def test_two_at_once_both_get_their_twin(tmp_path: Path) -> None:
+    """Neither sees the other's half-written file."""
+    found: list[Path] = []
+    both = threading.Barrier(2)
+
+    def make() -> None:
+        both.wait()
+        found.append(cached_twin("tiny", DENSE, "q4_0", tmp_path))
+
+    threads = [threading.Thread(target=make) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2 and found[0] == found[1]
+    read_model_file(found[0])
+    assert list(tmp_path.iterdir()) == [found[0]]
+
+
+def test_leavings_of_a_killed_writer_go_with_the_next_twin(tmp_path: Path) -> None:
+    """Only old ones: a fresh one may belong to a process that is writing."""
+    old, fresh = (tmp_path / f".{name}{twin_writer.PART_SUFFIX}" for name in ("old", "fresh"))
+    old.touch()
+    fresh.touch()
+    os.utime(old, (0, 0))
+    cached_twin("tiny", DENSE, "q4_0", tmp_path)
+    assert not old.exists() and fresh.exists()
+
+
+def test_twin_of_a_real_header_keeps_tensors_and_types(tmp_path: Path) -> None:
+    """A file with a tokenizer, made by gguf's writer, comes back with the same tensors and no tokenizer."""
+    real = tmp_path / "real.gguf"
+    _write_real_file(real)
+    model = read_model_file(real)
+    planned = twin_of(model, "org/name")
+    write_twin(planned, tmp_path / "twin.gguf")
+    twin = read_model_file(tmp_path / "twin.gguf")
+    assert twin.tensors == model.tensors
+    assert (twin.n_layer, twin.n_embd, twin.n_head_kv, twin.n_vocab) == (
+        model.n_layer,
+        model.n_embd,
+        model.n_head_kv,
+        96,
+    )
+    assert twin.is_twin and not model.is_twin
+    assert twin.metadata["ggbench.twin.source"] == "org/name"
+    assert [key for key in twin.metadata if key.startswith("tokenizer.")] == ["tokenizer.ggml.model"]
+
+
+def _write_real_file(path: Path) -> None:
+    rng = np.random.default_rng(0)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(1)
+    writer.add_context_length(128)
+    writer.add_embedding_length(256)
+    writer.add_feed_forward_length(256)
+    writer.add_head_count([4])
+    writer.add_head_count_kv([2])
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(64)
+    writer.add_rope_scaling_factor(1.0)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([f"t{i}" for i in range(96)])
+    writer.add_token_scores([0.0] * 96)
+    writer.add_token_types([1] * 96)
+    for name, shape in (
+        ("token_embd.weight", (96, 256)),
+        ("output_norm.weight", (256,)),
+        ("blk.0.attn_norm.weight", (256,)),
+        ("blk.0.attn_q.weight", (256, 256)),
+        ("blk.0.attn_k.weight", (128, 256)),
+        ("blk.0.attn_v.weight", (128, 256)),
+        ("blk.0.attn_output.weight", (256, 256)),
+        ("blk.0.ffn_norm.weight", (256,)),
+        ("blk.0.ffn_gate.weight", (256, 256)),
+        ("blk.0.ffn_up.weight", (256, 256)),
+        ("blk.0.ffn_down.weight", (256, 256)),
+    ):
+        values = rng.standard_normal(shape, dtype=np.float32)
+        if len(shape) == 1:
+            writer.add_tensor(name, values)
+        else:
+            q8_0 = gguf.GGMLQuantizationType.Q8_0
+            writer.add_tensor(name, gguf.quantize(values, q8_0), raw_dtype=q8_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize(("hyper", "quant"), [(DENSE, "q4_k_m"), (TIED, "q2_k"), (MOE, "q4_k_m"), (MOE, "f16")])
+def test_llama_cpp_decodes_a_twin(hyper: Hyperparameters, quant: str, tmp_path: Path) -> None:
+    """It loads, and logits are finite, differ between tokens, and depend on what was fed."""
+    path = cached_twin("tiny", hyper, quant, tmp_path)
+    first, second = _logits(path, [1, 2, 3]), _logits(path, [1, 2, 4])
+    assert len(first) == hyper.n_vocab
+    assert all(math.isfinite(value) for value in first)
+    assert np.std(first) > 0.01
+    assert not np.allclose(first, second)
+
+
+@pytest.mark.llama
+def test_llama_cpp_decodes_the_twin_of_a_real_header(tmp_path: Path) -> None:
+    """The metadata that is carried over is what llama.cpp needs, in the types that it reads."""
+    real = tmp_path / "real.gguf"
+    _write_real_file(real)
+    write_twin(twin_of(read_model_file(real), "org/name"), tmp_path / "twin.gguf")
+    assert np.isfinite(_logits(tmp_path / "twin.gguf", [1, 2])).all()
+
+
+def _logits(path: Path, tokens: list[int]) -> list[float]:
+    """Logits after the last token, by the low-level functions of llama-cpp-python."""
+    import llama_cpp
+
+    lines: list[bytes] = []
+    keep = llama_cpp.llama_log_callback(lambda _level, text, _user_data: lines.append(text))
+    before, user_data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
+    llama_cpp.llama_log_get(ctypes.byref(before), ctypes.byref(user_data))
+    llama_cpp.llama_log_set(keep, None)
+    try:
+        llama_cpp.llama_backend_init()
+        model_params = llama_cpp.llama_model_default_params()
+        model_params.n_gpu_layers = 0
+        model_params.use_extra_bufts = (
+            False  # AMX kernels of some builds crash on any quantized model: llama.cpp issue 20824
+        )
+        model = llama_cpp.llama_model_load_from_file(os.fsencode(path), model_params)
+        assert model, b"".join(lines)
+        context_params = llama_cpp.llama_context_default_params()
+        context_params.n_ctx = 256
+        context = llama_cpp.llama_init_from_model(model, context_params)
+        assert context, b"".join(lines)
+        ids = (llama_cpp.llama_token * len(tokens))(*tokens)
+        assert llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(ids, len(tokens))) == 0
+        n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
+        logits = list(llama_cpp.llama_get_logits_ith(context, -1)[:n_vocab])
+        llama_cpp.llama_free(context)
+        llama_cpp.llama_model_free(model)
+        return logits
+    finally:
+        llama_cpp.llama_log_set(before, user_data)

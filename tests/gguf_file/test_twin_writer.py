@@ -1,0 +1,159 @@
+"""Twins on disk: their bytes against the gguf package, and what is left behind when writing fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from ggbench.errors import DoesNotFit, UsageError
+from ggbench.gguf_file import tiles
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.model_file import TensorInfo
+from ggbench.gguf_file.twin import plan_twin, write_twin
+
+DENSE = Hyperparameters("qwen2", n_layer=2, n_embd=256, n_head=4, n_head_kv=2, n_ff=768, n_vocab=512, n_ctx_train=2048)
+MOE = dataclasses.replace(
+    DENSE, architecture="qwen2moe", n_expert=8, n_expert_used=2, n_ff_expert=256, n_ff_shared_expert=512
+)
+
+
+@pytest.mark.parametrize(
+    ("hyper", "quant"), [(DENSE, "q4_k_m"), (DENSE, "q2_k"), (DENSE, "f16"), (MOE, "q4_0"), (MOE, "iq4_xs")]
+)
+def test_gguf_reads_the_twin_as_it_was_planned(hyper: Hyperparameters, quant: str, tmp_path: Path) -> None:
+    """The gguf package finds every tensor with the planned type and shape, inside the file and on its alignment."""
+    planned = plan_twin(hyper, [quant], name="tiny")[quant]
+    write_twin(planned, tmp_path / "twin.gguf")
+    reader = gguf.GGUFReader(tmp_path / "twin.gguf")
+    found = [
+        (tensor.name, tuple(tensor.shape.tolist()), tensor.tensor_type.name.lower(), int(tensor.n_bytes))
+        for tensor in reader.tensors
+    ]
+    assert found == [
+        (tensor.name, tensor.shape, tensor.type_name.lower(), tensor.n_bytes) for tensor in planned.tensors
+    ]
+    ends = [0]
+    for tensor in reader.tensors:
+        assert tensor.data_offset % 32 == 0 and tensor.data_offset >= ends[-1]
+        ends.append(int(tensor.data_offset + tensor.n_bytes))
+    assert ends[-1] <= (tmp_path / "twin.gguf").stat().st_size == planned.file_bytes
+
+
+@pytest.mark.parametrize("hyper", [DENSE, MOE])
+def test_dequantized_weights_look_like_an_initialized_model(hyper: Hyperparameters, tmp_path: Path) -> None:
+    """Weights spread as N(0, 0.02), norms near one, no two rows of a matrix or a router the same."""
+    planned = plan_twin(hyper, ["q6_k"], name="tiny")["q6_k"]
+    write_twin(planned, tmp_path / "twin.gguf")
+    for tensor in gguf.GGUFReader(tmp_path / "twin.gguf").tensors:
+        values = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float64)
+        assert np.isfinite(values).all()
+        if tensor.name.endswith("norm.weight"):
+            assert 0.8 < values.min() < values.max() < 1.2
+        else:
+            assert 0.015 < values.std() < 0.025
+            assert abs(values.mean()) < 0.005
+        if values.ndim > 1:
+            rows = values.reshape(-1, values.shape[-1])
+            assert len(np.unique(rows, axis=0)) == min(len(rows), 1021)
+
+
+def test_a_twin_says_what_it_is(tmp_path: Path) -> None:
+    """Its metadata carries the mark, the source, the writer and llama.cpp's number of the quant."""
+    write_twin(plan_twin(DENSE, ["q5_k_m"], name="tiny", source="catalog:tiny")["q5_k_m"], tmp_path / "twin.gguf")
+    fields = gguf.GGUFReader(tmp_path / "twin.gguf").fields
+    told = {key: fields[key].contents() for key in fields}
+    assert told["ggbench.twin"] is True
+    assert told["ggbench.twin.source"] == "catalog:tiny"
+    assert told["ggbench.version"]
+    assert told["general.name"] == "tiny"
+    assert told["general.file_type"] == gguf.LlamaFileType.MOSTLY_Q5_K_M
+    assert told["general.quantization_version"] == gguf.GGML_QUANT_VERSION
+    assert told["tokenizer.ggml.model"] == "none"
+
+
+def test_the_written_file_reads_back_as_its_plan(tmp_path: Path) -> None:
+    """A plan can stand in for the file: only where it lies and what it is called differ."""
+    planned = plan_twin(MOE, ["q4_k_m"], name="tiny")["q4_k_m"]
+    path = tmp_path / "twin.gguf"
+    write_twin(planned, path)
+    assert dataclasses.replace(read_model_file(path), name=planned.name, paths=()) == planned
+
+
+def test_the_same_plan_gives_the_same_bytes(tmp_path: Path) -> None:
+    """Nothing in a twin depends on when or where it was written."""
+    planned = plan_twin(DENSE, ["q4_k_m"], name="tiny")["q4_k_m"]
+    for name in ("a", "b"):
+        write_twin(planned, tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_progress_ends_at_the_whole_file(tmp_path: Path) -> None:
+    """Bytes only grow, and the last report is of all of them."""
+    planned = plan_twin(DENSE, ["f16"], name="tiny")["f16"]
+    reports: list[tuple[int, int]] = []
+    write_twin(planned, tmp_path / "twin.gguf", lambda done, total: reports.append((done, total)))
+    assert reports == sorted(reports)
+    assert reports[-1] == (planned.file_bytes, planned.file_bytes)
+
+
+def test_too_small_a_disk_is_told_before_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names what is needed and what is free."""
+    planned = plan_twin(DENSE, ["q8_0"], name="tiny")["q8_0"]
+    usage = shutil.disk_usage(tmp_path)._replace(free=1 << 10)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: usage)
+    with pytest.raises(DoesNotFit, match=r"1\.00 KiB free.* takes .*MiB"):
+        write_twin(planned, tmp_path / "twin.gguf")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("failure", "raised"),
+    [(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), DoesNotFit), (KeyboardInterrupt(), KeyboardInterrupt)],
+)
+def test_a_writer_that_is_stopped_leaves_the_old_file_and_nothing_else(
+    failure: BaseException, raised: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fills up, or Ctrl-C, half-way through."""
+    planned = plan_twin(DENSE, ["q8_0"], name="tiny")["q8_0"]
+    path = tmp_path / "twin.gguf"
+    path.write_bytes(b"before")
+    whole = tiles.Tiles.chunks
+
+    def chunks(self: tiles.Tiles, tensor: TensorInfo) -> Iterator[memoryview]:
+        if tensor.name == "blk.1.attn_q.weight":
+            raise failure
+        return whole(self, tensor)
+
+    monkeypatch.setattr(tiles.Tiles, "chunks", chunks)
+    with pytest.raises(raised):
+        write_twin(planned, path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["twin.gguf"]
+    assert path.read_bytes() == b"before"
+
+
+def test_a_place_that_cannot_be_written_to_is_a_usage_error(tmp_path: Path) -> None:
+    """A folder under a file, and a folder in the place of the file."""
+    planned = plan_twin(DENSE, ["q8_0"], name="tiny")["q8_0"]
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot write to"):
+        write_twin(planned, tmp_path / "file" / "twin.gguf")
+    with pytest.raises(UsageError, match="is a folder"):
+        write_twin(planned, tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_a_usage_error(tmp_path: Path) -> None:
+    """The folder is there and forbids it."""
+    planned = plan_twin(DENSE, ["q8_0"], name="tiny")["q8_0"]
+    tmp_path.chmod(0o500)
+    with pytest.raises(UsageError, match="cannot write to"):
+        write_twin(planned, tmp_path / "twin.gguf")

@@ -1,0 +1,225 @@
+"""How a measured bandwidth is kept, with the probe itself replaced by figures."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ggbench.errors import DoesNotFit
+from ggbench.machine import bandwidth
+from ggbench.machine.bandwidth import cached_bandwidth, measure_bandwidth
+from ggbench.machine.cpu import Cpu
+from ggbench.machine.memory import Ram
+from ggbench.machine.read_probe import ReadRate
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+class Probe:
+    """Gives out prepared rates and remembers what it was asked; fails where it has none left."""
+
+    def __init__(self, *rates: ReadRate | Exception) -> None:
+        self.rates: Iterator[ReadRate | Exception] = iter(rates)
+        self.asked: list[dict[str, float]] = []
+
+    def __call__(self, threads: int, **sizes: float) -> ReadRate:
+        """Stands in for `probe_reads`."""
+        self.asked.append({"threads": threads, **sizes})
+        rate = next(self.rates)
+        if isinstance(rate, Exception):
+            raise rate
+        return rate
+
+
+def rate(gb_per_s: float, *, threads: int = 2, busy: bool = False) -> ReadRate:
+    """A probe's result."""
+    return ReadRate(gb_per_s * 1e9, threads, "memcmp", busy)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """Where the figures are kept; the folder does not exist."""
+    return tmp_path / "cache/machine.json"
+
+
+def use(
+    monkeypatch: pytest.MonkeyPatch,
+    *rates: ReadRate | Exception,
+    cpu: str = "Test CPU",
+    cache_bytes: int | None = 32 * MIB,
+    available_bytes: int = 16 * GIB,
+) -> Probe:
+    """A machine with this probe."""
+    probe = Probe(*rates)
+    monkeypatch.setattr(bandwidth, "probe_reads", probe)
+    monkeypatch.setattr(bandwidth, "describe_cpu", lambda: Cpu(cpu, 2, 2, 4, cache_bytes))
+    monkeypatch.setattr(bandwidth, "describe_ram", lambda: Ram(24 * GIB, available_bytes))
+    return probe
+
+
+def test_the_source_says_when_and_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A figure without its provenance is a bug."""
+    use(monkeypatch, rate(35.5))
+
+    measured = measure_bandwidth(2)
+
+    assert measured.bytes_per_s == 35.5e9
+    assert measured.source == f"measured {datetime.date.today().isoformat()} with 2 threads (memcmp)"
+
+
+def test_a_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """The second time, and with another process's eyes, the figure and its source come from the file."""
+    probe = use(monkeypatch, rate(35.5))
+
+    first = cached_bandwidth(2, file=cache)
+
+    assert cached_bandwidth(2, file=cache) == first
+    assert len(probe.asked) == 1
+
+
+def test_another_thread_count_or_cpu_is_another_figure(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """A home folder shared by two machines keeps both apart, and neither overwrites the other."""
+    use(monkeypatch, rate(35), rate(16, threads=1))
+    two, one = cached_bandwidth(2, file=cache), cached_bandwidth(1, file=cache)
+    use(monkeypatch, rate(60), cpu="Other CPU")
+    other = cached_bandwidth(2, file=cache)
+
+    assert [two.bytes_per_s, one.bytes_per_s, other.bytes_per_s] == [35e9, 16e9, 60e9]
+    use(monkeypatch)
+    assert (cached_bandwidth(2, file=cache), cached_bandwidth(1, file=cache)) == (two, one)
+
+
+def test_remeasuring_replaces_the_figure(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """After a memory upgrade or downgrade the newer figure is the one that holds."""
+    use(monkeypatch, rate(35), rate(30))
+    cached_bandwidth(2, file=cache)
+
+    assert cached_bandwidth(2, remeasure=True, file=cache).bytes_per_s == 30e9
+    assert cached_bandwidth(2, file=cache).bytes_per_s == 30e9
+
+
+def test_a_busy_machines_figure_is_said_and_measured_again(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """A busy figure gives way to a higher busy one and to any quiet one, and never displaces a higher."""
+    use(monkeypatch, rate(12, busy=True), rate(15, busy=True), rate(10, busy=True), rate(14), rate(9, busy=True))
+
+    first = cached_bandwidth(2, file=cache)
+    assert "busy machine" in first.source
+    rest = [cached_bandwidth(2, file=cache).bytes_per_s / 1e9 for _ in range(4)]
+    after = cached_bandwidth(2, remeasure=True, file=cache)
+
+    assert rest == [15, 15, 14, 14]
+    assert after.bytes_per_s == 14e9
+    assert "busy" not in after.source
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b'{"bandwidth": {"Test', id="cut off"),
+        pytest.param(b"\xff\xfe\x00", id="not text"),
+        pytest.param(b"[1, 2]", id="no object"),
+        pytest.param(b"[" * 100_000, id="deeply nested"),
+        pytest.param(b'{"bandwidth": [3]}', id="no table"),
+        pytest.param(b'{"bandwidth": {"x": {"bytes_per_s": "fast", "source": "s", "busy": false}}}', id="no number"),
+    ],
+)
+def test_a_broken_cache_is_ignored_and_rewritten(monkeypatch: pytest.MonkeyPatch, cache: Path, content: bytes) -> None:
+    """Whatever is in the file, there is a figure, and the next run finds it."""
+    cache.parent.mkdir()
+    cache.write_bytes(content)
+    use(monkeypatch, rate(35))
+
+    assert cached_bandwidth(2, file=cache).bytes_per_s == 35e9
+    assert cached_bandwidth(2, file=cache).bytes_per_s == 35e9
+
+
+@pytest.mark.parametrize(("field", "value"), [("bytes_per_s", 0.0), ("bytes_per_s", -1.0), ("source", "\x1b[2Jgiven")])
+def test_an_impossible_entry_is_measured_again(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, field: str, value: object
+) -> None:
+    """A rate that would divide to nonsense, or a source that would drive a terminal, does not come back."""
+    use(monkeypatch, rate(35), rate(36))
+    cached_bandwidth(2, file=cache)
+    document = json.loads(cache.read_text())
+    for entry in document["bandwidth"].values():
+        entry[field] = value
+    cache.write_text(json.dumps(document))
+
+    assert cached_bandwidth(2, file=cache).bytes_per_s == 36e9
+
+
+def test_other_facts_in_the_file_stay(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """The file holds what was measured about this machine; bandwidth is one part of it."""
+    cache.parent.mkdir()
+    cache.write_text('{"flops": {"a": 1}}')
+    use(monkeypatch, rate(35))
+
+    cached_bandwidth(2, file=cache)
+
+    assert json.loads(cache.read_text())["flops"] == {"a": 1}
+    assert [file.name for file in cache.parent.iterdir()] == [cache.name]
+
+
+def test_a_cache_that_cannot_be_written_does_not_fail_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The folder's place is taken by a file, which not even root can write into."""
+    (tmp_path / "cache").write_text("in the way")
+    use(monkeypatch, rate(35))
+
+    assert cached_bandwidth(2, file=tmp_path / "cache/machine.json").bytes_per_s == 35e9
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_cache_folder_does_not_fail_the_run(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """The figure is used and not kept."""
+    cache.parent.mkdir(mode=0o500)
+    use(monkeypatch, rate(35))
+
+    assert cached_bandwidth(2, file=cache).bytes_per_s == 35e9
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("cache_bytes", "available_bytes", "buffer_bytes"),
+    [
+        pytest.param(32 * MIB, 16 * GIB, GIB, id="a desktop"),
+        pytest.param(None, 16 * GIB, GIB, id="an unknown cache"),
+        pytest.param(480 * MIB, 16 * GIB, 1920 * MIB, id="a large cache"),
+        pytest.param(480 * MIB, 2 * GIB, 512 * MIB, id="little memory"),
+    ],
+)
+def test_the_buffer_outgrows_the_cache_and_not_the_memory(
+    monkeypatch: pytest.MonkeyPatch, cache_bytes: int | None, available_bytes: int, buffer_bytes: int
+) -> None:
+    """Four caches' worth and at least 1 GiB, half of it if touching is slow, within a quarter of what is available."""
+    probe = use(monkeypatch, rate(35), cache_bytes=cache_bytes, available_bytes=available_bytes)
+
+    measure_bandwidth(2)
+
+    (asked,) = probe.asked
+    assert asked["buffer_bytes"] == buffer_bytes
+    assert min(2 * (cache_bytes or 0), buffer_bytes) <= asked["least_bytes"] <= buffer_bytes
+
+
+def test_refused_memory_is_an_error_with_a_way_out(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """Where not even the probe's buffer fits, the figure can be given by hand."""
+    use(monkeypatch, OSError(12, "Cannot allocate memory"))
+
+    with pytest.raises(DoesNotFit) as caught:
+        cached_bandwidth(2, file=cache)
+
+    assert "--bandwidth" in caught.value.hint
+
+
+def test_the_real_probe_answers_in_bytes_per_second() -> None:
+    """With nothing replaced: a small buffer, one round, a rate that memory can have."""
+    measured = measure_bandwidth(1, buffer_bytes=32 * MIB, budget_s=0.0)
+
+    assert 1e6 < measured.bytes_per_s < 1e14
+    assert "with 1 thread (" in measured.source

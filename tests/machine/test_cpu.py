@@ -1,0 +1,112 @@
+"""Cores, threads and caches from made-up /proc and /sys trees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ggbench.machine.cpu import default_threads, describe_cpu
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """A /proc of an unlimited x86 machine."""
+    write(
+        tmp_path / "proc/cpuinfo",
+        "processor\t: 0\nmodel name\t: AMD Ryzen 9  7950X\x1b[31m 16-Core\nflags\t: fpu\n\n" * 2,
+    )
+    write(tmp_path / "proc/self/cgroup", "0::/\n")
+    return tmp_path / "proc"
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path) -> Path:
+    """A /sys of two chiplets with two cores of two threads each: CPUs 0-3 are first threads, 4-7 second ones."""
+    for cpu in range(8):
+        core = cpu % 4
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}"
+        write(folder / "topology/thread_siblings_list", f"{core},{core + 4}\n")
+        chiplet = "0-1,4-5" if core < 2 else "2-3,6-7"
+        for index, (level, size, shared) in enumerate(
+            [(1, "32K", f"{core},{core + 4}"), (2, "1024K", f"{core},{core + 4}"), (3, "32M", chiplet)]
+        ):
+            write(folder / f"cache/index{index}/level", f"{level}\n")
+            write(folder / f"cache/index{index}/size", f"{size}\n")
+            write(folder / f"cache/index{index}/shared_cpu_list", f"{shared}\n")
+    return tmp_path / "sys"
+
+
+def write(file: Path, text: str) -> None:
+    """Writes a file and the folders above it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def test_cores_are_counted_without_their_second_threads(proc: Path, sysfs: Path) -> None:
+    """Eight hardware threads in pairs are four cores, and the two chiplets' caches add up."""
+    cpu = describe_cpu(proc, sysfs, range(8))
+
+    assert (cpu.n_cores, cpu.n_logical) == (4, 8)
+    assert cpu.last_level_cache_bytes == 64 << 20
+    assert default_threads(cpu) == 4
+
+
+def test_the_name_is_one_printable_line(proc: Path, sysfs: Path) -> None:
+    """Runs of blanks and control characters of the firmware's text do not reach a terminal."""
+    assert describe_cpu(proc, sysfs, [0]).name == "AMD Ryzen 9 7950X [31m 16-Core"
+
+
+def test_only_cpus_of_the_affinity_count(proc: Path, sysfs: Path) -> None:
+    """Both threads of one core, and one of another in the same chiplet: two cores and one cache."""
+    cpu = describe_cpu(proc, sysfs, {0, 1, 4})
+
+    assert (cpu.n_cores, cpu.n_logical) == (2, 3)
+    assert cpu.last_level_cache_bytes == 32 << 20
+
+
+@pytest.mark.parametrize(("quota_us", "n_cores", "n_logical"), [(250_000, 2, 2), (50_000, 1, 1), (600_000, 4, 6)])
+def test_a_container_quota_limits_the_threads(
+    proc: Path, sysfs: Path, quota_us: int, n_cores: int, n_logical: int
+) -> None:
+    """More threads than the quota's whole CPUs would be stopped in turn; at least one is left."""
+    write(sysfs / "fs/cgroup/cpu.max", f"{quota_us} 100000\n")
+
+    cpu = describe_cpu(proc, sysfs, range(8))
+
+    assert (cpu.n_cores, cpu.n_logical) == (n_cores, n_logical)
+    assert default_threads(cpu) == n_cores
+
+
+def test_efficiency_cores_get_no_thread(proc: Path, sysfs: Path) -> None:
+    """On a hybrid chip the default is one thread for each performance core; all cores still count as cores."""
+    write(sysfs / "devices/cpu_core/cpus", "0-1,4-5\n")
+    write(sysfs / "devices/cpu_atom/cpus", "2-3,6-7\n")
+
+    cpu = describe_cpu(proc, sysfs, range(8))
+
+    assert (cpu.n_cores, cpu.n_performance_cores) == (4, 2)
+    assert default_threads(cpu) == 2
+
+
+def test_a_process_kept_on_efficiency_cores_uses_them(proc: Path, sysfs: Path) -> None:
+    """With no performance core in the affinity the others are all there is."""
+    write(sysfs / "devices/cpu_core/cpus", "0-1,4-5\n")
+
+    assert default_threads(describe_cpu(proc, sysfs, {2, 3})) == 2
+
+
+def test_an_arm_board_gives_its_own_name(proc: Path, sysfs: Path) -> None:
+    """Arm kernels print no model name for the CPU; a Raspberry Pi's cpuinfo ends with the board's."""
+    write(proc / "cpuinfo", "processor\t: 0\nCPU part\t: 0xd0b\n\nModel\t\t: Raspberry Pi 5 Model B Rev 1.0\n")
+
+    assert describe_cpu(proc, sysfs, [0]).name == "Raspberry Pi 5 Model B Rev 1.0"
+
+
+def test_a_machine_that_tells_nothing_still_has_a_cpu(tmp_path: Path) -> None:
+    """Without /proc and /sys there is a name, at least one core, and no guess at the cache."""
+    cpu = describe_cpu(tmp_path / "proc", tmp_path / "sys", [0])
+
+    assert cpu.name
+    assert (cpu.n_cores, cpu.n_performance_cores, cpu.n_logical) == (1, 1, 1)
+    assert cpu.last_level_cache_bytes is None

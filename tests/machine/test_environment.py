@@ -1,0 +1,65 @@
+"""What is recorded of the machine, on whatever machine the tests run."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from ggbench.machine.cpu import describe_cpu
+from ggbench.machine.environment import describe_os, detect_machine, environment
+
+
+def test_a_run_records_versions_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller's words on llama.cpp stand beside what the machine says; a machine without NVML has no GPUs."""
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+
+    recorded = environment("0.3.36", "version: 6097 (9515c613)", "CPU : AVX2 = 1")
+
+    assert (recorded.llama_cpp_python, recorded.llama_cpp) == ("0.3.36", "version: 6097 (9515c613)")
+    assert recorded.system_info == "CPU : AVX2 = 1"
+    assert recorded.python == platform.python_version()
+    assert recorded.cpu == describe_cpu().name
+    assert recorded.n_cores >= 1
+    assert recorded.ram_bytes > 0
+    assert recorded.gpus == ()
+
+
+def test_a_machine_has_room_within_its_memory() -> None:
+    """What is available is a part of what there is."""
+    machine = detect_machine()
+
+    assert 0 < machine.ram_available_bytes <= machine.ram_bytes
+    assert 1 <= machine.cpu.n_cores <= machine.cpu.n_logical
+
+
+def test_the_system_is_named_by_distribution_and_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Distribution first; a control character in os-release does not reach a terminal."""
+    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: {"PRETTY_NAME": "Debian\x1b GNU/Linux 12"})
+
+    assert describe_os() == f"Debian GNU/Linux 12, {platform.system()} {platform.release()} {platform.machine()}"
+
+
+def test_a_system_without_os_release_is_named_by_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is optional."""
+
+    def missing() -> dict[str, str]:
+        raise OSError("no os-release")
+
+    monkeypatch.setattr(platform, "freedesktop_os_release", missing)
+
+    assert describe_os() == f"{platform.system()} {platform.release()} {platform.machine()}"
+
+
+def test_importing_the_machine_loads_nothing_heavy() -> None:
+    """The command line imports these modules on every start, so what costs tens of milliseconds waits for its use."""
+    script = (
+        "import sys, ggbench.machine.environment, ggbench.machine.bandwidth;"
+        "print(*{'numpy', 'psutil', 'pynvml', 'msgspec'} & set(sys.modules))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == []

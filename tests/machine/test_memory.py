@@ -1,0 +1,78 @@
+"""Memory of the machine, within a container, and of another process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ggbench.machine.memory import describe_ram, peak_rss_bytes
+
+
+def test_without_a_limit_it_is_the_machines(tmp_path: Path) -> None:
+    """An unlimited process sees what the machine has."""
+    ram = describe_ram(tmp_path / "proc", tmp_path / "sys")
+
+    assert ram.total_bytes == psutil.virtual_memory().total
+    assert 0 < ram.available_bytes <= ram.total_bytes
+
+
+def test_a_smaller_cgroup_limit_is_the_total(tmp_path: Path) -> None:
+    """A container of 1000 bytes with 400 in use has 600 left, whatever the host has."""
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/\n")
+    (group / "memory.max").write_text("1000\n")
+    (group / "memory.current").write_text("400\n")
+
+    ram = describe_ram(tmp_path / "proc", tmp_path / "sys")
+
+    assert (ram.total_bytes, ram.available_bytes) == (1000, 600)
+
+
+def test_a_limit_above_the_machine_changes_nothing(tmp_path: Path) -> None:
+    """Version 1 writes "unlimited" as a number near 2^63."""
+    group = tmp_path / "sys/fs/cgroup/memory"
+    group.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("4:memory:/\n")
+    (group / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+
+    assert describe_ram(tmp_path / "proc", tmp_path / "sys").total_bytes == psutil.virtual_memory().total
+
+
+def test_the_peak_is_the_kernels_high_water_mark(tmp_path: Path) -> None:
+    """VmHWM and not the current VmRSS, in bytes."""
+    (tmp_path / "42").mkdir()
+    (tmp_path / "42/status").write_text("Name:\tworker\nVmPeak:\t  900 kB\nVmHWM:\t  700 kB\nVmRSS:\t  300 kB\n")
+
+    assert peak_rss_bytes(42, tmp_path) == 700 * 1024
+
+
+def test_an_ended_process_has_no_peak(tmp_path: Path) -> None:
+    """A zombie's status has no memory lines, and a reaped process has no status."""
+    (tmp_path / "42").mkdir()
+    (tmp_path / "42/status").write_text("Name:\tworker\nState:\tZ (zombie)\n")
+
+    assert peak_rss_bytes(42, tmp_path) is None
+    assert peak_rss_bytes(43, tmp_path) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+def test_a_peak_outlives_the_memory_that_made_it() -> None:
+    """A child that took 64 MiB and gave it back still shows them."""
+    script = "b = b'x' * (64 << 20); del b; print('freed', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"freed\n"
+        peak = peak_rss_bytes(child.pid)
+        child.communicate(b"\n")
+
+    assert peak is not None
+    assert peak >= 64 << 20
+    assert peak_rss_bytes(os.getpid()) is not None

@@ -1,0 +1,314 @@
+"""W and B: exact without noise, covered at the stated rate with it, and silent where nothing can be told."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from ggbench.stats.linefit import RunningFit, fit_line, theil_sen
+
+Floats = npt.NDArray[np.float64]
+
+W, B = 2064.0, 13.12
+"""Of the article's 7B at 16 bits on its GPU (section 4.4)."""
+
+NOISE = 0.03
+"""Standard deviation over B."""
+
+
+def positions(n: int) -> Floats:
+    """Those of n tokens decoded after a prompt of 25."""
+    return np.arange(26, 26 + n, dtype=np.float64)
+
+
+def ramp(position: Floats, w: float = W) -> Floats:
+    """Latency in ms where masked cells are skipped."""
+    return B + (position - 1) / w
+
+
+def stairs(position: Floats, w: float = W) -> Floats:
+    """Latency in ms where 256 cells are read at a time: the middle of a stair lies on the ramp."""
+    return B + (np.ceil(position / 256) * 256 - 128.5) / w
+
+
+def correlated(rng: np.random.Generator, n: int, n_runs: int, phi: float) -> Floats:
+    """One-sided multiplicative noise of mean 0, AR(1) in its logarithm; shape (n_runs, n)."""
+    shocks = rng.standard_normal((n, n_runs))
+    shocks[1:] *= math.sqrt(1 - phi**2)
+    for earlier, later in itertools.pairwise(shocks):
+        later += phi * earlier
+    return np.exp(NOISE * shocks.T - NOISE**2 / 2) - 1
+
+
+def holds(interval: tuple[float, float | None] | None, truth: float) -> bool:
+    """Whether an interval, with an open upper end or not, covers the truth."""
+    assert interval is not None
+    low, high = interval
+    return low <= truth and (high is None or truth <= high)
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.6, 0.9])
+@pytest.mark.parametrize(("n", "n_runs"), [(300, 400), (1000, 400), (2000, 400), (10_000, 200)])
+def test_intervals_cover_w_and_b_on_stairs_and_ramps_with_correlated_noise(n: int, n_runs: int, phi: float) -> None:
+    """The interval covers the truth at its stated rate, whatever the length, the correlation and the climb."""
+    position = positions(n)
+    runs_ms = B * correlated(np.random.default_rng(n), n, n_runs, phi)
+    runs_ms[::2] += ramp(position)
+    runs_ms[1::2] += stairs(position)
+    fits = [fit_line(position, step_ms * 1e6) for step_ms in runs_ms]
+    assert np.mean([holds(fit.w_ci95, W) for fit in fits if fit]) >= 0.92
+    assert np.mean([holds(fit.b_ci95, B) for fit in fits if fit]) >= 0.92
+
+
+@pytest.mark.parametrize("n", [300, 1000, 2000])
+def test_interval_covers_w_under_one_sided_spikes(n: int) -> None:
+    """A scheduler that steals whole steps now and then widens the interval rather than leading it astray."""
+    rng = np.random.default_rng(n)
+    spikes = (rng.random((400, n)) < 0.005) * rng.lognormal(0, 1, (400, n))
+    noise_ms = B * (correlated(rng, n, 400, 0.6) + spikes)
+    fits = [fit_line(positions(n), (stairs(positions(n)) + run_ms) * 1e6) for run_ms in noise_ms]
+    assert np.mean([holds(fit.w_ci95, W) for fit in fits if fit]) >= 0.92
+
+
+def test_interval_covers_what_repetitions_at_different_levels_have_in_common() -> None:
+    """A machine that is 3 % slower or faster each time it starts does not fool three or five repetitions of it."""
+    rng = np.random.default_rng(11)
+    position = positions(600)
+    for n_repetitions in (3, 5):
+        covered = []
+        for _ in range(200):
+            level = 1 + 0.03 * rng.standard_normal((n_repetitions, 1))
+            step_ms = level * ramp(position) + B * correlated(rng, 600, n_repetitions, 0.6)
+            fit = fit_line(np.tile(position, n_repetitions), step_ms.ravel() * 1e6)
+            assert fit is not None
+            covered.append(holds(fit.b_ci95, B))
+        assert np.mean(covered) >= 0.9
+
+
+def test_interval_is_narrow_enough_to_be_of_use() -> None:
+    """10,000 tokens with 3 % of noise tell W to within 5 % on either side: coverage is not bought with width."""
+    position = positions(10_000)
+    widths = []
+    for run_ms in B * correlated(np.random.default_rng(3), 10_000, 50, 0.6):
+        fit = fit_line(position, (stairs(position) + run_ms) * 1e6)
+        assert fit is not None and fit.w_ci95 is not None and fit.w_ci95[1] is not None
+        widths.append(fit.w_ci95[1] - fit.w_ci95[0])
+    assert statistics.median(widths) < 0.1 * W
+
+
+def test_recovers_w_and_b_of_a_ramp_exactly() -> None:
+    """Without noise the line is the truth."""
+    fit = fit_line(positions(10_000), ramp(positions(10_000)) * 1e6)
+    assert fit is not None
+    assert fit.w_tokens_per_ms == pytest.approx(W, rel=1e-9)
+    assert fit.b_ms == pytest.approx(B, rel=1e-9)
+    assert fit.r2 == pytest.approx(1)
+    assert fit.robust_w_tokens_per_ms == pytest.approx(W, rel=1e-9)
+
+
+def test_recovers_w_and_b_through_the_256_token_staircase() -> None:
+    """Over 39 stairs the line is that through their middles, and the interval is as tight as no noise allows."""
+    fit = fit_line(positions(10_000), stairs(positions(10_000)) * 1e6)
+    assert fit is not None and fit.w_ci95 is not None and fit.w_ci95[1] is not None
+    assert fit.w_tokens_per_ms == pytest.approx(W, rel=1e-3)
+    assert fit.b_ms == pytest.approx(B, rel=1e-3)
+    assert fit.robust_w_tokens_per_ms == pytest.approx(W, rel=1e-3)
+    assert W * 0.995 < fit.w_ci95[0] < W < fit.w_ci95[1] < W * 1.005
+
+
+@pytest.mark.parametrize("n", [290, 300, 400, 600])
+@pytest.mark.parametrize("climb", [ramp, stairs])
+def test_interval_of_one_or_two_stairs_admits_both_ramp_and_stairs(n: int, climb: Callable[[Floats], Floats]) -> None:
+    """With no noise at all, a short run does not tell a ramp from stairs, and the interval says so."""
+    fit = fit_line(positions(n), climb(positions(n)) * 1e6)
+    assert fit is not None and fit.w_ci95 is not None
+    low, high = fit.w_ci95
+    assert low <= W * (1 + 1e-9)
+    assert high is None or (high >= W * (1 - 1e-9) and high > 1.05 * low)
+
+
+def test_line_is_the_least_squares_line_of_numpy() -> None:
+    """W, B and R2 are those of an ordinary fit to all samples, noise and staircase included."""
+    position = positions(777)
+    step_ms = stairs(position, w=50) + B * correlated(np.random.default_rng(1), 777, 1, 0.6)[0]
+    slope, intercept = np.polyfit(position - 1, step_ms, 1)
+    fit = fit_line(position, step_ms * 1e6)
+    assert fit is not None and fit.w_tokens_per_ms is not None
+    assert 1 / fit.w_tokens_per_ms == pytest.approx(slope, rel=1e-9)
+    assert fit.b_ms == pytest.approx(intercept, rel=1e-9)
+    assert fit.r2 == pytest.approx(np.corrcoef(position, step_ms)[0, 1] ** 2, rel=1e-9)
+    assert fit.n_samples == 777
+
+
+def test_robust_w_ignores_what_drags_the_line_away() -> None:
+    """A tenth of the steps, all late, at five times their latency: the cross-check keeps W, least squares does not."""
+    position = positions(4000)
+    step_ms = stairs(position)
+    step_ms[2000::5] *= 5
+    fit = fit_line(position, step_ms * 1e6)
+    assert fit is not None
+    assert fit.robust_w_tokens_per_ms == pytest.approx(W, rel=0.01)
+    assert fit.w_tokens_per_ms is None or fit.w_tokens_per_ms < 0.9 * W
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(-1000, 1000)), min_size=2, max_size=12))
+def test_theil_sen_is_the_median_over_all_pairs(points: list[tuple[int, int]]) -> None:
+    """Against the definition: every pair of points that differ in x."""
+    slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in itertools.combinations(points, 2) if x1 != x2]
+    slope = theil_sen(np.array([x for x, _ in points], dtype=float), np.array([y for _, y in points], dtype=float))
+    assert slope == (pytest.approx(statistics.median(slopes), abs=1e-12) if slopes else None)
+
+
+def test_a_slope_not_told_from_zero_gives_a_lower_bound_of_w() -> None:
+    """Noise hides the slope of 1/W over 300 tokens: no W is made up, and the bound is one that W really exceeds."""
+    noise_ms = B * correlated(np.random.default_rng(2), 300, 1, 0.0)[0]
+    fit = fit_line(positions(300), (ramp(positions(300), w=1e5) + noise_ms) * 1e6)
+    assert fit is not None and fit.w_ci95 is not None
+    assert fit.w_tokens_per_ms is None
+    assert fit.w_ci95[1] is None
+    assert 0 < fit.w_ci95[0] < 1e5
+    assert fit.b_ms == pytest.approx(B, rel=0.02)
+
+
+def test_a_falling_line_is_never_a_negative_w() -> None:
+    """A machine that speeds up while it is timed has no W, and a finite bound."""
+    noise_ms = B * correlated(np.random.default_rng(4), 2000, 1, 0.0)[0]
+    fit = fit_line(positions(2000), (ramp(positions(2000), w=-1000) + noise_ms) * 1e6)
+    assert fit is not None and fit.w_ci95 is not None
+    assert fit.w_tokens_per_ms is None
+    assert fit.robust_w_tokens_per_ms is None
+    assert fit.w_ci95[1] is None
+    assert 0 < fit.w_ci95[0] < math.inf
+
+
+@pytest.mark.parametrize("n", [1, 2, 15, 16, 231, 246])
+def test_too_few_samples_give_their_median_and_nothing_else(n: int) -> None:
+    """One stair, or one and a few samples, does not make a line: its climb could lie anywhere in it."""
+    step_ms = stairs(positions(n))
+    step_ms[0] *= 10
+    fit = fit_line(positions(n), step_ms * 1e6)
+    assert fit is not None
+    assert (fit.w_tokens_per_ms, fit.w_ci95, fit.b_ci95, fit.robust_w_tokens_per_ms) == (None, None, None, None)
+    assert fit.b_ms == pytest.approx(statistics.median(step_ms))
+    assert fit.n_samples == n
+
+
+def test_no_finite_sample_is_no_fit() -> None:
+    """Nothing measured is None, not a row of zeros."""
+    assert fit_line([], []) is None
+    assert fit_line([26, 27], [math.nan, math.inf]) is None
+
+
+@pytest.mark.parametrize("step_ns", [0, 5_000_000])
+def test_equal_samples_have_no_w_and_a_certain_b(step_ns: int) -> None:
+    """A line without slope or variance bounds nothing and breaks nothing."""
+    fit = fit_line(positions(1000), np.full(1000, step_ns))
+    assert fit is not None
+    assert (fit.w_tokens_per_ms, fit.w_ci95, fit.r2, fit.robust_w_tokens_per_ms) == (None, None, None, None)
+    assert fit.b_ms == pytest.approx(step_ns * 1e-6)
+
+
+def test_samples_that_are_not_finite_are_left_out() -> None:
+    """A hole in the samples leaves the line that the others lie on."""
+    step_ns = ramp(positions(1000)) * 1e6
+    step_ns[100:130] = math.nan
+    fit = fit_line(positions(1000), step_ns)
+    assert fit is not None
+    assert fit.n_samples == 970
+    assert fit.w_tokens_per_ms == pytest.approx(W, rel=1e-9)
+
+
+def test_arrays_of_different_length_are_refused() -> None:
+    """A caller's slip is an error, not a fit of the wrong pairs."""
+    with pytest.raises(ValueError, match="equally long"):
+        fit_line([1, 2, 3], [1, 2])
+
+
+@settings(deadline=None)
+@given(
+    first=st.integers(1, 1000),
+    step_ns=arrays(
+        np.float64, st.integers(0, 400), elements=st.floats(0, 1e15) | st.just(math.nan) | st.just(math.inf)
+    ),
+)
+def test_any_samples_give_a_positive_w_or_none(first: int, step_ns: Floats) -> None:
+    """Whatever the clock says: no exception, no warning, no negative or infinite W, ends in order around it."""
+    fit = fit_line(np.arange(first, first + len(step_ns)), step_ns)
+    if fit is None:
+        return
+    assert math.isfinite(fit.b_ms)
+    if fit.w_ci95 is not None:
+        low, high = fit.w_ci95
+        assert 0 < low < math.inf
+        assert (high is None) == (fit.w_tokens_per_ms is None)
+        assert high is None or low <= (fit.w_tokens_per_ms or 0) <= high < math.inf
+
+
+def test_repetitions_are_fitted_as_one_line_without_bridging_them() -> None:
+    """Concatenated repetitions of unequal length give the line they share; the jump back in position is no sample."""
+    position = np.concatenate([positions(1000), positions(1000), positions(400)])
+    fit = fit_line(position, ramp(position) * 1e6)
+    assert fit is not None and fit.w_ci95 is not None and fit.w_ci95[1] is not None
+    assert fit.w_tokens_per_ms == pytest.approx(W, rel=1e-9)
+    assert fit.w_ci95[1] / fit.w_ci95[0] < 1.15
+
+
+def test_repetitions_narrow_the_interval_and_their_differences_widen_it() -> None:
+    """Three steady repetitions tell B better than one; three at different levels tell it worse, as they should."""
+    position = positions(1000)
+    noise_ms = B * correlated(np.random.default_rng(9), 1000, 3, 0.0)
+
+    def width(step_ms: Floats) -> float:
+        fit = fit_line(np.resize(position, step_ms.size), step_ms.ravel() * 1e6)
+        assert fit is not None and fit.b_ci95 is not None
+        return fit.b_ci95[1] - fit.b_ci95[0]
+
+    steady = width(ramp(position) + noise_ms)
+    assert steady < statistics.mean(width(ramp(position) + run_ms) for run_ms in noise_ms)
+    assert width(np.array([[0.95], [1.0], [1.05]]) * ramp(position) + noise_ms) > 5 * steady
+
+
+@pytest.mark.parametrize("batch", [1, 7, 256, 3000])
+def test_running_fit_in_batches_ends_on_the_line_of_the_whole(batch: int) -> None:
+    """What the live view last shows is what the table then says."""
+    position = positions(3000)
+    step_ns = (stairs(position) + B * correlated(np.random.default_rng(6), 3000, 1, 0.6)[0]) * 1e6
+    running = RunningFit()
+    for begin in range(0, 3000, batch):
+        running.add(position[begin : begin + batch], step_ns[begin : begin + batch])
+    fit = fit_line(position, step_ns)
+    assert fit is not None
+    assert running.n_samples == 3000
+    assert running.w_tokens_per_ms == pytest.approx(fit.w_tokens_per_ms, rel=1e-9)
+    assert running.b_ms == pytest.approx(fit.b_ms, rel=1e-9)
+
+
+def test_running_fit_far_from_the_origin_stays_exact() -> None:
+    """Batches late in a million tokens of microseconds lose no digits to cancellation."""
+    position = np.arange(1_000_000, 1_010_000, dtype=np.float64)
+    running = RunningFit()
+    for batch in np.split(position, 100):
+        running.add(batch, (1e-3 + (batch - 1) / 1e7) * 1e6)
+    assert running.w_tokens_per_ms == pytest.approx(1e7, rel=1e-6)
+    assert running.b_ms == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_running_fit_says_nothing_before_it_can() -> None:
+    """No B before the first sample, no W before sixteen, none from noise alone."""
+    running = RunningFit()
+    assert (running.w_tokens_per_ms, running.b_ms) == (None, None)
+    running.add([26, 27], [2_000_000, 4_000_000])
+    assert running.w_tokens_per_ms is None
+    assert running.b_ms == pytest.approx(3.0)
+    running.add(np.arange(28, 128), np.tile([2_000_000, 4_000_000], 50))
+    assert running.w_tokens_per_ms is None

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ggbench.errors import StoreError
+from ggbench.store.database import Store
+from ggbench.store.runs import RunStart
+
+
+@pytest.fixture
+def guarded_folder() -> Iterator[Path]:
+    """A folder that this process may read and not write; root gives up its rights for the test."""
+    folder = Path(tempfile.mkdtemp())
+    (folder / "old.sqlite").touch()
+    folder.chmod(0o555)
+    was_root = os.geteuid() == 0
+    if was_root:
+        os.seteuid(65534)
+    try:
+        yield folder
+    finally:
+        if was_root:
+            os.seteuid(0)
+        folder.chmod(0o755)
+        (folder / "old.sqlite").unlink()
+        folder.rmdir()
+
+
+def fill(path: Path, start: RunStart, n_chunks: int = 40) -> None:
+    """Make a store of several pages and leave it cleanly closed."""
+    with Store.open(path) as store:
+        run_id = store.begin(start)
+        for chunk in range(n_chunks):
+            store.append_samples(run_id, 0, chunk * 100, list(range(100)))
+
+
+def moved_aside(path: Path) -> list[Path]:
+    """The damaged databases beside a store."""
+    return sorted(path.parent.glob("results.broken-*.sqlite"))
+
+
+def test_a_missing_folder_is_made_and_an_empty_file_is_a_fresh_store(path: Path, start: RunStart) -> None:
+    """Neither is a damage to tell of."""
+    path.parent.mkdir()
+    path.touch()
+    with Store.open(path) as store:
+        assert (store.begin(start), store.notices) == (1, ())
+    with Store.open(path.parent / "a" / "b" / "results.sqlite") as store:
+        assert (store.list_runs(), store.notices) == ((), ())
+
+
+def test_a_file_that_is_no_database_is_moved_aside_byte_for_byte(path: Path, start: RunStart) -> None:
+    """The person is told where it went, its siblings go along, and a fresh store works in its place."""
+    path.parent.mkdir()
+    path.write_bytes(b"not a database at all\n" * 100)
+    Path(f"{path}-wal").write_bytes(b"its log")
+    with Store.open(path) as store:
+        store.begin(start)
+        (kept,) = moved_aside(path)
+        assert [str(kept) in notice for notice in store.notices] == [True]
+    assert kept.read_bytes() == b"not a database at all\n" * 100
+    assert Path(f"{kept}-wal").read_bytes() == b"its log"
+    with Store.open(path) as store:
+        assert (len(store.list_runs()), store.notices) == (1, ())
+
+
+@pytest.mark.parametrize("damage", ["page size", "first page", "tables", "truncated"])
+def test_a_damaged_database_is_moved_aside_byte_for_byte(path: Path, start: RunStart, damage: str) -> None:
+    """Whether the header is wrong, the schema or tables are garbage, or the end is missing."""
+    fill(path, start)
+    content = bytearray(path.read_bytes())
+    assert len(content) > 5 * 4096
+    if damage == "page size":
+        content[16:18] = b"\x12\x34"
+    elif damage == "first page":
+        content[100:4096] = b"\xa5" * 3996
+    elif damage == "tables":
+        content[4096:] = b"\xa5" * (len(content) - 4096)
+    else:
+        del content[4096:]
+    path.write_bytes(content)
+    with Store.open(path) as store:
+        assert store.list_runs() == ()
+        assert len(store.notices) == 1
+        (kept,) = moved_aside(path)
+    assert kept.read_bytes() == bytes(content)
+
+
+def test_two_damaged_files_in_one_second_are_both_kept(path: Path) -> None:
+    """A name that is taken is never overwritten."""
+    path.parent.mkdir()
+    for content in (b"the first", b"the second"):
+        path.write_bytes(content)
+        Store.open(path).close()
+    assert {kept.read_bytes() for kept in moved_aside(path)} == {b"the first", b"the second"}
+
+
+def test_damage_among_the_samples_costs_the_run_it_is_in(path: Path, start: RunStart) -> None:
+    """Damage that opening does not meet is an error on loading those samples; the file stays, the rest is read."""
+    with Store.open(path) as store:
+        whole, damaged = store.begin(start), store.begin(start)
+        store.append_samples(whole, 0, 0, [7] * 10)
+        for chunk in range(40):
+            store.append_samples(damaged, 0, chunk * 100, [8] * 100)
+    content = bytearray(path.read_bytes())
+    content[-4096:] = b"\xa5" * 4096
+    path.write_bytes(content)
+    with Store.open(path) as store:
+        assert (store.notices, len(store.list_runs())) == ((), 2)
+        assert store.load_samples(whole).step_ns.tolist() == [7] * 10
+        with pytest.raises(StoreError, match="damaged") as caught:
+            store.load_samples(damaged)
+    assert ".recover" in caught.value.hint
+    assert path.read_bytes() == bytes(content)
+
+
+def test_a_newer_store_is_refused_and_not_touched(path: Path, start: RunStart) -> None:
+    """The hint says to upgrade, and not one byte changes."""
+    fill(path, start)
+    with sqlite3.connect(path) as raw:
+        raw.execute("PRAGMA user_version = 99")
+    raw.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="newer ggbench") as caught:
+        Store.open(path)
+    assert "upgrade" in caught.value.hint
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == ["results.sqlite"]
+
+
+def test_a_database_of_another_program_is_refused_and_not_touched(path: Path) -> None:
+    """The tables of ggbench do not end up in it."""
+    path.parent.mkdir()
+    with sqlite3.connect(path) as raw:
+        raw.execute("CREATE TABLE bookmarks (url TEXT)")
+    raw.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="another program"):
+        Store.open(path)
+    assert path.read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_with_a_way_out(guarded_folder: Path) -> None:
+    """Be the file new or there already."""
+    for name in ("results.sqlite", "old.sqlite"):
+        with pytest.raises(StoreError, match="cannot") as caught:
+            Store.open(guarded_folder / name)
+        assert "XDG_DATA_HOME" in caught.value.hint
+
+
+@pytest.mark.parametrize("blocker", ["file as folder", "folder as file"])
+def test_a_path_that_cannot_be_a_file_is_an_error_with_a_way_out(tmp_path: Path, blocker: str) -> None:
+    """A file where the folder should be, and a folder where the file should be."""
+    path = tmp_path / "data" / "results.sqlite"
+    if blocker == "file as folder":
+        path.parent.touch()
+    else:
+        path.mkdir(parents=True)
+    with pytest.raises(StoreError, match="cannot open") as caught:
+        Store.open(path)
+    assert "XDG_DATA_HOME" in caught.value.hint
+
+
+def test_a_full_disk_is_an_error_and_keeps_what_was_stored(path: Path, start: RunStart) -> None:
+    """The append that does not fit is undone whole; everything before it can be read, by the same store too."""
+    with Store.open(path) as store:
+        run_id = store.begin(start)
+        store.append_samples(run_id, 0, 0, [7] * 100)
+        store._connection.execute("PRAGMA max_page_count = 1")  # SQLite clips it to the size that the file has
+        with pytest.raises(StoreError, match="disk is full") as caught:
+            store.append_samples(run_id, 0, 100, [8] * 100_000)
+        assert "kept" in caught.value.hint
+        assert store.load_samples(run_id).step_ns.tolist() == [7] * 100
+    with Store.open(path) as store:
+        assert store.load_run(run_id).state == "interrupted"
+
+
+def test_a_disk_quota_is_an_error_and_no_traceback(path: Path) -> None:
+    """A limit that the kernel enforces comes as an I/O error, not as a full disk."""
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))\n"
+        "from pathlib import Path; from ggbench.store.database import Store\n"
+        "from ggbench.errors import StoreError\n"
+        "try: Store.open(Path(sys.argv[1]))\n"
+        "except StoreError as error: print(error.message, '|', error.hint)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert "results.sqlite" in ended.stdout and "quota" in ended.stdout

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from ggbench.errors import StoreError
+from ggbench.store.database import Store
+from ggbench.store.owners import Owner, is_alive, this_process
+from ggbench.store.runs import RunStart
+
+WRITER = """
+import sys
+from pathlib import Path
+from ggbench.records import LoadConfig
+from ggbench.store.database import Store
+from ggbench.store.runs import RunStart
+
+start = RunStart(kind="decode", model="m", quant="q8_0", file="f", provenance="file", file_bytes=1, header_sha256="",
+                 n_params=1, bpw=8.5, weight_bytes=1, kv_bytes_per_token=1, command="c", config=LoadConfig())
+store = Store.open(Path(sys.argv[1]))
+run_id = store.begin(start)
+for chunk in range(int(sys.argv[2])):
+    store.append_samples(run_id, 0, chunk * 10, [run_id * 1000 + chunk] * 10, [1] * 10)
+print(run_id, flush=True)
+sys.stdin.readline()
+store.close()
+"""
+
+
+@contextmanager
+def writer(path: Path, n_chunks: int) -> Iterator[subprocess.Popen[str]]:
+    """Another process that stores chunks of ten samples, says its run's id and waits for a line."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), str(n_chunks)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def run_id_said_by(process: subprocess.Popen[str]) -> int:
+    """The id of the run that a writer has begun, once all its chunks are stored."""
+    assert process.stdout is not None
+    return int(process.stdout.readline())
+
+
+@pytest.mark.parametrize("reaped", [True, False])
+def test_a_killed_process_leaves_its_samples_in_an_interrupted_run(path: Path, reaped: bool) -> None:
+    """Also while its parent has not yet taken note of its death, as under a shell that still waits."""
+    with writer(path, 30) as process:
+        run_id = run_id_said_by(process)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | (0 if reaped else os.WNOWAIT))
+        with Store.open(path) as store:
+            run = store.load_run(run_id)
+            samples = store.load_samples(run_id)
+            assert (run.state, run.n_samples, run.row, run.finished_at) == ("interrupted", 300, None, None)
+            assert samples.position.tolist() == list(range(300))
+            assert samples.step_ns.tolist() == [run_id * 1000 + chunk for chunk in range(30) for _ in range(10)]
+            store.delete_run(run_id)
+            assert store.list_runs() == ()
+
+
+def test_a_store_that_stays_open_notices_that_another_process_died(path: Path) -> None:
+    """Listing is enough; nobody has to start ggbench again."""
+    with Store.open(path) as store, writer(path, 1) as process:
+        run_id_said_by(process)
+        assert [run.state for run in store.list_runs()] == ["running"]
+        process.kill()
+        process.wait()
+        assert [run.state for run in store.list_runs()] == ["interrupted"]
+
+
+def test_a_run_of_a_live_process_keeps_running_and_cannot_be_deleted(path: Path) -> None:
+    """Opening a second ggbench does not end what the first one does."""
+    with writer(path, 2) as process:
+        run_id = run_id_said_by(process)
+        with Store.open(path) as store:
+            assert store.load_run(run_id).state == "running"
+            with pytest.raises(StoreError, match=f"still running in process {process.pid}"):
+                store.delete_run(run_id)
+            assert store.load_run(run_id).n_samples == 20
+
+
+def test_a_process_with_a_recycled_pid_is_not_the_owner() -> None:
+    """The start time tells this process from one that had its pid before."""
+    own = this_process()
+    assert is_alive(own)
+    assert not is_alive(Owner(own.pid, own.started_at - 3600))
+
+
+def test_processes_that_write_at_once_lose_nothing(path: Path, start: RunStart) -> None:
+    """Three processes race to make the file and append to it; every chunk of each is there, in its own run."""
+    with ExitStack() as stack:
+        processes = [stack.enter_context(writer(path, 200)) for _ in range(3)]
+        run_ids = [run_id_said_by(process) for process in processes]
+        with Store.open(path) as store:
+            assert sorted(run.run_id for run in store.list_runs(state="running")) == sorted(run_ids) == [1, 2, 3]
+            for run_id in run_ids:
+                expected = [run_id * 1000 + chunk for chunk in range(200) for _ in range(10)]
+                assert store.load_samples(run_id).step_ns.tolist() == expected
+
+
+def test_a_damaged_file_found_by_many_at_once_is_moved_aside_once(path: Path) -> None:
+    """The fresh store that the first one makes is not taken for the damaged one by the others."""
+    path.parent.mkdir()
+    path.write_bytes(b"garbage" * 1000)
+    with ExitStack() as stack:
+        processes = [stack.enter_context(writer(path, 5)) for _ in range(4)]
+        for process in processes:
+            run_id_said_by(process)
+        (kept,) = path.parent.glob("results.broken-*.sqlite")
+        assert kept.read_bytes() == b"garbage" * 1000
+        with Store.open(path) as store:
+            assert [run.n_samples for run in store.list_runs(state="running")] == [50] * 4
