@@ -170,8 +170,8 @@ class Row:
     file: str
     provenance: str
     """What the weights are: `file`, `twin` (true shape, no trained weights), `hub`."""
-    file_bytes: int
-    n_params: int
+    file_bytes: int | None
+    n_params: int | None
     bpw: float | None
     weight_bytes: int | None
     """Bytes of all tensors."""
@@ -182,8 +182,10 @@ class Row:
     buffers: tuple[DeviceBuffers, ...] = ()
     kv_bytes: int | None = None
     compute_bytes: int | None = None
+    peak_bytes: int | None = None
+    """Most resident memory that the worker had."""
     other_bytes: int | None = None
-    """Peak memory of the worker that the weight, KV, compute and output buffers do not explain."""
+    """What the buffers do not explain of `peak_bytes`; None where they explain more, because some were never touched."""
     n_ctx: int | None = None
     n_prompt: int | None = None
     n_gen: int | None = None

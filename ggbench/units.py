@@ -17,7 +17,7 @@ _SIZE_UNITS = {
     "g": GIB, "gib": GIB, "gb": 10**9,
     "t": 1 << 40, "tib": 1 << 40, "tb": 10**12,
 }  # fmt: skip
-_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)(/s|ps)?\s*")
+_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*?)(/s|ps)?\s*")
 _LARGEST = 1 << 60
 
 
@@ -64,8 +64,14 @@ def format_number(value: float | None, digits: int = 3) -> str:
         return "—"
     if value == 0 or not math.isfinite(value):
         return f"{value:.0f}"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    rounded = float(f"{value:.{digits - 1}e}")
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
     return f"{value:.{decimals}f}"
+
+
+def format_fixed(value: float, decimals: int) -> str:
+    """`1,250.0`: that many decimals, for numbers that stand under each other."""
+    return f"{value:,.{decimals}f}"
 
 
 def format_interval(value: float, low: float, high: float, digits: int = 3) -> str:
@@ -107,10 +113,10 @@ def format_count(value: int | None) -> str:
 
 
 def format_params(value: int | None) -> str:
-    """Parameters as people say them: `0.62 B`, `7.72 B`, `464 M`, in powers of ten."""
-    if value is None:
-        return "—"
-    return f"{value / 1e9:.2f} B" if value >= 5e8 else f"{value / 1e6:.0f} M"
+    """Parameters as people say them: `7.72 B`, `464 M`, `1.6 M`, in powers of ten; below a million in full."""
+    if value is None or value < 1e6:
+        return format_count(value)
+    return f"{value / 1e9:.2f} B" if value >= 5e8 else f"{value / 1e6:.{0 if value >= 1e7 else 1}f} M"
 
 
 def format_bandwidth(bytes_per_s: float | None) -> str:

@@ -21,11 +21,11 @@ class Output:
     as_json: bool
     quiet: bool
 
-    def document(self, command: str, **fields: object) -> None:
+    def document(self, name: str, /, **fields: object) -> None:
         """One JSON document on stdout."""
         from ggbench.report.documents import document
 
-        click.echo(document(command, **fields))
+        click.echo(document(name, **fields))
 
     def show(self, *renderables: RenderableType) -> None:
         """Something for people, on stdout."""

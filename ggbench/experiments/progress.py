@@ -59,8 +59,6 @@ class PromptRead:
 class TokensDecoded:
     """Some consecutive timed steps."""
 
-    repeat: int
-    """From 0."""
     first_position: int
     step_ns: tuple[int, ...]
     n_done: int

@@ -81,7 +81,8 @@ def make_row(
         buffers=allocations.buffers,
         kv_bytes=allocations.total("kv_bytes") if seen.n_ctx else None,
         compute_bytes=allocations.total("compute_bytes") if seen.n_ctx else None,
-        other_bytes=None if seen.peak_bytes is None else seen.peak_bytes - _allocated_bytes(allocations.buffers),
+        peak_bytes=seen.peak_bytes,
+        other_bytes=_other_bytes(seen.peak_bytes, allocations.buffers),
         n_ctx=seen.n_ctx,
         n_prompt=settings.n_prompt,
         n_gen=len(samples.step_ns),
@@ -137,8 +138,11 @@ def _limit(file: ModelFile, bandwidth: Bandwidth | None, config: LoadConfig) -> 
         return None
 
 
-def _allocated_bytes(buffers: tuple[DeviceBuffers, ...]) -> int:
-    return sum(b.weight_bytes + b.kv_bytes + b.compute_bytes + b.output_bytes for b in buffers)
+def _other_bytes(peak_bytes: int | None, buffers: tuple[DeviceBuffers, ...]) -> int | None:
+    if peak_bytes is None:
+        return None
+    other_bytes = peak_bytes - sum(b.weight_bytes + b.kv_bytes + b.compute_bytes + b.output_bytes for b in buffers)
+    return other_bytes if other_bytes >= 0 else None
 
 
 def _prefill_speed(n_prompt: int, prefill_ns: list[int]) -> PrefillSpeed:

@@ -127,7 +127,7 @@ _ALL = (
     ),
     _name("model", "model", "The model, as it was asked for.", lambda row: row.model, ESSENTIAL),
     _name("quant", "quant", "How the weights are quantized.", lambda row: row.quant, ESSENTIAL),
-    _name("weights", "weights", "A file's, the Hub's, or an untrained twin's.", lambda row: row.provenance, 1),
+    _name("weights", "weights", "A file's, the Hub's, or an untrained twin's.", lambda row: row.provenance, ESSENTIAL),
     _name("file", "path", "The GGUF file that was loaded.", lambda row: row.file),
     _bytes("file_bytes", "file", "Size of the file, over all shards.", lambda row: row.file_bytes, 4),
     Column(

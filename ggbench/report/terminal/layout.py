@@ -12,6 +12,9 @@ from ggbench.report.plain import plain
 
 TWIN_CAPTION = "twin: the true shape and types, no trained weights; speed and memory are real, the text is not"
 
+GAP = 2
+"""Blanks between two columns; the box itself makes one of them."""
+
 Facts = Sequence[tuple[str, str]]
 """Names with their values; a value without text is left out."""
 
@@ -22,10 +25,12 @@ def new_table(title: str | None = None) -> Table:
         title=Text(plain(title), style="bold") if title else None,
         title_justify="left",
         caption_justify="left",
+        caption_style="none",
         box=box.SIMPLE_HEAD,
         header_style="bold",
+        show_edge=False,
         pad_edge=False,
-        padding=(0, 1, 0, 0),
+        padding=(0, GAP - 1, 0, 0),
     )
 
 

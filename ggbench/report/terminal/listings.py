@@ -10,8 +10,9 @@ from rich.text import Text
 from ggbench.catalog.local_files import LocalVariant
 from ggbench.catalog.models import CatalogModel
 from ggbench.records import Outcome
-from ggbench.report.columns import COLUMNS, UNKNOWN, note
+from ggbench.report.columns import COLUMNS, ESSENTIAL, UNKNOWN, note
 from ggbench.report.plain import plain
+from ggbench.report.terminal.fitted import Cells, fitted_table
 from ggbench.report.terminal.layout import TWIN_CAPTION, add_column, new_table
 from ggbench.store.runs import RunSummary
 from ggbench.units import format_bytes, format_count
@@ -19,35 +20,42 @@ from ggbench.units import format_bytes, format_count
 _MEASURED = ("w_tokens_per_ms", "b_ms", "tok_s")
 
 
-def runs_table(runs: Sequence[RunSummary]) -> Table:
-    """Stored runs, as the store orders them, with W, B and speed where they came so far."""
-    table = new_table()
-    add_column(table, "run", right=True)
-    for header, unit in (("started", "UTC"), ("kind", ""), ("model", ""), ("quant", ""), ("weights", "")):
-        add_column(table, header, unit)
-    add_column(table, "samples", right=True)
-    for key in _MEASURED:
-        add_column(table, COLUMNS[key].header, COLUMNS[key].unit, right=True)
-    add_column(table, "state", wrap=True)
-    for run in runs:
-        measured = [COLUMNS[key].text(run.row) if run.row else UNKNOWN for key in _MEASURED]
-        names = (run.kind, run.model, run.quant, run.provenance)
-        texts = [
-            str(run.run_id),
-            run.started_at[:16].replace("T", " "),
-            *map(plain, names),
-            format_count(run.n_samples),
-        ]
-        style = "" if run.state == Outcome.COMPLETED else "dim"
-        table.add_row(*map(Text, [*texts, *measured, _state(run)]), style=style)
-    if any(run.provenance == "twin" for run in runs):
-        table.caption = Text(TWIN_CAPTION)
-    return table
+def runs_table(runs: Sequence[RunSummary], *, width: int | None = None) -> Table:
+    """Stored runs, in the order given, with W, B and speed where they came so far; `width` as in `rows_table`."""
+
+    def names(header: str, texts: Iterable[str], priority: int = ESSENTIAL, *, is_name: bool = False) -> Cells:
+        return Cells(header, tuple(map(plain, texts)), priority=priority, is_name=is_name)
+
+    labels = tuple(str(run.run_id) for run in runs)
+    started = tuple(plain(run.started_at[:16]).replace("T", " ") for run in runs)
+    samples = tuple(format_count(run.n_samples) for run in runs)
+    measured = [
+        Cells.of(COLUMNS[key], [COLUMNS[key].text(run.row) if run.row else UNKNOWN for run in runs])
+        for key in _MEASURED
+    ]
+    return fitted_table(
+        [
+            Cells("run", labels, right_aligned=True),
+            Cells("started", started, "UTC", priority=3),
+            names("kind", (run.kind for run in runs), 5),
+            names("model", (run.model for run in runs), is_name=True),
+            names("quant", (run.quant for run in runs), is_name=True),
+            names("weights", (run.provenance for run in runs)),
+            Cells("samples", samples, right_aligned=True, priority=4),
+            *measured,
+            names("state", (run.state.replace("_", " ") for run in runs), 2),
+            Cells("note", tuple(map(_run_note, runs)), is_note=True),
+        ],
+        labels=[f"run {label}" for label in labels],
+        dim=[run.state != Outcome.COMPLETED for run in runs],
+        width=width,
+        caption=TWIN_CAPTION if any(run.provenance == "twin" for run in runs) else "",
+    )
 
 
-def _state(run: RunSummary) -> str:
-    why = (note(run.row) if run.row else "") or plain(run.row_error)
-    return why or run.state.replace("_", " ")
+def _run_note(run: RunSummary) -> str:
+    """The row's own note; for a run that made no row, why, which the state may tell alone."""
+    return note(run.row) if run.row else plain(run.row_error) or run.state.replace("_", " ")
 
 
 def catalog_table(models: Iterable[CatalogModel]) -> Table:
@@ -80,7 +88,7 @@ def variants_table(variants: Iterable[LocalVariant]) -> Table:
     add_column(table, "file", wrap=True)
     for variant in variants:
         shards = f" and {len(variant.paths) - 1} more" if len(variant.paths) > 1 else ""
-        missing = f", {variant.n_missing} shards missing" if variant.n_missing else ""
+        missing = f", shards missing: {variant.n_missing}" if variant.n_missing else ""
         file = f"{plain(str(variant.paths[0]))}{shards}{missing}" if variant.paths else UNKNOWN
         texts = (plain(variant.name), variant.quant or UNKNOWN, format_bytes(variant.file_bytes), file)
         table.add_row(*map(Text, texts), style="dim" if variant.n_missing else "")

@@ -31,7 +31,9 @@ def header_details(model_file: ModelFile) -> RenderableType:
         heading.append(f"\n{TWIN_CAPTION}", style="not bold yellow")
     if model_file.unknown_types:
         names = ", ".join(map(plain, model_file.unknown_types))
-        heading.append(f"\ntensor types unknown to this ggbench: {names}; sizes and BPW leave them out", style="yellow")
+        heading.append(
+            f"\ntensor types unknown to this ggbench: {names}; so size in memory and BPW are too", style="yellow"
+        )
     parts = (
         heading,
         facts_table("File", _file(model_file)),
@@ -98,10 +100,11 @@ def _memory(model_file: ModelFile) -> Facts:
         kv = f"{format_bytes(model_file.kv_bytes_per_token())} for each token at f16"
     except Unsupported as error:
         kv = f"unknown: {error.message}"
+    active = model_file.active_weight_bytes
     return [
         ("BPW", format_number(model_file.bpw)),
         ("tensors", format_bytes(model_file.weight_bytes)),
-        ("active", f"{format_bytes(model_file.active_weight_bytes)} read for each token"),
+        ("active", "" if active is None else f"{format_bytes(active)} read for each token"),
         ("KV cache", kv),
     ]
 

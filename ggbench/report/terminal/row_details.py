@@ -1,6 +1,8 @@
-"""One row in full: the story of a decode or of a series of prompts, from the file to the line that measures it again."""
+"""One row in full: the story of a decode or of a series of prompts, from the file to the line that repeats it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -33,12 +35,16 @@ def row_details(row: Row) -> RenderableType:
         parts.append(facts_table("Latency", _latency(row)))
     if row.limit:
         parts.append(facts_table("Limit of this machine's memory", _limit(row)))
-    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts), *_origin(row))
+    return _spaced(parts, row)
 
 
 def prefill_table(row: Row) -> RenderableType:
     """The time to read prompts of several lengths."""
-    return Group(_heading(row), facts_table("Model", _model(row)), Text(), _prefills(row), Text(), *_origin(row))
+    return _spaced([_heading(row), facts_table("Model", _model(row)), _prefills(row)], row)
+
+
+def _spaced(parts: Sequence[RenderableType], row: Row) -> Group:
+    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts), *_origin(row))
 
 
 def _heading(row: Row) -> Text:

@@ -1,0 +1,125 @@
+"""A table as wide as the terminal: notes and what all rows share move below it, then columns are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.report.columns import ESSENTIAL, UNKNOWN, Column
+from ggbench.report.terminal.layout import GAP, add_column, new_table
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """One column with its texts."""
+
+    header: str
+    texts: tuple[str, ...]
+    unit: str = ""
+    right_aligned: bool = False
+    priority: int = ESSENTIAL
+    """The highest is left out first, `ESSENTIAL` never."""
+    is_note: bool = False
+    """Whether the texts are sentences about their row."""
+    is_name: bool = False
+    """Whether a text says by itself what it is."""
+
+    @classmethod
+    def of(cls, column: Column, texts: Sequence[str]) -> Cells:
+        """The texts of a column of rows."""
+        return cls(
+            column.header,
+            tuple(texts),
+            column.unit,
+            column.right_aligned,
+            column.priority,
+            is_note=column.key == "note",
+            is_name=column.key in ("model", "quant"),
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the column says nothing of any row."""
+        return all(text in ("", UNKNOWN) for text in self.texts)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it says the same of several rows."""
+        return len(self.texts) > 1 and len(set(self.texts)) == 1
+
+    @property
+    def width(self) -> int:
+        """Characters on the screen, the gap to the next column included."""
+        return max(map(cell_len, (self.header, self.unit, *self.texts))) + GAP
+
+
+def fitted_table(
+    cells: Sequence[Cells],
+    *,
+    labels: Sequence[str],
+    dim: Sequence[bool],
+    title: str | None = None,
+    width: int | None = None,
+    caption: str = "",
+) -> Table:
+    """A table no wider than `width` characters; None keeps every column.
+
+    Where it does not fit, notes go below under their row's label, then what is the same in every row is told there
+    once, and then columns are left out, which the caption says. A column of empty notes is never shown.
+    """
+    kept, below, left_out = _fit([each for each in cells if not (each.is_note and each.is_empty)], width)
+    table = new_table(title)
+    for each in kept:
+        add_column(table, each.header, each.unit, right=each.right_aligned, wrap=each.is_note)
+    for index, is_dim in enumerate(dim):
+        table.add_row(*(Text(each.texts[index]) for each in kept), style="dim" if is_dim else "")
+    lines = [*_shared(below), *_notes(below, labels)]
+    if left_out:
+        lines.append(f"left out for width: {', '.join(each.header for each in left_out)}; --json has them all")
+    if caption:
+        lines.append(caption)
+    table.caption = Text("\n".join(lines)) if lines else None
+    return table
+
+
+def _fit(cells: Sequence[Cells], width: int | None) -> tuple[list[Cells], list[Cells], list[Cells]]:
+    """What stays in the table, what is told below it, what is left out; each in the order of the columns."""
+    kept, below = list(cells), []
+
+    def excess() -> bool:
+        return width is not None and sum(each.width for each in kept) - GAP > width
+
+    by_importance = sorted(cells, key=lambda each: (not each.is_note, -each.priority))
+    for each in by_importance:
+        if excess() and (each.is_note or each.is_shared):
+            kept.remove(each)
+            below.append(each)
+    for each in by_importance:
+        if excess() and each in kept and each.priority > ESSENTIAL:
+            kept.remove(each)
+    return kept, [each for each in cells if each in below], [e for e in cells if e not in kept and e not in below]
+
+
+def _shared(below: Sequence[Cells]) -> list[str]:
+    """`all rows: qwen1.5-7b, n_ctx 512`."""
+    facts = [
+        each.texts[0] if each.is_name else f"{each.header} {each.texts[0]}"
+        for each in below
+        if not each.is_note and not each.is_empty
+    ]
+    return [f"all rows: {', '.join(facts)}"] if facts else []
+
+
+def _notes(below: Sequence[Cells], labels: Sequence[str]) -> list[str]:
+    """`q8_0: out of memory`."""
+    return [
+        f"{label}: {text}"
+        for each in below
+        if each.is_note
+        for label, text in zip(labels, each.texts, strict=True)
+        if text
+    ]

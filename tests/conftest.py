@@ -1,0 +1,33 @@
+"""Fixtures for every test: a home of its own, and a model small enough for llama.cpp to load in a moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+
+TINY = Hyperparameters(
+    architecture="qwen2", n_layer=2, n_embd=256, n_head=4, n_head_kv=4, n_ff=512, n_vocab=1024, n_ctx_train=4096
+)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Data, cache and config folders of this test alone."""
+    folder = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(folder))
+    for name in ("DATA", "CACHE", "CONFIG", "STATE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(folder / name.lower()))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Q8_0 twin of a two-layer model."""
+    from ggbench.gguf_file.twin import cached_twin
+
+    return cached_twin("tiny", TINY, "q8_0", tmp_path_factory.mktemp("twins"))

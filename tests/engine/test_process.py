@@ -1,0 +1,162 @@
+"""The parent's side of a worker, against one that speaks the real protocol and misbehaves on cue."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from ggbench.engine import protocol
+from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
+from ggbench.engine.process import WorkerProcess
+
+FAKE = Path(__file__).parent.parent / "fakes" / "worker.py"
+DECODE = protocol.Decode(n_prompt=25, n_gen=3)
+
+
+def start(cue: str, *, cancel: threading.Event | None = None, timeout_s: float = 60) -> WorkerProcess:
+    return WorkerProcess(cancel, timeout_s, command=(sys.executable, str(FAKE), cue))
+
+
+def ending_of(worker: WorkerProcess, request: protocol.Request = DECODE) -> Ending:
+    *_, last = worker.call(request)
+    assert isinstance(last, Ending)
+    return last
+
+
+def wait_for_end(pid_fd: int) -> bool:
+    """Whether the process ends; waits for it, and not by the clock."""
+    return bool(select.select([pid_fd], [], [], 30)[0])
+
+
+def test_a_call_yields_events_and_one_ending() -> None:
+    """Everything the worker tells comes in order, and the ending once and last."""
+    with start("obey") as worker:
+        items = list(worker.call(DECODE))
+        again = list(worker.call(DECODE))
+    ready, decoded, ending = items
+    assert isinstance(ready, protocol.Ready)
+    assert decoded == protocol.Decoded("decode", 26, [1_000_000] * 3, [1000] * 3)
+    assert ending == Completed()
+    assert again == [decoded, Completed()]
+
+
+def test_an_abort_is_a_value_with_the_last_words() -> None:
+    """A worker that aborts names its signal and what it said on stderr, and later calls end in the same way."""
+    with start("abort") as worker:
+        first, second = ending_of(worker), ending_of(worker)
+    assert isinstance(first, Crashed)
+    assert first.returncode == -signal.SIGABRT
+    assert first.reason == "the worker was ended by SIGABRT: GGML_ASSERT(something) failed"
+    assert isinstance(second, Crashed)
+
+
+def test_an_abort_that_blames_memory_is_out_of_memory() -> None:
+    """CUDA may abort the process when an allocation fails; the log says why."""
+    with start("abort_out_of_memory") as worker:
+        ending = ending_of(worker)
+    assert isinstance(ending, OutOfMemory)
+    assert not ending.alive
+    assert ending.stage == "decode"
+    assert "cudaMalloc failed" in ending.message
+
+
+def test_an_exit_status_is_told() -> None:
+    """A worker that leaves by itself is a crash with its status."""
+    with start("exit") as worker:
+        assert ending_of(worker).reason == "the worker left with exit status 7"
+
+
+def test_silence_ends_in_a_time_out() -> None:
+    """A worker that says nothing for the time given is ended."""
+    with start("hang", timeout_s=0.2) as worker:
+        pid_fd = os.pidfd_open(worker.pid)
+        assert ending_of(worker) == TimedOut(0.2)
+        assert wait_for_end(pid_fd)
+    os.close(pid_fd)
+
+
+@pytest.mark.parametrize("cue", ["garbage", "endless_line"])
+def test_garbage_ends_the_worker(cue: str) -> None:
+    """A line that is no event, or that never ends, is a crash; the worker is not trusted further."""
+    with start(cue) as worker:
+        ending = ending_of(worker)
+    assert isinstance(ending, Crashed)
+    assert ending.reason == "the worker wrote something that is not an event"
+
+
+def test_a_closed_pipe_of_a_living_worker_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that closes its pipe and lives on is ended."""
+    monkeypatch.setattr("ggbench.engine.process._FAREWELL_S", 0.1)
+    with start("close_pipe") as worker:
+        pid_fd = os.pidfd_open(worker.pid)
+        assert "lived on" in ending_of(worker).reason
+        assert wait_for_end(pid_fd)
+    os.close(pid_fd)
+
+
+def test_a_flood_of_log_lines_loses_nothing() -> None:
+    """The pipe holds a worker back that logs faster than we read."""
+    with start("flood") as worker:
+        items = list(worker.call(DECODE))
+    logged = [item.text for item in items if isinstance(item, protocol.Log)]
+    assert logged == [f"line {number}" for number in range(50_000)]
+    assert items[-1] == Completed()
+
+
+@pytest.mark.parametrize(
+    ("cue", "expected"),
+    [
+        ("refuse", Failed("load", "unknown architecture")),
+        ("refuse_memory", OutOfMemory("context", "failed to allocate")),
+    ],
+)
+def test_a_refusal_leaves_the_worker_alive(cue: str, expected: Ending) -> None:
+    """What llama.cpp would not do is told, and the same worker takes the next request."""
+    with start(cue) as worker:
+        pid = worker.pid
+        assert ending_of(worker) == expected
+        assert ending_of(worker) == expected
+        assert worker.pid == pid
+
+
+def test_cancel_ends_a_worker_that_hangs() -> None:
+    """Setting the event from another thread ends the call and the child."""
+    cancel = threading.Event()
+    with start("hang", cancel=cancel) as worker:
+        pid_fd = os.pidfd_open(worker.pid)
+        threading.Timer(0.05, cancel.set).start()
+        assert ending_of(worker) == Cancelled()
+        assert wait_for_end(pid_fd)
+    os.close(pid_fd)
+
+
+PARENT = """
+import sys
+from ggbench.engine import protocol
+from ggbench.engine.process import WorkerProcess
+worker = WorkerProcess(command=sys.argv[1:] or (sys.executable, "-P", "-m", "ggbench.engine.worker"))
+events = worker.call(protocol.LoadModel("/nowhere.gguf"))
+print(next(events).pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.llama
+def test_the_worker_ends_when_its_parent_is_killed() -> None:
+    """A SIGKILL of ggbench leaves no orphan: the kernel closes the pipe that the worker waits on."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with parent:
+        assert parent.stdout is not None
+        pid_fd = os.pidfd_open(int(parent.stdout.readline()))
+        parent.kill()
+        assert wait_for_end(pid_fd)
+    os.close(pid_fd)

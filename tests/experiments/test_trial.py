@@ -1,0 +1,235 @@
+"""Trials from target to row, with an engine that replays what a worker tells."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes.engine import FakeEngine, fake_rig, obey
+
+from ggbench.catalog.selector import Target, resolve
+from ggbench.engine import protocol
+from ggbench.engine.endings import Crashed, Ending, OutOfMemory
+from ggbench.errors import BadFile, UsageError
+from ggbench.experiments.progress import Progress, TokensDecoded, TrialFinished, TrialStarted
+from ggbench.experiments.rig import Rig
+from ggbench.experiments.settings import TrialSettings
+from ggbench.experiments.stored import stored_row
+from ggbench.experiments.trial import run_trials
+from ggbench.gguf_file.header import read_model_file
+from ggbench.records import LoadConfig, Outcome, Row
+from ggbench.store.database import Store
+from ggbench.units import MIB
+
+
+@pytest.fixture
+def target(tiny_twin: Path) -> Target:
+    return resolve(str(tiny_twin))[0]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "results.sqlite") as opened:
+        yield opened
+
+
+def rows_of(rig: Rig, targets: list[Target], settings: TrialSettings) -> list[Row]:
+    return [record.row for record in run_trials(rig, tuple(targets), settings) if isinstance(record, TrialFinished)]
+
+
+def test_a_decode_becomes_a_row(target: Target, store: Store, tiny_twin: Path) -> None:
+    """Every figure of the row follows from what the worker told, and the store has every sample."""
+    rig, engines = fake_rig(store)
+    (row,) = rows_of(rig, [target], TrialSettings("decode", n_gen=1000))
+    model = read_model_file(tiny_twin)
+    assert row.outcome is Outcome.COMPLETED
+    assert (row.model, row.quant, row.provenance) == (str(tiny_twin), "q8_0", "twin")
+    assert (row.bpw, row.weight_bytes, row.file_bytes) == (model.bpw, model.weight_bytes, tiny_twin.stat().st_size)
+    assert (row.kv_bytes, row.compute_bytes, row.n_ctx, row.flash_attn) == (24 * MIB, 30 * MIB, 1280, True)
+    assert row.fit is not None
+    assert row.fit.w_tokens_per_ms == pytest.approx(200, rel=0.01)
+    assert row.fit.b_ms == pytest.approx(10, rel=0.01)
+    assert row.prefill_ms == 25  # the median of 25, 26, 27, and of 25 before the warm-up and the decode
+    assert row.limit is not None
+    assert row.limit.b_ms == pytest.approx((model.active_weight_bytes or 0) / 20e9 * 1e3)
+    assert row.command == f"ggbench decode {tiny_twin} q8_0 -n 1000 --threads 2"
+    assert engines[0].closed
+    assert row.run_id is not None
+    samples = store.load_samples(row.run_id)
+    assert samples.position.tolist() == list(range(26, 1026))
+    assert store.load_run(row.run_id).row == row
+    assert len(store.load_samples(row.run_id, phase="warmup").step_ns) == 8
+
+
+def test_repetitions_are_fitted_together_and_stored_apart(target: Target, store: Store) -> None:
+    """Each repetition starts again from the first position."""
+    rig, _ = fake_rig(store)
+    (row,) = rows_of(rig, [target], TrialSettings("decode", n_gen=300, repeat=3))
+    assert row.n_gen == 900
+    assert row.run_id is not None
+    samples = store.load_samples(row.run_id)
+    assert samples.repeat.tolist() == [0] * 300 + [1] * 300 + [2] * 300
+    assert samples.position.tolist() == list(range(26, 326)) * 3
+
+
+def test_prompt_lengths_are_timed_from_medians(target: Target) -> None:
+    """One timing for each length, by rising length, and no decode."""
+    rig, engines = fake_rig()
+    (row,) = rows_of(rig, [target], TrialSettings("prefill", prefill_lengths=(512, 1), repeat=3))
+    assert [(speed.n_prompt, speed.prefill_ms, speed.repeat) for speed in row.prefills] == [(1, 2, 3), (512, 513, 3)]
+    assert row.prefills[1].tok_s == pytest.approx(512 / 0.513)
+    assert row.fit is None
+    assert not any(isinstance(request, protocol.Decode) for request in engines[0].requests)
+    assert row.n_ctx == 512
+
+
+def crash_in_decode(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    if isinstance(request, protocol.Decode) and request.phase == "decode":
+        yield protocol.Decoded("decode", 26, [10_000_000] * 20, [1] * 20)
+        yield Crashed(-11, ("last words",))
+    else:
+        yield from obey(request)
+
+
+def refuse_context(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    if isinstance(request, protocol.MakeContext):
+        yield OutOfMemory("context", "failed to allocate")
+    else:
+        yield from obey(request)
+
+
+def test_a_crash_is_a_row_with_a_reason_and_the_sweep_goes_on(target: Target, store: Store) -> None:
+    """What was measured before the crash is kept; the next trial has a worker of its own."""
+    rig, engines = fake_rig(store, {0: crash_in_decode, 1: refuse_context})
+    crashed, refused, good = rows_of(rig, [target] * 3, TrialSettings("bench", n_gen=300))
+    assert crashed.outcome is Outcome.CRASHED
+    assert crashed.reason == "the worker was ended by SIGSEGV: last words"
+    assert (crashed.n_gen, crashed.latency is not None) == (20, True)
+    assert refused.outcome is Outcome.OUT_OF_MEMORY
+    assert (refused.kv_bytes, refused.n_ctx, refused.fit) == (None, None, None)
+    assert good.outcome is Outcome.COMPLETED
+    assert [engine.closed for engine in engines] == [True] * 3
+    assert {run.state for run in store.list_runs()} == {"crashed", "out_of_memory", "completed"}
+
+
+def test_a_crash_in_amx_code_names_the_way_out(target: Target) -> None:
+    """llama.cpp issue 20824: a person learns that it is a known fault and which build avoids it."""
+
+    def crash(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        if isinstance(request, protocol.Prefill):
+            yield Crashed(-11, ())
+        else:
+            yield protocol.Log(2, "load_tensors:          AMX model buffer size =   525.32 MiB")
+            yield from obey(request)
+
+    rig, _ = fake_rig(answers={0: crash})
+    (row,) = rows_of(rig, [target], TrialSettings("decode", n_gen=10))
+    assert "AMX" in row.reason
+    assert "./scripts/ggbench" in row.reason
+
+
+def test_a_file_that_cannot_be_read_is_a_row(target: Target, tmp_path: Path) -> None:
+    """A broken file in a sweep has a row with its reason and the error for who runs it alone."""
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"")
+    rig, engines = fake_rig()
+    records = list(run_trials(rig, (resolve(str(broken))[0], target), TrialSettings("bench", n_gen=10)))
+    first, second = (record for record in records if isinstance(record, TrialFinished))
+    assert isinstance(first.error, BadFile)
+    assert first.row.outcome is Outcome.FAILED
+    assert first.row.reason == first.error.message
+    assert second.row.outcome is Outcome.COMPLETED
+    assert len(engines) == 1
+
+
+def test_cancelling_keeps_what_was_measured_and_starts_nothing_else(target: Target, store: Store) -> None:
+    """The running trial ends in a row of what it has."""
+    cancel = threading.Event()
+    rig, engines = fake_rig(store, cancel=cancel)
+    records: list[Progress] = []
+    for record in run_trials(rig, (target, target), TrialSettings("bench", n_gen=1000)):
+        records.append(record)
+        if isinstance(record, TokensDecoded) and record.n_done == 500:
+            cancel.set()
+    (finished,) = (record for record in records if isinstance(record, TrialFinished))
+    assert finished.row.outcome is Outcome.CANCELLED
+    assert finished.row.n_gen == 500
+    assert sum(isinstance(record, TrialStarted) for record in records) == 1
+    assert len(engines) == 1
+    assert engines[0].closed
+
+
+def test_dropping_the_generator_closes_the_worker_and_keeps_the_samples(target: Target, store: Store) -> None:
+    """A front end that goes away in the middle leaves no worker and loses no sample."""
+    rig, engines = fake_rig(store)
+    trials = run_trials(rig, (target,), TrialSettings("decode", n_gen=1000))
+    for record in trials:
+        if isinstance(record, TokensDecoded) and record.n_done == 500:
+            break
+    trials.close()  # type: ignore[attr-defined]
+    assert engines[0].closed
+    (run,) = store.list_runs()
+    assert run.n_samples == 500
+
+
+def test_an_interrupted_run_is_shown_from_its_samples(target: Target, tmp_path: Path) -> None:
+    """Nobody made the row of a run that was killed; it is made from what the store kept."""
+    path = tmp_path / "killed.sqlite"
+    with Store.open(path) as first:
+        rig, _ = fake_rig(first)
+        trials = run_trials(rig, (target,), TrialSettings("decode", n_gen=1000))
+        next(record for record in trials if isinstance(record, TokensDecoded) and record.n_done == 500)
+        trials.close()  # type: ignore[attr-defined]
+    with Store.open(path) as second:
+        (summary,) = second.list_runs()
+        row = stored_row(second, second.load_run(summary.run_id))
+    assert (summary.state, row.outcome) == ("interrupted", Outcome.INTERRUPTED)
+    assert row.n_gen == 500
+    assert row.fit is not None
+    assert row.fit.b_ms == pytest.approx(10, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"n_gen": -1},
+        {"n_gen": 1, "repeat": 0},
+        {"prefill_lengths": (0,)},
+        {"n_gen": 10, "config": LoadConfig(n_ctx=34)},
+        {"prefill_lengths": (512,), "config": LoadConfig(n_ctx=511)},
+    ],
+)
+def test_settings_that_make_no_sense(settings: dict[str, object]) -> None:
+    """They are refused before anything is loaded."""
+    with pytest.raises(UsageError):
+        TrialSettings("decode", **settings)  # type: ignore[arg-type]
+
+
+def test_the_context_is_just_enough() -> None:
+    """In whole steps of 256, unless it is given."""
+    assert TrialSettings("decode", n_gen=10_000).n_ctx == 10_240
+    assert TrialSettings("decode", n_gen=231).n_ctx == 256
+    assert TrialSettings("decode", n_gen=232).n_ctx == 512
+    assert TrialSettings("decode", LoadConfig(n_ctx=1000), n_gen=10).n_ctx == 1000
+
+
+def test_the_command_names_every_option_that_is_not_the_default(target: Target) -> None:
+    """A row can be measured again by its line alone."""
+    config = LoadConfig(type_k="q8_0", tensor_split=(3.0, 1.0), memory_limit_bytes=1 << 30, n_gpu_layers=12)
+    settings = TrialSettings("decode", config, n_gen=10, repeat=2)
+    named = dataclasses.replace(target, model="a b.gguf")
+    assert settings.command_for(named) == (
+        "ggbench decode 'a b.gguf' q8_0 -n 10 --repeat 2 --type-k q8_0 --n-gpu-layers 12 --tensor-split 3,1"
+        " --memory-limit 1073741824"
+    )
+
+
+def test_the_fake_engine_is_an_engine() -> None:
+    """What the experiments are tested with has the shape of what they run with."""
+    from ggbench.engine.process import Engine
+
+    engine: Engine = FakeEngine(threading.Event())
+    assert list(engine.call(protocol.Prefill(1)))

@@ -1,0 +1,55 @@
+"""Speaks the worker's protocol and misbehaves on cue; the cue is its second to last argument, the pipe its last."""
+
+import os
+import signal
+import sys
+import time
+
+from ggbench.engine import protocol
+
+
+def main() -> None:
+    cue, event_fd = sys.argv[1], int(sys.argv[2])
+
+    def tell(event: protocol.Event) -> None:
+        os.write(event_fd, protocol.encode(event))
+
+    tell(protocol.Ready(os.getpid(), "0", "0", "fake"))
+    for line in sys.stdin.buffer:
+        request = protocol.decode_request(line)
+        match cue:
+            case "abort":
+                print("GGML_ASSERT(something) failed", file=sys.stderr, flush=True)
+                os.abort()
+            case "abort_out_of_memory":
+                tell(protocol.Log(4, "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory"))
+                os.abort()
+            case "exit":
+                sys.exit(7)
+            case "hang":
+                signal.pause()
+            case "garbage":
+                os.write(event_fd, b'{"type": "decoded", "step_ns": "many"}\n')
+                signal.pause()
+            case "endless_line":
+                while True:
+                    os.write(event_fd, b"x" * (1 << 16))
+            case "close_pipe":
+                os.close(event_fd)
+                while True:
+                    time.sleep(60)
+            case "flood":
+                for number in range(50_000):
+                    tell(protocol.Log(2, f"line {number}"))
+            case "refuse":
+                tell(protocol.Refused("load", out_of_memory=False, message="unknown architecture"))
+                continue
+            case "refuse_memory":
+                tell(protocol.Refused("context", out_of_memory=True, message="failed to allocate"))
+                continue
+        if isinstance(request, protocol.Decode):
+            tell(protocol.Decoded("decode", request.n_prompt + 1, [1_000_000] * request.n_gen, [1000] * request.n_gen))
+        tell(protocol.Done())
+
+
+main()

@@ -1,0 +1,240 @@
+"""Hand-made rows with fixed values, and golden files; GGBENCH_UPDATE_GOLDEN=1 writes them anew, to be read."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console, RenderableType
+
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.parser import ArrayLength
+from ggbench.records import (
+    DecodeLimit,
+    DeviceBuffers,
+    Environment,
+    Gpu,
+    LatencySummary,
+    LineFit,
+    LoadConfig,
+    Outcome,
+    PrefillSpeed,
+    Row,
+)
+
+GOLDEN = Path(__file__).parents[1] / "data" / "golden"
+MIB = 1 << 20
+
+ENVIRONMENT = Environment(
+    ggbench="0.1.0",
+    python="3.11.2",
+    llama_cpp_python="0.3.36",
+    llama_cpp="build 7000 (abcdef1)",
+    system_info="CUDA : ARCHS = 890 | CPU : AVX512 = 1",
+    os="Debian GNU/Linux 12 (bookworm), Linux 6.1.0 x86_64",
+    cpu="AMD EPYC 9B14",
+    n_cores=8,
+    ram_bytes=64 << 30,
+    gpus=(Gpu(0, "NVIDIA RTX 4090", "GPU-1", "0000:01:00.0", 24 << 30, 23 << 30, 384, 10501, "580.1"),),
+)
+
+
+@pytest.fixture
+def golden() -> Callable[[str, str], None]:
+    """Compares a text with the golden file of that name."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if os.environ.get("GGBENCH_UPDATE_GOLDEN") == "1":
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8")
+
+    return compare
+
+
+@pytest.fixture
+def render() -> Callable[..., str]:
+    """What a terminal of that width without colours shows."""
+
+    def render(renderable: RenderableType, width: int = 100) -> str:
+        console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, legacy_windows=False)
+        console.print(renderable)
+        assert isinstance(console.file, io.StringIO)
+        return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
+
+    return render
+
+
+@pytest.fixture
+def completed() -> Row:
+    """A file on a GPU, measured to the end, with everything known."""
+    return Row(
+        model="qwen1.5-7b",
+        quant="q4_k_m",
+        file="/models/qwen1_5-7b-chat-q4_k_m.gguf",
+        provenance="file",
+        file_bytes=4_766_181_376,
+        n_params=7_721_324_544,
+        bpw=4.93487,
+        weight_bytes=4_762_927_104,
+        kv_bytes_per_token=524_288,
+        outcome=Outcome.COMPLETED,
+        buffers=(
+            DeviceBuffers("CPU", weight_bytes=350_224_384, output_bytes=607_744),
+            DeviceBuffers("CUDA0", 4_412_702_720, 10240 * 524_288, 327_942_144, 0),
+        ),
+        kv_bytes=10240 * 524_288,
+        compute_bytes=327_942_144,
+        other_bytes=251_658_240,
+        n_ctx=10240,
+        n_prompt=25,
+        n_gen=10_000,
+        prefill_ms=22.613,
+        fit=LineFit(10_000, 1513.2, (1489.1, 1538.9), 5.9261, (5.9102, 5.9420), 0.9713, 1520.7),
+        latency=LatencySummary(9.24, 12.51, 12.74, 108.2, 0.0431),
+        limit=DecodeLimit(1922.6, 4.3774, 1.008e12, "NVML: 384 bit x 10501 MHz x 2"),
+        flash_attn=True,
+        config=LoadConfig(n_ctx=10240, type_k="f16", type_v="q8_0"),
+        run_id=41,
+        command="ggbench decode /models/qwen1_5-7b-chat-q4_k_m.gguf -n 10000",
+        environment=ENVIRONMENT,
+    )
+
+
+@pytest.fixture
+def unbounded() -> Row:
+    """A twin decoded so briefly that its slope cannot be told from zero, on a machine of unknown bandwidth."""
+    return Row(
+        model="synth:qwen1.5-0.5b",
+        quant="q8_0",
+        file="/cache/twins/qwen1.5-0.5b-q8_0.gguf",
+        provenance="twin",
+        file_bytes=664_000_000,
+        n_params=619_570_176,
+        bpw=8.5001,
+        weight_bytes=658_300_928,
+        kv_bytes_per_token=98_304,
+        outcome=Outcome.COMPLETED,
+        buffers=(DeviceBuffers("CPU", 658_300_928, 512 * 98_304, 312 * MIB, 607_744),),
+        kv_bytes=512 * 98_304,
+        compute_bytes=312 * MIB,
+        n_ctx=512,
+        n_prompt=25,
+        n_gen=300,
+        prefill_ms=131.92,
+        fit=LineFit(300, None, (1234.4, None), 10.917, (10.84, 10.99), 0.0012, None),
+        latency=LatencySummary(10.91, 11.38, 14.02, 91.4, None),
+        flash_attn=True,
+        config=LoadConfig(n_ctx=512),
+        run_id=42,
+        command="ggbench decode synth:qwen1.5-0.5b q8_0 -n 300",
+    )
+
+
+@pytest.fixture
+def out_of_memory() -> Row:
+    """A context that did not fit: nothing was measured."""
+    return Row(
+        model="qwen1.5-7b",
+        quant="f16",
+        file="/models/qwen1_5-7b-chat-f16.gguf",
+        provenance="hub",
+        file_bytes=15_447_000_000,
+        n_params=7_721_324_544,
+        bpw=16.0005,
+        weight_bytes=15_443_137_536,
+        kv_bytes_per_token=524_288,
+        outcome=Outcome.OUT_OF_MEMORY,
+        reason="out of memory in context: failed to allocate CUDA0 buffer of size 17179869184",
+        config=LoadConfig(n_ctx=32768, memory_limit_bytes=24 << 30),
+        run_id=43,
+        command="ggbench decode hf:qwen/qwen1.5-7b-chat-gguf f16 --n-ctx 32768 --memory-limit 25769803776",
+        environment=ENVIRONMENT,
+    )
+
+
+@pytest.fixture
+def twin() -> Row:
+    """A twin whose run was unsteady, with a lopsided interval and prompts of several lengths."""
+    return Row(
+        model="synth:qwen1.5-0.5b",
+        quant="q2_k",
+        file="/cache/twins/qwen1.5-0.5b-q2_k.gguf",
+        provenance="twin",
+        file_bytes=298_000_000,
+        n_params=619_570_176,
+        bpw=3.7803,
+        weight_bytes=292_770_000,
+        kv_bytes_per_token=98_304,
+        outcome=Outcome.COMPLETED,
+        buffers=(DeviceBuffers("CPU", 292_770_000, 2304 * 98_304, 298 * MIB, 607_744),),
+        kv_bytes=2304 * 98_304,
+        compute_bytes=298 * MIB,
+        other_bytes=-3 * MIB,
+        n_ctx=2304,
+        n_prompt=25,
+        n_gen=2000,
+        prefill_ms=150.5,
+        prefills=(PrefillSpeed(1, 9.81, 101.94, 3), PrefillSpeed(512, 2204.0, 232.3, 3)),
+        fit=LineFit(2000, 205.31, (160.02, 310.77), 9.4127, (9.01, 9.82), 0.4111, 231.9),
+        latency=LatencySummary(13.2, 21.7, 48.31, 70.6, 0.21),
+        limit=DecodeLimit(251.2, 7.8125, 24.7e9, "measured 2026-11-20 with 2 threads"),
+        unsteady="the second half ran 8.1 % slower than the line through the first",
+        flash_attn=False,
+        config=LoadConfig(n_ctx=2304, flash_attn="off", threads=2),
+        run_id=44,
+        command="ggbench decode synth:qwen1.5-0.5b q2_k -n 2000 --flash-attn off --threads 2",
+        environment=ENVIRONMENT,
+    )
+
+
+@pytest.fixture
+def rows(completed: Row, unbounded: Row, out_of_memory: Row, twin: Row) -> tuple[Row, ...]:
+    """All four."""
+    return completed, unbounded, out_of_memory, twin
+
+
+@pytest.fixture
+def model_file() -> ModelFile:
+    """A two-layer twin with experts, an unknown tensor type, and names that try to steer a terminal."""
+    tensors = (
+        TensorInfo("token_embd.weight", (256, 1000), "q4_K", 144_000),
+        TensorInfo("blk.0.ffn_up_exps.weight", (256, 512, 8), "q4_K", 589_824),
+        TensorInfo("blk.0.attn_norm.weight", (256,), "f32", 1024),
+        TensorInfo("blk.1.\x1b[31mred[/bold].weight", (256, 64), "type 97", None),
+        TensorInfo("output.weight", (256, 1000), "q6_K", 210_000),
+    )
+    return ModelFile(
+        name="tiny-moe-q4_k_m",
+        paths=(Path("/models/tiny-moe-q4_k_m.gguf"),),
+        file_bytes=950_000,
+        version=3,
+        big_endian=False,
+        architecture="qwen2moe",
+        metadata={
+            "general.architecture": "qwen2moe",
+            "general.file_type": 15,
+            "general.name": "tiny\x1b]0;owned\x07 [blink]moe[/blink]",
+            "ggbench.twin": True,
+            "qwen2moe.rope.freq_base": 1e6,
+            "qwen2moe.attention.head_count_kv": [2, 4, 2, 4, 2, 4, 2, 4, 2, 4],
+            "tokenizer.ggml.tokens": ArrayLength(1000),
+            "tokenizer.chat_template": "{% for message in messages %}\n{{ message.content }}\n" * 9,
+        },
+        tensors=tensors,
+        header_sha256="ab" * 32,
+        n_layer=2,
+        n_embd=256,
+        n_head=(4, 4),
+        n_head_kv=(2, 4),
+        head_dim_k=64,
+        head_dim_v=64,
+        n_ff=(512, 512),
+        n_vocab=1000,
+        n_ctx_train=32768,
+        n_expert=8,
+        n_expert_used=2,
+    )

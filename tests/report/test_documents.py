@@ -1,0 +1,75 @@
+"""JSON that programs can rely on: names, nulls, strictness."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.records import LatencySummary, Row
+from ggbench.report.documents import document, model_file_document, row_document
+
+Golden = Callable[[str, str], None]
+
+# The field names of the JSON documents, as the design lists them for a measured row.
+ROW_KEYS = {
+    "model", "quant", "file", "provenance", "file_bytes", "n_params", "bpw", "weight_bytes", "kv_bytes",
+    "kv_bytes_per_token", "compute_bytes", "other_bytes", "buffers", "n_ctx", "n_prompt", "n_gen", "prefill_ms",
+    "prefills", "fit", "p50_ms", "p95_ms", "p99_ms", "tok_s", "sample_p50_ms", "limit", "w_ratio", "b_ratio",
+    "b_w16_ms", "unsteady", "flash_attn", "outcome", "reason", "config", "environment", "command", "run_id",
+}  # fmt: skip
+
+
+def test_document_of_rows(rows: tuple[Row, ...], golden: Golden) -> None:
+    """The whole document of a sweep."""
+    golden("bench.json", document("bench", rows=[row_document(row) for row in rows]) + "\n")
+
+
+def test_every_row_has_every_key(rows: tuple[Row, ...]) -> None:
+    """What is unknown is null, never a missing key or a zero."""
+    for row in rows:
+        assert set(row_document(row)) == ROW_KEYS
+    failed = row_document(rows[2])
+    assert all(failed[key] is None for key in ("kv_bytes", "n_gen", "fit", "p50_ms", "limit", "w_ratio", "b_w16_ms"))
+
+
+def test_document_is_strict_json(completed: Row) -> None:
+    """Numbers that JSON does not have become null, so that a strict reader takes the document."""
+    strange = replace(completed, latency=LatencySummary(float("nan"), float("inf"), -float("inf"), 1.0, None))
+    read = json.loads(document("decode", **row_document(strange)), parse_constant=pytest.fail)
+    assert (read["p50_ms"], read["p95_ms"], read["p99_ms"], read["tok_s"]) == (None, None, None, 1.0)
+
+
+def test_schema_comes_first() -> None:
+    """A reader knows what it reads from the first line on."""
+    text = document("plan", model="x")
+    assert text.splitlines()[1] == '  "schema": "ggbench.plan/1",'
+    assert json.loads(text) == {"schema": "ggbench.plan/1", "model": "x"}
+
+
+def test_text_survives_and_steers_nothing() -> None:
+    """Other scripts stay readable; what a terminal obeys or UTF-8 lacks is escaped and comes back the same."""
+    name = "模型 é \x1b[31m \x9b2J \u202e \udcff \u2028"
+    text = document("inspect", model=name)
+    assert "模型 é" in text
+    assert all(character.isprintable() or character == "\n" for character in text)
+    assert text.encode("utf-8")
+    assert json.loads(text)["model"] == name
+
+
+def test_a_value_without_a_form_in_json_is_refused() -> None:
+    """A mistake of ours is an error, not a repr in somebody's data."""
+    with pytest.raises(TypeError):
+        document("inspect", path=Path("x"))
+
+
+def test_document_of_a_header(model_file: ModelFile, golden: Golden) -> None:
+    """What `inspect --json --tensors` prints; sums over an unknown type are null."""
+    text = document("inspect", **model_file_document(model_file, tensors=True))
+    golden("inspect.json", text + "\n")
+    assert json.loads(text)["bpw"] is None
+    assert "tensors" not in model_file_document(model_file)

@@ -1,0 +1,168 @@
+"""What people see of rows, runs and files, at the widths of real terminals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from ggbench.catalog.local_files import LocalVariant
+from ggbench.catalog.models import CatalogModel
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.records import Outcome, Row
+from ggbench.report.columns import BENCH, COLUMNS, DECODE, PREFILL, RESULTS
+from ggbench.report.terminal import (
+    catalog_table,
+    header_details,
+    prefill_table,
+    row_details,
+    rows_table,
+    runs_table,
+    tensors_table,
+    variants_table,
+)
+from ggbench.store.runs import RunSummary
+
+Golden = Callable[[str, str], None]
+Render = Callable[..., str]
+HOSTILE = "\x1b[2J\x9b31m[bold]evil[/bold]\nrow\u202eright\udcff"
+
+
+def test_wide_table_has_every_column(rows: tuple[Row, ...], render: Render, golden: Golden) -> None:
+    """Given room, nothing is left out: bounds, lopsided intervals, reasons and the twin mark are all there."""
+    text = render(rows_table(rows, BENCH, "Two models", width=300), 300)
+    golden("bench_wide.txt", text)
+    assert all(COLUMNS[key].header in text for key in BENCH)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_narrow_table_keeps_what_matters(rows: tuple[Row, ...], render: Render, golden: Golden, width: int) -> None:
+    """At 80 columns W, B and the reason are still there whole, and the caption says what is not."""
+    text = render(rows_table(rows, BENCH, width=width), width)
+    golden(f"bench_{width}.txt", text)
+    assert max(map(cell_len, text.splitlines())) <= width
+    assert "1513 ±26" in text
+    assert "left out for width" in text
+
+
+def test_what_all_rows_share_is_told_once_below_a_narrow_table(
+    unbounded: Row, twin: Row, render: Render, golden: Golden
+) -> None:
+    """A sweep over the quants of one model does not spend its width on the model's name."""
+    sweep = [
+        replace(twin, quant=quant, n_ctx=512, kv_bytes=unbounded.kv_bytes, unsteady="") for quant in ("q4_0", "q2_k")
+    ]
+    text = render(rows_table([unbounded, *sweep], BENCH, width=80), 80)
+    golden("bench_sweep_80.txt", text)
+    assert text.count("qwen1.5-0.5b") == 1
+
+
+@pytest.mark.parametrize(("name", "keys"), [("decode", DECODE), ("prefill", PREFILL), ("results", RESULTS)])
+def test_the_other_selections(
+    rows: tuple[Row, ...], render: Render, golden: Golden, name: str, keys: tuple[str, ...]
+) -> None:
+    """Each selection renders whole on a wide terminal."""
+    golden(f"{name}_wide.txt", render(rows_table(rows, keys), 220))
+
+
+def test_empty_table_is_headers_only(render: Render) -> None:
+    """No rows are no error."""
+    assert "model" in render(rows_table([], RESULTS, width=80), 80)
+
+
+@pytest.mark.parametrize("name", ["completed", "unbounded", "out_of_memory", "twin"])
+def test_row_details_tell_the_whole_story(
+    name: str, render: Render, golden: Golden, request: pytest.FixtureRequest
+) -> None:
+    """One run in full, at 100 columns."""
+    golden(f"details_{name}.txt", render(row_details(request.getfixturevalue(name))))
+
+
+def test_prefill_table(twin: Row, render: Render, golden: Golden) -> None:
+    """Prompts by their length."""
+    golden("prefills.txt", render(prefill_table(twin)))
+
+
+def test_header_details(model_file: ModelFile, render: Render, golden: Golden) -> None:
+    """An unknown type has no size, an array its length, a template one line."""
+    golden("inspect.txt", render(header_details(model_file)))
+
+
+def test_tensors_table(model_file: ModelFile, render: Render, golden: Golden) -> None:
+    """Every tensor in the order of the file."""
+    golden("tensors.txt", render(tensors_table(model_file)))
+
+
+def test_kv_of_a_recurrent_model_says_why_it_is_unknown(model_file: ModelFile, render: Render) -> None:
+    """The reason stands where the figure would."""
+    recurrent = replace(model_file, no_kv_reason="keeps a recurrent state")
+    assert "unknown: tiny-moe-q4_k_m: keeps a recurrent state" in render(header_details(recurrent))
+
+
+def test_runs_table(rows: tuple[Row, ...], render: Render, golden: Golden) -> None:
+    """Finished, failed and running runs under each other."""
+    runs = [
+        RunSummary(
+            run_id=row.run_id or 0,
+            kind="decode",
+            model=row.model,
+            quant=row.quant,
+            file=row.file,
+            provenance=row.provenance,
+            command=row.command,
+            state=row.outcome.value,
+            started_at="2026-11-20T15:04:05.678901+00:00",
+            finished_at="2026-11-20T15:05:05.678901+00:00",
+            n_samples=row.n_gen or 0,
+            row=row,
+            row_error="",
+        )
+        for row in rows
+    ]
+    runs.append(replace(runs[0], run_id=45, state="running", finished_at=None, n_samples=512, row=None))
+    golden("runs.txt", render(runs_table(runs, width=200), 200) + render(runs_table(runs, width=80), 80))
+
+
+def test_lists_of_models_and_variants(render: Render, golden: Golden) -> None:
+    """A person's own model is marked, a missing shard is told."""
+    hyper = Hyperparameters(
+        "qwen2", n_layer=24, n_embd=1024, n_head=16, n_head_kv=16, n_ff=2816, n_vocab=151936, n_ctx_train=32768
+    )
+    shipped = CatalogModel("qwen1.5-0.5b", "Qwen1.5 0.5B", "Qwen/Qwen1.5-0.5B-Chat-GGUF", None, hyper, (), "shipped")
+    own = CatalogModel("mine", "My [own] model", None, None, hyper, (), "user")
+    variants = [
+        LocalVariant(
+            "big", "q8_0", (Path("/m/big-00001-of-00003.gguf"), Path("/m/big-00003-of-00003.gguf")), 9 << 30, 1
+        ),
+        LocalVariant("small", None, (Path("/m/small.gguf"),), 1 << 20),
+    ]
+    golden("models.txt", render(catalog_table([shipped, own])) + render(variants_table(variants)))
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_names_cannot_steer_the_terminal(out_of_memory: Row, model_file: ModelFile, render: Render, width: int) -> None:
+    """Escape sequences, markup, line breaks and text that reorders itself come out as plain words."""
+    row = replace(out_of_memory, model=HOSTILE, quant=HOSTILE, file=HOSTILE, reason=HOSTILE, command=HOSTILE)
+    hostile_file = replace(model_file, name=HOSTILE, architecture=HOSTILE, metadata={HOSTILE: HOSTILE})
+    shown = (
+        rows_table([row], RESULTS, HOSTILE, width=width),
+        row_details(row),
+        prefill_table(row),
+        header_details(hostile_file),
+        tensors_table(model_file),
+    )
+    for renderable in shown:
+        text = render(renderable, width)
+        assert all(character.isprintable() for character in text.replace("\n", ""))
+    assert "[bold]evil[/bold] row" in render(row_details(row), 200)
+
+
+def test_failed_row_without_a_reason_says_how_it_ended(out_of_memory: Row) -> None:
+    """The note is never empty for a row that did not complete."""
+    note = COLUMNS["note"].text
+    assert note(replace(out_of_memory, reason="")) == "out of memory"
+    assert note(replace(out_of_memory, reason="", outcome=Outcome.INTERRUPTED)) == "interrupted"

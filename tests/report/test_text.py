@@ -1,0 +1,61 @@
+"""CSV and Markdown, read back by somebody else's reader."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from ggbench.records import Outcome, Row
+from ggbench.report.columns import BENCH, COLUMNS
+from ggbench.report.text import rows_as_csv, rows_as_markdown
+
+Golden = Callable[[str, str], None]
+
+
+def test_csv(rows: tuple[Row, ...], golden: Golden) -> None:
+    """Every column, unrounded, with empty cells for the unknown."""
+    text = rows_as_csv(rows)
+    golden("rows.csv", text)
+    read = list(csv.DictReader(io.StringIO(text)))
+    assert list(read[0]) == list(COLUMNS)
+    assert float(read[0]["w_tokens_per_ms"]) == 1513.2
+    assert (read[1]["w_tokens_per_ms"], read[1]["w_ci95_low"], read[1]["w_ci95_high"]) == ("", "1234.4", "")
+
+
+def test_markdown(rows: tuple[Row, ...], golden: Golden) -> None:
+    """The table of `bench`, for a README or an issue."""
+    golden("bench.md", rows_as_markdown(rows, BENCH))
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\n@"])
+def test_csv_holds_no_formula(completed: Row, start: str) -> None:
+    """A spreadsheet that opens the file runs nothing that a file's name says."""
+    text = rows_as_csv([replace(completed, model=f'{start}HYPERLINK("x")')], ["model", "bpw"])
+    cell = next(iter(csv.DictReader(io.StringIO(text))))["model"]
+    assert cell.startswith("'")
+    assert 'HYPERLINK("x")' in cell
+
+
+def test_csv_leaves_negative_numbers_alone(twin: Row) -> None:
+    """Only text is guarded; a number stays one."""
+    assert rows_as_csv([twin], ["other_bytes"]).splitlines() == ["other_bytes", "-3145728"]
+
+
+@given(name=st.text(st.characters(codec="utf-8"), max_size=40))
+def test_any_name_stays_in_its_cell(name: str) -> None:
+    """Whatever a model is called, a Markdown reader finds one row of as many cells, and CSV one record."""
+    row = Row(name, "q4_0", "f", "file", 1, 1, None, None, None, Outcome.COMPLETED)
+    keys = ("model", "quant", "weights")
+    html = MarkdownIt("commonmark").enable("table").render(rows_as_markdown([row], keys))
+    assert html.count("<td") == len(keys)
+    assert html.count("<tr>") == 2
+    assert html.count("<") == html.count("</") * 2
+    records = list(csv.reader(io.StringIO(rows_as_csv([row], keys))))
+    assert [len(record) for record in records] == [3, 3]

@@ -1,0 +1,70 @@
+"""The tree of errors: drawn in the docstring, held here."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ggbench import errors
+from ggbench.errors import ExitCode, GgbenchError, UnknownName, UsageError
+
+_NODES = re.findall(r"^([ │├└─]*)([A-Z]\w+) +(\d+) ", errors.__doc__ or "", re.MULTILINE)
+
+
+def drawn() -> list[tuple[str, str, int]]:
+    """Each error of the drawing with the one that it hangs below and its exit code; the root hangs below itself."""
+    branch: list[tuple[int, str]] = []
+    nodes = []
+    for indent, name, code in _NODES:
+        branch = [node for node in branch if node[0] < len(indent)]
+        nodes.append((name, branch[-1][1] if branch else name, int(code)))
+        branch.append((len(indent), name))
+    return nodes
+
+
+def descendants(error: type[GgbenchError]) -> set[type[GgbenchError]]:
+    """All errors below one."""
+    return {error}.union(*(descendants(child) for child in error.__subclasses__()))
+
+
+def test_the_docstring_draws_every_error() -> None:
+    """None is missing there, and none is only there."""
+    ours = {error.__name__ for error in descendants(GgbenchError) if error.__module__ == errors.__name__}
+    assert {name for name, *_ in drawn()} == ours
+
+
+@pytest.mark.parametrize(("name", "parent", "code"), drawn())
+def test_every_error_has_the_parent_and_the_exit_code_drawn(name: str, parent: str, code: int) -> None:
+    """A script may rely on the code, and a handler of ours on the parent."""
+    error: type[GgbenchError] = getattr(errors, name)
+    assert error.exit_code == code
+    assert error.__base__ is (Exception if parent == name else getattr(errors, parent))
+
+
+def test_exit_codes_are_those_of_the_design() -> None:
+    """A script that tells them apart keeps working."""
+    assert {code.name: code.value for code in ExitCode} == {
+        "DONE": 0, "UNEXPECTED": 1, "USAGE": 2, "DOES_NOT_FIT": 3, "NETWORK": 4, "BAD_FILE": 5, "ENGINE_FAILED": 6,
+        "INTERRUPTED": 130,
+    }  # fmt: skip
+
+
+def test_unknown_name_points_at_the_nearest() -> None:
+    """A typo is answered with the word that was meant, in any case."""
+    error = UnknownName("quant", "Q4_K_N", ["q8_0", "q4_k_m", "q2_k"])
+    assert error.message == "no quant named 'Q4_K_N'"
+    assert error.hint.startswith("nearest: q4_k_m")
+    assert isinstance(error, UsageError)
+
+
+def test_unknown_name_lists_all_where_none_is_near() -> None:
+    """Then the person sees what there is."""
+    assert UnknownName("model", "zzz", ["b", "a"]).hint == "known: a, b"
+    assert UnknownName("model", "zzz", ["b", "a"], hint="see ggbench models").hint == "see ggbench models"
+
+
+def test_an_error_is_told_in_one_line() -> None:
+    """`str` is the message alone; the hint is a second line of its own."""
+    error = GgbenchError("it broke", "mend it")
+    assert (str(error), error.message, error.hint) == ("it broke", "it broke", "mend it")

@@ -1,0 +1,212 @@
+"""Numbers to text and back, against figures that others print."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ggbench.errors import UsageError
+from ggbench.units import (
+    format_bandwidth,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_fixed,
+    format_interval,
+    format_ms,
+    format_number,
+    format_params,
+    format_percent,
+    parse_bandwidth,
+    parse_size,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"),
+    [
+        ("24GiB", 24 * 2**30),
+        ("24g", 24 * 2**30),
+        ("24 GB", 24_000_000_000),
+        ("512MiB", 512 * 2**20),
+        ("1.5 kib", 1536),
+        (".5k", 512),
+        ("1TiB", 2**40),
+        ("1tb", 10**12),
+        ("1024", 1024),
+        ("7b", 7),
+    ],
+)
+def test_sizes_are_read_in_both_conventions(text: str, n_bytes: int) -> None:
+    """GiB and a bare G are 2^30, GB is 10^9, in any case and with or without a blank."""
+    assert parse_size(text) == n_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_s"),
+    [("1008GB/s", 1.008e12), ("80GiB/s", 80 * 2**30), ("24.7 GB/s", 24.7e9), ("3TBps", 3e12)],
+)
+def test_bandwidths_are_read(text: str, bytes_per_s: float) -> None:
+    """A datasheet's figure is in powers of ten."""
+    assert parse_bandwidth(text) == pytest.approx(bytes_per_s)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "GiB", "-1GiB", "24 Gi B", "24XB", "1e9", "0", "0.0GiB", "0.4", "1,5GiB", "1.2.3", "24GiB/s", "9" * 400,
+     "2000000TiB", "٢٤GiB", "24GiB\n24", "nan", "inf"],
+)  # fmt: skip
+def test_what_is_no_size_is_a_usage_error(text: str) -> None:
+    """Each with one line of what is wrong and one of what to write."""
+    with pytest.raises(UsageError) as caught:
+        parse_size(text)
+    assert caught.value.hint
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["", "80", "80GiB", "80GiB/m", "-80GiB/s", "0GB/s"])
+def test_what_is_no_bandwidth_is_a_usage_error(text: str) -> None:
+    """A bandwidth needs its `/s`."""
+    with pytest.raises(UsageError):
+        parse_bandwidth(text)
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_a_size_or_a_usage_error(text: str) -> None:
+    """Nothing else comes out, whatever a person types."""
+    try:
+        n_bytes = parse_size(text)
+    except UsageError:
+        return
+    assert 1 <= n_bytes <= 2**60
+
+
+@given(st.integers(1, 2**50))
+def test_a_formatted_size_reads_back(n_bytes: int) -> None:
+    """To the three digits that it is written with."""
+    assert parse_size(format_bytes(n_bytes)) == pytest.approx(n_bytes, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (2**20 - 1, "1.00 MiB"),
+        (1536 * 2**20, "1.50 GiB"),
+        (401_194_496, "382.6 MiB"),
+        (4_756_741_816, "4.43 GiB"),
+        (-3 * 2**20, "-3.00 MiB"),
+        (5000 * 2**40, "5000 TiB"),
+        (None, "—"),
+    ],
+)
+def test_bytes(n_bytes: int | None, text: str) -> None:
+    """As llama.cpp counts: powers of two, three digits or one decimal."""
+    assert format_bytes(n_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (205.31, 3, "205"),
+        (21.34, 3, "21.3"),
+        (1234.5, 3, "1234"),
+        (0.00120, 3, "0.00120"),
+        (0.0, 3, "0"),
+        (-4.567, 2, "-4.6"),
+        (math.inf, 3, "inf"),
+        (None, 3, "—"),
+    ],
+)
+def test_numbers(value: float | None, digits: int, text: str) -> None:
+    """Significant digits without exponents; nothing before the point is rounded away."""
+    assert format_number(value, digits) == text
+
+
+@given(st.floats(1e-6, 1e9), st.integers(2, 5))
+def test_a_number_keeps_its_digits(value: float, digits: int) -> None:
+    """What is printed is within half a unit of the last digit asked for."""
+    text = format_number(value, digits)
+    assert "e" not in text
+    assert float(text) == pytest.approx(value, rel=0.5001 * 10 ** (1 - digits))
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        (205.3, 201.4, 209.5, "205 ±4"),
+        (10.917, 10.84, 10.99, "10.92 ±0.08"),
+        (10.917, 10.797, 11.037, "10.92 ±0.12"),
+        (1513.2, 1489.1, 1538.9, "1513 ±26"),
+        (205.3, 180.2, 310.7, "205 (180–311)"),
+        (205.3, 205.3, 310.7, "205 (205–311)"),
+        (10.9, 10.9, 10.9, "10.9"),
+        (10.9, 10.8, math.inf, "10.9"),
+    ],
+)
+def test_intervals(value: float, low: float, high: float, text: str) -> None:
+    """No more digits than the interval supports; a lopsided one shows both ends."""
+    assert format_interval(value, low, high) == text
+
+
+@given(st.floats(0.01, 1e5), st.floats(1e-4, 0.3))
+def test_an_even_interval_is_printed_within_a_tenth(value: float, share: float) -> None:
+    """Rounding moves the half width by less than a sixth of it."""
+    text = format_interval(value, value * (1 - share), value * (1 + share))
+    shown = float(text.split("±")[1])
+    assert shown == pytest.approx(value * share, rel=1 / 6, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(10.917, "10.92"), (0.0431, "0.043"), (0.0, "0.00"), (2204.0, "2204.00"), (None, "—")]
+)
+def test_milliseconds(value: float | None, text: str) -> None:
+    """Two decimals, and two digits for a sampler's microseconds."""
+    assert format_ms(value) == text
+
+
+@pytest.mark.parametrize(("ratio", "text"), [(0.784, "78 %"), (1.0, "100 %"), (0.0123, "1.2 %"), (None, "—")])
+def test_percentages(ratio: float | None, text: str) -> None:
+    """Whole from 10 % on."""
+    assert format_percent(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("n_params", "text"),
+    [
+        (619_570_176, "0.62 B"),
+        (7_721_324_544, "7.72 B"),
+        (463_987_712, "464 M"),
+        (1_577_216, "1.6 M"),
+        (256, "256"),
+        (None, "—"),
+    ],
+)
+def test_parameters(n_params: int | None, text: str) -> None:
+    """Qwen1.5 0.5B with and without its embeddings, as its documents count them."""
+    assert format_params(n_params) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (42.4, "0:42"), (725, "12:05"), (3750, "1:02:30"), (59.7, "1:00"), (math.inf, "—"), (None, "—")],
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    """Minutes and seconds, and hours where there are some."""
+    assert format_duration(seconds) == text
+
+
+def test_the_rest() -> None:
+    """Counts, fixed decimals and bandwidths."""
+    assert (format_count(10_000), format_count(None)) == ("10,000", "—")
+    assert format_fixed(1250.04, 1) == "1,250.0"
+    assert (format_bandwidth(1.008e12), format_bandwidth(24.7e9), format_bandwidth(None)) == (
+        "1008 GB/s",
+        "24.7 GB/s",
+        "—",
+    )
