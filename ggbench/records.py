@@ -185,7 +185,7 @@ class Row:
     peak_bytes: int | None = None
     """Most resident memory that the worker had."""
     other_bytes: int | None = None
-    """What the buffers do not explain of `peak_bytes`; None where they explain more, because some were never touched."""
+    """What the buffers do not explain of `peak_bytes`; None where they explain more, some being untouched."""
     n_ctx: int | None = None
     n_prompt: int | None = None
     n_gen: int | None = None

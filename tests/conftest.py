@@ -31,3 +31,10 @@ def tiny_twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from ggbench.gguf_file.twin import cached_twin
 
     return cached_twin("tiny", TINY, "q8_0", tmp_path_factory.mktemp("twins"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test without a docstring does not run: it says what is true when it passes."""
+    silent = [item.nodeid for item in items if isinstance(item, pytest.Function) and not item.obj.__doc__]
+    if silent:
+        raise pytest.UsageError(f"tests without a docstring: {', '.join(silent)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ggbench.errors import UsageError
@@ -74,6 +74,7 @@ def test_what_is_no_bandwidth_is_a_usage_error(text: str) -> None:
         parse_bandwidth(text)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=20))
 def test_any_text_is_a_size_or_a_usage_error(text: str) -> None:
     """Nothing else comes out, whatever a person types."""
@@ -84,6 +85,7 @@ def test_any_text_is_a_size_or_a_usage_error(text: str) -> None:
     assert 1 <= n_bytes <= 2**60
 
 
+@settings(deadline=None)
 @given(st.integers(1, 2**50))
 def test_a_formatted_size_reads_back(n_bytes: int) -> None:
     """To the three digits that it is written with."""
@@ -128,6 +130,7 @@ def test_numbers(value: float | None, digits: int, text: str) -> None:
     assert format_number(value, digits) == text
 
 
+@settings(deadline=None)
 @given(st.floats(1e-6, 1e9), st.integers(2, 5))
 def test_a_number_keeps_its_digits(value: float, digits: int) -> None:
     """What is printed is within half a unit of the last digit asked for."""
@@ -154,6 +157,7 @@ def test_intervals(value: float, low: float, high: float, text: str) -> None:
     assert format_interval(value, low, high) == text
 
 
+@settings(deadline=None)
 @given(st.floats(0.01, 1e5), st.floats(1e-4, 0.3))
 def test_an_even_interval_is_printed_within_a_tenth(value: float, share: float) -> None:
     """Rounding moves the half width by less than a sixth of it."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import is_sidecar, quant_from_file_name
 from ggbench.gguf_file.shards import model_name, parse_shard_name
+from ggbench.plain import plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +53,16 @@ def local_variants(place: Path) -> tuple[LocalVariant, ...]:
             return (_variant_of(place),)
         files = list(_gguf_files(place))
     except OSError as error:
-        raise BadFile(f"{printable(str(place))} cannot be read: {error.strerror}", "check the path") from None
+        raise BadFile(f"{plain(str(place))} cannot be read: {error.strerror}", "check the path") from None
     variants = _grouped(path for path in files if not is_sidecar(path.name))
     return tuple(sorted(variants, key=lambda variant: (-variant.file_bytes, variant.name, variant.paths)))
 
 
-def printable(text: str) -> str:
-    """The text with `?` for each character that could steer a terminal or cannot be written to one."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
 def _variant_of(path: Path) -> LocalVariant:
     if not path.exists():
-        raise BadFile(f"no such file or folder: {printable(str(path))}", "check the path")
+        raise BadFile(f"no such file or folder: {plain(str(path))}", "check the path")
     if not path.is_file():
-        raise BadFile(f"{printable(str(path))} is neither a file nor a folder", "name a .gguf file")
+        raise BadFile(f"{plain(str(path))} is neither a file nor a folder", "name a .gguf file")
     shard = parse_shard_name(path.name)
     if shard is None:
         return _variant(model_name(path.name), [path], 0)
@@ -107,7 +103,7 @@ def _grouped(files: Iterator[Path]) -> Iterator[LocalVariant]:
 
 def _variant(name: str, paths: list[Path], n_missing: int) -> LocalVariant:
     return LocalVariant(
-        name=printable(name),
+        name=plain(name),
         quant=quant_from_file_name(paths[0].name),
         paths=tuple(paths),
         file_bytes=sum(path.stat().st_size for path in paths),

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Literal
 
 from ggbench import paths
-from ggbench.catalog.local_files import LocalVariant, local_variants, printable
+from ggbench.catalog.local_files import LocalVariant, local_variants
 from ggbench.catalog.models import HUB_REPO, Catalog, CatalogModel, load_catalog
 from ggbench.errors import BadFile, GgbenchError, UnknownName, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import ftype_by_name, quant_label
+from ggbench.plain import plain
 from ggbench.units import format_bytes
 
 ARTICLE_QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
@@ -140,7 +141,7 @@ def resolve(
     """
     ref = parse_model(model)
     wanted = tuple(dict.fromkeys(quant.lower() for quant in (ref.quant, *quants) if quant is not None))
-    label = printable(model if ref.quant is None else model[: -len(ref.quant) - 1])
+    label = plain(model if ref.quant is None else model[: -len(ref.quant) - 1])
     match ref:
         case PathRef(path):
             return tuple(_file_target(label, variant) for variant in _chosen(label, path, wanted))
@@ -178,6 +179,17 @@ def resolve_one(
             f"{targets[0].model} means {len(targets)} quants here; name one", f"there is {_target_listing(targets)}"
         )
     return targets[0]
+
+
+def cached_twins(catalog: Catalog, twins_dir: Path | None = None) -> dict[str, tuple[str, ...]]:
+    """The quants of each model, by its id, whose twins `materialize` has left in the cache."""
+    folder = twins_dir or paths.twins_dir()
+    stems = sorted(path.stem for path in folder.glob("*.gguf"))
+    found = {
+        model.id: tuple(stem.removeprefix(f"{model.id}-") for stem in stems if stem.startswith(f"{model.id}-"))
+        for model in catalog
+    }
+    return {model_id: quants for model_id, quants in found.items() if quants}
 
 
 def materialize(target: Target, on_progress: Callable[[int, int], None] | None = None) -> ModelFile:
@@ -263,7 +275,7 @@ def _listing(candidates: Sequence[tuple[str, Path | None, int | None]]) -> str:
     """Each quant with its size; the files' names instead where the quants do not tell them apart."""
     distinct = len({quant for quant, _, _ in candidates}) == len(candidates)
     return ", ".join(
-        f"{quant if distinct or path is None else printable(path.name)} ({format_bytes(n_bytes)})"
+        f"{quant if distinct or path is None else plain(path.name)} ({format_bytes(n_bytes)})"
         for quant, path, n_bytes in candidates
     )
 

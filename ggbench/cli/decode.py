@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from ggbench.cli.options import load_config, load_options, trial_options
 from ggbench.cli.output import Output, output_options
+
+if TYPE_CHECKING:
+    from ggbench.records import Bandwidth
 
 
 @click.command()
@@ -30,7 +35,7 @@ def command(
     repeat: int,
     samples: bool,
     plot: bool,
-    bandwidth: str | None,
+    bandwidth: Bandwidth | None,
     timeout_s: float | None,
     as_json: bool,
     quiet: bool,

@@ -6,7 +6,7 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from types import FrameType
 from typing import Protocol
 
@@ -26,7 +26,7 @@ from ggbench.stats.linefit import RunningFit
 from ggbench.units import format_bytes, format_ms, format_number
 
 
-def follow(progress: Iterator[Progress], output: Output, cancel: threading.Event) -> list[TrialFinished]:
+def follow(progress: Generator[Progress], output: Output, cancel: threading.Event) -> list[TrialFinished]:
     """Draw the progress until it ends; the first Ctrl-C sets `cancel`, and what was measured is kept."""
     view: _View
     if output.quiet:
@@ -36,20 +36,12 @@ def follow(progress: Iterator[Progress], output: Output, cancel: threading.Event
     else:
         view = _Lines(output)
     finished = []
-    with (
-        _interrupt_sets(cancel, output),
-        contextlib.closing(view),
-        contextlib.closing(_as_generator(progress)) as records,
-    ):
-        for record in records:
+    with _interrupt_sets(cancel, output), contextlib.closing(view), contextlib.closing(progress):
+        for record in progress:
             view.draw(record)
             if isinstance(record, TrialFinished):
                 finished.append(record)
     return finished
-
-
-def _as_generator(progress: Iterator[Progress]) -> Iterator[Progress]:
-    yield from progress
 
 
 class _View(Protocol):

@@ -15,12 +15,13 @@ from ggbench.cli.output import Output, output_options
 )
 @output_options
 def command(folder: Path | None, as_json: bool, quiet: bool) -> None:
-    """List the models of the catalog, or with --dir the variants in a folder.
+    """List the models of the catalog with the twins there are of each, or with --dir the variants in a folder.
 
     Your own models go into models.toml in the config folder; they add to the catalog and override it.
     """
     from ggbench.catalog.local_files import local_variants
     from ggbench.catalog.models import load_catalog
+    from ggbench.catalog.selector import cached_twins
     from ggbench.report.documents import catalog_document, variant_document
     from ggbench.report.terminal import catalog_table, variants_table
 
@@ -33,8 +34,9 @@ def command(folder: Path | None, as_json: bool, quiet: bool) -> None:
             output.show(variants_table(variants))
         return
     catalog = load_catalog()
+    twins = cached_twins(catalog)
     if as_json:
-        output.document("models", rows=[catalog_document(model) for model in catalog])
+        output.document("models", rows=[catalog_document(model, twins.get(model.id, ())) for model in catalog])
     else:
-        output.show(catalog_table(catalog))
+        output.show(catalog_table(catalog, twins))
         output.notice("Measure a twin of any of them with: ggbench bench synth:<id>")

@@ -14,29 +14,76 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+_KV_TYPES = click.Choice(["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"], case_sensitive=False)
+"""Those that llama.cpp's own tools take for a cache."""
+
+
+def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
+    from ggbench.units import parse_size
+
+    return None if text is None else parse_size(text)
+
+
+def _parse_bandwidth(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Bandwidth | None:
+    from ggbench.records import Bandwidth
+    from ggbench.units import parse_bandwidth
+
+    return None if text is None else Bandwidth(parse_bandwidth(text), "given")
+
+
 _LOAD_OPTIONS = (
     click.option("-c", "--n-ctx", type=click.IntRange(1), help="Context in tokens. Default: just enough for the run."),
     click.option("-b", "--n-batch", type=click.IntRange(1), default=2048, show_default=True, help="Logical batch."),
     click.option("-ub", "--n-ubatch", type=click.IntRange(1), default=512, show_default=True, help="Physical batch."),
-    click.option("-ctk", "--type-k", default="f16", show_default=True, help="Type of the K cache."),
-    click.option("-ctv", "--type-v", default="f16", show_default=True, help="Type of the V cache."),
     click.option(
-        "-fa", "--flash-attn", type=click.Choice(["auto", "on", "off"]), default="auto", show_default=True,
+        "-ctk",
+        "--type-k",
+        type=_KV_TYPES,
+        metavar="TYPE",
+        default="f16",
+        show_default=True,
+        help="Type of the K cache.",
+    ),
+    click.option(
+        "-ctv",
+        "--type-v",
+        type=_KV_TYPES,
+        metavar="TYPE",
+        default="f16",
+        show_default=True,
+        help="Type of the V cache.",
+    ),
+    click.option(
+        "-fa",
+        "--flash-attn",
+        type=click.Choice(["auto", "on", "off"]),
+        default="auto",
+        show_default=True,
         help="Flash attention; it decides the size of the compute buffer.",
     ),
     click.option("-ngl", "--n-gpu-layers", type=int, default=-1, help="Layers on the GPU. Default: all."),
     click.option("-mg", "--main-gpu", type=click.IntRange(0), default=0, help="The GPU for what is not split."),
     click.option("-ts", "--tensor-split", default="", help="Share of each GPU, as 3,1. Default: llama.cpp's choice."),
     click.option("-t", "--threads", type=click.IntRange(1), help="CPU threads. Default: one for each physical core."),
-    click.option("--memory-limit", metavar="SIZE", help="Behave like a machine with this much, as 24GiB."),
-)  # fmt: skip
-_TRIAL_OPTIONS = (
-    click.option("--bandwidth", metavar="RATE", help="Memory bandwidth for the limit, as 1008GB/s. Default: measured."),
     click.option(
-        "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+        "--memory-limit", callback=_parse_size, metavar="SIZE", help="Behave like a machine with this much, as 24GiB."
+    ),
+)
+_TRIAL_OPTIONS = (
+    click.option(
+        "--bandwidth",
+        callback=_parse_bandwidth,
+        metavar="RATE",
+        help="Memory bandwidth for the limit, as 1008GB/s. Default: measured.",
+    ),
+    click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
         help="Longest silence of the worker. Default: 600.",
     ),
-)  # fmt: skip
+)
 
 
 def load_options(function: _Function) -> _Function:
@@ -65,34 +112,24 @@ def load_config(
     main_gpu: int,
     tensor_split: str,
     threads: int | None,
-    memory_limit: str | None,
+    memory_limit: int | None,
 ) -> LoadConfig:
     """The record from the options' words. Raises UsageError."""
-    from ggbench.gguf_file.ggml_types import type_by_name
     from ggbench.records import LoadConfig
-    from ggbench.units import parse_size
 
     return LoadConfig(
         n_ctx=n_ctx,
         n_batch=n_batch,
         n_ubatch=n_ubatch,
-        type_k=type_by_name(type_k).name,
-        type_v=type_by_name(type_v).name,
+        type_k=type_k,
+        type_v=type_v,
         flash_attn=flash_attn,  # type: ignore[arg-type]
         n_gpu_layers=n_gpu_layers,
         main_gpu=main_gpu,
         tensor_split=_shares(tensor_split),
         threads=threads,
-        memory_limit_bytes=None if memory_limit is None else parse_size(memory_limit),
+        memory_limit_bytes=memory_limit,
     )
-
-
-def given_bandwidth(text: str | None) -> Bandwidth | None:
-    """The person's own figure; None where none was given. Raises UsageError."""
-    from ggbench.records import Bandwidth
-    from ggbench.units import parse_bandwidth
-
-    return None if text is None else Bandwidth(parse_bandwidth(text), "given")
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from ggbench.cli.options import load_config, load_options, parse_lengths, trial_options
 from ggbench.cli.output import Output, output_options
+
+if TYPE_CHECKING:
+    from ggbench.records import Bandwidth
 
 
 @click.command()
@@ -24,7 +29,7 @@ def command(
     quant: str | None,
     lengths: str,
     repeat: int,
-    bandwidth: str | None,
+    bandwidth: Bandwidth | None,
     timeout_s: float | None,
     as_json: bool,
     quiet: bool,

@@ -41,7 +41,7 @@ def list_runs(model: str | None = None, limit: int = 50, as_json: bool = False, 
     elif not runs:
         output.notice("No runs yet. Make some with: ggbench demo")
     else:
-        output.show(runs_table(runs))
+        output.show(runs_table(runs, width=output.console().width))
 
 
 @command.command("show")

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from ggbench.catalog.selector import Target
 from ggbench.cli.live import follow
-from ggbench.cli.options import given_bandwidth
 from ggbench.cli.output import Output
 from ggbench.errors import ExitCode
 from ggbench.experiments.rig import make_rig
 from ggbench.experiments.settings import TrialSettings
 from ggbench.experiments.trial import run_trials
-from ggbench.records import Outcome, Row
+from ggbench.records import Bandwidth, Outcome, Row
 from ggbench.store.database import Store
 
 _EXIT_CODES = {
@@ -27,18 +26,17 @@ def measure(
     settings: TrialSettings,
     output: Output,
     *,
-    bandwidth: str | None,
+    bandwidth: Bandwidth | None,
     timeout_s: float | None,
 ) -> list[Row]:
     """Run the trials, drawing their progress; the rows of those that began.
 
     Raises what kept the only target from starting.
     """
-    given = given_bandwidth(bandwidth)
     with Store.open() as store:
         for notice in store.notices:
             output.notice(notice)
-        rig = make_rig(store, given_bandwidth=given, timeout_s=timeout_s)
+        rig = make_rig(store, given_bandwidth=bandwidth, timeout_s=timeout_s)
         finished = follow(run_trials(rig, tuple(targets), settings), output, rig.cancel)
     if len(targets) == 1 and finished and finished[0].error is not None:
         raise finished[0].error

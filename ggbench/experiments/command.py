@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import fields
 
 from ggbench.records import LoadConfig
 
 
-def reproduce(kind: str, model: str, quant: str, config: LoadConfig, options: dict[str, object]) -> str:
+def reproduce(kind: str, model: str, quant: str, config: LoadConfig, options: Mapping[str, object]) -> str:
     """One line for a shell: the command, what is measured, and every load option that is not the default."""
     words = ["ggbench", kind, model, quant]
     for name, value in options.items():

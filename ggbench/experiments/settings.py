@@ -55,7 +55,7 @@ class TrialSettings:
     def command_for(self, target: Target) -> str:
         """The line that measures this target again."""
         if self.n_gen:
-            options: dict[str, object] = {"n": self.n_gen} | ({"repeat": self.repeat} if self.repeat > 1 else {})
-            return reproduce("decode", target.model, target.quant, self.config, options)
+            repeat = {"repeat": self.repeat} if self.repeat > 1 else {}
+            return reproduce("decode", target.model, target.quant, self.config, {"n": self.n_gen, **repeat})
         options = {"lengths": ",".join(map(str, self.prefill_lengths)), "repeat": self.repeat}
         return reproduce("prefill", target.model, target.quant, self.config, options)

@@ -33,7 +33,7 @@ from ggbench.machine.memory import peak_rss_bytes
 _PREFILL_REPEAT = 3
 
 
-def run_trials(rig: Rig, targets: tuple[Target, ...], settings: TrialSettings) -> Iterator[Progress]:
+def run_trials(rig: Rig, targets: tuple[Target, ...], settings: TrialSettings) -> Generator[Progress]:
     """Measure one target after another; one that cannot be measured is a row with its reason, and the rest goes on.
 
     Once `rig.cancel` is set the running trial ends with the row of what it has, and no other starts.

@@ -53,6 +53,11 @@ def draw_tensors(hyper: Hyperparameters) -> tuple[TensorInfo, ...]:
     return tuple(_tensors(hyper))
 
 
+def count_params(hyper: Hyperparameters) -> int:
+    """Parameters of all its tensors."""
+    return sum(tensor.n_elements for tensor in _tensors(hyper))
+
+
 def _tensors(hyper: Hyperparameters) -> Iterator[TensorInfo]:
     yield _matrix("token_embd", hyper.n_embd, hyper.n_vocab)
     yield _f32("output_norm.weight", hyper.n_embd)

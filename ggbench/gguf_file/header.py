@@ -18,6 +18,7 @@ from ggbench.gguf_file.header_bytes import BROKEN_HINT
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import Header, read_header
 from ggbench.gguf_file.shards import model_name, parse_shard_name
+from ggbench.plain import plain
 
 _MOST_SHARDS = 99_999
 
@@ -37,13 +38,13 @@ def read_model_file(path: Path, *, allow_missing_data: bool = False) -> ModelFil
 
 def read_local_header(path: Path, *, allow_missing_data: bool = False) -> Header:
     """The header of this one file, other shards left alone. Raises BadFile and, for old versions, Unsupported."""
-    name = _printable(path.name)
+    name = plain(path.name)
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            inside = sorted(_printable(entry.name) for entry in path.iterdir() if entry.suffix.lower() == ".gguf")
+            inside = sorted(plain(entry.name) for entry in path.iterdir() if entry.suffix.lower() == ".gguf")
             raise BadFile(
-                f"{name or _printable(str(path))} is a folder",
+                f"{name or plain(str(path))} is a folder",
                 f"name a file in it: {', '.join(inside[:3])}" if inside else "it holds no .gguf file",
             )
         if not stat.S_ISREG(status.st_mode):
@@ -52,7 +53,7 @@ def read_local_header(path: Path, *, allow_missing_data: bool = False) -> Header
             size = os.fstat(source.fileno()).st_size
             return read_header(source, size, path.name, allow_missing_data=allow_missing_data)
     except FileNotFoundError:
-        raise BadFile(f"{name} is not there", f"looked in {_printable(str(path.parent.absolute()))}") from None
+        raise BadFile(f"{name} is not there", f"looked in {plain(str(path.parent.absolute()))}") from None
     except PermissionError:
         raise BadFile(f"{name} may not be read", "change its permissions, or those of its folder") from None
     except (OSError, ValueError) as error:
@@ -64,7 +65,7 @@ def shard_count(header: Header, name: str) -> int:
     """How many files the model of this header is split into; 1 for a whole one. Raises BadFile for an absurd number."""
     count = header.metadata.get("split.count", 1)
     if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MOST_SHARDS:
-        raise BadFile(f"{_printable(name)}: split.count is {str(count)[:40]!r}", BROKEN_HINT)
+        raise BadFile(f"{plain(name)}: split.count is {str(count)[:40]!r}", BROKEN_HINT)
     return max(count, 1)
 
 
@@ -73,7 +74,7 @@ def assemble(headers: Sequence[Header], name: str, paths: Sequence[Path] = ()) -
 
     Raises BadFile where the shards do not belong together.
     """
-    printable = _printable(name)
+    printable = plain(name)
     first = headers[0]
     _check_shards(headers, printable)
     tensors: dict[str, TensorInfo] = {}
@@ -121,14 +122,14 @@ def _shard_paths(path: Path, count: int) -> list[Path]:
     shard = parse_shard_name(path.name)
     if shard is None or shard.count != count:
         raise BadFile(
-            f"{_printable(path.name)} is one of {count} shards but is not named so",
+            f"{plain(path.name)} is one of {count} shards but is not named so",
             f"name the shards as they were published: NAME-00001-of-{count:05}.gguf",
         )
     paths = [path if n == shard.number else path.with_name(shard.sibling(n)) for n in range(1, count + 1)]
     missing = [candidate.name for candidate in paths if not candidate.exists()]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise BadFile(f"shard {_printable(missing[0])}{more} is missing", "download it into the same folder")
+        raise BadFile(f"shard {plain(missing[0])}{more} is missing", "download it into the same folder")
     return paths
 
 
@@ -149,7 +150,3 @@ def _check_shards(headers: Sequence[Header], name: str) -> None:
 
 def _place(number: object, count: object) -> str:
     return f"{number + 1} of {str(count)[:40]!r}" if isinstance(number, int) else "none"
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)

@@ -12,6 +12,7 @@ from ggbench.errors import BadFile, Unsupported
 from ggbench.gguf_file.ggml_types import type_by_id
 from ggbench.gguf_file.header_bytes import BROKEN_HINT, HeaderBytes, Source
 from ggbench.gguf_file.model_file import TensorInfo
+from ggbench.plain import plain
 from ggbench.units import format_bytes, format_count
 
 _MAGIC = b"GGUF"
@@ -63,7 +64,7 @@ def read_header(source: Source, size: int, name: str, *, allow_missing_data: boo
     A file too short for its tensors is an error, unless `allow_missing_data` says that only the header is there.
     Raises BadFile for what is broken and Unsupported for a version that ggbench does not read.
     """
-    name = "".join(c if c.isprintable() else "?" for c in name)
+    name = plain(name)
     if size == 0:
         raise BadFile(f"{name} is empty", "download it again")
     cursor = HeaderBytes(source, size, name)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ggbench.plain import plain
 from ggbench.records import DecodeLimit, LatencySummary, LineFit, Outcome, Row
-from ggbench.report.plain import plain
 from ggbench.units import (
     format_bandwidth,
     format_bytes,

@@ -8,15 +8,19 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
+from typing import TYPE_CHECKING
 
-from ggbench.catalog.local_files import LocalVariant
-from ggbench.catalog.models import CatalogModel
 from ggbench.errors import Unsupported
+from ggbench.gguf_file.blueprint import count_params
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
 from ggbench.records import Row
-from ggbench.store.runs import RunSummary
+
+if TYPE_CHECKING:
+    from ggbench.catalog.local_files import LocalVariant
+    from ggbench.catalog.models import CatalogModel
+    from ggbench.store.runs import RunSummary
 
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """What json leaves as it is, and a terminal, a line reader or UTF-8 does not take."""
@@ -144,9 +148,9 @@ def model_file_document(model_file: ModelFile, *, tensors: bool = False) -> dict
     return fields
 
 
-def catalog_document(model: CatalogModel) -> dict[str, object]:
-    """A model of the catalog."""
-    return asdict(model)
+def catalog_document(model: CatalogModel, twins: Sequence[str]) -> dict[str, object]:
+    """A model of the catalog; `twins` are the quants whose twins are on this disk."""
+    return {**asdict(model), "n_params": count_params(model.hyper), "twins": list(twins)}
 
 
 def variant_document(variant: LocalVariant) -> dict[str, object]:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ggbench.plain import shorten
 from ggbench.records import DecodeLimit, LineFit
 from ggbench.report.braille import DOTS_ACROSS, DOTS_DOWN, BrailleCanvas
 from ggbench.report.columns import b_text, w_text
-from ggbench.report.plain import shorten
 from ggbench.units import format_count, format_fixed, format_ms, format_number
 
 _SGR = (36, 33, 35, 32, 34, 31)

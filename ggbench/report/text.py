@@ -7,9 +7,9 @@ import io
 import re
 from collections.abc import Sequence
 
+from ggbench.plain import plain
 from ggbench.records import Row
 from ggbench.report.columns import COLUMNS, Value
-from ggbench.report.plain import plain
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
 """A spreadsheet takes a cell that begins so for a formula."""

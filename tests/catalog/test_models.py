@@ -177,7 +177,7 @@ def test_user_file_adds_a_model_with_every_optional_key(write_models: WriteModel
     id = "mine"
     quants = ["Q4_K_M", "q4_k_m"]
     {SHAPE}
-    head_dim = 64
+    head_dim = 128
     rope_freq_base = 10000
     norm_rms_eps = 1e-5
     tied_embeddings = true
@@ -188,7 +188,7 @@ def test_user_file_adds_a_model_with_every_optional_key(write_models: WriteModel
     assert [model.id for model in catalog] == [*(model.id for model in shipped), "mine"]
     mine = catalog.model("mine")
     assert (mine.title, mine.repo, mine.file_pattern, mine.quants) == ("mine", None, None, ("q4_k_m",))
-    assert (mine.hyper.head_dim, mine.hyper.rope_freq_base, mine.hyper.tied_embeddings) == (64, 10000, True)
+    assert (mine.hyper.head_dim, mine.hyper.rope_freq_base, mine.hyper.tied_embeddings) == (128, 10000, True)
 
 
 def test_example_in_the_head_of_the_shipped_file_is_a_model(write_models: WriteModels) -> None:

@@ -71,7 +71,7 @@ def test_flash_attention_as_asked_for() -> None:
 def test_memory_is_blamed_only_by_lines_that_blame_it() -> None:
     """llama.cpp's lines for allocations that fail, on CPU and CUDA; other failures are not taken for them."""
     cpu = "ggml_aligned_malloc: insufficient memory (attempted to allocate 1536.00 MB)"
-    cuda = "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9000.00 MiB on device 0: cudaMalloc failed: out of memory"
+    cuda = "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory"
     assert tells_out_of_memory(["load_tensors: loading", cpu]) == cpu
     assert tells_out_of_memory([cuda]) == cuda
     assert tells_out_of_memory(["llama_model_load: error loading model: unknown model architecture: 'x'"]) == ""

@@ -151,9 +151,7 @@ sys.stdin.read()
 @pytest.mark.llama
 def test_the_worker_ends_when_its_parent_is_killed() -> None:
     """A SIGKILL of ggbench leaves no orphan: the kernel closes the pipe that the worker waits on."""
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with parent:
         assert parent.stdout is not None
         pid_fd = os.pidfd_open(int(parent.stdout.readline()))

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.engine import FakeEngine, fake_rig, obey
 
 from ggbench.catalog.selector import Target, resolve
 from ggbench.engine import protocol
@@ -23,6 +22,7 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.records import LoadConfig, Outcome, Row
 from ggbench.store.database import Store
 from ggbench.units import MIB
+from tests.fakes.engine import FakeEngine, fake_rig, obey
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_dropping_the_generator_closes_the_worker_and_keeps_the_samples(target: 
     for record in trials:
         if isinstance(record, TokensDecoded) and record.n_done == 500:
             break
-    trials.close()  # type: ignore[attr-defined]
+    trials.close()
     assert engines[0].closed
     (run,) = store.list_runs()
     assert run.n_samples == 500
@@ -182,7 +182,7 @@ def test_an_interrupted_run_is_shown_from_its_samples(target: Target, tmp_path: 
         rig, _ = fake_rig(first)
         trials = run_trials(rig, (target,), TrialSettings("decode", n_gen=1000))
         next(record for record in trials if isinstance(record, TokensDecoded) and record.n_done == 500)
-        trials.close()  # type: ignore[attr-defined]
+        trials.close()
     with Store.open(path) as second:
         (summary,) = second.list_runs()
         row = stored_row(second, second.load_run(summary.run_id))

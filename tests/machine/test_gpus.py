@@ -1,6 +1,6 @@
 """GPUs through a stand-in for pynvml that answers with what real cards answer, and refuses what they refuse."""
 
-# ruff: noqa: D102, ANN401 - the stand-in has the methods of pynvml, which says what they do and has no types
+# ruff: noqa: ANN401 - the stand-in has the methods of pynvml, which says what they do and has no types
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ggbench.records import DecodeLimit, LineFit
@@ -84,6 +84,7 @@ def test_no_samples() -> None:
     assert latency_plot([], 80, 18, False) == "no samples to plot"
 
 
+@settings(deadline=None)
 @given(
     step_ms=st.lists(st.floats(allow_nan=True, allow_infinity=True, min_value=None), min_size=1, max_size=60).filter(
         lambda values: any(np.isfinite(values))

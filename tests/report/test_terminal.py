@@ -140,7 +140,10 @@ def test_lists_of_models_and_variants(render: Render, golden: Golden) -> None:
         ),
         LocalVariant("small", None, (Path("/m/small.gguf"),), 1 << 20),
     ]
-    golden("models.txt", render(catalog_table([shipped, own])) + render(variants_table(variants)))
+    golden(
+        "models.txt",
+        render(catalog_table([shipped, own], {shipped.id: ("q4_k_m", "q8_0")})) + render(variants_table(variants)),
+    )
 
 
 @pytest.mark.parametrize("width", [80, 200])

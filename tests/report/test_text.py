@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -48,6 +48,7 @@ def test_csv_leaves_negative_numbers_alone(twin: Row) -> None:
     assert rows_as_csv([twin], ["other_bytes"]).splitlines() == ["other_bytes", "-3145728"]
 
 
+@settings(deadline=None)
 @given(name=st.text(st.characters(codec="utf-8"), max_size=40))
 def test_any_name_stays_in_its_cell(name: str) -> None:
     """Whatever a model is called, a Markdown reader finds one row of as many cells, and CSV one record."""

@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.report.plain import plain
+from ggbench.plain import plain
 
 TWIN_CAPTION = "twin: the true shape and types, no trained weights; speed and memory are real, the text is not"
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.catalog.local_files import LocalVariant
-from ggbench.catalog.models import CatalogModel
+from ggbench.gguf_file.blueprint import count_params
+from ggbench.plain import plain
 from ggbench.records import Outcome
 from ggbench.report.columns import COLUMNS, ESSENTIAL, UNKNOWN, note
-from ggbench.report.plain import plain
 from ggbench.report.terminal.fitted import Cells, fitted_table
 from ggbench.report.terminal.layout import TWIN_CAPTION, add_column, new_table
-from ggbench.store.runs import RunSummary
-from ggbench.units import format_bytes, format_count
+from ggbench.units import format_bytes, format_count, format_params
+
+if TYPE_CHECKING:
+    from ggbench.catalog.local_files import LocalVariant
+    from ggbench.catalog.models import CatalogModel
+    from ggbench.store.runs import RunSummary
 
 _MEASURED = ("w_tokens_per_ms", "b_ms", "tok_s")
 
@@ -58,22 +62,27 @@ def _run_note(run: RunSummary) -> str:
     return note(run.row) if run.row else plain(run.row_error) or run.state.replace("_", " ")
 
 
-def catalog_table(models: Iterable[CatalogModel]) -> Table:
-    """The models that ggbench knows by id."""
+def catalog_table(models: Iterable[CatalogModel], twins: Mapping[str, Sequence[str]]) -> Table:
+    """The models that ggbench knows by id; `twins` names the quants whose twins are on this disk, by id."""
     table = new_table()
     for header in ("id", "title"):
         add_column(table, header)
+    add_column(table, "parameters", right=True)
     add_column(table, "layers", right=True)
     add_column(table, "trained to", "tokens", right=True)
     add_column(table, "Hub repo", wrap=True)
+    add_column(table, "twins here", wrap=True)
     own = False
     for model in models:
         own = own or model.origin == "user"
         mark = "*" if model.origin == "user" else ""
-        shape = (format_count(model.hyper.n_layer), format_count(model.hyper.n_ctx_train))
-        table.add_row(
-            *map(Text, (f"{plain(model.id)}{mark}", plain(model.title), *shape, plain(model.repo or UNKNOWN)))
+        shape = (
+            format_params(count_params(model.hyper)),
+            format_count(model.hyper.n_layer),
+            format_count(model.hyper.n_ctx_train),
         )
+        names = (plain(model.repo or UNKNOWN), " ".join(twins.get(model.id, ())))
+        table.add_row(*map(Text, (f"{plain(model.id)}{mark}", plain(model.title), *shape, *names)))
     if own:
         table.caption = Text("*: from your own models.toml")
     return table

@@ -14,8 +14,8 @@ from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
+from ggbench.plain import plain, shorten
 from ggbench.report.columns import UNKNOWN
-from ggbench.report.plain import plain, shorten
 from ggbench.report.terminal.layout import TWIN_CAPTION, Facts, add_column, facts_table, new_table
 from ggbench.units import format_bytes, format_count, format_number, format_params, format_percent
 

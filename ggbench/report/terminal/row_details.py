@@ -9,9 +9,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ggbench.plain import plain
 from ggbench.records import DeviceBuffers, Environment, Outcome, Row
 from ggbench.report.columns import COLUMNS, note, outcome_words, w_text
-from ggbench.report.plain import plain
 from ggbench.report.terminal.layout import TWIN_CAPTION, Facts, add_column, facts_table, new_table
 from ggbench.units import (
     format_bandwidth,

@@ -1,0 +1,72 @@
+"""The command line run in this process, with an engine that replays a worker."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from ggbench.cli.main import main
+from ggbench.experiments.rig import Rig
+from ggbench.store.database import Store
+from tests.fakes.engine import Answer, FakeEngine, fake_rig
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one document on stdout."""
+        document: dict[str, Any] = json.loads(self.out)
+        return document
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def ggbench(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command line and returns its exit code and output."""
+
+    def run(*args: object) -> Ran:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main([str(arg) for arg in args])
+        code = left.value.code
+        captured = capsys.readouterr()
+        return Ran(code if isinstance(code, int) else 0, captured.out, captured.err)
+
+    return run
+
+
+@dataclass
+class FakeMachine:
+    """What the measuring commands run on."""
+
+    answers: dict[int, Answer]
+    engines: list[FakeEngine]
+    cancel: threading.Event
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    """Measuring commands get engines that answer as `answers` says."""
+    fake = FakeMachine({}, [], threading.Event())
+
+    def make_rig(store: Store | None, **_: object) -> Rig:
+        rig, engines = fake_rig(store, fake.answers, fake.cancel)
+        fake.engines = engines
+        return rig
+
+    monkeypatch.setattr("ggbench.cli.trials.make_rig", make_rig)
+    return fake

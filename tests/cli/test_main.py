@@ -1,0 +1,121 @@
+"""The entry point: help, errors in two lines, exit codes, and what it does not import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from ggbench.cli.main import COMMANDS, cli
+from ggbench.errors import BadFile, DoesNotFit, EngineFailed, ExitCode, GgbenchError, NetworkError, UsageError
+from tests.cli.conftest import Run
+
+
+def test_help_lists_every_command(ggbench: Run) -> None:
+    """With one line each, and the first thing to try."""
+    ran = ggbench("--help")
+    assert ran.code == 0
+    assert all(name in ran.out for name in COMMANDS)
+    assert "ggbench demo" in ran.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(ggbench: Run, name: str) -> None:
+    """It imports, explains itself, and its first line is not empty."""
+    ran = ggbench(name, "--help")
+    assert ran.code == 0
+    assert ran.out.startswith(f"Usage: ggbench {name}")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """`ggbench --help` starts quickly because of what it leaves alone."""
+    script = (
+        "import sys\nfrom ggbench.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'numpy', 'llama_cpp', 'rich', 'psutil', 'pynvml', 'msgspec', 'sqlite3'} & set(sys.modules)\n"
+        "sys.exit(' '.join(heavy) or 0)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "what", "hint"),
+    [
+        (["bensh"], "no command named 'bensh'", "nearest: bench"),
+        (["decode"], "Missing argument 'MODEL'", "see: ggbench decode --help"),
+        (["decode", "m", "-n", "0"], "0 is not in the range x>=1", "see: ggbench decode --help"),
+        (["decode", "m", "--frobnicate"], "--frobnicate", "see: ggbench decode --help"),
+        (["decode", "m", "--type-k", "q9"], "'q9' is not one of 'f32', 'f16'", "see: ggbench decode --help"),
+        (["decode", "m", "--memory-limit", "lots"], "'lots' is not a size", "GiB is 2^30"),
+        (["decode", "m", "--bandwidth", "-3GB/s"], "is not a bandwidth", "GiB is 2^30"),
+        (["prefill", "m", "--lengths", "1,x"], "'1,x' is not a list of lengths", "whole numbers"),
+        (["prefill", "m", "--lengths", "0"], "0 is not the length of a prompt", "1 or more"),
+        (["decode", "m", "--tensor-split", "0,0"], "'0,0' is not a split", "above zero"),
+        (["decode", "m", "-n", "100", "--n-ctx", "20"], "n_ctx 20 does not hold the 125 tokens", "leave --n-ctx out"),
+        (["decode", "no-such-model"], "no model named 'no-such-model'", ""),
+        (["decode", "qwen1.5-7b"], "qwen1.5-7b is not on this disk", "synth:qwen1.5-7b"),
+        (["decode", "synth:qwen1.5-0.5b", "q9_9"], "no quant named 'q9_9'", ""),
+        (["decode", "synth:qwen1.5-0.5b"], "means 8 quants", "q4_k_m (382.6 MiB)"),
+    ],
+)
+def test_bad_usage_is_two_lines_and_exit_code_2(ggbench: Run, args: list[str], what: str, hint: str) -> None:
+    """One line says what, one says what to do; no traceback."""
+    ran = ggbench(*args)
+    assert ran.code == ExitCode.USAGE
+    error, advice = ran.err.splitlines()
+    assert error.startswith("Error: ")
+    assert what in error
+    assert advice.startswith("Hint: ")
+    assert hint in advice
+    assert ran.out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (GgbenchError("what", "do"), 1),
+        (UsageError("what", "do"), 2),
+        (DoesNotFit("what", "do"), 3),
+        (NetworkError("what", "do"), 4),
+        (BadFile("what", "do"), 5),
+        (EngineFailed("what", "do"), 6),
+        (KeyboardInterrupt(), 130),
+        (ZeroDivisionError("division by zero"), 1),
+    ],
+)
+def test_every_error_ends_in_its_exit_code(
+    ggbench: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+) -> None:
+    """Whatever a command raises, nobody sees a traceback."""
+
+    def fail(self: click.Group, ctx: click.Context) -> None:
+        raise error
+
+    monkeypatch.setattr(type(cli), "invoke", fail)
+    ran = ggbench("models")
+    assert ran.code == code
+    assert ran.err.lstrip().startswith("Error: ")
+    assert "Traceback" not in ran.err
+    assert len(ran.err.splitlines()) <= 3
+
+
+def test_debug_shows_the_traceback(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GGBENCH_DEBUG lets the exception out."""
+    monkeypatch.setenv("GGBENCH_DEBUG", "1")
+    with pytest.raises(UsageError):
+        ggbench("decode", "m", "--memory-limit", "lots")
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    """`ggbench models | head -1` ends quietly."""
+    ran = subprocess.run(
+        f"{sys.executable} -P -m ggbench models --json | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stdout == "{\n"
+    assert ran.stderr == ""

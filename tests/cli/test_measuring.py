@@ -1,0 +1,164 @@
+"""decode, prefill, bench and demo, from their words to tables, documents and exit codes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ggbench.engine import protocol
+from ggbench.engine.endings import Crashed, Ending, OutOfMemory
+from ggbench.records import Outcome
+from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.engine import obey
+
+
+def crash(_request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    yield Crashed(-6, ("last words",))
+
+
+def starve(_request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    yield OutOfMemory("load", "cudaMalloc failed: out of memory")
+
+
+def test_decode_tells_w_and_b(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """The story of one decode on stdout, progress on stderr."""
+    ran = ggbench("decode", tiny_twin, "-n", "1000")
+    assert ran.code == 0
+    assert "tokens/ms" in ran.out
+    assert "twin" in ran.out
+    assert "Again: ggbench decode" in ran.out
+    assert "[1/1]" in ran.err
+    assert "[1/1]" not in ran.out
+
+
+def test_decode_json_with_samples(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """One document with a schema and every raw sample; `--quiet` keeps stderr empty."""
+    ran = ggbench("decode", tiny_twin, "q8_0", "-n", "300", "--json", "--samples", "--quiet")
+    assert ran.code == 0
+    assert ran.err == ""
+    document = ran.json
+    assert document["schema"] == "ggbench.decode/1"
+    assert document["outcome"] == "completed"
+    assert document["fit"]["n_samples"] == 300
+    assert document["position"] == list(range(26, 326))
+    assert len(document["step_ns"]) == len(document["sample_ns"]) == 300
+
+
+def test_options_reach_llama_cpp(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """llama.cpp's own short names work, and what they say is asked of the worker."""
+    options = shlex.split(
+        "-ngl 3 -ctk q8_0 -ctv Q4_0 -fa on -t 5 -b 64 -ub 32 -c 4096 -mg 1 -ts 3,1 --memory-limit 1GiB"
+    )
+    assert ggbench("decode", tiny_twin, "-n", "20", *options).code == 0
+    load, context, *_ = machine.engines[0].requests
+    assert load == protocol.LoadModel(
+        str(tiny_twin), n_gpu_layers=3, main_gpu=1, tensor_split=(3, 1), memory_limit_bytes=1 << 30
+    )
+    assert context == protocol.MakeContext(
+        n_ctx=4096, n_batch=64, n_ubatch=32, type_k="q8_0", type_v="q4_0", flash_attn="on", threads=5
+    )
+
+
+def test_prefill_lists_lengths(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """A line for each length, and all of them in JSON."""
+    assert "512" in ggbench("prefill", tiny_twin, "--lengths", "1,512").out
+    document = ggbench("prefill", tiny_twin, "--lengths", "512,1", "--json").json
+    assert document["schema"] == "ggbench.prefill/1"
+    assert [entry["n_prompt"] for entry in document["prefills"]] == [1, 512]
+
+
+def test_bench_of_a_folder_with_one_bad_file(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
+) -> None:
+    """Every quant has its row, the broken one with its reason, and the exit code is 0."""
+    (tmp_path / "model-q8_0.gguf").write_bytes(tiny_twin.read_bytes())
+    (tmp_path / "model-q4_0.gguf").write_bytes(b"GGUF but not really")
+    ran = ggbench("bench", tmp_path, "-n", "300", "--json")
+    assert ran.code == 0
+    rows = {row["quant"]: row for row in ran.json["rows"]}
+    assert rows["q8_0"]["outcome"] == "completed"
+    assert rows["q4_0"]["outcome"] == "failed"
+    assert rows["q4_0"]["reason"]
+
+
+@pytest.mark.parametrize(("answer", "code", "outcome"), [(crash, 6, "crashed"), (starve, 3, "out_of_memory")])
+def test_a_trial_that_ends_badly(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, answer: object, code: int, outcome: str
+) -> None:
+    """Its reason is in the row, and its exit code says which kind it was."""
+    machine.answers = {0: answer}  # type: ignore[dict-item]
+    ran = ggbench("decode", tiny_twin, "-n", "300", "--json")
+    assert ran.code == code
+    assert ran.json["outcome"] == outcome
+
+
+@pytest.mark.parametrize("content", [b"", b"plain text, no model", b"GGUF\x03\0\0\0" + b"\xff" * 16])
+def test_a_bad_file_is_exit_code_5(ggbench: Run, machine: FakeMachine, tmp_path: Path, content: bytes) -> None:
+    """Empty, text, and counts of 2^64: one line each, before anything is loaded."""
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(content)
+    for command in ("decode", "inspect"):
+        ran = ggbench(command, path)
+        assert ran.code == 5
+        assert ran.err.splitlines()[-2].startswith("Error: ")
+    assert machine.engines == []
+
+
+def test_a_missing_file_is_exit_code_5(ggbench: Run) -> None:
+    """Its name is in the line."""
+    ran = ggbench("inspect", "nowhere.gguf")
+    assert ran.code == 5
+    assert "nowhere.gguf" in ran.err
+
+
+def test_ctrl_c_keeps_what_was_measured(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """The row of a cancelled run has its samples, stays in the store, and ends in 130."""
+
+    def cancel_halfway(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        for number, item in enumerate(obey(request)):
+            if isinstance(request, protocol.Decode) and request.n_gen == 1000 and number == 6:
+                machine.cancel.set()
+            yield item
+
+    machine.answers = {0: cancel_halfway}
+    ran = ggbench("decode", tiny_twin, "-n", "1000", "--json")
+    assert ran.code == 130
+    assert ran.json["outcome"] == Outcome.CANCELLED
+    assert ran.json["n_gen"] == 500
+    shown = ggbench("results", "show", "1", "--json")
+    assert shown.json["state"] == "cancelled"
+    assert shown.json["n_gen"] == 500
+
+
+def test_tables_as_csv_and_markdown(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """The same rows for a spreadsheet and for a pull request."""
+    assert ggbench("bench", tiny_twin, "-n", "300", "--format", "csv").out.splitlines()[0].count("model,quant,")
+    assert ggbench("bench", tiny_twin, "-n", "300", "--format", "md").out.startswith("|")
+
+
+@pytest.mark.llama
+def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
+    """llama.cpp itself decodes a twin in a worker, and the row and its samples are in the store."""
+    ran = ggbench("decode", tiny_twin, "-n", "300", "-t", "1", "--bandwidth", "20GB/s", "--json")
+    assert ran.code == 0, ran.err
+    document = ran.json
+    assert document["outcome"] == "completed"
+    assert document["provenance"] == "twin"
+    assert document["b_ratio"] > 0
+    assert document["limit"]["bandwidth_source"] == "given"
+    assert document["environment"]["llama_cpp_python"]
+    shown = ggbench("results", "show", str(document["run_id"]), "--json", "--samples").json
+    assert len(shown["step_ns"]) == 300
+    assert shown["state"] == "completed"
+
+
+@pytest.mark.llama
+def test_prefill_for_real(ggbench: Run, tiny_twin: Path) -> None:
+    """A longer prompt takes longer to read."""
+    ran = ggbench("prefill", tiny_twin, "--lengths", "1,512", "-t", "1", "--bandwidth", "20GB/s", "--json")
+    assert ran.code == 0, ran.err
+    one, many = ran.json["prefills"]
+    assert many["prefill_ms"] > one["prefill_ms"] > 0

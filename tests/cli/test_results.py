@@ -1,0 +1,109 @@
+"""results, models, inspect and synth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ggbench import paths
+from ggbench.gguf_file.header import read_model_file
+from ggbench.store.database import Store
+from tests.cli.conftest import FakeMachine, Run
+
+
+def test_an_empty_store_says_what_to_do(ggbench: Run) -> None:
+    """No runs is not an error."""
+    ran = ggbench("results")
+    assert (ran.code, ran.out) == (0, "")
+    assert "ggbench demo" in ran.err
+    assert ggbench("results", "list", "--json").json["rows"] == []
+
+
+def test_list_show_and_remove(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """A run is listed, shown with its environment, plotted, and removed after a yes."""
+    ggbench("decode", tiny_twin, "-n", "300")
+    ggbench("decode", tiny_twin, "-n", "400")
+    rows = ggbench("results", "list", "--json")
+    assert [row["run_id"] for row in rows.json["rows"]] == [2, 1]
+    shown = ggbench("results", "show", "2", "--plot")
+    assert shown.code == 0
+    assert "completed" in shown.out
+    assert "llama.cpp test" in shown.out
+    refused = ggbench("results", "rm", "1")
+    assert refused.code == 2
+    assert "--yes" in refused.err
+    assert ggbench("results", "rm", "1", "--yes").code == 0
+    assert [row["run_id"] for row in ggbench("results", "list", "--json").json["rows"]] == [2]
+
+
+def test_a_run_that_is_not_there(ggbench: Run) -> None:
+    """Showing or removing it is a usage error."""
+    assert ggbench("results", "show", "7").code == 2
+    assert ggbench("results", "rm", "7", "--yes").code == 2
+
+
+def test_a_broken_store_is_moved_aside_and_said(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """The measurement goes on in a new one; the old bytes stay."""
+    path = paths.results_file()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"this is not a database" * 100)
+    ran = ggbench("decode", tiny_twin, "-n", "300")
+    assert ran.code == 0
+    moved = [other for other in path.parent.iterdir() if "broken" in other.name]
+    assert moved[0].read_bytes() == b"this is not a database" * 100
+    assert str(moved[0]) in ran.err
+    with Store.open() as store:
+        assert len(store.list_runs()) == 1
+
+
+def test_models_lists_the_catalog(ggbench: Run) -> None:
+    """Every Qwen1.5 size is there, for people and as JSON."""
+    assert "qwen1.5-7b" in ggbench("models").out
+    ids = {row["id"] for row in ggbench("models", "--json").json["rows"]}
+    assert {"qwen1.5-0.5b", "qwen1.5-110b", "qwen1.5-moe-a2.7b", "qwen2-7b", "qwen2.5-72b"} <= ids
+
+
+def test_models_of_a_folder(ggbench: Run, tiny_twin: Path) -> None:
+    """Variants on the disk with their sizes."""
+    (row,) = ggbench("models", "--dir", tiny_twin.parent, "--json").json["rows"]
+    assert row["quant"] == "q8_0"
+    assert row["file_bytes"] == tiny_twin.stat().st_size
+
+
+def test_a_broken_models_toml_names_its_line(ggbench: Run) -> None:
+    """The person's own catalog is checked like the rest of what they type."""
+    path = paths.user_models_file()
+    path.parent.mkdir(parents=True)
+    path.write_text('[[model]]\nid = "mine"\nn_layer = "many"\n', encoding="utf-8")
+    ran = ggbench("models")
+    assert ran.code == 2
+    assert "line 3" in ran.err
+
+
+def test_inspect_counts_what_the_header_says(ggbench: Run, tiny_twin: Path) -> None:
+    """The document agrees with the reader, and the tensors are listed on demand."""
+    model = read_model_file(tiny_twin)
+    document = ggbench("inspect", tiny_twin, "--json", "--tensors").json
+    assert document["bpw"] == model.bpw
+    assert document["n_params"] == model.n_params
+    assert len(document["tensors"]) == len(model.tensors)
+    assert "blk.1.ffn_down.weight" in ggbench("inspect", tiny_twin, "--tensors").out
+
+
+def test_synth_writes_twins_that_say_so(ggbench: Run, tmp_path: Path) -> None:
+    """A shallow twin in two quants, in the folder asked for; a second time nothing is written anew."""
+    args = ("synth", "qwen1.5-0.5b", "q4_0", "Q8_0", "--layers", "1", "-o", tmp_path, "--json")
+    document = ggbench(*args).json
+    files = [Path(row["file"]) for row in document["rows"]]
+    assert [row["quant"] for row in document["rows"]] == ["q4_0", "q8_0"]
+    assert all(read_model_file(path).is_twin and path.parent == tmp_path for path in files)
+    before = [path.stat().st_mtime_ns for path in files]
+    assert ggbench(*args).code == 0
+    assert [path.stat().st_mtime_ns for path in files] == before
+
+
+def test_synth_where_it_cannot_write(ggbench: Run, tmp_path: Path) -> None:
+    """A file in the place of the folder is one clear line."""
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    ran = ggbench("synth", "qwen1.5-0.5b", "q4_0", "--layers", "1", "-o", tmp_path / "file" / "sub")
+    assert ran.code in (2, 5)
+    assert ran.err.startswith("Error: ")

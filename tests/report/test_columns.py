@@ -1,0 +1,72 @@
+"""The one definition of every column, and the sanitizer under it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from ggbench.plain import plain, shorten
+from ggbench.records import LineFit, Outcome, Row
+from ggbench.report.columns import BENCH, COLUMNS, DECODE, PREFILL, RESULTS, w_text
+
+
+@pytest.mark.parametrize("selection", [BENCH, DECODE, PREFILL, RESULTS])
+def test_selections_are_of_known_columns_that_name_the_row_and_what_is_wrong(selection: tuple[str, ...]) -> None:
+    """Every table says which weights it is about, and why a row has no figures."""
+    assert set(selection) <= set(COLUMNS)
+    assert {"model", "quant", "weights", "note"} <= set(selection)
+
+
+@pytest.mark.parametrize(
+    ("w", "ci95", "text"),
+    [
+        (205.31, (201.4, 209.5), "205 ±4"),
+        (None, (1234.4, None), "> 1234"),
+        (205.31, (150.0, None), "> 150"),
+        (None, None, "—"),
+        (205.31, None, "205"),
+    ],
+)
+def test_w_is_a_value_or_a_bound(w: float | None, ci95: tuple[float, float | None] | None, text: str) -> None:
+    """A slope that cannot be told from zero is never a number of its own."""
+    assert w_text(LineFit(300, w, ci95, 10.0, None, None, None)) == text
+    assert w_text(None) == "—"
+
+
+def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:
+    """A row that knows nothing shows no zero anywhere."""
+    row = Row("m", "q", "f", "file", 1, 1, None, None, None, Outcome.FAILED, "refused")
+    known = {"model", "quant", "file", "weights", "file_bytes", "n_params", "outcome", "note", "command"}
+    for key in set(COLUMNS) - known:
+        assert COLUMNS[key].value(row) is None
+        assert COLUMNS[key].text(row) == "—"
+
+
+def test_an_unsteady_row_says_so(completed: Row) -> None:
+    """A completed row's note is empty unless its samples should not be trusted."""
+    note = COLUMNS["note"].text
+    assert note(completed) == ""
+    assert note(replace(completed, unsteady="the clock fell")) == "unsteady: the clock fell"
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_plain_text_stays_on_its_line(text: str) -> None:
+    """Whatever comes in, what goes out can be encoded, holds no control character, and measures what it shows."""
+    out = plain(text)
+    assert out.encode("utf-8") is not None
+    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in out)
+    assert len(out.splitlines()) <= 1
+    assert plain(out) == out
+    assert len(shorten(text, 10)) <= 10
+
+
+def test_plain_keeps_every_script() -> None:
+    """Names are people's own; only what steers is taken out."""
+    name = "通义千问 é ß Ж 👍"
+    assert plain(name) == name
+    assert cell_len(plain("a\u200bb\u202ec\x1b[31m\td")) == len("abc[31m d")
