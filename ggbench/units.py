@@ -17,6 +17,10 @@ _SIZE_UNITS = {
     "g": GIB, "gib": GIB, "gb": 10**9,
     "t": 1 << 40, "tib": 1 << 40, "tb": 10**12,
 }  # fmt: skip
+_DECIMAL = {"kb": 1, "mb": 2, "gb": 3, "tb": 4}
+"""Units of powers of ten, with how many thousands they are."""
+_FLOPS = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([gtp])flops?(?:/s)?\s*", re.IGNORECASE)
+_THOUSANDS = {"g": 3, "t": 4, "p": 5}
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*?)(/s|ps)?\s*")
 _LARGEST = 1 << 60
 
@@ -30,17 +34,29 @@ def parse_size(text: str) -> int:
     return n_bytes
 
 
-def parse_bandwidth(text: str) -> float:
-    """Bytes per second of `1008GB/s` or `80GiB/s`. Raises UsageError."""
-    return _parse(text, per_second=True, accepted="a bandwidth such as 1008GB/s or 80GiB/s")
+def parse_bandwidth(text: str, *, binary: bool = False) -> float:
+    """Bytes per second of `1008GB/s` or `80GiB/s`; `binary` takes GB for 2^30 as well. Raises UsageError."""
+    return _parse(text, per_second=True, accepted="a bandwidth such as 1008GB/s or 80GiB/s", binary=binary)
 
 
-def _parse(text: str, *, per_second: bool, accepted: str) -> float:
+def parse_compute(text: str, *, binary: bool = False) -> float:
+    """Floating-point operations per second of `82.58TFLOPS`; `binary` takes T for 2^40. Raises UsageError."""
+    accepted = "a compute rate such as 82.58TFLOPS or 900GFLOPS"
+    match = _FLOPS.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{text!r} is not {accepted}", "write GFLOPS, TFLOPS or PFLOPS after the number")
+    value = float(match[1]) * float(1024 if binary else 1000) ** _THOUSANDS[match[2].lower()]
+    if not 0 < value <= _LARGEST:
+        raise UsageError(f"{text!r} is out of range for {accepted}", "it has to be above zero and below 1152 PFLOPS")
+    return value
+
+
+def _parse(text: str, *, per_second: bool, accepted: str, binary: bool = False) -> float:
     match = _QUANTITY.fullmatch(text)
     unit = match[2].lower() if match else None
     if match is None or unit not in _SIZE_UNITS or bool(match[3]) != per_second:
         raise UsageError(f"{text!r} is not {accepted}", "GiB is 2^30 bytes, GB is 10^9")
-    value = float(match[1]) * _SIZE_UNITS[unit]
+    value = float(match[1]) * (1024 ** _DECIMAL[unit] if binary and unit in _DECIMAL else _SIZE_UNITS[unit])
     if not 0 < value <= _LARGEST:
         raise UsageError(f"{text!r} is out of range for {accepted}", "it has to be above zero and below 2^60 bytes")
     return value
@@ -112,16 +128,26 @@ def format_count(value: int | None) -> str:
     return "—" if value is None else f"{value:,}"
 
 
-def format_params(value: int | None) -> str:
-    """Parameters as people say them: `7.72 B`, `464 M`, `1.6 M`, in powers of ten; below a million in full."""
+def format_params(value: int | None, *, binary: bool = False) -> str:
+    """Parameters as people say them: `7.72 B`, `464 M`, `1.6 M`, in powers of ten; below a million in full.
+
+    `binary` counts in powers of two, as the article does: B is 2^30 and M 2^20.
+    """
+    if binary and value is not None:
+        return f"{value / GIB:.2f} B" if value >= GIB // 10 else f"{format_number(value / MIB)} M"
     if value is None or value < 1e6:
         return format_count(value)
     return f"{value / 1e9:.2f} B" if value >= 5e8 else f"{value / 1e6:.{0 if value >= 1e7 else 1}f} M"
 
 
-def format_bandwidth(bytes_per_s: float | None) -> str:
-    """`24.7 GB/s`, in powers of ten as datasheets have it."""
-    return "—" if bytes_per_s is None else f"{format_number(bytes_per_s / 1e9)} GB/s"
+def format_bandwidth(bytes_per_s: float | None, *, binary: bool = False) -> str:
+    """`24.7 GB/s`, in powers of ten as datasheets have it; `binary` takes GB for 2^30."""
+    return "—" if bytes_per_s is None else f"{format_number(bytes_per_s / (GIB if binary else 1e9))} GB/s"
+
+
+def format_compute(flop_per_s: float | None, *, binary: bool = False) -> str:
+    """`82.58 TFLOPS`, in powers of ten as datasheets have it; `binary` takes T for 2^40."""
+    return "—" if flop_per_s is None else f"{format_number(flop_per_s / (1 << 40 if binary else 1e12), 4)} TFLOPS"
 
 
 def format_duration(seconds: float | None) -> str:

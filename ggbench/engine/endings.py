@@ -119,7 +119,7 @@ class Cancelled:
     @property
     def reason(self) -> str:
         """One line for people."""
-        return "cancelled"
+        return "stopped before its end"
 
 
 Ending = Completed | OutOfMemory | Failed | Crashed | TimedOut | Cancelled

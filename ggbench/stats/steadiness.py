@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from ggbench.records import KV_CELLS
 from ggbench.stats.samples import Floats, Repetition, group_medians, split_repetitions, stair
+from ggbench.units import format_ms
 
 _BLOCK = 32
 """Positions whose median stands for all: divides a stair, outlives single spikes and short correlation."""
 
-_MIN_BLOCKS = 12
-"""Below about 400 tokens, the machine's changes cannot be told from stairs."""
+_MIN_BLOCKS = 24
+"""Below about 750 tokens, three stairs, the machine's changes cannot be told from stairs."""
 
 _EDGES = 32
 """Places along a run where a change may begin or end."""
@@ -36,6 +37,8 @@ _SPIKE = 2.0
 _SPIKE_SHARE = 0.01
 _FEWEST_SPIKES = 6
 """A short run may have a few by chance."""
+_SPIKE_TIME = 0.06
+"""Share of the run's time that spikes may cost, however few they are: least squares follows the largest."""
 
 
 def unsteady(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> str:
@@ -43,8 +46,9 @@ def unsteady(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> str:
 
     `position` is 1-based; `step_ns` the latencies in ns; repetitions come concatenated, as for `fit_line`. Looked for:
     a level that changes by 3 % or more for a part of the run, a second half that leaves the line through the first by
-    as much, more than 1 % of steps over twice the median of their neighbours, and repetitions 5 % apart. A change has
-    to stand out from the noise, so below about 400 samples only the last two are looked for. A steady drift along the
+    as much, steps over twice the median of their neighbours that are more than 1 % of all or cost more than 6 % of
+    the time, and repetitions 5 % apart. A change has
+    to stand out from the noise, so below about 750 samples only the last two are looked for. A steady drift along the
     whole run is a slope and cannot be seen. Raises ValueError where the arrays differ in length.
     """
     repetitions = split_repetitions(position, step_ns)
@@ -64,7 +68,7 @@ class _Blocks(NamedTuple):
     """Position at which each block begins."""
     step_ms: Floats
     steady: Floats
-    """A constant, a ramp and the stairs, one column each."""
+    """A constant, a ramp, the stairs, and a ramp along the first stair alone, one column each."""
 
     def noise_ms(self) -> float:
         """Standard deviation of a block, from neighbours' differences, so that no change of level enters it."""
@@ -82,7 +86,9 @@ def _block_medians(repetition: Repetition) -> _Blocks | None:
         return None
     first = (groups.labels[full] * _BLOCK + 1).astype(np.float64)
     ramp, climb = first / first[-1], stair(first) * (KV_CELLS / first[-1])
-    return _Blocks(first, groups.medians[full], np.column_stack([np.ones_like(ramp), ramp, climb]))
+    # llama.cpp's CPU flash attention passes masked cells over up to 256 cells and splits the cache from 512 on.
+    first_ramp = np.minimum(first, KV_CELLS) / KV_CELLS
+    return _Blocks(first, groups.medians[full], np.column_stack([np.ones_like(ramp), ramp, climb, first_ramp]))
 
 
 def _change_within(blocks: _Blocks | None) -> str:
@@ -141,11 +147,14 @@ def _matters(change: float, error: float, level: float) -> bool:
 def _spikes(repetition: Repetition) -> str:
     label = (np.arange(len(repetition.step_ms)) // _BLOCK).astype(np.int64)
     groups = group_medians(label, repetition.step_ms)
-    n_spikes = int((repetition.step_ms > _SPIKE * np.repeat(groups.medians, groups.counts)).sum())
-    share = n_spikes / len(repetition.step_ms)
-    if n_spikes < _FEWEST_SPIKES or share <= _SPIKE_SHARE:
+    usual_ms = np.repeat(groups.medians, groups.counts)
+    is_spike = repetition.step_ms > _SPIKE * usual_ms
+    n_spikes, n_steps = int(is_spike.sum()), len(is_spike)
+    lost = float((repetition.step_ms - usual_ms)[is_spike].sum() / repetition.step_ms.sum()) if n_spikes else 0.0
+    if lost <= _SPIKE_TIME and (n_spikes < _FEWEST_SPIKES or n_spikes <= _SPIKE_SHARE * n_steps):
         return ""
-    return f"{_percent(share)} of steps took over twice as long as those around them"
+    worst_ms = float(repetition.step_ms[is_spike].max())
+    return f"{n_spikes} of {n_steps} steps took over twice as long as those around them, up to {format_ms(worst_ms)} ms"
 
 
 def _gap_between(repetitions: list[Repetition]) -> str:

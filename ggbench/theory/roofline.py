@@ -2,27 +2,77 @@
 
 from __future__ import annotations
 
-from ggbench.errors import Unsupported, UsageError
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.records import Bandwidth, DecodeLimit
+from ggbench.theory.kv_cache import KvCache, kv_cache
+from ggbench.theory.weights import Floats, Weights, file_weights
 
 
 def decode_limit(model: ModelFile, bandwidth: Bandwidth, type_k: str = "f16", type_v: str = "f16") -> DecodeLimit:
-    """Bandwidth bound on decode latency: B [ms] reads the active weights once, 1/W [ms] reads one position of KV.
+    """Bandwidth bound on decode latency of a file: B [ms] reads the active weights and one position, 1/W one more.
 
-    Source: the article, section 4.4. Raises Unsupported where KV is not linear in position or a tensor's size is
-    unknown, and UsageError for a bandwidth that is not above zero.
+    Source: the article, section 4.4. Raises Unsupported where the state is no KV cache or a tensor's size is unknown,
+    and UsageError for a bandwidth that is not above zero.
     """
-    if not bandwidth.bytes_per_s > 0:
-        raise UsageError(f"a bandwidth of {bandwidth.bytes_per_s} bytes/s limits nothing", "give it as 1008GB/s")
-    if model.active_weight_bytes is None:
-        raise Unsupported(
-            f"{model.name} has tensors of unknown type: {', '.join(model.unknown_types)}",
-            "a newer ggbench may know them",
-        )
+    weights = file_weights(model, model.name)
+    w_tokens_per_ms, b_ms = decode_line(weights, kv_cache(model, type_k, type_v), bandwidth.bytes_per_s)
     return DecodeLimit(
-        w_tokens_per_ms=bandwidth.bytes_per_s / model.kv_bytes_per_token(type_k, type_v) / 1e3,
-        b_ms=model.active_weight_bytes / bandwidth.bytes_per_s * 1e3,
+        w_tokens_per_ms=w_tokens_per_ms,
+        b_ms=b_ms,
         bandwidth_bytes_per_s=bandwidth.bytes_per_s,
         bandwidth_source=bandwidth.source,
     )
+
+
+def decode_line(
+    weights: Weights, kv: KvCache, bandwidth_bytes_per_s: float, batch_size: int = 1
+) -> tuple[float, float]:
+    """W [tokens/ms] and B [ms] of latency(n) = (n - 1) / W + B for a batch of sequences, each at position n.
+
+    Source: the article, sections 4.4, 5.1 and 5.2.5. B is the latency at n = 1, so it holds one position of KV, which
+    the article's text leaves out and its figures hold. Where some layers have a window the latency is a broken line: W
+    is that of the part beyond the window, infinite where every layer has one. Raises UsageError for a bandwidth that is
+    not above zero.
+    """
+    if not bandwidth_bytes_per_s > 0:
+        raise UsageError(f"a bandwidth of {bandwidth_bytes_per_s} bytes/s limits nothing", "give it as 1008GB/s")
+    growth = (kv.full.n_bytes if kv.window else kv.bytes_per_token) * batch_size
+    w_tokens_per_ms = bandwidth_bytes_per_s / growth / 1e3 if growth else math.inf
+    return w_tokens_per_ms, float(decode_read_ms(weights, kv, bandwidth_bytes_per_s, 1, batch_size))
+
+
+def decode_read_ms(
+    weights: Weights, kv: KvCache, bandwidth_bytes_per_s: float, n: npt.ArrayLike, batch_size: int = 1
+) -> Floats:
+    """Time [ms] to read what one step of the batch reads at position n: weights once, KV of each sequence (4.4)."""
+    n_bytes = weights.read_bytes(batch_size) + batch_size * kv.cached_bytes(n)
+    return np.asarray(n_bytes / bandwidth_bytes_per_s * 1e3)
+
+
+def decode_compute_ms(
+    weights: Weights, kv: KvCache, compute_flop_per_s: float, n: npt.ArrayLike, batch_size: int = 1
+) -> Floats:
+    """Time [ms] to compute one step of the batch: two operations for each active parameter and in attention (4.4)."""
+    flop = batch_size * (2 * weights.parameters.active + kv.attention_flop(n))
+    return np.asarray(flop / compute_flop_per_s * 1e3)
+
+
+def decode_latency_ms(
+    weights: Weights,
+    kv: KvCache,
+    bandwidth_bytes_per_s: float,
+    compute_flop_per_s: float | None,
+    n: npt.ArrayLike,
+    batch_size: int = 1,
+) -> Floats:
+    """The later of reading and computing; reading alone where the compute rate is unknown."""
+    read_ms = decode_read_ms(weights, kv, bandwidth_bytes_per_s, n, batch_size)
+    if compute_flop_per_s is None:
+        return read_ms
+    return np.maximum(read_ms, decode_compute_ms(weights, kv, compute_flop_per_s, n, batch_size))

@@ -1,0 +1,93 @@
+"""What MODEL and QUANTs mean where a model is counted and not run: its shape, and weights of each scheme or quant.
+
+A catalog model needs no file for that: its header is drawn, and llama.cpp is asked only for what its quants hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
+from ggbench.catalog.selector import CatalogRef, HubRef, SynthRef, Target, parse_model, resolve
+from ggbench.gguf_file.drawn_model import draw_model
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.quants import ftype_by_name
+from ggbench.plain import plain
+from ggbench.theory.parameters import count_parameters
+from ggbench.theory.weights import Weights, file_weights, scheme_bits, uniform_weights
+
+SCHEMES = ("w16", "w8", "w6", "w4")
+"""What a catalog model is counted in when nothing is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedModel:
+    """One model with the weights to count it in, in the order they were asked for."""
+
+    model: str
+    """As the person wrote it, a `:QUANT` at its end left out; printable."""
+    file: ModelFile
+    """Its shape; the tensors' types are those of one of its quants, or f16."""
+    weights: tuple[Weights, ...]
+
+
+def count_model(model: str, schemes: Sequence[str] = (), catalog: Catalog | None = None) -> CountedModel:
+    """The model that MODEL means, counted in schemes (`w16`, `w4.5`) and quants (`q4_k_m`).
+
+    Without `schemes`: w16, w8, w6 and w4 for a model of the catalog, and what the files hold for a path. Raises as
+    `catalog.selector.resolve` does, UsageError for a scheme of no size, Unsupported where a tensor's type is unknown.
+    """
+    ref = parse_model(model)
+    asked = tuple(dict.fromkeys(name.lower() for name in (ref.quant, *schemes) if name is not None))
+    known = _known(ref, catalog or load_catalog())
+    if known is not None:
+        return _from_catalog(known, asked or SCHEMES)
+    return _from_files(model, ref.quant, asked)
+
+
+def _known(ref: object, catalog: Catalog) -> CatalogModel | None:
+    """The catalog's model, where the reference is to one."""
+    if isinstance(ref, CatalogRef | SynthRef):
+        return catalog.model(ref.id)
+    if isinstance(ref, HubRef):
+        return next((entry for entry in catalog if (entry.repo or "").lower() == ref.repo.lower()), None)
+    return None
+
+
+def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
+    drawn = draw_model(model.hyper, model.id)
+    parameters = count_parameters(drawn)
+    bits = {name: scheme_bits(name) for name in asked}
+    quants = [name for name, width in bits.items() if width is None]
+    for name in quants:
+        ftype_by_name(name)
+    planned: dict[str, ModelFile] = {}
+    if quants:
+        from ggbench.gguf_file.twin import plan_twin
+
+        planned = plan_twin(model.hyper, quants, name=model.id)
+    weights = [
+        file_weights(planned[name], name) if width is None else uniform_weights(parameters, width)
+        for name, width in bits.items()
+    ]
+    return CountedModel(model.id, drawn, tuple(weights))
+
+
+def _from_files(model: str, quant: str | None, asked: Sequence[str]) -> CountedModel:
+    bits = {name: scheme_bits(name) for name in asked}
+    label = plain(model if quant is None else model[: -len(quant) - 1])
+    base = model if quant is None or bits[quant.lower()] is None else model[: -len(quant) - 1]
+    quants = [name for name, width in bits.items() if width is None]
+    targets = resolve(base, quants)
+    files = {target.quant: _read(target) for target in targets}
+    first = next(iter(files.values()))
+    own = [file_weights(file, name) for name, file in files.items()] if quants or not asked else []
+    uniform = [uniform_weights(count_parameters(first), width) for width in bits.values() if width is not None]
+    return CountedModel(label, first, (*own, *uniform))
+
+
+def _read(target: Target) -> ModelFile:
+    assert target.path is not None
+    return read_model_file(target.path, allow_missing_data=True)

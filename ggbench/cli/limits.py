@@ -1,0 +1,143 @@
+"""`ggbench limits`: what the theory allows a model on a machine, before anything is downloaded or run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.cli.output import Output, output_options
+from ggbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from ggbench.theory.hardware import Convention, Hardware
+
+_LONGEST = 131_072
+_MOST_LENGTHS = 4_194_304
+_PLOT_HEIGHT = 20
+
+
+@click.command()
+@click.argument("model")
+@click.argument("quants", nargs=-1)
+@click.option("--gpu", metavar="NAME", help="A known GPU, as rtx-4090. Default: this machine's.")
+@click.option("--vram", metavar="SIZE", help="Memory, as 24GiB; instead of the GPU's.")
+@click.option("--bandwidth", metavar="RATE", help="Memory bandwidth, as 1008GB/s; instead of the GPU's.")
+@click.option("--compute", metavar="RATE", help="FP16 rate, as 82.58TFLOPS; instead of the GPU's.")
+@click.option(
+    "--convention",
+    type=click.Choice(["si", "article"]),
+    default="si",
+    show_default=True,
+    help="What G and T mean: 10^9 and 10^12, or as in the article 2^30 and 2^40.",
+)
+@click.option("-ctk", "--type-k", default="f16", show_default=True, help="Type of the K cache.")
+@click.option("-ctv", "--type-v", default="f16", show_default=True, help="Type of the V cache.")
+@click.option(
+    "--batch", "batch_sizes", metavar="SIZES", default="1", show_default=True, help="Sequences at once, as 1,8,32."
+)
+@click.option(
+    "-p",
+    "--n-prompt",
+    type=click.IntRange(2, _MOST_LENGTHS),
+    default=_LONGEST,
+    show_default=True,
+    help="Longest prompt of the prefill curve.",
+)
+@click.option("--plot", is_flag=True, help="Plot prefill with its knees, and decode, in the terminal.")
+@output_options
+def command(
+    model: str,
+    quants: tuple[str, ...],
+    gpu: str | None,
+    vram: str | None,
+    bandwidth: str | None,
+    compute: str | None,
+    convention: str,
+    type_k: str,
+    type_v: str,
+    batch_sizes: str,
+    n_prompt: int,
+    plot: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Show parameters, KV cache, the length that fits, the knees of prefill, and W and B of MODEL.
+
+    QUANTS are bits for each weight (w16, w8, w4.5) or real quants (q4_k_m). Without any: w16, w8, w6 and w4, or what a
+    file holds.
+    """
+    from ggbench.cli.options import parse_lengths
+    from ggbench.gguf_file.ggml_types import type_by_name
+    from ggbench.theory.hardware import Convention
+
+    output = Output(as_json, quiet)
+    hardware = _hardware(gpu, vram, bandwidth, compute, Convention(convention))
+    cache_types = type_by_name(type_k).name, type_by_name(type_v).name
+    batches = parse_lengths(batch_sizes)
+    from ggbench.catalog.counted_models import count_model
+    from ggbench.theory.kv_cache import kv_cache
+    from ggbench.theory.limits import scheme_limits
+    from ggbench.theory.parameters import count_parameters
+
+    counted = count_model(model, quants)
+    parameters, kv = count_parameters(counted.file), kv_cache(counted.file, *cache_types)
+    rows = [
+        scheme_limits(weights, kv, hardware, range(1, n_prompt + 1), batch)
+        for weights in counted.weights
+        for batch in batches
+    ]
+    if as_json:
+        from ggbench.report.limits_document import limits_document
+
+        document = limits_document(counted.file, parameters, kv, hardware, rows)
+        output.document("limits", model=counted.model, **document)
+    else:
+        from ggbench.report.terminal.limits import limits_report
+
+        output.show(limits_report(counted.model, parameters, kv, hardware, rows))
+        if plot:
+            _plot(rows, hardware, output)
+    if hardware.bandwidth_bytes_per_s is None or hardware.compute_flop_per_s is None:
+        output.notice("For the rest, name a machine: --gpu rtx-4090, or --vram, --bandwidth and --compute.")
+
+
+def _hardware(
+    gpu: str | None, vram: str | None, bandwidth: str | None, compute: str | None, convention: Convention
+) -> Hardware:
+    """The named GPU, else this machine's, with what was given in place of its figures."""
+    import dataclasses
+
+    from ggbench.machine.known_gpus import find_gpu
+    from ggbench.theory.hardware import Hardware, known_hardware
+    from ggbench.units import parse_bandwidth, parse_compute, parse_size
+
+    given: dict[str, object] = {}
+    if vram is not None:
+        given |= {"memory_bytes": parse_size(vram), "memory_source": "given"}
+    if bandwidth is not None:
+        rate = parse_bandwidth(bandwidth, binary=convention.is_binary)
+        given |= {"bandwidth_bytes_per_s": rate, "bandwidth_source": "given"}
+    if compute is not None:
+        rate = parse_compute(compute, binary=convention.is_binary)
+        given |= {"compute_flop_per_s": rate, "compute_source": "given"}
+    if gpu is not None:
+        found = known_hardware(find_gpu(gpu), convention)
+    elif given:
+        found = Hardware("a machine with the given figures", convention)
+    else:
+        found = _this_machine(convention)
+    return dataclasses.replace(found, **given)  # type: ignore[arg-type]
+
+
+def _this_machine(convention: Convention) -> Hardware:
+    """The first GPU of this machine; its figures stay unknown where there is none, for measuring takes too long."""
+    from ggbench.machine.gpus import list_gpus
+    from ggbench.theory.hardware import Hardware, driver_hardware
+
+    gpus = list_gpus()
+    return driver_hardware(gpus[0], convention) if gpus else Hardware("a machine that is not named", convention)
+
+
+def _plot(rows: list[object], hardware: Hardware, output: Output) -> None:
+    raise UsageError("not yet")

@@ -1,0 +1,101 @@
+"""GPUs by name, with the figures that their makers state: for a machine that is not this one, or has no driver."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ggbench.errors import UnknownName, UsageError
+
+_WORD = re.compile(r"[a-z]+|[0-9]+")
+_SAYS_NOTHING = {"nvidia", "geforce", "tesla", "quadro", "gpu", "graphics", "generation"}
+_MAY_BE_LEFT_OUT = {"rtx"}
+"""So that `4090` and `a6000` are names; GPUs that differ in more are asked about."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownGpu:
+    """A GPU of `gpus.toml`, each figure with its source."""
+
+    id: str
+    """`rtx-4090`; what `--gpu` takes, among other spellings."""
+    name: str
+    """As NVML has it."""
+    memory_gib: float
+    memory_source: str
+    bandwidth_gb_s: float
+    """10^9 bytes/s."""
+    bandwidth_source: str
+    fp16_tensor_tflops: float
+    """Dense, FP16 accumulation; 10^12 flop/s."""
+    fp16_tensor_source: str
+    fp16_tflops: float | None = None
+    """Without tensor cores; None where no source states it."""
+    fp16_source: str = ""
+
+
+@functools.cache
+def known_gpus() -> tuple[KnownGpu, ...]:
+    """Every GPU of the shipped table, in its order."""
+    import tomllib
+    from importlib.resources import files
+
+    document = tomllib.loads((files("ggbench.machine") / "gpus.toml").read_text(encoding="utf-8"))
+    return tuple(_gpu(entry, document["sources"]) for entry in document["gpu"])
+
+
+def find_gpu(text: str) -> KnownGpu:
+    """The GPU of this name in any spelling: `rtx-4090`, `RTX 4090`, `4090`, `NVIDIA A100-SXM4-80GB`.
+
+    Raises UnknownName with the nearest ones, and UsageError with the candidates for a name of several.
+    """
+    found = _matching(text)
+    if not found:
+        raise UnknownName("GPU", text, (gpu.id for gpu in known_gpus()))
+    if len(found) > 1:
+        raise UsageError(f"{text!r} means {len(found)} GPUs", f"name one: {', '.join(gpu.id for gpu in found)}")
+    return found[0]
+
+
+def recognize_gpu(name: str, memory_bytes: int | None) -> KnownGpu | None:
+    """The GPU that NVML calls so, told from its namesakes by its memory; None where the table has none for certain."""
+    found = [gpu for gpu in known_gpus() if gpu.name.lower() == name.strip().lower()] or _matching(name)
+    if len(found) > 1 and memory_bytes is not None:
+        found = sorted(found, key=lambda gpu: abs(gpu.memory_gib * (1 << 30) - memory_bytes))[:1]
+    return found[0] if len(found) == 1 else None
+
+
+def _matching(text: str) -> list[KnownGpu]:
+    """Those whose id or name has all the words; one that adds next to nothing to them is preferred."""
+    asked = _words(text)
+    if not asked:
+        return []
+    found = [gpu for gpu in known_gpus() if asked <= _words(gpu.id) or asked <= _words(gpu.name)]
+    whole = [gpu for gpu in found if (_words(gpu.id) - asked) <= _MAY_BE_LEFT_OUT]
+    return whole or found
+
+
+def _words(text: str) -> set[str]:
+    spaced = re.sub(r"sxm[0-9]", "sxm", text.lower())
+    return set(_WORD.findall(spaced)) - _SAYS_NOTHING
+
+
+def _gpu(entry: dict[str, Any], sources: dict[str, str]) -> KnownGpu:
+    def source(figure: str) -> str:
+        return sources[entry[figure][1]].format_map(entry)
+
+    has_plain_rate = "fp16" in entry
+    return KnownGpu(
+        id=entry["id"],
+        name=entry["name"],
+        memory_gib=float(entry["memory_gib"][0]),
+        memory_source=source("memory_gib"),
+        bandwidth_gb_s=float(entry["bandwidth_gb_s"][0]),
+        bandwidth_source=source("bandwidth_gb_s"),
+        fp16_tensor_tflops=float(entry["fp16_tensor"][0]),
+        fp16_tensor_source=source("fp16_tensor"),
+        fp16_tflops=float(entry["fp16"][0]) if has_plain_rate else None,
+        fp16_source=source("fp16") if has_plain_rate else "",
+    )

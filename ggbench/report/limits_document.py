@@ -1,0 +1,130 @@
+"""The theory's limits as JSON has them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.theory.hardware import Hardware
+from ggbench.theory.kv_cache import KvCache
+from ggbench.theory.limits import SchemeLimits
+from ggbench.theory.parameters import Parameters
+from ggbench.theory.prefill import PrefillCurve
+from ggbench.units import format_count, format_ms
+
+
+def limits_document(
+    file: ModelFile, parameters: Parameters, kv: KvCache, hardware: Hardware, rows: Sequence[SchemeLimits]
+) -> dict[str, object]:
+    """The fields of `ggbench.limits/1`: numbers unrounded, every key always there, null for unknown."""
+    convention = hardware.convention
+    return {
+        "convention": {
+            "name": convention.value,
+            "giga": convention.giga,
+            "tera": convention.tera,
+            "meaning": convention.meaning,
+        },
+        "machine": {
+            "name": hardware.name,
+            "memory_bytes": hardware.memory_bytes,
+            "memory_source": hardware.memory_source or None,
+            "bandwidth_bytes_per_s": hardware.bandwidth_bytes_per_s,
+            "bandwidth_source": hardware.bandwidth_source or None,
+            "compute_flop_per_s": hardware.compute_flop_per_s,
+            "compute_source": hardware.compute_source or None,
+        },
+        "parameters": {
+            "layers": parameters.layers + parameters.experts,
+            "layers_active": parameters.layers_active,
+            "lm_head": parameters.lm_head,
+            "active": parameters.active,
+            "embedding": parameters.embedding,
+            "total": parameters.total,
+            "n_expert": parameters.n_expert,
+            "n_expert_used": parameters.n_expert_used,
+        },
+        "kv": {
+            "params_per_token": kv.params_per_token,
+            "bytes_per_token": kv.bytes_per_token,
+            "type_k": kv.type_k,
+            "type_v": kv.type_v,
+            "window": kv.window,
+            "windowed_bytes_per_token": kv.windowed.n_bytes,
+            "remark": kv.remark or None,
+        },
+        "n_ctx_train": file.n_ctx_train,
+        "rows": [_row(row) for row in rows],
+    }
+
+
+def printed_line(row: SchemeLimits) -> str:
+    """`W 2064, B 13.12 ms, 22072 tokens`, rounded as the article prints them; a length is cut off, never rounded up."""
+    parts = []
+    if row.w_tokens_per_ms is not None and row.b_ms is not None:
+        parts += [f"W {row.w_tokens_per_ms:.0f}", f"B {format_ms(row.b_ms)} ms"]
+    if row.fits is not None:
+        parts.append(f"{row.max_n_ctx} tokens" if row.max_n_ctx else "oom")
+    return ", ".join(parts)
+
+
+def _row(row: SchemeLimits) -> dict[str, object]:
+    weights = row.weights
+    return {
+        "scheme": row.scheme,
+        "weights": weights.name,
+        "bpw": weights.bpw,
+        "batch_size": row.batch_size,
+        "resident_bytes": round(weights.resident_bytes),
+        "read_bytes": round(float(weights.read_bytes(row.batch_size))),
+        "printed": printed_line(row),
+        "w_tokens_per_ms": row.w_tokens_per_ms,
+        "b_ms": row.b_ms,
+        "max_n_ctx": row.max_n_ctx,
+        "fits": row.fits,
+        "knees": {"rough": _knees(row.rough), "exact": _knees(row.exact)},
+        "regimes": {"rough": _regimes(row.rough), "exact": _regimes(row.exact)},
+        "decode": [asdict(point) for point in row.decode],
+        "prefill": _prefill(row.rough, row.exact),
+    }
+
+
+def _knees(curve: PrefillCurve | None) -> list[int] | None:
+    return None if curve is None else list(curve.knees())
+
+
+def _regimes(curve: PrefillCurve | None) -> list[dict[str, object]] | None:
+    if curve is None:
+        return None
+    return [
+        {"bound": regime.bound.name.lower(), "first_n": regime.first_n, "last_n": regime.last_n}
+        for regime in curve.regimes()
+    ]
+
+
+def _prefill(rough: PrefillCurve | None, exact: PrefillCurve | None) -> list[dict[str, object]] | None:
+    """The curves at lengths that double, and at their end."""
+    if rough is None or exact is None:
+        return None
+    last = int(exact.n[-1])
+    lengths = sorted({1 << power for power in range(int(math.log2(last)) + 1)} | {last})
+    return [
+        {
+            "n_prompt": int(exact.n[at]),
+            "read_ms": float(exact.read_ms[at]),
+            "compute_ms": {"rough": float(rough.compute_ms[at]), "exact": float(exact.compute_ms[at])},
+            "first_token_ms": {"rough": float(rough.latency_ms[at]), "exact": float(exact.latency_ms[at])},
+        }
+        for at in np.searchsorted(exact.n, lengths)
+    ]
+
+
+def knees_text(curve: PrefillCurve | None) -> str:
+    """`99 and 553`; `none` where reading and computing never change places; an em dash for an unknown machine."""
+    if curve is None:
+        return "—"
+    return " and ".join(format_count(knee) for knee in curve.knees()) or "none"

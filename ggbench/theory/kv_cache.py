@@ -1,0 +1,169 @@
+"""What the KV cache costs as it grows: bytes to keep, bytes to read, operations of attention.
+
+Layers with a sliding window stop growing at it, where the header tells which layers those are. An architecture that
+keeps something other than K and V of each position is refused by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ggbench.errors import Unsupported
+from ggbench.gguf_file.ggml_types import row_bytes
+from ggbench.gguf_file.model_file import ModelFile
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What one position adds in some layers together."""
+
+    params: int = 0
+    """Numbers in K and V."""
+    n_bytes: int = 0
+    flop: int = 0
+    """Operations of one token's attention to this position: a multiplication and an addition for each query head and
+    number in its K and V."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvCache:
+    """The cache of one sequence."""
+
+    type_k: str
+    type_v: str
+    full: Growth
+    """Of the layers that keep every position."""
+    windowed: Growth = Growth()
+    """Of the layers that keep the last `window` positions."""
+    window: int | None = None
+    remark: str = ""
+    """What the header leaves open; empty when nothing is."""
+
+    @property
+    def params_per_token(self) -> int:
+        """Parameters that one position adds (sections 3.2 and 5.2.2), within the window."""
+        return self.full.params + self.windowed.params
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes that one position adds, within the window."""
+        return self.full.n_bytes + self.windowed.n_bytes
+
+    def cached_bytes(self, n: npt.ArrayLike) -> Floats:
+        """Bytes of n positions; also what decoding the n-th reads."""
+        return self.full.n_bytes * _as_floats(n) + self.windowed.n_bytes * self._within_window(n)
+
+    def attention_flop(self, n: npt.ArrayLike) -> Floats:
+        """Operations of the n-th token's attention."""
+        return self.full.flop * _as_floats(n) + self.windowed.flop * self._within_window(n)
+
+    def prefill_bytes(self, n: npt.ArrayLike) -> Floats:
+        """Bytes read while n positions are filled, each reading all before it and itself (section 4.3)."""
+        return self.full.n_bytes * _sum_to(_as_floats(n)) + self.windowed.n_bytes * self._sum_within_window(n)
+
+    def prefill_flop(self, n: npt.ArrayLike) -> Floats:
+        """Operations of attention while n positions are filled."""
+        return self.full.flop * _sum_to(_as_floats(n)) + self.windowed.flop * self._sum_within_window(n)
+
+    def n_that_fit(self, n_bytes: float) -> int:
+        """The most positions that this many bytes hold; 0 where not one does, at most 2^32 - 1 as in llama.cpp."""
+        if n_bytes < self.bytes_per_token:
+            return 0
+        most = (1 << 32) - 1
+        if not self.window or n_bytes <= self.bytes_per_token * self.window:
+            return min(most, int(n_bytes / self.bytes_per_token)) if self.bytes_per_token else most
+        beyond = n_bytes - self.windowed.n_bytes * self.window
+        return min(most, int(beyond / self.full.n_bytes)) if self.full.n_bytes else most
+
+    def _within_window(self, n: npt.ArrayLike) -> Floats:
+        return np.minimum(_as_floats(n), self.window) if self.window else _as_floats(n)
+
+    def _sum_within_window(self, n: npt.ArrayLike) -> Floats:
+        within = self._within_window(n)
+        return _sum_to(within) + (_as_floats(n) - within) * (self.window or 0)
+
+
+def kv_cache(file: ModelFile, type_k: str = "f16", type_v: str = "f16") -> KvCache:
+    """The cache that a model keeps of one sequence in these types.
+
+    Source: the article, sections 3.2 and 5.2.2. Raises Unsupported where the architecture's state is no KV cache or a
+    hyperparameter is missing, and UnknownName for a type.
+    """
+    _require(file)
+    windowed, remark = _windowed_layers(file)
+    value_dim = file.head_dim_v or _value_length(file)
+    parts = {False: [0, 0, 0], True: [0, 0, 0]}
+    for layer, (n_query, n_kv) in enumerate(zip(file.n_head, file.n_head_kv, strict=True)):
+        if not n_kv:
+            continue
+        part = parts[windowed[layer]]
+        part[0] += n_kv * (file.head_dim_k + file.head_dim_v)
+        part[1] += row_bytes(type_k, n_kv * file.head_dim_k) + row_bytes(type_v, n_kv * file.head_dim_v)
+        part[2] += 2 * n_query * (file.head_dim_k + value_dim)
+    return KvCache(
+        type_k=type_k,
+        type_v=type_v,
+        full=Growth(*parts[False]),
+        windowed=Growth(*parts[True]),
+        window=file.sliding_window if any(windowed) else None,
+        remark=remark,
+    )
+
+
+def _require(file: ModelFile) -> None:
+    """Raises Unsupported for a state that is not a KV cache, and for a header that lacks what it is counted from."""
+    for key, present in (
+        ("block_count", file.n_layer),
+        ("embedding_length", file.n_embd),
+        ("attention.head_count", any(file.n_head)),
+        ("attention.key_length", file.head_dim_k),
+    ):
+        if not present:
+            raise Unsupported(
+                f"{file.name}: its header lacks {file.architecture}.{key}, and the KV cache is counted from it",
+                "convert the model again with a converter that writes it",
+            )
+    if file.no_kv_reason:
+        raise Unsupported(
+            f"{file.name}: {file.no_kv_reason}", "its memory can be measured, but not counted from the header"
+        )
+
+
+def _windowed_layers(file: ModelFile) -> tuple[list[bool], str]:
+    """Which layers have the window, and what is said where the header does not tell.
+
+    Source: llama.cpp's key `attention.sliding_window_pattern`, a flag for each layer, or the number of layers of which
+    the last one has no window (`set_swa_pattern`).
+    """
+    none = [False] * file.n_layer
+    if file.sliding_window is None:
+        return none, ""
+    pattern = file.metadata.get(f"{file.architecture}.attention.sliding_window_pattern")
+    if isinstance(pattern, list) and len(pattern) == file.n_layer:
+        return [bool(flag) for flag in pattern], ""
+    if isinstance(pattern, int) and not isinstance(pattern, bool) and pattern >= 0:
+        return [pattern == 0 or layer % pattern < pattern - 1 for layer in range(file.n_layer)], ""
+    return none, (
+        f"the header tells of a window of {file.sliding_window} positions but not in which layers, "
+        "so all are counted as keeping every position"
+    )
+
+
+def _value_length(file: ModelFile) -> int:
+    """Width of V where the cache holds none because it is a view of K (MLA)."""
+    stated = file.metadata.get(f"{file.architecture}.attention.value_length")
+    return stated if isinstance(stated, int) else file.head_dim_k
+
+
+def _as_floats(n: npt.ArrayLike) -> Floats:
+    return np.asarray(n, np.float64)
+
+
+def _sum_to(n: Floats) -> Floats:
+    """1 + 2 + ... + n."""
+    return np.asarray(0.5 * n * (n + 1))

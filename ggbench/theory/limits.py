@@ -1,0 +1,117 @@
+"""Everything the theory says of one model on one machine, gathered for the reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ggbench.theory.hardware import Hardware
+from ggbench.theory.kv_cache import KvCache
+from ggbench.theory.memory import n_ctx_that_fits
+from ggbench.theory.prefill import PrefillCurve, prefill_curve
+from ggbench.theory.roofline import decode_latency_ms, decode_line
+from ggbench.theory.weights import Weights
+
+DECODE_POSITIONS = (1024, 8192, 32768)
+"""1k, 8k and 32k, with K as 1024 tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePoint:
+    """The speed of one position at best."""
+
+    n: int
+    latency_ms: float
+    """Of one step of the batch."""
+    tok_s: float
+    """Over all sequences of the batch."""
+    fits: bool | None
+    """Whether a context of n tokens fits; None where the memory is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemeLimits:
+    """The limits of one way of storing the weights, for one batch size; None where the machine's figure is unknown."""
+
+    weights: Weights
+    kv: KvCache
+    batch_size: int
+    max_n_ctx: int | None
+    """Tokens for each sequence; None also where the weights alone do not fit."""
+    fits: bool | None
+    """Whether the weights and one token of each sequence do."""
+    w_tokens_per_ms: float | None
+    b_ms: float | None
+    decode: tuple[DecodePoint, ...]
+    rough: PrefillCurve | None
+    """With lm_head for every token."""
+    exact: PrefillCurve | None
+    """With lm_head once."""
+
+    @property
+    def scheme(self) -> str:
+        """`w16kv16`; another KV type is spelt out: `w4kv-q8_0`, `q4_k_m kv16`."""
+        kv = self.kv
+        plain = {"f16": "kv16", "bf16": "kv16", "f32": "kv32"}
+        if kv.type_k == kv.type_v or plain.get(kv.type_k, "") == plain.get(kv.type_v):
+            name = plain.get(kv.type_k, f"kv-{kv.type_k}")
+        else:
+            name = f"k-{kv.type_k} v-{kv.type_v}"
+        return f"{self.weights.name}{name if self.weights.name.startswith('w') else f' {name}'}"
+
+
+def scheme_limits(
+    weights: Weights,
+    kv: KvCache,
+    hardware: Hardware,
+    lengths: Sequence[int] | range,
+    batch_size: int = 1,
+    positions: Iterable[int] = DECODE_POSITIONS,
+) -> SchemeLimits:
+    """All limits of one scheme; `lengths` are those of the prefill curves, rising."""
+    bandwidth, compute, memory = hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s, hardware.memory_bytes
+    max_n_ctx = None if memory is None else n_ctx_that_fits(memory, weights, kv, batch_size)
+    w_tokens_per_ms, b_ms = (None, None) if bandwidth is None else decode_line(weights, kv, bandwidth, batch_size)
+    rough = exact = None
+    if bandwidth is not None and compute is not None:
+        n = np.asarray(lengths, np.int64)
+        rough = prefill_curve(weights, kv, bandwidth, compute, n, exact=False, batch_size=batch_size)
+        exact = prefill_curve(weights, kv, bandwidth, compute, n, exact=True, batch_size=batch_size)
+    return SchemeLimits(
+        weights=weights,
+        kv=kv,
+        batch_size=batch_size,
+        max_n_ctx=max_n_ctx or None,
+        fits=None if memory is None else bool(max_n_ctx),
+        w_tokens_per_ms=w_tokens_per_ms,
+        b_ms=b_ms,
+        decode=() if bandwidth is None else _decode_points(weights, kv, hardware, batch_size, max_n_ctx, positions),
+        rough=rough,
+        exact=exact,
+    )
+
+
+def _decode_points(
+    weights: Weights,
+    kv: KvCache,
+    hardware: Hardware,
+    batch_size: int,
+    max_n_ctx: int | None,
+    positions: Iterable[int],
+) -> tuple[DecodePoint, ...]:
+    n = tuple(positions)
+    assert hardware.bandwidth_bytes_per_s is not None
+    latencies = decode_latency_ms(
+        weights, kv, hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s, n, batch_size
+    )
+    return tuple(
+        DecodePoint(
+            position,
+            float(latency),
+            batch_size * 1e3 / float(latency),
+            None if hardware.memory_bytes is None else (max_n_ctx or 0) >= position,
+        )
+        for position, latency in zip(n, latencies, strict=True)
+    )

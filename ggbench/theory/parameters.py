@@ -1,0 +1,101 @@
+"""How many parameters a model has, and how many of them one token uses.
+
+Counted from the tensor table, so that grouped heads, experts, biases and tied embeddings need no formula of their own.
+Norms are left out, as in the article: they are fewer than one parameter in ten thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from ggbench.errors import Unsupported
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+
+Role = Literal["layers", "experts", "lm_head", "embedding", "norms"]
+
+_EMBEDDINGS = ("token_embd.weight", "per_layer_token_embd.weight", "position_embd.weight", "token_types.weight")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Parameters of a model by what they are for; plain counts."""
+
+    layers: int
+    """Of the decoder layers, what every token passes: attention, dense and shared feed-forward, routers."""
+    experts: int
+    """Of the decoder layers, all routed experts; 0 in a dense model."""
+    lm_head: int
+    """The output matrix; where it is tied, the table of embeddings."""
+    embedding: int
+    """The tables of which a token takes one row; 0 where the only one is tied to the output."""
+    n_expert: int = 0
+    n_expert_used: int = 0
+
+    @property
+    def expert_share(self) -> float:
+        """Share of the experts that one token uses."""
+        return self.n_expert_used / self.n_expert if self.n_expert else 1.0
+
+    @property
+    def layers_active(self) -> int:
+        """Of the decoder layers, what one token uses."""
+        return self.layers + round(self.experts * self.expert_share)
+
+    @property
+    def active(self) -> int:
+        """What one token uses: its part of the layers, and the output."""
+        return self.layers_active + self.lm_head
+
+    @property
+    def total(self) -> int:
+        """All of them, norms left out."""
+        return self.layers + self.experts + self.lm_head + self.embedding
+
+
+def count_parameters(file: ModelFile) -> Parameters:
+    """Parameters of a model by role.
+
+    Source: the article, sections 3.1 and 5.2.1. Raises Unsupported where a tensor that they count is missing.
+    """
+    counts = dict.fromkeys(("layers", "experts", "lm_head", "embedding", "norms"), 0)
+    tied = is_tied(file)
+    for tensor in file.tensors:
+        counts[role_of(tensor, tied=tied)] += tensor.n_elements
+    for role, tensors in (("lm_head", "output.weight nor token_embd.weight"), ("layers", "blk.0.*")):
+        if not counts[role]:
+            raise Unsupported(f"{file.name}: has no {tensors}, and the theory counts them", "give the whole model")
+    return Parameters(
+        layers=counts["layers"],
+        experts=counts["experts"],
+        lm_head=counts["lm_head"],
+        embedding=counts["embedding"],
+        n_expert=file.n_expert,
+        n_expert_used=file.n_expert_used,
+    )
+
+
+def is_tied(file: ModelFile) -> bool:
+    """Whether the output reuses the table of input embeddings."""
+    return not any(tensor.name == "output.weight" for tensor in file.tensors)
+
+
+def role_of(tensor: TensorInfo, *, tied: bool) -> Role:
+    """What a tensor is for."""
+    name = tensor.name
+    if name in _EMBEDDINGS:
+        return "lm_head" if tied and name == "token_embd.weight" else "embedding"
+    if "_exps." in name:
+        return "experts"
+    if "norm" in name or name.startswith("rope_freqs"):
+        return "norms"
+    return "layers" if name.startswith("blk.") else "lm_head" if name.startswith("output.") else "layers"
+
+
+def bytes_by_role(tensors: Iterable[TensorInfo], *, tied: bool) -> dict[Role, int]:
+    """Bytes of the tensors for each role; tensors of unknown type count nothing."""
+    found: dict[Role, int] = {"layers": 0, "experts": 0, "lm_head": 0, "embedding": 0, "norms": 0}
+    for tensor in tensors:
+        found[role_of(tensor, tied=tied)] += tensor.n_bytes or 0
+    return found

@@ -1,0 +1,127 @@
+"""Every theory cell of the article, as printed, against the functions."""
+
+import csv
+import dataclasses
+import functools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ggbench.catalog.models import load_catalog
+from ggbench.gguf_file.drawn_model import draw_model
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.machine.known_gpus import find_gpu
+from ggbench.theory.hardware import Convention, known_hardware
+from ggbench.theory.kv_cache import kv_cache
+from ggbench.theory.memory import n_ctx_that_fits
+from ggbench.theory.parameters import count_parameters
+from ggbench.theory.prefill import prefill_curve
+from ggbench.theory.roofline import decode_line
+from ggbench.theory.weights import scheme_bits, uniform_weights
+from ggbench.units import GIB, MIB
+
+CELLS = Path(__file__).parent.parent / "data" / "article_theory.csv"
+LENGTHS = np.arange(1, 32_769)
+NO_KNEE = "无"
+
+Cell = dict[str, str]
+
+
+def read_cells() -> list[Cell]:
+    """One dictionary for each cell."""
+    with CELLS.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def cell_id(cell: Cell) -> str:
+    """Where the cell stands."""
+    parts = (cell["section"], cell["size"], cell["gqa"], cell["quantity"], cell["scheme"], cell["counting"])
+    return " ".join(filter(None, parts))
+
+
+@functools.cache
+def shape(size: str, gqa: str) -> Hyperparameters:
+    """The model of a row; `without` gives every query head its own K and V."""
+    hyper = load_catalog().model(f"qwen1.5-{size.lower()}").hyper
+    return dataclasses.replace(hyper, n_head_kv=hyper.n_head) if gqa == "without" else hyper
+
+
+@functools.cache
+def computed(size: str, gqa: str, quantity: str, scheme: str, counting: str) -> float | str:
+    """What the functions give for a cell, in the unit of its column and rounded as it is printed."""
+    hyper = shape(size, gqa)
+    direct = {
+        "vocab_size": hyper.n_vocab,
+        "hidden_size": hyper.n_embd,
+        "num_hidden_layers": hyper.n_layer,
+        "intermediate_size": hyper.n_ff,
+        "n_groups": hyper.n_head // hyper.n_head_kv,
+    }
+    if quantity in direct:
+        return direct[quantity]
+    model = draw_model(hyper, size)
+    parameters, kv = count_parameters(model), kv_cache(model)
+    counts = {
+        "layer_params": parameters.layers_active,
+        "lm_head_params": parameters.lm_head,
+        "active_params": parameters.active,
+        "total_params": parameters.total,
+    }
+    if quantity in counts:
+        return round(counts[quantity] / GIB, 2)
+    if quantity == "kv_params_1024":
+        return kv.params_per_token * 1024 / MIB
+    if quantity == "kv_params_per_token":
+        return kv.params_per_token / MIB
+    hardware = known_hardware(find_gpu("rtx-4090"), Convention.ARTICLE)
+    assert hardware.memory_bytes and hardware.bandwidth_bytes_per_s and hardware.compute_flop_per_s
+    bits = scheme_bits(scheme)
+    assert bits is not None
+    weights = uniform_weights(parameters, bits)
+    if quantity == "n_ctx":
+        return n_ctx_that_fits(hardware.memory_bytes, weights, kv) or "oom"
+    w_tokens_per_ms, b_ms = decode_line(weights, kv, hardware.bandwidth_bytes_per_s)
+    if quantity == "w_tokens_per_ms":
+        return round(w_tokens_per_ms)
+    if quantity == "b_ms":
+        return round(b_ms, 2)
+    curve = prefill_curve(
+        weights, kv, hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s, LENGTHS, exact=counting == "exact"
+    )
+    knees = curve.knees()
+    assert len(knees) in (0, 2)
+    return knees[quantity == "knee_second"] if knees else NO_KNEE
+
+
+def printed(cell: Cell) -> float | str:
+    """The cell's number, or the word in its place."""
+    return float(cell["value"]) if cell["value"] else cell["printed"].strip()
+
+
+@pytest.mark.parametrize("cell", [cell for cell in read_cells() if not cell["exception"]], ids=cell_id)
+def test_every_cell_follows_from_the_functions(cell: Cell) -> None:
+    """Parameters, KV, lengths, W, B and knees of sections 3.1 to 5.2.5 come out as the article prints them."""
+    got = computed(cell["size"], cell["gqa"], cell["quantity"], cell["scheme"], cell["counting"])
+    assert got == printed(cell)
+
+
+@pytest.mark.parametrize("cell", [cell for cell in read_cells() if cell["exception"]], ids=cell_id)
+def test_a_cell_with_a_reason_does_not_follow(cell: Cell) -> None:
+    """No cell is excused that comes out, and the reason for each is there to read."""
+    got = computed(cell["size"], cell["gqa"], cell["quantity"], cell["scheme"], cell["counting"])
+    expected = printed(cell)
+    assert isinstance(got, int | float) and isinstance(expected, float)
+    assert not math.isclose(got, expected)
+    assert len(cell["exception"]) > 20
+
+
+def test_the_cells_are_all_there() -> None:
+    """634 cells; a file cut short would make the tests above pass with nothing to hold."""
+    cells = read_cells()
+    assert len(cells) == 634
+    assert {cell["section"] for cell in cells} == {
+        "3.1", "3.2", "3.3", "4.3", "4.4", "5.1", "5.2.1", "5.2.2", "5.2.3", "5.2.4", "5.2.5",
+    }  # fmt: skip
+    assert sum(bool(cell["exception"]) for cell in cells) == 13
