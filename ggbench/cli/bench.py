@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.options import load_config, load_options, trial_options
+from ggbench.cli.options import load_options, trial_options
 from ggbench.cli.output import Output, output_options
 
 if TYPE_CHECKING:
-    from ggbench.records import Bandwidth
+    from ggbench.records import Bandwidth, LoadConfig
 
 
 @click.command()
@@ -37,9 +37,8 @@ def command(
     text_format: str,
     bandwidth: Bandwidth | None,
     timeout_s: float | None,
-    as_json: bool,
-    quiet: bool,
-    **load: object,
+    config: LoadConfig,
+    output: Output,
 ) -> None:
     """Load each quant, read the 25-token prompt, decode, and tabulate. Without QUANTS: every one there is.
 
@@ -51,11 +50,10 @@ def command(
     from ggbench.experiments.settings import TrialSettings
     from ggbench.report.documents import row_document
 
-    output = Output(as_json, quiet)
-    settings = TrialSettings("bench", load_config(**load), n_gen=n_gen, repeat=repeat)  # type: ignore[arg-type]
+    settings = TrialSettings("bench", config, n_gen=n_gen, repeat=repeat)
     targets = resolve(model, quants)
     rows = measure(targets, settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
-    if as_json:
+    if output.as_json:
         output.document("bench", model=model, n_gen=n_gen, rows=[row_document(row) for row in rows])
     else:
         show_rows(rows, output, text_format=text_format, plot=plot)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.options import load_config, load_options, trial_options
+from ggbench.cli.options import load_options, trial_options
 from ggbench.cli.output import Output, output_options
 
 if TYPE_CHECKING:
-    from ggbench.records import Bandwidth
+    from ggbench.records import Bandwidth, LoadConfig
 
 
 @click.command()
@@ -37,9 +37,8 @@ def command(
     plot: bool,
     bandwidth: Bandwidth | None,
     timeout_s: float | None,
-    as_json: bool,
-    quiet: bool,
-    **load: object,
+    config: LoadConfig,
+    output: Output,
 ) -> None:
     """Read a 25-token prompt, decode N tokens past any end of generation, and fit latency(n) = (n - 1) / W + B.
 
@@ -50,12 +49,11 @@ def command(
     from ggbench.cli.trials import exit_code_of, measure
     from ggbench.experiments.settings import TrialSettings
 
-    output = Output(as_json, quiet)
-    settings = TrialSettings("decode", load_config(**load), n_gen=n_gen, repeat=repeat)  # type: ignore[arg-type]
+    settings = TrialSettings("decode", config, n_gen=n_gen, repeat=repeat)
     target = resolve_one(model, quant)
     rows = measure([target], settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
     for row in rows:
-        if as_json:
+        if output.as_json:
             output.document("decode", **run_document(row, samples=samples))
         else:
             show_run(row, output, plot=plot)

@@ -14,7 +14,7 @@ _QUANTS = ("q8_0", "q4_k_m", "q2_k")
 @click.option("-n", "--n-gen", type=click.IntRange(1), default=500, show_default=True, help="Tokens to decode.")
 @output_options
 @click.pass_context
-def command(ctx: click.Context, /, n_gen: int, as_json: bool, quiet: bool) -> None:
+def command(ctx: click.Context, /, n_gen: int, output: Output) -> None:
     """Make twins of Qwen1.5 0.5B, measure them on this machine, and show the table and the latency plot.
 
     A twin has the true shape and types of a model and no trained weights: speed and memory are real, the text is not.
@@ -25,11 +25,10 @@ def command(ctx: click.Context, /, n_gen: int, as_json: bool, quiet: bool) -> No
     from ggbench.experiments.settings import TrialSettings
     from ggbench.report.documents import row_document
 
-    output = Output(as_json, quiet)
     output.notice("Twins of Qwen1.5 0.5B: true shapes and types, no trained weights. Nothing is downloaded.")
     settings = TrialSettings("bench", n_gen=n_gen)
     rows = measure(resolve(_MODEL, _QUANTS), settings, output, bandwidth=None, timeout_s=None)
-    if as_json:
+    if output.as_json:
         output.document("demo", model=_MODEL, n_gen=n_gen, rows=[row_document(row) for row in rows])
     else:
         show_rows(rows, output, text_format="table", plot=True)

@@ -13,13 +13,12 @@ from ggbench.cli.output import Output, output_options
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--tensors", is_flag=True, help="Every tensor with its shape, type and bytes.")
 @output_options
-def command(file: Path, tensors: bool, as_json: bool, quiet: bool) -> None:
+def command(file: Path, tensors: bool, output: Output) -> None:
     """Show metadata, tensor types, parameters, BPW and KV bytes per token of FILE; the weights are not read."""
     from ggbench.gguf_file.header import read_model_file
 
-    output = Output(as_json, quiet)
     model_file = read_model_file(file)
-    if as_json:
+    if output.as_json:
         from ggbench.report.documents import model_file_document
 
         output.document("inspect", **model_file_document(model_file, tensors=tensors))

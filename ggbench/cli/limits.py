@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from ggbench.cli.output import Output, output_options
-from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
     from ggbench.theory.hardware import Convention, Hardware
+    from ggbench.theory.limits import SchemeLimits
 
 _LONGEST = 131_072
 _MOST_LENGTHS = 4_194_304
@@ -95,7 +96,8 @@ def command(
     else:
         from ggbench.report.terminal.limits import limits_report
 
-        output.show(limits_report(counted.model, parameters, kv, hardware, rows))
+        width = output.console().width
+        output.show(limits_report(counted.model, parameters, kv, hardware, rows, width=width))
         if plot:
             _plot(rows, hardware, output)
     if hardware.bandwidth_bytes_per_s is None or hardware.compute_flop_per_s is None:
@@ -139,5 +141,11 @@ def _this_machine(convention: Convention) -> Hardware:
     return driver_hardware(gpus[0], convention) if gpus else Hardware("a machine that is not named", convention)
 
 
-def _plot(rows: list[object], hardware: Hardware, output: Output) -> None:
-    raise UsageError("not yet")
+def _plot(rows: Sequence[SchemeLimits], hardware: Hardware, output: Output) -> None:
+    from ggbench.report.limit_plots import decode_plot, prefill_plot
+
+    console = output.console()
+    size, color = (console.width, _PLOT_HEIGHT), console.color_system is not None and not console.no_color
+    for text in (prefill_plot(rows, *size, color=color), decode_plot(rows, hardware, *size, color=color)):
+        if text:
+            click.echo(f"\n{text}")

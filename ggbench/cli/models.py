@@ -14,7 +14,7 @@ from ggbench.cli.output import Output, output_options
     "--dir", "folder", type=click.Path(path_type=Path), metavar="DIR", help="List the GGUF files in a folder."
 )
 @output_options
-def command(folder: Path | None, as_json: bool, quiet: bool) -> None:
+def command(folder: Path | None, output: Output) -> None:
     """List the models of the catalog with the twins there are of each, or with --dir the variants in a folder.
 
     Your own models go into models.toml in the config folder; they add to the catalog and override it.
@@ -25,17 +25,16 @@ def command(folder: Path | None, as_json: bool, quiet: bool) -> None:
     from ggbench.report.documents import catalog_document, variant_document
     from ggbench.report.terminal import catalog_table, variants_table
 
-    output = Output(as_json, quiet)
     if folder is not None:
         variants = local_variants(folder)
-        if as_json:
+        if output.as_json:
             output.document("models", rows=[variant_document(variant) for variant in variants])
         else:
             output.show(variants_table(variants))
         return
     catalog = load_catalog()
     twins = cached_twins(catalog)
-    if as_json:
+    if output.as_json:
         output.document("models", rows=[catalog_document(model, twins.get(model.id, ())) for model in catalog])
     else:
         output.show(catalog_table(catalog, twins))

@@ -1,7 +1,9 @@
-"""Options that several commands share, named as llama.cpp names them."""
+"""Options that several commands share, named as llama.cpp names them; those of loading are the fields of LoadConfig."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,7 +12,7 @@ import click
 from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from ggbench.records import Bandwidth, LoadConfig
+    from ggbench.records import Bandwidth
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -29,6 +31,16 @@ def _parse_bandwidth(_ctx: click.Context, _param: click.Parameter, text: str | N
     from ggbench.units import parse_bandwidth
 
     return None if text is None else Bandwidth(parse_bandwidth(text), "given")
+
+
+def _parse_shares(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[float, ...]:
+    try:
+        shares = tuple(float(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        raise UsageError(f"{text!r} is not a split", "write a share for each GPU: 3,1") from None
+    if any(not 0 <= share < float("inf") for share in shares) or (shares and sum(shares) == 0):
+        raise UsageError(f"{text!r} is not a split", "shares are zero or more, and one has to be above zero")
+    return shares
 
 
 _LOAD_OPTIONS = (
@@ -63,10 +75,20 @@ _LOAD_OPTIONS = (
     ),
     click.option("-ngl", "--n-gpu-layers", type=int, default=-1, help="Layers on the GPU. Default: all."),
     click.option("-mg", "--main-gpu", type=click.IntRange(0), default=0, help="The GPU for what is not split."),
-    click.option("-ts", "--tensor-split", default="", help="Share of each GPU, as 3,1. Default: llama.cpp's choice."),
+    click.option(
+        "-ts",
+        "--tensor-split",
+        callback=_parse_shares,
+        default="",
+        help="Share of each GPU, as 3,1. Default: llama.cpp's choice.",
+    ),
     click.option("-t", "--threads", type=click.IntRange(1), help="CPU threads. Default: one for each physical core."),
     click.option(
-        "--memory-limit", callback=_parse_size, metavar="SIZE", help="Behave like a machine with this much, as 24GiB."
+        "--memory-limit",
+        "memory_limit_bytes",
+        callback=_parse_size,
+        metavar="SIZE",
+        help="Behave like a machine with this much, as 24GiB.",
     ),
 )
 _TRIAL_OPTIONS = (
@@ -87,10 +109,18 @@ _TRIAL_OPTIONS = (
 
 
 def load_options(function: _Function) -> _Function:
-    """Adds how llama.cpp loads a model; `load_config` takes what comes of them."""
+    """Adds how llama.cpp loads a model; the command gets it as `config`, a LoadConfig."""
+
+    @functools.wraps(function)
+    def with_config(*args: object, **kwargs: Any) -> object:  # noqa: ANN401 - the options' own types
+        from ggbench.records import LoadConfig
+
+        load = {field.name: kwargs.pop(field.name) for field in dataclasses.fields(LoadConfig)}
+        return function(*args, config=LoadConfig(**load), **kwargs)
+
     for option in reversed(_LOAD_OPTIONS):
-        function = option(function)
-    return function
+        with_config = option(with_config)
+    return with_config  # type: ignore[return-value]
 
 
 def trial_options(function: _Function) -> _Function:
@@ -98,38 +128,6 @@ def trial_options(function: _Function) -> _Function:
     for option in reversed(_TRIAL_OPTIONS):
         function = option(function)
     return function
-
-
-def load_config(
-    *,
-    n_ctx: int | None,
-    n_batch: int,
-    n_ubatch: int,
-    type_k: str,
-    type_v: str,
-    flash_attn: str,
-    n_gpu_layers: int,
-    main_gpu: int,
-    tensor_split: str,
-    threads: int | None,
-    memory_limit: int | None,
-) -> LoadConfig:
-    """The record from the options' words. Raises UsageError."""
-    from ggbench.records import LoadConfig
-
-    return LoadConfig(
-        n_ctx=n_ctx,
-        n_batch=n_batch,
-        n_ubatch=n_ubatch,
-        type_k=type_k,
-        type_v=type_v,
-        flash_attn=flash_attn,  # type: ignore[arg-type]
-        n_gpu_layers=n_gpu_layers,
-        main_gpu=main_gpu,
-        tensor_split=_shares(tensor_split),
-        threads=threads,
-        memory_limit_bytes=memory_limit,
-    )
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:
@@ -141,13 +139,3 @@ def parse_lengths(text: str) -> tuple[int, ...]:
     if min(lengths) < 1:
         raise UsageError(f"{min(lengths)} is not the length of a prompt", "lengths are 1 or more")
     return lengths
-
-
-def _shares(text: str) -> tuple[float, ...]:
-    try:
-        shares = tuple(float(part) for part in text.split(",")) if text else ()
-    except ValueError:
-        raise UsageError(f"{text!r} is not a split", "write a share for each GPU: 3,1") from None
-    if any(not 0 <= share < float("inf") for share in shares) or (shares and sum(shares) == 0):
-        raise UsageError(f"{text!r} is not a split", "shares are zero or more, and one has to be above zero")
-    return shares

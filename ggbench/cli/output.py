@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -46,6 +47,12 @@ class Output:
 
 
 def output_options(function: _Function) -> _Function:
-    """Adds `--json` and `--quiet`; the command builds its Output from them."""
-    function = click.option("-q", "--quiet", is_flag=True, help="No progress and no notices on stderr.")(function)
-    return click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")(function)
+    """Adds `--json` and `--quiet`; the command gets them as `output`, an Output."""
+
+    @functools.wraps(function)
+    def with_output(*args: object, as_json: bool = False, quiet: bool = False, **kwargs: object) -> object:
+        return function(*args, output=Output(as_json, quiet), **kwargs)
+
+    quiet = click.option("-q", "--quiet", is_flag=True, help="No progress and no notices on stderr.")
+    as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+    return as_json(quiet(with_output))  # type: ignore[return-value]

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.options import load_config, load_options, parse_lengths, trial_options
+from ggbench.cli.options import load_options, parse_lengths, trial_options
 from ggbench.cli.output import Output, output_options
 
 if TYPE_CHECKING:
-    from ggbench.records import Bandwidth
+    from ggbench.records import Bandwidth, LoadConfig
 
 
 @click.command()
@@ -31,9 +31,8 @@ def command(
     repeat: int,
     bandwidth: Bandwidth | None,
     timeout_s: float | None,
-    as_json: bool,
-    quiet: bool,
-    **load: object,
+    config: LoadConfig,
+    output: Output,
 ) -> None:
     """Time prompts of several lengths, each from an empty cache, after one that does not count; tells the medians."""
     from ggbench.catalog.selector import resolve_one
@@ -42,13 +41,11 @@ def command(
     from ggbench.report.documents import row_document
     from ggbench.report.terminal import prefill_table
 
-    output = Output(as_json, quiet)
-    config = load_config(**load)  # type: ignore[arg-type]
     settings = TrialSettings("prefill", config, prefill_lengths=parse_lengths(lengths), repeat=repeat)
     target = resolve_one(model, quant)
     rows = measure([target], settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
     for row in rows:
-        if as_json:
+        if output.as_json:
             output.document("prefill", **row_document(row))
         else:
             output.show(prefill_table(row))

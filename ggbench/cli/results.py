@@ -26,17 +26,16 @@ def command(ctx: click.Context) -> None:
 @click.option("--model", help="Only runs of this MODEL, as it was written then.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The newest so many.")
 @output_options
-def list_runs(model: str | None = None, limit: int = 50, as_json: bool = False, quiet: bool = False) -> None:
+def list_runs(model: str | None = None, limit: int = 50, *, output: Output) -> None:
     """List the newest runs."""
     from ggbench.report.documents import run_summary_document
     from ggbench.report.terminal import runs_table
     from ggbench.store.database import Store
 
-    output = Output(as_json, quiet)
     with Store.open() as store:
         runs = store.list_runs(model=model, limit=limit)
         _tell(store, output)
-    if as_json:
+    if output.as_json:
         output.document("results", rows=[run_summary_document(run) for run in runs])
     elif not runs:
         output.notice("No runs yet. Make some with: ggbench demo")
@@ -49,18 +48,17 @@ def list_runs(model: str | None = None, limit: int = 50, as_json: bool = False, 
 @click.option("--samples", is_flag=True, help="With --json: every position and its step_ns and sample_ns.")
 @click.option("--plot", is_flag=True, help="Plot the latency in the terminal.")
 @output_options
-def show(run_id: int, samples: bool, plot: bool, as_json: bool, quiet: bool) -> None:
+def show(run_id: int, samples: bool, plot: bool, output: Output) -> None:
     """Show one run with its environment and its command; one that was interrupted, as far as it came."""
     from ggbench.cli.shown_runs import run_document, show_run
     from ggbench.experiments.stored import stored_row
     from ggbench.store.database import Store
 
-    output = Output(as_json, quiet)
     with Store.open() as store:
         run = store.load_run(run_id)
         row = stored_row(store, run)
         _tell(store, output)
-    if as_json:
+    if output.as_json:
         fields = run_document(row, samples=samples)
         output.document("results", **fields, state=run.state, started_at=run.started_at, finished_at=run.finished_at)
         return

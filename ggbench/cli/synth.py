@@ -23,7 +23,7 @@ from ggbench.cli.output import Output, output_options
 )
 @click.option("--layers", type=click.IntRange(1), help="Write fewer layers than the model has, for a quick try.")
 @output_options
-def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | None, as_json: bool, quiet: bool) -> None:
+def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | None, output: Output) -> None:
     """Write twins of MODEL, a catalog id, in each of QUANTS (all eight of the article without any).
 
     llama.cpp's own quantizer chooses the type of every tensor, so a twin has the published file's shape, size and
@@ -35,7 +35,6 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     from ggbench.gguf_file.twin import cached_twin
     from ggbench.units import format_bytes, format_number
 
-    output = Output(as_json, quiet)
     known = load_catalog().model(model.removeprefix("synth:"))
     twins = []
     for quant in dict.fromkeys(quant.lower() for quant in quants or ARTICLE_QUANTS):
@@ -45,9 +44,9 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
             {"model": known.id, "quant": quant, "file": str(path), "provenance": "twin", "file_bytes": twin.file_bytes,
              "n_params": twin.n_params, "bpw": twin.bpw}
         )  # fmt: skip
-        if not as_json:
+        if not output.as_json:
             click.echo(f"{path}  {format_bytes(twin.file_bytes)}  {format_number(twin.bpw)} BPW")
-    if as_json:
+    if output.as_json:
         output.document("synth", rows=twins)
     else:
         output.notice("Twins: true shapes and types, no trained weights.")
