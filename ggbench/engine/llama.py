@@ -82,6 +82,9 @@ class Llama:
         if request.memory_limit_bytes is not None:
             # A mapped file takes address space beside the copies that are made of it, so a limit would count it twice.
             params.load_mode = lib.LLAMA_LOAD_MODE_NONE
+        if request.dry:
+            params.no_alloc = True
+            params.load_mode = lib.LLAMA_LOAD_MODE_NONE  # nothing is mapped either
         progress = lib.llama_progress_callback(_progress_callback(on_progress))
         params.progress_callback = progress
         self._model = lib.llama_model_load_from_file(str(Path(request.path)).encode(), params)

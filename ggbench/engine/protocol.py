@@ -23,6 +23,8 @@ class LoadModel(msgspec.Struct, frozen=True, tag="load_model"):
     tensor_split: tuple[float, ...] = ()
     memory_limit_bytes: int | None = None
     """For model and contexts together, beyond what the worker holds before the load."""
+    dry: bool = False
+    """Read the header alone and allocate nothing; contexts then only tell what they would take. The file may be sparse."""
 
 
 class MakeContext(msgspec.Struct, frozen=True, tag="make_context"):

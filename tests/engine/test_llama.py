@@ -12,6 +12,7 @@ from ggbench.engine.endings import Completed, Ending, Failed, OutOfMemory
 from ggbench.engine.logs import parse_allocations
 from ggbench.engine.process import WorkerProcess
 from ggbench.gguf_file.header import read_model_file
+from ggbench.units import MIB
 
 pytestmark = pytest.mark.llama
 
@@ -101,3 +102,17 @@ def _ending(worker: WorkerProcess, request: protocol.Request) -> Ending:
     *_, last = worker.call(request)
     assert isinstance(last, Ending)
     return last
+
+
+def test_a_dry_load_tells_sizes_and_allocates_nothing(worker: WorkerProcess, tiny_twin: Path, tmp_path: Path) -> None:
+    """The header alone is enough, in a file whose tensors are a hole; a context of any size is told and not made."""
+    model = read_model_file(tiny_twin)
+    sparse = tmp_path / "sparse.gguf"
+    with tiny_twin.open("rb") as source, sparse.open("wb") as hole:
+        hole.write(source.read(64 << 10))
+        hole.truncate(model.file_bytes)
+    assert _ending(worker, protocol.LoadModel(str(sparse), dry=True)) == Completed()
+    made = list(worker.call(context(1 << 22)))
+    assert made[-1] == Completed()
+    total = next(item.text for item in made if isinstance(item, protocol.Log) and "llama_kv_cache: size" in item.text)
+    assert f"{(1 << 22) * model.kv_bytes_per_token() / MIB:.2f} MiB" in total

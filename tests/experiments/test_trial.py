@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from ggbench.catalog.selector import Target, resolve
 from ggbench.engine import protocol
 from ggbench.engine.endings import Crashed, Ending, OutOfMemory
+from ggbench.engine.process import WorkerProcess
 from ggbench.errors import BadFile, UsageError
 from ggbench.experiments.progress import Progress, TokensDecoded, TrialFinished, TrialStarted
 from ggbench.experiments.rig import Rig
@@ -23,6 +25,8 @@ from ggbench.records import LoadConfig, Outcome, Row
 from ggbench.store.database import Store
 from ggbench.units import MIB
 from tests.fakes.engine import FakeEngine, fake_rig, obey
+
+FAKE_WORKER = Path(__file__).parent.parent / "fakes" / "worker.py"
 
 
 @pytest.fixture
@@ -233,3 +237,28 @@ def test_the_fake_engine_is_an_engine() -> None:
 
     engine: Engine = FakeEngine(threading.Event())
     assert list(engine.call(protocol.Prefill(1)))
+
+
+@pytest.mark.parametrize(
+    ("cue", "outcome", "reason"),
+    [
+        ("abort", Outcome.CRASHED, "SIGABRT: GGML_ASSERT(something) failed"),
+        ("garbage", Outcome.CRASHED, "not an event"),
+        ("hang", Outcome.TIMED_OUT, "no sign of life"),
+        ("exit", Outcome.CRASHED, "exit status 7"),
+        ("refuse", Outcome.FAILED, "load failed: unknown architecture"),
+    ],
+)
+def test_a_worker_that_misbehaves_is_a_row(
+    target: Target, store: Store, cue: str, outcome: Outcome, reason: str
+) -> None:
+    """A real child process that aborts, hangs or writes garbage ends in a row that says so, and in the store."""
+
+    def launch(cancel: threading.Event) -> WorkerProcess:
+        return WorkerProcess(cancel, timeout_s=0.5, command=(sys.executable, str(FAKE_WORKER), cue))
+
+    rig, _ = fake_rig(store)
+    (row,) = rows_of(dataclasses.replace(rig, launch=launch), [target], TrialSettings("decode", n_gen=10))
+    assert row.outcome is outcome
+    assert reason in row.reason
+    assert [run.state for run in store.list_runs()] == [outcome.value]
