@@ -202,6 +202,8 @@ class Row:
     """What `auto` became."""
     config: LoadConfig = field(default_factory=LoadConfig)
     run_id: int | None = None
+    header_sha256: str = ""
+    """Of the file's header, `ModelFile.header_sha256`; empty when unknown."""
     command: str = ""
     """The line that reproduces this row."""
     environment: Environment | None = None

@@ -98,6 +98,7 @@ def make_row(
         unsteady=unsteady(samples.position, samples.step_ns),
         flash_attn=allocations.flash_attn,
         config=config,
+        header_sha256=file.header_sha256,
         command=settings.command_for(target),
         environment=seen.environment,
     )

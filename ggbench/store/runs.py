@@ -69,6 +69,7 @@ class RunStart:
             reason=reason,
             n_ctx=self.config.n_ctx,
             config=self.config,
+            header_sha256=self.header_sha256,
             command=self.command,
             environment=self.environment,
         )

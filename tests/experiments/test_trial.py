@@ -58,7 +58,7 @@ def test_a_decode_becomes_a_row(target: Target, store: Store, tiny_twin: Path) -
     assert row.fit.b_ms == pytest.approx(10, rel=0.01)
     assert row.prefill_ms == 25  # the median of 25, 26, 27, and of 25 before the warm-up and the decode
     assert row.limit is not None
-    assert row.limit.b_ms == pytest.approx((model.active_weight_bytes or 0) / 20e9 * 1e3)
+    assert row.limit.b_ms == pytest.approx(((model.active_weight_bytes or 0) + model.kv_bytes_per_token()) / 20e9 * 1e3)
     assert row.command == f"ggbench decode {tiny_twin} q8_0 -n 1000 --threads 2"
     assert engines[0].closed
     assert row.run_id is not None

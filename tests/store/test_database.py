@@ -168,7 +168,9 @@ def test_the_row_of_a_start_is_a_measured_row_without_the_measurements(start: Ru
     nothing_measured = dataclasses.replace(
         row, n_prompt=None, n_gen=None, prefill_ms=None, fit=None, latency=None, limit=None, flash_attn=None, buffers=()
     )
-    expected = dataclasses.replace(nothing_measured, outcome=Outcome.INTERRUPTED, reason="killed")
+    expected = dataclasses.replace(
+        nothing_measured, outcome=Outcome.INTERRUPTED, reason="killed", header_sha256=start.header_sha256
+    )
     assert start.as_row(Outcome.INTERRUPTED, "killed") == expected
 
 

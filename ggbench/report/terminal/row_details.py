@@ -68,10 +68,13 @@ def _model(row: Row) -> Facts:
     return [
         ("file", row.file),
         ("weights", f"{row.provenance}, {format_bytes(row.file_bytes)}"),
+        ("header", f"sha256 {row.header_sha256}" if row.header_sha256 else ""),
         ("parameters", f"{format_params(row.n_params)} at {format_number(row.bpw)} BPW"),
         ("context", ", ".join(run)),
         ("KV cache", f"{cache}{per_token}{flash}"),
         ("batches", f"n_batch {config.n_batch}, n_ubatch {config.n_ubatch}"),
+        ("threads", format_count(config.threads) if config.threads else ""),
+        ("limited to", "" if config.memory_limit_bytes is None else format_bytes(config.memory_limit_bytes)),
     ]
 
 
@@ -84,8 +87,9 @@ def _memory_table(row: Row) -> Table:
         _add_memory(table, buffers.device, _split(buffers))
     if len(row.buffers) > 1:
         _add_memory(table, "all", [sum(part) for part in zip(*map(_split, row.buffers), strict=True)])
-    if row.other_bytes is not None:
-        table.add_row("  other", "", "", "", "", Text(format_bytes(row.other_bytes)))
+    for name, n_bytes in (("other", row.other_bytes), ("resident at most", row.peak_bytes)):
+        if n_bytes is not None:
+            table.add_row(f"  {name}", "", "", "", "", Text(format_bytes(n_bytes)))
     return table
 
 
@@ -161,7 +165,8 @@ def _limit(row: Row) -> Facts:
 def _origin(row: Row) -> list[RenderableType]:
     lines: list[RenderableType] = []
     if row.environment is not None:
-        lines.append(Text(f"Measured with {environment_line(row.environment)}", style="dim"))
+        system_info = plain(row.environment.system_info)
+        lines.append(Text(f"Measured with {environment_line(row.environment)}; {system_info}", style="dim"))
     if row.command:
         lines.append(Text(f"Again: {plain(row.command)}"))
     return lines
