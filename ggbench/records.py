@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 FlashAttn = Literal["auto", "on", "off"]
@@ -28,7 +28,8 @@ class LoadConfig:
     flash_attn: FlashAttn = "auto"
     n_gpu_layers: int = -1
     """Layers offloaded to the GPU; negative means all."""
-    main_gpu: int = 0
+    main_gpu: int | None = None
+    """The one GPU to use; None spreads the model over all, as llama.cpp does."""
     tensor_split: tuple[float, ...] = ()
     """Share of the model for each GPU; empty leaves it to llama.cpp."""
     threads: int | None = None
@@ -47,6 +48,11 @@ class DeviceBuffers:
     kv_bytes: int = 0
     compute_bytes: int = 0
     output_bytes: int = 0
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it lies in main memory."""
+        return self.device.startswith(("CPU", "AMX")) or self.device.endswith("_Host")
 
 
 class Outcome(enum.StrEnum):
@@ -119,7 +125,8 @@ class Bandwidth:
 class DecodeLimit:
     """Bandwidth bound on decode latency."""
 
-    w_tokens_per_ms: float
+    w_tokens_per_ms: float | None
+    """None where what a token reads does not grow with the context."""
     b_ms: float
     bandwidth_bytes_per_s: float
     bandwidth_source: str
@@ -208,10 +215,16 @@ class Row:
     """The line that reproduces this row."""
     environment: Environment | None = None
 
+    def in_run(self, run_id: int | None) -> Row:
+        """The same row, as it is kept under that id."""
+        return replace(self, run_id=run_id)
+
     @property
     def w_ratio(self) -> float | None:
         """Measured W over the limit's; 1.0 is the physical limit."""
-        if self.fit is None or self.limit is None or self.fit.w_tokens_per_ms is None:
+        if self.fit is None or self.fit.w_tokens_per_ms is None:
+            return None
+        if self.limit is None or self.limit.w_tokens_per_ms is None:
             return None
         return self.fit.w_tokens_per_ms / self.limit.w_tokens_per_ms
 
@@ -224,3 +237,91 @@ class Row:
     def b_w16_ms(self) -> float | None:
         """B as if every weight had 16 bits, to compare quants (article, section 6.4)."""
         return None if self.fit is None or not self.bpw else self.fit.b_ms * 16 / self.bpw
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One question of a search for the largest context, with its answer."""
+
+    n_ctx: int
+    kind: Literal["dry", "alloc", "decode"]
+    """Asked of llama.cpp's allocator run dry, of a real context, or of a decode at the far end of one."""
+    outcome: Outcome
+    """Of a dry probe: whether what it told is within the budget."""
+    seconds: float
+    kv_bytes: int | None = None
+    """None where the probe ended before the log told."""
+    compute_bytes: int | None = None
+    reason: str = ""
+    """Why it did not pass, in one line."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether this n_ctx works as far as this probe tells."""
+        return self.outcome is Outcome.COMPLETED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """The largest context of one quant on this machine, and every question that led to it. None is unknown."""
+
+    model: str
+    quant: str
+    file: str
+    provenance: str
+    file_bytes: int | None = None
+    n_params: int | None = None
+    bpw: float | None = None
+    weight_bytes: int | None = None
+    kv_bytes_per_token: int | None = None
+    n_ctx_train: int | None = None
+    outcome: Outcome
+    """Completed where a largest context was found, verified or not."""
+    reason: str = ""
+    """Why none was found, or why the one found is not verified, in one line."""
+    max_n_ctx: int | None = None
+    """The largest that passed; None where not one did."""
+    first_fail_n_ctx: int | None = None
+    """256 above `max_n_ctx`; None where the ceiling was reached instead."""
+    planned_n_ctx: int | None = None
+    """What weights, cache and compute buffers leave room for, told by the dry allocator before anything was loaded."""
+    theory_n_ctx: int | None = None
+    """What the weights alone leave room for, by the KV of one token; None where KV is not counted from the header."""
+    ceiling_n_ctx: int | None = None
+    """The search does not go above it."""
+    verified_by_decode: bool = False
+    """Whether a full n_ubatch and one more token were decoded at the far end of `max_n_ctx`."""
+    probes: tuple[Probe, ...] = ()
+    """In the order in which they were asked."""
+    budget_bytes: int | None = None
+    """What weights and context were allowed to take."""
+    reserve_bytes: int = 0
+    """Kept out of the budget."""
+    free_bytes: int | None = None
+    """Free memory before anything was loaded: of the GPUs, or of main memory."""
+    buffers: tuple[DeviceBuffers, ...] = ()
+    """At `max_n_ctx`."""
+    kv_bytes: int | None = None
+    compute_bytes: int | None = None
+    peak_bytes: int | None = None
+    """Most resident memory of the worker that proved it; of GPUs, what they had less free while it was there."""
+    other_bytes: int | None = None
+    """What the buffers do not explain of `peak_bytes`; None where they explain more, some being untouched."""
+    flash_attn: bool | None = None
+    """What `auto` became."""
+    warnings: tuple[str, ...] = ()
+    """For people, one line each: a context beyond the training's, a state that does not grow."""
+    config: LoadConfig = field(default_factory=LoadConfig)
+    environment: Environment | None = None
+    command: str = ""
+    """The line that searches again."""
+
+    @property
+    def n_allocations(self) -> int:
+        """Contexts that were really allocated."""
+        return sum(probe.kind == "alloc" for probe in self.probes)
+
+    @property
+    def seconds(self) -> float:
+        """Spent on all probes; loading is not counted."""
+        return sum(probe.seconds for probe in self.probes)

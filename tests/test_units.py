@@ -12,6 +12,7 @@ from ggbench.errors import UsageError
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
+    format_compute,
     format_count,
     format_duration,
     format_fixed,
@@ -21,6 +22,7 @@ from ggbench.units import (
     format_params,
     format_percent,
     parse_bandwidth,
+    parse_compute,
     parse_size,
 )
 
@@ -214,3 +216,34 @@ def test_the_rest() -> None:
         "24.7 GB/s",
         "—",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "flop_per_s"),
+    [("82.58TFLOPS", 82.58e12), ("900 gflops", 9e11), ("1PFLOPS", 1e15), ("330.3 TFLOP/s", 330.3e12)],
+)
+def test_compute_rates(text: str, flop_per_s: float) -> None:
+    """As datasheets write them, in any case."""
+    assert parse_compute(text) == pytest.approx(flop_per_s)
+
+
+def test_binary_units_are_the_articles() -> None:
+    """The article takes GB for 2^30 bytes and TFLOPS for 2^40; what says GiB means that anyway."""
+    assert parse_bandwidth("1008GB/s", binary=True) == 1008 * 2**30
+    assert parse_bandwidth("1008GiB/s", binary=True) == parse_bandwidth("1008GiB/s") == 1008 * 2**30
+    assert parse_compute("82.58TFLOPS", binary=True) == 82.58 * 2**40
+    assert format_bandwidth(1008 * 2**30, binary=True) == "1008 GB/s"
+    assert format_compute(82.58 * 2**40, binary=True) == "82.58 TFLOPS"
+    assert (format_compute(330.3e12), format_compute(None)) == ("330.3 TFLOPS", "—")
+    assert (format_params(7_098_728_448, binary=True), format_params(262_144 * 1024, binary=True)) == (
+        "6.61 B",
+        "0.25 B",
+    )
+
+
+@pytest.mark.parametrize("text", ["82.58", "TFLOPS", "-1TFLOPS", "1TB/s", "0TFLOPS", "9999999999TFLOPS", "1e3TFLOPS"])
+def test_what_is_no_compute_rate(text: str) -> None:
+    """Each says what is accepted."""
+    with pytest.raises(UsageError, match="a compute rate such as") as caught:
+        parse_compute(text)
+    assert caught.value.hint

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
 from ggbench.catalog.selector import CatalogRef, HubRef, SynthRef, Target, parse_model, resolve
+from ggbench.gguf_file.blueprint import draw_metadata
 from ggbench.gguf_file.drawn_model import draw_model
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
 from ggbench.plain import plain
 from ggbench.theory.parameters import count_parameters
-from ggbench.theory.weights import Weights, file_weights, scheme_bits, uniform_weights
+from ggbench.theory.weights import Weights, file_weights, scheme_bits, tensor_weights, uniform_weights
 
 SCHEMES = ("w16", "w8", "w6", "w4")
 """What a catalog model is counted in when nothing is named."""
@@ -60,19 +62,16 @@ def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
     drawn = draw_model(model.hyper, model.id)
     parameters = count_parameters(drawn)
     bits = {name: scheme_bits(name) for name in asked}
-    quants = [name for name, width in bits.items() if width is None]
-    for name in quants:
-        ftype_by_name(name)
-    planned: dict[str, ModelFile] = {}
-    if quants:
-        from ggbench.gguf_file.twin import plan_twin
-
-        planned = plan_twin(model.hyper, quants, name=model.id)
-    weights = [
-        file_weights(planned[name], name) if width is None else uniform_weights(parameters, width)
+    ftypes = {name: ftype_by_name(name) for name, width in bits.items() if width is None}
+    tensors = choose_types(draw_metadata(model.hyper), drawn.tensors, ftypes) if ftypes else {}
+    tied = model.hyper.tied_embeddings
+    weights = tuple(
+        tensor_weights(tensors[name], parameters, name, tied=tied)
+        if width is None
+        else uniform_weights(parameters, width)
         for name, width in bits.items()
-    ]
-    return CountedModel(model.id, drawn, tuple(weights))
+    )
+    return CountedModel(model.id, drawn, weights)
 
 
 def _from_files(model: str, quant: str | None, asked: Sequence[str]) -> CountedModel:

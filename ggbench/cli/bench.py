@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.options import load_options, trial_options
+from ggbench.cli.options import TOKENS, against_option, load_options, trial_options
 from ggbench.cli.output import Output, output_options
+from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
     from ggbench.records import Bandwidth, LoadConfig
@@ -16,12 +17,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model")
 @click.argument("quants", nargs=-1)
-@click.option("-n", "--n-gen", type=click.IntRange(1), default=10_000, show_default=True, help="Tokens to decode.")
+@click.option("-n", "--n-gen", type=TOKENS, default=10_000, show_default=True, help="Tokens to decode.")
 @click.option(
     "-r", "--repeat", type=click.IntRange(1), default=1, show_default=True, help="Repetitions, fitted together."
 )
 @click.option("--plot", is_flag=True, help="Plot the latencies in the terminal.")
 @click.option("--format", "text_format", type=click.Choice(["table", "csv", "md"]), default="table", show_default=True)
+@against_option
 @load_options
 @trial_options
 @output_options
@@ -35,6 +37,7 @@ def command(
     repeat: int,
     plot: bool,
     text_format: str,
+    against: str | None,
     bandwidth: Bandwidth | None,
     timeout_s: float | None,
     config: LoadConfig,
@@ -45,16 +48,23 @@ def command(
     A quant that fails is a row with its reason; the others go on.
     """
     from ggbench.catalog.selector import resolve
-    from ggbench.cli.shown_runs import show_rows
-    from ggbench.cli.trials import exit_code_of, measure
+    from ggbench.cli.shown_runs import against_document, show_against, show_rows
+    from ggbench.cli.trials import measure
     from ggbench.experiments.settings import TrialSettings
     from ggbench.report.documents import row_document
 
+    if plot and (output.as_json or text_format != "table"):
+        raise UsageError("--plot goes under a table", "leave --json and --format out, or take results show ID --plot")
+    if against and text_format != "table":
+        raise UsageError(f"--against {against} does not go into {text_format}", "leave --format out, or take --json")
     settings = TrialSettings("bench", config, n_gen=n_gen, repeat=repeat)
     targets = resolve(model, quants)
-    rows = measure(targets, settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
+    measured = measure(targets, settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
     if output.as_json:
-        output.document("bench", model=model, n_gen=n_gen, rows=[row_document(row) for row in rows])
+        documents = [row_document(row) | (against_document(row) if against else {}) for row in measured.rows]
+        output.document("bench", model=model, n_gen=n_gen, rows=documents)
     else:
-        show_rows(rows, output, text_format=text_format, plot=plot)
-    ctx.exit(exit_code_of(rows))
+        show_rows(measured.rows, output, text_format=text_format, plot=plot)
+        if against:
+            show_against(measured.rows, output)
+    measured.leave(ctx)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.options import load_options, trial_options
+from ggbench.cli.options import TOKENS, load_options, trial_options
 from ggbench.cli.output import Output, output_options
+from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
     from ggbench.records import Bandwidth, LoadConfig
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model")
 @click.argument("quant", required=False)
-@click.option("-n", "--n-gen", type=click.IntRange(1), default=10_000, show_default=True, help="Tokens to decode.")
+@click.option("-n", "--n-gen", type=TOKENS, default=10_000, show_default=True, help="Tokens to decode.")
 @click.option(
     "-r", "--repeat", type=click.IntRange(1), default=1, show_default=True, help="Repetitions, fitted together."
 )
@@ -46,15 +47,19 @@ def command(
     """
     from ggbench.catalog.selector import resolve_one
     from ggbench.cli.shown_runs import run_document, show_run
-    from ggbench.cli.trials import exit_code_of, measure
+    from ggbench.cli.trials import measure
     from ggbench.experiments.settings import TrialSettings
 
+    if samples and not output.as_json:
+        raise UsageError("--samples goes with --json", "add --json, or take results show ID --json --samples")
+    if plot and output.as_json:
+        raise UsageError("--plot does not go into JSON", "leave --json out, or take results show ID --plot")
     settings = TrialSettings("decode", config, n_gen=n_gen, repeat=repeat)
     target = resolve_one(model, quant)
-    rows = measure([target], settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
-    for row in rows:
+    measured = measure([target], settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
+    for row in measured.rows:
         if output.as_json:
             output.document("decode", **run_document(row, samples=samples))
         else:
             show_run(row, output, plot=plot)
-    ctx.exit(exit_code_of(rows))
+    measured.leave(ctx)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ggbench.cli.options import TOKENS
 from ggbench.cli.output import Output, output_options
 
 _MODEL = "synth:qwen1.5-0.5b"
@@ -11,7 +12,7 @@ _QUANTS = ("q8_0", "q4_k_m", "q2_k")
 
 
 @click.command()
-@click.option("-n", "--n-gen", type=click.IntRange(1), default=500, show_default=True, help="Tokens to decode.")
+@click.option("-n", "--n-gen", type=TOKENS, default=500, show_default=True, help="Tokens to decode.")
 @output_options
 @click.pass_context
 def command(ctx: click.Context, /, n_gen: int, output: Output) -> None:
@@ -21,16 +22,16 @@ def command(ctx: click.Context, /, n_gen: int, output: Output) -> None:
     """
     from ggbench.catalog.selector import resolve
     from ggbench.cli.shown_runs import show_rows
-    from ggbench.cli.trials import exit_code_of, measure
+    from ggbench.cli.trials import measure
     from ggbench.experiments.settings import TrialSettings
     from ggbench.report.documents import row_document
 
     output.notice("Twins of Qwen1.5 0.5B: true shapes and types, no trained weights. Nothing is downloaded.")
     settings = TrialSettings("bench", n_gen=n_gen)
-    rows = measure(resolve(_MODEL, _QUANTS), settings, output, bandwidth=None, timeout_s=None)
+    measured = measure(resolve(_MODEL, _QUANTS), settings, output, bandwidth=None, timeout_s=None)
     if output.as_json:
-        output.document("demo", model=_MODEL, n_gen=n_gen, rows=[row_document(row) for row in rows])
+        output.document("demo", model=_MODEL, n_gen=n_gen, rows=[row_document(row) for row in measured.rows])
     else:
-        show_rows(rows, output, text_format="table", plot=True)
+        show_rows(measured.rows, output, text_format="table", plot=True)
         output.notice("Next: ggbench models, then ggbench bench PATH/TO/MODEL.gguf, or synth:<id> for any of them.")
-    ctx.exit(exit_code_of(rows))
+    measured.leave(ctx)

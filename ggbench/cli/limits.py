@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.cli.output import Output, output_options
+from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
     from ggbench.theory.hardware import Convention, Hardware
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 131_072
 _MOST_LENGTHS = 4_194_304
+_LARGEST_BATCH = 65_536
 _PLOT_HEIGHT = 20
 
 
@@ -60,35 +62,28 @@ def command(
     batch_sizes: str,
     n_prompt: int,
     plot: bool,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
 ) -> None:
     """Show parameters, KV cache, the length that fits, the knees of prefill, and W and B of MODEL.
 
     QUANTS are bits for each weight (w16, w8, w4.5) or real quants (q4_k_m). Without any: w16, w8, w6 and w4, or what a
     file holds.
     """
-    from ggbench.cli.options import parse_lengths
     from ggbench.gguf_file.ggml_types import type_by_name
     from ggbench.theory.hardware import Convention
 
-    output = Output(as_json, quiet)
     hardware = _hardware(gpu, vram, bandwidth, compute, Convention(convention))
     cache_types = type_by_name(type_k).name, type_by_name(type_v).name
-    batches = parse_lengths(batch_sizes)
+    batches = _batch_sizes(batch_sizes)
     from ggbench.catalog.counted_models import count_model
     from ggbench.theory.kv_cache import kv_cache
-    from ggbench.theory.limits import scheme_limits
+    from ggbench.theory.limits import model_limits
     from ggbench.theory.parameters import count_parameters
 
     counted = count_model(model, quants)
     parameters, kv = count_parameters(counted.file), kv_cache(counted.file, *cache_types)
-    rows = [
-        scheme_limits(weights, kv, hardware, range(1, n_prompt + 1), batch)
-        for weights in counted.weights
-        for batch in batches
-    ]
-    if as_json:
+    rows = model_limits(counted.weights, kv, hardware, range(1, n_prompt + 1), batches)
+    if output.as_json:
         from ggbench.report.limits_document import limits_document
 
         document = limits_document(counted.file, parameters, kv, hardware, rows)
@@ -130,6 +125,14 @@ def _hardware(
     else:
         found = _this_machine(convention)
     return dataclasses.replace(found, **given)  # type: ignore[arg-type]
+
+
+def _batch_sizes(text: str) -> tuple[int, ...]:
+    """Whole numbers between commas, each once. Raises UsageError."""
+    sizes = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if not all(part.isdecimal() and 0 < int(part) <= _LARGEST_BATCH for part in sizes):
+        raise UsageError(f"{text!r} are no batch sizes", f"write whole numbers from 1 to {_LARGEST_BATCH}: 1,8,32")
+    return tuple(map(int, sizes))
 
 
 def _this_machine(convention: Convention) -> Hardware:

@@ -22,6 +22,7 @@ from ggbench.experiments.progress import (
     TrialStarted,
 )
 from ggbench.records import Outcome
+from ggbench.report.columns import b_text, note, outcome_words, w_text
 from ggbench.stats.linefit import RunningFit
 from ggbench.units import format_bytes, format_ms, format_number
 
@@ -36,8 +37,12 @@ def follow(progress: Generator[Progress], output: Output, cancel: threading.Even
     else:
         view = _Lines(output)
     finished = []
-    with _interrupt_sets(cancel, output), contextlib.closing(view), contextlib.closing(progress):
+    with interrupt_sets(cancel), contextlib.closing(view), contextlib.closing(progress):
+        told = False
         for record in progress:
+            if cancel.is_set() and not told:
+                told = True
+                view.tell("stopping; what was measured is kept (Ctrl-C again leaves at once)")
             view.draw(record)
             if isinstance(record, TrialFinished):
                 finished.append(record)
@@ -47,11 +52,16 @@ def follow(progress: Generator[Progress], output: Output, cancel: threading.Even
 class _View(Protocol):
     def draw(self, record: Progress) -> None: ...
 
+    def tell(self, text: str) -> None: ...
+
     def close(self) -> None: ...
 
 
 class _Silent:
     def draw(self, record: Progress) -> None:
+        """Nothing."""
+
+    def tell(self, text: str) -> None:
         """Nothing."""
 
     def close(self) -> None:
@@ -70,6 +80,9 @@ class _Lines:
                 self._output.notice(f"[{record.index + 1}/{record.n_trials}] {record.model} {record.quant}")
             case TrialFinished():
                 self._output.notice(f"  {_ending(record)}")
+
+    def tell(self, text: str) -> None:
+        self._output.notice(text)
 
     def close(self) -> None:
         """Nothing."""
@@ -116,6 +129,9 @@ class _Bar:
             case TrialFinished():
                 self._rich.console.print(f"{self._title}  {_ending(record)}", markup=False)
 
+    def tell(self, text: str) -> None:
+        self._rich.console.print(text, markup=False)
+
     def _draw_tokens(self, record: TokensDecoded) -> None:
         self._fit.add(range(record.first_position, record.first_position + len(record.step_ns)), record.step_ns)
         latest_ms = record.step_ns[-1] / 1e6
@@ -133,20 +149,19 @@ class _Bar:
 def _ending(record: TrialFinished) -> str:
     row = record.row
     if row.outcome is not Outcome.COMPLETED:
-        return f"{row.outcome.value}: {row.reason}"
+        return f"{outcome_words(row.outcome)}: {note(row)}"
     if row.fit is None:
         return "done"
     tok_s = row.latency.tok_s if row.latency else None
-    return f"{format_number(tok_s)} tok/s  W {format_number(row.fit.w_tokens_per_ms)}  B {format_ms(row.fit.b_ms)} ms"
+    return f"{format_number(tok_s)} tok/s  W {w_text(row.fit)} tokens/ms  B {b_text(row.fit)} ms"
 
 
 @contextlib.contextmanager
-def _interrupt_sets(cancel: threading.Event, output: Output) -> Iterator[None]:
+def interrupt_sets(cancel: threading.Event) -> Iterator[None]:
     def on_interrupt(_number: int, _frame: FrameType | None) -> None:
         if cancel.is_set():
             raise KeyboardInterrupt
-        cancel.set()
-        output.notice("stopping; what was measured is kept (Ctrl-C again to leave at once)")
+        cancel.set()  # and no more: a handler that prints may interrupt a print
 
     before = signal.signal(signal.SIGINT, on_interrupt)
     try:

@@ -14,14 +14,17 @@ import click
 
 from ggbench import __version__
 from ggbench.errors import ExitCode, GgbenchError
+from ggbench.plain import plain
 
 COMMANDS = {
     "bench": "Measure every quant of a model: BPW, memory, prefill, W and B against the limit.",
     "decode": "Time a long decode token by token and fit W and B.",
     "demo": "The whole way in about two minutes, with twins of a small model and no network.",
     "inspect": "What a GGUF holds: metadata, tensor types, BPW.",
+    "limits": "What theory allows a model on a GPU: length that fits, prefill knees, W and B.",
     "models": "What is in the catalog and on this disk.",
     "prefill": "Time to read prompts of several lengths.",
+    "published": "What others measured, to hold your own numbers against.",
     "results": "What was measured: list, show, remove.",
     "synth": "Write twins: the true shape of a model, no trained weights.",
 }
@@ -92,7 +95,7 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 
 def _fail(what: str, hint: str, code: int) -> NoReturn:
-    click.echo(f"Error: {what}", err=True)
+    click.echo(f"Error: {plain(what)}", err=True)
     if hint:
-        click.echo(f"Hint: {hint}", err=True)
+        click.echo(f"Hint: {plain(hint)}", err=True)
     sys.exit(code)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+TOKENS = click.IntRange(1, (1 << 31) - 1)
+"""What llama.cpp's 32-bit counts hold."""
+
 _KV_TYPES = click.Choice(["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"], case_sensitive=False)
 """Those that llama.cpp's own tools take for a cache."""
 
@@ -44,9 +47,9 @@ def _parse_shares(_ctx: click.Context, _param: click.Parameter, text: str) -> tu
 
 
 _LOAD_OPTIONS = (
-    click.option("-c", "--n-ctx", type=click.IntRange(1), help="Context in tokens. Default: just enough for the run."),
-    click.option("-b", "--n-batch", type=click.IntRange(1), default=2048, show_default=True, help="Logical batch."),
-    click.option("-ub", "--n-ubatch", type=click.IntRange(1), default=512, show_default=True, help="Physical batch."),
+    click.option("-c", "--n-ctx", type=TOKENS, help="Context in tokens. Default: just enough for the run."),
+    click.option("-b", "--n-batch", type=TOKENS, default=2048, show_default=True, help="Logical batch."),
+    click.option("-ub", "--n-ubatch", type=TOKENS, default=512, show_default=True, help="Physical batch."),
     click.option(
         "-ctk",
         "--type-k",
@@ -74,7 +77,7 @@ _LOAD_OPTIONS = (
         help="Flash attention; it decides the size of the compute buffer.",
     ),
     click.option("-ngl", "--n-gpu-layers", type=int, default=-1, help="Layers on the GPU. Default: all."),
-    click.option("-mg", "--main-gpu", type=click.IntRange(0), default=0, help="The GPU for what is not split."),
+    click.option("-mg", "--main-gpu", type=click.IntRange(0), help="The one GPU to use. Default: all of them."),
     click.option(
         "-ts",
         "--tensor-split",
@@ -139,3 +142,10 @@ def parse_lengths(text: str) -> tuple[int, ...]:
     if min(lengths) < 1:
         raise UsageError(f"{min(lengths)} is not the length of a prompt", "lengths are 1 or more")
     return lengths
+
+
+def against_option(function: _Function) -> _Function:
+    """Adds `--against`, what to hold the rows against; None where nothing was asked for."""
+    return click.option(
+        "--against", type=click.Choice(["published"]), help="Put the nearest published rows under your own."
+    )(function)

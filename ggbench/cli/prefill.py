@@ -36,17 +36,17 @@ def command(
 ) -> None:
     """Time prompts of several lengths, each from an empty cache, after one that does not count; tells the medians."""
     from ggbench.catalog.selector import resolve_one
-    from ggbench.cli.trials import exit_code_of, measure
+    from ggbench.cli.trials import measure
     from ggbench.experiments.settings import TrialSettings
     from ggbench.report.documents import row_document
     from ggbench.report.terminal import prefill_table
 
     settings = TrialSettings("prefill", config, prefill_lengths=parse_lengths(lengths), repeat=repeat)
     target = resolve_one(model, quant)
-    rows = measure([target], settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
-    for row in rows:
+    measured = measure([target], settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
+    for row in measured.rows:
         if output.as_json:
             output.document("prefill", **row_document(row))
         else:
             output.show(prefill_table(row))
-    ctx.exit(exit_code_of(rows))
+    measured.leave(ctx)

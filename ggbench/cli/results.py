@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ggbench.cli.options import against_option
 from ggbench.cli.output import Output, output_options
 from ggbench.errors import UsageError
+from ggbench.plain import plain
 
 if TYPE_CHECKING:
     from ggbench.store.database import Store
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _list_options(function: _Function) -> _Function:
+    model = click.option("--model", help="Only runs of this MODEL, as it was written then.")
+    limit = click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The newest so many.")
+    return model(limit(output_options(function)))
+
 
 @click.group(invoke_without_command=True)
+@_list_options
 @click.pass_context
-def command(ctx: click.Context) -> None:
+def command(ctx: click.Context, /, model: str | None, limit: int, output: Output) -> None:
     """List the stored runs, show one with all that is known of it, or remove some."""
     if ctx.invoked_subcommand is None:
-        ctx.invoke(list_runs)
+        _list_runs(model, limit, output)
 
 
 @command.command("list")
-@click.option("--model", help="Only runs of this MODEL, as it was written then.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The newest so many.")
-@output_options
-def list_runs(model: str | None = None, limit: int = 50, *, output: Output) -> None:
-    """List the newest runs."""
+@_list_options
+def list_runs(model: str | None, limit: int, output: Output) -> None:
+    """List the newest runs; the same without `list`."""
+    _list_runs(model, limit, output)
+
+
+def _list_runs(model: str | None, limit: int, output: Output) -> None:
     from ggbench.report.documents import run_summary_document
     from ggbench.report.terminal import runs_table
     from ggbench.store.database import Store
@@ -47,10 +61,11 @@ def list_runs(model: str | None = None, limit: int = 50, *, output: Output) -> N
 @click.argument("run_id", metavar="ID", type=int)
 @click.option("--samples", is_flag=True, help="With --json: every position and its step_ns and sample_ns.")
 @click.option("--plot", is_flag=True, help="Plot the latency in the terminal.")
+@against_option
 @output_options
-def show(run_id: int, samples: bool, plot: bool, output: Output) -> None:
+def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Output) -> None:
     """Show one run with its environment and its command; one that was interrupted, as far as it came."""
-    from ggbench.cli.shown_runs import run_document, show_run
+    from ggbench.cli.shown_runs import against_document, run_document, show_against, show_run
     from ggbench.experiments.stored import stored_row
     from ggbench.store.database import Store
 
@@ -59,13 +74,15 @@ def show(run_id: int, samples: bool, plot: bool, output: Output) -> None:
         row = stored_row(store, run)
         _tell(store, output)
     if output.as_json:
-        fields = run_document(row, samples=samples)
+        fields = run_document(row, samples=samples) | (against_document(row) if against else {})
         output.document("results", **fields, state=run.state, started_at=run.started_at, finished_at=run.finished_at)
         return
     click.echo(f"run {run_id}  {run.kind}  {run.state}  {run.started_at}")
     if run.row_error:
         output.notice(f"its row cannot be read ({run.row_error}); what follows is made from its samples")
     show_run(row, output, plot=plot)
+    if against:
+        show_against([row], output)
 
 
 @command.command("rm")
@@ -78,7 +95,8 @@ def remove(run_ids: tuple[int, ...], yes: bool) -> None:
     with Store.open() as store:
         for run_id in run_ids:
             run = store.load_run(run_id)
-            click.echo(f"{run_id}  {run.model} {run.quant}  {run.n_samples} samples  {run.started_at}", err=True)
+            what = plain(f"{run.model} {run.quant}")
+            click.echo(f"{run_id}  {what}  {run.n_samples} samples  {run.started_at}", err=True)
         if not yes:
             if not sys.stdin.isatty():
                 raise UsageError("removing runs needs a yes", "give --yes")

@@ -63,6 +63,21 @@ def show_rows(rows: Sequence[Row], output: Output, *, text_format: str, plot: bo
         _show_plot(rows, output)
 
 
+def against_document(row: Row) -> dict[str, object]:
+    """The nearest published rows as JSON has them, in one more field of the row."""
+    from ggbench.report.against import against_document as document
+
+    return document(row)
+
+
+def show_against(rows: Sequence[Row], output: Output) -> None:
+    """The nearest published rows under each of these."""
+    from ggbench.report.terminal.against import against_tables
+
+    click.echo()
+    output.show(against_tables(rows))
+
+
 def _show_plot(rows: Sequence[Row], output: Output) -> None:
     from ggbench.report.plots import latency_plot
 

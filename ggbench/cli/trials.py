@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
 
 from ggbench.catalog.selector import Target
 from ggbench.cli.live import follow
 from ggbench.cli.output import Output
-from ggbench.errors import ExitCode
+from ggbench.errors import ExitCode, StoreError
+from ggbench.experiments.progress import TrialFinished
 from ggbench.experiments.rig import make_rig
 from ggbench.experiments.settings import TrialSettings
 from ggbench.experiments.trial import run_trials
@@ -17,8 +21,23 @@ from ggbench.store.database import Store
 _EXIT_CODES = {
     Outcome.COMPLETED: ExitCode.DONE,
     Outcome.OUT_OF_MEMORY: ExitCode.DOES_NOT_FIT,
-    Outcome.CANCELLED: ExitCode.INTERRUPTED,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came of a command's trials."""
+
+    rows: list[Row]
+    exit_code: ExitCode
+    store_error: StoreError | None
+    """Why the store does not have all of it."""
+
+    def leave(self, ctx: click.Context) -> None:
+        """End the command, once the rows are shown, with its exit code or the store's error."""
+        if self.store_error is not None:
+            raise self.store_error
+        ctx.exit(self.exit_code)
 
 
 def measure(
@@ -28,11 +47,8 @@ def measure(
     *,
     bandwidth: Bandwidth | None,
     timeout_s: float | None,
-) -> list[Row]:
-    """Run the trials, drawing their progress; the rows of those that began.
-
-    Raises what kept the only target from starting.
-    """
+) -> Measured:
+    """Run the trials, drawing their progress. Raises what kept the only target from starting."""
     with Store.open() as store:
         for notice in store.notices:
             output.notice(notice)
@@ -40,14 +56,16 @@ def measure(
         finished = follow(run_trials(rig, tuple(targets), settings), output, rig.cancel)
     if len(targets) == 1 and finished and finished[0].error is not None:
         raise finished[0].error
-    return [record.row for record in finished]
+    return Measured(
+        rows=[record.row for record in finished],
+        exit_code=ExitCode.INTERRUPTED if rig.cancel.is_set() else _exit_code_of(finished),
+        store_error=next((record.store_error for record in finished if record.store_error is not None), None),
+    )
 
 
-def exit_code_of(rows: Iterable[Row]) -> ExitCode:
-    """0 where any row is complete and none was cancelled, else the first row's own."""
-    outcomes = [row.outcome for row in rows]
-    if Outcome.CANCELLED in outcomes or not outcomes:
-        return ExitCode.INTERRUPTED
-    if Outcome.COMPLETED in outcomes:
+def _exit_code_of(finished: Sequence[TrialFinished]) -> ExitCode:
+    """0 where any trial is complete, else what became of the first."""
+    if any(record.row.outcome is Outcome.COMPLETED for record in finished):
         return ExitCode.DONE
-    return _EXIT_CODES.get(outcomes[0], ExitCode.ENGINE_FAILED)
+    first = finished[0]
+    return first.error.exit_code if first.error else _EXIT_CODES.get(first.row.outcome, ExitCode.ENGINE_FAILED)

@@ -18,7 +18,8 @@ from typing import Any
 import llama_cpp
 from llama_cpp import llama_cpp as lib
 
-from ggbench.engine.protocol import LoadModel, MakeContext, Stage
+from ggbench.engine.memory_limit import beside_the_limit
+from ggbench.engine.protocol import Fill, LoadModel, MakeContext, Stage
 
 FLUSH_NS = 50_000_000
 """Samples go out at most this often, so that telling of them stays out of the measurement."""
@@ -32,6 +33,13 @@ _FLASH_ATTN = {
     "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
     "off": lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
 }
+_NO_CELL_LEFT = 1
+"""What llama_decode returns where it finds no free cell for a batch."""
+_COPY = 1
+"""The sequence that copied cells arrive as."""
+_COPIED_CELLS, _COPIES = 32, 1024
+"""Cells that are copied at once at least, and copies at most: each costs a walk over all cells."""
+_MMAP_SLACK = 1 << 16
 _GGML_LOG_LEVEL_DEBUG = 1
 _GGML_LOG_LEVEL_CONT = 5
 
@@ -75,9 +83,13 @@ class Llama:
             self._model = None
         params = lib.llama_model_default_params()
         params.n_gpu_layers = request.n_gpu_layers
-        params.main_gpu = request.main_gpu
+        if request.main_gpu is not None:
+            params.split_mode, params.main_gpu = lib.LLAMA_SPLIT_MODE_NONE, request.main_gpu
         if request.tensor_split:
-            shares = (ctypes.c_float * lib.llama_max_devices())(*request.tensor_split)
+            n_devices = lib.llama_max_devices()
+            if len(request.tensor_split) > n_devices:
+                raise LlamaRefused("load", f"{len(request.tensor_split)} shares, but llama.cpp takes {n_devices}")
+            shares = (ctypes.c_float * n_devices)(*request.tensor_split)
             params.tensor_split = shares
         if request.memory_limit_bytes is not None:
             # A mapped file takes address space beside the copies that are made of it, so a limit would count it twice.
@@ -175,6 +187,7 @@ class Llama:
             llama_synchronize(context)
             decoded = clock()
             if status:
+                on_samples(sent, step_ns[sent:i].tolist(), sample_ns[sent:i].tolist(), text.add(tokens[sent:i]))
                 raise LlamaRefused("decode", f"llama_decode returned {status} at token {i + 1} of {n_gen}")
             token[0] = llama_sampler_sample(sampler, context, -1)
             sampled = clock()
@@ -184,6 +197,89 @@ class Llama:
                 end = i + 1
                 on_samples(sent, step_ns[sent:end].tolist(), sample_ns[sent:end].tolist(), text.add(tokens[sent:end]))
                 sent, sent_at = end, clock()
+
+    def prove(self, on_filled: Callable[[float], None]) -> tuple[int, int, int, Fill, bool]:
+        """Decode a full n_ubatch and one more token in the last cells of the context, with every cell before them used.
+
+        Returns the tokens of the batch, its nanoseconds, those of the single token, how the cells were filled, and
+        whether llama.cpp had no cell left afterwards. Attention runs over as many cells as lie below the last one in
+        use, and tokens go into the first free cells whatever their position, so the cells before have to be used. A
+        real prompt would cost the square of n_ctx; a few cells are decoded and copied through the state functions
+        instead, which leaves the last batch and the last token the work that they have in a real context. Not shown
+        is what only the batches between would do. Raises LlamaRefused.
+        """
+        context = self._require_context("decode")
+        n_ctx = lib.llama_n_ctx(context)
+        n_batch_tokens = min(lib.llama_n_ubatch(context), n_ctx - 2)
+        n_before = n_ctx - n_batch_tokens - 1
+        fill: Fill = "copied"
+        if lib.llama_model_is_recurrent(self._model):
+            fill = "none"
+            lib.llama_memory_clear(lib.llama_get_memory(context), True)
+        elif not self._fill_with_copies(n_before, on_filled):
+            fill = "decoded"
+            lib.llama_memory_clear(lib.llama_get_memory(context), True)
+            step = lib.llama_n_batch(context)
+            for start in range(0, n_before, step):
+                self._decode_at(start, min(step, n_before - start))
+                on_filled(min(start + step, n_before) / n_before)
+        batch_ns = self._decode_at(n_before, n_batch_tokens)
+        token_ns = self._decode_at(n_ctx - 1, 1)
+        full = fill == "none" or self._try_decode_at(n_ctx, 1)[0] == _NO_CELL_LEFT
+        return n_batch_tokens, batch_ns, token_ns, fill, full
+
+    def _fill_with_copies(self, n_cells: int, on_filled: Callable[[float], None]) -> bool:
+        """Use the first `n_cells` of an empty cache; False where llama.cpp does not take the copies.
+
+        A copy arrives as a sequence of its own, gives its cells to the first sequence too, and loses them when the next
+        one arrives. The last cells' positions come before those of what is decoded next, because llama.cpp asks
+        that a sequence goes on where it ended; they also let a cache with a window reuse what has left it.
+        """
+        context, memory = self._context, lib.llama_get_memory(self._context)
+        n_copied = max(_COPIED_CELLS, n_cells // _COPIES)
+        n_copies, n_rest = divmod(n_cells - 1, n_copied)
+        lib.llama_memory_clear(memory, True)
+        if not n_copies:
+            self._decode_at(0, n_cells)
+            return True
+        self._decode_at(0, n_copied)
+        size = lib.llama_state_seq_get_size(context, 0)
+        with beside_the_limit(size + _MMAP_SLACK):
+            state = (ctypes.c_uint8 * size)()
+            if lib.llama_state_seq_get_data(context, state, size, 0) != size:
+                return False
+            lib.llama_memory_clear(memory, True)
+            self._decode_at(n_cells - n_rest - 1, n_rest + 1)
+            for done in range(n_copies):
+                if lib.llama_state_seq_set_data(context, state, size, _COPY) != size:
+                    return False
+                lib.llama_memory_seq_cp(memory, _COPY, 0, -1, -1)
+                on_filled((done + 1) / n_copies)
+            lib.llama_memory_seq_rm(memory, _COPY, -1, -1)
+            del state
+        return True
+
+    def _decode_at(self, position: int, n_tokens: int) -> int:
+        status, elapsed_ns = self._try_decode_at(position, n_tokens)
+        if status:
+            raise LlamaRefused("decode", f"llama_decode returned {status} for {n_tokens} tokens at {position}")
+        return elapsed_ns
+
+    def _try_decode_at(self, position: int, n_tokens: int) -> tuple[int, int]:
+        """llama_decode's status for tokens of the first sequence from that position on, and its nanoseconds."""
+        batch = lib.llama_batch_init(n_tokens, 0, 1)
+        try:
+            batch.n_tokens = n_tokens
+            for index, token in enumerate(self._prompt_tokens(n_tokens)):
+                batch.token[index], batch.pos[index] = token, position + index
+                batch.n_seq_id[index], batch.seq_id[index][0] = 1, 0
+                batch.logits[index] = index == n_tokens - 1
+            started = time.perf_counter_ns()
+            status = lib.llama_decode(self._context, batch)
+            lib.llama_synchronize(self._context)
+            return int(status), time.perf_counter_ns() - started
+        finally:
+            lib.llama_batch_free(batch)
 
     def _require_context(self, stage: Stage) -> Any:  # noqa: ANN401 - ctypes pointers have no useful type
         if self._context is None:

@@ -6,8 +6,10 @@ overcommit. On a GPU a ballast buffer takes what the smaller card would not have
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 _GGML_BACKEND_DEVICE_TYPE_GPU = 1
@@ -23,12 +25,7 @@ def limit_memory(limit_bytes: int, ggml_library: Path) -> list[int]:
     Returns the handles of the ballast, which is held until the process ends. Raises LimitFailed.
     """
     ggml = _open_ggml(ggml_library)
-    gpus = [
-        device
-        for device in map(ggml.ggml_backend_dev_get, range(ggml.ggml_backend_dev_count()))
-        if ggml.ggml_backend_dev_type(device) == _GGML_BACKEND_DEVICE_TYPE_GPU
-    ]
-    if gpus:
+    if gpus := _gpus(ggml):
         return [ballast for device in gpus if (ballast := _fill(ggml, device, limit_bytes))]
     limit = _address_space_bytes() + limit_bytes
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -37,10 +34,44 @@ def limit_memory(limit_bytes: int, ggml_library: Path) -> list[int]:
     return []
 
 
-def _fill(ggml: ctypes.CDLL, device: int, leave_bytes: int) -> int | None:
+def left_bytes(ggml_library: Path) -> int | None:
+    """What may still be taken: of the GPU that has the least free, else of the limit; None where there is no limit."""
+    ggml = _open_ggml(ggml_library)
+    free_bytes = [_free_bytes(ggml, device) for device in _gpus(ggml)]
+    if free_bytes:
+        return min(free_bytes)
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else max(0, limit - _address_space_bytes())
+
+
+@contextlib.contextmanager
+def beside_the_limit(n_bytes: int) -> Iterator[None]:
+    """Room for something of our own that large, which neither the model nor a context would need."""
+    limit, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        yield
+        return
+    raised = limit + n_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (raised if hard == resource.RLIM_INFINITY else min(raised, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+
+def _gpus(ggml: ctypes.CDLL) -> list[int]:
+    devices = map(ggml.ggml_backend_dev_get, range(ggml.ggml_backend_dev_count()))
+    return [device for device in devices if ggml.ggml_backend_dev_type(device) == _GGML_BACKEND_DEVICE_TYPE_GPU]
+
+
+def _free_bytes(ggml: ctypes.CDLL, device: int) -> int:
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
-    excess = free.value - leave_bytes
+    return free.value
+
+
+def _fill(ggml: ctypes.CDLL, device: int, leave_bytes: int) -> int | None:
+    excess = _free_bytes(ggml, device) - leave_bytes
     if excess <= 0:
         return None
     ballast: int | None = ggml.ggml_backend_buft_alloc_buffer(ggml.ggml_backend_dev_buffer_type(device), excess)

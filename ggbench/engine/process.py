@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -30,13 +31,6 @@ DEFAULT_TIMEOUT_S = 600.0
 _TAIL_LINES = 200
 _POLL_S = 0.1
 _FAREWELL_S = 5.0
-
-_STAGES: dict[type[protocol.Request], protocol.Stage] = {
-    protocol.LoadModel: "load",
-    protocol.MakeContext: "context",
-    protocol.Prefill: "prefill",
-    protocol.Decode: "decode",
-}
 
 
 class Engine(Protocol):
@@ -64,6 +58,7 @@ class WorkerProcess:
         self._cancel = cancel or threading.Event()
         self._timeout_s = timeout_s
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._complaints: deque[str] = deque(maxlen=_TAIL_LINES)
         events, child_events = os.pipe()
         try:
             self._process = subprocess.Popen(
@@ -102,9 +97,12 @@ class WorkerProcess:
 
     def call(self, request: protocol.Request) -> Iterator[protocol.Event | Ending]:
         """Send a request; yield its events and, last and once, its ending. After a crash every call ends in one."""
-        self._stage = _STAGES[type(request)]
+        self._stage = protocol.STAGES[type(request)]
+        self._tail.clear()
+        self._complaints.clear()
+        line = protocol.encode(request)
         try:
-            self._stdin.write(protocol.encode(request))
+            self._stdin.write(line)
             self._stdin.flush()
         except (BrokenPipeError, ValueError):
             yield self._crashed()
@@ -115,22 +113,22 @@ class WorkerProcess:
                 self.close()
                 yield Cancelled()
                 return
-            if time.monotonic() - heard_at > self._timeout_s:
-                self.close()
-                yield TimedOut(self._timeout_s)
-                return
             try:
                 lines = self._receive()
                 if lines is None:
                     yield self._crashed()
                     return
                 events = [protocol.decode_event(line) for line in lines]
-            except (msgspec.DecodeError, _LineTooLong):
+            except (msgspec.DecodeError, UnicodeDecodeError, _LineTooLong):
                 self.close()
                 yield Crashed(None, tuple(self._tail), "the worker wrote something that is not an event")
                 return
             if events:
                 heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > self._timeout_s:
+                self.close()
+                yield TimedOut(self._timeout_s)
+                return
             for event in events:
                 match event:
                     case protocol.Done():
@@ -139,8 +137,10 @@ class WorkerProcess:
                     case protocol.Refused(stage, out_of_memory, message):
                         yield OutOfMemory(stage, message) if out_of_memory else Failed(stage, message)
                         return
-                    case protocol.Log():
-                        self._tail.append(event.text)
+                    case protocol.Log(level, text):
+                        self._tail.append(text)
+                        if level >= protocol.LOG_WARN:
+                            self._complaints.append(text)
                 yield event
 
     def close(self) -> None:
@@ -173,11 +173,14 @@ class WorkerProcess:
         return lines
 
     def _keep_output(self, lines: list[bytes]) -> None:
-        self._tail.extend(line.decode(errors="replace") for line in lines)
+        texts = [line.decode(errors="replace") for line in lines]
+        self._tail.extend(texts)
+        self._complaints.extend(texts)
 
     def _crashed(self) -> Ending:
         """The child ends by itself: wait for it, hear its last words, tell how."""
-        if not self._closed:
+        ended_by_itself = not self._closed
+        if ended_by_itself:
             try:
                 self._process.wait(timeout=_FAREWELL_S)
             except subprocess.TimeoutExpired:
@@ -186,11 +189,12 @@ class WorkerProcess:
             while lines := self._output.read_lines():
                 self._keep_output(lines)
             self.close()
-        tail = tuple(self._tail)
-        blame = tells_out_of_memory(tail)
+        blame = tells_out_of_memory(self._complaints)
+        if not blame and ended_by_itself and self._process.returncode == -signal.SIGKILL:
+            blame = "the system killed the worker, as Linux does when memory runs out"
         if blame:
             return OutOfMemory(self._stage, blame, alive=False)
-        return Crashed(self._process.returncode, tail)
+        return Crashed(self._process.returncode, tuple(self._tail))
 
 
 class _LineTooLong(Exception):

@@ -12,6 +12,8 @@ import msgspec
 
 Phase = Literal["warmup", "decode"]
 Stage = Literal["start", "load", "context", "prefill", "decode"]
+Fill = Literal["copied", "decoded", "none"]
+"""How the cells before the far end were filled: copies of a few decoded ones, a real prompt, or there are none."""
 
 
 class LoadModel(msgspec.Struct, frozen=True, tag="load_model"):
@@ -19,12 +21,13 @@ class LoadModel(msgspec.Struct, frozen=True, tag="load_model"):
 
     path: str
     n_gpu_layers: int = -1
-    main_gpu: int = 0
+    main_gpu: int | None = None
+    """The one GPU to use; None spreads the model over all of them."""
     tensor_split: tuple[float, ...] = ()
     memory_limit_bytes: int | None = None
     """For model and contexts together, beyond what the worker holds before the load."""
     dry: bool = False
-    """Read the header alone and allocate nothing; contexts then only tell what they would take. The file may be sparse."""
+    """Read the header alone and allocate nothing; contexts only tell what they would take. The file may be sparse."""
 
 
 class MakeContext(msgspec.Struct, frozen=True, tag="make_context"):
@@ -55,7 +58,24 @@ class Decode(msgspec.Struct, frozen=True, tag="decode"):
     phase: Phase = "decode"
 
 
-Request = LoadModel | MakeContext | Prefill | Decode
+class ProveContext(msgspec.Struct, frozen=True, tag="prove_context"):
+    """Decode a full n_ubatch and one more token at the far end of the context. Uses the context up.
+
+    Answered by any number of `Filling` and one `ContextProven`.
+    """
+
+
+Request = LoadModel | MakeContext | Prefill | Decode | ProveContext
+
+
+STAGES: dict[type[Request], Stage] = {
+    LoadModel: "load",
+    MakeContext: "context",
+    Prefill: "prefill",
+    Decode: "decode",
+    ProveContext: "decode",
+}
+"""What a failure of each request is a failure of."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -67,11 +87,14 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     system_info: str
 
 
+LOG_WARN, LOG_ERROR = 3, 4
+"""ggml's levels; below are debug 1 and info 2, which may quote a file's metadata."""
+
+
 class Log(msgspec.Struct, frozen=True, tag="log"):
     """One line of llama.cpp's log."""
 
     level: int
-    """ggml's: 1 debug, 2 info, 3 warn, 4 error."""
     text: str
 
 
@@ -89,6 +112,8 @@ class ModelLoaded(msgspec.Struct, frozen=True, tag="model_loaded"):
     size_bytes: int
     n_ctx_train: int
     n_vocab: int
+    left_bytes: int | None = None
+    """Of what may be taken: of the memory limit, or of the GPU with the least; None where nothing is limited."""
 
 
 class ContextMade(msgspec.Struct, frozen=True, tag="context_made"):
@@ -98,6 +123,28 @@ class ContextMade(msgspec.Struct, frozen=True, tag="context_made"):
     n_ctx: int
     n_batch: int
     n_ubatch: int
+    left_bytes: int | None = None
+    """As `ModelLoaded.left_bytes`."""
+
+
+class Filling(msgspec.Struct, frozen=True, tag="filling"):
+    """Share of the context that is filled before its far end, 0 to 1."""
+
+    progress: float
+
+
+class ContextProven(msgspec.Struct, frozen=True, tag="context_proven"):
+    """The far end of the context was computed with."""
+
+    seconds: float
+    n_batch_tokens: int
+    """Decoded at once: n_ubatch, or what the context has room for."""
+    batch_ns: int
+    token_ns: int
+    """The single token, at the last position."""
+    fill: Fill
+    full: bool
+    """Whether llama.cpp had no cell left for one token more; always true for a state that does not grow."""
 
 
 class Prefilled(msgspec.Struct, frozen=True, tag="prefilled"):
@@ -133,7 +180,9 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     message: str
 
 
-Event = Ready | Log | Loading | ModelLoaded | ContextMade | Prefilled | Decoded | Done | Refused
+Event = (
+    Ready | Log | Loading | ModelLoaded | ContextMade | Filling | ContextProven | Prefilled | Decoded | Done | Refused
+)
 
 MAX_LINE_BYTES = 1 << 24
 """No line of either side comes near; a longer one is garbage."""

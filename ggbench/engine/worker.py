@@ -18,7 +18,7 @@ import msgspec
 from ggbench.engine import protocol
 from ggbench.engine.llama import Llama, LlamaRefused, ggml_library
 from ggbench.engine.logs import tells_out_of_memory
-from ggbench.engine.memory_limit import LimitFailed, limit_memory
+from ggbench.engine.memory_limit import LimitFailed, left_bytes, limit_memory
 
 EXIT_PARENT_GONE = 3
 EXIT_BAD_REQUEST = 4
@@ -30,7 +30,8 @@ class Worker:
     def __init__(self, event_fd: int) -> None:
         self._event_fd = event_fd
         self._write_lock = threading.Lock()
-        self._log_of_request: list[str] = []
+        self._complaints: list[str] = []
+        self._errors: list[str] = []
         self._ballast: list[int] = []
         self._llama = Llama(self._tell_log)
         llama_cpp_python, llama_cpp, system_info = self._llama.versions
@@ -38,16 +39,18 @@ class Worker:
 
     def carry_out(self, request: protocol.Request) -> None:
         """Answer one request with its events and `Done`, or with `Refused`."""
-        self._log_of_request.clear()
+        self._complaints.clear()
+        self._errors.clear()
         try:
             self._dispatch(request)
         except (LlamaRefused, LimitFailed) as refusal:
             stage: protocol.Stage = refusal.stage if isinstance(refusal, LlamaRefused) else "load"
-            blame = tells_out_of_memory(self._log_of_request)
-            message = blame or self._last_error() or str(refusal)
+            blame = tells_out_of_memory(self._complaints)
+            message = blame or next(iter(self._errors), "") or str(refusal)  # the first names the cause
             self._tell(protocol.Refused(stage, out_of_memory=bool(blame), message=message))
         except MemoryError:
-            self._tell(protocol.Refused("load", out_of_memory=True, message="the worker itself ran out of memory"))
+            message = "the worker itself ran out of memory"
+            self._tell(protocol.Refused(protocol.STAGES[type(request)], out_of_memory=True, message=message))
         else:
             self._tell(protocol.Done())
 
@@ -57,13 +60,15 @@ class Worker:
             case protocol.LoadModel():
                 if request.memory_limit_bytes is not None and not self._ballast:
                     self._ballast = limit_memory(request.memory_limit_bytes, ggml_library())
-                self._llama.load(request, self._tell_progress())
+                self._llama.load(request, self._tell_at_times(protocol.Loading))
                 n_params, size_bytes, n_ctx_train, n_vocab = self._llama.model_facts
                 seconds = time.perf_counter() - started
-                self._tell(protocol.ModelLoaded(seconds, n_params, size_bytes, n_ctx_train, n_vocab))
+                left = left_bytes(ggml_library())
+                self._tell(protocol.ModelLoaded(seconds, n_params, size_bytes, n_ctx_train, n_vocab, left))
             case protocol.MakeContext():
                 n_ctx, n_batch, n_ubatch = self._llama.make_context(request)
-                self._tell(protocol.ContextMade(time.perf_counter() - started, n_ctx, n_batch, n_ubatch))
+                seconds = time.perf_counter() - started
+                self._tell(protocol.ContextMade(seconds, n_ctx, n_batch, n_ubatch, left_bytes(ggml_library())))
             case protocol.Prefill():
                 for round_number in range(request.warmup + request.repeat):
                     prefill_ns = self._llama.prefill(request.n_prompt)
@@ -72,6 +77,9 @@ class Worker:
             case protocol.Decode():
                 self._tell(protocol.Prefilled(request.n_prompt, self._llama.prefill(request.n_prompt)))
                 self._decode(request)
+            case protocol.ProveContext():
+                proof = self._llama.prove(self._tell_at_times(protocol.Filling))
+                self._tell(protocol.ContextProven(time.perf_counter() - started, *proof))
 
     def _decode(self, request: protocol.Decode) -> None:
         def tell(first: int, step_ns: list[int], sample_ns: list[int], text: str) -> None:
@@ -84,25 +92,23 @@ class Worker:
         finally:
             gc.enable()
 
-    def _tell_progress(self) -> Callable[[float], None]:
+    def _tell_at_times(self, event: Callable[[float], protocol.Event]) -> Callable[[float], None]:
         told_at = 0.0
 
         def tell(share: float) -> None:
             nonlocal told_at
             if time.monotonic() - told_at > 0.1:
                 told_at = time.monotonic()
-                self._tell(protocol.Loading(share))
+                self._tell(event(share))
 
         return tell
 
     def _tell_log(self, level: int, text: str) -> None:
-        self._log_of_request.append(text)
+        if level >= protocol.LOG_WARN:
+            self._complaints.append(text.strip())
+        if level >= protocol.LOG_ERROR and text.strip():
+            self._errors.append(text.strip())
         self._tell(protocol.Log(level, text))
-
-    def _last_error(self) -> str:
-        """llama.cpp's own reason: the last line that speaks of an error or failure."""
-        lines = (line.strip() for line in reversed(self._log_of_request))
-        return next((line for line in lines if "error" in line or "failed" in line), "")
 
     def _tell(self, event: protocol.Event) -> None:
         data = memoryview(protocol.encode(event))

@@ -9,9 +9,9 @@ from dataclasses import fields
 from ggbench.records import LoadConfig
 
 
-def reproduce(kind: str, model: str, quant: str, config: LoadConfig, options: Mapping[str, object]) -> str:
-    """One line for a shell: the command, what is measured, and every load option that is not the default."""
-    words = ["ggbench", kind, model, quant]
+def reproduce(kind: str, named: tuple[str, ...], config: LoadConfig, options: Mapping[str, object]) -> str:
+    """One line for a shell: the command, the words for what it measures, and every option that is not the default."""
+    words = ["ggbench", kind, *named]
     for name, value in options.items():
         words += [f"-{name}" if len(name) == 1 else f"--{name}", str(value)]
     for field in fields(LoadConfig):

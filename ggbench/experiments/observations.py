@@ -6,17 +6,20 @@ from collections.abc import Callable
 
 from ggbench.engine import protocol
 from ggbench.engine.logs import Allocations, parse_allocations
+from ggbench.errors import StoreError
 from ggbench.experiments.sample_log import SampleLog
-from ggbench.records import Environment
+from ggbench.records import Environment, Row
 from ggbench.store.database import Store
 from ggbench.store.runs import RunStart
 
 
 class Observations:
-    """Takes in the worker's events; `begin` has to come before anything is kept in the store."""
+    """Takes in the worker's events. A store that fails costs the trial its place in it, never the measurement."""
 
     def __init__(self, store: Store | None) -> None:
         self._store = store
+        self.store_error: StoreError | None = None
+        """Why the store does not have the trial, or not all of it; None when it has."""
         self.has_begun = False
         self.run_id: int | None = None
         """Of the store; None where nothing is kept."""
@@ -27,14 +30,14 @@ class Observations:
         """As llama.cpp rounded it; None until there is a context."""
         self.prefill_ns: dict[int, list[int]] = {}
         """Every timed prompt, by its length."""
-        self.samples = SampleLog()
+        self.samples = SampleLog(self._append)
         self.peak_bytes: int | None = None
         """Of the worker's resident memory; None where it could not be asked."""
         self._log: list[str] = []
 
     @property
     def allocations(self) -> Allocations:
-        """What llama.cpp's log tells of memory so far."""
+        """What llama.cpp's log tells of memory, up to the context."""
         return parse_allocations(self._log)
 
     def note_worker(self, event: protocol.Ready, describe: Callable[[str, str, str], Environment]) -> None:
@@ -45,26 +48,46 @@ class Observations:
     def begin(self, start: RunStart) -> None:
         """Open a run in the store, so that a kill leaves a trace."""
         self.has_begun = True
-        if self._store is not None:
-            self.run_id = self._store.begin(start)
-            self.samples.keep_in(self._store, self.run_id)
+        try:
+            self.run_id = None if self._store is None else self._store.begin(start)
+        except StoreError as error:
+            self._give_up(error)
 
     def note(self, event: protocol.Event) -> None:
         """Take in one event of the worker."""
         match event:
-            case protocol.Log():
+            case protocol.Log() if self.n_ctx is None:
                 self._log.append(event.text)
             case protocol.ContextMade():
                 self.n_ctx = event.n_ctx
             case protocol.Prefilled(n_prompt, prefill_ns):
                 timings = self.prefill_ns.setdefault(n_prompt, [])
                 timings.append(prefill_ns)
-                if self._store is not None and self.run_id is not None:
-                    self._store.append_prefill(self.run_id, len(timings) - 1, n_prompt, prefill_ns)
-            case protocol.Decoded(phase="warmup"):
-                if self._store is not None and self.run_id is not None:
-                    self._store.append_samples(
-                        self.run_id, 0, event.first_position, event.step_ns, event.sample_ns, phase="warmup"
-                    )
+                number = len(timings) - 1
+                self._keep(lambda store, run_id: store.append_prefill(run_id, number, n_prompt, prefill_ns))
+            case protocol.Decoded(phase="warmup", first_position=first, step_ns=step_ns, sample_ns=sample_ns):
+                self._keep(
+                    lambda store, run_id: store.append_samples(run_id, 0, first, step_ns, sample_ns, phase="warmup")
+                )
             case protocol.Decoded():
                 self.samples.add(event)
+
+    def finish(self, row: Row) -> Row:
+        """End the run in the store with its row; the row then knows its run."""
+        self.samples.flush()
+        self._keep(lambda store, run_id: store.finish(run_id, row))
+        return row.in_run(self.run_id)
+
+    def _append(self, repeat: int, first_position: int, step_ns: list[int], sample_ns: list[int]) -> None:
+        self._keep(lambda store, run_id: store.append_samples(run_id, repeat, first_position, step_ns, sample_ns))
+
+    def _keep(self, write: Callable[[Store, int], object]) -> None:
+        if self._store is None or self.run_id is None:
+            return
+        try:
+            write(self._store, self.run_id)
+        except StoreError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: StoreError) -> None:
+        self._store, self.store_error = None, error

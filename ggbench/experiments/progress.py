@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ggbench.errors import GgbenchError
+from ggbench.errors import GgbenchError, StoreError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.records import DeviceBuffers, Row
 
@@ -73,7 +73,9 @@ class TrialFinished:
 
     row: Row
     error: GgbenchError | None = None
-    """What kept the trial from starting; a front end that runs only this trial raises it."""
+    """What kept the trial from starting."""
+    store_error: StoreError | None = None
+    """Why the store does not have the trial whole; the row has."""
 
 
 Progress = TrialStarted | FilePrepared | ModelLoading | ModelReady | PromptRead | TokensDecoded | TrialFinished

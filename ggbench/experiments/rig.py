@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ggbench.engine.logs import Allocations
 from ggbench.engine.process import Engine, WorkerProcess
 from ggbench.machine.bandwidth import cached_bandwidth
 from ggbench.machine.cpu import default_threads
 from ggbench.machine.environment import environment
-from ggbench.machine.gpus import gpu_bandwidth
-from ggbench.records import Bandwidth, DeviceBuffers, Environment, LoadConfig
+from ggbench.machine.gpus import gpu_bandwidth, is_bus_id
+from ggbench.records import Bandwidth, Environment
 from ggbench.store.database import Store
 
 
@@ -32,19 +33,18 @@ class Rig:
     """A person's own figure; overrides what was measured or read."""
     cancel: threading.Event = field(default_factory=threading.Event)
 
-    def bandwidth_of(
-        self, buffers: tuple[DeviceBuffers, ...], config: LoadConfig, env: Environment | None
-    ) -> Bandwidth | None:
+    def bandwidth_of(self, allocations: Allocations, env: Environment | None) -> Bandwidth | None:
         """The bandwidth that bounds a decode from these buffers; None where weights lie in memories of two speeds."""
         if self.given_bandwidth is not None:
             return self.given_bandwidth
-        weights_on = {device.device for device in buffers if device.weight_bytes}
-        on_gpu = {device for device in weights_on if not device.startswith(("CPU", "CUDA_Host", "AMX"))}
+        on_gpu = [buffers.device for buffers in allocations.buffers if buffers.weight_bytes and not buffers.is_host]
         if not on_gpu:
             return self.cpu_bandwidth
-        if config.n_gpu_layers >= 0 or len(on_gpu) > 1 or env is None or config.main_gpu >= len(env.gpus):
+        if len(on_gpu) > 1 or not allocations.is_all_offloaded or env is None:
             return None
-        return gpu_bandwidth(env.gpus[config.main_gpu])
+        bus_id = dict(allocations.device_ids).get(on_gpu[0])
+        gpu = next((gpu for gpu in env.gpus if bus_id and is_bus_id(gpu, bus_id)), None)
+        return None if gpu is None else gpu_bandwidth(gpu)
 
 
 def make_rig(store: Store | None, *, given_bandwidth: Bandwidth | None = None, timeout_s: float | None = None) -> Rig:

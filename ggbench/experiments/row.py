@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from ggbench.catalog.selector import Target
 from ggbench.engine.endings import Crashed, Ending
+from ggbench.engine.logs import Allocations
 from ggbench.errors import GgbenchError, Unsupported
 from ggbench.experiments.observations import Observations
 from ggbench.experiments.settings import TrialSettings
@@ -28,18 +29,18 @@ from ggbench.stats.summary import summarize
 from ggbench.store.runs import RunStart
 from ggbench.theory.roofline import decode_limit
 
-BandwidthOf = Callable[[tuple[DeviceBuffers, ...], LoadConfig, Environment | None], Bandwidth | None]
+BandwidthOf = Callable[[Allocations, Environment | None], Bandwidth | None]
 
 
 def make_run_start(
-    target: Target, file: ModelFile, settings: TrialSettings, environment: Environment | None
+    target: Target, file: ModelFile, settings: TrialSettings, environment: Environment | None, command: str
 ) -> RunStart:
     """What is known of a trial before anything is measured."""
     return RunStart(
         kind=settings.kind,
         model=target.model,
         quant=target.quant,
-        file=str(file.paths[0]),
+        file=str(file.paths[0].absolute()),
         provenance=target.provenance,
         file_bytes=file.file_bytes,
         header_sha256=file.header_sha256,
@@ -47,7 +48,7 @@ def make_run_start(
         bpw=file.bpw,
         weight_bytes=file.weight_bytes,
         kv_bytes_per_token=_kv_bytes_per_token(file, settings.config),
-        command=settings.command_for(target),
+        command=command,
         config=settings.config,
         environment=environment,
     )
@@ -60,16 +61,17 @@ def make_row(
     observations: Observations,
     ending: Ending,
     bandwidth_of: BandwidthOf,
+    command: str,
 ) -> Row:
     """The row of a trial that ended, with everything that was measured until then."""
     seen, samples, config = observations, observations.samples, settings.config
     allocations = seen.allocations
-    bandwidth = bandwidth_of(allocations.buffers, config, seen.environment)
-    prompt_ns = seen.prefill_ns.get(settings.n_prompt)
+    bandwidth = bandwidth_of(allocations, seen.environment)
+    prompt_ns = seen.prefill_ns.get(settings.n_prompt) if settings.n_gen else None
     return Row(
         model=target.model,
         quant=target.quant,
-        file=str(file.paths[0]),
+        file=str(file.paths[0].absolute()),
         provenance=target.provenance,
         file_bytes=file.file_bytes,
         n_params=file.n_params,
@@ -84,14 +86,10 @@ def make_row(
         peak_bytes=seen.peak_bytes,
         other_bytes=_other_bytes(seen.peak_bytes, allocations.buffers),
         n_ctx=seen.n_ctx,
-        n_prompt=settings.n_prompt,
+        n_prompt=settings.n_prompt if settings.n_gen else None,
         n_gen=len(samples.step_ns),
         prefill_ms=statistics.median(prompt_ns) / 1e6 if prompt_ns else None,
-        prefills=tuple(
-            _prefill_speed(length, seen.prefill_ns[length])
-            for length in sorted(settings.prefill_lengths)
-            if length in seen.prefill_ns
-        ),
+        prefills=prefill_speeds({n: seen.prefill_ns[n] for n in settings.prefill_lengths if n in seen.prefill_ns}),
         fit=fit_line(samples.position, samples.step_ns),
         latency=summarize(samples.step_ns, samples.sample_ns),
         limit=_limit(file, bandwidth, config),
@@ -99,7 +97,7 @@ def make_row(
         flash_attn=allocations.flash_attn,
         config=config,
         header_sha256=file.header_sha256,
-        command=settings.command_for(target),
+        command=command,
         environment=seen.environment,
     )
 
@@ -140,15 +138,19 @@ def _limit(file: ModelFile, bandwidth: Bandwidth | None, config: LoadConfig) -> 
 
 
 def _other_bytes(peak_bytes: int | None, buffers: tuple[DeviceBuffers, ...]) -> int | None:
-    if peak_bytes is None:
-        return None
+    if peak_bytes is None or any(b.weight_bytes and not b.is_host for b in buffers):
+        return None  # what was read on its way to a GPU stays resident and belongs to no buffer
     other_bytes = peak_bytes - sum(b.weight_bytes + b.kv_bytes + b.compute_bytes + b.output_bytes for b in buffers)
     return other_bytes if other_bytes >= 0 else None
 
 
-def _prefill_speed(n_prompt: int, prefill_ns: list[int]) -> PrefillSpeed:
-    median_ns = statistics.median(prefill_ns)
-    return PrefillSpeed(n_prompt, median_ns / 1e6, n_prompt * 1e9 / median_ns, len(prefill_ns))
+def prefill_speeds(prefill_ns: Mapping[int, Sequence[int]]) -> tuple[PrefillSpeed, ...]:
+    """From the timings of each length to its median, by rising length."""
+    medians = {n_prompt: statistics.median(timings) for n_prompt, timings in sorted(prefill_ns.items())}
+    return tuple(
+        PrefillSpeed(n_prompt, median_ns / 1e6, n_prompt * 1e9 / median_ns, len(prefill_ns[n_prompt]))
+        for n_prompt, median_ns in medians.items()
+    )
 
 
 def _explain(ending: Ending, buffers: tuple[DeviceBuffers, ...]) -> str:

@@ -8,7 +8,7 @@ from typing import Literal
 from ggbench.catalog.selector import Target
 from ggbench.errors import UsageError
 from ggbench.experiments.command import reproduce
-from ggbench.records import KV_CELLS, N_PROMPT, LoadConfig
+from ggbench.records import KV_CELLS, N_PROMPT, Bandwidth, LoadConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class TrialSettings:
     def n_ctx_needed(self) -> int:
         """Tokens that the run puts into the KV cache at most."""
         decoded = self.n_prompt + max(self.n_gen, self.n_warmup) if self.n_gen else 0
-        return max(decoded, *self._lengths)
+        return max((decoded, *self._lengths))
 
     @property
     def n_ctx(self) -> int:
@@ -50,12 +50,14 @@ class TrialSettings:
 
     @property
     def _lengths(self) -> tuple[int, ...]:
-        return (self.n_prompt, *self.prefill_lengths)
+        return (self.n_prompt, *self.prefill_lengths) if self.n_gen else self.prefill_lengths
 
-    def command_for(self, target: Target) -> str:
-        """The line that measures this target again."""
+    def command_for(self, target: Target, bandwidth: Bandwidth | None = None) -> str:
+        """The line that measures this target again, from any folder; `bandwidth` is the person's own figure."""
+        named = (target.model, target.quant) if target.path is None else (str(target.path.absolute()),)
+        given = {} if bandwidth is None else {"bandwidth": f"{bandwidth.bytes_per_s / 1e9:.10g}GB/s"}
         if self.n_gen:
             repeat = {"repeat": self.repeat} if self.repeat > 1 else {}
-            return reproduce("decode", target.model, target.quant, self.config, {"n": self.n_gen, **repeat})
-        options = {"lengths": ",".join(map(str, self.prefill_lengths)), "repeat": self.repeat}
-        return reproduce("prefill", target.model, target.quant, self.config, options)
+            return reproduce("decode", named, self.config, {"n": self.n_gen, **repeat, **given})
+        options = {"lengths": ",".join(map(str, self.prefill_lengths)), "repeat": self.repeat, **given}
+        return reproduce("prefill", named, self.config, options)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import median
 
-from ggbench.records import Outcome, Row
+from ggbench.experiments.row import prefill_speeds
+from ggbench.records import N_PROMPT, Outcome, Row
 from ggbench.stats.linefit import fit_line
 from ggbench.stats.steadiness import unsteady
 from ggbench.stats.summary import summarize
@@ -18,14 +19,20 @@ def stored_row(store: Store, run: Run) -> Row:
     if run.row is not None:
         return run.row
     samples = store.load_samples(run.run_id)
-    prompt_ns = [timing.prefill_ns for timing in store.load_prefills(run.run_id) if not timing.warmup]
+    prefill_ns: dict[int, list[int]] = {}
+    for timing in store.load_prefills(run.run_id):
+        prefill_ns.setdefault(timing.n_prompt, []).append(timing.prefill_ns)
+    prompts_only = run.kind == "prefill"
+    prompt_ns = [] if prompts_only else prefill_ns.get(N_PROMPT, [])
     reason = "still running" if run.state == RUNNING else "ggbench ended before the run did"
     row = run.start.as_row(Outcome.INTERRUPTED, reason)
     return replace(
         row,
         run_id=run.run_id,
+        n_prompt=None if prompts_only else N_PROMPT,
         n_gen=len(samples.step_ns),
         prefill_ms=median(prompt_ns) / 1e6 if prompt_ns else None,
+        prefills=prefill_speeds(prefill_ns) if prompts_only else (),
         fit=fit_line(samples.position, samples.step_ns),
         latency=summarize(samples.step_ns, samples.sample_ns),
         unsteady=unsteady(samples.position, samples.step_ns),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Generator, Iterator
@@ -44,7 +45,7 @@ def run_trials(rig: Rig, targets: tuple[Target, ...], settings: TrialSettings) -
             return
         yield TrialStarted(target.model, target.quant, index, len(targets))
         try:
-            file = yield from _prepare(target, rig.cancel)
+            file = yield from prepare(target, rig.cancel)
         except CancelledError:
             return
         except GgbenchError as error:
@@ -55,37 +56,44 @@ def run_trials(rig: Rig, targets: tuple[Target, ...], settings: TrialSettings) -
 
 def _run_trial(rig: Rig, target: Target, file: ModelFile, settings: TrialSettings) -> Iterator[Progress]:
     observations = Observations(rig.store)
+    command = settings.command_for(target, rig.given_bandwidth)
     engine = rig.launch(rig.cancel)
     try:
-        ending = yield from _measure(rig, engine, target, file, settings, observations)
+        ending = yield from _measure(rig, engine, target, file, settings, observations, command)
         pid = observations.worker_pid
         observations.peak_bytes = None if pid is None else peak_rss_bytes(pid)
     finally:
         engine.close()
         observations.samples.flush()
-    row = make_row(target, file, settings, observations, ending, rig.bandwidth_of)
-    if rig.store is not None and observations.run_id is not None:
-        row = rig.store.finish(observations.run_id, row)
-    yield TrialFinished(row)
+    row = make_row(target, file, settings, observations, ending, rig.bandwidth_of, command)
+    row = observations.finish(row)
+    yield TrialFinished(row, store_error=observations.store_error)
 
 
 def _measure(
-    rig: Rig, engine: Engine, target: Target, file: ModelFile, settings: TrialSettings, observations: Observations
+    rig: Rig,
+    engine: Engine,
+    target: Target,
+    file: ModelFile,
+    settings: TrialSettings,
+    observations: Observations,
+    command: str,
 ) -> Generator[Progress, None, Ending]:
     n_total = settings.n_gen * settings.repeat
     for request in _requests(file, settings):
         for item in engine.call(request):
             if isinstance(item, protocol.Ready):
                 observations.note_worker(item, rig.describe_environment)
-            elif isinstance(item, Ending) and not isinstance(item, Completed):
-                if not observations.has_begun:
-                    observations.begin(make_run_start(target, file, settings, observations.environment))
-                return item
-            elif not isinstance(item, Completed):
-                if not observations.has_begun:
-                    observations.begin(make_run_start(target, file, settings, observations.environment))
+            elif not isinstance(item, Ending):
                 observations.note(item)
-                yield from _progress(item, file, observations, n_total)
+            # A CUDA build logs before it is ready; a worker that dies at its start never is.
+            if not observations.has_begun and (observations.environment or isinstance(item, Ending)):
+                observations.begin(make_run_start(target, file, settings, observations.environment, command))
+            if isinstance(item, Completed):
+                break
+            if isinstance(item, Ending):
+                return item
+            yield from _progress(item, file, observations, n_total)
         if isinstance(request, protocol.Decode) and request.phase == "decode":
             observations.samples.end_repetition()
     return Completed()
@@ -132,20 +140,22 @@ def _progress(event: protocol.Event, file: ModelFile, observations: Observations
             yield TokensDecoded(event.first_position, tuple(event.step_ns), n_done, n_total, event.text)
 
 
-def _prepare(target: Target, cancel: threading.Event) -> Generator[Progress, None, ModelFile]:
+def prepare(target: Target, cancel: threading.Event) -> Generator[FilePrepared, None, ModelFile]:
     """The target's file, made first where it is a twin; in a thread, so that its progress can be told."""
     updates: queue.SimpleQueue[FilePrepared] = queue.SimpleQueue()
+    abandoned = threading.Event()
 
     def on_progress(done_bytes: int, total_bytes: int) -> None:
-        if cancel.is_set():
+        if cancel.is_set() or abandoned.is_set():
             raise CancelledError
         updates.put(FilePrepared(done_bytes, total_bytes))
 
     with ThreadPoolExecutor(max_workers=1) as pool:
         file = pool.submit(materialize, target, on_progress)
-        while not file.done():
-            try:
-                yield updates.get(timeout=0.05)
-            except queue.Empty:
-                continue
+        try:
+            while not file.done():
+                with contextlib.suppress(queue.Empty):
+                    yield updates.get(timeout=0.05)
+        finally:
+            abandoned.set()
     return file.result()

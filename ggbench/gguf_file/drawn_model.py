@@ -1,4 +1,4 @@
-"""A catalog model as it is before any quantization, as a ModelFile: enough to count with, and llama.cpp is not needed."""
+"""A catalog model before any quantization, as a ModelFile: enough to count with, and llama.cpp is not needed."""
 
 from __future__ import annotations
 

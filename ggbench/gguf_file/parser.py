@@ -201,6 +201,8 @@ def _read_tensors(cursor: HeaderBytes, n_tensors: int, alignment: int) -> tuple[
             raise BadFile(f"{cursor.name}: {what} begins at {offset}, off the alignment of {alignment}", BROKEN_HINT)
         tensors[name] = tensor
         data_bytes = max(data_bytes, offset + (tensor.n_bytes or 0))
+    if sum(tensor.n_elements for tensor in tensors.values()) > _MOST_ELEMENTS:
+        raise BadFile(f"{cursor.name}: its tensors claim more elements than any model has", BROKEN_HINT)
     if data_bytes > _MOST_ELEMENTS:
         raise BadFile(f"{cursor.name}: its table points {format_count(data_bytes)} bytes into the file", BROKEN_HINT)
     return tuple(tensors.values()), data_bytes

@@ -39,6 +39,15 @@ def list_gpus() -> tuple[Gpu, ...]:
         _ask(pynvml, pynvml.nvmlShutdown)
 
 
+def is_bus_id(gpu: Gpu, bus_id: str) -> bool:
+    """Whether the GPU sits at this PCI bus id; CUDA writes the domain with four digits where NVML has eight."""
+
+    def parts(text: str) -> list[str]:
+        return [part.lstrip("0") for part in text.lower().replace(".", ":").split(":")]
+
+    return gpu.pci_bus_id is not None and parts(gpu.pci_bus_id) == parts(bus_id)
+
+
 def gpu_bandwidth(gpu: Gpu) -> Bandwidth | None:
     """Peak bandwidth of a GPU's memory: bus width x memory clock x 2; None where the driver does not say.
 

@@ -65,8 +65,10 @@ def limits_document(
 def printed_line(row: SchemeLimits) -> str:
     """`W 2064, B 13.12 ms, 22072 tokens`, rounded as the article prints them; a length is cut off, never rounded up."""
     parts = []
-    if row.w_tokens_per_ms is not None and row.b_ms is not None:
-        parts += [f"W {row.w_tokens_per_ms:.0f}", f"B {format_ms(row.b_ms)} ms"]
+    if row.w_tokens_per_ms is not None:
+        parts.append(f"W {row.w_tokens_per_ms:.0f}")
+    if row.b_ms is not None:
+        parts.append(f"B {format_ms(row.b_ms)} ms")
     if row.fits is not None:
         parts.append(f"{row.max_n_ctx} tokens" if row.max_n_ctx else "oom")
     return ", ".join(parts)
@@ -118,6 +120,7 @@ def _prefill(rough: PrefillCurve | None, exact: PrefillCurve | None) -> list[dic
             "read_ms": float(exact.read_ms[at]),
             "compute_ms": {"rough": float(rough.compute_ms[at]), "exact": float(exact.compute_ms[at])},
             "first_token_ms": {"rough": float(rough.latency_ms[at]), "exact": float(exact.latency_ms[at])},
+            "floor_ms": float(exact.floor_ms[at]),
         }
         for at in np.searchsorted(exact.n, lengths)
     ]

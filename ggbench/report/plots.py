@@ -138,7 +138,7 @@ def _fit_ms(fit: LineFit, position: float) -> float:
 
 
 def _limit_ms(limit: DecodeLimit, position: float) -> float:
-    return limit.b_ms + (position - 1) / limit.w_tokens_per_ms
+    return limit.b_ms + ((position - 1) / limit.w_tokens_per_ms if limit.w_tokens_per_ms else 0.0)
 
 
 def _ticks(low: float, high: float, count: int) -> tuple[list[float], int]:

@@ -56,19 +56,19 @@ class KvCache:
 
     def cached_bytes(self, n: npt.ArrayLike) -> Floats:
         """Bytes of n positions; also what decoding the n-th reads."""
-        return self.full.n_bytes * _as_floats(n) + self.windowed.n_bytes * self._within_window(n)
+        return self._over(n, self.full.n_bytes, self.windowed.n_bytes)
 
     def attention_flop(self, n: npt.ArrayLike) -> Floats:
         """Operations of the n-th token's attention."""
-        return self.full.flop * _as_floats(n) + self.windowed.flop * self._within_window(n)
+        return self._over(n, self.full.flop, self.windowed.flop)
 
     def prefill_bytes(self, n: npt.ArrayLike) -> Floats:
         """Bytes read while n positions are filled, each reading all before it and itself (section 4.3)."""
-        return self.full.n_bytes * _sum_to(_as_floats(n)) + self.windowed.n_bytes * self._sum_within_window(n)
+        return self._summed_over(n, self.full.n_bytes, self.windowed.n_bytes)
 
     def prefill_flop(self, n: npt.ArrayLike) -> Floats:
         """Operations of attention while n positions are filled."""
-        return self.full.flop * _sum_to(_as_floats(n)) + self.windowed.flop * self._sum_within_window(n)
+        return self._summed_over(n, self.full.flop, self.windowed.flop)
 
     def n_that_fit(self, n_bytes: float) -> int:
         """The most positions that this many bytes hold; 0 where not one does, at most 2^32 - 1 as in llama.cpp."""
@@ -80,12 +80,21 @@ class KvCache:
         beyond = n_bytes - self.windowed.n_bytes * self.window
         return min(most, int(beyond / self.full.n_bytes)) if self.full.n_bytes else most
 
-    def _within_window(self, n: npt.ArrayLike) -> Floats:
-        return np.minimum(_as_floats(n), self.window) if self.window else _as_floats(n)
+    def _over(self, n: npt.ArrayLike, full: int, windowed: int) -> Floats:
+        """What n positions come to where each counts `full`, and `windowed` as far as the window reaches."""
+        lengths = np.asarray(n, np.float64)
+        if not self.window:
+            return np.asarray(full * lengths)
+        return np.asarray(full * lengths + windowed * np.minimum(lengths, self.window))
 
-    def _sum_within_window(self, n: npt.ArrayLike) -> Floats:
-        within = self._within_window(n)
-        return _sum_to(within) + (_as_floats(n) - within) * (self.window or 0)
+    def _summed_over(self, n: npt.ArrayLike, full: int, windowed: int) -> Floats:
+        """What `_over` gives for 1, 2, ... n, added up."""
+        lengths = np.asarray(n, np.float64)
+        summed = full * _sum_to(lengths)
+        if self.window:
+            within = np.minimum(lengths, self.window)
+            summed += windowed * (_sum_to(within) + (lengths - within) * self.window)
+        return summed
 
 
 def kv_cache(file: ModelFile, type_k: str = "f16", type_v: str = "f16") -> KvCache:
@@ -158,10 +167,6 @@ def _value_length(file: ModelFile) -> int:
     """Width of V where the cache holds none because it is a view of K (MLA)."""
     stated = file.metadata.get(f"{file.architecture}.attention.value_length")
     return stated if isinstance(stated, int) else file.head_dim_k
-
-
-def _as_floats(n: npt.ArrayLike) -> Floats:
-    return np.asarray(n, np.float64)
 
 
 def _sum_to(n: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy as np
 from ggbench.theory.hardware import Hardware
 from ggbench.theory.kv_cache import KvCache
 from ggbench.theory.memory import n_ctx_that_fits
-from ggbench.theory.prefill import PrefillCurve, prefill_curve
+from ggbench.theory.parameters import Parameters
+from ggbench.theory.prefill import PrefillCurve, prefill_curve, with_weights
 from ggbench.theory.roofline import decode_latency_ms, decode_line
 from ggbench.theory.weights import Weights
 
@@ -43,6 +44,7 @@ class SchemeLimits:
     fits: bool | None
     """Whether the weights and one token of each sequence do."""
     w_tokens_per_ms: float | None
+    """None also where what a token reads does not grow with the context."""
     b_ms: float | None
     decode: tuple[DecodePoint, ...]
     rough: PrefillCurve | None
@@ -62,23 +64,54 @@ class SchemeLimits:
         return f"{self.weights.name}{name if self.weights.name.startswith('w') else f' {name}'}"
 
 
-def scheme_limits(
-    weights: Weights,
+def model_limits(
+    weights: Sequence[Weights],
     kv: KvCache,
     hardware: Hardware,
     lengths: Sequence[int] | range,
-    batch_size: int = 1,
-    positions: Iterable[int] = DECODE_POSITIONS,
+    batch_sizes: Sequence[int] = (1,),
+    positions: Sequence[int] = DECODE_POSITIONS,
+) -> tuple[SchemeLimits, ...]:
+    """All limits of one model in each way of storing its weights, and of each for every batch size.
+
+    `lengths` are those of the prefill curves, rising; `positions` those of decode.
+    """
+    curves = {batch_size: _Curves(kv, hardware, lengths, batch_size) for batch_size in batch_sizes}
+    return tuple(
+        _scheme_limits(scheme, kv, hardware, curves[batch_size], positions)
+        for scheme in weights
+        for batch_size in batch_sizes
+    )
+
+
+class _Curves:
+    """Prefill curves for one batch size; what schemes have in common is computed once."""
+
+    def __init__(self, kv: KvCache, hardware: Hardware, lengths: Sequence[int] | range, batch_size: int) -> None:
+        self.batch_size = batch_size
+        self._kv, self._hardware = kv, hardware
+        self._n = np.asarray(lengths, np.int64)
+        self._known: dict[tuple[Parameters, bool], PrefillCurve] = {}
+
+    def curve(self, weights: Weights, *, exact: bool) -> PrefillCurve | None:
+        """The curve of these weights; None where bandwidth or compute is unknown."""
+        bandwidth, compute = self._hardware.bandwidth_bytes_per_s, self._hardware.compute_flop_per_s
+        if bandwidth is None or compute is None:
+            return None
+        key = weights.parameters, exact
+        if key not in self._known:
+            self._known[key] = prefill_curve(
+                weights, self._kv, bandwidth, compute, self._n, exact=exact, batch_size=self.batch_size
+            )
+        return with_weights(self._known[key], weights, bandwidth, self.batch_size)
+
+
+def _scheme_limits(
+    weights: Weights, kv: KvCache, hardware: Hardware, curves: _Curves, positions: Sequence[int]
 ) -> SchemeLimits:
-    """All limits of one scheme; `lengths` are those of the prefill curves, rising."""
-    bandwidth, compute, memory = hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s, hardware.memory_bytes
+    bandwidth, memory, batch_size = hardware.bandwidth_bytes_per_s, hardware.memory_bytes, curves.batch_size
     max_n_ctx = None if memory is None else n_ctx_that_fits(memory, weights, kv, batch_size)
     w_tokens_per_ms, b_ms = (None, None) if bandwidth is None else decode_line(weights, kv, bandwidth, batch_size)
-    rough = exact = None
-    if bandwidth is not None and compute is not None:
-        n = np.asarray(lengths, np.int64)
-        rough = prefill_curve(weights, kv, bandwidth, compute, n, exact=False, batch_size=batch_size)
-        exact = prefill_curve(weights, kv, bandwidth, compute, n, exact=True, batch_size=batch_size)
     return SchemeLimits(
         weights=weights,
         kv=kv,
@@ -88,8 +121,8 @@ def scheme_limits(
         w_tokens_per_ms=w_tokens_per_ms,
         b_ms=b_ms,
         decode=() if bandwidth is None else _decode_points(weights, kv, hardware, batch_size, max_n_ctx, positions),
-        rough=rough,
-        exact=exact,
+        rough=curves.curve(weights, exact=False),
+        exact=curves.curve(weights, exact=True),
     )
 
 
@@ -99,12 +132,11 @@ def _decode_points(
     hardware: Hardware,
     batch_size: int,
     max_n_ctx: int | None,
-    positions: Iterable[int],
+    positions: Sequence[int],
 ) -> tuple[DecodePoint, ...]:
-    n = tuple(positions)
     assert hardware.bandwidth_bytes_per_s is not None
     latencies = decode_latency_ms(
-        weights, kv, hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s, n, batch_size
+        weights, kv, hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s, positions, batch_size
     )
     return tuple(
         DecodePoint(
@@ -113,5 +145,5 @@ def _decode_points(
             batch_size * 1e3 / float(latency),
             None if hardware.memory_bytes is None else (max_n_ctx or 0) >= position,
         )
-        for position, latency in zip(n, latencies, strict=True)
+        for position, latency in zip(positions, latencies, strict=True)
     )

@@ -2,10 +2,14 @@
 
 A short prompt waits for the weights, a longer one computes, and a very long one may read its own KV cache for longer
 than it computes. "Rough" applies lm_head to every token, "exact" to the last one alone.
+
+That last regime is the article's: each token reads all of the cache before it from memory. Flash attention shares the
+reads of neighbouring tokens, so real prompts get below that line, down to `floor_ms`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from dataclasses import dataclass
 
@@ -43,7 +47,14 @@ class PrefillCurve:
     """To read the weights once."""
     kv_ms: Floats
     """To read the KV cache, each token all before it."""
+    kv_once_ms: Floats
+    """To read the KV cache of the whole prompt once: what kernels come near to that share a read between tokens."""
     compute_ms: Floats
+
+    @property
+    def floor_ms(self) -> Floats:
+        """The later of computing and of reading everything once; no implementation is quicker."""
+        return np.maximum(self.weights_ms + self.kv_once_ms, self.compute_ms)
 
     @property
     def read_ms(self) -> Floats:
@@ -104,5 +115,12 @@ def prefill_curve(
         n=lengths,
         weights_ms=weight_bytes / bandwidth_bytes_per_s * 1e3,
         kv_ms=batch_size * kv.prefill_bytes(lengths) / bandwidth_bytes_per_s * 1e3,
+        kv_once_ms=batch_size * kv.cached_bytes(lengths) / bandwidth_bytes_per_s * 1e3,
         compute_ms=flop / compute_flop_per_s * 1e3,
     )
+
+
+def with_weights(curve: PrefillCurve, weights: Weights, bandwidth_bytes_per_s: float, batch_size: int) -> PrefillCurve:
+    """The same prompts with the same model's weights stored otherwise, which changes the time to read them alone."""
+    weight_bytes = weights.read_bytes(curve.n * batch_size)
+    return dataclasses.replace(curve, weights_ms=weight_bytes / bandwidth_bytes_per_s * 1e3)

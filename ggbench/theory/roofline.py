@@ -32,18 +32,18 @@ def decode_limit(model: ModelFile, bandwidth: Bandwidth, type_k: str = "f16", ty
 
 def decode_line(
     weights: Weights, kv: KvCache, bandwidth_bytes_per_s: float, batch_size: int = 1
-) -> tuple[float, float]:
+) -> tuple[float | None, float]:
     """W [tokens/ms] and B [ms] of latency(n) = (n - 1) / W + B for a batch of sequences, each at position n.
 
     Source: the article, sections 4.4, 5.1 and 5.2.5. B is the latency at n = 1, so it holds one position of KV, which
     the article's text leaves out and its figures hold. Where some layers have a window the latency is a broken line: W
-    is that of the part beyond the window, infinite where every layer has one. Raises UsageError for a bandwidth that is
-    not above zero.
+    is that of the part beyond the window, None where every layer has one and nothing grows. Raises UsageError for a
+    bandwidth that is not above zero.
     """
     if not bandwidth_bytes_per_s > 0:
         raise UsageError(f"a bandwidth of {bandwidth_bytes_per_s} bytes/s limits nothing", "give it as 1008GB/s")
     growth = (kv.full.n_bytes if kv.window else kv.bytes_per_token) * batch_size
-    w_tokens_per_ms = bandwidth_bytes_per_s / growth / 1e3 if growth else math.inf
+    w_tokens_per_ms = bandwidth_bytes_per_s / growth / 1e3 if growth else None
     return w_tokens_per_ms, float(decode_read_ms(weights, kv, bandwidth_bytes_per_s, 1, batch_size))
 
 

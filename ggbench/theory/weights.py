@@ -6,13 +6,14 @@ A token reads the embeddings' one row, which counts nothing, and of the experts 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ggbench.errors import Unsupported, UsageError
-from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.theory.parameters import Parameters, bytes_by_role, count_parameters, is_tied
 
 Floats = npt.NDArray[np.float64]
@@ -46,9 +47,11 @@ class Weights:
         Of a mixture of experts, those that at least one token is sent to, each token to any of them alike.
         """
         parameters = self.parameters
-        if not parameters.n_expert:
-            return np.full(np.shape(n_tokens), self.resident_bytes)
-        unused = (1 - parameters.expert_share) ** np.asarray(n_tokens, np.float64)
+        if not 0 < parameters.expert_share < 1:
+            return np.broadcast_to(np.float64(self.resident_bytes), np.shape(n_tokens))
+        # A share below e^-50 is no byte of any model, and numbers that go on to vanish are slow.
+        exponents = np.log1p(-parameters.expert_share) * np.asarray(n_tokens, np.float64)
+        unused = np.exp(np.maximum(exponents, -50.0))
         return np.asarray(self.layer_bytes + self.lm_head_bytes + self.expert_bytes * (1 - unused))
 
 
@@ -66,15 +69,21 @@ def uniform_weights(parameters: Parameters, bits: float, name: str = "") -> Weig
 
 def file_weights(file: ModelFile, name: str) -> Weights:
     """The weights as the tensor table has them, norms included. Raises Unsupported for a tensor of unknown type."""
-    if file.bpw is None:
+    if file.unknown_types:
         raise Unsupported(
             f"{file.name} has tensors of unknown type: {', '.join(file.unknown_types)}", "a newer ggbench may know them"
         )
-    sizes = bytes_by_role(file.tensors, tied=is_tied(file))
+    return tensor_weights(file.tensors, count_parameters(file), name, tied=is_tied(file))
+
+
+def tensor_weights(tensors: Iterable[TensorInfo], parameters: Parameters, name: str, *, tied: bool) -> Weights:
+    """The weights that tensors of known types hold, norms included."""
+    table = tuple(tensors)
+    sizes = bytes_by_role(table, tied=tied)
     return Weights(
         name=name,
-        bpw=file.bpw,
-        parameters=count_parameters(file),
+        bpw=sum(sizes.values()) * 8 / sum(tensor.n_elements for tensor in table),
+        parameters=parameters,
         layer_bytes=sizes["layers"] + sizes["norms"],
         expert_bytes=sizes["experts"],
         lm_head_bytes=sizes["lm_head"],

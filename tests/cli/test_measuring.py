@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ggbench.engine import protocol
-from ggbench.engine.endings import Crashed, Ending, OutOfMemory
+from ggbench.engine.endings import Crashed, Ending, Failed, OutOfMemory
 from ggbench.records import Outcome
 from tests.cli.conftest import FakeMachine, Run
-from tests.fakes.engine import obey
+from tests.fakes.engine import FakeEngine, obey
 
 
 def crash(_request: protocol.Request) -> Iterator[protocol.Event | Ending]:
@@ -131,6 +131,47 @@ def test_ctrl_c_keeps_what_was_measured(ggbench: Run, machine: FakeMachine, tiny
     shown = ggbench("results", "show", "1", "--json")
     assert shown.json["state"] == "cancelled"
     assert shown.json["n_gen"] == 500
+
+
+def test_a_folder_of_broken_files_is_exit_code_5(ggbench: Run, machine: FakeMachine, tmp_path: Path) -> None:
+    """No worker was at fault."""
+    for quant in ("q8_0", "q4_0"):
+        (tmp_path / f"model-{quant}.gguf").write_bytes(b"GGUF but not really")
+    assert ggbench("bench", tmp_path, "-n", "300").code == 5
+
+
+def test_an_interrupt_between_trials_is_no_success(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that lacks rows ends in 130, also where every row that it has is complete."""
+    for quant in ("q8_0", "q4_0"):
+        (tmp_path / f"model-{quant}.gguf").write_bytes(tiny_twin.read_bytes())
+
+    monkeypatch.setattr(FakeEngine, "close", lambda _engine: machine.cancel.set())
+    ran = ggbench("bench", tmp_path, "-n", "300", "--json")
+    assert ran.code == 130
+    assert [row["outcome"] for row in ran.json["rows"]] == ["completed"]
+
+
+def test_text_from_a_file_does_not_steer_the_terminal(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """llama.cpp quotes the file in its errors; control characters do not come through."""
+
+    def refuse(_request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        yield Failed("load", "unknown model architecture: '\x1b[2Jx'")
+
+    machine.answers = {0: refuse}
+    ran = ggbench("decode", tiny_twin, "-n", "300")
+    assert ran.code == 6
+    assert "\x1b" not in ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    "options", [["decode", "--samples"], ["decode", "--plot", "--json"], ["bench", "--plot", "--format", "csv"]]
+)
+def test_options_that_do_not_go_together(ggbench: Run, tiny_twin: Path, options: list[str]) -> None:
+    """They are refused and not dropped."""
+    command, *rest = options
+    assert ggbench(command, tiny_twin, *rest).code == 2
 
 
 def test_tables_as_csv_and_markdown(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:

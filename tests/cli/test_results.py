@@ -15,7 +15,7 @@ def test_an_empty_store_says_what_to_do(ggbench: Run) -> None:
     ran = ggbench("results")
     assert (ran.code, ran.out) == (0, "")
     assert "ggbench demo" in ran.err
-    assert ggbench("results", "list", "--json").json["rows"] == []
+    assert ggbench("results", "--json").json["rows"] == []
 
 
 def test_list_show_and_remove(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:

@@ -62,10 +62,11 @@ def test_contexts_are_made_and_freed_on_one_model(worker: WorkerProcess, tiny_tw
 
 
 def test_more_tokens_than_the_context_holds(worker: WorkerProcess, tiny_twin: Path) -> None:
-    """llama.cpp refuses, what was timed before is told, and the worker lives."""
+    """llama.cpp refuses, every step timed before is told, and the worker lives."""
     list(worker.call(protocol.LoadModel(str(tiny_twin))))
     list(worker.call(context(256)))
     items = list(worker.call(protocol.Decode(25, 400)))
+    assert sum(len(item.step_ns) for item in items if isinstance(item, protocol.Decoded)) == 256 - 25
     assert isinstance(items[-1], Failed)
     assert items[-1].stage == "decode"
     assert list(worker.call(protocol.Decode(25, 5)))[-1] == Completed()
@@ -80,7 +81,7 @@ def test_a_file_that_is_no_model(worker: WorkerProcess, tmp_path: Path, content:
         *_, ending = worker.call(protocol.LoadModel(str(broken)))
         assert isinstance(ending, Failed)
         assert ending.stage == "load"
-        assert "failed" in ending.message or "error" in ending.message
+        assert ending.message.startswith(("gguf_init", "llama_model_load"))
 
 
 def test_a_memory_limit_makes_a_context_fail_and_a_smaller_one_fit(worker: WorkerProcess, tiny_twin: Path) -> None:

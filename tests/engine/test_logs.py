@@ -61,6 +61,37 @@ def test_caches_side_by_side_are_added_up() -> None:
     assert parse_allocations(lines).buffers == (DeviceBuffers("CPU", kv_bytes=round(22.25 * MIB)),)
 
 
+# llama-cpp-python 0.3.36 with `no_alloc`, qwen1.5-4b q8_0.
+DRY_LOG = """\
+load_tensors:          CPU model buffer size =     0.00 MiB
+llama_context:        CPU  output buffer size =     0.58 MiB
+llama_kv_cache:        CPU KV buffer size =     0.00 MiB
+llama_kv_cache: size =  400.00 MiB (  1024 cells,  40 layers,  1/1 seqs), K (f16):  200.00 MiB, V (f16):  200.00 MiB
+llama_kv_cache: attn_rot_k = 0, n_embd_head_k_all = 128
+resolve_fused_ops: Flash Attention enabled
+sched_reserve:        CPU compute buffer size =   306.75 MiB
+"""
+
+
+def test_a_dry_log_tells_the_cache_that_was_not_made() -> None:
+    """The buffers of weights and KV are empty, and the cache's own line has its size."""
+    allocations = parse_allocations(DRY_LOG.splitlines())
+    assert allocations.cache_bytes == 400 * MIB
+    assert (allocations.total("weight_bytes"), allocations.total("kv_bytes")) == (0, 0)
+    assert allocations.total("compute_bytes") == round(306.75 * MIB)
+    assert allocations.flash_attn is True
+
+
+def test_the_sizes_of_caches_side_by_side_are_added_up() -> None:
+    """A hybrid model tells one size for its attention and one for its recurrent state; without a context none is."""
+    lines = [
+        "llama_kv_cache: size =   16.00 MiB (   512 cells,   4 layers,  1/1 seqs), K (f16):    8.00 MiB, V (f16)",
+        "llama_memory_recurrent: size =    2.25 MiB (     1 cells,  24 layers,  1 seqs), R (f32):    0.25 MiB, S",
+    ]
+    assert parse_allocations(lines).cache_bytes == round(18.25 * MIB)
+    assert parse_allocations(["load_tensors: offloaded 29/29 layers to GPU"]).cache_bytes is None
+
+
 def test_flash_attention_as_asked_for() -> None:
     """What the context was told stands where llama.cpp did not have to decide; nothing said is None."""
     assert parse_allocations(["llama_context: flash_attn            = disabled"]).flash_attn is False

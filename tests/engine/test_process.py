@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,26 @@ def test_an_abort_that_blames_memory_is_out_of_memory() -> None:
     assert "cudaMalloc failed" in ending.message
 
 
+def test_a_worker_that_the_system_kills_ran_out_of_memory() -> None:
+    """Linux overcommits and then kills; nobody else sends that signal to a process of its own session."""
+    with start("killed") as worker:
+        ending = ending_of(worker)
+    assert isinstance(ending, OutOfMemory)
+    assert not ending.alive
+    assert "system killed" in ending.reason
+
+
+def test_a_caller_that_pauses_does_not_make_the_worker_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came while nobody listened is taken first; only silence after it counts."""
+    with start("obey", timeout_s=60) as worker:
+        items = worker.call(DECODE)
+        assert isinstance(next(items), protocol.Ready)
+        select.select([worker._events.fd], [], [], 30)
+        later = time.monotonic() + 1000
+        monkeypatch.setattr("ggbench.engine.process.time.monotonic", lambda: later)
+        assert list(items)[-1] == Completed()
+
+
 def test_an_exit_status_is_told() -> None:
     """A worker that leaves by itself is a crash with its status."""
     with start("exit") as worker:
@@ -82,7 +103,7 @@ def test_silence_ends_in_a_time_out() -> None:
     os.close(pid_fd)
 
 
-@pytest.mark.parametrize("cue", ["garbage", "endless_line"])
+@pytest.mark.parametrize("cue", ["garbage", "endless_line", "not_utf8"])
 def test_garbage_ends_the_worker(cue: str) -> None:
     """A line that is no event, or that never ends, is a crash; the worker is not trusted further."""
     with start(cue) as worker:

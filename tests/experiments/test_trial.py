@@ -13,15 +13,16 @@ import pytest
 from ggbench.catalog.selector import Target, resolve
 from ggbench.engine import protocol
 from ggbench.engine.endings import Crashed, Ending, OutOfMemory
+from ggbench.engine.logs import parse_allocations
 from ggbench.engine.process import WorkerProcess
-from ggbench.errors import BadFile, UsageError
-from ggbench.experiments.progress import Progress, TokensDecoded, TrialFinished, TrialStarted
+from ggbench.errors import BadFile, StoreError, UsageError
+from ggbench.experiments.progress import Progress, PromptRead, TokensDecoded, TrialFinished, TrialStarted
 from ggbench.experiments.rig import Rig
 from ggbench.experiments.settings import TrialSettings
 from ggbench.experiments.stored import stored_row
 from ggbench.experiments.trial import run_trials
 from ggbench.gguf_file.header import read_model_file
-from ggbench.records import LoadConfig, Outcome, Row
+from ggbench.records import Bandwidth, Gpu, LoadConfig, Outcome, Row
 from ggbench.store.database import Store
 from ggbench.units import MIB
 from tests.fakes.engine import FakeEngine, fake_rig, obey
@@ -59,7 +60,7 @@ def test_a_decode_becomes_a_row(target: Target, store: Store, tiny_twin: Path) -
     assert row.prefill_ms == 25  # the median of 25, 26, 27, and of 25 before the warm-up and the decode
     assert row.limit is not None
     assert row.limit.b_ms == pytest.approx(((model.active_weight_bytes or 0) + model.kv_bytes_per_token()) / 20e9 * 1e3)
-    assert row.command == f"ggbench decode {tiny_twin} q8_0 -n 1000 --threads 2"
+    assert row.command == f"ggbench decode {tiny_twin} -n 1000 --threads 2"
     assert engines[0].closed
     assert row.run_id is not None
     samples = store.load_samples(row.run_id)
@@ -196,6 +197,84 @@ def test_an_interrupted_run_is_shown_from_its_samples(target: Target, tmp_path: 
     assert row.fit.b_ms == pytest.approx(10, rel=0.02)
 
 
+class FullDisk:
+    """A store that takes so many writes and then no more."""
+
+    def __init__(self, store: Store, n_writes: int) -> None:
+        self._store, self._left = store, n_writes
+
+    def __getattr__(self, name: str) -> object:
+        if self._left == 0:
+            raise StoreError("the disk is full", "make room")
+        self._left -= 1
+        return getattr(self._store, name)
+
+
+@pytest.mark.parametrize("n_writes", [0, 1, 3, 8])
+def test_a_store_that_fails_costs_no_measurement(target: Target, store: Store, n_writes: int) -> None:
+    """Every trial of the sweep ends in a whole row, and says that the store does not have it."""
+    rig, _ = fake_rig(FullDisk(store, n_writes))  # type: ignore[arg-type]
+    records = list(run_trials(rig, (target, target), TrialSettings("bench", n_gen=500)))
+    finished = [record for record in records if isinstance(record, TrialFinished)]
+    assert [record.row.outcome for record in finished] == [Outcome.COMPLETED] * 2
+    assert [record.row.n_gen for record in finished] == [500, 500]
+    assert any(record.store_error for record in finished)
+
+
+def test_an_interrupted_prefill_is_shown_by_its_lengths(target: Target, tmp_path: Path) -> None:
+    """Each length has its own median; there is no prompt of 25 that nobody read."""
+    path = tmp_path / "killed.sqlite"
+    with Store.open(path) as first:
+        rig, _ = fake_rig(first)
+        trials = run_trials(rig, (target,), TrialSettings("prefill", prefill_lengths=(1, 512), repeat=2))
+        for record in trials:
+            if isinstance(record, PromptRead) and record.n_prompt == 512:
+                break
+        trials.close()
+    with Store.open(path) as second:
+        row = stored_row(second, second.load_run(second.list_runs()[0].run_id))
+    assert [(speed.n_prompt, speed.repeat) for speed in row.prefills] == [(1, 2), (512, 1)]
+    assert (row.prefill_ms, row.n_prompt) == (None, None)
+
+
+def test_a_log_before_the_worker_is_ready_does_not_hide_who_measures(target: Target, store: Store) -> None:
+    """A CUDA build logs its devices while it starts."""
+
+    class Chatty(FakeEngine):
+        def call(self, request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+            if not self.requests:
+                yield protocol.Log(2, "ggml_cuda_init: found 1 CUDA devices")
+            yield from super().call(request)
+
+    rig, _ = fake_rig(store)
+    trials = run_trials(dataclasses.replace(rig, launch=Chatty), (target,), TrialSettings("decode", n_gen=100))
+    next(record for record in trials if isinstance(record, TokensDecoded))
+    trials.close()
+    (summary,) = store.list_runs()
+    assert store.load_run(summary.run_id).start.environment is not None
+
+
+GPU = Gpu(0, "Card", "GPU-1", "00000000:41:00.0", 24 << 30, 23 << 30, 384, 10501, "580")
+CUDA = "using device CUDA0 (NVIDIA Card (x)) (0000:41:00.0) - 23000 MiB free"
+
+
+@pytest.mark.parametrize(
+    ("lines", "bandwidth"),
+    [
+        ([CUDA, "CUDA0 model buffer size = 4000.00 MiB", "load_tensors: offloaded 33/33 layers to GPU"], 1008.096e9),
+        ([CUDA, "CUDA0 model buffer size = 4000.00 MiB", "load_tensors: offloaded 20/33 layers to GPU"], None),
+        (["CUDA0 model buffer size = 4000.00 MiB", "load_tensors: offloaded 33/33 layers to GPU"], None),
+        (["CPU_Mapped model buffer size = 4000.00 MiB"], 20e9),
+    ],
+)
+def test_the_bandwidth_is_that_of_the_memory_where_the_weights_are(lines: list[str], bandwidth: float | None) -> None:
+    """Of the GPU at the bus id that llama.cpp names, of main memory, and of neither where the weights are in both."""
+    rig, _ = fake_rig()
+    env = dataclasses.replace(rig.describe_environment("", "", ""), gpus=(GPU,))
+    found = rig.bandwidth_of(parse_allocations(f"load_tensors: {line}" for line in lines), env)
+    assert (found and found.bytes_per_s) == (bandwidth and pytest.approx(bandwidth))
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -224,19 +303,13 @@ def test_the_command_names_every_option_that_is_not_the_default(target: Target) 
     """A row can be measured again by its line alone."""
     config = LoadConfig(type_k="q8_0", tensor_split=(3.0, 1.0), memory_limit_bytes=1 << 30, n_gpu_layers=12)
     settings = TrialSettings("decode", config, n_gen=10, repeat=2)
-    named = dataclasses.replace(target, model="a b.gguf")
-    assert settings.command_for(named) == (
-        "ggbench decode 'a b.gguf' q8_0 -n 10 --repeat 2 --type-k q8_0 --n-gpu-layers 12 --tensor-split 3,1"
-        " --memory-limit 1073741824"
+    named = dataclasses.replace(target, path=Path("/models/a b.gguf"))
+    assert settings.command_for(named, Bandwidth(1008e9, "given")) == (
+        "ggbench decode '/models/a b.gguf' -n 10 --repeat 2 --bandwidth 1008GB/s --type-k q8_0 --n-gpu-layers 12"
+        " --tensor-split 3,1 --memory-limit 1073741824"
     )
-
-
-def test_the_fake_engine_is_an_engine() -> None:
-    """What the experiments are tested with has the shape of what they run with."""
-    from ggbench.engine.process import Engine
-
-    engine: Engine = FakeEngine(threading.Event())
-    assert list(engine.call(protocol.Prefill(1)))
+    twin = resolve("synth:qwen1.5-0.5b", ["q4_0"])[0]
+    assert settings.command_for(twin).startswith("ggbench decode synth:qwen1.5-0.5b q4_0 -n 10")
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,11 @@ def main() -> None:
             case "garbage":
                 os.write(event_fd, b'{"type": "decoded", "step_ns": "many"}\n')
                 signal.pause()
+            case "not_utf8":
+                os.write(event_fd, b'{"type":"log","level":2,"text":"\xff"}\n')
+                signal.pause()
+            case "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
             case "endless_line":
                 while True:
                     os.write(event_fd, b"x" * (1 << 16))

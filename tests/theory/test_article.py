@@ -84,6 +84,7 @@ def computed(size: str, gqa: str, quantity: str, scheme: str, counting: str) -> 
         return n_ctx_that_fits(hardware.memory_bytes, weights, kv) or "oom"
     w_tokens_per_ms, b_ms = decode_line(weights, kv, hardware.bandwidth_bytes_per_s)
     if quantity == "w_tokens_per_ms":
+        assert w_tokens_per_ms is not None
         return round(w_tokens_per_ms)
     if quantity == "b_ms":
         return round(b_ms, 2)

@@ -1,0 +1,69 @@
+"""`ggbench published`: what others measured, as five documents print it."""
+
+from __future__ import annotations
+
+import click
+
+from ggbench.cli.output import Output, output_options
+from ggbench.errors import UsageError
+
+
+@click.command()
+@click.option("--model", metavar="ID", help="As qwen2.5-7b; qwen2.5 takes every size.")
+@click.option("--system", metavar="NAME", help="What ran it: vllm, llama.cpp, hf-transformers, autoawq, bitsandbytes.")
+@click.option("--device", metavar="NAME", help="As a100, rtx-4090, h100 or t4.")
+@click.option("--quant", metavar="NAME", help="As q4_k_m, gptq-int4, awq or bf16.")
+@click.option("--metric", metavar="NAME", help="Only rows that state it: tok_s, memory_gb, w_tokens_per_ms, max_n_ctx.")
+@click.option("--source", metavar="ID", help="One document; without any option they are listed.")
+@click.option("--sort", metavar="COLUMN", help="By any column, as tok_s; -tok_s from the largest.")
+@click.option("--csv", "as_csv", is_flag=True, help="CSV with every column on stdout.")
+@output_options
+def command(
+    model: str | None,
+    system: str | None,
+    device: str | None,
+    quant: str | None,
+    metric: str | None,
+    source: str | None,
+    sort: str | None,
+    as_csv: bool,
+    output: Output,
+) -> None:
+    """Show published figures for models of the Qwen family and for bitsandbytes, as printed, next to your own.
+
+    A word such as oom or "not reported" stays one. With bench or results show, --against published puts the nearest
+    rows under your own.
+    """
+    from ggbench.catalog.published import filter_published, load_published, load_sources
+
+    if as_csv and output.as_json:
+        raise UsageError("--csv and --json exclude each other", "give one of them")
+    asked = (model, system, device, quant, metric, source)
+    rows = filter_published(load_published(), *asked)
+    if sort is not None:
+        from ggbench.report.published_document import sort_published
+
+        rows = sort_published(rows, sort)
+    if output.as_json:
+        from ggbench.report.published_document import published_document, source_document
+
+        cited = {row.source for row in rows}
+        sources = [source_document(each) for each in load_sources() if each.id in cited]
+        output.document("published", rows=[published_document(row) for row in rows], sources=sources)
+    elif as_csv:
+        from ggbench.report.published_document import published_csv
+
+        click.echo(published_csv(rows), nl=False)
+    elif sort is None and all(each is None for each in asked):
+        from ggbench.report.terminal.published import sources_table
+
+        output.show(sources_table(load_sources()))
+        output.notice(f"{len(rows)} rows. Pick some with --model qwen2.5-7b, --system vllm or --device a100.")
+    elif rows:
+        from ggbench.report.terminal.published import published_list, published_tables
+
+        width, picked = output.console().width, (metric or sort or "").strip().lstrip("-").lower().replace("-", "_")
+        output.show(published_list(rows, picked, width=width) if picked else published_tables(rows, width=width))
+        output.notice(f"{len(rows)} rows")
+    else:
+        output.notice("No published row has all of that; leave an option out.")

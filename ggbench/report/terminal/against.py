@@ -1,0 +1,90 @@
+"""Published rows under a person's own: the same figures side by side, and below each what was otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.catalog.published import Figure, NearRow, PublishedRow
+from ggbench.plain import plain
+from ggbench.records import Row
+from ggbench.report.against import device_of, nearest_to, row_name
+from ggbench.report.columns import UNKNOWN, b_text, w_text
+from ggbench.report.terminal.layout import add_column, new_table
+from ggbench.units import format_count, format_ms, format_number
+
+_OTHERS = {
+    "memory_gb": "memory {} GB",
+    "prefill_ms": "prefill {} ms",
+    "throughput_tok_s": "throughput {} tok/s",
+    "bpw": "{} BPW",
+}
+
+
+def against_tables(rows: Sequence[Row]) -> RenderableType:
+    """For each row a table of its own figures with the nearest published ones below, differences named."""
+    parts: list[RenderableType] = []
+    for row in rows:
+        near = nearest_to(row)
+        if near:
+            parts += [_table(row, near), Text()]
+        else:
+            parts += [Text(f"No published row measures {row_name(row)}.", style="dim"), Text()]
+    return Group(*parts[:-1])
+
+
+def _table(row: Row, near: Sequence[NearRow]) -> Table:
+    table = new_table(f"{row_name(row)} against published rows")
+    add_column(table, "")
+    add_column(table, "quant")
+    for header, unit in (("W", "tokens/ms"), ("B", "ms"), ("speed", "tok/s")):
+        add_column(table, header, unit, right=True)
+    add_column(table, "measured otherwise, and more figures", wrap=True)
+    own = (
+        "yours",
+        plain(row.quant),
+        w_text(row.fit),
+        b_text(row.fit),
+        UNKNOWN if row.latency is None else format_number(row.latency.tok_s),
+        _own_note(row),
+    )
+    table.add_row(*map(Text, own), style="bold")
+    for each in near:
+        published = each.row
+        cells = (
+            published.system,
+            published.quant or UNKNOWN,
+            _printed(published.w_tokens_per_ms),
+            _printed(published.b_ms),
+            _printed(published.tok_s),
+            _note(published, each.differences),
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _own_note(row: Row) -> str:
+    parts = [plain(device_of(row) or "device not known")]
+    if row.n_prompt is not None and row.n_gen:
+        parts.append(f"input {format_count(row.n_prompt)}, generated {format_count(row.n_gen)}")
+    if row.prefill_ms is not None:
+        parts.append(f"prefill {format_ms(row.prefill_ms)} ms")
+    return "; ".join(parts)
+
+
+def _note(row: PublishedRow, differences: Sequence[str]) -> str:
+    figures = [
+        form.format(figure.printed)
+        for name, form in _OTHERS.items()
+        if (figure := getattr(row, name)) is not None and figure.value is not None
+    ]
+    setting = [words for words in (row.setting, row.remark) if words]
+    text = "; ".join(differences) if differences else "measured alike"
+    return "; ".join([text, *figures, *setting, f"{row.source} {row.table}"])
+
+
+def _printed(figure: Figure | None) -> str:
+    return UNKNOWN if figure is None else figure.printed

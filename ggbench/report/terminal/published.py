@@ -1,0 +1,116 @@
+"""Published rows for people: what tells them apart, then the figures that they state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.catalog.published import METRICS, PublishedRow, Source, table_of
+from ggbench.report.columns import ESSENTIAL, UNKNOWN
+from ggbench.report.published_document import versions_text
+from ggbench.report.terminal.fitted import Cells, fitted_table
+from ggbench.report.terminal.layout import add_column, new_table
+from ggbench.units import format_count
+
+_HEADERS = {
+    "tok_s": ("speed", "tok/s"),
+    "latency_s": ("latency", "s"),
+    "throughput_tok_s": ("throughput", "tok/s"),
+    "requests_s": ("requests", "1/s"),
+    "latency_improvement": ("latency", "better by"),
+    "throughput_improvement": ("throughput", "better by"),
+    "memory_gb": ("memory", "GB"),
+    "bpw": ("BPW", ""),
+    "prefill_ms": ("prefill", "ms"),
+    "w_tokens_per_ms": ("W", "tokens/ms"),
+    "w_percent": ("W", "% of theory"),
+    "b_ms": ("B", "ms"),
+    "b_w16_ms": ("B as w16", "ms"),
+    "b_percent": ("B", "% of theory"),
+    "perplexity": ("perplexity", ""),
+    "file_size_gb": ("file", "GB"),
+    "model_size_gib": ("tensors", "GiB"),
+    "weight_buffer_gb": ("weights", "GiB"),
+    "kv_buffer_mib": ("KV", "MiB"),
+    "max_n_ctx": ("longest", "tokens"),
+    "n_params_b": ("parameters", "2^30"),
+    "kv_params_m": ("KV of 1024", "2^20"),
+}
+_FIGURES_IN_A_LIST = 4
+_COUNTS = (("n_gpu", "GPUs", 4), ("n_prompt", "input", 1), ("n_gen", "generated", 5), ("batch_size", "batch", 2))
+
+
+def sources_table(sources: Sequence[Source]) -> RenderableType:
+    """The five documents with how many rows each has."""
+    table = new_table()
+    add_column(table, "source")
+    add_column(table, "rows", right=True)
+    add_column(table, "tables", right=True)
+    add_column(table, "title", wrap=True)
+    for source in sources:
+        cells = (source.id, format_count(source.rows), format_count(len(source.tables)), source.title)
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def published_tables(rows: Sequence[PublishedRow], *, width: int | None = None) -> RenderableType:
+    """The rows under the table that they stand in, in their order, with the versions of its software."""
+    grouped: dict[tuple[str, str], list[PublishedRow]] = {}
+    for row in rows:
+        grouped.setdefault((row.source, row.table), []).append(row)
+    parts: list[RenderableType] = []
+    for (source, name), members in grouped.items():
+        table = table_of(members[0])
+        parts += [Text(f"{source}: {name}", style="bold"), _table(members, METRICS, width)]
+        notes = [versions_text(table.versions), table.remark, *_remarks(members)]
+        parts += [Text("\n".join(filter(None, notes)), style="dim"), Text()]
+    return Group(*parts[:-1])
+
+
+def published_list(rows: Sequence[PublishedRow], column: str, *, width: int | None = None) -> RenderableType:
+    """The rows as one table in the order given, with the figure that they were picked or sorted by.
+
+    Where `column` is no figure, those that most of the rows state.
+    """
+    stated = {name: sum(getattr(row, name) is not None for row in rows) for name in METRICS}
+    usual = sorted(METRICS, key=lambda name: -stated[name])[:_FIGURES_IN_A_LIST]
+    metrics = [column] if column in METRICS else [name for name in METRICS if name in usual]
+    return Group(_table(rows, metrics, width), Text("\n".join(_remarks(rows)), style="dim"))
+
+
+def _table(rows: Sequence[PublishedRow], metrics: Sequence[str], width: int | None) -> Table:
+    columns = [
+        Cells("model", tuple(_model(row) for row in rows), is_name=True),
+        Cells("system", tuple(row.system for row in rows), is_name=True, priority=3),
+        Cells("quant", tuple(row.quant or UNKNOWN for row in rows), is_name=True),
+        Cells("device", tuple(row.device or UNKNOWN for row in rows), is_name=True, priority=4),
+    ]
+    for name, header, priority in _COUNTS:
+        texts = tuple(format_count(getattr(row, name)) for row in rows)
+        if any(text != UNKNOWN for text in texts):
+            columns.append(Cells(header, texts, right_aligned=True, priority=priority))
+    for name in metrics:
+        figures = [getattr(row, name) for row in rows]
+        if any(figure is not None for figure in figures):
+            header, unit = _HEADERS[name]
+            texts = tuple(UNKNOWN if figure is None else str(figure) for figure in figures)
+            columns.append(Cells(header, texts, unit, right_aligned=True, priority=ESSENTIAL))
+    return fitted_table(columns, labels=[""] * len(rows), dim=[False] * len(rows), width=width)
+
+
+def _model(row: PublishedRow) -> str:
+    return f"{row.model}-{row.variant.lower()}" if row.variant else row.model
+
+
+def _remarks(rows: Sequence[PublishedRow]) -> list[str]:
+    """Settings and remarks, each once, with how many of the rows have it."""
+    counted: dict[str, int] = {}
+    for row in rows:
+        setting = f"{row.note}: {row.setting}" if row.setting and row.note else row.setting or row.note
+        for words in (setting, row.remark):
+            if words:
+                counted[words] = counted.get(words, 0) + 1
+    return [f"{count} {'row' if count == 1 else 'rows'}: {words}" for words, count in counted.items()]

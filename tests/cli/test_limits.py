@@ -1,0 +1,117 @@
+"""`ggbench limits`: the article's numbers on the command line, other models, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from ggbench.machine import gpus
+from tests.cli.conftest import Run
+
+ARTICLE = ("--gpu", "rtx-4090", "--convention", "article")
+
+
+def test_the_articles_numbers_are_in_the_json(ggbench: Run) -> None:
+    """W, B, lengths and knees of Qwen1.5 7B on the RTX 4090, as sections 4.3, 4.4 and 5.1 print them."""
+    document = ggbench("limits", "qwen1.5-7b", *ARTICLE, "--json").json
+    assert document["schema"] == "ggbench.limits/1"
+    assert document["convention"]["name"] == "article"
+    rows = {row["scheme"]: row for row in document["rows"]}
+    assert [rows[name]["printed"] for name in ("w16kv16", "w8kv16", "w4kv16")] == [
+        "W 2064, B 13.12 ms, 22072 tokens",
+        "W 2064, B 6.56 ms, 35612 tokens",
+        "W 2064, B 3.28 ms, 42382 tokens",
+    ]
+    assert rows["w16kv16"]["knees"] == {"rough": [99, 553], "exact": [113, 481]}
+    assert rows["w6kv16"]["max_n_ctx"] == 38997
+    assert [point["fits"] for point in rows["w16kv16"]["decode"]] == [True, True, False]
+    assert rows["w16kv16"]["prefill"][-1]["n_prompt"] == 131_072
+    assert document["parameters"]["active"] / document["convention"]["giga"] == pytest.approx(6.61, abs=0.005)
+
+
+def test_figures_given_by_hand_are_those_of_the_gpu(ggbench: Run) -> None:
+    """The datasheet's numbers as options mean the same as the name, in both conventions."""
+    given = ("--vram", "24GiB", "--bandwidth", "1008GB/s", "--compute", "82.58TFLOPS")
+    named = ggbench("limits", "qwen1.5-7b", *ARTICLE, "--json").json
+    assert ggbench("limits", "qwen1.5-7b", *given, "--convention", "article", "--json").json["rows"] == named["rows"]
+    document = ggbench("limits", "qwen1.5-7b", *given, "--json").json
+    assert document["machine"]["bandwidth_bytes_per_s"] == 1008e9
+    assert document["machine"]["compute_flop_per_s"] == 82.58e12
+    assert document["rows"][0]["w_tokens_per_ms"] == pytest.approx(1008e9 / (512 << 10) / 1e3)
+
+
+def test_every_output_names_the_convention_and_the_sources(ggbench: Run) -> None:
+    """A figure without them could not be told from one in the other convention."""
+    for convention, meaning in (("si", "10^9 bytes/s"), ("article", "2^30 bytes/s")):
+        out = ggbench("limits", "qwen1.5-7b", "--gpu", "4090", "--convention", convention).out
+        assert f"convention  {convention}" in out
+        assert meaning in out
+        assert "Ada GPU Architecture whitepaper" in out
+
+
+def test_a_file_is_counted_by_its_own_bytes(ggbench: Run, tiny_twin: Path) -> None:
+    """Without QUANTS a path is counted as it is; schemes count the same shape in other bits."""
+    (row,) = ggbench("limits", tiny_twin, "--vram", "1GiB", "--json").json["rows"]
+    assert (row["weights"], row["scheme"]) == ("q8_0", "q8_0 kv16")
+    assert row["bpw"] == pytest.approx(8.5, abs=0.1)
+    (row,) = ggbench("limits", tiny_twin, "w4", "--vram", "1GiB", "-ctk", "q8_0", "-ctv", "q8_0", "--json").json["rows"]
+    assert row["scheme"] == "w4kv-q8_0"
+
+
+def test_batches_are_rows_of_their_own(ggbench: Run) -> None:
+    """One row for each scheme and batch size, the weights the same."""
+    rows = ggbench("limits", "qwen1.5-7b", "w4", "--gpu", "4090", "--batch", "1,8", "--json").json["rows"]
+    assert [row["batch_size"] for row in rows] == [1, 8]
+    assert rows[0]["read_bytes"] == rows[1]["read_bytes"]
+    assert rows[1]["max_n_ctx"] == rows[0]["max_n_ctx"] // 8
+
+
+def test_plots_show_the_knees(ggbench: Run) -> None:
+    """Both plots with a line for each scheme, and the knees in words."""
+    out = ggbench("limits", "qwen1.5-7b", "w16", "w4", *ARTICLE, "--plot").out
+    assert "◆" in out
+    assert "to read, w16kv16, knees ◆ 113 and 481" in out
+    assert "w4kv16: W 2064 tokens/ms, B 3.28 ms" in out
+
+
+def test_without_a_machine_what_needs_one_is_unknown(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameters and KV need none; the rest is null, and a notice tells how to name one."""
+    monkeypatch.setattr(gpus, "list_gpus", lambda: ())
+    ran = ggbench("limits", "qwen2.5-7b", "--json")
+    assert ran.code == 0
+    assert ran.json["machine"]["memory_bytes"] is None
+    assert {row["w_tokens_per_ms"] for row in ran.json["rows"]} == {None}
+    assert ran.json["kv"]["bytes_per_token"] == 56 << 10
+    assert "--gpu" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("args", "what"),
+    [
+        (("--gpu", "rtx-4091"), "nearest: rtx-4090"),
+        (("--gpu", "a100"), "a100-sxm-80gb"),
+        (("--vram", "-3GiB"), "a size such as 24GiB"),
+        (("--vram", "99999999TiB"), "out of range"),
+        (("--vram", "24GX"), "a size such as 24GiB"),
+        (("--bandwidth", "0GB/s"), "out of range"),
+        (("--bandwidth", "1008GB"), "a bandwidth such as 1008GB/s"),
+        (("--compute", "82.58"), "a compute rate such as 82.58TFLOPS"),
+        (("--compute", "-1TFLOPS"), "a compute rate such as 82.58TFLOPS"),
+        (("--batch", "0"), "whole numbers from 1"),
+        (("-ctk", "q4_9"), "q4_0"),
+        (("w0",), "above 0 and up to 64"),
+        (("q4_k_x",), "q4_k_m"),
+    ],
+)
+def test_bad_input_is_told_what_is_accepted(ggbench: Run, args: tuple[str, ...], what: str) -> None:
+    """Two lines and exit code 2, nothing on stdout."""
+    ran = ggbench("limits", "qwen1.5-7b", *args)
+    assert (ran.code, ran.out) == (2, "")
+    assert what in ran.err
+    assert len(ran.err.splitlines()) == 2
+
+
+def test_an_unknown_model_is_told_the_nearest(ggbench: Run) -> None:
+    """As in every other command."""
+    ran = ggbench("limits", "qwen1.5-8b", "--gpu", "4090")
+    assert ran.code == 2
+    assert "qwen1.5-7b" in ran.err

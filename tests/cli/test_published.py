@@ -1,0 +1,95 @@
+"""`ggbench published`: rows picked, sorted and written; words never become numbers."""
+
+import csv
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import FakeMachine, Run
+
+
+def test_published_rows_of_72b_come_with_their_settings(ggbench: Run) -> None:
+    """The 27 vLLM rows of Qwen2.5 72B, their software's versions, and memory as the word it is."""
+    document = ggbench("published", "--model", "qwen2.5-72b", "--system", "vllm", "--json").json
+    assert document["schema"] == "ggbench.published/1"
+    assert len(document["rows"]) == 27
+    assert {row["setting"] is not None for row in document["rows"]} == {True}
+    assert {row["memory_gb"] for row in document["rows"]} == {"not reported"}
+    assert {row["versions"]["vLLM"] for row in document["rows"]} == {"0.6.3"}
+    assert [source["id"] for source in document["sources"]] == ["qwen2.5-speed"]
+
+
+def test_published_rows_sort_with_words_after_numbers(ggbench: Run) -> None:
+    """From the largest with a minus; `oom` and rows that state nothing come last either way."""
+    args = ("published", "--model", "qwen1.5-7b", "--metric", "max_n_ctx", "--json", "--sort")
+    for key, falling in (("max_n_ctx", False), ("-max_n_ctx", True)):
+        values = [row["max_n_ctx"] for row in ggbench(*args, key).json["rows"]]
+        numbers = [value for value in values if not isinstance(value, str)]
+        assert numbers == sorted(numbers, reverse=falling)
+        assert values[: len(numbers)] == numbers
+        assert len(numbers) > 5
+
+
+def test_published_csv_has_every_column(ggbench: Run) -> None:
+    """As many lines as rows, and the same names as JSON."""
+    lines = list(csv.DictReader(io.StringIO(ggbench("published", "--device", "t4", "--csv").out)))
+    rows = ggbench("published", "--device", "t4", "--json").json["rows"]
+    assert len(lines) == len(rows) == 30
+    assert set(lines[0]) == set(rows[0])
+    assert float(lines[0]["throughput_tok_s"]) == rows[0]["throughput_tok_s"]
+    assert "bitsandbytes 0.45.0.dev" in lines[0]["versions"]
+
+
+def test_published_tables_name_document_and_versions(ggbench: Run) -> None:
+    """Each table of a document stands by itself; without any option the documents are listed."""
+    out = ggbench("published", "--model", "qwen1.5-7b", "--quant", "q4_k_m").out
+    assert "article: 6.4.4" in out
+    assert "1606" in out
+    listed = ggbench("published")
+    assert "bitsandbytes" in listed.out
+    assert "1299 rows" in listed.err
+
+
+@pytest.mark.parametrize(
+    ("args", "what"),
+    [
+        (("--model", "qwen2.5-8b"), "qwen2.5-7b"),
+        (("--metric", "speed"), "tok_s"),
+        (("--sort", "tok"), "tok_s"),
+        (("--csv", "--json"), "give one of them"),
+    ],
+)
+def test_an_unknown_published_name_is_told_the_known_ones(ggbench: Run, args: tuple[str, ...], what: str) -> None:
+    """A slip of the pen is not read as "nobody measured it"."""
+    ran = ggbench("published", *args)
+    assert (ran.code, ran.out) == (2, "")
+    assert what in ran.err
+
+
+def test_nothing_found_is_no_error(ggbench: Run) -> None:
+    """Known names that no row has together: an empty list, and in a terminal a line that says so."""
+    args = ("published", "--device", "h100", "--model", "qwen1.5-7b")
+    assert ggbench(*args, "--json").json["rows"] == []
+    ran = ggbench(*args)
+    assert (ran.code, ran.out) == (0, "")
+    assert "No published row" in ran.err
+
+
+def test_measured_rows_stand_against_published_ones(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
+) -> None:
+    """The nearest rows come under one's own, in a terminal and as JSON, also later; CSV has no place for them."""
+    model = shutil.copy(tiny_twin, tmp_path / "qwen1_5-7b-chat-q8_0.gguf")
+    out = ggbench("bench", model, "-n", "300", "--against", "published").out
+    assert "against published rows" in out
+    assert "article 6.4.4" in out
+    (row,) = ggbench("bench", model, "-n", "300", "--against", "published", "--json").json["rows"]
+    assert row["against"][0]["system"] == "llama.cpp"
+    assert "generated 10000 tokens, not 300" in row["against"][0]["differences"]
+    shown = ggbench("results", "show", "1", "--against", "published", "--json").json
+    assert shown["against"] == row["against"]
+    assert "against published rows" in ggbench("results", "show", "1", "--against", "published").out
+    refused = ggbench("bench", model, "--format", "csv", "--against", "published")
+    assert (refused.code, refused.out) == (2, "")

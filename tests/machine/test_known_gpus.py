@@ -1,0 +1,85 @@
+"""The shipped table of GPUs: figures that follow from each other, and names in any spelling."""
+
+import tomllib
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from ggbench.errors import UnknownName, UsageError
+from ggbench.machine.known_gpus import find_gpu, known_gpus, recognize_gpu
+
+DOCUMENT = tomllib.loads((files("ggbench.machine") / "gpus.toml").read_text(encoding="utf-8"))
+ENTRIES: list[dict[str, Any]] = DOCUMENT["gpu"]
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["id"])
+def test_bandwidth_is_bus_width_times_the_rate_of_a_pin(entry: dict[str, Any]) -> None:
+    """A figure copied from the wrong column would not be; the H100 PCIe's is rounded down to 2 TB/s."""
+    computed = entry["bus_bits"] * entry["pin_gbps"] / 8
+    assert entry["bandwidth_gb_s"][0] == pytest.approx(computed, rel=0.02 if entry["id"] == "h100-pcie" else 0.004)
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if "fp16" in entry], ids=lambda entry: entry["id"])
+def test_rates_are_cores_times_clock_times_the_architectures_factor(entry: dict[str, Any]) -> None:
+    """FP16 is 1, 2 or 4 times FP32; the tensor rate 4 times FP16, and 7.4 times on Hopper, whose clocks differ."""
+    fp32 = entry["cores"] * entry["boost_mhz"] * 2e-6
+    factor = entry["fp16"][0] / fp32
+    assert min(abs(factor - whole) for whole in (1, 2, 4)) < 0.01
+    expected = 7.39 if entry["id"].startswith("h100") else 4
+    assert entry["fp16_tensor"][0] / entry["fp16"][0] == pytest.approx(expected, rel=0.013)
+
+
+def test_every_figure_has_a_source() -> None:
+    """No figure is without one, and none is left with a hole for a field."""
+    assert len(known_gpus()) >= 30
+    assert len({gpu.id for gpu in known_gpus()}) == len(known_gpus())
+    for gpu in known_gpus():
+        sources = [gpu.memory_source, gpu.bandwidth_source, gpu.fp16_tensor_source]
+        sources += [gpu.fp16_source] if gpu.fp16_tflops else []
+        assert all(source and "{" not in source for source in sources), gpu.id
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("rtx-4090", "rtx-4090"),
+        ("RTX 4090", "rtx-4090"),
+        ("4090", "rtx-4090"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("4070 ti", "rtx-4070-ti"),
+        ("4070ti super", "rtx-4070-ti-super"),
+        ("a6000", "rtx-a6000"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
+        ("h100 sxm", "h100-sxm"),
+        ("L40", "l40"),
+        ("Tesla T4", "t4"),
+    ],
+)
+def test_a_gpu_is_found_in_any_spelling(text: str, expected: str) -> None:
+    """By its id, by parts of it that leave no doubt, and by NVML's name."""
+    assert find_gpu(text).id == expected
+
+
+@pytest.mark.parametrize(("text", "hint"), [("rtx-4091", "rtx-4090"), ("", "known"), ("potato", "rtx-3060")])
+def test_an_unknown_gpu_is_told_the_nearest(text: str, hint: str) -> None:
+    """A slip of the pen gets the nearest names, anything else all of them."""
+    with pytest.raises(UnknownName) as caught:
+        find_gpu(text)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(("text", "n"), [("a100", 4), ("4060 ti", 2), ("v100", 3)])
+def test_a_name_of_several_is_asked_about(text: str, n: int) -> None:
+    """Memory and form factor change the figures, so none of them is taken for granted."""
+    with pytest.raises(UsageError, match=f"means {n} GPUs") as caught:
+        find_gpu(text)
+    assert caught.value.hint.count(",") == n - 1
+
+
+def test_the_driver_tells_namesakes_apart_by_memory() -> None:
+    """Both 4060 Ti have one name in NVML; a laptop's or another chip's longer name is no match."""
+    twin = recognize_gpu("NVIDIA GeForce RTX 4060 Ti", 16_380 << 20)
+    assert twin is not None and twin.id == "rtx-4060-ti-16gb"
+    assert recognize_gpu("NVIDIA GeForce RTX 4090 Laptop GPU", 16 << 30) is None
+    assert recognize_gpu("NVIDIA GeForce RTX 4060 Ti", None) is None

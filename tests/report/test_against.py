@@ -1,0 +1,68 @@
+"""A measured row beside published ones: which are nearest, and that no difference goes unsaid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from ggbench.records import DeviceBuffers, Row
+from ggbench.report.against import against_document, device_of, nearest_to, published_model
+from ggbench.report.terminal.against import against_tables
+
+
+def test_the_articles_row_stands_under_the_same_measurement(
+    completed: Row, render: Callable[..., str], golden: Callable[[str, str], None]
+) -> None:
+    """A Q4_K_M of Qwen1.5 7B on an RTX 4090: the article measured the same, and the others say what they did not."""
+    text = render(against_tables([completed]), 120)
+    golden("against.txt", text)
+    (first, *others) = nearest_to(completed)
+    assert (first.row.table, first.differences) == ("6.4.4", ())
+    assert others
+    assert all(near.differences for near in others)
+
+
+def test_json_has_every_difference(twin: Row) -> None:
+    """Another quant, device or length is named beside the row that has it."""
+    row = replace(twin, model="synth:qwen2.5-7b", quant="q8_0")
+    against = against_document(row)["against"]
+    assert isinstance(against, list)
+    assert against
+    for near in against:
+        assert "system " in near["differences"][0]
+        assert any(words.startswith("device ") for words in near["differences"])
+        assert near["model"] == "qwen2.5-7b"
+        assert near["tok_s"] is not None
+
+
+@pytest.mark.parametrize(
+    ("model", "file", "expected"),
+    [
+        ("synth:qwen1.5-7b", "", "qwen1.5-7b"),
+        ("Qwen/Qwen1.5-7B-Chat-GGUF", "", "qwen1.5-7b"),
+        ("/models", "/models/qwen1_5-72b-chat-q4_k_m.gguf", "qwen1.5-72b"),
+        (".", "./Qwen2-57B-A14B-Instruct-Q8_0-00001-of-00002.gguf", "qwen2-57b-a14b"),
+        ("qwen1.5-7bis", "", None),
+        ("gemma-7b", "gemma.gguf", None),
+    ],
+)
+def test_a_model_is_told_from_its_name_or_its_file(completed: Row, model: str, file: str, expected: str | None) -> None:
+    """Whole names only: 7B is not found in 72B or in another model's name."""
+    assert published_model(replace(completed, model=model, file=file)) == expected
+
+
+def test_a_model_that_nobody_measured_says_so(completed: Row, render: Callable[..., str]) -> None:
+    """A line instead of a table, and an empty list for programs."""
+    row = replace(completed, model="gemma-7b", file="gemma.gguf")
+    assert against_document(row) == {"against": []}
+    assert "No published row measures gemma-7b q4_k_m." in render(against_tables([row]))
+
+
+def test_the_device_is_the_one_that_holds_layers(completed: Row) -> None:
+    """A GPU in the machine does not count where all the weights lay in main memory."""
+    assert device_of(completed) == "NVIDIA RTX 4090"
+    on_cpu = replace(completed, buffers=(DeviceBuffers("CPU_REPACK", 5), DeviceBuffers("CUDA_Host", 5)))
+    assert device_of(on_cpu) == "AMD EPYC 9B14"
+    assert device_of(replace(completed, environment=None)) is None

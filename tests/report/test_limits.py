@@ -1,0 +1,88 @@
+"""The theory's tables and plots as people see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from rich.cells import cell_len
+
+from ggbench.catalog.counted_models import CountedModel, count_model
+from ggbench.machine.known_gpus import find_gpu
+from ggbench.report.limit_plots import decode_plot, prefill_plot
+from ggbench.report.terminal.limits import limits_report
+from ggbench.theory.hardware import Convention, Hardware, known_hardware
+from ggbench.theory.kv_cache import KvCache, kv_cache
+from ggbench.theory.limits import model_limits
+from ggbench.theory.parameters import count_parameters
+
+Golden = Callable[[str, str], None]
+Render = Callable[..., str]
+
+ARTICLE = known_hardware(find_gpu("rtx-4090"), Convention.ARTICLE)
+
+
+@pytest.fixture(scope="module")
+def counted() -> tuple[CountedModel, KvCache]:
+    """Qwen1.5 7B in the article's schemes."""
+    model = count_model("qwen1.5-7b", ("w16", "w8", "w4"))
+    return model, kv_cache(model.file)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_report_fits_its_terminal(
+    counted: tuple[CountedModel, KvCache], render: Render, golden: Golden, width: int
+) -> None:
+    """Facts with sources, then decode and prefill, no line longer than the terminal is wide."""
+    model, kv = counted
+    rows = model_limits(model.weights, kv, ARTICLE, range(1, 131_073))
+    text = render(limits_report(model.model, count_parameters(model.file), kv, ARTICLE, rows, width=width), width)
+    golden(f"limits_{width}.txt", text)
+    assert max(map(cell_len, text.splitlines())) <= width
+    assert "113 and 481" in text
+    assert "22,072" in text
+
+
+def test_what_is_not_known_is_not_shown_as_a_number(counted: tuple[CountedModel, KvCache], render: Render) -> None:
+    """With the memory alone there is no W, no B and no prefill table."""
+    model, kv = counted
+    hardware = Hardware("a card", Convention.SI, memory_bytes=8 << 30, memory_source="given")
+    rows = model_limits(model.weights, kv, hardware, range(1, 100))
+    text = render(limits_report(model.model, count_parameters(model.file), kv, hardware, rows, width=100))
+    assert "not known" in text
+    assert "oom" in text
+    assert "tokens/ms" not in text
+    assert "Prefill" not in text
+
+
+def test_prefill_plot_shows_the_knees(counted: tuple[CountedModel, KvCache], golden: Golden) -> None:
+    """Reading crosses computing twice in each scheme, marked where it does."""
+    model, kv = counted
+    rows = model_limits(model.weights, kv, ARTICLE, range(1, 131_073))
+    text = prefill_plot(rows, 80, 20, color=False)
+    golden("limits_prefill_plot.txt", text)
+    plotted, legend = text.split("prompt [tokens]")
+    assert plotted.count("◆") == 6
+    assert "w8kv16, knees ◆ 50 and 544" in legend
+    assert max(map(cell_len, text.splitlines())) <= 80
+
+
+def test_decode_plot_ends_where_nothing_longer_fits(counted: tuple[CountedModel, KvCache], golden: Golden) -> None:
+    """The 16-bit line stops at 22,072 tokens, the others reach the edge."""
+    model, kv = counted
+    rows = model_limits(model.weights, kv, ARTICLE, range(1, 100))
+    text = decode_plot(rows, ARTICLE, 80, 20, color=False)
+    golden("limits_decode_plot.txt", text)
+    assert "w16kv16: W 2064 tokens/ms, B 13.12 ms, fits 22,072 ◆" in text
+    assert text.count("◆") == 2
+
+
+def test_a_curve_without_knees_still_plots() -> None:
+    """Compute that never binds, one length only, and no curve at all."""
+    model = count_model("qwen1.5-0.5b", ("w16",))
+    kv = kv_cache(model.file)
+    rows = model_limits(model.weights, kv, ARTICLE, range(1, 3))
+    assert "knees ◆ none" in prefill_plot(rows, 40, 8, color=True)
+    unknown = Hardware("nothing", Convention.SI)
+    rows = model_limits(model.weights, kv, unknown, range(1, 3))
+    assert prefill_plot(rows, 40, 8, color=True) == decode_plot(rows, unknown, 40, 8, color=True) == ""

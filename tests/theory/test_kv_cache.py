@@ -1,0 +1,114 @@
+"""The KV cache against llama.cpp's own log, and against sums written out."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ggbench.catalog.models import load_catalog
+from ggbench.errors import UnknownName, Unsupported
+from ggbench.gguf_file.drawn_model import draw_model
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.theory.kv_cache import KvCache, kv_cache
+
+LOG = Path(__file__).parent.parent / "data" / "llama_cpu_0.5b_q8_0.log"
+WINDOW = 1024
+
+
+def drawn(model_id: str = "qwen1.5-0.5b") -> ModelFile:
+    """A model of the catalog."""
+    return draw_model(load_catalog().model(model_id).hyper, model_id)
+
+
+def windowed(pattern: object) -> ModelFile:
+    """24 layers with a window of 1024, and what the header says of which ones have it."""
+    file = drawn()
+    metadata = dict(file.metadata)
+    if pattern is not None:
+        metadata["qwen2.attention.sliding_window_pattern"] = pattern
+    return dataclasses.replace(file, sliding_window=WINDOW, metadata=metadata)
+
+
+FIVE_OF_SIX = kv_cache(windowed([layer % 6 < 5 for layer in range(24)]))
+
+
+def test_bytes_are_those_that_llama_cpp_allocates() -> None:
+    """Of Qwen1.5 0.5B: llama.cpp's log gives the MiB of so many cells."""
+    match = re.search(r"llama_kv_cache: size = +([\d.]+) MiB \( *(\d+) cells", LOG.read_text(encoding="utf-8"))
+    assert match is not None
+    assert kv_cache(drawn()).cached_bytes(int(match[2])) == float(match[1]) * (1 << 20)
+
+
+def test_types_of_k_and_v_count_apart() -> None:
+    """q8_0 has 34 bytes for 32 numbers; 24 layers of 1024 numbers each in K and in V."""
+    assert kv_cache(drawn(), "q8_0", "f16").bytes_per_token == 24 * 1024 * 34 // 32 + 24 * 1024 * 2
+    with pytest.raises(UnknownName):
+        kv_cache(drawn(), "q9_0")
+
+
+def test_grouped_heads_shrink_the_cache_and_not_the_operations() -> None:
+    """Qwen2.5 7B has 28 query and 4 KV heads of 128: 56 KiB for each token, attention over all 28."""
+    kv = kv_cache(drawn("qwen2.5-7b"))
+    assert kv.bytes_per_token == 56 << 10
+    assert kv.attention_flop(1) == 2 * 28 * (28 * 128 * 2)
+
+
+def test_a_window_stops_the_growth_of_its_layers() -> None:
+    """20 of 24 layers keep 1024 positions: beyond them only four grow, each by 4 KiB."""
+    assert FIVE_OF_SIX.cached_bytes(WINDOW) == 24 * 4096 * WINDOW
+    assert FIVE_OF_SIX.cached_bytes(WINDOW + 10) == 24 * 4096 * WINDOW + 10 * 4 * 4096
+    assert kv_cache(windowed(6)) == FIVE_OF_SIX
+
+
+def test_a_header_that_does_not_say_which_layers_are_windowed_gives_an_upper_bound() -> None:
+    """All layers count as whole, and the remark says why."""
+    kv = kv_cache(windowed(None))
+    assert kv.cached_bytes(100_000) == kv_cache(drawn()).cached_bytes(100_000)
+    assert "1024" in kv.remark
+    assert not FIVE_OF_SIX.remark
+
+
+@pytest.mark.parametrize("kv", [FIVE_OF_SIX, kv_cache(drawn())], ids=["windowed", "full"])
+def test_prefill_is_the_sum_over_the_tokens(kv: KvCache) -> None:
+    """What the prompt reads and computes is what each of its tokens does, below, at and above the window."""
+    for n in (1, WINDOW - 1, WINDOW, WINDOW + 1, 3000):
+        tokens = np.arange(1, n + 1)
+        assert kv.prefill_bytes(n) == pytest.approx(kv.cached_bytes(tokens).sum(), rel=1e-12)
+        assert kv.prefill_flop(n) == pytest.approx(kv.attention_flop(tokens).sum(), rel=1e-12)
+
+
+@given(n_bytes=st.integers(1, 1 << 40), kv=st.sampled_from([FIVE_OF_SIX, kv_cache(drawn())]))
+def test_what_fits_is_the_most_that_fits(n_bytes: int, kv: KvCache) -> None:
+    """The positions found take no more than the memory, and one more would."""
+    n = kv.n_that_fit(n_bytes)
+    assert kv.cached_bytes(n) <= n_bytes < kv.cached_bytes(n + 1)
+
+
+def test_windows_in_every_layer_bound_the_cache() -> None:
+    """Where the windows of all layers fit, so does every length that llama.cpp can count."""
+    kv = kv_cache(windowed(0))
+    assert kv.n_that_fit(24 * 4096 * WINDOW) == WINDOW
+    assert kv.n_that_fit(24 * 4096 * WINDOW + 1) == 2**32 - 1
+
+
+def test_a_state_that_is_no_kv_cache_is_refused_by_name() -> None:
+    """The error carries the header's reason, never a guessed figure."""
+    file = dataclasses.replace(drawn(), no_kv_reason="mamba keeps a recurrent state of fixed size, not a KV cache")
+    with pytest.raises(Unsupported, match="mamba keeps a recurrent state"):
+        kv_cache(file)
+
+
+@pytest.mark.parametrize(
+    ("field", "key"),
+    [("n_head", "attention.head_count"), ("n_embd", "embedding_length"), ("head_dim_k", "attention.key_length")],
+)
+def test_a_missing_hyperparameter_is_named(field: str, key: str) -> None:
+    """The error names the key of the header that the formula needs."""
+    empty = (0,) * 24 if field == "n_head" else 0
+    file = dataclasses.replace(drawn(), **{field: empty})  # type: ignore[arg-type]
+    with pytest.raises(Unsupported, match=f"lacks qwen2.{key}"):
+        kv_cache(file)

@@ -1,0 +1,228 @@
+"""Decode, prefill, memory and batches together: what has to hold between them."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from ggbench.catalog.counted_models import count_model
+from ggbench.catalog.models import load_catalog
+from ggbench.errors import UnknownName, Unsupported, UsageError
+from ggbench.gguf_file.drawn_model import draw_model
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.machine.known_gpus import find_gpu
+from ggbench.records import Bandwidth, Gpu
+from ggbench.theory.hardware import Convention, Hardware, driver_hardware, known_hardware
+from ggbench.theory.kv_cache import kv_cache
+from ggbench.theory.limits import model_limits
+from ggbench.theory.memory import n_ctx_that_fits
+from ggbench.theory.parameters import count_parameters
+from ggbench.theory.prefill import Bound, prefill_curve, with_weights
+from ggbench.theory.roofline import decode_compute_ms, decode_latency_ms, decode_limit, decode_line, decode_read_ms
+from ggbench.theory.weights import file_weights, uniform_weights
+
+BANDWIDTH, COMPUTE = 1e12, 80e12
+
+
+def drawn(model_id: str = "qwen1.5-7b") -> ModelFile:
+    """A model of the catalog."""
+    return draw_model(load_catalog().model(model_id).hyper, model_id)
+
+
+DENSE, MOE = drawn(), drawn("qwen1.5-moe-a2.7b")
+
+
+def test_the_limit_of_a_file_is_its_bytes_over_the_bandwidth() -> None:
+    """B reads every tensor but the table of embeddings, and one position; W is one position's share."""
+    limit = decode_limit(DENSE, Bandwidth(BANDWIDTH, "given"))
+    assert DENSE.active_weight_bytes is not None
+    assert limit.b_ms == pytest.approx((DENSE.active_weight_bytes + DENSE.kv_bytes_per_token()) / BANDWIDTH * 1e3)
+    assert limit.w_tokens_per_ms == pytest.approx(BANDWIDTH / (512 << 10) / 1e3)
+    assert limit.bandwidth_source == "given"
+
+
+def test_a_line_gives_every_latency() -> None:
+    """latency(n) = (n - 1) / W + B at any n, as the article's worked example for 10,000 tokens."""
+    weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
+    w, b = decode_line(weights, kv, 1008 * (1 << 30))
+    n = np.array([1, 1024, 10_000, 32_768])
+    assert w is not None
+    assert decode_read_ms(weights, kv, 1008 * (1 << 30), n) == pytest.approx((n - 1) / w + b)
+    assert (10_000 - 1) / w + b == pytest.approx(18.126, abs=0.2)
+
+
+def test_a_prompt_of_one_token_reads_as_the_first_decode_does() -> None:
+    """The article, section 4.4: B is prefill at a length of 1."""
+    weights, kv = uniform_weights(count_parameters(DENSE), 8), kv_cache(DENSE)
+    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, [1])
+    assert curve.read_ms[0] == pytest.approx(decode_line(weights, kv, BANDWIDTH)[1])
+    assert curve.compute_ms[0] == pytest.approx(float(decode_compute_ms(weights, kv, COMPUTE, 1)))
+
+
+def test_knees_are_where_a_walk_over_all_lengths_finds_them() -> None:
+    """Walking the lengths one by one, the last before reading and computing change places."""
+    weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
+    params = weights.parameters
+    found, before = [], False
+    for n in range(1, 2001):
+        read = (params.active * 2 + 0.5 * n * (n + 1) * kv.params_per_token * 2) / BANDWIDTH
+        compute = (params.layers * n + 0.5 * n * (n + 1) * kv.params_per_token + params.lm_head) * 2 / COMPUTE
+        if n > 1 and (compute > read) != before:
+            found.append(n - 1)
+        before = compute > read
+    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 2001))
+    assert curve.knees() == tuple(found)
+    assert len(found) == 2
+
+
+def test_regimes_cover_the_range_and_change_at_the_knees() -> None:
+    """Weights, then compute, then KV, without a gap; and no compute where a model has no knees."""
+    weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
+    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 2001))
+    first, second = curve.knees()
+    assert [(r.bound, r.first_n, r.last_n) for r in curve.regimes()] == [
+        (Bound.WEIGHTS, 1, first),
+        (Bound.COMPUTE, first + 1, second),
+        (Bound.KV, second + 1, 2000),
+    ]
+    slow = prefill_curve(weights, kv, BANDWIDTH, 1e18, np.arange(1, 2001))
+    assert slow.knees() == ()
+    assert {regime.bound for regime in slow.regimes()} == {Bound.WEIGHTS, Bound.KV}
+
+
+def test_the_floor_is_below_the_articles_latency_and_never_below_computing() -> None:
+    """Sharing reads of KV between tokens helps beyond the second knee and can never beat the arithmetic."""
+    curve = prefill_curve(
+        uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE), BANDWIDTH, COMPUTE, range(1, 3000)
+    )
+    assert np.all(curve.floor_ms <= curve.latency_ms)
+    assert np.all(curve.floor_ms >= curve.compute_ms)
+
+
+def test_other_weights_change_the_curve_as_a_new_one_would() -> None:
+    """What is shared between schemes gives the same as computing each by itself, for experts too."""
+    kv, n = kv_cache(MOE), np.arange(1, 500)
+    parameters = count_parameters(MOE)
+    curve = prefill_curve(uniform_weights(parameters, 16), kv, BANDWIDTH, COMPUTE, n, batch_size=2)
+    other = uniform_weights(parameters, 4)
+    again = prefill_curve(other, kv, BANDWIDTH, COMPUTE, n, batch_size=2)
+    assert with_weights(curve, other, BANDWIDTH, 2).latency_ms == pytest.approx(again.latency_ms)
+
+
+def test_a_batch_reads_the_weights_once_and_kv_for_each() -> None:
+    """Eight sequences of a dense model: the bytes of the weights do not change, those of KV are eight times as many."""
+    weights, kv = uniform_weights(count_parameters(DENSE), 4), kv_cache(DENSE)
+    one, eight = decode_line(weights, kv, BANDWIDTH), decode_line(weights, kv, BANDWIDTH, batch_size=8)
+    assert one[0] is not None
+    assert eight[0] == pytest.approx(one[0] / 8)
+    kv_ms = kv.bytes_per_token / BANDWIDTH * 1e3
+    assert eight[1] - one[1] == pytest.approx(7 * kv_ms)
+    alone = n_ctx_that_fits(24 << 30, weights, kv)
+    shared = n_ctx_that_fits(24 << 30, weights, kv, batch_size=8)
+    assert alone is not None and shared == alone // 8
+    # A large batch computes for longer than it reads.
+    assert decode_latency_ms(weights, kv, BANDWIDTH, COMPUTE, 1, 4096) > decode_read_ms(weights, kv, BANDWIDTH, 1, 4096)
+
+
+def test_windows_bound_what_a_token_reads() -> None:
+    """W is that of the layers that go on growing; with a window in every layer nothing does, and there is no W."""
+    metadata = {**DENSE.metadata, "qwen2.attention.sliding_window_pattern": 2}
+    half = dataclasses.replace(DENSE, sliding_window=4096, metadata=metadata)
+    whole = decode_limit(DENSE, Bandwidth(BANDWIDTH, "given"))
+    limit = decode_limit(half, Bandwidth(BANDWIDTH, "given"))
+    assert whole.w_tokens_per_ms is not None and limit.w_tokens_per_ms == pytest.approx(2 * whole.w_tokens_per_ms)
+    assert limit.b_ms == pytest.approx(whole.b_ms)
+    metadata["qwen2.attention.sliding_window_pattern"] = 0
+    none = decode_limit(dataclasses.replace(half, metadata=metadata), Bandwidth(BANDWIDTH, "given"))
+    assert none.w_tokens_per_ms is None
+
+
+def test_a_mixture_reads_more_experts_with_more_tokens() -> None:
+    """One token reads 4 of 60 experts in each layer, many read all, and never more than are there."""
+    weights = uniform_weights(count_parameters(MOE), 8)
+    parameters = weights.parameters
+    assert weights.read_bytes(1) == pytest.approx(parameters.active)
+    two = weights.layer_bytes + weights.lm_head_bytes + weights.expert_bytes * (4 + 56 * 4 / 60) / 60
+    assert weights.read_bytes(2) == pytest.approx(two)
+    many = weights.read_bytes(np.array([100, 1000, 131_072]))
+    assert np.all(np.diff(many) >= 0)
+    assert many[-1] == pytest.approx(weights.resident_bytes)
+    assert weights.resident_bytes == pytest.approx(parameters.total - parameters.embedding)
+
+
+def test_the_table_of_embeddings_is_not_in_the_gpus_memory() -> None:
+    """Of a file, everything else is; a tied table is there as the output."""
+    assert DENSE.weight_bytes is not None
+    table = next(tensor for tensor in DENSE.tensors if tensor.name == "token_embd.weight")
+    assert file_weights(DENSE, "f16").resident_bytes == DENSE.weight_bytes - (table.n_bytes or 0)
+    hyper = dataclasses.replace(load_catalog().model("qwen2.5-0.5b").hyper, tied_embeddings=True)
+    tied = draw_model(hyper, "tied")
+    assert file_weights(tied, "f16").resident_bytes == tied.weight_bytes
+
+
+def test_a_tensor_of_unknown_type_is_not_counted_as_nothing() -> None:
+    """The weights of such a file are refused, with the type's name."""
+    unknown = TensorInfo("blk.0.x.weight", (4,), "type 97", None)
+    file = dataclasses.replace(DENSE, tensors=(*DENSE.tensors, unknown))
+    with pytest.raises(Unsupported, match="type 97"):
+        file_weights(file, "new")
+    with pytest.raises(Unsupported, match="type 97"):
+        decode_limit(file, Bandwidth(BANDWIDTH, "given"))
+
+
+def test_unknown_figures_of_a_machine_leave_their_limits_unknown() -> None:
+    """Memory alone gives the length; bandwidth alone W and B; neither gives prefill."""
+    weights, kv = (uniform_weights(count_parameters(DENSE), 4),), kv_cache(DENSE)
+    (memory,) = model_limits(weights, kv, Hardware("m", Convention.SI, memory_bytes=24 << 30), range(1, 9))
+    assert (memory.max_n_ctx, memory.b_ms, memory.decode, memory.exact) == (42_382, None, (), None)
+    (speed,) = model_limits(weights, kv, Hardware("b", Convention.SI, bandwidth_bytes_per_s=1e12), range(1, 9))
+    assert (speed.max_n_ctx, speed.fits, speed.exact) == (None, None, None)
+    assert speed.b_ms is not None
+    assert [point.fits for point in speed.decode] == [None, None, None]
+    (small,) = model_limits(weights, kv, Hardware("s", Convention.SI, memory_bytes=1 << 30), range(1, 9))
+    assert (small.max_n_ctx, small.fits) == (None, False)
+
+
+def test_a_bandwidth_of_nothing_is_refused() -> None:
+    """Zero, negative and not-a-number limit nothing."""
+    for bandwidth in (0.0, -1.0, float("nan")):
+        with pytest.raises(UsageError, match="limits nothing"):
+            decode_limit(DENSE, Bandwidth(bandwidth, "given"))
+
+
+def test_conventions_differ_in_bandwidth_compute_and_the_rate_they_take() -> None:
+    """SI takes the tensor rate and powers of ten; the article its own 82.58 TFLOPS and powers of two."""
+    gpu = find_gpu("rtx-4090")
+    si, article = known_hardware(gpu, Convention.SI), known_hardware(gpu, Convention.ARTICLE)
+    assert si.memory_bytes == article.memory_bytes == 24 << 30
+    assert (si.bandwidth_bytes_per_s, article.bandwidth_bytes_per_s) == (1008e9, 1008 * 2**30)
+    assert (si.compute_flop_per_s, article.compute_flop_per_s) == (330.3e12, 82.58 * 2**40)
+    assert "without tensor cores" in article.compute_source
+    assert known_hardware(find_gpu("l4"), Convention.ARTICLE).compute_flop_per_s == 121 * 2**40
+
+
+def test_a_gpu_of_this_machine_is_what_its_driver_says() -> None:
+    """Memory and bandwidth from NVML, the compute rate from the table; an unknown GPU keeps what NVML knows."""
+    nvml = Gpu(0, "NVIDIA GeForce RTX 4090", None, None, 25_757_220_864, None, 384, 10501, None)
+    found = driver_hardware(nvml, Convention.SI)
+    assert (found.memory_bytes, found.compute_flop_per_s) == (25_757_220_864, 330.3e12)
+    assert found.bandwidth_bytes_per_s == pytest.approx(1008e9, rel=1e-3)
+    unknown = driver_hardware(dataclasses.replace(nvml, name="NVIDIA Future X1"), Convention.SI)
+    assert unknown.compute_flop_per_s is None
+    assert unknown.bandwidth_bytes_per_s == found.bandwidth_bytes_per_s
+
+
+def test_schemes_and_quants_of_a_catalog_model_count_together() -> None:
+    """Bits are exact, a quant's bytes are llama.cpp's; BPW of Q4_K_M as the article's table 6.3.6 prints it."""
+    counted = count_model("synth:qwen1.5-7b", ("w4.5", "Q4_K_M"))
+    assert [(weights.name, round(weights.bpw, 2)) for weights in counted.weights] == [("w4.5", 4.5), ("q4_k_m", 4.93)]
+    assert count_model("qwen1.5-7b:w8").weights == count_model("Qwen/Qwen1.5-7B-Chat-GGUF", ("w8kv16",)).weights
+    assert [weights.name for weights in count_model("qwen1.5-7b").weights] == ["w16", "w8", "w6", "w4"]
+
+
+@pytest.mark.parametrize("scheme", ["w0", "w-4", "w65", "q9_k", "x"])
+def test_a_scheme_of_no_size_is_refused(scheme: str) -> None:
+    """Bits out of range say what is accepted, other words name the nearest quants."""
+    with pytest.raises((UsageError, UnknownName)) as caught:
+        count_model("qwen1.5-7b", (scheme,))
+    assert caught.value.hint
