@@ -26,11 +26,13 @@ _LARGEST = 1 << 60
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `24GiB`, `24G` (both 2^30), `24GB` (10^9) or a bare number. Raises UsageError."""
+    """Bytes of `24GiB`, `24G` (both 2^30), `24GB` (10^9), or a bare number of a MiB and more. Raises UsageError."""
     accepted = "a size such as 24GiB, 512MiB or 8GB"
     n_bytes = round(_parse(text, per_second=False, accepted=accepted))
     if not n_bytes:
         raise UsageError(f"{text!r} is out of range for {accepted}", "it has to be at least one byte")
+    if n_bytes < MIB and text.strip().isdigit():
+        raise UsageError(f"{text} would be that many bytes, not {accepted}", f"did you mean {text.strip()}GiB?")
     return n_bytes
 
 
