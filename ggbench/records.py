@@ -78,10 +78,10 @@ class LineFit:
     """Tokens until one takes 1 ms longer; None where the slope cannot be told from zero."""
     w_ci95: tuple[float, float | None] | None
     """95 % interval of W; an upper end of None is unbounded, so W is "> lower". None: too few samples, or no bound."""
-    b_ms: float
-    """Latency of a first token, the line's value at n = 1."""
+    b_ms: float | None
+    """Latency of a first token, the line's value at n = 1; None where the line is below zero there."""
     b_ci95: tuple[float, float] | None
-    """None: too few samples."""
+    """95 % interval of B, cut off at zero. None: too few samples."""
     r2: float | None
     """Share of the variance that the line explains; None where the samples do not vary."""
     robust_w_tokens_per_ms: float | None
@@ -231,12 +231,12 @@ class Row:
     @property
     def b_ratio(self) -> float | None:
         """The limit's B over the measured; 1.0 is the physical limit."""
-        return None if self.fit is None or self.limit is None or self.fit.b_ms <= 0 else self.limit.b_ms / self.fit.b_ms
+        return None if self.fit is None or self.limit is None or not self.fit.b_ms else self.limit.b_ms / self.fit.b_ms
 
     @property
     def b_w16_ms(self) -> float | None:
         """B as if every weight had 16 bits, to compare quants (article, section 6.4)."""
-        return None if self.fit is None or not self.bpw else self.fit.b_ms * 16 / self.bpw
+        return None if self.fit is None or not self.fit.b_ms or not self.bpw else self.fit.b_ms * 16 / self.bpw
 
 
 @dataclass(frozen=True, slots=True)

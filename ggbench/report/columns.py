@@ -73,10 +73,13 @@ def w_text(fit: LineFit | None) -> str:
 
 
 def b_text(fit: LineFit | None) -> str:
-    """`10.92 ±0.08`."""
+    """`10.92 ±0.08`; `< 230` where the line falls below zero, so that only a bound is left."""
     if fit is None:
         return UNKNOWN
-    return format_ms(fit.b_ms) if fit.b_ci95 is None else format_interval(fit.b_ms, *fit.b_ci95, digits=4)
+    if fit.b_ci95 is None:
+        return format_ms(fit.b_ms)
+    low, high = fit.b_ci95
+    return f"< {format_number(high)}" if fit.b_ms is None else format_interval(fit.b_ms, low, high, digits=4)
 
 
 def _name(key: str, header: str, doc: str, value: Callable[[Row], str], priority: int = 5) -> Column:

@@ -134,7 +134,7 @@ def _y_range(curves: Sequence[_Curve]) -> tuple[float, float]:
 
 
 def _fit_ms(fit: LineFit, position: float) -> float:
-    return fit.b_ms + ((position - 1) / fit.w_tokens_per_ms if fit.w_tokens_per_ms else 0.0)
+    return (fit.b_ms or 0.0) + ((position - 1) / fit.w_tokens_per_ms if fit.w_tokens_per_ms else 0.0)
 
 
 def _limit_ms(limit: DecodeLimit, position: float) -> float:
@@ -177,7 +177,7 @@ def _draw_lines(canvas: BrailleCanvas, axes: _Axes, curve: _Curve) -> None:
         if limit is not None and column % _POINT_EVERY == 0:
             canvas.put_where_blank(column, int(axes.dot_y(_limit_ms(limit, position))) // DOTS_DOWN, "·", curve.sgr)
         turn = (column + 5 * _SGR.index(curve.sgr)) % _LETTER_EVERY
-        if fit is not None and turn % _DASH_EVERY == 0:
+        if fit is not None and fit.b_ms is not None and turn % _DASH_EVERY == 0:
             row = int(axes.dot_y(_fit_ms(fit, position))) // DOTS_DOWN
             canvas.put(column, row, "╌" if turn else curve.letter, curve.sgr)
     for column in {int(dot) // DOTS_ACROSS for dot in axes.dot_x(curve.position[curve.step_ms > axes.y_high])}:

@@ -64,10 +64,11 @@ class RunningFit:
 
     @property
     def b_ms(self) -> float | None:
-        """The line's value at n = 1, the mean latency below 16 samples; None before the first."""
+        """The line's value at n = 1, the mean latency below 16 samples; None before the first, and below zero."""
         if not self._moments.count:
             return None
-        return self._moments.intercept if self._moments.count >= MIN_SAMPLES else self._moments.mean_y
+        b_ms = self._moments.intercept if self._moments.count >= MIN_SAMPLES else self._moments.mean_y
+        return b_ms if b_ms >= 0 else None
 
 
 def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
@@ -95,8 +96,8 @@ def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
 
     Where the slope's interval reaches zero, W is None and `w_ci95` is (bound, None); a falling line counts as a flat
     one of the same uncertainty, so the bound stays finite. B stays the line's value at n = 1, with the interval that
-    goes with it. Below 16 samples, or 16 off the fullest stair, there is no line: B is the median, and neither has an
-    interval.
+    goes with it, cut off at zero; a line that is below zero there has no B, only its bound. Below 16 samples, or 16 off
+    the fullest stair, there is no line: B is the median, and neither has an interval.
     """
     repetitions = split_repetitions(position, step_ns)
     if not repetitions:
@@ -121,10 +122,10 @@ def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
         n_samples=n_samples,
         w_tokens_per_ms=w_tokens_per_ms,
         w_ci95=w_ci95,
-        b_ms=line.intercept,
+        b_ms=line.intercept if line.intercept >= 0 else None,
         b_ci95=(
-            min(fit.moments.intercept - fit.intercept_error for fit in fits),
-            max(fit.moments.intercept + fit.intercept_error for fit in fits),
+            max(0.0, min(fit.moments.intercept - fit.intercept_error for fit in fits)),
+            max(0.0, max(fit.moments.intercept + fit.intercept_error for fit in fits)),
         ),
         r2=line.r2,
         robust_w_tokens_per_ms=_robust_w(repetitions, farthest),
