@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,6 +40,19 @@ class Output:
         """One line on stderr; `--quiet` keeps it."""
         if not self.quiet:
             click.echo(text, err=True)
+
+    @contextlib.contextmanager
+    def byte_progress(self, title: str) -> Iterator[Callable[[int, int], None]]:
+        """A bar on stderr for something that tells bytes done and bytes in all; only in a terminal."""
+        if self.quiet or not sys.stderr.isatty():
+            yield lambda _done, _total: None
+            return
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(binary_units=True))
+        with Progress(*columns, TimeRemainingColumn(), console=self.console(stderr=True), transient=True) as progress:
+            task = progress.add_task(title, total=None)
+            yield lambda done, total: progress.update(task, completed=done, total=total)
 
     def console(self, *, stderr: bool = False) -> Console:
         """A rich console; NO_COLOR and a redirected stream take the colours away."""

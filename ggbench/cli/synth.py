@@ -38,7 +38,8 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     known = load_catalog().model(model.removeprefix("synth:"))
     twins = []
     for quant in dict.fromkeys(quant.lower() for quant in quants or ARTICLE_QUANTS):
-        path = cached_twin(known.id, known.hyper, quant, folder, layers)
+        with output.byte_progress(f"{known.id} {quant}") as on_progress:
+            path = cached_twin(known.id, known.hyper, quant, folder, layers, on_progress)
         twin = read_model_file(path)
         twins.append(
             {"model": known.id, "quant": quant, "file": str(path), "provenance": "twin", "file_bytes": twin.file_bytes,
