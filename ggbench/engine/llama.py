@@ -40,6 +40,7 @@ _COPY = 1
 _COPIED_CELLS, _COPIES = 32, 1024
 """Cells that are copied at once at least, and copies at most: each costs a walk over all cells."""
 _MMAP_SLACK = 1 << 16
+"""For what malloc adds to a block, and a page at its end."""
 _GGML_LOG_LEVEL_DEBUG = 1
 _GGML_LOG_LEVEL_CONT = 5
 
@@ -205,8 +206,9 @@ class Llama:
         whether llama.cpp had no cell left afterwards. Attention runs over as many cells as lie below the last one in
         use, and tokens go into the first free cells whatever their position, so the cells before have to be used. A
         real prompt would cost the square of n_ctx; a few cells are decoded and copied through the state functions
-        instead, which leaves the last batch and the last token the work that they have in a real context. Not shown
-        is what only the batches between would do. Raises LlamaRefused.
+        instead, which leaves the last batch and the last token the work that they have in a real context, and takes
+        what llama.cpp keeps of every cell in use. Not shown is what only the batches between would do, and the some
+        50 bytes that llama.cpp keeps of every distinct position. Raises LlamaRefused.
         """
         context = self._require_context("decode")
         n_ctx = lib.llama_n_ctx(context)
@@ -229,14 +231,14 @@ class Llama:
         return n_batch_tokens, batch_ns, token_ns, fill, full
 
     def _fill_with_copies(self, n_cells: int, on_filled: Callable[[float], None]) -> bool:
-        """Use the first `n_cells` of an empty cache; False where llama.cpp does not take the copies.
+        """Use the first `n_cells` of an empty cache; False where llama.cpp does not take even one copy.
 
         A copy arrives as a sequence of its own, gives its cells to the first sequence too, and loses them when the next
         one arrives. The last cells' positions come before those of what is decoded next, because llama.cpp asks
         that a sequence goes on where it ended; they also let a cache with a window reuse what has left it.
         """
         context, memory = self._context, lib.llama_get_memory(self._context)
-        n_copied = max(_COPIED_CELLS, n_cells // _COPIES)
+        n_copied = min(lib.llama_n_batch(context), max(_COPIED_CELLS, n_cells // _COPIES))
         n_copies, n_rest = divmod(n_cells - 1, n_copied)
         lib.llama_memory_clear(memory, True)
         if not n_copies:
@@ -252,6 +254,8 @@ class Llama:
             self._decode_at(n_cells - n_rest - 1, n_rest + 1)
             for done in range(n_copies):
                 if lib.llama_state_seq_set_data(context, state, size, _COPY) != size:
+                    if done:
+                        raise LlamaRefused("decode", f"no cells for copy {done + 1} of {n_copies}")
                     return False
                 lib.llama_memory_seq_cp(memory, _COPY, 0, -1, -1)
                 on_filled((done + 1) / n_copies)

@@ -13,6 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _GGML_BACKEND_DEVICE_TYPE_GPU = 1
+_M_MMAP_THRESHOLD = -3
+"""Of glibc's malloc.h."""
+_MMAP_THRESHOLD_BYTES = 1 << 17
+"""As glibc begins with."""
 
 
 class LimitFailed(Exception):
@@ -27,11 +31,21 @@ def limit_memory(limit_bytes: int, ggml_library: Path) -> list[int]:
     ggml = _open_ggml(ggml_library)
     if gpus := _gpus(ggml):
         return [ballast for device in gpus if (ballast := _fill(ggml, device, limit_bytes))]
+    _return_what_is_freed()
     limit = _address_space_bytes() + limit_bytes
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard == resource.RLIM_INFINITY or limit < hard:
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     return []
+
+
+def _return_what_is_freed() -> None:
+    """Let malloc keep no large block that was freed, so that every allocation meets the same limit.
+
+    Else glibc raises the size up to which blocks come from a heap that seldom shrinks, when one larger is freed.
+    """
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
 
 
 def left_bytes(ggml_library: Path) -> int | None:

@@ -28,6 +28,8 @@ from ggbench.engine.logs import tells_out_of_memory
 DEFAULT_TIMEOUT_S = 600.0
 """Longest silence that is not yet a hang: a long prompt on a slow CPU says nothing until it is read."""
 
+_ENVIRONMENT = {"MALLOC_ARENA_MAX": "1"}
+"""glibc reserves 64 MiB of address space for each arena, which a memory limit would count before they are used."""
 _TAIL_LINES = 200
 _POLL_S = 0.1
 _FAREWELL_S = 5.0
@@ -67,6 +69,7 @@ class WorkerProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=(child_events,),
+                env={**os.environ, **_ENVIRONMENT},
                 start_new_session=True,  # Ctrl-C is for us; we decide what becomes of the worker
             )
         finally:

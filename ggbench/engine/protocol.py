@@ -145,6 +145,8 @@ class ContextProven(msgspec.Struct, frozen=True, tag="context_proven"):
     fill: Fill
     full: bool
     """Whether llama.cpp had no cell left for one token more; always true for a state that does not grow."""
+    left_bytes: int | None = None
+    """As `ModelLoaded.left_bytes`, with all that the decodes took."""
 
 
 class Prefilled(msgspec.Struct, frozen=True, tag="prefilled"):

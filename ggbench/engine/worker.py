@@ -79,7 +79,8 @@ class Worker:
                 self._decode(request)
             case protocol.ProveContext():
                 proof = self._llama.prove(self._tell_at_times(protocol.Filling))
-                self._tell(protocol.ContextProven(time.perf_counter() - started, *proof))
+                seconds = time.perf_counter() - started
+                self._tell(protocol.ContextProven(seconds, *proof, left_bytes(ggml_library())))
 
     def _decode(self, request: protocol.Decode) -> None:
         def tell(first: int, step_ns: list[int], sample_ns: list[int], text: str) -> None:
@@ -97,7 +98,7 @@ class Worker:
 
         def tell(share: float) -> None:
             nonlocal told_at
-            if time.monotonic() - told_at > 0.1:
+            if share >= 1 or time.monotonic() - told_at > 0.1:
                 told_at = time.monotonic()
                 self._tell(event(share))
 

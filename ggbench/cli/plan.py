@@ -1,0 +1,135 @@
+"""`ggbench plan`: what each quant needs, from headers alone and before any download."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.cli.options import load_options
+from ggbench.cli.output import Output, output_options
+from ggbench.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from ggbench.engine.process import Engine
+    from ggbench.experiments.dry_allocator import DryAllocator
+    from ggbench.plan_records import Budget, PlanRow
+    from ggbench.records import LoadConfig
+
+
+@click.command()
+@click.argument("model")
+@click.argument("quants", nargs=-1)
+@click.option("--gpu", metavar="NAME", help="Plan for a known GPU, as rtx-4090. Default: this machine.")
+@click.option("--vram", metavar="SIZE", help="Plan for a GPU with this much memory, as 24GiB.")
+@click.option("--reserve", metavar="SIZE", help="Memory for driver and runtime; 0 for none. Default: printed.")
+@click.option("--bandwidth", metavar="RATE", help="Memory bandwidth for the limits, as 1008GB/s.")
+@load_options
+@output_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    model: str,
+    quants: tuple[str, ...],
+    gpu: str | None,
+    vram: str | None,
+    reserve: str | None,
+    bandwidth: str | None,
+    config: LoadConfig,
+    output: Output,
+) -> None:
+    """Show what each of QUANTS of MODEL needs: file, weights, KV and compute, the longest context, W and B at best.
+
+    A catalog model needs no file, and of a file only the header is read. Without --n-ctx the plan is for 8192 tokens.
+    The exit code is 3 where none of the quants that were named fits, or not the only one that there is.
+    """
+    from ggbench.experiments.dry_allocator import DryAllocator
+    from ggbench.machine.cpu import default_threads
+
+    if config.tensor_split:
+        raise UsageError("plan counts one GPU", "leave --tensor-split out; --main-gpu says which one")
+    threads = config.threads or default_threads()
+    budget = _budget(gpu, vram, reserve, bandwidth, config, threads)
+    given = {"gpu": gpu, "vram": vram, "reserve": reserve, "bandwidth": bandwidth}
+    options = tuple((name, value) for name, value in given.items() if value is not None)
+    loaded = dataclasses.replace(config, n_gpu_layers=config.n_gpu_layers if budget.on_gpu else 0)
+    with DryAllocator(_launch, loaded, threads) as allocator:  # first of all, as the worker takes a while to be ready
+        from ggbench.catalog.planned_variants import planned_variants
+        from ggbench.experiments.plan import PlanRequest, plan
+
+        request = PlanRequest(budget, config, options)
+        rows = list(plan(planned_variants(model, quants), request, allocator))
+        sources = _sources(rows, budget, allocator)
+    if output.as_json:
+        from ggbench.report.plan_document import plan_document
+
+        output.document("plan", model=rows[0].model, **plan_document(budget, sources, rows))
+    else:
+        from ggbench.report.terminal.plan import plan_report
+
+        output.show(plan_report(budget, config, sources, rows, width=output.console().width))
+    if budget.bandwidth is None:
+        output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
+    ctx.exit(_exit_code(rows, named=bool(quants) or len(rows) == 1))
+
+
+def _budget(
+    gpu: str | None, vram: str | None, reserve: str | None, bandwidth: str | None, config: LoadConfig, threads: int
+) -> Budget:
+    from ggbench.experiments.budget import given_budget, machine_budget
+    from ggbench.records import Bandwidth
+    from ggbench.units import parse_bandwidth, parse_size
+
+    reserve_bytes = None if reserve is None else 0 if reserve.strip() == "0" else parse_size(reserve)
+    rate = None if bandwidth is None else Bandwidth(parse_bandwidth(bandwidth), "given")
+    vram_bytes = None if vram is None else parse_size(vram)
+    if gpu is not None or vram_bytes is not None:
+        budget = given_budget(gpu=gpu, vram_bytes=vram_bytes, reserve_bytes=reserve_bytes, bandwidth=rate)
+    else:
+        budget = machine_budget(
+            n_gpu_layers=config.n_gpu_layers,
+            main_gpu=config.main_gpu,
+            threads=threads,
+            reserve_bytes=reserve_bytes,
+            bandwidth=rate,
+        )
+    limit = config.memory_limit_bytes
+    if limit is None or limit >= budget.memory_bytes:
+        return budget
+    given = dataclasses.replace(budget, memory_bytes=limit, memory_source="given as --memory-limit")
+    if reserve_bytes is not None:
+        return given
+    return dataclasses.replace(given, reserve_bytes=0, reserve_source="a --memory-limit is for the model alone")
+
+
+def _launch() -> Engine:
+    from ggbench.engine.process import WorkerProcess
+
+    return WorkerProcess()
+
+
+def _sources(rows: list[PlanRow], budget: Budget, allocator: DryAllocator) -> dict[str, str]:
+    """Where each kind of figure comes from."""
+    weights = "tensor table of the header"
+    if any(row.provenance == "catalog" for row in rows):
+        weights = "llama.cpp's quantizer run dry on the catalog's shape; a published file adds its tokenizer, some MB"
+    sized = f"llama.cpp {allocator.build}'s allocator run dry"
+    if allocator.compute_devices:
+        sized += f", compute in {', '.join(allocator.compute_devices)}"
+    if budget.on_gpu and allocator.compute_devices and not allocator.has_gpu:
+        sized += ": a build without a GPU backend, whose CPU compute buffer stands for the GPU's"
+    return {"weights": weights, "kv_and_compute": sized}
+
+
+def _exit_code(rows: list[PlanRow], *, named: bool) -> ExitCode:
+    from ggbench.records import Outcome
+
+    if all(row.n_params is None for row in rows):
+        return ExitCode.BAD_FILE
+    if all(row.outcome is not Outcome.COMPLETED for row in rows):
+        return ExitCode.ENGINE_FAILED
+    if named and not any(row.fits for row in rows):
+        return ExitCode.DOES_NOT_FIT
+    return ExitCode.DONE

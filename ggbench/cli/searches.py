@@ -1,0 +1,174 @@
+"""From options to certificates, with the bracket closing on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from ggbench.catalog.selector import Target
+from ggbench.cli.live import interrupt_sets
+from ggbench.cli.output import Output
+from ggbench.engine.process import WorkerProcess
+from ggbench.errors import ExitCode
+from ggbench.experiments.maxctx import MaxctxSettings, run_maxctx
+from ggbench.experiments.progress import FilePrepared, ModelLoading, TrialStarted
+from ggbench.experiments.rig import Rig
+from ggbench.experiments.search_progress import (
+    FarEndFilling,
+    ProbeFinished,
+    ProbeStarted,
+    SearchFinished,
+    SearchProgress,
+)
+from ggbench.machine.cpu import default_threads
+from ggbench.machine.environment import environment
+from ggbench.records import Certificate, Outcome
+from ggbench.units import format_bytes, format_count, format_number, format_percent
+
+_TIMEOUT_S = 3600.0
+_EXIT_CODES = {
+    Outcome.COMPLETED: ExitCode.DONE,
+    Outcome.OUT_OF_MEMORY: ExitCode.DOES_NOT_FIT,
+    Outcome.CANCELLED: ExitCode.INTERRUPTED,
+}
+
+
+def search(
+    targets: Sequence[Target],
+    settings: MaxctxSettings,
+    output: Output,
+    *,
+    timeout_s: float | None,
+    raise_error: bool,
+) -> list[Certificate]:
+    """Search for each target, drawing the progress; the first Ctrl-C ends it with what it has.
+
+    Raises the error of a search that has one, where asked to.
+    """
+    rig = make_rig(timeout_s or _TIMEOUT_S)
+    view = _Silent() if output.quiet else _Bar(output) if sys.stderr.isatty() else _Lines(output)
+    finished = []
+    progress = run_maxctx(rig, tuple(targets), settings)
+    with interrupt_sets(rig.cancel), contextlib.closing(view), contextlib.closing(progress):
+        for record in progress:
+            if isinstance(record, SearchFinished):
+                if raise_error and record.error is not None:
+                    raise record.error
+                finished.append(record)
+            view.draw(record)
+    return [record.certificate for record in finished]
+
+
+def make_rig(timeout_s: float) -> Rig:
+    """A rig that stores nothing and needs no bandwidth."""
+
+    def launch(cancel: threading.Event) -> WorkerProcess:
+        return WorkerProcess(cancel, timeout_s)
+
+    return Rig(launch=launch, threads=default_threads(), describe_environment=environment)
+
+
+def exit_code_of(certificates: Iterable[Certificate]) -> ExitCode:
+    """0 where any search found a context and none was cancelled, else the first one's own."""
+    outcomes = [certificate.outcome for certificate in certificates]
+    if Outcome.CANCELLED in outcomes or not outcomes:
+        return ExitCode.INTERRUPTED
+    if Outcome.COMPLETED in outcomes:
+        return ExitCode.DONE
+    return _EXIT_CODES.get(outcomes[0], ExitCode.ENGINE_FAILED)
+
+
+class _View(Protocol):
+    def draw(self, record: SearchProgress) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Silent:
+    def draw(self, record: SearchProgress) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class _Lines:
+    """A line for each real question, with the bracket that its answer leaves."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def draw(self, record: SearchProgress) -> None:
+        match record:
+            case TrialStarted():
+                self._output.notice(f"[{record.index + 1}/{record.n_trials}] {record.model} {record.quant}")
+            case ProbeFinished() if record.probe.kind != "dry":
+                self._output.notice(f"  {_answer(record)}")
+            case SearchFinished():
+                self._output.notice(f"  {_ending(record.certificate)}")
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class _Bar:
+    """One line that moves, and a line above it for each real question that is answered."""
+
+    def __init__(self, output: Output) -> None:
+        self._console = output.console(stderr=True)
+        self._status = self._console.status("")
+        self._status.start()
+        self._title = ""
+        self._bracket = ""
+
+    def draw(self, record: SearchProgress) -> None:
+        match record:
+            case TrialStarted(model, quant, index, n_trials):
+                self._title = f"[{index + 1}/{n_trials}] {model} {quant}"
+                self._say("")
+            case FilePrepared(done, total):
+                self._say(f"writing {format_bytes(done)} of {format_bytes(total)}")
+            case ModelLoading(_, share):
+                self._say(f"loading, {format_percent(share)}")
+            case ProbeStarted(n_ctx, kind, passed, failed):
+                what = "context" if kind == "alloc" else "decode"
+                self._bracket = f"{what} {format_count(n_ctx)}; {_bracket(passed, failed)}"
+                self._say(self._bracket)
+            case FarEndFilling(share):
+                self._say(self._bracket if share >= 1 else f"{self._bracket}; {format_percent(share)} filled")
+            case ProbeFinished() if record.probe.kind != "dry":
+                self._console.print(f"  {_answer(record)}", markup=False)
+            case SearchFinished():
+                self._console.print(f"{self._title}  {_ending(record.certificate)}", markup=False)
+
+    def _say(self, text: str) -> None:
+        from rich.text import Text
+
+        self._status.update(Text(f"{self._title}  {text}"))
+
+    def close(self) -> None:
+        self._status.stop()
+
+
+def _answer(record: ProbeFinished) -> str:
+    probe = record.probe
+    kind = "context" if probe.kind == "alloc" else "decode"
+    ended = "works" if probe.passed else probe.outcome.value.replace("_", " ")
+    seconds = format_number(probe.seconds, 2)
+    return f"{kind} {format_count(probe.n_ctx)} {ended} in {seconds} s; {_bracket(record.passed, record.failed)}"
+
+
+def _bracket(passed: int | None, failed: int | None) -> str:
+    works = "none known to work" if passed is None else f"{format_count(passed)} works"
+    return works if failed is None else f"{works}, {format_count(failed)} does not"
+
+
+def _ending(certificate: Certificate) -> str:
+    if certificate.max_n_ctx is None:
+        return f"{certificate.outcome.value.replace('_', ' ')}: {certificate.reason}"
+    proven = "proven by a decode" if certificate.verified_by_decode else "not proven"
+    made = certificate.n_allocations
+    return f"n_ctx {format_count(certificate.max_n_ctx)}, {proven}, after {made} context{'' if made == 1 else 's'}"

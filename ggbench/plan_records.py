@@ -1,0 +1,100 @@
+"""The frozen records of a plan: the memory to keep within, and what one quant needs of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ggbench.records import Bandwidth, DecodeLimit, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """One memory, with what of it is not for the model."""
+
+    device: str
+    on_gpu: bool
+    """Whether it is a GPU's, so that the input embedding lies elsewhere."""
+    memory_bytes: int
+    memory_source: str
+    reserve_bytes: int
+    """For the driver, the runtime and whatever else is not in llama.cpp's buffers."""
+    reserve_source: str
+    bandwidth: Bandwidth | None = None
+    """None where it is unknown, so that there are no limits."""
+
+    @property
+    def usable_bytes(self) -> int:
+        """What weights, cache and compute buffers may take; never negative."""
+        return max(0, self.memory_bytes - self.reserve_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSpeed:
+    """Decoding at one position, as fast as the memory lets it."""
+
+    n: int
+    latency_ms: float
+    tok_s: float
+    fits: bool | None
+    """Whether a context of n tokens does; None where that is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """What one quant needs; None is unknown, never zero."""
+
+    model: str
+    quant: str
+    provenance: str
+    """`file`, `twin`, or `catalog`: a header drawn from the catalog's hyperparameters."""
+    file: str = ""
+    """Path of the file or its first shard; empty where there is none."""
+    file_bytes: int | None = None
+    n_params: int | None = None
+    bpw: float | None = None
+    weight_bytes: int | None = None
+    """All tensors, each once."""
+    device_weight_bytes: int | None = None
+    """What of them lies in the planned memory."""
+    host_weight_bytes: int | None = None
+    """What stays in main memory beside a GPU."""
+    n_gpu_layers: int | None = None
+    """Layers on the GPU as llama.cpp counts them, the output one of them; None without a GPU."""
+    n_ctx: int | None = None
+    n_ctx_train: int | None = None
+    kv_bytes: int | None = None
+    """The whole cache at `n_ctx`, as llama.cpp's allocator has it."""
+    device_kv_bytes: int | None = None
+    theory_kv_bytes: int | None = None
+    """The same cache from the theory's formula."""
+    kv_bytes_per_token: int | None = None
+    compute_bytes: int | None = None
+    """Compute buffers at `n_ctx` in the planned memory."""
+    host_compute_bytes: int | None = None
+    """Compute buffers beside a GPU; None where llama.cpp has no GPU here to tell them apart."""
+    output_bytes: int | None = None
+    """Of the logits, always in main memory."""
+    budget_bytes: int | None = None
+    left_bytes: int | None = None
+    """Of the budget at `n_ctx`; negative is what is missing."""
+    fits: bool | None = None
+    planned_n_ctx: int | None = None
+    """The longest context within the budget; None where not even 256 tokens are."""
+    reached_ceiling: bool = False
+    """Whether longer ones than `planned_n_ctx` were not looked for."""
+    theory_n_ctx: int | None = None
+    """What the theory would fit, which knows of no compute buffers."""
+    limit: DecodeLimit | None = None
+    decode: tuple[PlannedSpeed, ...] = ()
+    flash_attn: bool | None = None
+    outcome: Outcome = Outcome.COMPLETED
+    reason: str = ""
+    """Why llama.cpp would not size it."""
+    notes: tuple[str, ...] = ()
+    """What to know before trusting the row, a line each."""
+    command: str = ""
+
+    @property
+    def exceeds_training(self) -> bool:
+        """Whether the longest context that fits is longer than the model was trained for."""
+        return bool(self.planned_n_ctx and self.n_ctx_train and self.planned_n_ctx > self.n_ctx_train)

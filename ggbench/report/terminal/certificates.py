@@ -1,0 +1,134 @@
+"""The largest context of one quant with what it rests on, and those of several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.plain import plain
+from ggbench.records import Certificate, Outcome, Probe
+from ggbench.report.columns import ESSENTIAL
+from ggbench.report.terminal.fitted import Cells, fitted_table
+from ggbench.report.terminal.layout import TWIN_CAPTION, add_column, facts_table, new_table
+from ggbench.units import format_bytes, format_count, format_number
+
+_KINDS = {"alloc": "context", "decode": "decode"}
+
+
+def certificate_details(certificate: Certificate) -> RenderableType:
+    """The answer, where its memory goes, and every question but the dry ones, which are told in one line."""
+    c = certificate
+    asked = [probe for probe in c.probes if probe.kind != "dry"]
+    lines = [*(f"Warning: {warning}" for warning in c.warnings)]
+    if c.reason:
+        lines.append(f"Note: {c.reason}")
+    if c.provenance == "twin":
+        lines.append(TWIN_CAPTION)
+    if c.command:
+        lines.append(f"Again: {c.command}")
+    parts: list[RenderableType] = [facts_table(f"{c.model} {c.quant}", _facts(c)), Text()]
+    if asked:
+        parts += [_probes_table(asked), Text()]
+    return Group(*parts, *(Text(plain(line)) for line in lines))
+
+
+def certificates_table(certificates: Sequence[Certificate], *, width: int | None = None) -> Table:
+    """One line for each quant, theory and plan beside what works: table 6.3.9 of the article, for one machine."""
+    columns: list[tuple[str, str, bool, int, Callable[[Certificate], str]]] = [
+        ("quant", "", False, ESSENTIAL, lambda c: c.quant),
+        ("weights", "", True, 1, lambda c: format_bytes(c.weight_bytes)),
+        ("theory", "tokens", True, ESSENTIAL, lambda c: format_count(c.theory_n_ctx)),
+        ("planned", "tokens", True, ESSENTIAL, lambda c: format_count(c.planned_n_ctx)),
+        ("works", "tokens", True, ESSENTIAL, lambda c: format_count(c.max_n_ctx)),
+        ("fails", "tokens", True, ESSENTIAL, lambda c: format_count(c.first_fail_n_ctx)),
+        ("proven", "", False, ESSENTIAL, lambda c: "yes" if c.verified_by_decode else "no"),
+        ("KV", "", True, 2, lambda c: format_bytes(c.kv_bytes)),
+        ("compute", "", True, 3, lambda c: format_bytes(c.compute_bytes)),
+        ("contexts", "made", True, 4, lambda c: format_count(c.n_allocations)),
+    ]
+    cells = [
+        Cells(header, tuple(plain(text(c)) for c in certificates), unit, right_aligned=right, priority=priority)
+        for header, unit, right, priority, text in columns
+    ]
+    cells.append(Cells("note", tuple(plain(c.reason) for c in certificates), is_note=True))
+    models = dict.fromkeys(c.model for c in certificates)
+    budgets = sorted({c.budget_bytes for c in certificates if c.budget_bytes})
+    within = " to ".join(format_bytes(n_bytes) for n_bytes in dict.fromkeys((*budgets[:1], *budgets[-1:])))
+    return fitted_table(
+        cells,
+        labels=[c.quant for c in certificates],
+        dim=[c.outcome is not Outcome.COMPLETED for c in certificates],
+        title=f"The largest n_ctx of {', '.join(models)}" + (f" within {within}" if within else ""),
+        width=width,
+        caption=TWIN_CAPTION if any(c.provenance == "twin" for c in certificates) else "",
+    )
+
+
+def _facts(c: Certificate) -> list[tuple[str, str]]:
+    config = c.config
+    proof = f"a batch of {config.n_ubatch} and one more token were decoded at its far end"
+    n_dry = sum(probe.kind == "dry" for probe in c.probes)
+    attention = {True: "flash attention on", False: "flash attention off", None: ""}[c.flash_attn]
+    return [
+        ("works", f"n_ctx {format_count(c.max_n_ctx)}; {proof if c.verified_by_decode else 'not proven by a decode'}"),
+        ("fails", "" if c.first_fail_n_ctx is None else f"n_ctx {format_count(c.first_fail_n_ctx)}"),
+        (
+            "expected",
+            f"{format_count(c.planned_n_ctx)} planned by {n_dry} dry allocation{'' if n_dry == 1 else 's'}, "
+            f"{format_count(c.theory_n_ctx)} by theory",
+        ),
+        ("budget", _budget(c)),
+        (
+            "memory",
+            f"weights {format_bytes(sum(each.weight_bytes for each in c.buffers) or c.weight_bytes)}, "
+            f"KV {format_bytes(c.kv_bytes)}, compute {format_bytes(c.compute_bytes)}",
+        ),
+        ("peak", _peak(c)),
+        (
+            "with",
+            ", ".join(
+                filter(None, (f"K {config.type_k}, V {config.type_v}", attention, f"n_ubatch {config.n_ubatch}"))
+            ),
+        ),
+    ]
+
+
+def _peak(c: Certificate) -> str:
+    if c.peak_bytes is None:
+        return ""
+    other = "" if c.other_bytes is None else f", {format_bytes(c.other_bytes)} of it beside the buffers"
+    return f"{format_bytes(c.peak_bytes)}{other}"
+
+
+def _budget(c: Certificate) -> str:
+    if c.budget_bytes is None:
+        return ""
+    reserve = f", {format_bytes(c.reserve_bytes)} of it kept in reserve" if c.reserve_bytes else ""
+    return f"{format_bytes(c.budget_bytes)}; {format_bytes(c.free_bytes)} were free before{reserve}"
+
+
+def _probes_table(probes: Sequence[Probe]) -> Table:
+    table = new_table()
+    for header, unit, right in (
+        ("n_ctx", "", True),
+        ("asked of", "", False),
+        ("ended", "", False),
+        ("time", "s", True),
+        ("KV", "", True),
+        ("compute", "", True),
+    ):
+        add_column(table, header, unit, right=right)
+    for probe in probes:
+        texts = (
+            format_count(probe.n_ctx),
+            _KINDS[probe.kind],
+            "works" if probe.passed else probe.outcome.value.replace("_", " "),
+            format_number(probe.seconds, 2),
+            format_bytes(probe.kv_bytes),
+            format_bytes(probe.compute_bytes),
+        )
+        table.add_row(*map(Text, texts))
+    return table

@@ -1,0 +1,157 @@
+"""A plan for people: what is planned for and how as facts, then a line for each quant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ggbench.plain import plain
+from ggbench.plan_records import Budget, PlannedSpeed, PlanRow
+from ggbench.records import LoadConfig, Outcome
+from ggbench.report.columns import UNKNOWN
+from ggbench.report.terminal.fitted import Cells, fitted_table
+from ggbench.report.terminal.layout import Facts, facts_table
+from ggbench.units import format_bandwidth, format_bytes, format_count, format_ms, format_number
+
+FITS, FITS_NOT = "✓", "✗"
+
+
+def plan_report(
+    budget: Budget, config: LoadConfig, sources: Mapping[str, str], rows: Sequence[PlanRow], *, width: int
+) -> RenderableType:
+    """The facts and the table, no wider than `width` characters."""
+    models = list(dict.fromkeys(row.model for row in rows))
+    title = f"{', '.join(models)} on {budget.device}"
+    shared = _shared_notes(rows)
+    parts: list[RenderableType] = [
+        Padding(facts_table(title, _facts(budget, config, sources, rows, shared)), (0, 0, 1, 0)),
+        fitted_table(
+            _cells(rows, budget, shared),
+            labels=[plain(row.quant) for row in rows],
+            dim=[row.fits is not True for row in rows],
+            width=width,
+        ),
+    ]
+    if legend := _legend(rows, budget):
+        parts.append(Text(legend, style="dim"))
+    return Group(*parts)
+
+
+def fit_text(row: PlanRow) -> str:
+    """`✓ 19.2 GiB left`, `✗ 1.5 GiB missing`; an em dash when unknown."""
+    if row.left_bytes is None or row.fits is None:
+        return UNKNOWN
+    return f"{FITS} {format_bytes(row.left_bytes)} left" if row.fits else f"{FITS_NOT} {_missing(row.left_bytes)}"
+
+
+def longest_text(row: PlanRow) -> str:
+    """`50,176`, with a star beyond the training context; `≥ 1,048,576` where the search ended; an em dash for none."""
+    if row.planned_n_ctx is None:
+        return UNKNOWN
+    star = "*" if row.exceeds_training else ""
+    return f"{'≥ ' if row.reached_ceiling else ''}{format_count(row.planned_n_ctx)}{star}"
+
+
+def _missing(left_bytes: int) -> str:
+    return f"{format_bytes(-left_bytes)} missing"
+
+
+def _facts(
+    budget: Budget, config: LoadConfig, sources: Mapping[str, str], rows: Sequence[PlanRow], shared: Sequence[str]
+) -> Facts:
+    bandwidth = budget.bandwidth
+    return [
+        ("memory", f"{format_bytes(budget.memory_bytes)} ({budget.memory_source})"),
+        ("reserve", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
+        ("budget", format_bytes(budget.usable_bytes)),
+        ("bandwidth", f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known"),
+        ("planned at", _setting(config, rows)),
+        *((name.replace("_", " "), text) for name, text in sources.items()),
+        *(("note", note) for note in shared),
+    ]
+
+
+def _setting(config: LoadConfig, rows: Sequence[PlanRow]) -> str:
+    lengths = sorted({row.n_ctx for row in rows if row.n_ctx is not None})
+    flash = {row.flash_attn for row in rows if row.flash_attn is not None}
+    cache = config.type_k if config.type_k == config.type_v else f"K {config.type_k}, V {config.type_v}"
+    parts = [f"n_ctx {' and '.join(map(format_count, lengths))}"] if lengths else []
+    parts += [f"KV cache {cache}", f"n_ubatch {format_count(config.n_ubatch)}"]
+    if flash:
+        parts.append(f"flash attention {'on' if flash == {True} else 'off' if flash == {False} else 'on or off'}")
+    return ", ".join(parts)
+
+
+def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> list[Cells]:
+    def sizes(header: str, values: Sequence[int | None], priority: int) -> Cells:
+        return Cells(header, tuple(map(format_bytes, values)), right_aligned=True, priority=priority)
+
+    cells = [
+        Cells("quant", tuple(plain(row.quant) for row in rows), is_name=True),
+        sizes("file", [row.file_bytes for row in rows], 6),
+        Cells("BPW", tuple(format_number(row.bpw) for row in rows), "bits", right_aligned=True, priority=5),
+        sizes("on GPU" if budget.on_gpu else "weights", [row.device_weight_bytes for row in rows], 3),
+    ]
+    if budget.on_gpu:
+        cells.append(sizes("on CPU", [row.host_weight_bytes for row in rows], 7))
+    cells += [
+        sizes("KV", [row.device_kv_bytes for row in rows], 4),
+        sizes("compute", [row.compute_bytes for row in rows], 5),
+        Cells("fits", tuple(map(fit_text, rows))),
+        Cells("max n_ctx", tuple(map(longest_text, rows)), "tokens", right_aligned=True),
+    ]
+    if any(row.limit for row in rows):
+        cells += [
+            Cells("W", tuple(_w_text(row) for row in rows), "tokens/ms", right_aligned=True, priority=2),
+            Cells(
+                "B",
+                tuple(format_ms(row.limit.b_ms if row.limit else None) for row in rows),
+                "ms",
+                right_aligned=True,
+                priority=1,
+            ),
+        ]
+    positions = next((row.decode for row in rows if row.decode), ())
+    for index, speed in enumerate(positions):
+        texts = tuple(_speed(row.decode[index]) if row.decode else UNKNOWN for row in rows)
+        cells.append(Cells(f"at {speed.n // 1024}k", texts, "tok/s", right_aligned=True, priority=4))
+    cells.append(Cells("note", tuple(_note(row, shared) for row in rows), is_note=True))
+    return cells
+
+
+def _w_text(row: PlanRow) -> str:
+    return UNKNOWN if row.limit is None else format_number(row.limit.w_tokens_per_ms, 4)
+
+
+def _speed(speed: PlannedSpeed) -> str:
+    return f"{format_number(speed.tok_s)}{FITS_NOT if speed.fits is False else ''}"
+
+
+def _shared_notes(rows: Sequence[PlanRow]) -> list[str]:
+    """What is said of every row, to be told once."""
+    if len(rows) < 2:
+        return []
+    return [plain(note) for note in rows[0].notes if all(note in row.notes for row in rows)]
+
+
+def _note(row: PlanRow, shared: Sequence[str]) -> str:
+    if row.outcome is not Outcome.COMPLETED:
+        return plain(row.reason)
+    return "; ".join(text for note in row.notes if (text := plain(note)) not in shared)
+
+
+def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
+    lines = []
+    if budget.on_gpu:
+        lines.append("on GPU, on CPU: where llama.cpp puts the weights; the input embedding stays with the CPU")
+    if any(row.exceeds_training for row in rows):
+        trained = sorted({row.n_ctx_train for row in rows if row.n_ctx_train})
+        lines.append(f"*: beyond the training context of {' and '.join(map(format_count, trained))}")
+    if any(row.decode for row in rows):
+        lines.append("W, B, tok/s: what the memory's bandwidth allows at most; latency(n) = (n - 1) / W + B")
+    if any(speed.fits is False for row in rows for speed in row.decode):
+        lines.append(f"{FITS_NOT} at a speed: a context of that length does not fit")
+    return "\n".join(lines)

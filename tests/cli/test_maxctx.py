@@ -1,0 +1,141 @@
+"""maxctx, from its words to a certificate, tables and exit codes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ggbench.engine import protocol
+from ggbench.engine.endings import Completed, Ending, OutOfMemory
+from ggbench.experiments.rig import Rig
+from ggbench.machine.environment import environment
+from ggbench.units import MIB
+from tests.cli.conftest import Run
+from tests.fakes.engine import FakeEngine
+
+EDGE = 8192
+
+
+class Worker:
+    """A worker in which real contexts above the edge do not fit."""
+
+    def __init__(self) -> None:
+        self._dry = False
+
+    def answer(self, request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        match request:
+            case protocol.LoadModel(dry=dry):
+                self._dry = dry
+                yield protocol.ModelLoaded(0.1, 1000, 2000, 4096, 1024)
+            case protocol.MakeContext(n_ctx=n_ctx):
+                if not self._dry and n_ctx > EDGE:
+                    yield OutOfMemory("context", "failed to allocate")
+                    return
+                yield protocol.Log(2, f"llama_kv_cache: size = {n_ctx * 2048 / MIB:.2f} MiB ( {n_ctx} cells")
+                yield protocol.Log(2, f"llama_kv_cache: CPU KV buffer size = {n_ctx * 2048 / MIB:.2f} MiB")
+                yield protocol.Log(2, "sched_reserve: CPU compute buffer size = 8.00 MiB")
+                yield protocol.ContextMade(0.1, n_ctx, 512, 512)
+            case protocol.ProveContext():
+                yield protocol.ContextProven(0.1, 512, 1, 1, "copied", full=True)
+        yield Completed()
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> list[FakeEngine]:
+    started: list[FakeEngine] = []
+
+    def launch(cancel: threading.Event) -> FakeEngine:
+        started.append(FakeEngine(cancel, Worker().answer))
+        return started[-1]
+
+    def make_rig(_timeout_s: float) -> Rig:
+        return Rig(launch=launch, threads=2, describe_environment=environment)
+
+    monkeypatch.setattr("ggbench.cli.searches.make_rig", make_rig)
+    return started
+
+
+def test_a_certificate_as_json(ggbench: Run, engines: list[FakeEngine], tiny_twin: Path) -> None:
+    """One document; every probe has its kind, outcome, seconds and buffers; the bracket closed on stderr."""
+    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--json")
+    assert ran.code == 0, ran.err
+    found = ran.json
+    assert found["schema"] == "ggbench.maxctx/1"
+    assert (found["max_n_ctx"], found["first_fail_n_ctx"]) == (EDGE, EDGE + 256)
+    assert found["verified_by_decode"] is True
+    assert found["budget_bytes"] == 100 << 20
+    assert {probe["kind"] for probe in found["probes"]} == {"dry", "alloc", "decode"}
+    for probe in found["probes"]:
+        assert {"n_ctx", "kind", "outcome", "seconds", "kv_bytes", "compute_bytes"} <= set(probe)
+    assert f"{EDGE:,} works, {EDGE + 256:,} does not" in ran.err
+
+
+def test_a_certificate_for_people(ggbench: Run, engines: list[FakeEngine], tiny_twin: Path) -> None:
+    """The answer, the first failure, the warning about the training context, and the line that searches again."""
+    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--quiet")
+    assert ran.code == 0
+    assert ran.err == ""
+    for words in ("8,192", "8,448", "trained on", "Again: ggbench maxctx", "twin"):
+        assert words in ran.out
+
+
+def test_options_reach_llama_cpp(ggbench: Run, engines: list[FakeEngine], tiny_twin: Path) -> None:
+    """The dry and the real worker are asked for the same types; the reserve is kept out of the limit."""
+    ran = ggbench("maxctx", tiny_twin, "-ctk", "q8_0", "-fa", "on", "--memory-limit", "100MiB", "--reserve", "20MiB")
+    assert ran.code == 0, ran.err
+    dry, real = engines
+    assert isinstance(real.requests[0], protocol.LoadModel)
+    assert real.requests[0].memory_limit_bytes == 80 << 20
+    for engine in (dry, real):
+        context = engine.requests[1]
+        assert isinstance(context, protocol.MakeContext)
+        assert (context.type_k, context.flash_attn) == ("q8_0", "on")
+
+
+def test_every_quant_in_one_table(ggbench: Run, engines: list[FakeEngine], tiny_twin: Path, tmp_path: Path) -> None:
+    """--all has a row for each file, theory beside; a broken one has its reason, and the rest goes on."""
+    (tmp_path / "model-q8_0.gguf").write_bytes(tiny_twin.read_bytes())
+    (tmp_path / "model-q4_0.gguf").write_bytes(b"GGUF but not really")
+    ran = ggbench("maxctx", tmp_path, "--all", "--memory-limit", "100MiB")
+    assert ran.code == 0, ran.err
+    assert "8,192" in ran.out
+    assert "theory" in ran.out
+    assert "q4_0" in ran.out
+    rows = {row["quant"]: row for row in ggbench("maxctx", tmp_path, "--all", "--json").json["rows"]}
+    assert rows["q8_0"]["max_n_ctx"] == EDGE
+    assert rows["q4_0"]["reason"]
+
+
+def test_a_limit_below_the_weights(ggbench: Run, engines: list[FakeEngine], tiny_twin: Path) -> None:
+    """Exit 3, and what is missing."""
+    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "1MiB")
+    assert ran.code == 3
+    assert "missing" in ran.err
+
+
+def test_a_file_that_is_no_model(ggbench: Run, engines: list[FakeEngine], tmp_path: Path) -> None:
+    """Exit 5, and no worker was started."""
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF")
+    assert ggbench("maxctx", tmp_path / "bad.gguf").code == 5
+    assert engines == []
+
+
+def test_all_and_a_quant_exclude_each_other(ggbench: Run, tiny_twin: Path) -> None:
+    """It is a usage error."""
+    assert ggbench("maxctx", tiny_twin, "q8_0", "--all").code == 2
+
+
+@pytest.mark.llama
+def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
+    """llama.cpp itself, under a limit: neighbours, proven, and an environment that says with what."""
+    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "-t", "1", "--json")
+    assert ran.code == 0, ran.err
+    found = ran.json
+    assert found["first_fail_n_ctx"] - found["max_n_ctx"] == 256
+    assert found["verified_by_decode"] is True
+    assert found["max_n_ctx"] < found["planned_n_ctx"] < found["theory_n_ctx"]
+    assert found["kv_bytes"] == found["max_n_ctx"] * found["kv_bytes_per_token"]
+    assert found["environment"]["llama_cpp"]

@@ -1,0 +1,105 @@
+"""`ggbench plan` with the real llama.cpp: what is printed, the exit codes, and nothing left behind."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+pytestmark = pytest.mark.llama
+
+CARD = ("--vram", "4GiB", "--bandwidth", "100GB/s")
+
+
+def test_every_field_of_the_json(ggbench: Run) -> None:
+    """A catalog model for a card that is not here: all eight quants, with names that every command uses."""
+    ran = ggbench("plan", "qwen1.5-0.5b", "--gpu", "rtx-4090", "--n-ctx", "1024", "--json")
+    assert ran.code == 0
+    document = ran.json
+    assert document["schema"] == "ggbench.plan/1"
+    assert document["model"] == "qwen1.5-0.5b"
+    assert document["machine"]["budget_bytes"] == 24 * 2**30 - 1280 * 2**20
+    assert "allocator run dry" in document["sources"]["kv_and_compute"]
+    assert [row["quant"] for row in document["rows"]] == [
+        "q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k",
+    ]  # fmt: skip
+    for row in document["rows"]:
+        assert {
+            "file_bytes", "bpw", "weight_bytes", "device_weight_bytes", "host_weight_bytes", "kv_bytes",
+            "kv_bytes_per_token", "compute_bytes", "n_ctx", "planned_n_ctx", "theory_n_ctx", "budget_bytes", "fits",
+            "left_bytes", "limit", "decode", "provenance", "outcome", "reason", "command",
+        } <= row.keys()  # fmt: skip
+        assert row["planned_n_ctx"] % 256 == 0
+        assert row["planned_n_ctx"] < row["theory_n_ctx"]
+        assert [speed["n"] for speed in row["decode"]] == [1024, 8192, 32768]
+        assert row["provenance"] == "catalog"
+
+
+def test_nothing_is_left_behind(ggbench: Run, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No twin is made, no run is stored, and the headers' temporary files are gone."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert ggbench("plan", "qwen1.5-0.5b", "q2_k", *CARD).code == 0
+    assert list(tmp_path.iterdir()) == []
+    assert [path for path in home.rglob("*") if path.is_file()] == []
+
+
+def test_a_local_file_and_its_folder(ggbench: Run, tiny_twin: Path) -> None:
+    """A path to either is planned from the header; the line to reproduce it names the path."""
+    for place in (tiny_twin, tiny_twin.parent):
+        [row] = ggbench("plan", place, *CARD, "--json").json["rows"]
+        assert (row["quant"], row["provenance"], row["file"]) == ("q8_0", "twin", str(tiny_twin))
+        assert row["fits"]
+        assert str(place) in row["command"]
+        assert "--vram 4GiB" in row["command"]
+
+
+def test_exit_codes(ggbench: Run, tmp_path: Path) -> None:
+    """3: a quant was named and does not fit; 0: a survey; 2: not known; 5: no file is a model; 6: llama.cpp refused."""
+    assert ggbench("plan", "qwen1.5-110b", "q2_k", *CARD).code == 3
+    assert ggbench("plan", "qwen1.5-110b:q2_k", *CARD).code == 3
+    assert ggbench("plan", "qwen1.5-0.5b", "q2_k", "f32", "--vram", "3GiB").code == 0
+    assert ggbench("plan", "qwen1.5-110b", *CARD).code == 0
+    assert ggbench("plan", "qwen1.5-0.5b", "q9_k", *CARD).code == 2
+    assert ggbench("plan", "qwen1.5-0.5b", "--gpu", "voodoo-2").code == 2
+    assert ggbench("plan", "qwen1.5-0.5b", "--n-ctx", "100000000", *CARD).code == 2
+    assert ggbench("plan", "qwen1.5-0.5b", *CARD, "--tensor-split", "1,1").code == 2
+    for name in ("a-q8_0.gguf", "b-q4_0.gguf"):
+        (tmp_path / name).write_bytes(b"junk")
+    assert ggbench("plan", tmp_path, *CARD).code == 5
+    refused = ggbench("plan", "qwen1.5-0.5b", "q2_k", *CARD, "--type-v", "q8_0", "--flash-attn", "off")
+    assert refused.code == 6
+    assert "flash_attn" in refused.out
+
+
+def test_what_is_missing_is_told_in_words_and_with_a_mark(ggbench: Run) -> None:
+    """The table says how much is missing, with a sign beside the words, and no colour is needed to see it."""
+    ran = ggbench("plan", "qwen1.5-7b", "q8_0", "--vram", "6GiB", "--reserve", "0", "--n-ctx", "1024")
+    assert "✗" in ran.out
+    assert "1.83 GiB missing" in ran.out
+    assert "--bandwidth" in ran.err
+    assert "✓" in ggbench("plan", "qwen1.5-7b", "q2_k", "--vram", "6GiB", "--n-ctx", "1024").out
+
+
+def test_a_quantized_cache_and_flash_attention(ggbench: Run) -> None:
+    """q8_0 keeps 34 bytes for 32 numbers, so K and V take 34/64 of f16; flash attention keeps compute flat."""
+    options = ("plan", "qwen1.5-4b", "q4_k_m", "--gpu", "4090", "--n-ctx", "32768", "--json")
+    [plain] = ggbench(*options).json["rows"]
+    [quantized] = ggbench(*options, "--type-k", "q8_0", "--type-v", "q8_0").json["rows"]
+    [without] = ggbench(*options, "--flash-attn", "off").json["rows"]
+    assert quantized["kv_bytes"] == plain["kv_bytes"] * 34 / 64
+    assert quantized["planned_n_ctx"] > 1.8 * plain["planned_n_ctx"]
+    assert (plain["flash_attn"], without["flash_attn"]) == (True, False)
+    assert without["compute_bytes"] > 4 * plain["compute_bytes"]
+    assert without["planned_n_ctx"] < plain["planned_n_ctx"]
+
+
+def test_a_memory_limit_has_nothing_reserved(ggbench: Run) -> None:
+    """It is for model and context alone, as where they are measured under one."""
+    ran = ggbench("plan", "qwen1.5-0.5b", "q4_k_m", "--memory-limit", "3GiB", "--bandwidth", "20GB/s", "--json")
+    assert ran.json["machine"]["budget_bytes"] == 3 << 30
+    [row] = ran.json["rows"]
+    left = (3 << 30) - row["weight_bytes"] - row["compute_bytes"]
+    assert row["planned_n_ctx"] == pytest.approx(left / row["kv_bytes_per_token"], rel=0.01)

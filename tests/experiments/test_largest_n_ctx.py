@@ -1,0 +1,64 @@
+"""The search for the largest context, against looking at every length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ggbench.experiments.largest_n_ctx import largest_n_ctx
+from ggbench.units import MIB
+
+CEILING = 1 << 18
+
+
+def count(need: Callable[[int], int]) -> tuple[Callable[[int], int], list[int]]:
+    """The function, and the lengths that it is asked for."""
+    asked: list[int] = []
+
+    def counted(n_ctx: int) -> int:
+        asked.append(n_ctx)
+        return need(n_ctx)
+
+    return counted, asked
+
+
+@given(
+    growth=st.integers(1, 1 << 20),
+    mask=st.integers(0, 1 << 17),
+    flat=st.integers(0, 1 << 30),
+    budget=st.integers(0, 1 << 36),
+    first=st.integers(1, CEILING),
+)
+def test_it_finds_what_looking_at_every_length_finds(
+    growth: int, mask: int, flat: int, budget: int, first: int
+) -> None:
+    """For a cache beside a compute buffer that is flat and then grows, from wherever the search begins."""
+
+    def need(n_ctx: int) -> int:
+        return growth * n_ctx + max(flat, mask * n_ctx)
+
+    counted, asked = count(need)
+    within = [n_ctx for n_ctx in range(256, CEILING + 1, 256) if need(n_ctx) <= budget]
+    assert largest_n_ctx(counted, budget, CEILING, first, growth) == max(within, default=0)
+    assert len(asked) == len(set(asked)) <= 24
+
+
+def test_two_questions_where_the_compute_buffer_is_flat() -> None:
+    """With flash attention the cache alone grows, so that the answer and the length above it are all that is asked."""
+    counted, asked = count(lambda n_ctx: 300 * MIB + n_ctx * 400 * 1024)
+    found = largest_n_ctx(counted, 20_000 * MIB, CEILING, 8192, 400 * 1024)
+    assert asked == [8192, found, found + 256]
+
+
+@pytest.mark.parametrize("growth", [0, 1])
+def test_the_ceiling_ends_the_search(growth: int) -> None:
+    """A state that does not grow, or hardly, fits at any length that is looked at."""
+    assert largest_n_ctx(lambda n_ctx: MIB + growth * n_ctx, 2 * MIB, CEILING + 100, 8192, 0.1) == CEILING
+
+
+def test_a_refusal_to_size_is_a_length_that_does_not_fit() -> None:
+    """llama.cpp refuses beyond some length: the search ends right below it."""
+    assert largest_n_ctx(lambda n_ctx: n_ctx if n_ctx <= 5120 else 1 << 62, 1 << 40, CEILING, 8192, 1) == 5120

@@ -1,0 +1,328 @@
+"""Plans: against the article's tables with the real llama.cpp, and what becomes of odd answers with a made-up one."""
+
+from __future__ import annotations
+
+import io
+import math
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.planned_variants import PlannedVariant, planned_variants
+from ggbench.catalog.published import Figure, PublishedRow, load_published
+from ggbench.engine import protocol
+from ggbench.engine.endings import Completed, Crashed, Ending, Failed
+from ggbench.engine.logs import parse_allocations
+from ggbench.engine.process import WorkerProcess
+from ggbench.experiments.budget import given_budget
+from ggbench.experiments.dry_allocator import DryAllocator
+from ggbench.experiments.plan import PlanRequest, plan
+from ggbench.gguf_file.drawn_model import draw_model
+from ggbench.gguf_file.encoded_header import encode_header
+from ggbench.gguf_file.header import assemble
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.parser import read_header
+from ggbench.plan_records import Budget, PlanRow
+from ggbench.records import Bandwidth, FlashAttn, LoadConfig, Outcome
+from ggbench.units import GIB, MIB
+from tests.conftest import TINY
+from tests.fakes.engine import Answer, FakeEngine
+
+SIZES = ("0.5b", "1.8b", "4b", "7b", "14b", "32b")
+OTHER_MIX = {("qwen1.5-1.8b", "q2_k"), ("qwen1.5-14b", "q2_k")}
+"""Where llama.cpp has since changed what it takes for rows that are no multiple of 256."""
+LIKE_THE_ARTICLE = LoadConfig(n_ctx=1024, flash_attn="off")
+
+Cells = dict[tuple[str, str | None], Figure]
+
+
+def article_cells(table: str, field: str) -> Cells:
+    """The numbers that llama.cpp had in a table of the article, by model and quant."""
+
+    def figure(row: PublishedRow) -> Figure | None:
+        found: Figure | None = getattr(row, field)
+        return found if row.source == "article" and row.system == "llama.cpp" and row.table == table else None
+
+    rows = ((row, figure(row)) for row in load_published())
+    return {(row.model, row.quant): cell for row, cell in rows if cell is not None and cell.value is not None}
+
+
+@pytest.fixture(scope="module")
+def article_plans() -> dict[tuple[str, str | None], PlanRow]:
+    """Every quant of every size of the article's tables, planned for its card and its 1024 tokens."""
+    budget = given_budget(gpu="rtx-4090", vram_bytes=None, reserve_bytes=None, bandwidth=None)
+    rows: list[PlanRow] = []
+    with DryAllocator(WorkerProcess, LIKE_THE_ARTICLE, threads=1) as allocator:
+        for size in SIZES:
+            rows += plan(planned_variants(f"qwen1.5-{size}"), PlanRequest(budget, LIKE_THE_ARTICLE), allocator)
+    return {(row.model, row.quant): row for row in rows}
+
+
+@pytest.mark.llama
+def test_bpw_as_in_the_article(article_plans: dict[tuple[str, str | None], PlanRow]) -> None:
+    """Table 6.3.6, to its last digit; it has no number for the two quants of the 32B that its card did not hold."""
+    cells = article_cells("6.3.6", "bpw")
+    assert len(cells) == 46
+    differ = {key for key, cell in cells.items() if f"{article_plans[key].bpw:.2f}" != cell.printed}
+    assert differ == OTHER_MIX
+
+
+@pytest.mark.llama
+def test_weights_on_the_gpu_as_in_the_article(article_plans: dict[tuple[str, str | None], PlanRow]) -> None:
+    """Table 6.3.7, to its last digit, its GB being 2^30 bytes."""
+    cells = article_cells("6.3.7", "weight_buffer_gb")
+    assert len(cells) == 46
+    planned = {key: article_plans[key].device_weight_bytes or 0 for key in cells}
+    differ = {key for key, cell in cells.items() if f"{planned[key] / GIB:.2f}" != cell.printed}
+    assert differ == OTHER_MIX
+
+
+@pytest.mark.llama
+def test_kv_as_in_the_article(article_plans: dict[tuple[str, str | None], PlanRow]) -> None:
+    """Table 6.3.8, of 1024 tokens, from llama.cpp's allocator and from the formula beside it."""
+    cells = article_cells("6.3.8", "kv_buffer_mib")
+    assert {model for model, _ in cells} == {f"qwen1.5-{size}" for size in SIZES}
+    for (model, _), cell in cells.items():
+        row = article_plans[model, "q4_k_m"]
+        assert cell.value is not None
+        assert row.device_kv_bytes == row.kv_bytes == row.theory_kv_bytes == cell.value * MIB
+        assert row.notes == ()
+
+
+@pytest.mark.llama
+def test_the_longest_context_near_the_articles(article_plans: dict[tuple[str, str | None], PlanRow]) -> None:
+    """Table 6.3.9, found on a real card, within 4 % or a step: what the default reserve was taken from."""
+    cells = article_cells("6.3.9 llama.cpp", "max_n_ctx")
+    assert len(cells) == 46
+    for key, cell in cells.items():
+        if key not in OTHER_MIX:
+            assert article_plans[key].planned_n_ctx == pytest.approx(cell.value, rel=0.04, abs=256), key
+    assert article_plans["qwen1.5-32b", "q8_0"].fits is False
+    assert article_plans["qwen1.5-32b", "q8_0"].planned_n_ctx is None
+
+
+@pytest.mark.llama
+def test_quants_of_one_shape_need_the_same_cache_and_compute_buffers() -> None:
+    """What a plan shares between quants is what llama.cpp says of each by itself."""
+    variants = planned_variants("qwen2.5-0.5b", ["q8_0", "q2_k"])
+    contexts = []
+    for variant in variants:
+        with DryAllocator(WorkerProcess, LoadConfig(), threads=1) as allocator:
+            [row] = plan([variant], PlanRequest(budget_of(8), LoadConfig(n_ctx=4096)), allocator)
+            contexts.append((row.kv_bytes, row.compute_bytes, row.flash_attn))
+    assert contexts[0] == contexts[1]
+    assert contexts[0][0] == 48 * MIB  # 24 layers x 2 heads x 64 x 2 (K and V) x 2 bytes x 4096
+
+
+def recurrent_model() -> ModelFile:
+    """Two layers of Mamba."""
+    width, inner, state, rank, vocabulary = 256, 512, 16, 16, 1024
+
+    def tensor(name: str, *shape: int) -> TensorInfo:
+        return TensorInfo(name, shape, "f32", 4 * math.prod(shape))
+
+    tensors = [tensor("token_embd.weight", width, vocabulary), tensor("output_norm.weight", width)]
+    for layer in range(2):
+        shapes = {
+            "attn_norm.weight": (width,), "ssm_in.weight": (width, 2 * inner), "ssm_conv1d.weight": (4, inner),
+            "ssm_conv1d.bias": (inner,), "ssm_x.weight": (inner, rank + 2 * state), "ssm_dt.weight": (rank, inner),
+            "ssm_dt.bias": (inner,), "ssm_a": (state, inner), "ssm_d": (inner,), "ssm_out.weight": (inner, width),
+        }  # fmt: skip
+        tensors += [tensor(f"blk.{layer}.{name}", *shape) for name, shape in shapes.items()]
+    keys = {
+        "block_count": 2, "context_length": 4096, "embedding_length": width, "feed_forward_length": 0,
+        "attention.head_count": 0, "attention.layer_norm_rms_epsilon": 1e-5, "ssm.conv_kernel": 4,
+        "ssm.inner_size": inner, "ssm.state_size": state, "ssm.time_step_rank": rank, "vocab_size": vocabulary,
+    }  # fmt: skip
+    metadata = {"general.architecture": "mamba", **{f"mamba.{key}": value for key, value in keys.items()}}
+    header = encode_header({**metadata, "tokenizer.ggml.model": "none"}, tensors)
+    return assemble([read_header(io.BytesIO(header.data), header.file_bytes, "mamba")], "mamba")
+
+
+@pytest.mark.llama
+def test_a_state_that_does_not_grow() -> None:
+    """A recurrent model fits at every length that is looked at; it is said, and no limit is made up for it."""
+    variant = PlannedVariant("mamba", "f32", "file", recurrent_model())
+    with DryAllocator(WorkerProcess, LoadConfig(), threads=1) as allocator:
+        [row] = plan([variant], PlanRequest(budget_of(8)), allocator)
+    assert (row.planned_n_ctx, row.reached_ceiling, row.fits) == (1 << 20, True, True)
+    # 2 layers x (3 x 512 of convolution + 16 x 512 of state) x 4 bytes, logged to 0.01 MiB.
+    assert row.kv_bytes == pytest.approx(2 * (3 + 16) * 512 * 4, abs=6000)
+    assert (row.theory_kv_bytes, row.kv_bytes_per_token, row.limit, row.decode) == (None, None, None, ())
+    assert any("recurrent" in note for note in row.notes)
+
+
+def budget_of(gib: float, *, on_gpu: bool = True) -> Budget:
+    """A memory with nothing reserved."""
+    return Budget("a card", on_gpu, round(gib * GIB), "made up", 0, "", Bandwidth(100e9, "made up"))
+
+
+def dry_answer(kv_mib_per_k: float, device: str = "CPU", weights: str = "CPU") -> Answer:
+    """A dry run's log, of a cache of so many MiB for 1024 tokens and 100 MiB of compute on this device."""
+
+    def answer(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        if isinstance(request, protocol.LoadModel):
+            assert request.dry
+            yield protocol.Log(2, f"load_tensors: {weights} model buffer size = 0.00 MiB")
+        elif isinstance(request, protocol.MakeContext):
+            n_ctx = -(-request.n_ctx // 256) * 256
+            size = kv_mib_per_k * n_ctx / 1024
+            yield protocol.Log(
+                2, f"llama_kv_cache: size = {size:.2f} MiB ( {n_ctx} cells, 2 layers, 1/1 seqs), K (f16)"
+            )
+            yield protocol.Log(2, f"sched_reserve: {device} compute buffer size = 100.00 MiB")
+            yield protocol.Log(2, "llama_context: CPU output buffer size = 1.00 MiB")
+            yield protocol.Log(2, "sched_reserve: CUDA_Host compute buffer size = 7.00 MiB")
+            yield protocol.ContextMade(0.0, n_ctx, 512, 512)
+        yield Completed()
+
+    return answer
+
+
+def plan_tiny(
+    answer: Answer | Callable[[int], Answer],
+    budget: Budget,
+    config: LoadConfig | None = None,
+    quants: tuple[str, ...] = ("f16",),
+) -> list[PlanRow]:
+    """Plans of the tiny model, whose true cache is 2 MiB for 1024 tokens, with an engine that answers so."""
+    file = draw_model(TINY, "tiny")
+    variants = [PlannedVariant("tiny", quant, "catalog", file) for quant in quants]
+
+    def launch() -> FakeEngine:
+        return FakeEngine(threading.Event(), answer)  # type: ignore[arg-type]
+
+    with DryAllocator(launch, config or LoadConfig(), 1) as allocator:
+        return list(plan(variants, PlanRequest(budget, config or LoadConfig()), allocator))
+
+
+def test_the_budget_is_used_up_to_one_step() -> None:
+    """Weights, cache and compute of the longest context are within the budget, and 256 tokens more are not."""
+    [row] = plan_tiny(dry_answer(2, device="CUDA0"), budget_of(0.5))
+    assert row.device_weight_bytes is not None
+    assert row.planned_n_ctx is not None
+    room = GIB // 2 - row.device_weight_bytes - 100 * MIB
+    assert row.planned_n_ctx * 2048 <= room < (row.planned_n_ctx + 256) * 2048
+    assert (row.compute_bytes, row.host_compute_bytes) == (100 * MIB, 7 * MIB)
+    assert row.left_bytes == room - 4096 * 2048
+    assert row.n_ctx == TINY.n_ctx_train == 4096
+    assert row.exceeds_training
+
+
+def test_a_memory_smaller_than_the_weights_says_what_is_missing() -> None:
+    """Also where not even the weights fit, what is missing for the context that was asked for is told."""
+    [row] = plan_tiny(dry_answer(2), budget_of(0.001), LoadConfig(n_ctx=1024))
+    assert row.device_weight_bytes is not None
+    assert (row.fits, row.planned_n_ctx) == (False, None)
+    assert row.left_bytes == row.budget_bytes - row.device_weight_bytes - 109 * MIB  # type: ignore[operator]
+    assert all(speed.fits is False for speed in row.decode)
+
+
+def test_on_the_cpu_everything_lies_in_main_memory() -> None:
+    """The input embedding counts against the budget, and so do buffers of whatever name."""
+    [row] = plan_tiny(dry_answer(2), budget_of(1, on_gpu=False))
+    assert (row.device_weight_bytes, row.host_weight_bytes) == (row.weight_bytes, 0)
+    assert (row.compute_bytes, row.output_bytes) == (107 * MIB, MIB)
+    assert row.weight_bytes is not None
+    assert row.left_bytes == GIB - row.weight_bytes - (8 + 107 + 1) * MIB
+    assert row.n_gpu_layers is None
+    [repacked] = plan_tiny(dry_answer(2, weights="CPU_REPACK"), budget_of(1, on_gpu=False))
+    assert any("CPU_REPACK" in note for note in repacked.notes)
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize("flash_attn", ["on", "off"])
+def test_what_is_planned_is_what_is_allocated(tiny_twin: Path, flash_attn: FlashAttn) -> None:
+    """On the CPU of this machine: weights, cache, compute and output of a real load, to the log's last digit."""
+    config = LoadConfig(n_ctx=2048, flash_attn=flash_attn, threads=1)
+    [variant] = planned_variants(str(tiny_twin))
+    with DryAllocator(WorkerProcess, config, threads=1) as allocator:
+        [row] = plan([variant], PlanRequest(budget_of(1, on_gpu=False), config), allocator)
+    log = []
+    with WorkerProcess() as worker:
+        context = protocol.MakeContext(2048, config.n_batch, config.n_ubatch, "f16", "f16", flash_attn, 1)
+        for request in (protocol.LoadModel(str(tiny_twin), memory_limit_bytes=GIB), context):
+            log += [event.text for event in worker.call(request) if isinstance(event, protocol.Log)]
+    real = parse_allocations(log)
+    planned = {"weight": row.weight_bytes, "kv": row.kv_bytes, "compute": row.compute_bytes, "output": row.output_bytes}
+    for kind, n_bytes in planned.items():
+        assert n_bytes == pytest.approx(real.total(f"{kind}_bytes"), abs=0.02 * MIB), kind
+    assert row.flash_attn == real.flash_attn
+
+
+def test_half_of_the_layers_hold_half_of_the_cache() -> None:
+    """With one of two layers and the output on the GPU; there is no limit of one bandwidth then, and it is said."""
+    [row] = plan_tiny(dry_answer(2, device="CUDA0"), budget_of(1), LoadConfig(n_ctx=1024, n_gpu_layers=2))
+    assert (row.kv_bytes, row.device_kv_bytes) == (2 * MIB, MIB)
+    assert (row.limit, row.decode) == (None, ())
+    assert any("2 of 3 layers" in note for note in row.notes)
+
+
+def test_a_formula_that_disagrees_is_shown() -> None:
+    """The allocator's cache counts, and the theory's stands beside it with a note; within the log's rounding, none."""
+    [row] = plan_tiny(dry_answer(3), budget_of(1), LoadConfig(n_ctx=1024))
+    assert (row.kv_bytes, row.theory_kv_bytes) == (3 * MIB, 2 * MIB)
+    assert [note for note in row.notes if "theory" in note] == [
+        "KV: the theory counts 2.00 MiB, llama.cpp's allocator 3.00 MiB"
+    ]
+    [agreeing] = plan_tiny(dry_answer(2.001), budget_of(1), LoadConfig(n_ctx=1024))
+    assert agreeing.notes == ()
+
+
+def test_a_refused_context_is_a_row_with_the_reason_and_the_weights() -> None:
+    """llama.cpp does not size it: what the header tells stays, and the next quant is planned."""
+
+    def refuse(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        yield Failed("context", "no") if isinstance(request, protocol.MakeContext) else Completed()
+
+    rows = plan_tiny(refuse, budget_of(1), quants=("f16", "again"))
+    assert [row.outcome for row in rows] == [Outcome.FAILED] * 2
+    assert all(row.reason == "context failed: no" and row.device_weight_bytes and row.fits is None for row in rows)
+
+
+def test_a_worker_that_dies_is_a_row_and_the_next_gets_a_new_one() -> None:
+    """A crash at the first quant's header leaves the second its plan."""
+    launched: list[FakeEngine] = []
+
+    def die(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        yield Crashed(-11, ())
+
+    def launch() -> FakeEngine:
+        launched.append(FakeEngine(threading.Event(), dry_answer(2) if launched else die))
+        return launched[-1]
+
+    file = draw_model(TINY, "tiny")
+    variants = [PlannedVariant("tiny", quant, "catalog", file) for quant in ("f16", "again")]
+    with DryAllocator(launch, LoadConfig(), 1) as allocator:
+        rows = list(plan(variants, PlanRequest(budget_of(1)), allocator))
+    assert [row.outcome for row in rows] == [Outcome.CRASHED, Outcome.COMPLETED]
+    assert "SIGSEGV" in rows[0].reason
+    assert all(engine.closed for engine in launched)
+
+
+def test_a_file_that_cannot_be_read_is_a_row(tiny_twin: Path, tmp_path: Path) -> None:
+    """In a folder the others are planned; a download that has begun is planned as well, and said to be one."""
+    (tmp_path / "m-q4_0.gguf").write_bytes(b"junk")
+    (tmp_path / "m-q8_0.gguf").write_bytes(tiny_twin.read_bytes()[: 64 << 10])
+    variants = planned_variants(str(tmp_path))
+    with DryAllocator(lambda: FakeEngine(threading.Event(), dry_answer(2)), LoadConfig(), 1) as allocator:
+        rows = {row.quant: row for row in plan(variants, PlanRequest(budget_of(1)), allocator)}
+    assert "not a GGUF" in rows["q4_0"].reason
+    assert rows["q8_0"].fits
+    assert any("incomplete" in note for note in rows["q8_0"].notes)
+
+
+def test_speeds_follow_from_the_bandwidth() -> None:
+    """100 GB/s read the weights and the cache of position n once for each token."""
+    [row] = plan_tiny(dry_answer(2), budget_of(1))
+    assert row.limit is not None
+    file = draw_model(TINY, "tiny")
+    assert file.active_weight_bytes is not None
+    for speed in row.decode:
+        assert speed.tok_s == pytest.approx(100e9 / (file.active_weight_bytes + 2048 * speed.n), rel=1e-6)
+    assert [speed.n for speed in row.decode] == [1024, 8192, 32768]
+    [unknown] = plan_tiny(dry_answer(2), replace(budget_of(1), bandwidth=None))
+    assert (unknown.limit, unknown.decode) == (None, ())

@@ -1,0 +1,99 @@
+"""A plan as people and programs read it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from ggbench.plan_records import Budget, PlannedSpeed, PlanRow
+from ggbench.records import Bandwidth, DecodeLimit, LoadConfig, Outcome
+from ggbench.report.documents import document
+from ggbench.report.plan_document import plan_document
+from ggbench.report.terminal.plan import plan_report
+
+Golden = Callable[[str, str], None]
+GIB, MIB = 1 << 30, 1 << 20
+
+BANDWIDTH = Bandwidth(360e9, "192 bit x 15 Gbps / 8")
+BUDGET = Budget("NVIDIA GeForce RTX 3060", True, 12 * GIB, "product page", 1280 * MIB, "for driver and CUDA", BANDWIDTH)
+SOURCES = {
+    "weights": "the header's tensor table",
+    "kv_and_compute": "llama.cpp 7000's allocator run dry, compute in CPU",
+}
+FITS = PlanRow(
+    model="qwen1.5-7b",
+    quant="q4_k_m",
+    provenance="catalog",
+    file_bytes=4_758_000_000,
+    n_params=7_721_324_544,
+    bpw=4.93,
+    weight_bytes=4_757_950_464,
+    device_weight_bytes=4_407_900_000,
+    host_weight_bytes=350_050_464,
+    n_gpu_layers=33,
+    n_ctx=8192,
+    n_ctx_train=32_768,
+    kv_bytes=4 * GIB,
+    device_kv_bytes=4 * GIB,
+    theory_kv_bytes=4 * GIB,
+    kv_bytes_per_token=524_288,
+    compute_bytes=313 * MIB,
+    budget_bytes=BUDGET.usable_bytes,
+    left_bytes=2_511_000_000,
+    fits=True,
+    planned_n_ctx=12_800,
+    theory_n_ctx=13_500,
+    limit=DecodeLimit(686.6, 12.25, 360e9, "192 bit x 15 Gbps / 8"),
+    decode=(
+        PlannedSpeed(1024, 13.74, 72.8, True),
+        PlannedSpeed(8192, 24.2, 41.3, True),
+        PlannedSpeed(32_768, 60.0, 16.7, False),
+    ),
+    flash_attn=True,
+    command="ggbench plan qwen1.5-7b q4_k_m --gpu 3060",
+)
+FITS_NOT = replace(FITS, quant="q8_0", bpw=8.5, left_bytes=-1_500_000_000, fits=False, planned_n_ctx=None)
+LONG = replace(
+    FITS, quant="q2_k", planned_n_ctx=1 << 20, reached_ceiling=True, notes=("KV: the theory differs\x1b[2J",)
+)
+REFUSED = PlanRow(
+    "qwen1.5-7b", "q4_0", "catalog", budget_bytes=BUDGET.usable_bytes, outcome=Outcome.FAILED, reason="refused\nby it"
+)
+ROWS = (FITS_NOT, FITS, LONG, REFUSED)
+
+
+@pytest.mark.parametrize("width", [80, 150])
+def test_a_plan_in_a_terminal(width: int, render: Callable[..., str], golden: Golden) -> None:
+    """Facts with their sources, a line for each quant that says in words whether it fits, and what the marks mean."""
+    report = plan_report(BUDGET, LoadConfig(), SOURCES, ROWS, width=width)
+    golden(f"plan_{width}.txt", render(report, width=width))
+
+
+def test_a_plan_in_json(golden: Golden) -> None:
+    """Numbers unrounded, every key there, null for unknown."""
+    text = document("plan", model="qwen1.5-7b", **plan_document(BUDGET, SOURCES, ROWS))
+    golden("plan.json", text + "\n")
+    rows = json.loads(text)["rows"]
+    assert all(row.keys() == rows[0].keys() for row in rows)
+
+
+def test_what_every_row_says_is_told_once(render: Callable[..., str]) -> None:
+    """A note that all quants share stands among the facts, not under each of them."""
+    rows = [replace(row, notes=("2 of 33 layers on the GPU",)) for row in (FITS, FITS_NOT)]
+    text = render(plan_report(BUDGET, LoadConfig(), SOURCES, rows, width=150), width=150)
+    assert text.count("2 of 33 layers") == 1
+
+
+def test_main_memory_has_no_column_for_the_cpu(render: Callable[..., str]) -> None:
+    """Without a GPU there is one memory, and its weights are called that."""
+    budget = replace(BUDGET, on_gpu=False, bandwidth=None)
+    rows = [replace(FITS, host_weight_bytes=0, limit=None, decode=())]
+    text = render(plan_report(budget, LoadConfig(type_k="q8_0"), SOURCES, rows, width=150), width=150)
+    assert "weights" in text
+    assert "on CPU" not in text
+    assert "on GPU" not in text
+    assert "not known" in text
+    assert "K q8_0, V f16" in text

@@ -1,0 +1,83 @@
+"""Which tensors llama.cpp puts where, against buffer sizes that its CUDA and Vulkan builds logged."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ggbench.catalog.planned_variants import planned_variants
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.twin import plan_twin
+from ggbench.theory.offload import offload
+from ggbench.units import MIB
+from tests.conftest import TINY
+
+pytestmark = pytest.mark.llama
+
+
+def drawn(hyper: Hyperparameters, quant: str = "q8_0") -> ModelFile:
+    """A model with no file."""
+    return plan_twin(hyper, [quant], name="drawn")[quant]
+
+
+def output_bytes(file: ModelFile) -> int:
+    """Of the output matrix and its norm."""
+    return sum(tensor.n_bytes or 0 for tensor in file.tensors if tensor.name.startswith("output"))
+
+
+# "model buffer size" of the device and of the CPU in logs of full offloads: ollama issue 9091 and llama.cpp reports.
+@pytest.mark.parametrize(
+    ("model", "quant", "device_mib", "host_mib"),
+    [
+        ("qwen2.5-0.5b", "q8_0", 500.79, 137.94),
+        ("qwen2.5-7b", "q4_k_m", 4168.09, 292.36),
+        ("qwen2.5-14b", "q4_k_m", 8148.38, 417.66),
+    ],
+)
+def test_a_full_offload_as_logged(model: str, quant: str, device_mib: float, host_mib: float) -> None:
+    """Everything but the input embedding is on the device, to the log's last digit."""
+    file = planned_variants(model, [quant])[0].file
+    assert file is not None
+    placed = offload(file, -1)
+    assert placed.device_weight_bytes / MIB == pytest.approx(device_mib, abs=0.006)
+    assert placed.host_weight_bytes / MIB == pytest.approx(host_mib, abs=0.006)
+    assert not placed.is_partial
+
+
+def test_a_partial_offload_as_logged() -> None:
+    """Eleven repeating layers of the 32B in Q8_0 took 5435.42 MiB (ollama issue 10125); the output is a layer more."""
+    file = planned_variants("qwen2.5-32b", ["q8_0"])[0].file
+    assert file is not None
+    placed = offload(file, 12)
+    assert (placed.device_weight_bytes - output_bytes(file)) / MIB == pytest.approx(5435.42, abs=0.006)
+    assert placed.first_gpu_layer == 64 - 11
+    assert placed.device_weight_bytes + placed.host_weight_bytes == file.weight_bytes
+
+
+def test_the_first_layer_offloaded_is_the_output() -> None:
+    """As llama.cpp's `i_gpu_start` has it: one layer is the output, none is nothing, and too many are all."""
+    file = drawn(TINY)
+    assert offload(file, 1).device_weight_bytes == output_bytes(file)
+    assert offload(file, 0).device_weight_bytes == 0
+    assert offload(file, 99) == offload(file, -1)
+
+
+def test_a_tied_table_lies_on_both() -> None:
+    """llama.cpp loads it once as the input on the CPU and once as the output on the device."""
+    untied, tied = drawn(TINY), drawn(dataclasses.replace(TINY, tied_embeddings=True))
+    assert tied.weight_bytes is not None
+    assert untied.weight_bytes is not None
+    assert tied.weight_bytes < untied.weight_bytes
+    assert offload(tied, -1).device_weight_bytes == offload(untied, -1).device_weight_bytes
+    assert offload(tied, -1).host_weight_bytes == offload(untied, -1).host_weight_bytes
+    assert offload(tied, 0).host_weight_bytes == tied.weight_bytes
+
+
+def test_the_cache_goes_with_its_layers() -> None:
+    """The part of the model on the device has KV heads in its last layers alone."""
+    file = drawn(TINY)
+    assert offload(file, 2).device_part(file).n_head_kv == (0, 4)
+    assert offload(file, 1).device_part(file).n_head_kv == (0, 0)
+    assert offload(file, -1).device_part(file).n_head_kv == (4, 4)
