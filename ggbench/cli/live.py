@@ -158,6 +158,7 @@ def _ending(record: TrialFinished) -> str:
 
 @contextlib.contextmanager
 def interrupt_sets(cancel: threading.Event) -> Iterator[None]:
+    """The first Ctrl-C sets the event, the second one leaves at once."""
     def on_interrupt(_number: int, _frame: FrameType | None) -> None:
         if cancel.is_set():
             raise KeyboardInterrupt

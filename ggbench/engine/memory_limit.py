@@ -23,13 +23,13 @@ class LimitFailed(Exception):
     """The limit could not be put in place."""
 
 
-def limit_memory(limit_bytes: int, ggml_library: Path) -> list[int]:
-    """Let what is allocated from here on take at most `limit_bytes`: of each GPU where there is one, else of memory.
+def limit_memory(limit_bytes: int, ggml_library: Path, *, on_gpus: bool) -> list[int]:
+    """Let what is allocated from here on take at most `limit_bytes`: of each GPU if there are any and they are used.
 
-    Returns the handles of the ballast, which is held until the process ends. Raises LimitFailed.
+    Else of main memory. Returns the handles of the ballast, which is held until the process ends. Raises LimitFailed.
     """
     ggml = _open_ggml(ggml_library)
-    if gpus := _gpus(ggml):
+    if gpus := _gpus(ggml) if on_gpus else []:
         return [ballast for device in gpus if (ballast := _fill(ggml, device, limit_bytes))]
     _return_what_is_freed()
     limit = _address_space_bytes() + limit_bytes
@@ -48,10 +48,10 @@ def _return_what_is_freed() -> None:
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
 
 
-def left_bytes(ggml_library: Path) -> int | None:
+def left_bytes(ggml_library: Path, *, on_gpus: bool) -> int | None:
     """What may still be taken: of the GPU that has the least free, else of the limit; None where there is no limit."""
     ggml = _open_ggml(ggml_library)
-    free_bytes = [_free_bytes(ggml, device) for device in _gpus(ggml)]
+    free_bytes = [_free_bytes(ggml, device) for device in (_gpus(ggml) if on_gpus else [])]
     if free_bytes:
         return min(free_bytes)
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)

@@ -103,7 +103,11 @@ class WorkerProcess:
         self._stage = protocol.STAGES[type(request)]
         self._tail.clear()
         self._complaints.clear()
-        line = protocol.encode(request)
+        try:
+            line = protocol.encode(request)
+        except UnicodeEncodeError:
+            yield Failed(self._stage, "the file's name is not UTF-8; rename it, or give a link to it")
+            return
         try:
             self._stdin.write(line)
             self._stdin.flush()

@@ -33,6 +33,7 @@ class Worker:
         self._complaints: list[str] = []
         self._errors: list[str] = []
         self._ballast: list[int] = []
+        self._on_gpus = True
         self._llama = Llama(self._tell_log)
         llama_cpp_python, llama_cpp, system_info = self._llama.versions
         self._tell(protocol.Ready(os.getpid(), llama_cpp_python, llama_cpp, system_info))
@@ -58,17 +59,18 @@ class Worker:
         started = time.perf_counter()
         match request:
             case protocol.LoadModel():
+                self._on_gpus = request.n_gpu_layers != 0
                 if request.memory_limit_bytes is not None and not self._ballast:
-                    self._ballast = limit_memory(request.memory_limit_bytes, ggml_library())
+                    self._ballast = limit_memory(request.memory_limit_bytes, ggml_library(), on_gpus=self._on_gpus)
                 self._llama.load(request, self._tell_at_times(protocol.Loading))
                 n_params, size_bytes, n_ctx_train, n_vocab = self._llama.model_facts
                 seconds = time.perf_counter() - started
-                left = left_bytes(ggml_library())
+                left = self._left_bytes()
                 self._tell(protocol.ModelLoaded(seconds, n_params, size_bytes, n_ctx_train, n_vocab, left))
             case protocol.MakeContext():
                 n_ctx, n_batch, n_ubatch = self._llama.make_context(request)
                 seconds = time.perf_counter() - started
-                self._tell(protocol.ContextMade(seconds, n_ctx, n_batch, n_ubatch, left_bytes(ggml_library())))
+                self._tell(protocol.ContextMade(seconds, n_ctx, n_batch, n_ubatch, self._left_bytes()))
             case protocol.Prefill():
                 for round_number in range(request.warmup + request.repeat):
                     prefill_ns = self._llama.prefill(request.n_prompt)
@@ -80,7 +82,10 @@ class Worker:
             case protocol.ProveContext():
                 proof = self._llama.prove(self._tell_at_times(protocol.Filling))
                 seconds = time.perf_counter() - started
-                self._tell(protocol.ContextProven(seconds, *proof, left_bytes(ggml_library())))
+                self._tell(protocol.ContextProven(seconds, *proof, self._left_bytes()))
+
+    def _left_bytes(self) -> int | None:
+        return left_bytes(ggml_library(), on_gpus=self._on_gpus)
 
     def _decode(self, request: protocol.Decode) -> None:
         def tell(first: int, step_ns: list[int], sample_ns: list[int], text: str) -> None:

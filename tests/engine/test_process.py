@@ -147,6 +147,15 @@ def test_a_refusal_leaves_the_worker_alive(cue: str, expected: Ending) -> None:
         assert worker.pid == pid
 
 
+def test_a_file_name_that_is_not_utf8_is_refused_by_name() -> None:
+    """Linux allows one, JSON does not; the worker takes the next request."""
+    with start("obey") as worker:
+        refused = ending_of(worker, protocol.LoadModel("caf\udce9.gguf"))
+        assert isinstance(refused, Failed)
+        assert "UTF-8" in refused.message
+        assert ending_of(worker) == Completed()
+
+
 def test_cancel_ends_a_worker_that_hangs() -> None:
     """Setting the event from another thread ends the call and the child."""
     cancel = threading.Event()
