@@ -19,6 +19,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 TOKENS = click.IntRange(1, (1 << 31) - 1)
 """What llama.cpp's 32-bit counts hold."""
 
+THREADS = click.IntRange(1, 512)
+"""GGML_MAX_N_THREADS of ggml.h."""
+
 _KV_TYPES = click.Choice(["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"], case_sensitive=False)
 """Those that llama.cpp's own tools take for a cache."""
 
@@ -85,7 +88,7 @@ _LOAD_OPTIONS = (
         default="",
         help="Share of each GPU, as 3,1. Default: llama.cpp's choice.",
     ),
-    click.option("-t", "--threads", type=click.IntRange(1), help="CPU threads. Default: one for each physical core."),
+    click.option("-t", "--threads", type=THREADS, help="CPU threads. Default: one for each physical core."),
     click.option(
         "--memory-limit",
         "memory_limit_bytes",

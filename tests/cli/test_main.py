@@ -46,6 +46,7 @@ def test_help_imports_nothing_heavy() -> None:
         (["bensh"], "no command named 'bensh'", "nearest: bench"),
         (["decode"], "Missing argument 'MODEL'", "see: ggbench decode --help"),
         (["decode", "m", "-n", "0"], "0 is not in the range 1<=x<=2147483647", "see: ggbench decode --help"),
+        (["decode", "m", "-t", "9999"], "9999 is not in the range 1<=x<=512", "see: ggbench decode --help"),
         (["decode", "m", "--frobnicate"], "--frobnicate", "see: ggbench decode --help"),
         (["decode", "m", "--type-k", "q9"], "'q9' is not one of 'f32', 'f16'", "see: ggbench decode --help"),
         (["decode", "m", "--memory-limit", "lots"], "'lots' is not a size", "GiB is 2^30"),
