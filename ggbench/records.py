@@ -194,6 +194,12 @@ class Row:
     other_bytes: int | None = None
     """What the buffers do not explain of `peak_bytes`; None where they explain more, some being untouched."""
     n_ctx: int | None = None
+    max_n_ctx: int | None = None
+    """The largest that works on this machine; None where none was found, or nobody searched."""
+    max_n_ctx_verified: bool | None = None
+    """Whether tokens were decoded at its far end; None without a `max_n_ctx`."""
+    max_n_ctx_reason: str = ""
+    """Why the search found none, or what its answer lacks, in one line; empty where nothing, or nobody searched."""
     n_prompt: int | None = None
     n_gen: int | None = None
     """Tokens decoded and timed."""

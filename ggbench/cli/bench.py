@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 @click.option(
     "-r", "--repeat", type=click.IntRange(1), default=1, show_default=True, help="Repetitions, fitted together."
 )
+@click.option(
+    "--maxctx",
+    is_flag=True,
+    help="Search the largest n_ctx of each as well, and prove it as maxctx does; --timeout is then 3600 by default.",
+)
 @click.option("--plot", is_flag=True, help="Plot the latencies in the terminal.")
 @click.option("--format", "text_format", type=click.Choice(["table", "csv", "md"]), default="table", show_default=True)
 @against_option
@@ -35,6 +40,7 @@ def command(
     quants: tuple[str, ...],
     n_gen: int,
     repeat: int,
+    maxctx: bool,
     plot: bool,
     text_format: str,
     against: str | None,
@@ -59,7 +65,7 @@ def command(
         raise UsageError(f"--against {against} does not go into {text_format}", "leave --format out, or take --json")
     settings = TrialSettings("bench", config, n_gen=n_gen, repeat=repeat)
     targets = resolve(model, quants)
-    measured = measure(targets, settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
+    measured = measure(targets, settings, output, bandwidth=bandwidth, timeout_s=timeout_s, maxctx=maxctx)
     if output.as_json:
         documents = [row_document(row) | (against_document(row) if against else {}) for row in measured.rows]
         output.document("bench", model=model, n_gen=n_gen, rows=documents)

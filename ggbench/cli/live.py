@@ -7,27 +7,30 @@ import signal
 import sys
 import threading
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from types import FrameType
 from typing import Protocol
 
+from ggbench.cli.bracket_text import answer, ending, question
 from ggbench.cli.output import Output
+from ggbench.experiments.bench import BenchProgress, RowExtended
 from ggbench.experiments.progress import (
     FilePrepared,
     ModelLoading,
     ModelReady,
-    Progress,
     PromptRead,
     TokensDecoded,
     TrialFinished,
     TrialStarted,
 )
+from ggbench.experiments.search_progress import FarEndFilling, ProbeFinished, ProbeStarted, SearchFinished
 from ggbench.records import Outcome
 from ggbench.report.columns import b_text, note, outcome_words, w_text
 from ggbench.stats.linefit import RunningFit
 from ggbench.units import format_bytes, format_ms, format_number
 
 
-def follow(progress: Generator[Progress], output: Output, cancel: threading.Event) -> list[TrialFinished]:
+def follow(progress: Generator[BenchProgress], output: Output, cancel: threading.Event) -> list[TrialFinished]:
     """Draw the progress until it ends; the first Ctrl-C sets `cancel`, and what was measured is kept."""
     view: _View
     if output.quiet:
@@ -36,7 +39,7 @@ def follow(progress: Generator[Progress], output: Output, cancel: threading.Even
         view = _Bar(output)
     else:
         view = _Lines(output)
-    finished = []
+    finished: list[TrialFinished] = []
     with interrupt_sets(cancel), contextlib.closing(view), contextlib.closing(progress):
         told = False
         for record in progress:
@@ -46,11 +49,13 @@ def follow(progress: Generator[Progress], output: Output, cancel: threading.Even
             view.draw(record)
             if isinstance(record, TrialFinished):
                 finished.append(record)
+            elif isinstance(record, RowExtended):
+                finished[-1] = replace(finished[-1], row=record.row, store_error=record.store_error)
     return finished
 
 
 class _View(Protocol):
-    def draw(self, record: Progress) -> None: ...
+    def draw(self, record: BenchProgress) -> None: ...
 
     def tell(self, text: str) -> None: ...
 
@@ -58,7 +63,7 @@ class _View(Protocol):
 
 
 class _Silent:
-    def draw(self, record: Progress) -> None:
+    def draw(self, record: BenchProgress) -> None:
         """Nothing."""
 
     def tell(self, text: str) -> None:
@@ -74,12 +79,16 @@ class _Lines:
     def __init__(self, output: Output) -> None:
         self._output = output
 
-    def draw(self, record: Progress) -> None:
+    def draw(self, record: BenchProgress) -> None:
         match record:
             case TrialStarted():
                 self._output.notice(f"[{record.index + 1}/{record.n_trials}] {record.model} {record.quant}")
             case TrialFinished():
                 self._output.notice(f"  {_ending(record)}")
+            case ProbeFinished() if record.probe.kind != "dry":
+                self._output.notice(f"  {answer(record)}")
+            case SearchFinished():
+                self._output.notice(f"  {ending(record.certificate)}")
 
     def tell(self, text: str) -> None:
         self._output.notice(text)
@@ -109,7 +118,7 @@ class _Bar:
         self._title = ""
         self._fit = RunningFit()
 
-    def draw(self, record: Progress) -> None:
+    def draw(self, record: BenchProgress) -> None:
         match record:
             case TrialStarted(model, quant, index, n_trials):
                 self._fit = RunningFit()
@@ -128,6 +137,15 @@ class _Bar:
                 self._draw_tokens(record)
             case TrialFinished():
                 self._rich.console.print(f"{self._title}  {_ending(record)}", markup=False)
+                self._rich.reset(self._task, total=None, status="")
+            case ProbeStarted():
+                self._rich.reset(self._task, total=None, status=question(record))
+            case FarEndFilling(share):
+                self._rich.update(self._task, completed=share, total=1)
+            case ProbeFinished() if record.probe.kind != "dry":
+                self._rich.console.print(f"  {answer(record)}", markup=False)
+            case SearchFinished():
+                self._rich.console.print(f"{self._title}  {ending(record.certificate)}", markup=False)
 
     def tell(self, text: str) -> None:
         self._rich.console.print(text, markup=False)
@@ -159,6 +177,7 @@ def _ending(record: TrialFinished) -> str:
 @contextlib.contextmanager
 def interrupt_sets(cancel: threading.Event) -> Iterator[None]:
     """The first Ctrl-C sets the event, the second one leaves at once."""
+
     def on_interrupt(_number: int, _frame: FrameType | None) -> None:
         if cancel.is_set():
             raise KeyboardInterrupt

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ggbench.catalog.selector import Target
+from ggbench.cli.bracket_text import answer, ending, question
 from ggbench.cli.live import interrupt_sets
 from ggbench.cli.output import Output
 from ggbench.engine.process import WorkerProcess
@@ -26,9 +27,10 @@ from ggbench.experiments.search_progress import (
 from ggbench.machine.cpu import default_threads
 from ggbench.machine.environment import environment
 from ggbench.records import Certificate, Outcome
-from ggbench.units import format_bytes, format_count, format_number, format_percent
+from ggbench.units import format_bytes, format_percent
 
-_TIMEOUT_S = 3600.0
+SEARCH_TIMEOUT_S = 3600.0
+"""Longest silence of a worker that decodes at the far end of a context, which is slow on a CPU."""
 _EXIT_CODES = {
     Outcome.COMPLETED: ExitCode.DONE,
     Outcome.OUT_OF_MEMORY: ExitCode.DOES_NOT_FIT,
@@ -48,7 +50,7 @@ def search(
 
     Raises the error of a search that has one, where asked to.
     """
-    rig = make_rig(timeout_s or _TIMEOUT_S)
+    rig = make_rig(timeout_s or SEARCH_TIMEOUT_S)
     view = _Silent() if output.quiet else _Bar(output) if sys.stderr.isatty() else _Lines(output)
     finished = []
     progress = run_maxctx(rig, tuple(targets), settings)
@@ -106,9 +108,9 @@ class _Lines:
             case TrialStarted():
                 self._output.notice(f"[{record.index + 1}/{record.n_trials}] {record.model} {record.quant}")
             case ProbeFinished() if record.probe.kind != "dry":
-                self._output.notice(f"  {_answer(record)}")
+                self._output.notice(f"  {answer(record)}")
             case SearchFinished():
-                self._output.notice(f"  {_ending(record.certificate)}")
+                self._output.notice(f"  {ending(record.certificate)}")
 
     def close(self) -> None:
         """Nothing."""
@@ -133,16 +135,15 @@ class _Bar:
                 self._say(f"writing {format_bytes(done)} of {format_bytes(total)}")
             case ModelLoading(_, share):
                 self._say(f"loading, {format_percent(share)}")
-            case ProbeStarted(n_ctx, kind, passed, failed):
-                what = "context" if kind == "alloc" else "decode"
-                self._bracket = f"{what} {format_count(n_ctx)}; {_bracket(passed, failed)}"
+            case ProbeStarted():
+                self._bracket = question(record)
                 self._say(self._bracket)
             case FarEndFilling(share):
                 self._say(self._bracket if share >= 1 else f"{self._bracket}; {format_percent(share)} filled")
             case ProbeFinished() if record.probe.kind != "dry":
-                self._console.print(f"  {_answer(record)}", markup=False)
+                self._console.print(f"  {answer(record)}", markup=False)
             case SearchFinished():
-                self._console.print(f"{self._title}  {_ending(record.certificate)}", markup=False)
+                self._console.print(f"{self._title}  {ending(record.certificate)}", markup=False)
 
     def _say(self, text: str) -> None:
         from rich.text import Text
@@ -151,24 +152,3 @@ class _Bar:
 
     def close(self) -> None:
         self._status.stop()
-
-
-def _answer(record: ProbeFinished) -> str:
-    probe = record.probe
-    kind = "context" if probe.kind == "alloc" else "decode"
-    ended = "works" if probe.passed else probe.outcome.value.replace("_", " ")
-    seconds = format_number(probe.seconds, 2)
-    return f"{kind} {format_count(probe.n_ctx)} {ended} in {seconds} s; {_bracket(record.passed, record.failed)}"
-
-
-def _bracket(passed: int | None, failed: int | None) -> str:
-    works = "none known to work" if passed is None else f"{format_count(passed)} works"
-    return works if failed is None else f"{works}, {format_count(failed)} does not"
-
-
-def _ending(certificate: Certificate) -> str:
-    if certificate.max_n_ctx is None:
-        return f"{certificate.outcome.value.replace('_', ' ')}: {certificate.reason}"
-    proven = "proven by a decode" if certificate.verified_by_decode else "not proven"
-    made = certificate.n_allocations
-    return f"n_ctx {format_count(certificate.max_n_ctx)}, {proven}, after {made} context{'' if made == 1 else 's'}"

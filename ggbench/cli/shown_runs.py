@@ -45,7 +45,7 @@ def show_run(row: Row, output: Output, *, plot: bool) -> None:
 
 def show_rows(rows: Sequence[Row], output: Output, *, text_format: str, plot: bool) -> None:
     """A table in one of its forms; the plot goes under it."""
-    from ggbench.report.columns import BENCH
+    from ggbench.report.columns import bench_columns
 
     if text_format == "csv":
         from ggbench.report.text import rows_as_csv
@@ -54,11 +54,11 @@ def show_rows(rows: Sequence[Row], output: Output, *, text_format: str, plot: bo
     elif text_format == "md":
         from ggbench.report.text import rows_as_markdown
 
-        click.echo(rows_as_markdown(rows, BENCH), nl=False)
+        click.echo(rows_as_markdown(rows, bench_columns(rows)), nl=False)
     else:
         from ggbench.report.terminal import rows_table
 
-        output.show(rows_table(rows, BENCH, width=output.console().width))
+        output.show(rows_table(rows, bench_columns(rows), width=output.console().width))
     if plot:
         _show_plot(rows, output)
 

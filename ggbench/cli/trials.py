@@ -10,7 +10,9 @@ import click
 from ggbench.catalog.selector import Target
 from ggbench.cli.live import follow
 from ggbench.cli.output import Output
+from ggbench.cli.searches import SEARCH_TIMEOUT_S
 from ggbench.errors import ExitCode, StoreError
+from ggbench.experiments.bench import run_bench
 from ggbench.experiments.progress import TrialFinished
 from ggbench.experiments.rig import make_rig
 from ggbench.experiments.settings import TrialSettings
@@ -47,13 +49,18 @@ def measure(
     *,
     bandwidth: Bandwidth | None,
     timeout_s: float | None,
+    maxctx: bool = False,
 ) -> Measured:
-    """Run the trials, drawing their progress. Raises what kept the only target from starting."""
+    """Run the trials, drawing their progress. Raises what kept the only target from starting.
+
+    With `maxctx`, each is followed by the search for its largest context.
+    """
     with Store.open() as store:
         for notice in store.notices:
             output.notice(notice)
-        rig = make_rig(store, given_bandwidth=bandwidth, timeout_s=timeout_s)
-        finished = follow(run_trials(rig, tuple(targets), settings), output, rig.cancel)
+        rig = make_rig(store, given_bandwidth=bandwidth, timeout_s=timeout_s or (SEARCH_TIMEOUT_S if maxctx else None))
+        run = run_bench if maxctx else run_trials
+        finished = follow(run(rig, tuple(targets), settings), output, rig.cancel)
     if len(targets) == 1 and finished and finished[0].error is not None:
         raise finished[0].error
     return Measured(

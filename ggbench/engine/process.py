@@ -28,8 +28,9 @@ from ggbench.engine.logs import tells_out_of_memory
 DEFAULT_TIMEOUT_S = 600.0
 """Longest silence that is not yet a hang: a long prompt on a slow CPU says nothing until it is read."""
 
-_ENVIRONMENT = {"MALLOC_ARENA_MAX": "1"}
-"""glibc reserves 64 MiB of address space for each arena, which a memory limit would count before they are used."""
+_ENVIRONMENT = {"MALLOC_ARENA_MAX": "1", "GGML_NO_BACKTRACE": "1"}
+"""glibc reserves 64 MiB of address space for each arena, which a memory limit would count before they are used; and an
+abort would start a debugger, which dies of the same limit and leaves its core in the person's folder."""
 _TAIL_LINES = 200
 _POLL_S = 0.1
 _FAREWELL_S = 5.0

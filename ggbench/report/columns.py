@@ -5,7 +5,7 @@ A value is for programs and never rounded; a text is for people and formatted by
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -49,10 +49,11 @@ class Column:
 
 
 def note(row: Row) -> str:
-    """What a person has to know before trusting the row: why it did not complete, else why it is unsteady."""
+    """What a person has to know before trusting the row: why it did not complete, else what it lacks."""
     if row.outcome is not Outcome.COMPLETED:
         return plain(row.reason) or outcome_words(row.outcome)
-    return f"unsteady: {plain(row.unsteady)}" if row.unsteady else ""
+    told = {"unsteady": row.unsteady, "max n_ctx": row.max_n_ctx_reason}
+    return "; ".join(f"{what}: {plain(text)}" for what, text in told.items() if text)
 
 
 def outcome_words(outcome: Outcome) -> str:
@@ -80,6 +81,12 @@ def b_text(fit: LineFit | None) -> str:
         return format_ms(fit.b_ms)
     low, high = fit.b_ci95
     return f"< {format_number(high)}" if fit.b_ms is None else format_interval(fit.b_ms, low, high, digits=4)
+
+
+def max_n_ctx_text(row: Row) -> str:
+    """`8,192`; `8,192?` where no decode proved it; an em dash where none is known."""
+    unproven = row.max_n_ctx is not None and not row.max_n_ctx_verified
+    return f"{format_count(row.max_n_ctx)}{'?' if unproven else ''}"
 
 
 def _name(key: str, header: str, doc: str, value: Callable[[Row], str], priority: int = 5) -> Column:
@@ -147,6 +154,16 @@ _ALL = (
     _bytes("compute_bytes", "compute", "Memory of the compute buffers.", lambda row: row.compute_bytes, 5),
     _bytes("other_bytes", "other", "Peak memory that no buffer explains.", lambda row: row.other_bytes, 8),
     _count("n_ctx", "n_ctx", "tokens", "Length of the context.", lambda row: row.n_ctx, 7),
+    Column(
+        "max_n_ctx", "max n_ctx", "tokens", "The largest context that works; `?` where no decode proved it.",
+        lambda row: row.max_n_ctx, max_n_ctx_text, priority=1,
+    ),
+    Column(
+        "max_n_ctx_verified", "proven", "", "Whether tokens were decoded at the far end of the largest context.",
+        lambda row: row.max_n_ctx_verified,
+        lambda row: UNKNOWN if row.max_n_ctx_verified is None else "yes" if row.max_n_ctx_verified else "no",
+        right_aligned=False,
+    ),
     _count("n_prompt", "n_prompt", "tokens", "Tokens of prompt before the decode.", lambda row: row.n_prompt, 9),
     _count("n_gen", "n_gen", "tokens", "Tokens decoded and timed.", lambda row: row.n_gen, 6),
     _ms("prefill_ms", "prefill", "Time to read the prompt before the decode.", lambda row: row.prefill_ms, 3),
@@ -216,6 +233,15 @@ BENCH = (
     "note",
 )  # fmt: skip
 """What `ggbench bench` answers."""
+
+
+def bench_columns(rows: Iterable[Row]) -> tuple[str, ...]:
+    """`BENCH`, with the largest context after its length where it was searched for."""
+    if not any(row.max_n_ctx is not None or row.max_n_ctx_reason for row in rows):
+        return BENCH
+    place = BENCH.index("n_ctx") + 1
+    return (*BENCH[:place], "max_n_ctx", *BENCH[place:])
+
 
 DECODE = (
     "model", "quant", "weights", "bpw", "n_ctx", "n_gen", "w_tokens_per_ms", "w_ratio", "b_ms", "b_ratio", "p50_ms",

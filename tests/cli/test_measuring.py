@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ggbench.engine import protocol
-from ggbench.engine.endings import Crashed, Ending, Failed, OutOfMemory
+from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
 from ggbench.records import Outcome
 from tests.cli.conftest import FakeMachine, Run
-from tests.fakes.engine import FakeEngine, obey
+from tests.fakes.engine import Answer, FakeEngine, obey
 
 
 def crash(_request: protocol.Request) -> Iterator[protocol.Event | Ending]:
@@ -82,6 +82,53 @@ def test_bench_of_a_folder_with_one_bad_file(
     assert rows["q8_0"]["outcome"] == "completed"
     assert rows["q4_0"]["outcome"] == "failed"
     assert rows["q4_0"]["reason"]
+
+
+def edged() -> Answer:
+    """A worker in which contexts above 8192 do not fit, unless they are dry."""
+    is_dry = False
+
+    def answer(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        nonlocal is_dry
+        if isinstance(request, protocol.LoadModel):
+            is_dry = request.dry
+        match request:
+            case protocol.MakeContext(n_ctx=n_ctx) if n_ctx > 8192 and not is_dry:
+                yield OutOfMemory("context", "failed to allocate")
+            case protocol.ProveContext():
+                yield protocol.Filling(0.5)
+                yield protocol.ContextProven(0.1, 512, 1, 1, "copied", full=True)
+                yield Completed()
+            case protocol.MakeContext(n_ctx=n_ctx):
+                yield protocol.Log(2, f"llama_kv_cache: size = {n_ctx * 2048 / (1 << 20):.2f} MiB ( {n_ctx} cells")
+                yield from obey(request)
+            case _:
+                yield from obey(request)
+
+    return answer
+
+
+@pytest.mark.parametrize("view", ["quiet", "lines", "bar"])
+def test_bench_with_the_largest_context(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, view: str
+) -> None:
+    """--maxctx adds it to the JSON, the CSV and the table, and every view tells the search as it likes."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: view == "bar")
+    words = ["bench", tiny_twin, "-n", "300", "--maxctx", "--memory-limit", "100MiB"]
+    machine.answers = dict.fromkeys(range(3), edged())
+    ran = ggbench(*words, "--json", *(["--quiet"] if view == "quiet" else []))
+    assert ran.code == 0, ran.err
+    (row,) = ran.json["rows"]
+    assert (row["max_n_ctx"], row["max_n_ctx_verified"], row["max_n_ctx_reason"]) == (8192, True, None)
+    assert ("n_ctx 8,192, proven by a decode" in ran.err) == (view != "quiet")
+    shown = ggbench("results", "show", str(row["run_id"]), "--json").json
+    assert (shown["max_n_ctx"], shown["max_n_ctx_verified"]) == (8192, True)
+    if view == "quiet":
+        header, values = ggbench(*words, "--format", "csv").out.splitlines()
+        told = dict(zip(header.split(","), values.split(","), strict=False))
+        assert (told["max_n_ctx"], told["max_n_ctx_verified"]) == ("8192", "True")
+        assert "max n_ctx" in ggbench(*words, "--format", "md").out
+        assert "max n_ctx" not in ggbench("bench", tiny_twin, "-n", "300", "--format", "md").out
 
 
 @pytest.mark.parametrize(("answer", "code", "outcome"), [(crash, 6, "crashed"), (starve, 3, "out_of_memory")])

@@ -90,6 +90,8 @@ def completed() -> Row:
         compute_bytes=327_942_144,
         other_bytes=251_658_240,
         n_ctx=10240,
+        max_n_ctx=37_632,
+        max_n_ctx_verified=True,
         n_prompt=25,
         n_gen=10_000,
         prefill_ms=22.613,

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from ggbench.plain import plain, shorten
 from ggbench.records import LineFit, Outcome, Row
-from ggbench.report.columns import BENCH, COLUMNS, DECODE, PREFILL, RESULTS, w_text
+from ggbench.report.columns import BENCH, COLUMNS, DECODE, PREFILL, RESULTS, bench_columns, w_text
 
 
 @pytest.mark.parametrize("selection", [BENCH, DECODE, PREFILL, RESULTS])
@@ -51,6 +51,27 @@ def test_an_unsteady_row_says_so(completed: Row) -> None:
     note = COLUMNS["note"].text
     assert note(completed) == ""
     assert note(replace(completed, unsteady="the clock fell")) == "unsteady: the clock fell"
+
+
+@pytest.mark.parametrize(
+    ("n_ctx", "verified", "text"), [(8192, True, "8,192"), (8192, False, "8,192?"), (None, None, "—")]
+)
+def test_a_context_that_no_decode_proved_is_in_question(
+    completed: Row, n_ctx: int | None, verified: bool | None, text: str
+) -> None:
+    """The mark is for people; programs have a column of its own for it."""
+    row = replace(completed, max_n_ctx=n_ctx, max_n_ctx_verified=verified)
+    assert COLUMNS["max_n_ctx"].text(row) == text
+    assert (COLUMNS["max_n_ctx"].value(row), COLUMNS["max_n_ctx_verified"].value(row)) == (n_ctx, verified)
+
+
+def test_the_largest_context_has_a_column_where_it_was_searched_for(completed: Row, unbounded: Row) -> None:
+    """Also where the search found none, and then the note says why beside what else is wrong."""
+    assert bench_columns([unbounded]) == BENCH
+    assert set(bench_columns([unbounded, completed])) - set(BENCH) == {"max_n_ctx"}
+    failed = replace(unbounded, max_n_ctx_reason="it does not fit", unsteady="the clock fell")
+    assert "max_n_ctx" in bench_columns([failed])
+    assert COLUMNS["note"].text(failed) == "unsteady: the clock fell; max n_ctx: it does not fit"
 
 
 @settings(deadline=None)

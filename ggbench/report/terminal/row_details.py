@@ -71,11 +71,18 @@ def _model(row: Row) -> Facts:
         ("header", f"sha256 {row.header_sha256}" if row.header_sha256 else ""),
         ("parameters", f"{format_params(row.n_params)} at {format_number(row.bpw)} BPW"),
         ("context", ", ".join(run)),
+        ("largest", _largest_context(row)),
         ("KV cache", f"{cache}{per_token}{flash}"),
         ("batches", f"n_batch {config.n_batch}, n_ubatch {config.n_ubatch}"),
         ("threads", format_count(config.threads) if config.threads else ""),
         ("limited to", "" if config.memory_limit_bytes is None else format_bytes(config.memory_limit_bytes)),
     ]
+
+
+def _largest_context(row: Row) -> str:
+    if row.max_n_ctx is None:
+        return ""
+    return f"{format_count(row.max_n_ctx)} tokens, {'proven by a decode' if row.max_n_ctx_verified else 'not proven'}"
 
 
 def _memory_table(row: Row) -> Table:

@@ -1,0 +1,74 @@
+"""The table behind scripts/plan_residuals; exit code 1 where a residual is above 1 MiB.
+
+Plans come from headers drawn for the catalog, real buffers from the log of a worker that loads the twin of the same
+model and makes the context. It loads under a memory limit, so that llama.cpp maps no file: in a mapped one a repacked
+tensor lies in two buffers, without a map in one alone, CPU or CPU_REPACK, and their sum is held against the plan. On a
+GPU build it offloads nothing, so that everything lies in main memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from ggbench.catalog.planned_variants import planned_variants
+from ggbench.catalog.selector import Target, materialize, resolve
+from ggbench.cli.searches import make_rig
+from ggbench.engine.logs import Allocations
+from ggbench.engine.process import WorkerProcess
+from ggbench.experiments.dry_allocator import DryAllocator
+from ggbench.experiments.plan import PlanRequest, plan
+from ggbench.experiments.prober import Prober
+from ggbench.plan_records import Budget, PlanRow
+from ggbench.records import LoadConfig
+from ggbench.units import GIB, MIB
+
+MODELS = ("qwen1.5-0.5b", "qwen1.5-1.8b")
+QUANTS = ("q8_0", "q4_k_m", "q2_k")
+PARTS = {"weights": "weight_bytes", "KV": "kv_bytes", "compute": "compute_bytes"}
+
+
+def main() -> int:
+    """Plan and load each quant, and print a line for it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=MODELS, help="catalog ids (default: two of Qwen1.5)")
+    parser.add_argument("--n-ctx", type=int, default=4096)
+    parser.add_argument("--threads", type=int, default=1)
+    asked = parser.parse_args()
+    config = LoadConfig(n_ctx=asked.n_ctx, n_gpu_layers=0, threads=asked.threads)
+    print(f"MiB at n_ctx {asked.n_ctx}: planned, less what was allocated")
+    print("| model | quant |" + "".join(f" {part} | residual |" for part in PARTS))
+    print("|---|---|" + "---:|---:|" * len(PARTS), flush=True)
+    within = True
+    for model in asked.models:
+        for row, target in zip(planned(model, config), resolve(f"synth:{model}", QUANTS), strict=True):
+            real = probed(target, config, asked.n_ctx)
+            cells = [(getattr(row, field), getattr(row, field) - real.total(field)) for field in PARTS.values()]
+            within &= all(abs(residual) <= MIB for _, residual in cells)
+            texts = "".join(f" {n_bytes / MIB:.2f} | {residual / MIB:+.3f} |" for n_bytes, residual in cells)
+            print(f"| {model} | {row.quant} |{texts}", flush=True)
+    return 0 if within else 1
+
+
+def planned(model: str, config: LoadConfig) -> Sequence[PlanRow]:
+    """From headers alone."""
+    budget = Budget("main memory", False, 64 * GIB, "made up", 0, "")
+    with DryAllocator(WorkerProcess, config, config.threads or 1) as allocator:
+        return list(plan(planned_variants(model, QUANTS), PlanRequest(budget, config), allocator))
+
+
+def probed(target: Target, config: LoadConfig, n_ctx: int) -> Allocations:
+    """From a real load and a real context."""
+    file = materialize(target)
+    prober = Prober(make_rig(600), file, config, limit_bytes=file.file_bytes + 8 * GIB)
+    try:
+        for _ in prober.allocate(n_ctx):
+            pass
+        return prober.allocations
+    finally:
+        prober.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

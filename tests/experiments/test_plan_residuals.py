@@ -1,0 +1,69 @@
+"""Planned against probed: what a plan says of weights, KV and compute is what llama.cpp then allocates, to 1 MiB."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.models import load_catalog
+from ggbench.catalog.planned_variants import planned_variants
+from ggbench.engine.logs import Allocations
+from ggbench.engine.process import WorkerProcess
+from ggbench.experiments.dry_allocator import DryAllocator
+from ggbench.experiments.plan import PlanRequest, plan
+from ggbench.experiments.prober import Prober
+from ggbench.experiments.rig import Rig
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.twin import cached_twin
+from ggbench.machine.environment import environment
+from ggbench.plan_records import Budget, PlanRow
+from ggbench.records import LoadConfig
+from ggbench.units import GIB, MIB
+
+CONFIG = LoadConfig(n_ctx=4096, threads=1)
+
+
+def shallow_twins(size: str, folder: Path) -> list[Path]:
+    """Three quants with two of the model's own layers, their embeddings being for fewer tokens."""
+    hyper = replace(load_catalog().model(size).hyper, n_vocab=8192)
+    return [cached_twin(size, hyper, quant, folder, n_layer=2) for quant in ("q8_0", "q4_k_m", "q2_k")]
+
+
+def planned(path: Path) -> PlanRow:
+    budget = Budget("main memory", False, 4 * GIB, "made up", 0, "")
+    with DryAllocator(WorkerProcess, CONFIG, threads=1) as allocator:
+        [row] = plan(planned_variants(str(path)), PlanRequest(budget, CONFIG), allocator)
+    return row
+
+
+def probed(path: Path) -> Allocations:
+    rig = Rig(launch=lambda cancel: WorkerProcess(cancel, 60), threads=1, describe_environment=environment)
+    prober = Prober(rig, read_model_file(path), CONFIG, limit_bytes=4 * GIB)
+    try:
+        for _ in prober.allocate(4096):
+            pass
+        return prober.allocations
+    finally:
+        prober.close()
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize("size", ["qwen1.5-0.5b", "qwen1.5-1.8b"])
+def test_the_plan_is_within_a_mebibyte_of_real_buffers(size: str, tmp_path: Path) -> None:
+    """Three quants of two sizes, loaded under a limit, so that llama.cpp maps no file.
+
+    Then every tensor lies in one buffer alone, CPU or CPU_REPACK, and their sum is the planned weights. In a mapped
+    file the repacked tensors would lie in both, and the mapped buffer would be the span of the others, gaps included.
+    """
+    for path in shallow_twins(size, tmp_path):
+        row, real = planned(path), probed(path)
+        pairs = {
+            "weights": (row.weight_bytes, real.total("weight_bytes")),
+            "KV": (row.kv_bytes, real.total("kv_bytes")),
+            "compute": (row.compute_bytes, real.total("compute_bytes")),
+        }
+        for what, (planned_bytes, real_bytes) in pairs.items():
+            assert real_bytes > 0, (path.name, what)
+            assert planned_bytes == pytest.approx(real_bytes, abs=MIB), (path.name, what)
