@@ -59,6 +59,8 @@ def command(
     from ggbench.experiments.settings import TrialSettings
     from ggbench.report.documents import row_document
 
+    if output.as_json and text_format != "table":
+        raise UsageError(f"--json and --format {text_format} are two answers", "leave one of them out")
     if plot and (output.as_json or text_format != "table"):
         raise UsageError("--plot goes under a table", "leave --json and --format out, or take results show ID --plot")
     if against and text_format != "table":

@@ -78,6 +78,9 @@ def main(args: list[str] | None = None) -> NoReturn:
         if os.environ.get("GGBENCH_DEBUG"):
             raise
         _fail(error.message, error.hint, error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(ExitCode.DONE)
     except click.UsageError as error:
         _fail(
             error.format_message().rstrip("."), f"see: {error.ctx.command_path if error.ctx else 'ggbench'} --help", 2

@@ -37,5 +37,5 @@ def command(folder: Path | None, output: Output) -> None:
     if output.as_json:
         output.document("models", rows=[catalog_document(model, twins.get(model.id, ())) for model in catalog])
     else:
-        output.show(catalog_table(catalog, twins))
+        output.show(catalog_table(catalog, twins, width=output.console().width))
         output.notice("Measure a twin of any of them with: ggbench bench synth:<id>")

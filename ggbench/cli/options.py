@@ -50,7 +50,7 @@ def _parse_shares(_ctx: click.Context, _param: click.Parameter, text: str) -> tu
 
 
 _LOAD_OPTIONS = (
-    click.option("-c", "--n-ctx", type=TOKENS, help="Context in tokens. Default: just enough for the run."),
+    click.option("-c", "--n-ctx", type=TOKENS, help="Context in tokens. Default: what the command needs."),
     click.option("-b", "--n-batch", type=TOKENS, default=2048, show_default=True, help="Logical batch."),
     click.option("-ub", "--n-ubatch", type=TOKENS, default=512, show_default=True, help="Physical batch."),
     click.option(

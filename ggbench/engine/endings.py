@@ -104,7 +104,7 @@ class TimedOut:
     @property
     def reason(self) -> str:
         """One line for people."""
-        return f"no sign of life from the worker for {self.seconds:.0f} s"
+        return f"no sign of life from the worker for {self.seconds:g} s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,14 @@ def test_help_lists_every_command(ggbench: Run) -> None:
     assert "ggbench demo" in ran.out
 
 
+def test_without_words_it_is_the_help(ggbench: Run) -> None:
+    """Nobody is told off for looking."""
+    ran = ggbench()
+    assert ran.code == 0
+    assert ran.out.startswith("Usage: ggbench")
+    assert ran.err == ""
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(ggbench: Run, name: str) -> None:
     """It imports, explains itself, and its first line is not empty."""

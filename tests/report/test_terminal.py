@@ -142,7 +142,8 @@ def test_lists_of_models_and_variants(render: Render, golden: Golden) -> None:
     ]
     golden(
         "models.txt",
-        render(catalog_table([shipped, own], {shipped.id: ("q4_k_m", "q8_0")})) + render(variants_table(variants)),
+        render(catalog_table([shipped, own], {shipped.id: ("q4_k_m", "q8_0")}, width=100))
+        + render(variants_table(variants)),
     )
 
 

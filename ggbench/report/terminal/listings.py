@@ -62,30 +62,32 @@ def _run_note(run: RunSummary) -> str:
     return note(run.row) if run.row else plain(run.row_error) or run.state.replace("_", " ")
 
 
-def catalog_table(models: Iterable[CatalogModel], twins: Mapping[str, Sequence[str]]) -> Table:
+def catalog_table(
+    models: Iterable[CatalogModel], twins: Mapping[str, Sequence[str]], *, width: int | None = None
+) -> Table:
     """The models that ggbench knows by id; `twins` names the quants whose twins are on this disk, by id."""
-    table = new_table()
-    for header in ("id", "title"):
-        add_column(table, header)
-    add_column(table, "parameters", right=True)
-    add_column(table, "layers", right=True)
-    add_column(table, "trained to", "tokens", right=True)
-    add_column(table, "Hub repo", wrap=True)
-    add_column(table, "twins here", wrap=True)
-    own = False
-    for model in models:
-        own = own or model.origin == "user"
-        mark = "*" if model.origin == "user" else ""
-        shape = (
-            format_params(count_params(model.hyper)),
-            format_count(model.hyper.n_layer),
-            format_count(model.hyper.n_ctx_train),
-        )
-        names = (plain(model.repo or UNKNOWN), " ".join(twins.get(model.id, ())))
-        table.add_row(*map(Text, (f"{plain(model.id)}{mark}", plain(model.title), *shape, *names)))
-    if own:
-        table.caption = Text("*: from your own models.toml")
-    return table
+    models = tuple(models)
+    own = [model.origin == "user" for model in models]
+    labels = tuple(plain(model.id) + "*" * is_own for model, is_own in zip(models, own, strict=True))
+
+    def numbers(header: str, texts: Iterable[str], unit: str = "", priority: int = ESSENTIAL) -> Cells:
+        return Cells(header, tuple(texts), unit, right_aligned=True, priority=priority)
+
+    return fitted_table(
+        [
+            Cells("id", labels, is_name=True),
+            Cells("title", tuple(plain(model.title) for model in models), priority=4, is_name=True),
+            numbers("parameters", (format_params(count_params(model.hyper)) for model in models)),
+            numbers("layers", (format_count(model.hyper.n_layer) for model in models), priority=2),
+            numbers("trained to", (format_count(model.hyper.n_ctx_train) for model in models), "tokens"),
+            Cells("Hub repo", tuple(plain(model.repo or UNKNOWN) for model in models), priority=1, is_name=True),
+            Cells("twins here", tuple(" ".join(twins.get(model.id, ())) for model in models), priority=3),
+        ],
+        labels=labels,
+        dim=[False] * len(models),
+        width=width,
+        caption="*: from your own models.toml" if any(own) else "",
+    )
 
 
 def variants_table(variants: Iterable[LocalVariant]) -> Table:
