@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import math
 import os
 import re
@@ -147,5 +148,10 @@ def _retyped(quant: str, tensors: Sequence[TensorInfo], log: str) -> tuple[Tenso
 
 
 def _as_type(tensor: TensorInfo, type_name: str) -> TensorInfo:
-    n_bytes = row_bytes(type_name, tensor.shape[0]) * math.prod(tensor.shape[1:])
-    return TensorInfo(tensor.name, tensor.shape, type_name, n_bytes)
+    return TensorInfo(tensor.name, tensor.shape, type_name, _bytes_of(type_name, tensor.shape))
+
+
+@functools.cache
+def _bytes_of(type_name: str, shape: tuple[int, ...]) -> int:
+    """Remembered, because a model's layers are alike."""
+    return row_bytes(type_name, shape[0]) * math.prod(shape[1:])
