@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggbench.errors import BadFile
-from ggbench.gguf_file.quants import is_sidecar, quant_from_file_name
+from ggbench.gguf_file.quants import is_sidecar, names_quant, quant_from_file_name
 from ggbench.gguf_file.shards import model_name, parse_shard_name
 from ggbench.plain import plain
 
@@ -34,13 +34,8 @@ class LocalVariant:
 
     def answers_to(self, quant: str) -> bool:
         """Whether a person who says `quant`, in any case, may mean this one: its quant, its name, or a file's name."""
-        wanted, name = quant.lower(), self.name.lower()
-        if wanted in (self.quant, name, f"{name}.gguf", *(path.name.lower() for path in self.paths)):
-            return True
-        # `fp16` is another spelling of a quant; a file's name with a quant in it is longer by two characters at least.
-        return (
-            self.quant is not None and quant_from_file_name(wanted) == self.quant and len(wanted) <= len(self.quant) + 1
-        )
+        names = (self.name, f"{self.name}.gguf", *(path.name for path in self.paths))
+        return names_quant(quant, self.quant, names)
 
 
 def local_variants(place: Path) -> tuple[LocalVariant, ...]:

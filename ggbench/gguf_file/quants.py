@@ -7,6 +7,7 @@ because llama.cpp's own looser matching takes `BF16` for `F16` and `IQ3_XXS` for
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from ggbench.errors import UnknownName
 from ggbench.gguf_file.model_file import ModelFile
@@ -73,6 +74,15 @@ def quant_from_file_name(file_name: str) -> str | None:
         if matches:
             return canonical_quant(matches[-1])
     return None
+
+
+def names_quant(wanted: str, quant: str | None, names: Iterable[str]) -> bool:
+    """Whether `wanted`, in any case, means the variant of this quant (lower case, None unknown) and these names."""
+    wanted = wanted.lower()
+    if wanted == quant or wanted in (name.lower() for name in names):
+        return True
+    # `fp16` is another spelling of a quant; a file's name with a quant in it is longer by two characters at least.
+    return quant is not None and quant_from_file_name(wanted) == quant and len(wanted) <= len(quant) + 1
 
 
 def quant_label(model_file: ModelFile) -> str:
