@@ -19,6 +19,21 @@ def twins_dir() -> Path:
     return Path(_dirs.user_cache_dir) / "twins"
 
 
+def header_index_file() -> Path:
+    """What the headers of files on this disk said, by path; safe to delete."""
+    return Path(_dirs.user_cache_dir) / "local-headers.json"
+
+
+def hub_listings_dir() -> Path:
+    """What repos of the Hub held when they were listed last; safe to delete, but then offline knows nothing of them."""
+    return Path(_dirs.user_cache_dir) / "hub"
+
+
+def headers_dir() -> Path:
+    """Headers of files on the Hub, by what their content is; safe to delete, as the listings are."""
+    return Path(_dirs.user_cache_dir) / "headers"
+
+
 def machine_cache_file() -> Path:
     """What was measured once about this machine, such as its memory bandwidth."""
     return Path(_dirs.user_cache_dir) / "machine.json"

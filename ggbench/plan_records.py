@@ -46,7 +46,7 @@ class PlanRow:
     model: str
     quant: str
     provenance: str
-    """`file`, `twin`, or `catalog`: a header drawn from the catalog's hyperparameters."""
+    """`file`, `twin`, `hub`, or `catalog`: a header drawn from the catalog's hyperparameters."""
     file: str = ""
     """Path of the file or its first shard; empty where there is none."""
     file_bytes: int | None = None

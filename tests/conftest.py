@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ggbench.gguf_file.hyperparameters import Hyperparameters
+
+if TYPE_CHECKING:
+    from tests.fakes.hub import TestHub
 
 TINY = Hyperparameters(
     architecture="qwen2", n_layer=2, n_embd=256, n_head=4, n_head_kv=4, n_ff=512, n_vocab=1024, n_ctx_train=4096
@@ -31,6 +36,28 @@ def tiny_twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from ggbench.gguf_file.twin import cached_twin
 
     return cached_twin("tiny", TINY, "q8_0", tmp_path_factory.mktemp("twins"))
+
+
+@pytest.fixture
+def hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestHub]:
+    """A Hub on this machine, which HF_ENDPOINT names; huggingface_hub's own client talks to it."""
+    from huggingface_hub import close_session
+    from huggingface_hub.utils import _detect_agent
+
+    from tests.fakes.hub import TestHub
+
+    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(home / "huggingface"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    # Its first request of the day asks the real Hub for the names of coding agents.
+    monkeypatch.setattr(_detect_agent, "_registry", {"standardEnvVars": [], "harnesses": {}})
+    close_session()
+    with TestHub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield hub
+        close_session()
+    assert hub.errors == []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
-from ggbench.catalog.selector import CatalogRef, HubRef, SynthRef, Target, parse_model, resolve
+from ggbench.catalog.reference import CatalogRef, HubRef, ModelRef, SynthRef, model_label, parse_model, wanted_quants
 from ggbench.gguf_file.blueprint import draw_metadata
 from ggbench.gguf_file.drawn_model import draw_model
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
-from ggbench.plain import plain
 from ggbench.theory.parameters import count_parameters
 from ggbench.theory.weights import Weights, file_weights, scheme_bits, tensor_weights, uniform_weights
+
+if TYPE_CHECKING:
+    from ggbench.catalog.selector import Target
 
 SCHEMES = ("w16", "w8", "w6", "w4")
 """What a catalog model is counted in when nothing is named."""
@@ -42,14 +45,14 @@ def count_model(model: str, schemes: Sequence[str] = (), catalog: Catalog | None
     `catalog.selector.resolve` does, UsageError for a scheme of no size, Unsupported where a tensor's type is unknown.
     """
     ref = parse_model(model)
-    asked = tuple(dict.fromkeys(name.lower() for name in (ref.quant, *schemes) if name is not None))
+    asked = wanted_quants(ref, schemes)
     known = _known(ref, catalog or load_catalog())
     if known is not None:
         return _from_catalog(known, asked or SCHEMES)
-    return _from_files(model, ref.quant, asked)
+    return _from_files(model, ref, asked)
 
 
-def _known(ref: object, catalog: Catalog) -> CatalogModel | None:
+def _known(ref: ModelRef, catalog: Catalog) -> CatalogModel | None:
     """The catalog's model, where the reference is to one."""
     if isinstance(ref, CatalogRef | SynthRef):
         return catalog.model(ref.id)
@@ -74,13 +77,15 @@ def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
     return CountedModel(model.id, drawn, weights)
 
 
-def _from_files(model: str, quant: str | None, asked: Sequence[str]) -> CountedModel:
+def _from_files(model: str, ref: ModelRef, asked: Sequence[str]) -> CountedModel:
+    from ggbench.catalog.selector import resolve  # brings repos and sources, which a model of the catalog does without
+
     bits = {name: scheme_bits(name) for name in asked}
-    label = plain(model if quant is None else model[: -len(quant) - 1])
+    label, quant = model_label(model, ref), ref.quant
     base = model if quant is None or bits[quant.lower()] is None else model[: -len(quant) - 1]
     quants = [name for name, width in bits.items() if width is None]
     targets = resolve(base, quants)
-    files = {target.quant: _read(target) for target in targets}
+    files = {target.quant: _read(target) for target in (targets if quants or not asked else targets[:1])}
     first = next(iter(files.values()))
     own = [file_weights(file, name) for name, file in files.items()] if quants or not asked else []
     uniform = [uniform_weights(count_parameters(first), width) for width in bits.values() if width is not None]
@@ -88,5 +93,7 @@ def _from_files(model: str, quant: str | None, asked: Sequence[str]) -> CountedM
 
 
 def _read(target: Target) -> ModelFile:
+    if target.source is not None:
+        return target.source.header()
     assert target.path is not None
     return read_model_file(target.path, allow_missing_data=True)

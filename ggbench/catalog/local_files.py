@@ -6,8 +6,9 @@ model, such as a projector, is left out.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,8 +50,7 @@ def local_variants(place: Path) -> tuple[LocalVariant, ...]:
         files = list(_gguf_files(place))
     except OSError as error:
         raise BadFile(f"{plain(str(place))} cannot be read: {error.strerror}", "check the path") from None
-    variants = _grouped(path for path in files if not is_sidecar(path.name))
-    return tuple(sorted(variants, key=lambda variant: (-variant.file_bytes, variant.name, variant.paths)))
+    return tuple(sorted(group_variants(files), key=lambda variant: (-variant.file_bytes, variant.name, variant.paths)))
 
 
 def _variant_of(path: Path) -> LocalVariant:
@@ -84,16 +84,21 @@ def _gguf_files(folder: Path) -> Iterator[Path]:
         yield from (path for path in children if path.suffix.lower() == ".gguf" and path.is_file())
 
 
-def _grouped(files: Iterator[Path]) -> Iterator[LocalVariant]:
+def group_variants(files: Iterable[Path]) -> Iterator[LocalVariant]:
+    """The variants that these files make; sidecars, and files that are gone meanwhile, are left out."""
     split: defaultdict[tuple[Path, str, int], dict[int, Path]] = defaultdict(dict)
     for path in files:
+        if is_sidecar(path.name):
+            continue
         shard = parse_shard_name(path.name)
         if shard is None:
-            yield _variant(model_name(path.name), [path], 0)
+            with contextlib.suppress(OSError):
+                yield _variant(model_name(path.name), [path], 0)
         else:
             split[path.parent, shard.stem, shard.count][shard.number] = path
     for (_, stem, count), shards in split.items():
-        yield _variant(stem, [shards[number] for number in sorted(shards)], count - len(shards))
+        with contextlib.suppress(OSError):
+            yield _variant(stem, [shards[number] for number in sorted(shards)], count - len(shards))
 
 
 def _variant(name: str, paths: list[Path], n_missing: int) -> LocalVariant:

@@ -1,21 +1,40 @@
-"""What MODEL and QUANTs mean where headers are enough: files on this disk, or a catalog model's quants unmade.
+"""What MODEL and QUANTs mean where headers are enough: files on this disk or the Hub, or a catalog model's quants.
 
-Nothing is written and no tensor is read, so a model need not be downloaded, and a file may be its header alone.
+No tensor is read and no model downloaded: of a file on the Hub only the header, which is kept, so that the same
+question needs no network again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
-from ggbench.catalog.selector import ARTICLE_QUANTS, CatalogRef, HubRef, SynthRef, Target, parse_model, resolve
+from ggbench.catalog.reference import (
+    CatalogRef,
+    HubRef,
+    SynthRef,
+    TwinRef,
+    model_label,
+    parse_model,
+    wanted_quants,
+)
+from ggbench.catalog.repo_variants import FoundVariant
+from ggbench.catalog.selector import Target, find_published, resolve
+from ggbench.catalog.sources import ARTICLE_QUANTS, published_header
 from ggbench.errors import BadFile, GgbenchError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.quants import quant_label
 
-Provenance = Literal["file", "twin", "catalog"]
+if TYPE_CHECKING:
+    from ggbench.hub.access import HubAccess
+    from ggbench.hub.headers import HeaderRead
+
+Provenance = Literal["file", "twin", "catalog", "hub"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,37 +45,71 @@ class PlannedVariant:
     """As the person wrote it, a `:QUANT` at its end left out; printable."""
     quant: str
     provenance: Provenance
-    """`catalog`: a header drawn from the catalog's hyperparameters, its types chosen by llama.cpp's quantizer."""
+    """`catalog`: a header drawn from the catalog's hyperparameters, its types chosen by llama.cpp's quantizer; `hub`: a
+    file's own header, wherever the file is."""
     file: ModelFile | None
     """None where it cannot be read."""
     reason: str = ""
     """Why not, in one line."""
+    selector: str = ""
+    """The QUANT that means it and no other of its repo, where `quant` does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepoReading:
+    """What of a repo was read, and what it cost."""
+
+    repo: str
+    commit: str
+    listed_at: str
+    """UTC, ISO 8601: when the Hub was asked what the repo holds; empty where it was not."""
+    moved_bytes: int
+    """Of headers, over the network."""
+    total_bytes: int
+    """Of all variants of the repo together, or of those on this disk where the Hub was not asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedModel:
+    """The variants, and the repo that they are of."""
+
+    variants: tuple[PlannedVariant, ...]
+    reading: RepoReading | None = None
+    """None where no repo was asked for."""
 
 
 def planned_variants(
     model: str, quants: Sequence[str] = (), catalog: Catalog | None = None
 ) -> tuple[PlannedVariant, ...]:
+    """The variants of `planned_model` alone."""
+    return planned_model(model, quants, catalog).variants
+
+
+def planned_model(
+    model: str,
+    quants: Sequence[str] = (),
+    catalog: Catalog | None = None,
+    hub: HubAccess | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> PlannedModel:
     """The variants that MODEL and QUANTs mean, in the order of the quants; a catalog model needs no file.
 
-    Without quants: the article's eight of a catalog model, every variant of a folder. A file that cannot be read is a
-    variant with the reason, unless it is the only one. Raises as `catalog.selector.resolve` and `plan_twin` do.
+    Without quants: the article's eight of a catalog model, every variant of a folder or a repo. A file whose header
+    cannot be read is a variant with the reason, unless it is the only one. `on_progress` is told the headers of a repo
+    that are read, and how many there are. Raises as `catalog.selector.resolve`, `hub.headers.read_headers` and
+    `plan_twin` do.
     """
     ref = parse_model(model)
     catalog = catalog or load_catalog()
-    known = _known(ref, catalog)
-    if known is None:
-        targets = resolve(model, quants, catalog=catalog)
-        return tuple(_from_disk(target, alone=len(targets) == 1) for target in targets)
-    wanted = tuple(dict.fromkeys(quant.lower() for quant in (ref.quant, *quants) if quant is not None))
-    return _from_catalog(known, wanted or ARTICLE_QUANTS)
-
-
-def _known(ref: object, catalog: Catalog) -> CatalogModel | None:
-    if isinstance(ref, CatalogRef | SynthRef):
-        return catalog.model(ref.id)
-    if isinstance(ref, HubRef):
-        return next((entry for entry in catalog if (entry.repo or "").lower() == ref.repo.lower()), None)
-    return None
+    wanted = wanted_quants(ref, quants)
+    match ref:
+        case CatalogRef(model_id) | SynthRef(model_id):
+            return PlannedModel(_from_catalog(catalog.model(model_id), wanted or ARTICLE_QUANTS))
+        case HubRef() | TwinRef():
+            return _from_hub(model_label(model, ref), ref, wanted, catalog, hub, on_progress)
+        case _:
+            targets = resolve(model, quants, catalog=catalog)
+            return PlannedModel(tuple(_from_disk(target, alone=len(targets) == 1) for target in targets))
 
 
 def _from_catalog(model: CatalogModel, quants: Sequence[str]) -> tuple[PlannedVariant, ...]:
@@ -77,3 +130,67 @@ def _from_disk(target: Target, *, alone: bool) -> PlannedVariant:
             raise
         return PlannedVariant(target.model, target.quant, provenance, None, error.message)
     return PlannedVariant(target.model, target.quant, provenance, file)
+
+
+def _from_hub(
+    label: str,
+    ref: HubRef | TwinRef,
+    wanted: tuple[str, ...],
+    catalog: Catalog,
+    hub: HubAccess | None,
+    on_progress: Callable[[int, int], None] | None,
+) -> PlannedModel:
+    from ggbench.hub.access import HubAccess
+
+    access = hub or HubAccess.from_environment()
+    found = find_published(ref, wanted, access, catalog)
+    reads = _read_remote(access, found, on_progress)
+    variants = tuple(
+        _from_repo(
+            label, each, reads.get(each.variant.name), access, as_twin=isinstance(ref, TwinRef), alone=len(found) == 1
+        )
+        for each in found
+    )
+    listing, moved_bytes = found[0].listing, sum(read.moved_bytes for read in reads.values())
+    return PlannedModel(
+        variants, RepoReading(listing.repo, listing.commit, listing.listed_at, moved_bytes, listing.total_bytes)
+    )
+
+
+def _read_remote(
+    access: HubAccess, found: Sequence[FoundVariant], on_progress: Callable[[int, int], None] | None
+) -> dict[str, HeaderRead]:
+    """The headers of what is not on this disk, by the variant's name. Raises NetworkError where none could be had."""
+    remote = [each for each in found if each.paths is None and not each.variant.missing]
+    if not remote:
+        return {}
+    from ggbench.hub.headers import read_headers, read_variant_header
+
+    listing = remote[0].listing
+    reads = read_headers(access, listing, [each.variant for each in remote], on_progress)
+    if all(read.file is None for read in reads):
+        with contextlib.suppress(BadFile):  # a broken file is a row of its own; what keeps all away is an error
+            read_variant_header(access, listing, remote[0].variant)
+    return {read.variant.name: read for read in reads}
+
+
+def _from_repo(
+    label: str, found: FoundVariant, read: HeaderRead | None, access: HubAccess, *, as_twin: bool, alone: bool
+) -> PlannedVariant:
+    from ggbench.gguf_file.twin import twin_of
+
+    variant = PlannedVariant(label, found.quant, "twin" if as_twin else "hub", None, selector=found.selector)
+    try:
+        if read is None:
+            file = published_header(access, found)
+        elif read.file is None:
+            raise BadFile(read.reason, "take another quant of this repo")
+        else:
+            file = read.file
+        if as_twin:
+            file = twin_of(file, found.origin)
+    except GgbenchError as error:
+        if alone:
+            raise
+        return dataclasses.replace(variant, reason=error.message)
+    return dataclasses.replace(variant, file=file, quant=found.variant.quant or quant_label(file))

@@ -1,6 +1,7 @@
-"""What a person means by MODEL and QUANT: from their words to the files, or the twins, to measure.
+"""What a person means by MODEL and QUANT: from their words to the files, twins and downloads to measure.
 
-A twin takes as long to make as it is large: a `Target` only says what to make, and `materialize` makes it at its turn.
+A twin takes as long to make as it is large, and a download longer: a `Target` only says what to make or fetch, and
+`materialize` does it at its turn.
 """
 
 from __future__ import annotations
@@ -9,66 +10,34 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ggbench import paths
 from ggbench.catalog.local_files import LocalVariant, local_variants
-from ggbench.catalog.models import HUB_REPO, Catalog, CatalogModel, load_catalog
-from ggbench.errors import BadFile, GgbenchError, UnknownName, UsageError
+from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
+from ggbench.catalog.reference import (
+    CatalogRef,
+    HubRef,
+    PathRef,
+    SynthRef,
+    TwinRef,
+    model_label,
+    parse_model,
+    wanted_quants,
+)
+from ggbench.catalog.repo_variants import NO_QUANT, FoundVariant, RepoRequest, find_variants
+from ggbench.catalog.sources import ARTICLE_QUANTS, HubDownload, PublishedTwin, Source, SynthTwin
+from ggbench.errors import BadFile, GgbenchError, NetworkError, UnknownName, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import ftype_by_name, quant_label
 from ggbench.plain import plain
 from ggbench.units import format_bytes
 
-ARTICLE_QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
-"""What a twin is made in when no quant is named: the eight of the article, in its order."""
+if TYPE_CHECKING:
+    from ggbench.hub.access import HubAccess
 
-_NO_QUANT = "unknown"
-_FORMS = "MODEL is a catalog id, org/name or hf:org/name, a path, synth:<id> or twin:<org/name>"
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogRef:
-    """A model of the catalog by its id, `qwen1.5-7b`."""
-
-    id: str
-    quant: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HubRef:
-    """A repo of the Hub, `org/name` or `hf:org/name`."""
-
-    repo: str
-    quant: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PathRef:
-    """A GGUF file, or a folder with some in it."""
-
-    path: Path
-    quant: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SynthRef:
-    """A twin of a catalog model, `synth:qwen1.5-7b`."""
-
-    id: str
-    quant: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TwinRef:
-    """A twin of a published file from its real header, `twin:org/name`."""
-
-    repo: str
-    quant: str | None = None
-
-
-ModelRef = CatalogRef | HubRef | PathRef | SynthRef | TwinRef
+__all__ = ["ARTICLE_QUANTS", "Target", "find_published", "materialize", "resolve", "resolve_one"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,66 +51,44 @@ class Target:
     provenance: Literal["file", "twin", "hub"]
     """What the weights are; a file whose header says that it is a twin is one."""
     path: Path | None
-    """The file, or the first shard; None for a twin, which `materialize` makes or finds in the cache."""
+    """The file, or the first shard; None where `source` has to make or fetch it."""
     file_bytes: int | None = None
     """Over all shards; None for a twin."""
-    synth_of: CatalogModel | None = None
-    """The model that a twin is made of."""
-    twins_dir: Path | None = None
-    """Where twins are kept."""
+    source: Source | None = None
+    """Where the file comes from; None for one on this disk."""
+    selector: str = ""
+    """The QUANT that means it and no other of its repo, where `quant` does not."""
 
+    @property
+    def named(self) -> tuple[str, str]:
+        """MODEL and QUANT, for a command line that means this target again."""
+        return self.model, self.selector or self.quant
 
-def parse_model(text: str) -> ModelRef:
-    """MODEL or MODEL:QUANT taken apart, by the first of these rules that holds.
-
-    1. What exists on this disk is a path: a folder goes before a catalog id and a Hub repo of the same spelling, and a
-       name with a colon in it before the same name with a QUANT.
-    2. `synth:`, `hf:` and `twin:` in front, in any case, say what it is.
-    3. With a `:QUANT` at its end, which has no slash, the rest is looked at by these rules; but what rule 4 takes for a
-       path and is not there keeps a colon before `.gguf`, as in `/models/a:b.gguf`.
-    4. What begins with `/`, `./`, `../` or `~`, ends in `.gguf`, or has more than one slash is a path.
-    5. With one slash it is a Hub repo, `org/name`; with none a catalog id.
-
-    `hf:org/name` and `./name` leave no doubt.
-    Raises UsageError for what is none of them.
-    """
-    if not text.strip() or "\0" in text:
-        raise UsageError(f"{text!r} names no model", _FORMS)
-    if _exists(text):
-        return PathRef(_path(text))
-    prefix, _, rest = text.partition(":")
-    if prefix.lower() in ("synth", "hf", "twin"):
-        name, quant = _split_quant(rest, rest.partition(":"))
-        if prefix.lower() == "synth":
-            if not name or "/" in name:
-                raise UsageError(f"{text!r} is not synth:<id>", "see the ids with: ggbench models")
-            return SynthRef(name.lower(), quant)
-        if not HUB_REPO.fullmatch(name):
-            raise UsageError(f"{text!r} is not {prefix.lower()}:org/name", _FORMS)
-        return HubRef(name, quant) if prefix.lower() == "hf" else TwinRef(name, quant)
-    head, colon, tail = text.rpartition(":")
-    if colon and "/" not in tail and (_exists(head) or (_looks_like_path(head) and not tail.lower().endswith(".gguf"))):
-        return PathRef(_path(head), _split_quant(text, (head, colon, tail))[1])
-    name, quant = _split_quant(text, text.partition(":"))
-    if quant is None and _looks_like_path(text):
-        return PathRef(_path(text))
-    if HUB_REPO.fullmatch(name):
-        return HubRef(name, quant)
-    return PathRef(_path(text)) if "/" in text else CatalogRef(name.lower(), quant)
+    @property
+    def download_bytes(self) -> int:
+        """What is still to be moved over the network before it can be measured."""
+        return 0 if self.source is None else self.source.download_bytes
 
 
 def resolve(
-    model: str, quants: Sequence[str] = (), *, twins_dir: Path | None = None, catalog: Catalog | None = None
+    model: str,
+    quants: Sequence[str] = (),
+    *,
+    hub: HubAccess | None = None,
+    twins_dir: Path | None = None,
+    catalog: Catalog | None = None,
 ) -> tuple[Target, ...]:
-    """The targets that MODEL and its QUANTs mean, in the order of the quants, each once; makes no file.
+    """The targets that MODEL and its QUANTs mean, in the order of the quants, each once; makes and downloads no file.
 
-    With no quant named: every variant of a folder, largest first, and the article's eight of a twin.
+    With no quant named: every variant of a folder or a repo, largest first, and the article's eight of a catalog
+    model's twin; of a repo that cannot be asked because there is no network, every variant on this disk. `hub`,
     `twins_dir` and `catalog` default to the person's own. Raises UnknownName for a model or a quant that is not there,
-    UsageError for one that is ambiguous or not on this disk, and BadFile for a path that holds no GGUF.
+    UsageError for one that is ambiguous or of which no repo is known, BadFile for a path that holds no GGUF and a shard
+    that the repo lacks, and as `hub.listing.list_repo` does.
     """
     ref = parse_model(model)
-    wanted = tuple(dict.fromkeys(quant.lower() for quant in (ref.quant, *quants) if quant is not None))
-    label = plain(model if ref.quant is None else model[: -len(ref.quant) - 1])
+    wanted, label = wanted_quants(ref, quants), model_label(model, ref)
+    folder = twins_dir or paths.twins_dir()
     match ref:
         case PathRef(path):
             return tuple(_file_target(label, variant) for variant in _chosen(label, path, wanted))
@@ -149,31 +96,68 @@ def resolve(
             found = (catalog or load_catalog()).model(model_id)
             for quant in wanted:
                 ftype_by_name(quant)
-            folder = twins_dir or paths.twins_dir()
-            return tuple(Target(label, quant, "twin", None, None, found, folder) for quant in wanted or ARTICLE_QUANTS)
-        case CatalogRef(model_id):
-            found = (catalog or load_catalog()).model(model_id)
-            raise _not_here(found.id, found)
-        case HubRef(repo):
-            known = next(
-                (entry for entry in catalog or load_catalog() if (entry.repo or "").lower() == repo.lower()), None
+            return tuple(
+                Target(label, quant, "twin", None, source=SynthTwin(found, quant, folder))
+                for quant in wanted or ARTICLE_QUANTS
             )
-            raise _not_here(repo, known)
-        case TwinRef(repo):
+        case _:
+            access = _access(hub)
+            is_twin = isinstance(ref, TwinRef)
+            variants = find_published(ref, wanted, access, catalog or load_catalog(), only_here=not is_twin)
+            if wanted or len(variants) == 1:
+                for variant in variants:
+                    variant.require_all_shards()
+            make = _twin_target if is_twin else _hub_target
+            return tuple(make(label, variant, access, folder) for variant in variants)
+
+
+def find_published(
+    ref: HubRef | TwinRef | CatalogRef,
+    wanted: tuple[str, ...],
+    access: HubAccess,
+    catalog: Catalog,
+    *,
+    fresh: bool = False,
+    only_here: bool = False,
+) -> tuple[FoundVariant, ...]:
+    """The published files that a repo, its twins or a catalog model mean; the options are those of `find_variants`.
+
+    Raises as `find_variants` does, and UsageError for a catalog model of which no repo is known.
+    """
+    known: CatalogModel | None
+    if isinstance(ref, CatalogRef):
+        known = catalog.model(ref.id)
+        if known.repo is None:
             raise UsageError(
-                f"twin:{repo} needs the header of a published file, and this ggbench reads local files alone",
-                "make the twin of a catalog model with synth:<id>; see the ids with: ggbench models",
+                f"{known.id} is not on this disk",
+                f"measure its twin with synth:{known.id}, or give the path of a .gguf",
             )
+        request = RepoRequest.of_model(known, wanted)
+    else:
+        known = next((entry for entry in catalog if (entry.repo or "").lower() == ref.repo.lower()), None)
+        request = RepoRequest(ref.repo, ref.revision, wanted)
+    try:
+        return find_variants(access, request, fresh=fresh, only_here=only_here)
+    except NetworkError as error:
+        if known is None:
+            raise
+        hint = f"{error.hint}; a twin of it needs no network: synth:{known.id}"
+        raise NetworkError(error.message, hint.removeprefix("; ")) from error
 
 
 def resolve_one(
-    model: str, quant: str | None = None, *, twins_dir: Path | None = None, catalog: Catalog | None = None
+    model: str,
+    quant: str | None = None,
+    *,
+    hub: HubAccess | None = None,
+    twins_dir: Path | None = None,
+    catalog: Catalog | None = None,
 ) -> Target:
     """The one target that MODEL and QUANT mean.
 
     Raises as `resolve` does, and UsageError with the candidates and their sizes where they are several.
     """
-    targets = resolve(model, () if quant is None else (quant,), twins_dir=twins_dir, catalog=catalog)
+    targets = resolve(model, () if quant is None else (quant,), hub=hub, twins_dir=twins_dir, catalog=catalog)
     if len(targets) > 1:
         raise UsageError(
             f"{targets[0].model} means {len(targets)} quants here; name one", f"there is {_target_listing(targets)}"
@@ -181,31 +165,32 @@ def resolve_one(
     return targets[0]
 
 
-def cached_twins(catalog: Catalog, twins_dir: Path | None = None) -> dict[str, tuple[str, ...]]:
-    """The quants of each model, by its id, whose twins `materialize` has left in the cache."""
-    folder = twins_dir or paths.twins_dir()
-    stems = sorted(path.stem for path in folder.glob("*.gguf"))
-    found = {
-        model.id: tuple(stem.removeprefix(f"{model.id}-") for stem in stems if stem.startswith(f"{model.id}-"))
-        for model in catalog
-    }
-    return {model_id: quants for model_id, quants in found.items() if quants}
-
-
 def materialize(target: Target, on_progress: Callable[[int, int], None] | None = None) -> ModelFile:
-    """The target's file as its header tells it; a twin that is not in the cache is written first.
+    """The target's file as its header tells it, made or downloaded first where it is not on this disk.
 
-    `on_progress` is told the bytes written and their total. Raises BadFile, and DoesNotFit where the disk lacks room.
+    `on_progress` is told the bytes that are there and their total. Raises BadFile, NetworkError, and DoesNotFit where
+    the disk lacks room.
     """
-    path = target.path
-    if target.synth_of is not None:
-        from ggbench.gguf_file.twin import cached_twin
-
-        folder = target.twins_dir or paths.twins_dir()
-        model = target.synth_of
-        path = cached_twin(model.id, model.hyper, target.quant, folder, on_progress=on_progress)
+    path = target.path if target.source is None else target.source.materialize(on_progress)
     assert path is not None
     return read_model_file(path)
+
+
+def _access(hub: HubAccess | None) -> HubAccess:
+    from ggbench.hub.access import HubAccess
+
+    return hub or HubAccess.from_environment()
+
+
+def _hub_target(label: str, found: FoundVariant, access: HubAccess, _folder: Path) -> Target:
+    path = found.paths[0] if found.paths else None
+    source = None if path else HubDownload(access, found)
+    return Target(label, found.quant, "hub", path, found.variant.file_bytes, source, found.selector)
+
+
+def _twin_target(label: str, found: FoundVariant, access: HubAccess, folder: Path) -> Target:
+    source = PublishedTwin(access, found, folder)
+    return Target(label, found.quant, "twin", None, source=source, selector=found.selector)
 
 
 def _chosen(label: str, path: Path, wanted: Sequence[str]) -> list[LocalVariant]:
@@ -232,13 +217,13 @@ def _with_quant(variant: LocalVariant) -> LocalVariant:
     if variant.quant is not None:
         return variant
     file = _read(variant)
-    return dataclasses.replace(variant, quant=_NO_QUANT if file is None else quant_label(file))
+    return dataclasses.replace(variant, quant=NO_QUANT if file is None else quant_label(file))
 
 
 def _file_target(label: str, variant: LocalVariant) -> Target:
     file = _read(variant)
     provenance: Literal["file", "twin"] = "twin" if file is not None and file.is_twin else "file"
-    return Target(label, variant.quant or _NO_QUANT, provenance, variant.paths[0], variant.file_bytes)
+    return Target(label, variant.quant or NO_QUANT, provenance, variant.paths[0], variant.file_bytes)
 
 
 def _read(variant: LocalVariant) -> ModelFile | None:
@@ -249,26 +234,19 @@ def _read(variant: LocalVariant) -> ModelFile | None:
         return None
 
 
-def _not_here(name: str, known: CatalogModel | None) -> UsageError:
-    download = (
-        f"download a .gguf of {known.repo} and give its path" if known and known.repo else "give the path of a .gguf"
-    )
-    hint = f"measure its twin with synth:{known.id}, or {download}" if known else download
-    return UsageError(f"{name} is not on this disk", hint)
-
-
 def _variant_listing(variants: Sequence[LocalVariant]) -> str:
-    return _listing([(variant.quant or _NO_QUANT, variant.paths[0], variant.file_bytes) for variant in variants])
+    return _listing([(variant.quant or NO_QUANT, variant.paths[0], variant.file_bytes) for variant in variants])
 
 
 def _target_listing(targets: Sequence[Target]) -> str:
-    model = targets[0].synth_of
-    if model is None:
-        return _listing([(target.quant, target.path, target.file_bytes) for target in targets])
-    from ggbench.gguf_file.twin import plan_twin
-
-    planned = plan_twin(model.hyper, [target.quant for target in targets], name=model.id)
-    return _listing([(target.quant, None, planned[target.quant].file_bytes) for target in targets])
+    source = targets[0].source
+    sizes = source.sizes() if source is not None else {}
+    return _listing(
+        [
+            (target.quant, target.path or Path(target.selector), target.file_bytes or sizes.get(target.quant))
+            for target in targets
+        ]
+    )
 
 
 def _listing(candidates: Sequence[tuple[str, Path | None, int | None]]) -> str:
@@ -278,28 +256,3 @@ def _listing(candidates: Sequence[tuple[str, Path | None, int | None]]) -> str:
         f"{quant if distinct or path is None else plain(path.name)} ({format_bytes(n_bytes)})"
         for quant, path, n_bytes in candidates
     )
-
-
-def _split_quant(text: str, parts: tuple[str, str, str]) -> tuple[str, str | None]:
-    name, colon, quant = parts
-    if colon and not quant.strip():
-        raise UsageError(f"no QUANT after the colon of {text!r}", "write MODEL:QUANT, or leave the colon out")
-    return name, quant if colon else None
-
-
-def _looks_like_path(text: str) -> bool:
-    return text.startswith(("/", "./", "../", "~")) or text in (".", "..") or text.lower().endswith(".gguf")
-
-
-def _exists(text: str) -> bool:
-    try:
-        return bool(text) and _path(text).exists()
-    except OSError:
-        return False
-
-
-def _path(text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        return Path(text)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.hub_options import HubOptions, download_options
 from ggbench.cli.options import TOKENS, against_option, load_options, trial_options
 from ggbench.cli.output import Output, output_options
 from ggbench.errors import UsageError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--format", "text_format", type=click.Choice(["table", "csv", "md"]), default="table", show_default=True)
 @against_option
 @load_options
+@download_options
 @trial_options
 @output_options
 @click.pass_context
@@ -47,6 +49,7 @@ def command(
     bandwidth: Bandwidth | None,
     timeout_s: float | None,
     config: LoadConfig,
+    hub: HubOptions,
     output: Output,
 ) -> None:
     """Load each quant, read the 25-token prompt, decode, and tabulate. Without QUANTS: every one there is.
@@ -54,6 +57,7 @@ def command(
     A quant that fails is a row with its reason; the others go on.
     """
     from ggbench.catalog.selector import resolve
+    from ggbench.cli.downloads import allow_downloads
     from ggbench.cli.shown_runs import against_document, show_against, show_rows
     from ggbench.cli.trials import measure
     from ggbench.experiments.settings import TrialSettings
@@ -66,7 +70,8 @@ def command(
     if against and text_format != "table":
         raise UsageError(f"--against {against} does not go into {text_format}", "leave --format out, or take --json")
     settings = TrialSettings("bench", config, n_gen=n_gen, repeat=repeat)
-    targets = resolve(model, quants)
+    targets = resolve(model, quants, hub=hub.access())
+    allow_downloads(targets, hub, output)
     measured = measure(targets, settings, output, bandwidth=bandwidth, timeout_s=timeout_s, maxctx=maxctx)
     if output.as_json:
         documents = [row_document(row) | (against_document(row) if against else {}) for row in measured.rows]

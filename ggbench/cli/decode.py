@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.hub_options import HubOptions, download_options
 from ggbench.cli.options import TOKENS, load_options, trial_options
 from ggbench.cli.output import Output, output_options
 from ggbench.errors import UsageError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--samples", is_flag=True, help="With --json: every position and its step_ns and sample_ns.")
 @click.option("--plot", is_flag=True, help="Plot the latency in the terminal.")
 @load_options
+@download_options
 @trial_options
 @output_options
 @click.pass_context
@@ -39,6 +41,7 @@ def command(
     bandwidth: Bandwidth | None,
     timeout_s: float | None,
     config: LoadConfig,
+    hub: HubOptions,
     output: Output,
 ) -> None:
     """Read a 25-token prompt, decode N tokens past any end of generation, and fit latency(n) = (n - 1) / W + B.
@@ -46,6 +49,7 @@ def command(
     W is how many tokens of context make a token 1 ms slower, B the latency of the first one.
     """
     from ggbench.catalog.selector import resolve_one
+    from ggbench.cli.downloads import allow_downloads
     from ggbench.cli.shown_runs import run_document, show_run
     from ggbench.cli.trials import measure
     from ggbench.experiments.settings import TrialSettings
@@ -55,7 +59,8 @@ def command(
     if plot and output.as_json:
         raise UsageError("--plot does not go into JSON", "leave --json out, or take results show ID --plot")
     settings = TrialSettings("decode", config, n_gen=n_gen, repeat=repeat)
-    target = resolve_one(model, quant)
+    target = resolve_one(model, quant, hub=hub.access())
+    allow_downloads([target], hub, output)
     measured = measure([target], settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
     for row in measured.rows:
         if output.as_json:

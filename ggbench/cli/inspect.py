@@ -23,7 +23,7 @@ def command(file: Path, tensors: bool, output: Output) -> None:
 
         output.document("inspect", **model_file_document(model_file, tensors=tensors))
         return
-    from ggbench.report.terminal import header_details, tensors_table
+    from ggbench.report.terminal.model_file import header_details, tensors_table
 
     output.show(header_details(model_file))
     if tensors:

@@ -11,9 +11,10 @@ from dataclasses import replace
 from types import FrameType
 from typing import Protocol
 
-from ggbench.cli.bracket_text import answer, ending, question
 from ggbench.cli.output import Output
+from ggbench.cli.transfer import Preparation, download_lines
 from ggbench.experiments.bench import BenchProgress, RowExtended
+from ggbench.experiments.bracket_text import answer, ending, question
 from ggbench.experiments.progress import (
     FilePrepared,
     ModelLoading,
@@ -27,7 +28,7 @@ from ggbench.experiments.search_progress import FarEndFilling, ProbeFinished, Pr
 from ggbench.records import Outcome
 from ggbench.report.columns import b_text, note, outcome_words, w_text
 from ggbench.stats.linefit import RunningFit
-from ggbench.units import format_bytes, format_ms, format_number
+from ggbench.units import format_ms, format_number
 
 
 def follow(progress: Generator[BenchProgress], output: Output, cancel: threading.Event) -> list[TrialFinished]:
@@ -74,15 +75,19 @@ class _Silent:
 
 
 class _Lines:
-    """One line when a trial starts and one when it ends."""
+    """One line when a trial starts and one when it ends, and some while its file is downloaded."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
+        self._download = download_lines(output)
 
     def draw(self, record: BenchProgress) -> None:
         match record:
             case TrialStarted():
                 self._output.notice(f"[{record.index + 1}/{record.n_trials}] {record.model} {record.quant}")
+                self._download = download_lines(self._output)
+            case FilePrepared(done, total, is_download) if is_download:
+                self._download.note(done, total)
             case TrialFinished():
                 self._output.notice(f"  {_ending(record)}")
             case ProbeFinished() if record.probe.kind != "dry":
@@ -117,6 +122,7 @@ class _Bar:
         self._task = self._rich.add_task("", total=1, status="")
         self._title = ""
         self._fit = RunningFit()
+        self._preparation = Preparation()
 
     def draw(self, record: BenchProgress) -> None:
         match record:
@@ -125,7 +131,7 @@ class _Bar:
                 self._title = f"[{index + 1}/{n_trials}] {model} {quant}"
                 self._rich.reset(self._task, description=self._title, total=1, status="")
             case FilePrepared(done, total):
-                status = f"writing {format_bytes(done)} of {format_bytes(total)}"
+                status = self._preparation.text(record)
                 self._rich.update(self._task, completed=done, total=total, status=status)
             case ModelLoading(_, share):
                 self._rich.update(self._task, completed=share, total=1, status="loading")

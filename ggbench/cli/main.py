@@ -27,10 +27,14 @@ COMMANDS = {
     "plan": "What each quant needs, before any download.",
     "prefill": "Time to read prompts of several lengths.",
     "published": "What others measured, to hold your own numbers against.",
+    "pull": "Download a quant from the Hub, resumable and verified.",
     "results": "What was measured: list, show, remove.",
     "synth": "Write twins: the true shape of a model, no trained weights.",
+    "tui": "All of it by hand: choose, watch, compare.",
 }
-"""Every command, in `ggbench.cli.<name>`, with its one line of help."""
+"""Every command, in `ggbench.cli.<name>` unless `_ELSEWHERE`, with its one line of help."""
+_ELSEWHERE = {"tui": "ggbench.tui.command"}
+"""The other front end is found by name alone: neither imports the other."""
 
 
 class _LazyGroup(click.Group):
@@ -42,7 +46,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"ggbench.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(_ELSEWHERE.get(cmd_name, f"ggbench.cli.{cmd_name}")).command
         command.short_help = COMMANDS[cmd_name]
         return command
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.hub_options import HubOptions, download_options
 from ggbench.cli.options import load_options
 from ggbench.cli.output import Output, output_options
 
@@ -40,6 +41,7 @@ def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) 
     help="Longest silence of the worker. Default: 3600, since a batch at the far end is slow on a CPU.",
 )
 @load_options
+@download_options
 @output_options
 @click.pass_context
 def command(
@@ -53,6 +55,7 @@ def command(
     prove: bool,
     timeout_s: float | None,
     config: LoadConfig,
+    hub: HubOptions,
     output: Output,
 ) -> None:
     """Find the largest n_ctx by real allocations, and decode at its far end to prove it.
@@ -61,6 +64,7 @@ def command(
     works and the first that fails are 256 tokens apart. --n-ctx, where given, is as far as it looks.
     """
     from ggbench.catalog.selector import resolve, resolve_one
+    from ggbench.cli.downloads import allow_downloads
     from ggbench.cli.searches import exit_code_of, search
     from ggbench.errors import UsageError
     from ggbench.experiments.maxctx import MaxctxSettings
@@ -68,7 +72,9 @@ def command(
 
     if every and quant is not None:
         raise UsageError(f"--all and the quant {quant!r} exclude each other", "leave one of them out")
-    targets = resolve(model) if every else (resolve_one(model, quant),)
+    access = hub.access()
+    targets = resolve(model, hub=access) if every else (resolve_one(model, quant, hub=access),)
+    allow_downloads(targets, hub, output)
     settings = MaxctxSettings(config, reserve_bytes=reserve_bytes, prove=prove, cap_train=cap_train)
     certificates = search(targets, settings, output, timeout_s=timeout_s, raise_error=not every)
     if output.as_json and every:

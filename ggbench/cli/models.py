@@ -1,41 +1,143 @@
-"""`ggbench models`: what there is to measure."""
+"""`ggbench models`: what there is to measure, in the catalog and on this disk."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.hub_options import HubOptions, offline_option
 from ggbench.cli.output import Output, output_options
+from ggbench.errors import BadFile, UsageError
+
+if TYPE_CHECKING:
+    from ggbench.catalog.disk import LocalModel
 
 
 @click.command()
 @click.option(
-    "--dir", "folder", type=click.Path(path_type=Path), metavar="DIR", help="List the GGUF files in a folder."
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The GGUF files in and below a folder alone.",
 )
+@click.option(
+    "--verify",
+    "blob",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Hash a file of Hugging Face's cache or of Ollama's, and hold it against its name.",
+)
+@click.option("--repo", metavar="ORG/NAME", help="What a repo of the Hub holds, at one commit.")
+@click.option("--search", "words", metavar="TEXT", help="Look for GGUF repos on the Hub.")
+@click.option("--limit", type=click.IntRange(1, 1000), help="Repos that a search shows at most. Default: 20.")
+@offline_option
 @output_options
-def command(folder: Path | None, output: Output) -> None:
-    """List the models of the catalog with the twins there are of each, or with --dir the variants in a folder.
+def command(
+    folder: Path | None,
+    blob: Path | None,
+    repo: str | None,
+    words: str | None,
+    limit: int | None,
+    hub: HubOptions,
+    output: Output,
+) -> None:
+    """List the models of the catalog with the twins there are of each, then the GGUF files on this disk.
 
-    Your own models go into models.toml in the config folder; they add to the catalog and override it.
+    Looked into are the folders of Hugging Face, llama.cpp, LM Studio and Ollama, and the twins. Your own models go into
+    models.toml in the config folder; they add to the catalog and override it.
     """
-    from ggbench.catalog.local_files import local_variants
-    from ggbench.catalog.models import load_catalog
-    from ggbench.catalog.selector import cached_twins
-    from ggbench.report.documents import catalog_document, variant_document
-    from ggbench.report.terminal import catalog_table, variants_table
+    asked = {"--dir": folder, "--verify": blob, "--repo": repo, "--search": words}
+    questions = [name for name, value in asked.items() if value is not None]
+    if len(questions) > 1:
+        raise click.UsageError(f"{' and '.join(questions)} are {len(questions)} questions; ask one at a time")
+    if limit is not None and words is None:
+        raise click.UsageError("--limit goes with --search")
+    if repo is not None:
+        from ggbench.cli.repo_listings import show_repo
 
-    if folder is not None:
-        variants = local_variants(folder)
-        if output.as_json:
-            output.document("models", rows=[variant_document(variant) for variant in variants])
-        else:
-            output.show(variants_table(variants))
-        return
-    catalog = load_catalog()
-    twins = cached_twins(catalog)
-    if output.as_json:
-        output.document("models", rows=[catalog_document(model, twins.get(model.id, ())) for model in catalog])
+        show_repo(repo, hub, output)
+    elif words is not None:
+        from ggbench.cli.repo_listings import show_search
+
+        show_search(words, limit or 20, hub, output)
+    elif blob is not None:
+        _verify(blob, output)
+    elif folder is not None:
+        _list_folder(folder, output)
     else:
-        output.show(catalog_table(catalog, twins, width=output.console().width))
-        output.notice("Measure a twin of any of them with: ggbench bench synth:<id>")
+        _list_all(output)
+
+
+def _list_all(output: Output) -> None:
+    from ggbench.catalog.disk import find_local_models, twins_by_model
+    from ggbench.catalog.models import load_catalog
+
+    catalog = load_catalog()
+    found = find_local_models()
+    twins = twins_by_model(found)
+    if output.as_json:
+        from ggbench.report.documents import catalog_document, local_model_document
+
+        rows = [catalog_document(model, twins.get(model.id, ())) for model in catalog]
+        output.document("models", rows=rows, files=[local_model_document(model) for model in found])
+        return
+    from ggbench.report.terminal.listings import catalog_table
+
+    output.show(catalog_table(catalog, twins, width=output.console().width))
+    if found:
+        output.show("")
+        _show_models(found, output)
+    else:
+        output.notice("No GGUF file of Hugging Face, llama.cpp, LM Studio or Ollama is here; list a folder with --dir")
+    output.notice("Measure a twin of any in the catalog with: ggbench bench synth:<id>")
+
+
+def _list_folder(folder: Path, output: Output) -> None:
+    from ggbench.catalog.disk import models_in_place
+
+    found = models_in_place(folder)
+    if output.as_json:
+        from ggbench.report.documents import local_model_document
+
+        output.document("models", rows=[local_model_document(model) for model in found])
+    elif found:
+        _show_models(found, output)
+    else:
+        output.notice("No GGUF model in it or in the folders below")
+
+
+def _show_models(found: Sequence[LocalModel], output: Output) -> None:
+    from ggbench.report.terminal.local_models import local_models_listing, local_models_total
+
+    console = output.console()
+    console.print(local_models_listing(found, width=console.width), soft_wrap=True)
+    output.notice(f"{local_models_total(found)}. Measure one with: ggbench bench MODEL QUANT; a path needs no QUANT")
+
+
+def _verify(blob: Path, output: Output) -> None:
+    from ggbench.hub.cached import verify_blob
+    from ggbench.plain import plain
+
+    with output.byte_progress(f"hashing {plain(blob.name)}") as on_progress:
+        verified = verify_blob(blob, on_progress)
+    if output.as_json:
+        from ggbench.report.documents import verified_document
+
+        output.document("models", **verified_document(verified))
+    name = plain(str(blob))
+    if verified.matches is None:
+        raise UsageError(
+            f"{name} has no sha256 in its name to hold it against",
+            f"its sha256 is {verified.sha256_found}; compare it with the one on the page of the file",
+        )
+    if not verified.matches:
+        raise BadFile(
+            f"{name} is damaged: its sha256 is {verified.sha256_found}, and its name says {verified.sha256_expected}",
+            "delete it and download it again",
+        )
+    if not output.as_json:
+        click.echo(f"{name} is what its name says: sha256 {verified.sha256_found}")

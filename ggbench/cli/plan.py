@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import sys
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.hub_options import HubOptions, offline_option
 from ggbench.cli.options import load_options
 from ggbench.cli.output import Output, output_options
 from ggbench.errors import ExitCode, UsageError
+from ggbench.plain import plain
+from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
+    from ggbench.catalog.planned_variants import RepoReading
     from ggbench.engine.process import Engine
     from ggbench.experiments.dry_allocator import DryAllocator
     from ggbench.plan_records import Budget, PlanRow
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
 @click.option("--reserve", metavar="SIZE", help="Memory for driver and runtime; 0 for none. Default: printed.")
 @click.option("--bandwidth", metavar="RATE", help="Memory bandwidth for the limits, as 1008GB/s.")
 @load_options
+@offline_option
 @output_options
 @click.pass_context
 def command(
@@ -38,11 +46,13 @@ def command(
     reserve: str | None,
     bandwidth: str | None,
     config: LoadConfig,
+    hub: HubOptions,
     output: Output,
 ) -> None:
     """Show what each of QUANTS of MODEL needs: file, weights, KV and compute, the longest context, W and B at best.
 
-    A catalog model needs no file, and of a file only the header is read. Without --n-ctx the plan is for 8192 tokens.
+    A catalog model needs no file, and of a file only the header is read; of a repo of the Hub, org/name, each file's
+    header is, by range, and kept. Without --n-ctx the plan is for 8192 tokens.
     The exit code is 3 where none of the quants that were named fits, or not the only one that there is.
     """
     from ggbench.experiments.dry_allocator import DryAllocator
@@ -56,20 +66,24 @@ def command(
     options = tuple((name, value) for name, value in given.items() if value is not None)
     loaded = dataclasses.replace(config, n_gpu_layers=config.n_gpu_layers if budget.on_gpu else 0)
     with DryAllocator(_launch, loaded, threads) as allocator:  # first of all, as the worker takes a while to be ready
-        from ggbench.catalog.planned_variants import planned_variants
+        from ggbench.catalog.planned_variants import planned_model
         from ggbench.experiments.plan import PlanRequest, plan
 
         request = PlanRequest(budget, config, options)
-        rows = list(plan(planned_variants(model, quants), request, allocator))
+        with _reading(output) as on_progress:
+            planned = planned_model(model, quants, hub=hub.access(), on_progress=on_progress)
+        rows = list(plan(planned.variants, request, allocator))
         sources = _sources(rows, budget, allocator)
     if output.as_json:
         from ggbench.report.plan_document import plan_document
 
-        output.document("plan", model=rows[0].model, **plan_document(budget, sources, rows))
+        output.document("plan", model=rows[0].model, **plan_document(budget, sources, rows, planned.reading))
     else:
         from ggbench.report.terminal.plan import plan_report
 
         output.show(plan_report(budget, config, sources, rows, width=output.console().width))
+    if planned.reading is not None:
+        output.notice(_told(planned.reading))
     if budget.bandwidth is None:
         output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
     ctx.exit(_exit_code(rows, named=bool(quants) or len(rows) == 1))
@@ -121,6 +135,24 @@ def _sources(rows: list[PlanRow], budget: Budget, allocator: DryAllocator) -> di
     if budget.on_gpu and allocator.compute_devices and not allocator.has_gpu:
         sized += ": a build without a GPU backend, whose CPU compute buffer stands for the GPU's"
     return {"weights": weights, "kv_and_compute": sized}
+
+
+@contextlib.contextmanager
+def _reading(output: Output) -> Iterator[Callable[[int, int], None]]:
+    """Where to tell headers read and headers in all: a line that moves, in a terminal."""
+    if output.quiet or not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    with output.console(stderr=True).status("") as status:
+        yield lambda done, total: status.update(f"reading headers, {done} of {total}")
+
+
+def _told(reading: RepoReading) -> str:
+    """What the headers of a repo cost."""
+    moved = f"{format_bytes(reading.moved_bytes)} read" if reading.moved_bytes else "nothing read"
+    place = f"{reading.repo} at commit {reading.commit[:12]}"
+    listed = f" (listed {reading.listed_at[:10]})" if reading.listed_at else ""
+    return plain(f"headers: {moved} of {format_bytes(reading.total_bytes)} in {place}{listed}")
 
 
 def _exit_code(rows: list[PlanRow], *, named: bool) -> ExitCode:

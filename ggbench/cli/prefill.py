@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.hub_options import HubOptions, download_options
 from ggbench.cli.options import load_options, parse_lengths, trial_options
 from ggbench.cli.output import Output, output_options
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 @click.option("--lengths", default="1,25,128,512,2048", show_default=True, help="Tokens of each prompt.")
 @click.option("-r", "--repeat", type=click.IntRange(1), default=3, show_default=True, help="Timings of each length.")
 @load_options
+@download_options
 @trial_options
 @output_options
 @click.pass_context
@@ -32,17 +34,20 @@ def command(
     bandwidth: Bandwidth | None,
     timeout_s: float | None,
     config: LoadConfig,
+    hub: HubOptions,
     output: Output,
 ) -> None:
     """Time prompts of several lengths, each from an empty cache, after one that does not count; tells the medians."""
     from ggbench.catalog.selector import resolve_one
+    from ggbench.cli.downloads import allow_downloads
     from ggbench.cli.trials import measure
     from ggbench.experiments.settings import TrialSettings
     from ggbench.report.documents import row_document
-    from ggbench.report.terminal import prefill_table
+    from ggbench.report.terminal.row_details import prefill_table
 
     settings = TrialSettings("prefill", config, prefill_lengths=parse_lengths(lengths), repeat=repeat)
-    target = resolve_one(model, quant)
+    target = resolve_one(model, quant, hub=hub.access())
+    allow_downloads([target], hub, output)
     measured = measure([target], settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
     for row in measured.rows:
         if output.as_json:

@@ -43,7 +43,7 @@ def list_runs(model: str | None, limit: int, output: Output) -> None:
 
 def _list_runs(model: str | None, limit: int, output: Output) -> None:
     from ggbench.report.documents import run_summary_document
-    from ggbench.report.terminal import runs_table
+    from ggbench.report.terminal.listings import runs_table
     from ggbench.store.database import Store
 
     with Store.open() as store:

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ggbench.catalog.selector import Target
-from ggbench.cli.bracket_text import answer, ending, question
 from ggbench.cli.live import interrupt_sets
 from ggbench.cli.output import Output
+from ggbench.cli.transfer import Preparation, download_lines
 from ggbench.engine.process import WorkerProcess
 from ggbench.errors import ExitCode
+from ggbench.experiments.bracket_text import answer, ending, question
 from ggbench.experiments.maxctx import MaxctxSettings, run_maxctx
 from ggbench.experiments.progress import FilePrepared, ModelLoading, TrialStarted
 from ggbench.experiments.rig import Rig
@@ -27,7 +28,7 @@ from ggbench.experiments.search_progress import (
 from ggbench.machine.cpu import default_threads
 from ggbench.machine.environment import environment
 from ggbench.records import Certificate, Outcome
-from ggbench.units import format_bytes, format_percent
+from ggbench.units import format_percent
 
 SEARCH_TIMEOUT_S = 3600.0
 """Longest silence of a worker that decodes at the far end of a context, which is slow on a CPU."""
@@ -102,11 +103,15 @@ class _Lines:
 
     def __init__(self, output: Output) -> None:
         self._output = output
+        self._download = download_lines(output)
 
     def draw(self, record: SearchProgress) -> None:
         match record:
             case TrialStarted():
                 self._output.notice(f"[{record.index + 1}/{record.n_trials}] {record.model} {record.quant}")
+                self._download = download_lines(self._output)
+            case FilePrepared(done, total, is_download) if is_download:
+                self._download.note(done, total)
             case ProbeFinished() if record.probe.kind != "dry":
                 self._output.notice(f"  {answer(record)}")
             case SearchFinished():
@@ -125,14 +130,15 @@ class _Bar:
         self._status.start()
         self._title = ""
         self._bracket = ""
+        self._preparation = Preparation()
 
     def draw(self, record: SearchProgress) -> None:
         match record:
             case TrialStarted(model, quant, index, n_trials):
                 self._title = f"[{index + 1}/{n_trials}] {model} {quant}"
                 self._say("")
-            case FilePrepared(done, total):
-                self._say(f"writing {format_bytes(done)} of {format_bytes(total)}")
+            case FilePrepared():
+                self._say(self._preparation.text(record))
             case ModelLoading(_, share):
                 self._say(f"loading, {format_percent(share)}")
             case ProbeStarted():

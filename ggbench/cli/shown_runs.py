@@ -36,7 +36,7 @@ def run_document(row: Row, *, samples: bool) -> dict[str, object]:
 
 def show_run(row: Row, output: Output, *, plot: bool) -> None:
     """One row in full, with its plot where asked for."""
-    from ggbench.report.terminal import row_details
+    from ggbench.report.terminal.row_details import row_details
 
     output.show(row_details(row))
     if plot:
@@ -56,7 +56,7 @@ def show_rows(rows: Sequence[Row], output: Output, *, text_format: str, plot: bo
 
         click.echo(rows_as_markdown(rows, bench_columns(rows)), nl=False)
     else:
-        from ggbench.report.terminal import rows_table
+        from ggbench.report.terminal.rows_table import rows_table
 
         output.show(rows_table(rows, bench_columns(rows), width=output.console().width))
     if plot:

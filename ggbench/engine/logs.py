@@ -16,6 +16,7 @@ _BUFFER = re.compile(
     r"(?:^|:)\s*(?P<device>[\w()\[\]-]+)\s+(?P<kind>model|KV|RS|compute|output) buffer size\s*=\s*(?P<mib>[\d.]+) MiB"
 )
 _DEVICE = re.compile(r"using device (?P<device>\S+) \(.*\) \((?P<id>[^()]+)\) - \d+ MiB free")
+_NO_ID = "unknown id"
 _OFFLOADED = re.compile(r"offloaded (?P<on_gpu>\d+)/(?P<all>\d+) layers to GPU")
 _CACHE_SIZE = re.compile(r"^llama_(?:kv_cache|memory)\w*: size\s*=\s*(?P<mib>[\d.]+) MiB \(")
 _FLASH_ATTN_AUTO = re.compile(r"Flash Attention (?:was auto, set to )?(enabled|disabled)")
@@ -43,9 +44,20 @@ class Allocations:
     cache_bytes: int | None = None
     """All caches of the context over all devices, told also by a dry run, whose KV buffers are empty; None when not."""
     device_ids: tuple[tuple[str, str], ...] = ()
-    """PCI bus id of each GPU in use, by llama.cpp's name of it: (`CUDA0`, `0000:01:00.0`)."""
+    """PCI bus id or UUID of each GPU in use, by llama.cpp's name of it: (`CUDA0`, `0000:01:00.0`). One that llama.cpp
+    has no id of is left out."""
     is_all_offloaded: bool = False
     """Whether every layer went to GPUs."""
+
+    @property
+    def gpu_devices(self) -> tuple[tuple[str, str | None], ...]:
+        """llama.cpp's names of the GPUs that hold any buffer, each with its id; None where llama.cpp told none.
+
+        Before the first buffer was told: all that have an id.
+        """
+        ids = dict(self.device_ids)
+        holding = [each.device for each in self.buffers if not each.is_host]
+        return tuple((device, ids.get(device)) for device in (holding if self.buffers else ids))
 
     def total(self, field: str) -> int:
         """Sum over the devices of one field of DeviceBuffers; bytes."""
@@ -71,7 +83,8 @@ def parse_allocations(lines: Iterable[str]) -> Allocations:
             before = 0 if field == "compute_bytes" else fields.get(field, 0)  # reserving again replaces the buffer
             fields[field] = before + round(float(match["mib"]) * MIB)
         elif match := _DEVICE.search(line):
-            device_ids.append((match["device"], match["id"]))
+            if match["id"] != _NO_ID:
+                device_ids.append((match["device"], match["id"]))
         elif match := _OFFLOADED.search(line):
             is_all_offloaded = match["on_gpu"] == match["all"]
         elif match := _CACHE_SIZE.search(line):

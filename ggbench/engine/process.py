@@ -56,9 +56,15 @@ class WorkerProcess:
         cancel: threading.Event | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         command: Sequence[str] = (sys.executable, "-P", "-m", "ggbench.engine.worker"),
+        hold: threading.Event | None = None,
     ) -> None:
-        """`cancel`, once set, ends the running request and the worker with it; `command` gets the pipe's number."""
+        """`cancel`, once set, ends the running request and the worker with it; `command` gets the pipe's number.
+
+        While `hold` is set the worker waits before the next step of a decode, and before the next request.
+        """
         self._cancel = cancel or threading.Event()
+        self._hold = hold or threading.Event()
+        self._is_held = False
         self._timeout_s = timeout_s
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._complaints: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -121,6 +127,7 @@ class WorkerProcess:
                 self.close()
                 yield Cancelled()
                 return
+            self._tell_hold()
             try:
                 lines = self._receive()
                 if lines is None:
@@ -131,7 +138,7 @@ class WorkerProcess:
                 self.close()
                 yield Crashed(None, tuple(self._tail), "the worker wrote something that is not an event")
                 return
-            if events:
+            if events or self._is_held:
                 heard_at = time.monotonic()
             elif time.monotonic() - heard_at > self._timeout_s:
                 self.close()
@@ -163,6 +170,14 @@ class WorkerProcess:
         self._stdout.close()
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
+
+    def _tell_hold(self) -> None:
+        """Pass on that the person paused, or goes on; a worker that is gone is noticed where it is listened to."""
+        if self._hold.is_set() != self._is_held:
+            self._is_held = not self._is_held
+            with contextlib.suppress(BrokenPipeError):
+                self._stdin.write(protocol.encode(protocol.Hold() if self._is_held else protocol.Release()))
+                self._stdin.flush()
 
     def _receive(self) -> list[bytes] | None:
         """Lines of events that are there within a moment; None once the child has closed its end. Keeps its output."""

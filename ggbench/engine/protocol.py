@@ -1,7 +1,8 @@
 """What the worker is asked and what it answers: one JSON object a line, typed and checked at both ends.
 
-Requests go down the worker's stdin, one at a time. Events come up a pipe of their own, because llama.cpp and the
-libraries below it may print to stdout. A request is over when `Done` or `Refused` comes up.
+Requests go down the worker's stdin, one at a time; only `Hold` and `Release` go down while one is carried out. Events
+come up a pipe of their own, because llama.cpp and the libraries below it may print to stdout. A request is over when
+`Done` or `Refused` comes up.
 """
 
 from __future__ import annotations
@@ -66,6 +67,18 @@ class ProveContext(msgspec.Struct, frozen=True, tag="prove_context"):
 
 
 Request = LoadModel | MakeContext | Prefill | Decode | ProveContext
+
+
+class Hold(msgspec.Struct, frozen=True, tag="hold"):
+    """Wait before the next step of a decode, or the next request, until `Release`. Not answered."""
+
+
+class Release(msgspec.Struct, frozen=True, tag="release"):
+    """Go on. Not answered."""
+
+
+Control = Hold | Release
+"""What the worker hears while it carries out a request."""
 
 
 STAGES: dict[type[Request], Stage] = {
@@ -190,17 +203,17 @@ MAX_LINE_BYTES = 1 << 24
 """No line of either side comes near; a longer one is garbage."""
 
 _encoder = msgspec.json.Encoder()
-_request_decoder: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+_request_decoder: msgspec.json.Decoder[Request | Control] = msgspec.json.Decoder(Request | Control)
 _event_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
-def encode(message: Request | Event) -> bytes:
+def encode(message: Request | Control | Event) -> bytes:
     """One line, newline included."""
     return _encoder.encode(message) + b"\n"
 
 
-def decode_request(line: bytes) -> Request:
-    """Raises msgspec.DecodeError on anything that is not a request."""
+def decode_request(line: bytes) -> Request | Control:
+    """Raises msgspec.DecodeError on anything that is neither a request nor a control."""
     return _request_decoder.decode(line)
 
 

@@ -27,8 +27,10 @@ EXIT_BAD_REQUEST = 4
 class Worker:
     """Carries out one request after another."""
 
-    def __init__(self, event_fd: int) -> None:
+    def __init__(self, event_fd: int, released: threading.Event) -> None:
+        """`released`, while it is not set, holds the next request, and a decode between two of its steps."""
         self._event_fd = event_fd
+        self._released = released
         self._write_lock = threading.Lock()
         self._complaints: list[str] = []
         self._errors: list[str] = []
@@ -40,6 +42,7 @@ class Worker:
 
     def carry_out(self, request: protocol.Request) -> None:
         """Answer one request with its events and `Done`, or with `Refused`."""
+        self._released.wait()
         self._complaints.clear()
         self._errors.clear()
         try:
@@ -90,6 +93,7 @@ class Worker:
     def _decode(self, request: protocol.Decode) -> None:
         def tell(first: int, step_ns: list[int], sample_ns: list[int], text: str) -> None:
             self._tell(protocol.Decoded(request.phase, request.n_prompt + 1 + first, step_ns, sample_ns, text))
+            self._released.wait()
 
         gc.collect()
         gc.disable()
@@ -123,22 +127,31 @@ class Worker:
                 data = data[os.write(self._event_fd, data) :]
 
 
-def _read_requests(requests: queue.SimpleQueue[protocol.Request]) -> None:
+def _read_requests(requests: queue.SimpleQueue[protocol.Request], released: threading.Event) -> None:
     """Runs in a thread of its own; ends the process when the parent's end of the pipe closes."""
     stdin = sys.stdin.buffer
     while line := stdin.readline(protocol.MAX_LINE_BYTES):
         try:
-            requests.put(protocol.decode_request(line))
+            message = protocol.decode_request(line)
         except msgspec.DecodeError:
             os._exit(EXIT_BAD_REQUEST)
+        match message:
+            case protocol.Hold():
+                released.clear()
+            case protocol.Release():
+                released.set()
+            case _:
+                requests.put(message)
     os._exit(EXIT_PARENT_GONE)
 
 
 def main() -> None:
     """Serve until stdin closes."""
     requests: queue.SimpleQueue[protocol.Request] = queue.SimpleQueue()
-    threading.Thread(target=_read_requests, args=(requests,), daemon=True).start()
-    worker = Worker(int(sys.argv[1]))
+    released = threading.Event()
+    released.set()
+    threading.Thread(target=_read_requests, args=(requests, released), daemon=True).start()
+    worker = Worker(int(sys.argv[1]), released)
     while True:
         worker.carry_out(requests.get())
 

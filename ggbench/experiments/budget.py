@@ -51,9 +51,9 @@ def machine_budget(
     May measure the bandwidth of main memory, which takes a second or two the first time. Raises UsageError for a GPU
     that is not here.
     """
-    from ggbench.machine.gpus import gpu_bandwidth, list_gpus
+    from ggbench.machine.gpus import gpu_bandwidth, visible_gpus
 
-    gpus = list_gpus() if n_gpu_layers else ()
+    gpus = visible_gpus() if n_gpu_layers else ()
     if not gpus:
         return _in_main_memory(threads, reserve_bytes, bandwidth)
     if (main_gpu or 0) >= len(gpus):

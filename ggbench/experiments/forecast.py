@@ -14,7 +14,7 @@ from ggbench.experiments.dry_allocator import DryAllocator, DryContext, DryRunEn
 from ggbench.experiments.largest_n_ctx import largest_n_ctx
 from ggbench.experiments.rig import Rig
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.gpus import list_gpus
+from ggbench.machine.gpus import visible_gpus
 from ggbench.machine.memory import describe_ram
 from ggbench.records import KV_CELLS, LoadConfig, Outcome, Probe
 from ggbench.units import format_bytes, format_count
@@ -58,7 +58,7 @@ def search_budget(*, on_gpu: bool, limit_bytes: int | None, reserve_bytes: int |
     a GPU's driver takes.
     """
     if on_gpu:
-        free_bytes = sum(gpu.free_bytes or gpu.total_bytes or 0 for gpu in list_gpus())
+        free_bytes = sum(gpu.free_bytes or gpu.total_bytes or 0 for gpu in visible_gpus())
     else:
         free_bytes = describe_ram().available_bytes
     if reserve_bytes is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ggbench.catalog.local_files import local_variants
-from ggbench.catalog.selector import ARTICLE_QUANTS, Target
+from ggbench.catalog.selector import Target
 from ggbench.engine.endings import Cancelled, OutOfMemory
 from ggbench.engine.logs import Allocations
 from ggbench.errors import DoesNotFit, EngineFailed, GgbenchError
@@ -27,9 +27,9 @@ from ggbench.experiments.search_progress import ProbeFinished, ProbeStarted, Sea
 from ggbench.experiments.trial import prepare
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
-from ggbench.gguf_file.twin import plan_twin
-from ggbench.machine.gpus import list_gpus
-from ggbench.records import KV_CELLS, Certificate, LoadConfig, Outcome, Probe
+from ggbench.machine.gpus import visible_gpus
+from ggbench.machine.readings import list_gpu_processes, name_processes
+from ggbench.records import KV_CELLS, Certificate, GpuProcess, LoadConfig, Outcome, Probe
 from ggbench.units import MIB, format_bytes, format_count
 
 _UNSEEN_BYTES = 64 * MIB
@@ -57,7 +57,7 @@ class MaxctxSettings:
         """The line that searches again."""
         reserve = {} if self.reserve_bytes is None else {"reserve": self.reserve_bytes}
         flags = [*(["--cap-train"] if self.cap_train else []), *([] if self.prove else ["--no-prove"])]
-        return " ".join([reproduce("maxctx", (target.model, target.quant), self.config, reserve), *flags])
+        return " ".join([reproduce("maxctx", target.named, self.config, reserve), *flags])
 
 
 def run_maxctx(rig: Rig, targets: tuple[Target, ...], settings: MaxctxSettings) -> Generator[SearchProgress]:
@@ -97,12 +97,15 @@ class _Search:
         self._allocations: dict[int, Allocations] = {}
         self._verified = False
         self._peak_bytes: int | None = None
+        self._gpu_processes: tuple[GpuProcess, ...] = ()
         self.outcome = Outcome.FAILED
         self.reason = ""
 
     def run(self) -> Generator[SearchProgress]:
         """All of it. Raises DoesNotFit, EngineFailed and what `materialize` does."""
         seen = self._forecast = yield from self._look_ahead()
+        if seen.budget.on_gpu:
+            self._gpu_processes = list_gpu_processes()
         for probe in seen.probes:
             yield self._answered(probe)
         if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.budget_bytes:
@@ -146,6 +149,7 @@ class _Search:
             verified_by_decode=self._verified,
             probes=tuple(self._probes),
             peak_bytes=self._peak_bytes,
+            gpu_processes=self._gpu_processes,
             warnings=self._warnings(),
             config=self._config,
             environment=self._prober.environment if self._prober else None,
@@ -183,11 +187,10 @@ class _Search:
         return found
 
     def _look_ahead(self) -> Generator[SearchProgress, None, Forecast]:
-        """The forecast, for which a twin need not be written yet: its header and a hole are enough."""
-        model, quant = self._target.synth_of, self._target.quant
+        """The forecast, for which a file need not be made or downloaded yet: its header and a hole are enough."""
         with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
-            if model is not None:
-                file = plan_twin(model.hyper, [quant], name=model.id)[quant]
+            if self._target.source is not None:
+                file = self._target.source.header()
                 path = write_sparse(file, Path(folder))
             else:
                 file = yield from prepare(self._target, self._rig.cancel)
@@ -275,8 +278,12 @@ class _Search:
         assert self._forecast is not None
         budget = self._forecast.budget
         if budget.on_gpu:
-            free_bytes = sum(gpu.free_bytes or 0 for gpu in list_gpus())
-            self._peak_bytes = budget.free_bytes - free_bytes if free_bytes else None
+            gpus, before_bytes = visible_gpus(), budget.free_bytes
+            if budget.worker_limit_bytes is not None:
+                # The worker holds a ballast on each GPU that leaves the limit free; it is no part of what it needed.
+                before_bytes = min(before_bytes, budget.worker_limit_bytes) if len(gpus) == 1 else 0
+            free_bytes = sum(gpu.free_bytes or 0 for gpu in gpus)
+            self._peak_bytes = before_bytes - free_bytes if free_bytes and before_bytes > free_bytes else None
         else:
             self._peak_bytes = prober.peak_bytes
 
@@ -315,6 +322,8 @@ class _Search:
             what += f", {format_bytes(missing)} are missing"
         elif reason:
             what += f", and llama.cpp needs more beside them ({reason})"
+        if self._gpu_processes:
+            what += f"; GPU memory is held by {name_processes(self._gpu_processes)}"
         room = budget.budget_bytes - least_bytes - (_UNSEEN_BYTES if missing <= 0 else 0)
         return DoesNotFit(what, _advice(self._target, room))
 
@@ -337,11 +346,9 @@ def _advice(target: Target, room_bytes: int) -> str:
 
 
 def _sizes(target: Target) -> dict[str, int]:
-    """Bytes of the weights of every quant that there could be: of a twin by plan, else of the files beside this one."""
-    model = target.synth_of
-    if model is not None:
-        planned = plan_twin(model.hyper, ARTICLE_QUANTS, name=model.id)
-        return {quant: file.weight_bytes or file.file_bytes for quant, file in planned.items()}
+    """Bytes of the weights of every quant that there could be: as the source tells, else of the files beside this."""
+    if target.source is not None:
+        return target.source.sizes()
     if target.path is None:
         return {}
     try:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from ggbench.engine import protocol
 from ggbench.engine.logs import Allocations, parse_allocations
 from ggbench.errors import StoreError
+from ggbench.experiments.reading_log import ReadingLog
 from ggbench.experiments.sample_log import SampleLog
 from ggbench.records import Environment, Row
+from ggbench.stats.gpu_use import Span
 from ggbench.store.database import Store
 from ggbench.store.runs import RunStart
+
+_PAUSE_NS = 1_000_000_000
+"""A gap of this length between timed steps is no part of what was timed."""
 
 
 class Observations:
     """Takes in the worker's events. A store that fails costs the trial its place in it, never the measurement."""
 
-    def __init__(self, store: Store | None) -> None:
+    def __init__(self, store: Store | None, readings: ReadingLog) -> None:
         self._store = store
+        self.readings = readings
         self.store_error: StoreError | None = None
         """Why the store does not have the trial, or not all of it; None when it has."""
         self.has_begun = False
@@ -33,6 +40,9 @@ class Observations:
         self.samples = SampleLog(self._append)
         self.peak_bytes: int | None = None
         """Of the worker's resident memory; None where it could not be asked."""
+        self.prefill_spans: list[Span] = []
+        self.decode_spans: list[Span] = []
+        """When timed steps ran; a pause parts them."""
         self._log: list[str] = []
 
     @property
@@ -61,6 +71,7 @@ class Observations:
             case protocol.ContextMade():
                 self.n_ctx = event.n_ctx
             case protocol.Prefilled(n_prompt, prefill_ns):
+                _add_span(self.prefill_spans, prefill_ns)
                 timings = self.prefill_ns.setdefault(n_prompt, [])
                 timings.append(prefill_ns)
                 number = len(timings) - 1
@@ -70,11 +81,19 @@ class Observations:
                     lambda store, run_id: store.append_samples(run_id, 0, first, step_ns, sample_ns, phase="warmup")
                 )
             case protocol.Decoded():
+                _add_span(self.decode_spans, sum(event.step_ns) + sum(event.sample_ns))
                 self.samples.add(event)
+        self.keep_readings()
+
+    def keep_readings(self) -> None:
+        """Hand the readings since the last time to the store, once it has a run for them."""
+        if self.run_id is not None and (new := self.readings.take_new()):
+            self._keep(lambda store, run_id: store.append_readings(run_id, new))
 
     def finish(self, row: Row) -> Row:
         """End the run in the store with its row; the row then knows its run."""
         self.samples.flush()
+        self.keep_readings()
         self._keep(lambda store, run_id: store.finish(run_id, row))
         return row.in_run(self.run_id)
 
@@ -91,3 +110,13 @@ class Observations:
 
     def _give_up(self, error: StoreError) -> None:
         self._store, self.store_error = None, error
+
+
+def _add_span(spans: list[Span], length_ns: int) -> None:
+    """Something of that length has just ended."""
+    ended = time.time_ns()
+    began = ended - length_ns
+    if spans and began - spans[-1][1] < _PAUSE_NS:
+        spans[-1] = (spans[-1][0], ended)
+    else:
+        spans.append((began, ended))

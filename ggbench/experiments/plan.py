@@ -130,7 +130,9 @@ def _unplanned(variant: PlannedVariant, request: PlanRequest) -> PlanRow:
         quant=variant.quant,
         provenance=variant.provenance,
         budget_bytes=request.budget.usable_bytes,
-        command=reproduce("plan", (variant.model, variant.quant), request.config, dict(request.options)),
+        command=reproduce(
+            "plan", (variant.model, variant.selector or variant.quant), request.config, dict(request.options)
+        ),
     )
     file, on_gpu = variant.file, request.budget.on_gpu
     if file is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.records import DeviceBuffers, Row
+from ggbench.records import DecodeLimit, DeviceBuffers, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class FilePrepared:
 
     done_bytes: int
     total_bytes: int
+    is_download: bool = False
+    """Fetched from the Hub, not written here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class ModelReady:
     buffers: tuple[DeviceBuffers, ...]
     run_id: int | None
     """Of the store; None where nothing is stored."""
+    limit: DecodeLimit | None = None
+    """What the memory that the weights lie in allows; None where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ggbench.engine.logs import Allocations
-from ggbench.engine.process import Engine, WorkerProcess
+from ggbench.engine.process import DEFAULT_TIMEOUT_S, Engine, WorkerProcess
+from ggbench.experiments.reading_log import READING_INTERVAL_S
 from ggbench.machine.bandwidth import cached_bandwidth
 from ggbench.machine.cpu import default_threads
 from ggbench.machine.environment import environment
-from ggbench.machine.gpus import gpu_bandwidth, is_bus_id
-from ggbench.records import Bandwidth, Environment
+from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth
+from ggbench.machine.readings import MachineReader
+from ggbench.records import Bandwidth, Environment, MachineReading
 from ggbench.store.database import Store
 
 
@@ -32,6 +34,12 @@ class Rig:
     given_bandwidth: Bandwidth | None = None
     """A person's own figure; overrides what was measured or read."""
     cancel: threading.Event = field(default_factory=threading.Event)
+    hold: threading.Event = field(default_factory=threading.Event)
+    """While it is set, a decode waits between two steps; the engines that `launch` starts look at it."""
+
+    read_machine: Callable[[], MachineReading] | None = None
+    """Asked beside every trial, from a thread of its own; None keeps no readings."""
+    reading_interval_s: float = READING_INTERVAL_S
 
     def bandwidth_of(self, allocations: Allocations, env: Environment | None) -> Bandwidth | None:
         """The bandwidth that bounds a decode from these buffers; None where weights lie in memories of two speeds."""
@@ -42,17 +50,17 @@ class Rig:
             return self.cpu_bandwidth
         if len(on_gpu) > 1 or not allocations.is_all_offloaded or env is None:
             return None
-        bus_id = dict(allocations.device_ids).get(on_gpu[0])
-        gpu = next((gpu for gpu in env.gpus if bus_id and is_bus_id(gpu, bus_id)), None)
+        gpu = find_cuda_gpu(env.gpus, on_gpu[0], dict(allocations.device_ids).get(on_gpu[0]))
         return None if gpu is None else gpu_bandwidth(gpu)
 
 
 def make_rig(store: Store | None, *, given_bandwidth: Bandwidth | None = None, timeout_s: float | None = None) -> Rig:
     """A rig on this machine. Measures the bandwidth of main memory the first time, which takes a second or two."""
     threads = default_threads()
+    hold = threading.Event()
 
     def launch(cancel: threading.Event) -> Engine:
-        return WorkerProcess(cancel) if timeout_s is None else WorkerProcess(cancel, timeout_s)
+        return WorkerProcess(cancel, DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s, hold=hold)
 
     return Rig(
         launch=launch,
@@ -61,4 +69,6 @@ def make_rig(store: Store | None, *, given_bandwidth: Bandwidth | None = None, t
         store=store,
         cpu_bandwidth=None if given_bandwidth is not None else cached_bandwidth(threads),
         given_bandwidth=given_bandwidth,
+        hold=hold,
+        read_machine=MachineReader().read,
     )

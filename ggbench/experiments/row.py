@@ -13,16 +13,20 @@ from ggbench.errors import GgbenchError, Unsupported
 from ggbench.experiments.observations import Observations
 from ggbench.experiments.settings import TrialSettings
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.gpus import find_cuda_gpu
+from ggbench.machine.readings import name_processes
 from ggbench.records import (
     Bandwidth,
     DecodeLimit,
     DeviceBuffers,
     Environment,
+    GpuUse,
     LoadConfig,
     Outcome,
     PrefillSpeed,
     Row,
 )
+from ggbench.stats.gpu_use import summarize_gpus, throttled
 from ggbench.stats.linefit import fit_line
 from ggbench.stats.steadiness import unsteady
 from ggbench.stats.summary import summarize
@@ -67,6 +71,7 @@ def make_row(
     seen, samples, config = observations, observations.samples, settings.config
     allocations = seen.allocations
     bandwidth = bandwidth_of(allocations, seen.environment)
+    gpu_use = _gpu_use(seen, allocations)
     prompt_ns = seen.prefill_ns.get(settings.n_prompt) if settings.n_gen else None
     return Row(
         model=target.model,
@@ -79,7 +84,7 @@ def make_row(
         weight_bytes=file.weight_bytes,
         kv_bytes_per_token=_kv_bytes_per_token(file, config),
         outcome=ending.outcome,
-        reason=_explain(ending, allocations.buffers),
+        reason=_explain(ending, allocations.buffers, gpu_use),
         buffers=allocations.buffers,
         kv_bytes=allocations.total("kv_bytes") if seen.n_ctx else None,
         compute_bytes=allocations.total("compute_bytes") if seen.n_ctx else None,
@@ -92,8 +97,9 @@ def make_row(
         prefills=prefill_speeds({n: seen.prefill_ns[n] for n in settings.prefill_lengths if n in seen.prefill_ns}),
         fit=fit_line(samples.position, samples.step_ns),
         latency=summarize(samples.step_ns, samples.sample_ns),
-        limit=_limit(file, bandwidth, config),
-        unsteady=unsteady(samples.position, samples.step_ns),
+        limit=limit_of(file, bandwidth, config),
+        unsteady="; ".join(filter(None, (unsteady(samples.position, samples.step_ns), throttled(gpu_use)))),
+        gpu_use=gpu_use,
         flash_attn=allocations.flash_attn,
         config=config,
         header_sha256=file.header_sha256,
@@ -128,7 +134,8 @@ def _kv_bytes_per_token(file: ModelFile, config: LoadConfig) -> int | None:
         return None
 
 
-def _limit(file: ModelFile, bandwidth: Bandwidth | None, config: LoadConfig) -> DecodeLimit | None:
+def limit_of(file: ModelFile, bandwidth: Bandwidth | None, config: LoadConfig) -> DecodeLimit | None:
+    """The machine's limit for a file; None where the bandwidth, or what a token reads, is unknown."""
     if bandwidth is None:
         return None
     try:
@@ -144,6 +151,17 @@ def _other_bytes(peak_bytes: int | None, buffers: tuple[DeviceBuffers, ...]) -> 
     return other_bytes if other_bytes >= 0 else None
 
 
+def _gpu_use(seen: Observations, allocations: Allocations) -> GpuUse | None:
+    """What the GPUs that hold buffers did; None where one of them cannot be told among NVML's."""
+    gpus = seen.environment.gpus if seen.environment else ()
+    found = [find_cuda_gpu(gpus, device, device_id) for device, device_id in allocations.gpu_devices]
+    indices = [gpu.index for gpu in found if gpu is not None]
+    if len(indices) < len(found):
+        return None
+    spans = seen.decode_spans or seen.prefill_spans
+    return summarize_gpus(seen.readings.readings, indices, spans, len(seen.samples.step_ns), seen.worker_pid)
+
+
 def prefill_speeds(prefill_ns: Mapping[int, Sequence[int]]) -> tuple[PrefillSpeed, ...]:
     """From the timings of each length to its median, by rising length."""
     medians = {n_prompt: statistics.median(timings) for n_prompt, timings in sorted(prefill_ns.items())}
@@ -153,8 +171,10 @@ def prefill_speeds(prefill_ns: Mapping[int, Sequence[int]]) -> tuple[PrefillSpee
     )
 
 
-def _explain(ending: Ending, buffers: tuple[DeviceBuffers, ...]) -> str:
-    """The ending's reason, and what is known of a crash that looks like it."""
+def _explain(ending: Ending, buffers: tuple[DeviceBuffers, ...], gpu_use: GpuUse | None) -> str:
+    """The ending's reason, with what is known of a crash that looks like it, and who else holds a GPU's memory."""
+    if ending.outcome is Outcome.OUT_OF_MEMORY and gpu_use is not None and gpu_use.other_processes:
+        return f"{ending.reason}; GPU memory is held by {name_processes(gpu_use.other_processes)}"
     if isinstance(ending, Crashed) and ending.returncode == -signal.SIGSEGV and any(b.device == "AMX" for b in buffers):
         # llama.cpp issue 20824: on some machines the first batch after repacking for AMX faults.
         return f"{ending.reason} (llama.cpp's AMX code is known for this; ./scripts/ggbench builds it without)"

@@ -54,7 +54,8 @@ class TrialSettings:
 
     def command_for(self, target: Target, bandwidth: Bandwidth | None = None) -> str:
         """The line that measures this target again, from any folder; `bandwidth` is the person's own figure."""
-        named = (target.model, target.quant) if target.path is None else (str(target.path.absolute()),)
+        is_local = target.path is not None and target.provenance != "hub"
+        named = (str(target.path.absolute()),) if is_local and target.path else target.named
         given = {} if bandwidth is None else {"bandwidth": f"{bandwidth.bytes_per_s / 1e9:.10g}GB/s"}
         if self.n_gen:
             repeat = {"repeat": self.repeat} if self.repeat > 1 else {}

@@ -25,8 +25,9 @@ from ggbench.experiments.progress import (
     TrialFinished,
     TrialStarted,
 )
+from ggbench.experiments.reading_log import ReadingLog
 from ggbench.experiments.rig import Rig
-from ggbench.experiments.row import make_row, make_run_start, row_without_file
+from ggbench.experiments.row import limit_of, make_row, make_run_start, row_without_file
 from ggbench.experiments.settings import TrialSettings
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.memory import peak_rss_bytes
@@ -55,16 +56,17 @@ def run_trials(rig: Rig, targets: tuple[Target, ...], settings: TrialSettings) -
 
 
 def _run_trial(rig: Rig, target: Target, file: ModelFile, settings: TrialSettings) -> Iterator[Progress]:
-    observations = Observations(rig.store)
     command = settings.command_for(target, rig.given_bandwidth)
-    engine = rig.launch(rig.cancel)
-    try:
-        ending = yield from _measure(rig, engine, target, file, settings, observations, command)
-        pid = observations.worker_pid
-        observations.peak_bytes = None if pid is None else peak_rss_bytes(pid)
-    finally:
-        engine.close()
-        observations.samples.flush()
+    with ReadingLog(rig.read_machine, rig.reading_interval_s) as readings:
+        observations = Observations(rig.store, readings)
+        engine = rig.launch(rig.cancel)
+        try:
+            ending = yield from _measure(rig, engine, target, file, settings, observations, command)
+            pid = observations.worker_pid
+            observations.peak_bytes = None if pid is None else peak_rss_bytes(pid)
+        finally:
+            engine.close()
+            observations.samples.flush()
     row = make_row(target, file, settings, observations, ending, rig.bandwidth_of, command)
     row = observations.finish(row)
     yield TrialFinished(row, store_error=observations.store_error)
@@ -79,7 +81,6 @@ def _measure(
     observations: Observations,
     command: str,
 ) -> Generator[Progress, None, Ending]:
-    n_total = settings.n_gen * settings.repeat
     for request in _requests(file, settings):
         for item in engine.call(request):
             if isinstance(item, protocol.Ready):
@@ -93,7 +94,7 @@ def _measure(
                 break
             if isinstance(item, Ending):
                 return item
-            yield from _progress(item, file, observations, n_total)
+            yield from _progress(rig, item, file, settings, observations)
         if isinstance(request, protocol.Decode) and request.phase == "decode":
             observations.samples.end_repetition()
     return Completed()
@@ -127,28 +128,33 @@ def _requests(file: ModelFile, settings: TrialSettings) -> Iterator[protocol.Req
             yield protocol.Decode(settings.n_prompt, settings.n_gen)
 
 
-def _progress(event: protocol.Event, file: ModelFile, observations: Observations, n_total: int) -> Iterator[Progress]:
+def _progress(
+    rig: Rig, event: protocol.Event, file: ModelFile, settings: TrialSettings, observations: Observations
+) -> Iterator[Progress]:
     match event:
         case protocol.Loading(share):
             yield ModelLoading(file, share)
         case protocol.ContextMade():
-            yield ModelReady(event.n_ctx, observations.allocations.buffers, observations.run_id)
+            allocations = observations.allocations
+            limit = limit_of(file, rig.bandwidth_of(allocations, observations.environment), settings.config)
+            yield ModelReady(event.n_ctx, allocations.buffers, observations.run_id, limit)
         case protocol.Prefilled(n_prompt, prefill_ns):
             yield PromptRead(n_prompt, prefill_ns)
         case protocol.Decoded(phase="decode"):
-            n_done = len(observations.samples.step_ns)
+            n_done, n_total = len(observations.samples.step_ns), settings.n_gen * settings.repeat
             yield TokensDecoded(event.first_position, tuple(event.step_ns), n_done, n_total, event.text)
 
 
 def prepare(target: Target, cancel: threading.Event) -> Generator[FilePrepared, None, ModelFile]:
-    """The target's file, made first where it is a twin; in a thread, so that its progress can be told."""
+    """The target's file, made or downloaded first; in a thread, so that its progress can be told."""
     updates: queue.SimpleQueue[FilePrepared] = queue.SimpleQueue()
+    is_download = target.download_bytes > 0
     abandoned = threading.Event()
 
     def on_progress(done_bytes: int, total_bytes: int) -> None:
         if cancel.is_set() or abandoned.is_set():
             raise CancelledError
-        updates.put(FilePrepared(done_bytes, total_bytes))
+        updates.put(FilePrepared(done_bytes, total_bytes, is_download))
 
     with ThreadPoolExecutor(max_workers=1) as pool:
         file = pool.submit(materialize, target, on_progress)

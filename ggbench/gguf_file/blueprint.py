@@ -54,18 +54,27 @@ def draw_tensors(hyper: Hyperparameters) -> tuple[TensorInfo, ...]:
 
 
 def count_params(hyper: Hyperparameters) -> int:
-    """Parameters of all its tensors."""
-    return sum(tensor.n_elements for tensor in _tensors(hyper))
+    """Parameters of all its tensors: one layer is like another, and a list of models counts hundreds of them."""
+    outside = sum(tensor.n_elements for tensor in _outside_layers(hyper))
+    return outside + hyper.n_layer * sum(tensor.n_elements for tensor in _layer(hyper, 0))
 
 
 def _tensors(hyper: Hyperparameters) -> Iterator[TensorInfo]:
+    yield from _outside_layers(hyper)
+    for layer in range(hyper.n_layer):
+        yield from _layer(hyper, layer)
+
+
+def _outside_layers(hyper: Hyperparameters) -> Iterator[TensorInfo]:
     yield _matrix("token_embd", hyper.n_embd, hyper.n_vocab)
     yield _f32("output_norm.weight", hyper.n_embd)
     if not hyper.tied_embeddings:
         yield _matrix("output", hyper.n_embd, hyper.n_vocab)
-    for layer in range(hyper.n_layer):
-        yield from _attention(hyper, f"blk.{layer}.")
-        yield from _feed_forward(hyper, f"blk.{layer}.")
+
+
+def _layer(hyper: Hyperparameters, layer: int) -> Iterator[TensorInfo]:
+    yield from _attention(hyper, f"blk.{layer}.")
+    yield from _feed_forward(hyper, f"blk.{layer}.")
 
 
 def _attention(hyper: Hyperparameters, prefix: str) -> Iterator[TensorInfo]:

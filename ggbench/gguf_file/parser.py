@@ -64,6 +64,34 @@ def read_header(source: Source, size: int, name: str, *, allow_missing_data: boo
     A file too short for its tensors is an error, unless `allow_missing_data` says that only the header is there.
     Raises BadFile for what is broken and Unsupported for a version that ggbench does not read.
     """
+    cursor, version, big_endian, n_tensors, n_keys = _begin(source, size, name)
+    name = cursor.name
+    metadata = _read_metadata(cursor, n_keys)
+    alignment = _alignment(cursor, metadata)
+    tensors, data_bytes = _read_tensors(cursor, n_tensors, alignment)
+    data_offset = -(-cursor.position // alignment) * alignment
+    missing = data_offset + data_bytes - size
+    if data_bytes and missing > 0 and not allow_missing_data:
+        raise BadFile(
+            f"{name} is truncated: {format_bytes(missing)} of its {format_bytes(size + missing)} are missing",
+            "download it again; ggbench needs the whole file here",
+        )
+    return Header(cursor.consumed, version, big_endian, metadata, tensors, size, data_offset)
+
+
+def read_leading_metadata(source: Source, size: int, name: str) -> dict[str, object]:
+    """The metadata of a GGUF of `size` bytes up to its vocabulary, some kilobytes instead of megabytes.
+
+    What a model is stands before its vocabulary in practice; in a file where it does not, the architecture is read on
+    for. Keys after the vocabulary are left out, `general.file_type` as llama-quantize writes it among them.
+    Raises as `read_header` does, except for what comes later in the file.
+    """
+    cursor, _, _, _, n_keys = _begin(source, size, name)
+    return _read_metadata(cursor, n_keys, up_to_vocabulary=True)
+
+
+def _begin(source: Source, size: int, name: str) -> tuple[HeaderBytes, int, bool, int, int]:
+    """The cursor before the first key, version, byte order, and the numbers of tensors and of keys."""
     name = plain(name)
     if size == 0:
         raise BadFile(f"{name} is empty", "download it again")
@@ -78,17 +106,7 @@ def read_header(source: Source, size: int, name: str, *, allow_missing_data: boo
         raise BadFile(
             f"{name} claims {format_count(n_tensors)} tensors and {format_count(n_keys)} metadata keys", BROKEN_HINT
         )
-    metadata = _read_metadata(cursor, n_keys)
-    alignment = _alignment(cursor, metadata)
-    tensors, data_bytes = _read_tensors(cursor, n_tensors, alignment)
-    data_offset = -(-cursor.position // alignment) * alignment
-    missing = data_offset + data_bytes - size
-    if data_bytes and missing > 0 and not allow_missing_data:
-        raise BadFile(
-            f"{name} is truncated: {format_bytes(missing)} of its {format_bytes(size + missing)} are missing",
-            "download it again; ggbench needs the whole file here",
-        )
-    return Header(cursor.consumed, version, big_endian, metadata, tensors, size, data_offset)
+    return cursor, version, big_endian, n_tensors, n_keys
 
 
 def _check_magic(cursor: HeaderBytes) -> None:
@@ -123,7 +141,7 @@ def _read_version(cursor: HeaderBytes) -> tuple[int, bool]:
     return version, big_endian
 
 
-def _read_metadata(cursor: HeaderBytes, n_keys: int) -> dict[str, object]:
+def _read_metadata(cursor: HeaderBytes, n_keys: int, *, up_to_vocabulary: bool = False) -> dict[str, object]:
     metadata: dict[str, object] = {}
     for index in range(n_keys):
         key = cursor.string(_KEY_BYTES, f"the name of metadata key {index}")
@@ -132,7 +150,11 @@ def _read_metadata(cursor: HeaderBytes, n_keys: int) -> dict[str, object]:
                 f"{cursor.name}: metadata key {index}, {key!r}, {'repeats' if key else 'is empty'}", BROKEN_HINT
             )
         what = f"metadata key {key[:80]!r}"
-        metadata[key] = _read_value(cursor, cursor.u32(what), key, what)
+        value_type = cursor.u32(what)
+        is_vocabulary = value_type == _ARRAY and key.startswith("tokenizer.")
+        if up_to_vocabulary and is_vocabulary and "general.architecture" in metadata:
+            break
+        metadata[key] = _read_value(cursor, value_type, key, what)
     return metadata
 
 

@@ -15,9 +15,11 @@ import re
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported, UsageError
+from ggbench.gguf_file.deferred_package import defer_package
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.ggml_types import GgmlType, row_bytes
 from ggbench.gguf_file.model_file import TensorInfo
@@ -70,12 +72,11 @@ def quantize(ggml_type: GgmlType, values: np.ndarray) -> bytes:
 
     Raises Unsupported for a type that no quantizer makes.
     """
-    import llama_cpp
     import numpy as np
 
     if ggml_type.name in _NOT_QUANTIZABLE:
         raise Unsupported(f"ggml has no quantizer for {ggml_type.name}", "take a file of another quant")
-    library = llama_cpp.llama_cpp._lib  # finds ggml's symbols too, in the very library that llama_cpp has loaded
+    library = _functions()._lib  # finds ggml's symbols too, in the very library that llama_cpp has loaded
     library.ggml_quantize_requires_imatrix.restype = ctypes.c_bool
     library.ggml_quantize_chunk.restype = ctypes.c_size_t
     row_length = 256
@@ -94,15 +95,22 @@ def quantize(ggml_type: GgmlType, values: np.ndarray) -> bytes:
     return target.tobytes()
 
 
-def _dry_run(path: bytes, quant: str, ftype: int) -> str:
-    import llama_cpp
+def _functions() -> ModuleType:
+    """llama.cpp's C functions."""
+    defer_package("llama_cpp")
+    import llama_cpp.llama_cpp as functions
 
-    params = llama_cpp.llama_model_quantize_default_params()
+    return functions  # type: ignore[no-any-return]
+
+
+def _dry_run(path: bytes, quant: str, ftype: int) -> str:
+    lib = _functions()
+    params = lib.llama_model_quantize_default_params()
     params.ftype = ftype
     params.dry_run = True
     params.nthread = 1
     with _captured_log() as lines:
-        status = llama_cpp.llama_model_quantize(path, b"", ctypes.byref(params))
+        status = lib.llama_model_quantize(path, b"", ctypes.byref(params))
     log = b"".join(lines).decode("utf-8", "replace")
     if status != 0:
         reason = log.strip().rpartition("\n")[2]
@@ -112,18 +120,17 @@ def _dry_run(path: bytes, quant: str, ftype: int) -> str:
 
 @contextlib.contextmanager
 def _captured_log() -> Iterator[list[bytes]]:
-    import llama_cpp
-
+    lib = _functions()
     lines: list[bytes] = []
-    keep = llama_cpp.llama_log_callback(lambda _level, text, _user_data: lines.append(text))
+    keep = lib.llama_log_callback(lambda _level, text, _user_data: lines.append(text))
     with _log_in_use:
-        before, user_data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
-        llama_cpp.llama_log_get(ctypes.byref(before), ctypes.byref(user_data))
-        llama_cpp.llama_log_set(keep, None)
+        before, user_data = lib.llama_log_callback(), ctypes.c_void_p()
+        lib.llama_log_get(ctypes.byref(before), ctypes.byref(user_data))
+        lib.llama_log_set(keep, None)
         try:
             yield lines
         finally:
-            llama_cpp.llama_log_set(before, user_data)
+            lib.llama_log_set(before, user_data)
 
 
 def _retyped(quant: str, tensors: Sequence[TensorInfo], log: str) -> tuple[TensorInfo, ...]:

@@ -20,12 +20,12 @@ from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import assemble, read_model_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.gguf_file.parser import read_header
+from ggbench.gguf_file.parser import ArrayLength, read_header
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
 from ggbench.gguf_file.twin_writer import Progress, remove_abandoned_parts, write_twin
 
-__all__ = ["cached_twin", "plan_twin", "twin_of", "write_twin"]
+__all__ = ["cached_twin", "cached_twin_of", "plan_twin", "twin_of", "write_twin"]
 
 _FORMAT = 1
 """Of the fill; a change makes cached twins anew."""
@@ -76,7 +76,11 @@ def twin_of(model: ModelFile, source: str) -> ModelFile:
         raise Unsupported(
             f"{model.name}: its header does not tell the size of its vocabulary", "measure the file itself"
         )
-    metadata = {key: value for key, value in model.metadata.items() if not key.startswith(_LEFT_OUT) and value != []}
+    metadata = {
+        key: value
+        for key, value in model.metadata.items()
+        if not key.startswith(_LEFT_OUT) and value != [] and not isinstance(value, ArrayLength)
+    }
     metadata |= {f"{model.architecture}.vocab_size": model.n_vocab, "tokenizer.ggml.model": "none"}
     tensors = tuple(dataclasses.replace(tensor, shard=0) for tensor in model.tensors)
     return _planned(model.name, metadata, tensors, model.name, source)
@@ -97,9 +101,22 @@ def cached_twin(
     """
     planned = plan_twin(hyper, [quant], n_layer, name=model_id, source=f"catalog:{model_id}")[quant.lower()]
     depth = "" if n_layer is None or n_layer == hyper.n_layer else f"-{n_layer}-layers"
-    path = directory / f"{_file_stem(model_id)}{depth}-{_file_stem(quant.lower())}.gguf"
+    return _cached(planned, directory / f"{_file_stem(model_id)}{depth}-{_file_stem(quant.lower())}.gguf", on_progress)
+
+
+def cached_twin_of(
+    model: ModelFile, source: str, name: str, directory: Path, on_progress: Progress | None = None
+) -> Path:
+    """The file of a published model's twin in this folder, as `cached_twin` has it of a catalog model's.
+
+    `source` is as for `twin_of`; the file is called after `name`. Raises as `twin_of` and `write_twin` do.
+    """
+    return _cached(twin_of(model, source), directory / f"{_file_stem(name)}.gguf", on_progress)
+
+
+def _cached(planned: ModelFile, path: Path, on_progress: Progress | None) -> Path:
     if not _is_same(path, planned):
-        remove_abandoned_parts(directory)
+        remove_abandoned_parts(path.parent)
         write_twin(planned, path, on_progress)
     return path
 

@@ -1,18 +1,14 @@
-"""NVIDIA GPUs as NVML describes them, and the bandwidth that follows.
-
-NVML leaves out different facts on different chips, so each is asked for by itself and a refusal costs only that one.
-"""
+"""NVIDIA GPUs as NVML describes them, and the bandwidth that follows."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from types import ModuleType
-from typing import TypeVar
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from ggbench.machine.nvml import Nvml, open_nvml
 from ggbench.records import Bandwidth, Gpu
-
-T = TypeVar("T")
 
 
 def list_gpus() -> tuple[Gpu, ...]:
@@ -20,32 +16,88 @@ def list_gpus() -> tuple[Gpu, ...]:
 
     Empty where there is no GPU, no driver or no NVML.
     """
-    try:
-        with warnings.catch_warnings():
-            # Where the retired distribution `pynvml` is installed too, it warns of itself at this import.
-            warnings.simplefilter("ignore", FutureWarning)
-            import pynvml
-    except ImportError:
+    nvml = open_nvml()
+    if nvml is None:
         return ()
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ()
-    try:
-        count = _ask(pynvml, pynvml.nvmlDeviceGetCount) or 0
-        gpus = (_describe(pynvml, index) for index in range(count))
-        return tuple(gpu for gpu in gpus if gpu is not None)
+        return tuple(_describe(nvml, index, handle) for index, handle in nvml.devices())
     finally:
-        _ask(pynvml, pynvml.nvmlShutdown)
+        nvml.close()
 
 
-def is_bus_id(gpu: Gpu, bus_id: str) -> bool:
-    """Whether the GPU sits at this PCI bus id; CUDA writes the domain with four digits where NVML has eight."""
+def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
+    """The GPUs that CUDA programs started from here see: all, or those that CUDA_VISIBLE_DEVICES names, in its order.
 
-    def parts(text: str) -> list[str]:
-        return [part.lstrip("0") for part in text.lower().replace(".", ":").split(":")]
+    Source: the environment variables in the CUDA programming guide. Names are indices, UUIDs or the beginnings of
+    UUIDs; a name that means no GPU ends the list. Parts of a GPU (MIG) have no place in it. Indices are taken for
+    NVML's, which is sure only where `has_known_order` says so.
+    """
+    return tuple(gpu for gpu in cuda_devices(list_gpus(), environ) if gpu is not None)
 
-    return gpu.pci_bus_id is not None and parts(gpu.pci_bus_id) == parts(bus_id)
+
+def cuda_devices(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> tuple[Gpu | None, ...]:
+    """What CUDA numbers from 0 on, as `visible_gpus` takes it; None in the place of a part of a GPU."""
+    names = environ.get("CUDA_VISIBLE_DEVICES")
+    if names is None:
+        return tuple(gpus)
+    devices: list[Gpu | None] = []
+    for name in (name.strip() for name in names.split(",")):
+        found = _named(gpus, name)
+        if found is None and not name.upper().startswith("MIG-"):
+            break
+        devices.append(found)
+    return tuple(devices)
+
+
+def has_known_order(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether CUDA counts these GPUs as NVML does: told to, or there is one. By itself it puts the fastest first."""
+    return len(gpus) <= 1 or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+
+
+def find_cuda_gpu(
+    gpus: Sequence[Gpu], device: str, device_id: str | None, environ: Mapping[str, str] = os.environ
+) -> Gpu | None:
+    """The GPU that llama.cpp calls `device` (`CUDA0`), by the PCI bus id or UUID that it told, else by its number.
+
+    None where that leaves a doubt: no id, and an order of CUDA's own.
+    """
+    if device_id is not None:
+        return next((gpu for gpu in gpus if is_gpu(gpu, device_id)), None)
+    match = re.fullmatch(r"CUDA(\d+)", device)
+    devices = cuda_devices(gpus, environ)
+    if match is None or int(match[1]) >= len(devices):
+        return None
+    number, names = int(match[1]), environ.get("CUDA_VISIBLE_DEVICES", "").upper().split(",")
+    is_by_uuid = any(name.strip().startswith("GPU-") for name in names[number : number + 1])
+    return devices[number] if is_by_uuid or has_known_order(gpus, environ) else None
+
+
+def is_gpu(gpu: Gpu, device_id: str) -> bool:
+    """Whether the GPU has this PCI bus id or UUID, as CUDA writes them.
+
+    CUDA writes a bus id's domain with four digits where NVML has eight, and some tools a UUID without its `GPU-`.
+    """
+    if ":" in device_id:
+        return gpu.pci_bus_id is not None and _bus_id_parts(gpu.pci_bus_id) == _bus_id_parts(device_id)
+    return gpu.uuid is not None and _plain_uuid(gpu.uuid) == _plain_uuid(device_id)
+
+
+def _named(gpus: Sequence[Gpu], name: str) -> Gpu | None:
+    """The GPU of an entry of CUDA_VISIBLE_DEVICES; None where it means none, or more than one."""
+    if name.isdecimal():
+        return gpus[int(name)] if int(name) < len(gpus) else None
+    if not name.upper().startswith("GPU-"):
+        return None
+    begins = [gpu for gpu in gpus if gpu.uuid and _plain_uuid(gpu.uuid).startswith(_plain_uuid(name))]
+    return begins[0] if len(begins) == 1 else None
+
+
+def _bus_id_parts(bus_id: str) -> list[str]:
+    return [part.lstrip("0") for part in bus_id.lower().replace(".", ":").split(":")]
+
+
+def _plain_uuid(uuid: str) -> str:
+    return uuid.lower().removeprefix("gpu-")
 
 
 def gpu_bandwidth(gpu: Gpu) -> Bandwidth | None:
@@ -62,28 +114,17 @@ def gpu_bandwidth(gpu: Gpu) -> Bandwidth | None:
     )
 
 
-def _describe(pynvml: ModuleType, index: int) -> Gpu | None:
-    handle = _ask(pynvml, pynvml.nvmlDeviceGetHandleByIndex, index)
-    if handle is None:
-        return None
-    memory = _ask(pynvml, pynvml.nvmlDeviceGetMemoryInfo, handle)
-    pci = _ask(pynvml, pynvml.nvmlDeviceGetPciInfo, handle)
+def _describe(nvml: Nvml, index: int, handle: Any) -> Gpu:  # noqa: ANN401 - pynvml has no types
+    memory = nvml.ask("nvmlDeviceGetMemoryInfo", handle)
+    pci = nvml.ask("nvmlDeviceGetPciInfo", handle)
     return Gpu(
         index=index,
-        name=_ask(pynvml, pynvml.nvmlDeviceGetName, handle) or "NVIDIA GPU",
-        uuid=_ask(pynvml, pynvml.nvmlDeviceGetUUID, handle),
+        name=nvml.ask("nvmlDeviceGetName", handle) or "NVIDIA GPU",
+        uuid=nvml.ask("nvmlDeviceGetUUID", handle),
         pci_bus_id=None if pci is None else pci.busId,
         total_bytes=None if memory is None else int(memory.total),
         free_bytes=None if memory is None else int(memory.free),
-        bus_width_bits=_ask(pynvml, pynvml.nvmlDeviceGetMemoryBusWidth, handle) or None,
-        memory_clock_mhz=_ask(pynvml, pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_MEM) or None,
-        driver=_ask(pynvml, pynvml.nvmlSystemGetDriverVersion),
+        bus_width_bits=nvml.ask("nvmlDeviceGetMemoryBusWidth", handle) or None,
+        memory_clock_mhz=nvml.ask("nvmlDeviceGetMaxClockInfo", handle, nvml.constant("NVML_CLOCK_MEM")) or None,
+        driver=nvml.ask("nvmlSystemGetDriverVersion"),
     )
-
-
-def _ask(pynvml: ModuleType, question: Callable[..., T], *args: object) -> T | None:
-    """The answer, or None where NVML has none."""
-    try:
-        return question(*args)
-    except pynvml.NVMLError:
-        return None

@@ -34,6 +34,7 @@ def certificate_document(certificate: Certificate) -> dict[str, object]:
         "compute_bytes": c.compute_bytes,
         "peak_bytes": c.peak_bytes,
         "other_bytes": c.other_bytes,
+        "gpu_processes": [asdict(process) for process in c.gpu_processes],
         "buffers": [asdict(buffers) for buffers in c.buffers],
         "type_k": c.config.type_k,
         "type_v": c.config.type_v,

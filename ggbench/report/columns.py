@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ggbench.plain import plain
-from ggbench.records import DecodeLimit, LatencySummary, LineFit, Outcome, Row
+from ggbench.records import DecodeLimit, GpuUse, LatencySummary, LineFit, Outcome, Row
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
@@ -127,6 +127,16 @@ def _of_limit(part: Callable[[DecodeLimit], float | None]) -> Callable[[Row], fl
     return lambda row: None if row.limit is None else part(row.limit)
 
 
+def _of_gpu(part: Callable[[GpuUse], float | None]) -> Callable[[Row], float | None]:
+    return lambda row: None if row.gpu_use is None else part(row.gpu_use)
+
+
+def _throttle(row: Row) -> str | None:
+    if row.gpu_use is None or row.gpu_use.throttle is None:
+        return None
+    return plain(", ".join(each.reason for each in row.gpu_use.throttle)) or "nothing"
+
+
 _bandwidth = _of_limit(lambda limit: limit.bandwidth_bytes_per_s)
 
 
@@ -211,6 +221,30 @@ _ALL = (
         "bandwidth_bytes_per_s", "bandwidth", "", "Memory bandwidth that the limits are computed from.",
         _bandwidth, lambda row: format_bandwidth(_bandwidth(row)),
     ),
+    _number(
+        "gpu_temperature_max_c", "hottest", "°C", "Highest temperature of the GPU while it was timed.",
+        _of_gpu(lambda use: use.temperature_max_c),
+    ),
+    _number(
+        "gpu_sm_clock_min_mhz", "least clock", "MHz", "Lowest SM clock of the GPU while it was timed.",
+        _of_gpu(lambda use: use.sm_clock_min_mhz),
+    ),
+    _number(
+        "gpu_sm_clock_median_mhz", "SM clock", "MHz", "Median SM clock of the GPU while it was timed.",
+        _of_gpu(lambda use: use.sm_clock_median_mhz),
+    ),
+    _number(
+        "gpu_power_mean_w", "power", "W", "Mean power of the GPU while it was timed.",
+        _of_gpu(lambda use: use.power_mean_w),
+    ),
+    _number(
+        "gpu_energy_per_token_mj", "energy", "mJ/token", "Of each decoded token, from the GPU's energy counter.",
+        _of_gpu(lambda use: use.energy_per_token_mj),
+    ),
+    Column(
+        "gpu_throttle", "slowed by", "", "Why the GPU's clocks were held down; `nothing` where they were not.",
+        _throttle, lambda row: _throttle(row) or UNKNOWN, right_aligned=False,
+    ),
     Column(
         "flash_attn", "flash", "", "Whether flash attention was on.",
         lambda row: row.flash_attn,
@@ -241,19 +275,3 @@ def bench_columns(rows: Iterable[Row]) -> tuple[str, ...]:
         return BENCH
     place = BENCH.index("n_ctx") + 1
     return (*BENCH[:place], "max_n_ctx", *BENCH[place:])
-
-
-DECODE = (
-    "model", "quant", "weights", "bpw", "n_ctx", "n_gen", "w_tokens_per_ms", "w_ratio", "b_ms", "b_ratio", "p50_ms",
-    "p95_ms", "p99_ms", "tok_s", "sample_p50_ms", "note",
-)  # fmt: skip
-"""Decoding alone."""
-
-PREFILL = ("model", "quant", "weights", "bpw", "n_ctx", "compute_bytes", "prefill_ms", "note")
-"""Reading the prompt alone."""
-
-RESULTS = (
-    "run_id", "model", "quant", "weights", "outcome", "bpw", "n_ctx", "n_gen", "prefill_ms", "w_tokens_per_ms", "b_ms",
-    "tok_s", "note",
-)  # fmt: skip
-"""Stored runs side by side."""

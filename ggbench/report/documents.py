@@ -18,8 +18,9 @@ from ggbench.gguf_file.quants import quant_label
 from ggbench.records import Row
 
 if TYPE_CHECKING:
-    from ggbench.catalog.local_files import LocalVariant
+    from ggbench.catalog.disk import LocalModel
     from ggbench.catalog.models import CatalogModel
+    from ggbench.hub.cached import Verified
     from ggbench.store.runs import RunSummary
 
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -70,6 +71,7 @@ def row_document(row: Row) -> dict[str, object]:
         "b_ratio": row.b_ratio,
         "b_w16_ms": row.b_w16_ms,
         "unsteady": row.unsteady or None,
+        "gpu_use": None if row.gpu_use is None else asdict(row.gpu_use),
         "flash_attn": row.flash_attn,
         "outcome": row.outcome.value,
         "reason": row.reason or None,
@@ -158,14 +160,31 @@ def catalog_document(model: CatalogModel, twins: Sequence[str]) -> dict[str, obj
     return {**asdict(model), "n_params": count_params(model.hyper), "twins": list(twins)}
 
 
-def variant_document(variant: LocalVariant) -> dict[str, object]:
-    """A variant on the disk."""
+def local_model_document(model: LocalModel) -> dict[str, object]:
+    """A model on this disk; `words` go after the name of a command that measures, each an argument of its own."""
     return {
-        "model": variant.name,
-        "quant": variant.quant,
-        "files": [str(path) for path in variant.paths],
-        "file_bytes": variant.file_bytes,
-        "n_missing": variant.n_missing,
+        "store": model.store,
+        "name": model.name,
+        "model": model.model or None,
+        "quant": model.quant,
+        "words": list(model.words),
+        "files": [str(path) for path in model.paths],
+        "provenance": "twin" if model.is_twin else "file",
+        "file_bytes": model.file_bytes,
+        "n_missing": model.n_missing,
+        "architecture": model.architecture,
+        "n_ctx_train": model.n_ctx_train,
+        "reason": model.reason or None,
+    }
+
+
+def verified_document(verified: Verified) -> dict[str, object]:
+    """A cached file held against the sha256 in its name."""
+    return {
+        "file": str(verified.path),
+        "sha256_expected": verified.sha256_expected,
+        "sha256_found": verified.sha256_found,
+        "matches": verified.matches,
     }
 
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from ggbench.plan_records import Budget, PlanRow
 
+if TYPE_CHECKING:
+    from ggbench.catalog.planned_variants import RepoReading
 
-def plan_document(budget: Budget, sources: dict[str, str], rows: Sequence[PlanRow]) -> dict[str, object]:
-    """The fields of `ggbench.plan/1`; `sources` says where each kind of figure comes from."""
+
+def plan_document(
+    budget: Budget, sources: dict[str, str], rows: Sequence[PlanRow], reading: RepoReading | None = None
+) -> dict[str, object]:
+    """The fields of `ggbench.plan/1`; `sources` says where each kind of figure comes from, `reading` of which repo."""
     bandwidth = budget.bandwidth
     return {
         "machine": {
@@ -24,6 +30,11 @@ def plan_document(budget: Budget, sources: dict[str, str], rows: Sequence[PlanRo
             "bandwidth_source": bandwidth and bandwidth.source,
         },
         "sources": sources,
+        "repo": reading and reading.repo,
+        "commit": reading and reading.commit,
+        "listed_at": (reading and reading.listed_at) or None,
+        "moved_bytes": reading and reading.moved_bytes,
+        "total_bytes": reading and reading.total_bytes,
         "rows": [_row(row) for row in rows],
     }
 

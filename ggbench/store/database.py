@@ -1,4 +1,4 @@
-"""The results file: every run and its raw samples, in SQLite.
+"""The results file: every run with its raw samples and readings of the machine, in SQLite.
 
 Samples are committed as they are appended, so a process that is killed leaves what it had. Its run still says
 `running`; whoever opens or lists the store next sees that the owner is gone and marks it `interrupted`. A store
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from ggbench import paths
 from ggbench.errors import StoreError, UnknownName
-from ggbench.records import Outcome, Row
+from ggbench.records import MachineReading, Outcome, Row
 from ggbench.store import owners
 from ggbench.store.connection import as_store_errors, open_connection, writing
 from ggbench.store.runs import (
@@ -29,6 +29,7 @@ from ggbench.store.runs import (
     RunStart,
     RunSummary,
     Samples,
+    decode,
     encode,
     run_of,
     storable_text,
@@ -150,6 +151,15 @@ class Store:
                 (run_id, repeat, n_prompt, prefill_ns, warmup),
             )
 
+    def append_readings(self, run_id: int, readings: Sequence[MachineReading]) -> None:
+        """Store what the machine did beside a run. Raises UnknownName."""
+        with writing(self._connection, self.path):
+            self._require(run_id)
+            self._connection.executemany(
+                "INSERT INTO readings (run_id, at_ns, reading) VALUES (?, ?, ?)",
+                [(run_id, reading.at_ns, encode(reading)) for reading in readings],
+            )
+
     def finish(self, run_id: int, row: Row) -> Row:
         """End a run with what came of it; returns the row as stored, which knows its run. Raises UnknownName.
 
@@ -221,8 +231,15 @@ class Store:
             for record in records
         )
 
+    def load_readings(self, run_id: int) -> tuple[MachineReading, ...]:
+        """Readings of a run by rising time, those left out that this ggbench cannot read. Raises UnknownName."""
+        self._require(run_id)
+        records = self._select("SELECT reading FROM readings WHERE run_id = ? ORDER BY at_ns, id", (run_id,))
+        readings = (decode(record["reading"], MachineReading)[0] for record in records)
+        return tuple(reading for reading in readings if reading is not None)
+
     def delete_run(self, run_id: int) -> None:
-        """Delete a run and its samples. Raises UnknownName, and StoreError while its process still runs it."""
+        """Delete a run with what it has. Raises UnknownName, and StoreError while its process still runs it."""
         with writing(self._connection, self.path):
             record = self._require(run_id)
             owner = _owner(record)

@@ -81,7 +81,25 @@ def create_runs_and_samples(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX prefills_by_run ON prefills (run_id)")
 
 
-MIGRATIONS: tuple[Migration, ...] = (create_runs_and_samples,)
+def create_readings(connection: sqlite3.Connection) -> None:
+    """Version 2: what the machine did beside each run, about once a second.
+
+    `at_ns` is nanoseconds since the epoch; `reading` is JSON of `ggbench.records.MachineReading`.
+    """
+    connection.execute(
+        """
+        CREATE TABLE readings (
+            id INTEGER PRIMARY KEY,
+            run_id INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            at_ns INTEGER NOT NULL,
+            reading TEXT NOT NULL
+        )
+        """
+    )
+    connection.execute("CREATE INDEX readings_by_run ON readings (run_id)")
+
+
+MIGRATIONS: tuple[Migration, ...] = (create_runs_and_samples, create_readings)
 
 
 def version_of(connection: sqlite3.Connection) -> int:

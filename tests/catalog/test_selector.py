@@ -8,19 +8,18 @@ from pathlib import Path
 import pytest
 
 from ggbench.catalog.models import Catalog, load_catalog
-from ggbench.catalog.selector import (
+from ggbench.catalog.reference import (
     CatalogRef,
     HubRef,
     ModelRef,
     PathRef,
     SynthRef,
     TwinRef,
-    materialize,
     parse_model,
-    resolve,
-    resolve_one,
 )
-from ggbench.errors import BadFile, GgbenchError, UnknownName, UsageError
+from ggbench.catalog.selector import materialize, resolve, resolve_one
+from ggbench.errors import BadFile, GgbenchError, NetworkError, UnknownName, UsageError
+from ggbench.hub.access import HubAccess
 
 MakeFile = Callable[[str, int], Path]
 
@@ -83,6 +82,9 @@ def catalog(tmp_path: Path) -> Catalog:
         ("synth:qwen1.5-7b", SynthRef("qwen1.5-7b")),
         ("synth:qwen1.5-7b:q4_k_m", SynthRef("qwen1.5-7b", "q4_k_m")),
         ("twin:org/name:q8_0", TwinRef("org/name", "q8_0")),
+        ("org/name@v1.0:q8_0", HubRef("org/name", "q8_0", "v1.0")),
+        ("hf:org/name@refs/pr/3", HubRef("org/name", revision="refs/pr/3")),
+        ("twin:org/name@0123abc", TwinRef("org/name", revision="0123abc")),
         ("m.gguf", PathRef(Path("m.gguf"))),
         ("models/m.GGUF", PathRef(Path("models/m.GGUF"))),
         ("./name", PathRef(Path("name"))),
@@ -118,7 +120,20 @@ def test_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     "text",
-    ["", "  ", "a\0b", "synth:", "synth:org/name", "hf:name", "hf:org/na me", "twin:x", "qwen1.5-7b:", "hf:org/name:"],
+    [
+        "",
+        "  ",
+        "a\0b",
+        "synth:",
+        "synth:org/name",
+        "hf:name",
+        "hf:org/na me",
+        "hf:org/name@",
+        "hf:org/name@../x",
+        "twin:x",
+        "qwen1.5-7b:",
+        "hf:org/name:",
+    ],
 )
 def test_what_is_no_model_is_a_usage_error(text: str) -> None:
     """Each with a hint of what can be written."""
@@ -166,21 +181,24 @@ def test_unknown_id_or_quant_names_the_nearest(arguments: tuple[str, list[str]])
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("model", ["qwen1.5-7b", "Qwen/Qwen1.5-7B-Chat-GGUF", "hf:Qwen/Qwen1.5-7B-Chat-GGUF:q4_0"])
+@pytest.mark.parametrize(
+    "model",
+    ["qwen1.5-7b", "Qwen/Qwen1.5-7B-Chat-GGUF", "hf:Qwen/Qwen1.5-7B-Chat-GGUF:q4_0", "twin:Qwen/Qwen1.5-7B-Chat-GGUF"],
+)
 def test_model_that_is_not_on_this_disk_says_what_can_be_done(model: str) -> None:
-    """A twin of it, or a path."""
-    with pytest.raises(UsageError, match="is not on this disk") as caught:
-        resolve(model)
+    """A twin of the catalog's shape needs no network."""
+    with pytest.raises(NetworkError) as caught:
+        resolve(model, hub=HubAccess.from_environment(offline=True))
     assert "synth:qwen1.5-7b" in caught.value.hint
-    assert "path" in caught.value.hint
 
 
 @pytest.mark.usefixtures("folder")
-def test_twin_of_a_published_file_is_refused_with_a_way_out() -> None:
-    """Its header is on the Hub."""
-    with pytest.raises(UsageError) as caught:
-        resolve("twin:org/name", ["q4_0"])
-    assert "synth:" in caught.value.hint
+def test_catalog_model_without_a_repo_says_what_can_be_done(catalog: Catalog) -> None:
+    """A twin of it, or a path; nothing is asked of the network."""
+    with pytest.raises(UsageError, match="tiny is not on this disk") as caught:
+        resolve("tiny", catalog=catalog)
+    assert "synth:tiny" in caught.value.hint
+    assert "path" in caught.value.hint
 
 
 def test_folder_means_all_its_variants(make_file: MakeFile) -> None:

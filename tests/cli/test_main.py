@@ -64,7 +64,6 @@ def test_help_imports_nothing_heavy() -> None:
         (["decode", "m", "--tensor-split", "0,0"], "'0,0' is not a split", "above zero"),
         (["decode", "m", "-n", "100", "--n-ctx", "20"], "n_ctx 20 does not hold the 125 tokens", "leave --n-ctx out"),
         (["decode", "no-such-model"], "no model named 'no-such-model'", ""),
-        (["decode", "qwen1.5-7b"], "qwen1.5-7b is not on this disk", "synth:qwen1.5-7b"),
         (["decode", "synth:qwen1.5-0.5b", "q9_9"], "no quant named 'q9_9'", ""),
         (["decode", "synth:qwen1.5-0.5b"], "means 8 quants", "q4_k_m (382.6 MiB)"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,3 +119,29 @@ def test_a_dry_load_tells_sizes_and_allocates_nothing(worker: WorkerProcess, tin
     assert made[-1] == Completed()
     total = next(item.text for item in made if isinstance(item, protocol.Log) and "llama_kv_cache: size" in item.text)
     assert f"{(1 << 22) * model.kv_bytes_per_token() / MIB:.2f} MiB" in total
+
+
+def test_a_paused_decode_goes_on_and_no_sample_tells_of_the_pause(tiny_twin: Path) -> None:
+    """The worker waits between two steps, outside of what is timed, and every step is told once."""
+    hold, pause_ns = threading.Event(), 500_000_000
+    with WorkerProcess(timeout_s=60, hold=hold) as worker:
+        assert list(worker.call(protocol.LoadModel(str(tiny_twin))))[-1] == Completed()
+        assert list(worker.call(context(4096)))[-1] == Completed()
+        batches, held_at, waits_ns = [], 0, []
+        for item in worker.call(protocol.Decode(25, 4000)):
+            if isinstance(item, protocol.Decoded):
+                now = time.perf_counter_ns()
+                if not held_at:
+                    hold.set()
+                    threading.Timer(pause_ns / 1e9, hold.clear).start()
+                else:
+                    waits_ns.append(now - held_at)
+                held_at = now
+                batches.append(item)
+    assert item == Completed()
+    assert max(waits_ns) > pause_ns // 2  # it did wait
+    assert max(step_ns for batch in batches for step_ns in batch.step_ns) < pause_ns // 2
+    assert sum(len(batch.step_ns) for batch in batches) == 4000
+    assert [batch.first_position for batch in batches[1:]] == [
+        batch.first_position + len(batch.step_ns) for batch in batches[:-1]
+    ]

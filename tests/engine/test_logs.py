@@ -106,3 +106,18 @@ def test_memory_is_blamed_only_by_lines_that_blame_it() -> None:
     assert tells_out_of_memory(["load_tensors: loading", cpu]) == cpu
     assert tells_out_of_memory([cuda]) == cuda
     assert tells_out_of_memory(["llama_model_load: error loading model: unknown model architecture: 'x'"]) == ""
+
+
+def test_each_gpu_in_use_has_the_id_that_the_log_told() -> None:
+    """Made up after llama.cpp's own format: a bus id, a UUID, and a device whose backend knows no id."""
+    lines = [
+        "llama_prepare_model_devices: using device CUDA0 (NVIDIA Card (80 GB)) (0000:41:00.0) - 81000 MiB free",
+        "llama_prepare_model_devices: using device CUDA1 (NVIDIA Card) (GPU-aaaa2222-0000) - 81000 MiB free",
+        "llama_prepare_model_devices: using device CUDA2 (NVIDIA Card) (unknown id) - 81000 MiB free",
+        "load_tensors:   CPU_Mapped model buffer size =   292.36 MiB",
+        *(f"load_tensors:        CUDA{number} model buffer size =  1000.00 MiB" for number in range(3)),
+        "llama_context:  CUDA_Host compute buffer size =    15.01 MiB",
+    ]
+    allocations = parse_allocations(lines)
+    assert allocations.device_ids == (("CUDA0", "0000:41:00.0"), ("CUDA1", "GPU-aaaa2222-0000"))
+    assert allocations.gpu_devices == (("CUDA0", "0000:41:00.0"), ("CUDA1", "GPU-aaaa2222-0000"), ("CUDA2", None))

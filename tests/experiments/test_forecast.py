@@ -15,7 +15,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """16 GiB of main memory, 10 of them available, and a card with 22 GiB free."""
     card = Gpu(0, "card", None, None, 24 * GIB, 22 * GIB, None, None, None)
     monkeypatch.setattr("ggbench.experiments.forecast.describe_ram", lambda: Ram(16 * GIB, 10 * GIB))
-    monkeypatch.setattr("ggbench.experiments.forecast.list_gpus", lambda: (card,))
+    monkeypatch.setattr("ggbench.experiments.forecast.visible_gpus", lambda: (card,))
 
 
 def test_main_memory_is_always_limited() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,8 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.environment import environment
-from ggbench.records import Certificate, LoadConfig, Outcome
+from ggbench.paths import twins_dir
+from ggbench.records import Certificate, Gpu, GpuProcess, LoadConfig, Outcome
 from ggbench.units import MIB
 from tests.fakes.engine import FakeEngine
 
@@ -42,6 +43,7 @@ class SmallMachine:
     grows: bool = True
     fills: bool = True
     dry_loads: bool = True
+    device: str = "CPU"
     cancel: threading.Event = field(default_factory=threading.Event)
     cancel_at_alloc: int = 0
     engines: list[FakeEngine] = field(default_factory=list)
@@ -77,9 +79,11 @@ class SmallMachine:
                         return
                 kv = self.kv_bytes * (n_ctx if self.grows else 1024) / MIB
                 if not self._dry:
-                    yield protocol.Log(2, f"llama_kv_cache:        CPU KV buffer size = {kv:.2f} MiB")
+                    yield protocol.Log(2, f"llama_kv_cache:        {self.device} KV buffer size = {kv:.2f} MiB")
                 yield protocol.Log(2, f"llama_kv_cache: size = {kv:.2f} MiB ( {n_ctx} cells, 2 layers, 1/1 seqs)")
-                yield protocol.Log(2, f"sched_reserve:        CPU compute buffer size = {COMPUTE / MIB:.2f} MiB")
+                yield protocol.Log(
+                    2, f"sched_reserve:        {self.device} compute buffer size = {COMPUTE / MIB:.2f} MiB"
+                )
                 left = LIMIT - COMPUTE - UNSEEN - round(kv * MIB)
                 yield protocol.ContextMade(0.1, n_ctx, 512, 512, None if self._dry else left)
             case protocol.ProveContext():
@@ -222,6 +226,27 @@ def test_not_even_the_smallest_context(target: Target, kv_bytes: int) -> None:
     assert finished.certificate.max_n_ctx is None
 
 
+def test_what_a_gpu_gave_is_told_without_the_ballast_of_a_limit(
+    target: Target, kv_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a limit the peak is what of the limit is gone, not of the card; who held memory before is told."""
+    desktop = GpuProcess(911, "/usr/bin/desktop", 300 * MIB)
+    card = Gpu(0, "Card", "GPU-1", "0000:01:00.0", 24 << 30, 23 << 30, None, None, None)
+    monkeypatch.setattr("ggbench.experiments.forecast.visible_gpus", lambda: (card,))
+    monkeypatch.setattr("ggbench.experiments.maxctx.list_gpu_processes", lambda: (desktop,))
+    monkeypatch.setattr("ggbench.experiments.maxctx.visible_gpus", lambda: (replace(card, free_bytes=10 * MIB),))
+    edge = (LIMIT - COMPUTE - UNSEEN) // kv_bytes // 256 * 256
+
+    found = certified(SmallMachine(kv_bytes, edge, device="CUDA0").rig(), target, settings())
+
+    assert (found.max_n_ctx, found.peak_bytes, found.free_bytes) == (edge, LIMIT - 10 * MIB, 23 << 30)
+    assert found.other_bytes == LIMIT - 10 * MIB - COMPUTE - edge * kv_bytes
+    assert found.gpu_processes == (desktop,)
+    monkeypatch.setattr("ggbench.experiments.maxctx.visible_gpus", lambda: (replace(card, free_bytes=10 * MIB), card))
+    unclear = certified(SmallMachine(kv_bytes, edge, device="CUDA0").rig(), target, settings())
+    assert (unclear.peak_bytes, unclear.other_bytes) == (None, None)
+
+
 def test_weights_above_the_limit(tiny_twin: Path, tmp_path: Path) -> None:
     """Nothing is loaded; what is missing is said, and which file beside it would fit."""
     (tmp_path / "model-q8_0.gguf").write_bytes(tiny_twin.read_bytes())
@@ -240,8 +265,7 @@ def test_a_catalog_twin_above_the_limit_names_a_quant_that_fits(kv_bytes: int) -
     finished = search(SmallMachine(kv_bytes, 0).rig(), target, settings(limit_bytes=400 * MIB))
     assert isinstance(finished.error, DoesNotFit)
     assert "would fit" in finished.error.hint
-    assert target.twins_dir is not None
-    assert not target.twins_dir.exists()
+    assert not twins_dir().exists()
 
 
 def test_stopped_halfway(target: Target, kv_bytes: int) -> None:

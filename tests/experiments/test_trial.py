@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from ggbench.experiments.settings import TrialSettings
 from ggbench.experiments.stored import stored_row
 from ggbench.experiments.trial import run_trials
 from ggbench.gguf_file.header import read_model_file
-from ggbench.records import Bandwidth, Gpu, LoadConfig, Outcome, Row
+from ggbench.records import Bandwidth, Gpu, GpuProcess, GpuReading, LoadConfig, MachineReading, Outcome, Row
 from ggbench.store.database import Store
 from ggbench.units import MIB
 from tests.fakes.engine import FakeEngine, fake_rig, obey
@@ -263,7 +265,7 @@ CUDA = "using device CUDA0 (NVIDIA Card (x)) (0000:41:00.0) - 23000 MiB free"
     [
         ([CUDA, "CUDA0 model buffer size = 4000.00 MiB", "load_tensors: offloaded 33/33 layers to GPU"], 1008.096e9),
         ([CUDA, "CUDA0 model buffer size = 4000.00 MiB", "load_tensors: offloaded 20/33 layers to GPU"], None),
-        (["CUDA0 model buffer size = 4000.00 MiB", "load_tensors: offloaded 33/33 layers to GPU"], None),
+        (["CUDA1 model buffer size = 4000.00 MiB", "load_tensors: offloaded 33/33 layers to GPU"], None),
         (["CPU_Mapped model buffer size = 4000.00 MiB"], 20e9),
     ],
 )
@@ -335,3 +337,95 @@ def test_a_worker_that_misbehaves_is_a_row(
     assert row.outcome is outcome
     assert reason in row.reason
     assert [run.state for run in store.list_runs()] == [outcome.value]
+
+
+def test_readings_beside_a_run_are_stored_and_told(target: Target, store: Store) -> None:
+    """A thread reads the machine while the worker decodes; the row has what its GPU did and what else held memory."""
+    taken = threading.Semaphore(0)
+    energies = itertools.count(0, 1000)
+
+    def read_machine() -> MachineReading:
+        reading = MachineReading(
+            time.time_ns(),
+            None,
+            1,
+            2,
+            (
+                GpuReading(
+                    0,
+                    "Card",
+                    sm_clock_mhz=1900,
+                    power_w=250,
+                    energy_mj=next(energies),
+                    throttle=("sw_power_cap",),
+                    processes=(GpuProcess(911, "/usr/bin/desktop", 300 << 20),),
+                ),
+            ),
+        )
+        taken.release()
+        return reading
+
+    def decode_beside_readings(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        if isinstance(request, protocol.LoadModel):
+            yield protocol.Log(2, f"load_tensors: {CUDA}")
+            yield protocol.Log(2, "load_tensors:        CUDA0 model buffer size =   100.00 MiB")
+        for event in obey(request):
+            yield event
+            if isinstance(event, protocol.Decoded) and event.phase == "decode":
+                for _ in range(4):
+                    assert taken.acquire(timeout=10)
+
+    rig, _ = fake_rig(store, {0: decode_beside_readings})
+    env = dataclasses.replace(rig.describe_environment("", "", ""), gpus=(GPU,))
+    rig = dataclasses.replace(
+        rig, read_machine=read_machine, reading_interval_s=0.001, describe_environment=lambda *_: env
+    )
+
+    (row,) = rows_of(rig, [target], TrialSettings("decode", n_gen=300))
+
+    assert row.gpu_use is not None
+    assert row.gpu_use.n_readings > 0
+    assert (row.gpu_use.sm_clock_min_mhz, row.gpu_use.power_mean_w) == (1900, 250)
+    assert row.gpu_use.energy_per_token_mj is not None
+    assert row.gpu_use.other_processes == (GpuProcess(911, "/usr/bin/desktop", 300 << 20),)
+    assert "sw_power_cap" in row.unsteady
+    assert row.run_id is not None
+    stored = store.load_readings(row.run_id)
+    assert len(stored) >= row.gpu_use.n_readings
+    assert [reading.at_ns for reading in stored] == sorted(reading.at_ns for reading in stored)
+    assert store.load_run(row.run_id).row == row
+
+
+def test_who_holds_the_memory_is_told_with_an_out_of_memory(target: Target) -> None:
+    """A person learns which program to close; readings of a machine without a GPU add nothing."""
+
+    def no_room(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        yield protocol.Log(2, f"load_tensors: {CUDA}")
+        yield OutOfMemory("load", "cudaMalloc failed: out of memory")
+
+    desktop = GpuProcess(911, "/usr/bin/desktop", 300 << 20)
+    for gpus, told in (((GpuReading(0, "Card", processes=(desktop,)),), True), ((), False)):
+        readings = itertools.repeat(MachineReading(1, None, 1, 2, gpus))
+        rig, _ = fake_rig(answers={0: no_room})
+        environments = itertools.repeat(dataclasses.replace(rig.describe_environment("", "", ""), gpus=(GPU,)))
+        rig = dataclasses.replace(
+            rig, read_machine=readings.__next__, describe_environment=lambda *_, made=environments: next(made)
+        )
+
+        (row,) = rows_of(rig, [target], TrialSettings("decode", n_gen=300))
+
+        assert row.outcome is Outcome.OUT_OF_MEMORY
+        assert row.reason.endswith("GPU memory is held by desktop (pid 911, 300.0 MiB)") is told
+
+
+def test_a_machine_that_cannot_be_read_costs_no_measurement(target: Target, store: Store) -> None:
+    """The run goes on without readings."""
+
+    def fail() -> MachineReading:
+        raise OSError("no /proc here")
+
+    rig, _ = fake_rig(store)
+    (row,) = rows_of(dataclasses.replace(rig, read_machine=fail), [target], TrialSettings("decode", n_gen=300))
+
+    assert (row.outcome, row.gpu_use) == (Outcome.COMPLETED, None)
+    assert row.run_id is not None and store.load_readings(row.run_id) == ()

@@ -1,95 +1,12 @@
-"""GPUs through a stand-in for pynvml that answers with what real cards answer, and refuses what they refuse."""
-
-# ruff: noqa: ANN401 - the stand-in has the methods of pynvml, which says what they do and has no types
+"""GPUs through a stand-in for pynvml."""
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType, SimpleNamespace
-from typing import Any
-
 import pytest
 
-from ggbench.machine.gpus import gpu_bandwidth, list_gpus
+from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, list_gpus, visible_gpus
 from ggbench.records import Gpu
-
-
-class NvmlError(Exception):
-    """The base of NVML's errors."""
-
-
-class NotSupported(NvmlError):
-    """NVML's word for a question that this chip does not answer."""
-
-
-RTX_4090: dict[str, Any] = {
-    "Name": "NVIDIA GeForce RTX 4090",
-    "UUID": "GPU-3a1f6f2e-0c44-2f6b-9a42-6d0a1f4b7c11",
-    "PciInfo": SimpleNamespace(busId="00000000:01:00.0"),
-    "MemoryInfo": SimpleNamespace(total=25757220864, free=24830476288, used=926744576),
-    "MemoryBusWidth": 384,
-    "MaxClockInfo": 10501,
-}
-
-# A chip that shares the system's memory has no memory of its own to tell about.
-GB10: dict[str, Any] = {
-    "Name": "NVIDIA GB10",
-    "UUID": "GPU-77d2c1f0-5b1e-4d0e-8f5c-2f2f9f0a9b3d",
-    "PciInfo": SimpleNamespace(busId="0000000F:01:00.0"),
-}
-
-
-class FakeNvml(ModuleType):
-    """The part of pynvml that ggbench asks, over a list of cards."""
-
-    NVMLError = NvmlError
-    NVML_CLOCK_MEM = 2
-
-    def __init__(self, cards: list[dict[str, Any]], init_error: NvmlError | None = None) -> None:
-        super().__init__("pynvml")
-        self.cards = cards
-        self.init_error = init_error
-        self.sessions = 0
-
-    def nvmlInit(self) -> None:
-        if self.init_error:
-            raise self.init_error
-        self.sessions += 1
-
-    def nvmlShutdown(self) -> None:
-        self.sessions -= 1
-
-    def nvmlSystemGetDriverVersion(self) -> str:
-        return "570.86.15"
-
-    def nvmlDeviceGetCount(self) -> int:
-        return len(self.cards)
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> dict[str, Any]:
-        if not self.cards[index]:
-            raise NvmlError("GPU is lost")
-        return self.cards[index]
-
-    def nvmlDeviceGetMaxClockInfo(self, handle: dict[str, Any], kind: int) -> Any:
-        assert kind == self.NVML_CLOCK_MEM
-        return self._answer(handle, "MaxClockInfo")
-
-    def __getattr__(self, name: str) -> Any:
-        prefix = "nvmlDeviceGet"
-        if not name.startswith(prefix):
-            raise AttributeError(name)
-        return lambda handle: self._answer(handle, name.removeprefix(prefix))
-
-    @staticmethod
-    def _answer(handle: dict[str, Any], question: str) -> Any:
-        if question not in handle:
-            raise NotSupported(question)
-        return handle[question]
-
-
-def install(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml | None) -> None:
-    """Makes `import pynvml` give the stand-in, or fail when it is None."""
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+from tests.fakes.nvml import GB10, RTX_4090, FakeNvml, NvmlError, install
 
 
 def test_every_fact_of_a_card_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,3 +93,69 @@ def test_bandwidth_agrees_with_the_datasheet(card: str, bits: int, mhz: int, dat
     assert bandwidth is not None
     assert round(bandwidth.bytes_per_s / 1e9) == pytest.approx(datasheet_gb_per_s, abs=1)
     assert bandwidth.source == f"NVML: {bits} bit x {mhz} MHz x 2"
+
+
+VISIBLE = (
+    Gpu(0, "Card A", "GPU-aaaa1111-0000-0000-0000-000000000001", "00000000:01:00.0", None, None, None, None, None),
+    Gpu(1, "Card B", "GPU-aaaa2222-0000-0000-0000-000000000002", "00000000:41:00.0", None, None, None, None, None),
+    Gpu(2, "Card C", "GPU-bbbb3333-0000-0000-0000-000000000003", "00000000:C1:00.0", None, None, None, None, None),
+)
+"""Three made-up cards."""
+
+
+@pytest.mark.parametrize(
+    ("names", "indices"),
+    [
+        pytest.param(None, [0, 1, 2], id="nothing hides any"),
+        pytest.param("", [], id="an empty list hides all"),
+        pytest.param("2,0", [2, 0], id="indices in their order"),
+        pytest.param("GPU-bbbb3333-0000-0000-0000-000000000003", [2], id="a whole UUID"),
+        pytest.param(" gpu-BBBB , GPU-aaaa1 ", [2, 0], id="beginnings of UUIDs, in any case"),
+        pytest.param("1,7,0", [1], id="an index that is not there ends the list"),
+        pytest.param("0,-1,1", [0], id="so does -1"),
+        pytest.param("GPU-aaaa,0", [], id="so does a beginning of two UUIDs"),
+        pytest.param("MIG-3c0e2c2f-1c5a-5b0e-9a9a-000000000000,1", [1], id="a part of a GPU is none of them"),
+    ],
+)
+def test_cuda_visible_devices_picks_and_orders(
+    monkeypatch: pytest.MonkeyPatch, names: str | None, indices: list[int]
+) -> None:
+    """What CUDA sees is what the variable names, by CUDA's own rules."""
+    monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: VISIBLE)
+
+    seen = visible_gpus({} if names is None else {"CUDA_VISIBLE_DEVICES": names})
+
+    assert [gpu.index for gpu in seen] == indices
+
+
+@pytest.mark.parametrize(
+    ("device", "device_id", "environ", "index"),
+    [
+        pytest.param("CUDA0", "0000:41:00.0", {}, 1, id="a bus id with a short domain"),
+        pytest.param("CUDA1", "00000000:c1:00.0", {"CUDA_VISIBLE_DEVICES": "1,2"}, 2, id="a bus id of a visible GPU"),
+        pytest.param("CUDA0", "0001:41:00.0", {}, None, id="another domain is another GPU"),
+        pytest.param("CUDA0", "GPU-aaaa2222-0000-0000-0000-000000000002", {}, 1, id="a UUID"),
+        pytest.param("CUDA0", "aaaa2222-0000-0000-0000-000000000002", {}, 1, id="a UUID without its beginning"),
+        pytest.param("CUDA0", None, {}, None, id="no id: CUDA puts the fastest first, whichever that is"),
+        pytest.param("CUDA1", None, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, 1, id="no id, but NVML's order"),
+        pytest.param(
+            "CUDA1", None, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "2,0"}, 0, id="the same, picked"
+        ),
+        pytest.param("CUDA0", None, {"CUDA_VISIBLE_DEVICES": "GPU-bbbb"}, 2, id="no id, but picked by UUID"),
+        pytest.param("CUDA0", None, {"CUDA_VISIBLE_DEVICES": "MIG-3c0e2c2f"}, None, id="a part of a GPU"),
+        pytest.param("CUDA3", None, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, None, id="a number that no GPU has"),
+        pytest.param("Vulkan0", None, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, None, id="not a CUDA device"),
+    ],
+)
+def test_llama_cpps_device_is_found_among_nvmls(
+    device: str, device_id: str | None, environ: dict[str, str], index: int | None
+) -> None:
+    """By what identifies it, else by its number where CUDA counts as NVML does; a doubt is no GPU."""
+    found = find_cuda_gpu(VISIBLE, device, device_id, environ)
+
+    assert (found and found.index) == index
+
+
+def test_the_only_gpu_needs_no_id() -> None:
+    """Where there is one, its number is enough."""
+    assert find_cuda_gpu(VISIBLE[:1], "CUDA0", None, {}) is VISIBLE[0]

@@ -17,12 +17,15 @@ from ggbench.records import (
     DeviceBuffers,
     Environment,
     Gpu,
+    GpuProcess,
+    GpuUse,
     LatencySummary,
     LineFit,
     LoadConfig,
     Outcome,
     PrefillSpeed,
     Row,
+    Throttling,
 )
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
@@ -98,6 +101,17 @@ def completed() -> Row:
         fit=LineFit(10_000, 1513.2, (1489.1, 1538.9), 5.9261, (5.9102, 5.9420), 0.9713, 1520.7),
         latency=LatencySummary(9.24, 12.51, 12.74, 108.2, 0.0431),
         limit=DecodeLimit(1922.6, 4.3774, 1.008e12, "NVML: 384 bit x 10501 MHz x 2"),
+        gpu_use=GpuUse(
+            (0,),
+            92,
+            71.0,
+            2505,
+            2520.0,
+            318.4,
+            2943.2,
+            (Throttling("sw_power_cap", 3),),
+            (GpuProcess(911, "/usr/lib/desktop", 300 * MIB),),
+        ),
         flash_attn=True,
         config=LoadConfig(n_ctx=10240, type_k="f16", type_v="q8_0"),
         run_id=41,

@@ -9,22 +9,17 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from ggbench.catalog.local_files import LocalVariant
+from ggbench.catalog.disk import LocalModel
 from ggbench.catalog.models import CatalogModel
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.records import Outcome, Row
-from ggbench.report.columns import BENCH, COLUMNS, DECODE, PREFILL, RESULTS
-from ggbench.report.terminal import (
-    catalog_table,
-    header_details,
-    prefill_table,
-    row_details,
-    rows_table,
-    runs_table,
-    tensors_table,
-    variants_table,
-)
+from ggbench.report.columns import BENCH, COLUMNS
+from ggbench.report.terminal.listings import catalog_table, runs_table
+from ggbench.report.terminal.local_models import local_models_listing
+from ggbench.report.terminal.model_file import header_details, tensors_table
+from ggbench.report.terminal.row_details import prefill_table, row_details
+from ggbench.report.terminal.rows_table import rows_table
 from ggbench.store.runs import RunSummary
 
 Golden = Callable[[str, str], None]
@@ -61,17 +56,9 @@ def test_what_all_rows_share_is_told_once_below_a_narrow_table(
     assert text.count("qwen1.5-0.5b") == 1
 
 
-@pytest.mark.parametrize(("name", "keys"), [("decode", DECODE), ("prefill", PREFILL), ("results", RESULTS)])
-def test_the_other_selections(
-    rows: tuple[Row, ...], render: Render, golden: Golden, name: str, keys: tuple[str, ...]
-) -> None:
-    """Each selection renders whole on a wide terminal."""
-    golden(f"{name}_wide.txt", render(rows_table(rows, keys), 220))
-
-
 def test_empty_table_is_headers_only(render: Render) -> None:
     """No rows are no error."""
-    assert "model" in render(rows_table([], RESULTS, width=80), 80)
+    assert "model" in render(rows_table([], BENCH, width=80), 80)
 
 
 @pytest.mark.parametrize("name", ["completed", "unbounded", "out_of_memory", "twin"])
@@ -127,23 +114,30 @@ def test_runs_table(rows: tuple[Row, ...], render: Render, golden: Golden) -> No
     golden("runs.txt", render(runs_table(runs, width=200), 200) + render(runs_table(runs, width=80), 80))
 
 
-def test_lists_of_models_and_variants(render: Render, golden: Golden) -> None:
-    """A person's own model is marked, a missing shard is told."""
+def test_lists_of_models(render: Render, golden: Golden) -> None:
+    """A person's own model is marked; a file goes by what a shell takes, and what is wrong with it is told."""
     hyper = Hyperparameters(
         "qwen2", n_layer=24, n_embd=1024, n_head=16, n_head_kv=16, n_ff=2816, n_vocab=151936, n_ctx_train=32768
     )
     shipped = CatalogModel("qwen1.5-0.5b", "Qwen1.5 0.5B", "Qwen/Qwen1.5-0.5B-Chat-GGUF", None, hyper, (), "shipped")
     own = CatalogModel("mine", "My [own] model", None, None, hyper, (), "user")
-    variants = [
-        LocalVariant(
-            "big", "q8_0", (Path("/m/big-00001-of-00003.gguf"), Path("/m/big-00003-of-00003.gguf")), 9 << 30, 1
-        ),
-        LocalVariant("small", None, (Path("/m/small.gguf"),), 1 << 20),
+    big = (Path("/m/big-00001-of-00003.gguf"), Path("/m/big-00003-of-00003.gguf"))
+    blob = Path("/o/blobs/sha256-1f")
+    snapshot = (Path("/hub/x-q8_0.gguf"),)
+    twin = (Path("/t/qwen1.5-0.5b-q2_k.gguf"),)
+    found = [
+        LocalModel("ggbench twins", twin[0].stem, "synth:qwen1.5-0.5b", "q2_k", twin, 298 << 20, "qwen2", 32768, True),
+        LocalModel("Hugging Face", "org/name", "org/name", "q8_0", snapshot, 7 << 30, "llama", 131072),
+        LocalModel("LM Studio", "big", str(big[0]), None, big, 9 << 30, n_missing=1, reason="1 of 3 shards is missing"),
+        LocalModel("Ollama", "llama3.2:1b", str(blob), "q4_k_m", (blob,), 1 << 30, "[red]\u732b", 8192),
+        LocalModel("Ollama", "gone:latest", "", None, (), None, reason="its blob is not there"),
+        LocalModel("folder", "a b", "~/My Models/a b.gguf", None, (Path("/h/My Models/a b.gguf"),), 1 << 20),
     ]
     golden(
         "models.txt",
         render(catalog_table([shipped, own], {shipped.id: ("q4_k_m", "q8_0")}, width=100))
-        + render(variants_table(variants)),
+        + render(local_models_listing(found, width=100), 200)
+        + render(local_models_listing(found, width=80), 200),
     )
 
 
@@ -153,7 +147,7 @@ def test_names_cannot_steer_the_terminal(out_of_memory: Row, model_file: ModelFi
     row = replace(out_of_memory, model=HOSTILE, quant=HOSTILE, file=HOSTILE, reason=HOSTILE, command=HOSTILE)
     hostile_file = replace(model_file, name=HOSTILE, architecture=HOSTILE, metadata={HOSTILE: HOSTILE})
     shown = (
-        rows_table([row], RESULTS, HOSTILE, width=width),
+        rows_table([row], BENCH, HOSTILE, width=width),
         row_details(row),
         prefill_table(row),
         header_details(hostile_file),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ggbench.errors import StoreError, UnknownName
-from ggbench.records import Outcome, Row
+from ggbench.records import GpuReading, MachineReading, Outcome, Row
 from ggbench.store.database import Store
 from ggbench.store.runs import RunStart
 
@@ -202,3 +202,18 @@ def test_rows_of_other_versions_are_read_or_explained(path: Path, start: RunStar
         assert summaries[older].row is None
         assert "n_params" in summaries[older].row_error
         assert store.load_run(older).start == start
+
+
+def test_readings_come_back_by_time(store: Store, start: RunStart) -> None:
+    """One that a later ggbench wrote in another way costs no other, and a run without any is no error."""
+    run_id, other = store.begin(start), store.begin(start)
+    late, early = MachineReading(20, 0.5, 1, 2, (GpuReading(0, "A GPU", power_w=70.5),)), MachineReading(10, None, 1, 2)
+    store.append_readings(run_id, [late, early])
+    with sqlite3.connect(store.path) as raw:
+        raw.execute('INSERT INTO readings (run_id, at_ns, reading) VALUES (?, 15, \'{"at_ns": "noon"}\')', (run_id,))
+    raw.close()
+
+    assert store.load_readings(run_id) == (early, late)
+    assert store.load_readings(other) == ()
+    with pytest.raises(UnknownName):
+        store.append_readings(99, [early])

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.errors import StoreError
-from ggbench.records import Outcome
+from ggbench.errors import StoreError, UnknownName
+from ggbench.records import GpuProcess, MachineReading, Outcome, Throttling
 from ggbench.store import migrations
 from ggbench.store.database import Store
 
@@ -57,9 +57,39 @@ def test_the_runs_of_every_version_are_read(path: Path, script: Path) -> None:
         assert samples.sample_ns is not None and samples.sample_ns.tolist() == [50, 51, 52, 53]
         assert store.load_samples(1, phase="warmup").step_ns.tolist() == [900, 901]
         assert [timing.warmup for timing in store.load_prefills(1)] == [True, False]
+        assert len(store.load_readings(1)) == (0 if script.stem == "store_v1" else 2)
     fresh = path.parent / "fresh.sqlite"
     Store.open(fresh).close()
     assert schema(path) == schema(fresh)
+
+
+def test_readings_of_version_2_are_read(path: Path) -> None:
+    """What the machine did comes back with its GPU, and what it told for the row."""
+    build(DATA / "store_v2.sql", path)
+    with Store.open(path) as store:
+        first, second = store.load_readings(1)
+        (alone,) = store.load_readings(2)
+        row = store.load_run(1).row
+    assert (first.cpu_share, second.cpu_share, alone.gpus) == (None, 0.5, ())
+    assert (second.gpus[0].sm_clock_mhz, second.gpus[0].throttle) == (2001, ("sw_power_cap",))
+    assert second.gpus[0].processes == (GpuProcess(911, "/usr/bin/desktop", 314572800), GpuProcess(4243, None, None))
+    assert row is not None and row.gpu_use is not None
+    assert (row.gpu_use.energy_per_token_mj, row.gpu_use.throttle) == (5120.5, (Throttling("sw_power_cap", 1),))
+
+
+def test_a_run_of_version_1_takes_readings(path: Path) -> None:
+    """A file that was made before there were readings takes them for runs old and new, and deletes them with a run."""
+    build(DATA / "store_v1.sql", path)
+    reading = MachineReading(1, 0.25, 2, 3)
+    with Store.open(path) as store:
+        store.append_readings(1, [reading])
+        assert store.load_readings(1) == (reading,)
+        store.delete_run(1)
+        with pytest.raises(UnknownName):
+            store.load_readings(1)
+    raw = sqlite3.connect(path)
+    assert raw.execute("SELECT count(*) FROM readings").fetchone() == (0,)
+    raw.close()
 
 
 def add_note(connection: sqlite3.Connection) -> None:

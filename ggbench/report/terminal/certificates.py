@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ggbench.machine.readings import name_processes
 from ggbench.plain import plain
 from ggbench.records import Certificate, Outcome, Probe
 from ggbench.report.columns import ESSENTIAL
@@ -87,6 +88,7 @@ def _facts(c: Certificate) -> list[tuple[str, str]]:
             f"KV {format_bytes(c.kv_bytes)}, compute {format_bytes(c.compute_bytes)}",
         ),
         ("peak", _peak(c)),
+        ("held by others", name_processes(c.gpu_processes)),
         (
             "with",
             ", ".join(

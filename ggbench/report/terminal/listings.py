@@ -1,4 +1,4 @@
-"""Lists: stored runs, models of the catalog, variants on the disk."""
+"""Lists: stored runs, models of the catalog."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
-from rich.text import Text
 
 from ggbench.gguf_file.blueprint import count_params
 from ggbench.plain import plain
 from ggbench.records import Outcome
 from ggbench.report.columns import COLUMNS, ESSENTIAL, UNKNOWN, note
 from ggbench.report.terminal.fitted import Cells, fitted_table
-from ggbench.report.terminal.layout import TWIN_CAPTION, add_column, new_table
-from ggbench.units import format_bytes, format_count, format_params
+from ggbench.report.terminal.layout import TWIN_CAPTION
+from ggbench.units import format_count, format_params
 
 if TYPE_CHECKING:
-    from ggbench.catalog.local_files import LocalVariant
     from ggbench.catalog.models import CatalogModel
     from ggbench.store.runs import RunSummary
 
@@ -88,19 +86,3 @@ def catalog_table(
         width=width,
         caption="*: from your own models.toml" if any(own) else "",
     )
-
-
-def variants_table(variants: Iterable[LocalVariant]) -> Table:
-    """The variants in a folder."""
-    table = new_table()
-    for header in ("model", "quant"):
-        add_column(table, header)
-    add_column(table, "size", right=True)
-    add_column(table, "file", wrap=True)
-    for variant in variants:
-        shards = f" and {len(variant.paths) - 1} more" if len(variant.paths) > 1 else ""
-        missing = f", shards missing: {variant.n_missing}" if variant.n_missing else ""
-        file = f"{plain(str(variant.paths[0]))}{shards}{missing}" if variant.paths else UNKNOWN
-        texts = (plain(variant.name), variant.quant or UNKNOWN, format_bytes(variant.file_bytes), file)
-        table.add_row(*map(Text, texts), style="dim" if variant.n_missing else "")
-    return table

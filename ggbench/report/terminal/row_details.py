@@ -9,8 +9,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ggbench.machine.readings import name_processes
 from ggbench.plain import plain
-from ggbench.records import DeviceBuffers, Environment, Outcome, Row
+from ggbench.records import DeviceBuffers, Environment, GpuUse, Outcome, Row
 from ggbench.report.columns import COLUMNS, note, outcome_words, w_text
 from ggbench.report.terminal.layout import TWIN_CAPTION, Facts, add_column, facts_table, new_table
 from ggbench.units import (
@@ -35,6 +36,8 @@ def row_details(row: Row) -> RenderableType:
         parts.append(facts_table("Latency", _latency(row)))
     if row.limit:
         parts.append(facts_table("Limit of this machine's memory", _limit(row)))
+    if row.gpu_use:
+        parts.append(facts_table("GPU while it was timed", _gpu(row.gpu_use)))
     return _spaced(parts, row)
 
 
@@ -166,6 +169,26 @@ def _limit(row: Row) -> Facts:
         ("bandwidth", f"{format_bandwidth(limit.bandwidth_bytes_per_s)}, {limit.bandwidth_source}"),
         ("W", f"{format_number(limit.w_tokens_per_ms)} tokens/ms"),
         ("B", f"{format_ms(limit.b_ms)} ms"),
+    ]
+
+
+def _gpu(use: GpuUse) -> Facts:
+    clocks = f"{format_count(use.sm_clock_min_mhz)} MHz at least" if use.sm_clock_min_mhz else ""
+    if use.sm_clock_median_mhz:
+        clocks += f", median {format_count(round(use.sm_clock_median_mhz))} MHz"
+    energy = use.energy_per_token_mj
+    throttle = "" if use.throttle is None else "nothing"
+    if use.throttle:
+        throttle = ", ".join(f"{each.reason} in {format_count(each.n_readings)}" for each in use.throttle)
+    others = use.other_processes
+    return [
+        ("readings", format_count(use.n_readings)),
+        ("hottest", "" if use.temperature_max_c is None else f"{format_number(use.temperature_max_c)} °C"),
+        ("SM clock", clocks),
+        ("power", "" if use.power_mean_w is None else f"{format_number(use.power_mean_w)} W on average"),
+        ("energy", "" if energy is None else f"{format_number(energy / 1e3)} J for each token"),
+        ("slowed by", throttle),
+        ("others", "" if others is None else name_processes(others) or "none holds its memory"),
     ]
 
 

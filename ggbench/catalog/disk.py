@@ -1,0 +1,231 @@
+"""Every GGUF model on this disk, whichever program put it there, with what a person types to measure it.
+
+A listing outlives any one file: what is broken, missing or forbidden is an entry with a reason, never an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ggbench import paths
+from ggbench.catalog.found_files import MOST_FOLDERS, find_gguf_files, find_snapshots
+from ggbench.catalog.header_index import NOTHING_KNOWN, HeaderFacts, HeaderIndex
+from ggbench.catalog.local_files import LocalVariant, group_variants, local_variants
+from ggbench.catalog.ollama import ollama_models
+from ggbench.catalog.stores import Store, find_stores
+from ggbench.errors import BadFile
+from ggbench.gguf_file.quants import quant_from_file_name
+from ggbench.plain import plain
+from ggbench.units import format_count
+
+_SYNTH = "synth:"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """One quant of one model on this disk, or a place where some may be and cannot be seen."""
+
+    store: str
+    """Whose it is, as `Hugging Face`; `folder` for a folder that was asked for."""
+    name: str
+    """What its store calls it: `org/name`, `llama3.2:1b`, else its file's name without `.gguf`; printable."""
+    model: str
+    """MODEL as a person types it: `org/name` and `synth:<id>` with the quant, else the path of the file, with `~` for
+    home. For `catalog.selector`, so not made printable; empty where there is no file."""
+    quant: str | None
+    """In lower case; None where neither a name nor the beginning of the header tells it."""
+    paths: tuple[Path, ...]
+    """The file, or the shards that are there; empty where there is no file."""
+    file_bytes: int | None
+    """Of those together; None without a file."""
+    architecture: str | None = None
+    """Printable; None where the header does not say it or cannot be read."""
+    n_ctx_train: int | None = None
+    is_twin: bool = False
+    n_missing: int = 0
+    """Shards that should be there and are not."""
+    reason: str = ""
+    """Why it cannot be measured, in one printable line; empty where nothing speaks against it."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """MODEL, and QUANT where MODEL alone is not one file; not quoted for a shell. None where there is no file."""
+        if not self.paths:
+            return ()
+        return (self.model,) if self.is_named_by_path or self.quant is None else (self.model, self.quant)
+
+    @property
+    def is_named_by_path(self) -> bool:
+        """Whether MODEL is a path."""
+        return bool(self.paths) and self.model == _typed(self.paths[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A variant as its store has it, before its header is looked at."""
+
+    variant: LocalVariant
+    name: str
+    quant: str | None = None
+    """As the store tells it."""
+    repo: str | None = None
+    """What MODEL may say instead of the path."""
+
+
+def find_local_models(dirs: Sequence[Path] = (), stores: Sequence[Store] | None = None) -> tuple[LocalModel, ...]:
+    """The models in every store of this machine and in `dirs`, store by store and by name, the largest quant first.
+
+    A file that several names lead to is listed where it was found first. Never raises for what is on the disk.
+    `stores` are those of `find_stores` unless told.
+    """
+    stores = find_stores() if stores is None else stores
+    finder = _Finder()
+    found = [finder.models(store) for store in (*stores, *(Store("folder", path, "folder") for path in dirs))]
+    finder.index.save()
+    return tuple(model for models in found for model in models)
+
+
+def twins_by_model(models: Iterable[LocalModel]) -> dict[str, tuple[str, ...]]:
+    """The quants of the twins among these that `synth:<id>` finds again, by the id, in alphabetical order."""
+    found: dict[str, list[str]] = {}
+    for model in models:
+        if model.model.startswith(_SYNTH) and model.quant is not None:
+            found.setdefault(model.model.removeprefix(_SYNTH), []).append(model.quant)
+    return {model_id: tuple(sorted(quants)) for model_id, quants in found.items()}
+
+
+def models_in_place(place: Path) -> tuple[LocalModel, ...]:
+    """The models in a folder and those below it; for a file, the one that it belongs to.
+
+    Raises BadFile for a place that is not there or cannot be read.
+    """
+    try:
+        if place.is_dir():
+            os.scandir(place).close()
+            return find_local_models([place], ())
+    except OSError as error:
+        raise BadFile(f"{plain(str(place))} cannot be read: {error.strerror}", "check the path") from None
+    variants = local_variants(place)
+    finder = _Finder()
+    found = tuple(finder.checked("folder", (_Candidate(variant, variant.name) for variant in variants)))
+    finder.index.save()
+    return found
+
+
+class _Finder:
+    """One look at the disk: the header index, and the files that were seen so far."""
+
+    def __init__(self) -> None:
+        self.index = HeaderIndex(paths.header_index_file())
+        self._seen: set[tuple[tuple[int, int], ...]] = set()
+
+    def models(self, store: Store) -> list[LocalModel]:
+        """Of one store, in order; an entry with a reason for what cannot be read."""
+        found: list[LocalModel] = []
+        try:
+            match store.layout:
+                case "ollama":
+                    found.extend(self._of_ollama(store))
+                case "hub":
+                    found.extend(self.checked(store.name, _hub_candidates(store)))
+                case "folder":
+                    files = find_gguf_files(store.root)
+                    variants = group_variants(files.paths)
+                    found.extend(self.checked(store.name, (_Candidate(each, each.name) for each in variants)))
+                    if files.is_cut_short:
+                        reason = f"there are more than {format_count(MOST_FOLDERS)} folders in it; name one of them"
+                        found.append(_unseen(store, reason))
+        except OSError as error:
+            found.append(_unseen(store, f"it cannot be read: {error.strerror}"))
+        return sorted(found, key=lambda model: (model.name.lower(), -(model.file_bytes or 0), model.paths))
+
+    def checked(self, store_name: str, candidates: Iterable[_Candidate]) -> Iterator[LocalModel]:
+        """The candidates with what their headers say, without those that were seen before or are gone."""
+        for candidate in candidates:
+            try:
+                statuses = [path.stat() for path in candidate.variant.paths]
+            except OSError:
+                continue
+            identity = tuple((status.st_dev, status.st_ino) for status in statuses)
+            if identity not in self._seen:
+                self._seen.add(identity)
+                yield self._model(store_name, candidate, statuses)
+
+    def _model(self, store_name: str, candidate: _Candidate, statuses: Sequence[os.stat_result]) -> LocalModel:
+        variant = candidate.variant
+        first = variant.paths[0]
+        facts, reason = NOTHING_KNOWN, ""
+        try:
+            facts = self.index.facts(first, statuses[0])
+        except BadFile as error:
+            reason = plain(error.message)
+        if variant.n_missing:
+            reason = f"{variant.n_missing} of its {len(variant.paths) + variant.n_missing} shards are missing"
+        quant = variant.quant or candidate.quant or facts.quant or quant_from_file_name(first.parent.name)
+        return LocalModel(
+            store=store_name,
+            name=plain(candidate.name),
+            model=candidate.repo or _synth(first, facts, quant) or _typed(first),
+            quant=quant,
+            paths=variant.paths,
+            file_bytes=sum(status.st_size for status in statuses),
+            architecture=facts.architecture,
+            n_ctx_train=facts.n_ctx_train,
+            is_twin=facts.is_twin,
+            n_missing=variant.n_missing,
+            reason=reason,
+        )
+
+    def _of_ollama(self, store: Store) -> Iterator[LocalModel]:
+        for entry in ollama_models(store.root):
+            blob, name, reason = entry.blob, plain(entry.name), entry.reason
+            if blob is not None:
+                try:
+                    variant = LocalVariant(name, None, (blob,), blob.stat().st_size)
+                except OSError as error:
+                    reason = f"its blob {blob.name[:19]}… cannot be read: {error.strerror}"
+                else:
+                    yield from self.checked(store.name, [_Candidate(variant, name, entry.quant)])
+                    continue
+            yield LocalModel(store.name, name, "", entry.quant, (), None, reason=reason)
+
+
+def _hub_candidates(store: Store) -> Iterator[_Candidate]:
+    """The variants of every repo; one whose quant is alone in its snapshot, and in none before, goes by its repo."""
+    answered: set[tuple[str, str]] = set()
+    for snapshot in find_snapshots(store.root):
+        try:
+            variants = list(group_variants(find_gguf_files(snapshot.folder).paths))
+        except OSError:
+            continue
+        start = len(str(snapshot.folder)) + 1
+        quants = [quant_from_file_name(str(variant.paths[0])[start:]) for variant in variants]
+        times = Counter(quants)
+        for variant, quant in zip(variants, quants, strict=True):
+            is_one = quant is not None and times[quant] == 1 and (snapshot.repo, quant) not in answered
+            by_repo = store.finds_repos and is_one and not variant.n_missing and snapshot.repo.count("/") == 1
+            yield _Candidate(variant, snapshot.repo, quant, snapshot.repo if by_repo else None)
+        answered.update((snapshot.repo, quant) for quant in quants if quant is not None)
+
+
+def _unseen(store: Store, reason: str) -> LocalModel:
+    return LocalModel(store.name, plain(_typed(store.root)), "", None, (), None, reason=plain(reason))
+
+
+def _synth(path: Path, facts: HeaderFacts, quant: str | None) -> str | None:
+    """`synth:<id>` for a twin that this finds again; None for any other file."""
+    kind, _, model_id = (facts.twin_source or "").partition(":")
+    is_cached = path.parent == paths.twins_dir() and path.stem == f"{model_id}-{quant}"
+    return f"{_SYNTH}{model_id}" if facts.is_twin and kind == "catalog" and is_cached else None
+
+
+def _typed(path: Path) -> str:
+    """The path with `~` for home; one that begins with a hyphen or a tilde of its own still names a file."""
+    if not path.is_absolute():
+        return f"./{path}"
+    text, home = str(path), str(Path.home())
+    return f"~{text[len(home) :]}" if home != "/" and text.startswith(f"{home}/") else text

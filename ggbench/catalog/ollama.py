@@ -1,0 +1,155 @@
+"""Ollama's models: a manifest for each `name:tag`, which names the blobs by their digests.
+
+A manifest is read as the work of a stranger: a digest is taken only where it is one, so that no blob lies elsewhere.
+Source: Ollama's manifest/paths.go and manifest/manifest.go. Since 0.40 manifests are in a second folder, and one may
+be a list of others, each kept as a blob.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ggbench.gguf_file.quants import quant_from_file_name
+
+_MANIFESTS = ("manifests-v2", "manifests")
+"""The newer goes first: the older stays beside it for a downgrade."""
+_PUBLIC_HOSTS = ("registry.ollama.ai", "ollama.com")
+_WEIGHTS = "application/vnd.ollama.image.model"
+_DIGEST = re.compile(r"sha256[:-]([0-9a-fA-F]{64})")
+_MOST_BYTES = 1 << 20
+"""Of a manifest or a config; real ones have a few kilobytes."""
+_MOST_BUILDS = 16
+_MOST_MANIFESTS = 10_000
+
+_Kind = TypeVar("_Kind")
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaModel:
+    """One file of weights that a manifest names."""
+
+    name: str
+    """As `ollama run` takes it; not made printable."""
+    blob: Path | None
+    """None where the manifest names none."""
+    quant: str | None
+    """As the tag or else the config tells it, in lower case."""
+    reason: str = ""
+    """Why there is no blob."""
+
+
+class _Descriptor(msgspec.Struct, frozen=True, rename="camel"):
+    media_type: str = ""
+    digest: str = ""
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    config: _Descriptor | None = None
+    layers: list[_Descriptor] | None = None
+    manifests: list[_Descriptor] | None = None
+    """The builds of one model for different runners, where this is a list."""
+
+
+class _Config(msgspec.Struct, frozen=True):
+    file_type: str = ""
+
+
+def ollama_models(root: Path) -> Iterator[OllamaModel]:
+    """The weights that the manifests below `root` name, by their names; one name may have several builds.
+
+    A manifest that is broken is a model with a reason. Raises OSError where the folder cannot be read.
+    """
+    os.scandir(root).close()
+    named: set[str] = set()
+    for folder in _MANIFESTS:
+        for path, parts in _manifest_files(root / folder):
+            name = _name(*parts)
+            if name not in named:
+                named.add(name)
+                yield from _models(root, name, path)
+
+
+def _models(root: Path, name: str, path: Path) -> Iterator[OllamaModel]:
+    manifest = _read(path, _Manifest)
+    if manifest is None:
+        yield OllamaModel(name, None, None, "its manifest in Ollama's store cannot be read")
+        return
+    builds = [manifest]
+    for descriptor in (manifest.manifests or [])[:_MOST_BUILDS]:
+        blob = _blob(root, descriptor.digest)
+        build = None if blob is None else _read(blob, _Manifest)
+        if build is not None:
+            builds.append(build)
+    found = False
+    for build in builds:
+        for layer in build.layers or ():
+            if layer.media_type == _WEIGHTS:
+                found = True
+                yield _model(root, name, build, layer)
+    if not found:
+        yield OllamaModel(name, None, None, "its manifest names no weights in one file")
+
+
+def _model(root: Path, name: str, build: _Manifest, layer: _Descriptor) -> OllamaModel:
+    blob = _blob(root, layer.digest)
+    if blob is None:
+        return OllamaModel(name, None, None, "its manifest names a blob by what is no digest")
+    quant = quant_from_file_name(name.rpartition(":")[2])
+    if quant is None and build.config is not None:
+        config_blob = _blob(root, build.config.digest)
+        config = None if config_blob is None else _read(config_blob, _Config)
+        quant = None if config is None else quant_from_file_name(config.file_type)
+    return OllamaModel(name, blob, quant)
+
+
+def _manifest_files(folder: Path) -> Iterator[tuple[Path, tuple[str, str, str, str]]]:
+    """Files exactly four levels down, host/namespace/model/tag, in order."""
+    n_found = 0
+    for host in _entries(folder):
+        for namespace in _entries(folder / host):
+            for model in _entries(folder / host / namespace):
+                for tag in _entries(folder / host / namespace / model):
+                    path = folder / host / namespace / model / tag
+                    if not os.path.isfile(path):  # noqa: PTH113 - pathlib's raises for a loop of links
+                        continue
+                    n_found += 1
+                    if n_found > _MOST_MANIFESTS:
+                        return
+                    yield path, (host, namespace, model, tag)
+
+
+def _entries(folder: Path) -> list[str]:
+    """Names in a folder, those of files being written left out; none where it is no folder or may not be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if not entry.name.startswith("."))
+    except OSError:
+        return []
+
+
+def _name(host: str, namespace: str, model: str, tag: str) -> str:
+    host = host.replace("%3A", ":").replace("%3a", ":")
+    if host not in _PUBLIC_HOSTS:
+        return f"{host}/{namespace}/{model}:{tag}"
+    return f"{model}:{tag}" if namespace == "library" else f"{namespace}/{model}:{tag}"
+
+
+def _blob(root: Path, digest: str) -> Path | None:
+    match = _DIGEST.fullmatch(digest)
+    return None if match is None else root / "blobs" / f"sha256-{match[1]}"
+
+
+def _read(path: Path, kind: type[_Kind]) -> _Kind | None:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MOST_BYTES + 1)
+        return msgspec.json.decode(raw, type=kind) if len(raw) <= _MOST_BYTES else None
+    except (OSError, msgspec.DecodeError, RecursionError):
+        return None

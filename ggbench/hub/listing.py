@@ -1,0 +1,219 @@
+"""What a repo holds: its GGUF variants at one pinned commit, and the repos that a search finds.
+
+Names and sizes come from strangers. A path that would lead out of its folder refuses the whole repo, and an answer of
+the wrong shape is no answer. What was listed is kept for later without a network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from ggbench.errors import BadFile, NetworkError, UsageError
+from ggbench.gguf_file.quants import is_sidecar
+from ggbench.hub.access import HubAccess
+from ggbench.hub.answers import Params, api_url, fetch_json
+from ggbench.hub.kept import keep, recall
+from ggbench.hub.records import RepoFile, RepoListing, RepoSummary
+from ggbench.hub.variants import group_variants
+from ggbench.plain import plain, shorten
+
+_REPO = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
+_MOST_PAGES = 1000
+_MOST_FOUND = 1000
+"""Repos that the Hub tells of in one answer."""
+_Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+_GitName = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{40}\Z")]
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Info(msgspec.Struct):
+    id: str
+    sha: _GitName
+
+
+class _Lfs(msgspec.Struct):
+    oid: _Sha256
+
+
+class _Entry(msgspec.Struct):
+    type: str
+    path: str
+    oid: _GitName
+    size: _Count = 0
+    lfs: _Lfs | None = None
+
+
+class _Found(msgspec.Struct, rename="camel"):
+    id: str
+    downloads: _Count | None = None
+    likes: _Count | None = None
+    last_modified: str | None = None
+    gated: bool | str | None = None
+
+
+class _KeptListing(msgspec.Struct):
+    """A listing in its file, with what was asked: a name of a file is only a hash of that."""
+
+    endpoint: str
+    repo: str
+    revision: str
+    listing: RepoListing
+
+
+def list_repo(access: HubAccess, repo: str, revision: str = "main") -> RepoListing:
+    """What the repo holds at the commit that the revision (a branch, a tag or a commit) stands for.
+
+    Offline it is what was kept of the last time. Raises UsageError for a repo or revision that is not there and for a
+    repo without GGUF, BadFile for a path that leads out of its folder, NetworkError for the rest.
+    """
+    _check_name(repo)
+    doing = f"listing {_spoken(repo, revision)}"
+    kept = known_listing(access, repo, revision) if access.offline else None
+    if kept is not None:
+        return kept
+    access.require_network(doing)
+    info, _ = fetch_json(api_url(access, *repo.split("/"), "revision", revision), _Info, repo=repo, doing=doing)
+    if _REPO.fullmatch(info.id) is None:
+        raise NetworkError(f"the Hub calls {repo} by a name that none can have", "look at the repo's page")
+    entries = _tree(access, info.id, info.sha, doing)
+    listing = _listing(info, revision, [entry for entry in entries if entry.type == "file"])
+    _keep(access, repo, listing)
+    return listing
+
+
+def known_listing(access: HubAccess, repo: str, revision: str = "main") -> RepoListing | None:
+    """What was kept of the repo when it was listed last; None where nothing was, or where the file is damaged."""
+    content = recall(_kept_path(access, repo, revision))
+    if content is None:
+        return None
+    try:
+        kept = msgspec.json.decode(content, type=_KeptListing)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    asked = (access.endpoint, repo.lower(), revision)
+    return kept.listing if (kept.endpoint, kept.repo.lower(), kept.revision) == asked else None
+
+
+def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSummary, ...]:
+    """Repos with GGUF files whose names match, those downloaded most first; at most `limit`.
+
+    Raises NetworkError, and UsageError for a limit below one.
+    """
+    if limit < 1:
+        raise UsageError(f"--limit is {limit}", "ask for one at least")
+    doing = f"searching for {shorten(text, 60)}"
+    access.require_network(doing)
+    wanted = (("search", text), ("filter", "gguf"), ("sort", "downloads"), ("limit", str(min(limit, _MOST_FOUND))))
+    fields = tuple(("expand", field) for field in ("downloads", "likes", "lastModified", "gated"))
+    found, _ = fetch_json(api_url(access), list[_Found], repo="", doing=doing, params=(*wanted, *fields))
+    return tuple(
+        RepoSummary(
+            each.id,
+            each.downloads,
+            each.likes,
+            None if each.last_modified is None else plain(each.last_modified),
+            bool(each.gated),
+        )
+        for each in found[:limit]
+        if _REPO.fullmatch(each.id)
+    )
+
+
+def _check_name(repo: str) -> None:
+    if _REPO.fullmatch(repo) is None or ".." in repo or "--" in repo:
+        raise UsageError(f"{shorten(repo, 100)!r} cannot be a repo's name", "name it as ORG/NAME")
+
+
+def _spoken(repo: str, revision: str) -> str:
+    return plain(repo) if revision == "main" else f"{plain(repo)} at {shorten(revision, 60)}"
+
+
+def _tree(access: HubAccess, repo: str, commit: str, doing: str) -> Iterator[_Entry]:
+    url = api_url(access, *repo.split("/"), "tree", commit)
+    page: Params | None = (("recursive", "true"), ("expand", "false"))
+    for _ in range(_MOST_PAGES):
+        if page is None:
+            return
+        asked = page
+        entries, page = fetch_json(url, list[_Entry], repo=repo, doing=doing, params=asked)
+        yield from entries
+        if page is not None and tuple(page) == tuple(asked):
+            break
+    raise NetworkError(f"the Hub's list of files does not end while {doing}", "try again later")
+
+
+def _listing(info: _Info, revision: str, entries: Iterable[_Entry]) -> RepoListing:
+    models: list[RepoFile] = []
+    sidecars: list[RepoFile] = []
+    others: Counter[str] = Counter()
+    for entry in {entry.path: entry for entry in entries}.values():
+        if not entry.path.lower().endswith(".gguf"):
+            others[_kind(entry.path)] += 1
+            continue
+        _check_path(entry.path, info.id)
+        file = RepoFile(entry.path, entry.size, entry.lfs.oid if entry.lfs else None, entry.oid)
+        (sidecars if is_sidecar(entry.path) else models).append(file)
+    if not models:
+        raise _no_gguf(info.id, sidecars, others)
+    return RepoListing(
+        repo=info.id,
+        revision=revision,
+        commit=info.sha,
+        variants=group_variants(models),
+        sidecars=tuple(sorted(sidecars, key=lambda file: file.path)),
+        n_other_files=others.total(),
+        listed_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _check_path(path: str, repo: str) -> None:
+    parts = path.split("/")
+    if (
+        any(part in ("", ".", "..") for part in parts)
+        or "\\" in path
+        or any(unicodedata.category(character) in ("Cc", "Cs") for character in path)
+    ):
+        raise BadFile(
+            f"{plain(repo)} names a file {shorten(path, 80)!r}, which would lead out of its folder",
+            "do not use this repo",
+        )
+
+
+def _no_gguf(repo: str, sidecars: list[RepoFile], others: Counter[str]) -> UsageError:
+    kinds = [f"{count} {kind}" for kind, count in others.most_common(4)]
+    if sidecars:
+        kinds.insert(0, f"{shorten(sidecars[0].path, 60)}, which belongs to a model without being one")
+    there = ", ".join(kinds) or "nothing"
+    name = plain(repo).split("/")[1]
+    return UsageError(
+        f"{plain(repo)} holds no GGUF model: there is {there}", f"look for one with `ggbench models --search {name}`"
+    )
+
+
+def _kind(path: str) -> str:
+    name = path.rsplit("/", 1)[-1]
+    stem, dot, suffix = name.rpartition(".")
+    return shorten(f".{suffix}", 20) if dot and stem else shorten(name, 20)
+
+
+def _kept_path(access: HubAccess, repo: str, revision: str) -> Path:
+    asked = "\n".join((access.endpoint, repo.lower(), revision))
+    return access.listings_dir / f"{hashlib.sha256(asked.encode('utf-8', 'replace')).hexdigest()[:32]}.json"
+
+
+def _keep(access: HubAccess, repo: str, listing: RepoListing) -> None:
+    # A renamed repo is found by both of its names, and a branch's listing by its commit too.
+    for name in {repo.lower(), listing.repo.lower()}:
+        for revision in {listing.revision, listing.commit}:
+            record = _KeptListing(access.endpoint, name, revision, replace(listing, revision=revision))
+            keep(_kept_path(access, name, revision), msgspec.json.encode(record))

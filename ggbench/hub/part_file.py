@@ -1,0 +1,234 @@
+"""A file that is still arriving: what came is on disk at once, and its hash is taken while the rest comes.
+
+A kill loses nothing that was written, because the part's length alone says how far it got; there is no state beside
+it. Whoever continues it hashes it from the start again, in a thread that reads behind the writer, so that neither a
+resumed part nor a slow hash holds up the network.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ggbench.errors import DoesNotFit, UsageError
+from ggbench.hub.records import RepoFile
+from ggbench.plain import plain
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+PART_SUFFIX = ".ggbench.incomplete"
+"""Ends in what huggingface_hub's commands take for a download that was interrupted."""
+KEPT = "what has arrived is kept, and the same command continues from there"
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_READ_BYTES = 1 << 20
+_WAKE_BYTES = 4 << 20
+"""The hash is told of news this rarely, so that it takes no turns from the writer."""
+_POLL_S = 0.2
+"""How often whoever waits for a lock or a hash looks whether it should go on."""
+
+
+class PartFile:
+    """The part of one file at `path`, made where there is none; to be closed.
+
+    One thread writes. A part that is longer than the file is begun anew. Raises DoesNotFit and UsageError for what the
+    disk refuses.
+    """
+
+    def __init__(self, path: Path, file: RepoFile) -> None:
+        self.path = path
+        self.file = file
+        with disk_errors(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self.n_bytes = os.fstat(self._descriptor).st_size
+            """What has arrived."""
+        self._hash = _FollowingHash(self._descriptor, file)
+        if self.n_bytes > file.n_bytes:
+            self.restart()
+        self._hash.follow(self.n_bytes)
+
+    def append(self, data: bytes) -> None:
+        """Write straight through to the file; bytes beyond the file's end are dropped."""
+        view = memoryview(data)[: self.missing_bytes]
+        with disk_errors(self.path.parent):
+            while view:
+                # At its place, not at the end: where a file system ignores locks, a second writer does no harm.
+                n_written = os.pwrite(self._descriptor, view, self.n_bytes)
+                self.n_bytes += n_written
+                view = view[n_written:]
+        self._hash.follow(self.n_bytes)
+
+    @property
+    def missing_bytes(self) -> int:
+        """What has not arrived; 0 does not say that the rest is right."""
+        return self.file.n_bytes - self.n_bytes
+
+    def agrees(self, check: Callable[[], None]) -> bool:
+        """Whether a complete part has the hash that names the file. `check` is called meanwhile and may raise."""
+        return self._hash.finish(self.n_bytes, check) == self.file.etag
+
+    def restart(self) -> None:
+        """Drop what has arrived."""
+        self._hash.stop()
+        with disk_errors(self.path.parent):
+            os.ftruncate(self._descriptor, 0)
+        self.n_bytes = 0
+        self._hash = _FollowingHash(self._descriptor, self.file)
+
+    def close(self) -> None:
+        """Leave the part as it is."""
+        self._hash.stop()
+        os.close(self._descriptor)
+
+    def __enter__(self) -> PartFile:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self.close()
+        if error is not None and not self.n_bytes:
+            self.path.unlink(missing_ok=True)
+
+
+def file_bytes(path: Path) -> int | None:
+    """The size of a file; None for what is not there, is no file or may not be looked at."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def file_agrees(path: Path, file: RepoFile, check: Callable[[], None]) -> bool:
+    """Whether a file on disk is the one of the repo, by size and hash; not where it cannot be read.
+
+    `check` is called meanwhile and may raise.
+    """
+    if file_bytes(path) != file.n_bytes:
+        return False
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        following = _FollowingHash(descriptor, file)
+        try:
+            return following.finish(file.n_bytes, check) == file.etag
+        finally:
+            following.stop()
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
+    """Hold huggingface_hub's own kind of lock at `path`. `check` is called while another holds it and may raise."""
+    from filelock import Timeout
+    from huggingface_hub.utils import WeakFileLock
+
+    with disk_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        check()
+        lock = WeakFileLock(path, timeout=_POLL_S)
+        with disk_errors(path.parent), suppress(Timeout):
+            lock.__enter__()
+            break
+    try:
+        yield
+    finally:
+        lock.__exit__(None, None, None)
+
+
+@contextmanager
+def disk_errors(place: Path) -> Iterator[None]:
+    """Turn what the disk refuses at `place` into DoesNotFit or UsageError."""
+    try:
+        yield
+    except OSError as error:
+        where = plain(str(place))
+        if error.errno in _FULL:
+            raise DoesNotFit(f"the disk filled up while writing into {where}", f"make room: {KEPT}") from None
+        raise UsageError(
+            f"cannot write into {where}: {error.strerror or error}",
+            "choose another folder: HF_HUB_CACHE for Hugging Face's cache, or pull --to DIR",
+        ) from None
+
+
+class _FollowingHash:
+    """The hash that names a file, taken by a thread that reads the file as it grows."""
+
+    def __init__(self, descriptor: int, file: RepoFile) -> None:
+        self._descriptor = descriptor
+        self._digest = _digest_for(file)
+        self._news = threading.Condition()
+        self._told_bytes = 0
+        self._is_last = False
+        self._is_stopped = False
+        self._error: OSError | None = None
+        self._thread = threading.Thread(target=self._run, name="hash", daemon=True)
+        self._thread.start()
+
+    def follow(self, n_bytes: int) -> None:
+        """There are that many bytes to hash."""
+        if n_bytes - self._told_bytes >= _WAKE_BYTES:
+            with self._news:
+                self._told_bytes = n_bytes
+                self._news.notify()
+
+    def finish(self, n_bytes: int, check: Callable[[], None]) -> str:
+        """The hash of the file's first `n_bytes`, in hex. Raises UsageError where it cannot be read."""
+        with self._news:
+            self._told_bytes = n_bytes
+            self._is_last = True
+            self._news.notify()
+        while self._thread.is_alive():
+            check()
+            self._thread.join(_POLL_S)
+        if self._error is not None:
+            raise UsageError(f"a file cannot be read back: {self._error.strerror}", "check the disk") from self._error
+        return self._digest.hexdigest()
+
+    def stop(self) -> None:
+        with self._news:
+            self._is_stopped = True
+            self._news.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        buffer = memoryview(bytearray(_READ_BYTES))
+        done = 0
+        try:
+            while (until := self._wait(done)) > done:
+                while done < until and not self._is_stopped:
+                    n_read = os.preadv(self._descriptor, [buffer[: until - done]], done)
+                    if not n_read:
+                        raise OSError(errno.EIO, "it is shorter than what was written")
+                    self._digest.update(buffer[:n_read])
+                    done += n_read
+        except OSError as error:
+            self._error = error
+
+    def _wait(self, done: int) -> int:
+        """The bytes to hash up to; no more than `done` where there is nothing left to do."""
+        with self._news:
+            while not self._is_stopped and not self._is_last and self._told_bytes <= done:
+                self._news.wait()
+            return done if self._is_stopped else self._told_bytes
+
+
+def _digest_for(file: RepoFile) -> _Hash:
+    if file.sha256 is not None:
+        return hashlib.sha256()
+    # Source: git hash-object; a blob's name is the SHA-1 of a header with its length, and the content.
+    digest = hashlib.sha1(usedforsecurity=False)
+    digest.update(b"blob %d\0" % file.n_bytes)
+    return digest

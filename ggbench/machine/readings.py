@@ -1,0 +1,179 @@
+"""What the machine is doing at one moment: processors, memory, and each GPU's clocks, heat, power and users.
+
+To be read about once a second beside a measurement, from the parent of the process that is timed. One reading asks the
+kernel for a few small files and NVML for a few numbers of each GPU.
+
+    with MachineReader() as reader:
+        reading = reader.read()
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from ggbench.machine.gpus import visible_gpus
+from ggbench.machine.memory import describe_ram
+from ggbench.machine.nvml import Nvml, open_nvml
+from ggbench.plain import shorten
+from ggbench.records import GpuProcess, GpuReading, MachineReading
+from ggbench.units import format_bytes, format_count
+
+_THROTTLE_NAMES = {
+    0x002: "applications_clocks_setting",
+    0x004: "sw_power_cap",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "sw_thermal_slowdown",
+    0x040: "hw_thermal_slowdown",
+    0x080: "hw_power_brake_slowdown",
+    0x100: "display_clocks_setting",
+    0x200: "board_limit",
+    0x400: "reliability",
+}
+"""NVML's nvmlClocksEventReason* bits by the names that nvidia-smi's `clocks_event_reasons.` queries give them."""
+_IDLE = 0x001
+"""Clocks are low because nothing runs: not a slowdown."""
+_MOST_NAMED, _NAME_WIDTH = 3, 40
+
+
+class MachineReader:
+    """Reads this machine again and again, over one session of NVML. `read` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._nvml: Nvml | None = None
+        self._has_asked_for_nvml = False
+        self._busy_and_all_s: tuple[float, float] | None = None
+
+    def read(self) -> MachineReading:
+        """The machine now; `cpu_share` is that since the reading before, and None in the first."""
+        with self._lock:
+            if not self._has_asked_for_nvml:
+                self._nvml, self._has_asked_for_nvml = open_nvml(), True
+            ram = describe_ram()
+            return MachineReading(
+                at_ns=time.time_ns(),
+                cpu_share=self._cpu_share(),
+                used_bytes=ram.total_bytes - ram.available_bytes,
+                total_bytes=ram.total_bytes,
+                gpus=() if self._nvml is None else read_gpus(self._nvml),
+            )
+
+    def close(self) -> None:
+        """Let go of NVML; a reading after that opens it again."""
+        with self._lock:
+            if self._nvml is not None:
+                self._nvml.close()
+            self._nvml, self._has_asked_for_nvml = None, False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _cpu_share(self) -> float | None:
+        import psutil
+
+        times = psutil.cpu_times()
+        # The kernel counts a guest's time in `user` too; `iowait` is time in which the processor had nothing to do.
+        counted: list[float] = [share for name, share in times._asdict().items() if name not in ("guest", "guest_nice")]
+        every_s = sum(counted)
+        busy_s: float = every_s - times.idle - getattr(times, "iowait", 0.0)
+        before, self._busy_and_all_s = self._busy_and_all_s, (busy_s, every_s)
+        if before is None or every_s <= before[1]:
+            return None
+        return min(1.0, max(0.0, (busy_s - before[0]) / (every_s - before[1])))
+
+
+def read_gpus(nvml: Nvml) -> tuple[GpuReading, ...]:
+    """Every GPU that answers, in NVML's order; None where a chip does not tell, also where it says 0 for that."""
+    return tuple(_read_gpu(nvml, index, handle) for index, handle in nvml.devices())
+
+
+def list_gpu_processes() -> tuple[GpuProcess, ...]:
+    """The programs that hold memory of any GPU that CUDA sees from here; empty where none does, or nothing tells."""
+    nvml = open_nvml()
+    if nvml is None:
+        return ()
+    try:
+        visible = {gpu.index for gpu in visible_gpus()}
+        gpus = [gpu for gpu in read_gpus(nvml) if gpu.index in visible]
+        return tuple(process for gpu in gpus for process in gpu.processes or ())
+    finally:
+        nvml.close()
+
+
+def name_processes(processes: Sequence[GpuProcess]) -> str:
+    """`python3.11 (pid 4242, 6.00 GiB), a program without a name (pid 911, 300.0 MiB)`: the largest three."""
+    by_size = sorted(processes, key=lambda process: process.used_bytes or 0, reverse=True)
+    told = [
+        f"{_program(process.name)} (pid {process.pid}"
+        f"{'' if process.used_bytes is None else f', {format_bytes(process.used_bytes)}'})"
+        for process in by_size[:_MOST_NAMED]
+    ]
+    n_more = len(by_size) - len(told)
+    return ", ".join(told) + (f" and {format_count(n_more)} more" if n_more else "")
+
+
+def _program(name: str | None) -> str:
+    words = (name or "").split(" ", 1)[0]
+    return shorten(words.replace("\\", "/").rpartition("/")[2], _NAME_WIDTH) or "a program without a name"
+
+
+def _read_gpu(nvml: Nvml, index: int, handle: Any) -> GpuReading:  # noqa: ANN401 - pynvml has no types
+    memory = nvml.ask("nvmlDeviceGetMemoryInfo", handle)
+    pci = nvml.ask("nvmlDeviceGetPciInfo", handle)
+    power_mw = nvml.ask("nvmlDeviceGetPowerUsage", handle)
+    return GpuReading(
+        index=index,
+        name=nvml.ask("nvmlDeviceGetName", handle) or "NVIDIA GPU",
+        uuid=nvml.ask("nvmlDeviceGetUUID", handle),
+        pci_bus_id=None if pci is None else pci.busId,
+        sm_clock_mhz=nvml.ask("nvmlDeviceGetClockInfo", handle, nvml.constant("NVML_CLOCK_SM")) or None,
+        memory_clock_mhz=nvml.ask("nvmlDeviceGetClockInfo", handle, nvml.constant("NVML_CLOCK_MEM")) or None,
+        temperature_c=_temperature_c(nvml, handle),
+        power_w=power_mw / 1e3 if power_mw else None,
+        used_bytes=None if memory is None else int(memory.used),
+        total_bytes=None if memory is None else int(memory.total),
+        energy_mj=nvml.ask("nvmlDeviceGetTotalEnergyConsumption", handle) or None,
+        throttle=_throttle(nvml, handle),
+        processes=_processes(nvml, handle),
+    )
+
+
+def _temperature_c(nvml: Nvml, handle: Any) -> float | None:  # noqa: ANN401
+    sensor = nvml.constant("NVML_TEMPERATURE_GPU")
+    # NVIDIA retires the second question for the first, which older drivers do not know.
+    for question in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
+        temperature_c = nvml.ask(question, handle, sensor)
+        if temperature_c:
+            return float(temperature_c)
+    return None
+
+
+def _throttle(nvml: Nvml, handle: Any) -> tuple[str, ...] | None:  # noqa: ANN401
+    bits = nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
+    if bits is None:  # drivers before 535 know the same bits by the older name alone
+        bits = nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    if bits is None:
+        return None
+    set_bits = [1 << place for place in range(int(bits).bit_length()) if bits >> place & 1]
+    return tuple(_THROTTLE_NAMES.get(bit, f"reason_{bit:#x}") for bit in set_bits if bit != _IDLE)
+
+
+def _processes(nvml: Nvml, handle: Any) -> tuple[GpuProcess, ...] | None:  # noqa: ANN401
+    """Those that compute and those that draw; one that does both is in both lists with the same memory."""
+    lists = [nvml.ask(f"nvmlDeviceGet{kind}RunningProcesses", handle) for kind in ("Compute", "Graphics")]
+    if all(processes is None for processes in lists):
+        return None
+    found: dict[int, int | None] = {}
+    for process in (process for processes in lists for process in processes or ()):
+        found[process.pid] = process.usedGpuMemory if found.get(process.pid) is None else found[process.pid]
+    return tuple(GpuProcess(pid, nvml.ask("nvmlSystemGetProcessName", pid), found[pid]) for pid in sorted(found))

@@ -1,0 +1,72 @@
+"""What a repo of the Hub holds, and what a search found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+
+from ggbench.hub.records import RepoListing, RepoSummary
+from ggbench.plain import plain
+from ggbench.report.columns import UNKNOWN
+from ggbench.report.terminal.fitted import Cells, fitted_table
+from ggbench.report.terminal.layout import facts_table
+from ggbench.units import format_bytes, format_count
+
+
+def repo_report(listing: RepoListing, here: Mapping[str, Sequence[Path]], *, width: int) -> RenderableType:
+    """The repo's facts and a line for each variant; `here` has what is on this disk, by the variant's name."""
+    variants = listing.variants
+    sidecars = [f"{file.name} ({format_bytes(file.n_bytes)})" for file in listing.sidecars]
+    commit = listing.commit if listing.revision == listing.commit else f"{listing.commit} ({listing.revision})"
+    facts = [
+        ("commit", commit),
+        ("listed", listing.listed_at),
+        ("in all", f"{format_bytes(listing.total_bytes)} in {len(variants)} variants"),
+        ("sidecars", ", ".join(sidecars)),
+        ("other files", format_count(listing.n_other_files)),
+    ]
+    table = fitted_table(
+        [
+            Cells("quant", tuple(plain(each.quant or UNKNOWN) for each in variants), is_name=True),
+            Cells("size", tuple(format_bytes(each.file_bytes) for each in variants), right_aligned=True),
+            Cells("files", tuple(format_count(len(each.files)) for each in variants), right_aligned=True, priority=2),
+            Cells("here", tuple("yes" if each.name in here else "" for each in variants), priority=1),
+            Cells("name", tuple(plain(each.name) for each in variants), priority=3, is_name=True),
+            Cells("note", tuple(_missing(each.missing) for each in variants), is_note=True),
+        ],
+        labels=[plain(each.quant or each.name) for each in variants],
+        dim=[bool(each.missing) for each in variants],
+        width=width,
+    )
+    return Group(Padding(facts_table(listing.repo, facts), (0, 0, 1, 0)), table)
+
+
+def search_table(found: Iterable[RepoSummary], *, width: int) -> Table:
+    """The repos that a search found, in the Hub's order."""
+    found = tuple(found)
+    labels = tuple(plain(each.repo) for each in found)
+
+    def counts(header: str, values: Iterable[int | None], unit: str = "", priority: int = 0) -> Cells:
+        return Cells(header, tuple(map(format_count, values)), unit, right_aligned=True, priority=priority)
+
+    return fitted_table(
+        [
+            Cells("repo", labels, is_name=True),
+            counts("downloads", (each.downloads for each in found), "30 days", 1),
+            counts("likes", (each.likes for each in found), priority=3),
+            Cells("changed", tuple(plain((each.last_modified or UNKNOWN)[:10]) for each in found), priority=2),
+            Cells("gated", tuple("yes" if each.gated else "" for each in found), priority=1),
+        ],
+        labels=labels,
+        dim=[each.gated for each in found],
+        width=width,
+    )
+
+
+def _missing(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return plain(f"missing: {paths[0]}{more}") if paths else ""

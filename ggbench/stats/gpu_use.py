@@ -1,0 +1,128 @@
+"""From readings of the machine to what the GPUs of one run did while it was timed.
+
+A GPU that waits lowers its clocks, so only readings from within the timed spans count.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+from ggbench.records import GpuProcess, GpuReading, GpuUse, MachineReading, Throttling
+
+Span = tuple[int, int]
+"""Begin and end of something timed, nanoseconds since the epoch."""
+
+_STEADY_LIMITS = frozenset({"applications_clocks_setting", "display_clocks_setting"})
+"""Set by a person for good: they lower every step alike."""
+
+
+def summarize_gpus(
+    readings: Sequence[MachineReading],
+    indices: Sequence[int],
+    spans: Sequence[Span],
+    n_tokens: int,
+    worker_pid: int | None = None,
+) -> GpuUse | None:
+    """What the GPUs with these NVML indices did in those spans; None where there are none, or no reading of them.
+
+    `readings` are in the order of time and may reach beyond the spans. Energy for each token is the counters' rise
+    between neighbouring readings over the time between them, times the spans' length over `n_tokens`: exact to what
+    a second at either end can change. A counter that stands still or falls tells nothing. Programs other than
+    `worker_pid` are those of the last reading; where NVML counts processes differently from here, as for a container,
+    those that were there in the first reading too, taken before the worker began.
+    """
+    wanted = frozenset(indices)
+    chosen = [(each.at_ns, _chosen(each, wanted)) for each in readings]
+    if not wanted or not any(gpus for _, gpus in chosen):
+        return None
+    timed = [[(at, gpus) for at, gpus in chosen if begin <= at <= end and gpus] for begin, end in spans]
+    moments = [gpus for span in timed for _, gpus in span]
+    seen = [gpu for gpus in moments for gpu in gpus]
+    clocks = [gpu.sm_clock_mhz for gpu in seen if gpu.sm_clock_mhz is not None]
+    powers = [total for gpus in moments if (total := _total([gpu.power_w for gpu in gpus])) is not None]
+    return GpuUse(
+        indices=tuple(sorted(wanted)),
+        n_readings=len(moments),
+        temperature_max_c=max((gpu.temperature_c for gpu in seen if gpu.temperature_c is not None), default=None),
+        sm_clock_min_mhz=min(clocks, default=None),
+        sm_clock_median_mhz=statistics.median(clocks) if clocks else None,
+        power_mean_w=statistics.fmean(powers) if powers else None,
+        energy_per_token_mj=_energy_per_token_mj(timed, sum(end - begin for begin, end in spans), n_tokens),
+        throttle=_throttle(moments),
+        other_processes=_others([gpus for _, gpus in chosen if gpus], worker_pid),
+    )
+
+
+def throttled(use: GpuUse | None) -> str:
+    """What held the GPUs' clocks down for a part of the time or all of it, in one line; empty when nothing did."""
+    slowed = [each for each in (use.throttle if use else None) or () if each.reason not in _STEADY_LIMITS]
+    if use is None or not slowed:
+        return ""
+    told = ", ".join(f"{each.reason} in {each.n_readings} of {use.n_readings} readings" for each in slowed)
+    return f"the GPU lowered its clocks: {told}"
+
+
+def _chosen(reading: MachineReading, wanted: frozenset[int]) -> tuple[GpuReading, ...]:
+    """All the wanted GPUs, or none where one is missing."""
+    gpus = tuple(gpu for gpu in reading.gpus if gpu.index in wanted)
+    return gpus if len(gpus) == len(wanted) else ()
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _energy_per_token_mj(
+    timed: Sequence[Sequence[tuple[int, tuple[GpuReading, ...]]]], active_ns: int, n_tokens: int
+) -> float | None:
+    rise_mj, elapsed_ns = 0.0, 0
+    for span in timed:
+        for (at, gpus), (next_at, next_gpus) in pairwise(span):
+            before, after = (_total([gpu.energy_mj for gpu in each]) for each in (gpus, next_gpus))
+            if before is None or after is None or after < before:
+                return None
+            rise_mj += after - before
+            elapsed_ns += next_at - at
+    if not rise_mj or not elapsed_ns or not n_tokens:
+        return None
+    return rise_mj / elapsed_ns * active_ns / n_tokens
+
+
+def _throttle(moments: Sequence[tuple[GpuReading, ...]]) -> tuple[Throttling, ...] | None:
+    reasons: Counter[str] = Counter()
+    is_known = False
+    for gpus in moments:
+        known = [gpu.throttle for gpu in gpus if gpu.throttle is not None]
+        is_known = is_known or bool(known)
+        reasons.update({reason for throttle in known for reason in throttle})
+    return tuple(Throttling(*each) for each in reasons.most_common()) if is_known else None
+
+
+def _others(moments: Sequence[tuple[GpuReading, ...]], worker_pid: int | None) -> tuple[GpuProcess, ...] | None:
+    last = _processes(moments[-1])
+    if last is None:
+        return None
+    if any(worker_pid in (_processes(gpus) or {}) for gpus in moments):
+        return tuple(process for pid, process in last.items() if pid != worker_pid)
+    first = _processes(moments[0]) or {}
+    return tuple(process for pid, process in last.items() if pid in first)
+
+
+def _processes(gpus: Sequence[GpuReading]) -> dict[int, GpuProcess] | None:
+    """By pid, the memory of several GPUs added up."""
+    if all(gpu.processes is None for gpu in gpus):
+        return None
+    found: dict[int, GpuProcess] = {}
+    for process in (process for gpu in gpus for process in gpu.processes or ()):
+        before = found.get(process.pid)
+        used_bytes = process.used_bytes if before is None else _total_bytes(before.used_bytes, process.used_bytes)
+        found[process.pid] = GpuProcess(process.pid, process.name, used_bytes)
+    return found
+
+
+def _total_bytes(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other

@@ -1,0 +1,146 @@
+"""What is kept of the headers of local files, and when a file is read again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ggbench.catalog.header_index import HeaderFacts, HeaderIndex, read_facts
+from ggbench.errors import BadFile
+from tests.fakes.stores import gguf_bytes
+
+QWEN2 = HeaderFacts("qwen2", 32768, None, False, None)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A file with a header."""
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_bytes())
+    return path
+
+
+def ask(index: Path, model: Path) -> HeaderFacts:
+    """What one process is told of a file, and leaves for the next."""
+    opened = HeaderIndex(index)
+    try:
+        return opened.facts(model, model.stat())
+    finally:
+        opened.save()
+
+
+def rewrite(model: Path, content: bytes, *, mtime_ns: int) -> None:
+    """Other bytes with a date of one's own."""
+    model.write_bytes(content)
+    os.utime(model, ns=(mtime_ns, mtime_ns))
+
+
+def test_a_file_of_the_same_size_and_date_is_not_opened_again(tmp_path: Path, model: Path) -> None:
+    """What was told once is told again, whatever the file holds."""
+    dated = model.stat().st_mtime_ns
+    assert ask(tmp_path / "index", model) == QWEN2
+    rewrite(model, b"\0" * model.stat().st_size, mtime_ns=dated)
+    assert ask(tmp_path / "index", model) == QWEN2
+
+
+@pytest.mark.parametrize(("grows", "older_ns"), [(32, 0), (0, 1_000_000)])
+def test_another_size_or_date_is_another_file(tmp_path: Path, model: Path, grows: int, older_ns: int) -> None:
+    """A file that was replaced is read again."""
+    dated = model.stat().st_mtime_ns
+    ask(tmp_path / "index", model)
+    rewrite(model, gguf_bytes("llama") + bytes(grows), mtime_ns=dated - older_ns)
+    assert ask(tmp_path / "index", model).architecture == "llama"
+
+
+def test_a_broken_file_is_not_kept(tmp_path: Path, model: Path) -> None:
+    """It may be one that is being written into its full size."""
+    whole, dated = model.read_bytes(), model.stat().st_mtime_ns
+    rewrite(model, bytes(len(whole)), mtime_ns=dated)
+    with pytest.raises(BadFile):
+        ask(tmp_path / "index", model)
+    rewrite(model, whole, mtime_ns=dated)
+    assert ask(tmp_path / "index", model) == QWEN2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda raw: b"",
+        lambda raw: raw[:-5],
+        lambda raw: b"\xff" + raw,
+        lambda raw: b"[" * 100_000,
+        lambda raw: raw.replace(b'"version":1', b'"version":999'),
+        lambda raw: raw.replace(b"32768", b'"many"'),
+        lambda raw: raw.replace(b'"files"', b'"elif"'),
+    ],
+)
+def test_an_index_that_is_damaged_or_newer_is_made_anew(tmp_path: Path, model: Path, damage: object) -> None:
+    """The file is read again, and the next process finds a whole index."""
+    assert callable(damage)
+    index = tmp_path / "index"
+    ask(index, model)
+    index.write_bytes(damage(index.read_bytes()))
+    assert ask(index, model) == QWEN2
+    assert msgspec.json.decode(index.read_bytes())["version"] == 1
+
+
+def test_files_that_were_not_asked_for_stay_while_they_exist(tmp_path: Path, model: Path) -> None:
+    """A list of one folder does not forget the others; what was deleted is."""
+    index = tmp_path / "index"
+    other, gone = tmp_path / "other.gguf", tmp_path / "gone.gguf"
+    for path in (other, gone):
+        path.write_bytes(gguf_bytes())
+        ask(index, path)
+    gone.unlink()
+    ask(index, model)
+    assert set(msgspec.json.decode(index.read_bytes())["files"]) == {str(model), str(other)}
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing_but_time(tmp_path: Path, model: Path) -> None:
+    """An index is a cache."""
+    (tmp_path / "file").write_bytes(b"")
+    assert ask(tmp_path / "file" / "index", model) == QWEN2
+
+
+def test_a_name_that_is_no_text_is_read_each_time(tmp_path: Path) -> None:
+    """Bytes that are no UTF-8 have no place in JSON, and do not keep the others out of it."""
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.gguf"))
+    odd.write_bytes(gguf_bytes())
+    assert ask(tmp_path / "index", odd) == QWEN2
+    assert msgspec.json.decode((tmp_path / "index").read_bytes())["files"] == {}
+
+
+def test_what_a_header_claims_is_taken_with_care(tmp_path: Path) -> None:
+    """Names are printable and short; a length that is no length, and a type of the wrong kind, are unknown."""
+    path = tmp_path / "m.gguf"
+    keys = {"ggbench.twin": True, "ggbench.twin.source": "a\nb", "general.file_type": "seven"}
+    path.write_bytes(gguf_bytes("\x1b[31m" + "x" * 500, -1, keys))
+    facts = read_facts(path)
+    assert facts.architecture is not None
+    assert facts.architecture.isprintable()
+    assert len(facts.architecture) <= 120
+    assert (facts.n_ctx_train, facts.quant, facts.is_twin, facts.twin_source) == (None, None, True, "a b")
+
+
+def test_a_type_before_the_tokenizer_is_the_quant(tmp_path: Path) -> None:
+    """Older files have it there."""
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_bytes(more={"general.file_type": 7}))
+    assert read_facts(path).quant == "q8_0"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "missing", "loop"])
+def test_what_is_no_file_is_an_error_and_no_wait(tmp_path: Path, kind: str) -> None:
+    """A FIFO has no writer, a link may lead to itself."""
+    path = tmp_path / "m.gguf"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "loop":
+        path.symlink_to(path)
+    with pytest.raises(BadFile):
+        read_facts(path)

@@ -1,0 +1,88 @@
+"""Which variants of a repo QUANTs mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from ggbench.catalog.repo_variants import FoundVariant, RepoRequest, choose
+from ggbench.errors import BadFile, UnknownName, UsageError
+from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
+from ggbench.units import GIB
+
+
+def variant(name: str, quant: str | None, gib: int = 1, missing: tuple[str, ...] = ()) -> RepoVariant:
+    """A variant of one file."""
+    return RepoVariant(name, quant, (RepoFile(f"{name}.gguf", gib * GIB, "0" * 64, "1" * 40),), missing)
+
+
+def listing_of(*variants: RepoVariant) -> RepoListing:
+    """A repo with these, at some commit."""
+    return RepoListing("org/name", "main", "c" * 40, variants, (), 0, "2026-11-21T12:00:00Z")
+
+
+PLAIN = listing_of(variant("m-q8_0", "q8_0", 8), variant("m-UD-Q4_K_M", "ud-q4_k_m", 5), variant("m-q4_k_m", "q4_k_m"))
+
+
+def names(listing: RepoListing, *quants: str, pattern: str | None = None, known: tuple[str, ...] = ()) -> list[str]:
+    """Of the chosen variants."""
+    return [each.name for each in choose(listing, RepoRequest("org/name", "main", quants, pattern, known))]
+
+
+def test_quants_choose_in_their_order_and_once() -> None:
+    """By quant, by the file's name, in any case; `UD-` is significant."""
+    assert names(PLAIN, "q4_k_m", "q8_0", "m-q8_0.gguf") == ["m-q4_k_m", "m-q8_0"]
+    assert names(PLAIN, "ud-q4_k_m") == ["m-UD-Q4_K_M"]
+    assert names(PLAIN) == ["m-q8_0", "m-UD-Q4_K_M", "m-q4_k_m"]
+
+
+def test_a_quant_that_is_not_there_lists_what_is() -> None:
+    """With sizes."""
+    with pytest.raises(UnknownName) as caught:
+        choose(PLAIN, RepoRequest("org/name", quants=("q2_k",)))
+    assert "q8_0 (8.00 GiB), ud-q4_k_m (5.00 GiB)" in caught.value.hint
+
+
+def test_two_files_of_one_quant_are_told_apart_by_name() -> None:
+    """The error lists both with sizes, a file's name settles it, and a line that reproduces the row has that name."""
+    listing = listing_of(
+        variant("base-q8_0", "q8_0", 8), variant("instruct-q8_0", "q8_0", 7), variant("x-q4_0", "q4_0")
+    )
+    with pytest.raises(UsageError) as caught:
+        choose(listing, RepoRequest("org/name", quants=("q8_0",)))
+    assert "base-q8_0 (8.00 GiB), instruct-q8_0 (7.00 GiB)" in caught.value.hint
+    assert names(listing, "instruct-q8_0") == ["instruct-q8_0"]
+    assert [FoundVariant(listing, each).selector for each in listing.variants] == ["base-q8_0", "instruct-q8_0", "q4_0"]
+
+
+def test_a_file_without_a_quant_is_meant_by_its_name() -> None:
+    """Its quant is unknown until the header is read."""
+    listing = listing_of(variant("model", None))
+    found = FoundVariant(listing, listing.variants[0])
+    assert (found.quant, found.selector) == ("unknown", "model")
+    assert names(listing, found.selector) == ["model"]
+
+
+def test_a_catalog_model_is_narrowed_by_its_file_pattern() -> None:
+    """A repo may hold several models, also in shards and folders."""
+    listing = listing_of(
+        variant("qwen-7b-q8_0", "q8_0"), variant("q4/Qwen-7B-Q4_0", "q4_0"), variant("qwen-7b-coder-q8_0-x", "q8_0")
+    )
+    assert names(listing, pattern="qwen-7b-{quant}.gguf") == ["qwen-7b-q8_0", "q4/Qwen-7B-Q4_0"]
+    assert names(listing, pattern="qwen-7b-coder-{quant}-x.gguf") == ["qwen-7b-coder-q8_0-x"]
+    with pytest.raises(UsageError, match="no file in org/name is named as other"):
+        names(listing, pattern="other-{quant}.gguf")
+
+
+def test_without_quants_a_catalog_model_means_those_it_is_known_for() -> None:
+    """A repo may hold more; naming one takes it all the same."""
+    assert names(PLAIN, known=("q8_0", "q2_k")) == ["m-q8_0"]
+    assert names(PLAIN, "q4_k_m", known=("q8_0",)) == ["m-q4_k_m"]
+    assert names(PLAIN, known=("q2_k",)) == ["m-q8_0", "m-UD-Q4_K_M", "m-q4_k_m"]
+
+
+def test_a_missing_shard_is_named() -> None:
+    """The rest of the model is of no use."""
+    missing = ("m-q8_0-00002-of-00003.gguf", "m-q8_0-00003-of-00003.gguf")
+    found = FoundVariant(PLAIN, variant("m-q8_0", "q8_0", missing=missing))
+    with pytest.raises(BadFile, match=r"org/name lacks m-q8_0-00002-of-00003\.gguf and 1 more"):
+        found.require_all_shards()

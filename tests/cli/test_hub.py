@@ -1,0 +1,394 @@
+"""Models of the Hub by name: planned from their headers, downloaded after a yes, measured, and offline afterwards."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.models import load_catalog
+from ggbench.cli import downloads
+from ggbench.gguf_file.encoded_header import encode_header
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.twin import plan_twin
+from ggbench.paths import hub_listings_dir, twins_dir, user_models_file
+from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.hub import TestHub
+
+CARD = ("--vram", "4GiB", "--bandwidth", "100GB/s")
+LARGE_CARD = ("--vram", "8GiB", "--bandwidth", "100GB/s")
+QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
+
+
+@pytest.fixture
+def repo(hub: TestHub, tiny_twin: Path) -> str:
+    """A repo of two quants, with what else lies in one."""
+    hub.add_repo(
+        "org/tiny-GGUF",
+        files={
+            "tiny-q8_0.gguf": tiny_twin,
+            "tiny-bf16.gguf": tiny_twin.read_bytes() + bytes(64),
+            "mmproj-tiny-f16.gguf": b"GGUF and more",
+            "README.md": b"# tiny\n",
+        },
+    )
+    return "org/tiny-GGUF"
+
+
+@pytest.mark.llama
+def test_a_plan_of_eight_variants_moves_under_a_hundredth_and_then_nothing(
+    ggbench: Run, hub: TestHub, tmp_path: Path
+) -> None:
+    """Headers are read and little more, whole vocabularies in them; with --offline the same table needs no request."""
+    model = load_catalog().model("qwen1.5-1.8b")
+    vocabulary = {
+        "tokenizer.ggml.tokens": [f"token{number:06}" for number in range(model.hyper.n_vocab)],
+        "tokenizer.ggml.merges": [f"tok{number:06} en" for number in range(151_387)],
+    }
+    planned = plan_twin(model.hyper, QUANTS, name=model.id)
+    metadata = planned["q8_0"].metadata | vocabulary
+    pairs = encode_header(metadata, ()).data[24:].rstrip(b"\0")  # once: a vocabulary takes long to encode
+    files: dict[str, Path | bytes] = {}
+    header_bytes = total_bytes = 0
+    for quant, file in planned.items():
+        table = encode_header({}, file.tensors)
+        header = struct.pack("<4sIQQ", b"GGUF", 3, len(file.tensors), len(metadata)) + pairs + table.data[24:]
+        path = tmp_path / f"qwen-{quant}.gguf"
+        path.write_bytes(header)
+        os.truncate(path, len(header) + 32 + table.file_bytes - len(table.data))
+        files[path.name] = path
+        header_bytes, total_bytes = header_bytes + len(header), total_bytes + path.stat().st_size
+    stated = {name: f"{index:064x}" for index, name in enumerate(files)}  # nobody downloads them
+    hub.add_repo("org/qwen-GGUF", files, sha256=stated)
+    online = ggbench("plan", "org/qwen-GGUF", *LARGE_CARD)
+    assert online.code == 0
+    assert 8 * (5 << 20) < header_bytes <= hub.sent_bytes() < min(1.1 * header_bytes, total_bytes / 100)
+    assert "headers: " in online.err
+    asked = len(hub.requests)
+    offline = ggbench("plan", "org/qwen-GGUF", *LARGE_CARD, "--offline")
+    assert (offline.code, offline.out) == (0, online.out)
+    assert "nothing read" in offline.err
+    assert len(hub.requests) == asked
+    rows = [line.split() for line in online.out.splitlines()]
+    assert [words[0] for words in rows if words and words[0] in QUANTS] == list(QUANTS)
+
+
+def published(twin: Path, n_shards: int) -> dict[str, bytes]:
+    """A twin as its model would be published: with a tokenizer of a megabyte, and in that many shards."""
+    file = read_model_file(twin)
+    words = [f"word{number}" for number in range(1024)]
+    metadata = {key: value for key, value in file.metadata.items() if not key.startswith("ggbench.")}
+    metadata |= {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.tokens": words,
+        "tokenizer.ggml.merges": [f"merge{number} part{number}" for number in range(40_000)],
+        "some.long.list": [1] * 5000,
+    }
+    files = {}
+    for number in range(n_shards):
+        split = {"split.no": number, "split.count": n_shards, "split.tensors.count": len(file.tensors)}
+        own = {} if n_shards == 1 else split
+        header = encode_header(own if number else metadata | own, file.tensors[number::n_shards])
+        name = "m-q8_0.gguf" if n_shards == 1 else f"m-q8_0-{number + 1:05}-of-{n_shards:05}.gguf"
+        files[name] = header.data.ljust(header.file_bytes, b"\0")
+    return files
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize("n_shards", [1, 2])
+def test_a_published_file_is_planned_from_afar_as_it_is_here(
+    ggbench: Run, hub: TestHub, tiny_twin: Path, tmp_path: Path, n_shards: int
+) -> None:
+    """A real file has a tokenizer, which is not kept; shards are one model, and one file as a twin."""
+    hub.add_repo("org/real", files=published(tiny_twin, n_shards))
+    for name, data in published(tiny_twin, 1).items():
+        (tmp_path / name).write_bytes(data)
+    [local] = ggbench("plan", tmp_path, *CARD, "--json").json["rows"]
+    document = ggbench("plan", "hf:org/real", *CARD, "--json").json
+    [remote] = document["rows"]
+    total_bytes = sum(map(len, published(tiny_twin, n_shards).values()))
+    assert (document["repo"], document["moved_bytes"] > 0, document["total_bytes"]) == ("org/real", True, total_bytes)
+    assert local["planned_n_ctx"]
+    apart = {"model", "provenance", "file", "command"} | ({"file_bytes"} if n_shards > 1 else set())
+    assert {k: v for k, v in remote.items() if k not in apart} == {k: v for k, v in local.items() if k not in apart}
+    [twin] = ggbench("plan", "twin:org/real", *CARD, "--json").json["rows"]
+    assert twin["file_bytes"] < remote["file_bytes"] - 500_000
+    assert twin["planned_n_ctx"] == remote["planned_n_ctx"]
+
+
+@pytest.mark.llama
+def test_a_gated_repo_may_show_what_it_holds(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
+    """And keep the content to itself: no header can be read, which is an error and not a table of them."""
+    hub.gates_trees = False
+    hub.add_repo("org/gated", files={"m-q8_0.gguf": tiny_twin, "m-q4_0.gguf": tiny_twin}, gated=True)
+    assert ggbench("models", "--repo", "org/gated").code == 0
+    for args in (["plan", "org/gated"], ["decode", "org/gated", "q8_0"], ["pull", "org/gated", "q8_0"]):
+        ran = ggbench(*args)
+        assert (args, ran.code) == (args, 4)
+        assert "accept them" in ran.err
+
+
+@pytest.mark.llama
+def test_a_header_that_lies_is_a_row_with_its_reason(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
+    """Sizes beyond the file are refused, and the other quants are planned; alone it is the error."""
+    whole = tiny_twin.read_bytes()
+    hub.add_repo("org/lies", files={"m-q8_0.gguf": whole, "m-q4_0.gguf": whole[: len(whole) // 2]})
+    ran = ggbench("plan", "org/lies", *CARD, "--json")
+    assert ran.code == 0
+    rows = {row["quant"]: row for row in ran.json["rows"]}
+    assert rows["q8_0"]["fits"]
+    assert (rows["q4_0"]["outcome"], rows["q4_0"]["fits"]) == ("failed", None)
+    assert rows["q4_0"]["reason"]
+    assert ggbench("plan", "org/lies", "q4_0", *CARD).code == 5
+
+
+@pytest.mark.llama
+def test_a_missing_shard_is_named(ggbench: Run, hub: TestHub, tiny_twin: Path, machine: FakeMachine) -> None:
+    """In a plan of all it is a row; where that quant is meant it is the error, before anything is downloaded."""
+    hub.add_repo("org/split", files={"m-q8_0-00001-of-00002.gguf": tiny_twin, "m-q4_0.gguf": tiny_twin.read_bytes()})
+    rows = {row["quant"]: row for row in ggbench("plan", "org/split", *CARD, "--json").json["rows"]}
+    assert "m-q8_0-00002-of-00002.gguf" in rows["q8_0"]["reason"]
+    for command in ("plan", "decode", "pull"):
+        ran = ggbench(command, "org/split", "q8_0")
+        assert ran.code == 5
+        assert "lacks m-q8_0-00002-of-00002.gguf" in ran.err
+    assert machine.engines == []
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        ("org/nowhere", 2, "org/nowhere"),
+        ("org/gated", 4, "hf auth login"),
+        ("org/private", 2, "hf auth login"),
+        ("org/there@no-such-branch", 2, "no such revision"),
+    ],
+)
+def test_a_repo_that_cannot_be_had(
+    ggbench: Run,
+    hub: TestHub,
+    tiny_twin: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    code: int,
+    words: str,
+) -> None:
+    """Two lines that say why and how to get in; the token of the environment is in neither."""
+    monkeypatch.setenv("HF_TOKEN", "hf_not_for_your_eyes")
+    hub.add_repo("org/there", files={"m-q8_0.gguf": tiny_twin})
+    hub.add_repo("org/gated", files={"m-q8_0.gguf": tiny_twin}, gated=True)
+    hub.add_repo("org/private", files={"m-q8_0.gguf": tiny_twin}, private=True)
+    for args in (["plan", name], ["pull", name, "q8_0"], ["decode", name, "q8_0"], ["models", "--repo", name]):
+        ran = ggbench(*args)
+        assert (args, ran.code) == (args, code)
+        assert ran.err.splitlines()[-2].startswith("Error: ")
+        assert ran.err.splitlines()[-1].startswith("Hint: ")
+        assert words in ran.err
+        assert "hf_not" not in ran.err
+
+
+def test_a_repo_without_gguf_says_what_there_is(ggbench: Run, hub: TestHub) -> None:
+    """The usual mistake: the repo of the original weights."""
+    hub.add_repo("org/original", files={"model.safetensors": b"0" * 100, "config.json": b"{}"})
+    ran = ggbench("plan", "org/original")
+    assert ran.code == 2
+    assert "safetensors" in ran.err
+
+
+def test_names_that_leave_the_folder_are_refused(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
+    """A repo is untrusted."""
+    hub.add_repo("org/evil", files={"../../evil-q8_0.gguf": tiny_twin})
+    assert ggbench("pull", "org/evil", "q8_0").code == 5
+
+
+def test_an_ambiguous_quant_lists_candidates_with_sizes(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
+    """Also where none is named."""
+    hub.add_repo("org/two", files={"base-q8_0.gguf": tiny_twin, "chat-q8_0.gguf": tiny_twin.read_bytes() + b"1"})
+    for args in (["decode", "org/two", "q8_0"], ["decode", "org/two"], ["pull", "org/two"], ["pull", "org/two:q8_0"]):
+        ran = ggbench(*args)
+        assert ran.code == 2
+        assert "base-q8_0 (" in ran.err
+        assert "chat-q8_0 (" in ran.err
+        assert ran.err.count("iB)") == 2
+
+
+def test_no_network_says_what_can_be_done(ggbench: Run, hub: TestHub, repo: str) -> None:
+    """Exit code 4, and a catalog model's twin needs none."""
+    hub.close()
+    for args in (["plan", repo], ["pull", repo, "q8_0"], ["decode", repo, "q8_0"], ["models", "--repo", repo]):
+        ran = ggbench(*args)
+        assert (args, ran.code) == (args, 4)
+        assert "Hint: " in ran.err
+    assert "synth:qwen1.5-7b" in ggbench("decode", "qwen1.5-7b", "q8_0").err
+    assert "synth:qwen1.5-7b" in ggbench("decode", "Qwen/Qwen1.5-7B-Chat-GGUF", "q8_0", "--offline").err
+
+
+def test_decode_downloads_and_the_next_one_asks_nothing(
+    ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine
+) -> None:
+    """MODEL:QUANT of the Hub is measured as a file is; the line to measure it again has the same words."""
+    ran = ggbench("decode", f"{repo}:q8_0", "-n", "300", "--yes", "--json")
+    assert ran.code == 0
+    assert f"{repo} q8_0 (" in ran.err
+    assert "will be downloaded" in ran.err
+    row = ran.json
+    assert (row["model"], row["quant"], row["provenance"], row["outcome"]) == (repo, "q8_0", "hub", "completed")
+    assert row["command"].startswith(f"ggbench decode {repo} q8_0 -n 300")
+    asked = len(hub.requests)
+    again = ggbench("decode", repo, "q8_0", "-n", "300", "--json")
+    assert (again.code, again.json["file"]) == (0, row["file"])
+    assert len(hub.requests) == asked
+    assert ggbench("prefill", repo, "q8_0", "--lengths", "1", "--no-download", "--offline").code == 0
+
+
+def test_a_large_download_is_never_silent(
+    ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody can be asked it is refused with both ways out; a yes lets it go."""
+    monkeypatch.setattr(downloads, "FREE_BYTES", 1000)
+    for command in ("decode", "prefill", "maxctx", "bench"):
+        refused = ggbench(command, repo, "q8_0")
+        assert refused.code == 2
+        assert "--yes" in refused.err
+        assert f"ggbench pull {repo} q8_0" in refused.err
+    assert not any(fnmatch.fnmatch(request.path, "*tiny-q8_0.gguf") for request in hub.requests)
+    assert ggbench("decode", repo, "q8_0", "-n", "300", "--yes").code == 0
+
+
+@pytest.mark.parametrize(("answer", "code"), [(True, 0), (False, 2)])
+def test_in_a_terminal_it_is_asked(
+    ggbench: Run, repo: str, machine: FakeMachine, monkeypatch: pytest.MonkeyPatch, answer: bool, code: int
+) -> None:
+    """No is no error of the program's, but nothing is measured."""
+    asked: list[str] = []
+
+    def confirm(text: str, **_: object) -> bool:
+        asked.append(text)
+        return answer
+
+    monkeypatch.setattr(downloads, "FREE_BYTES", 1000)
+    monkeypatch.setattr(downloads, "can_ask", lambda: True)
+    monkeypatch.setattr("click.confirm", confirm)
+    assert ggbench("decode", repo, "q8_0", "-n", "300").code == code
+    assert len(asked) == 1
+    assert "q8_0 (" in asked[0]
+
+
+def test_options_that_forbid_a_download(ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine) -> None:
+    """--no-download is a refusal, --offline a missing network; both say how to fetch it."""
+    ran = ggbench("decode", repo, "q8_0", "--no-download")
+    assert (ran.code, "ggbench pull" in ran.err) == (2, True)
+    ran = ggbench("decode", repo, "q8_0", "--offline")
+    assert (ran.code, "ggbench pull" in ran.err) == (4, True)
+    assert machine.engines == []
+
+
+def test_bench_without_quants_is_every_variant_and_offline_what_is_here(
+    ggbench: Run, repo: str, machine: FakeMachine
+) -> None:
+    """Sidecars are no candidates."""
+    assert ggbench("decode", repo, "q8_0", "-n", "300").code == 0
+    [row] = ggbench("bench", repo, "-n", "300", "--offline", "--json").json["rows"]
+    assert row["quant"] == "q8_0"
+    rows = ggbench("bench", repo, "-n", "300", "--json").json["rows"]
+    assert [row["quant"] for row in rows] == ["bf16", "q8_0"]
+
+
+@pytest.mark.llama
+def test_files_that_are_here_need_no_listing(ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine) -> None:
+    """As where another program downloaded them: with no network they are all that the repo has."""
+    path = ggbench("pull", repo, "q8_0").out.rstrip("\n")
+    shutil.rmtree(hub_listings_dir())
+    hub.forget_requests()
+    [row] = ggbench("plan", repo, *CARD, "--offline", "--json").json["rows"]
+    assert (row["quant"], row["provenance"], row["file"]) == ("q8_0", "hub", path)
+    [row] = ggbench("bench", repo, "-n", "300", "--offline", "--json").json["rows"]
+    assert row["file"] == path
+    assert ggbench("decode", f"twin:{repo}", "-n", "300", "--offline", "--json").json["provenance"] == "twin"
+    assert ggbench("decode", repo, "q8_0", "-n", "300").code == 0
+    assert ggbench("decode", repo, "bf16", "--offline").code == 4
+    assert hub.requests == []
+
+
+def test_a_catalog_model_means_the_files_of_its_repo(ggbench: Run, repo: str, machine: FakeMachine) -> None:
+    """Its quants narrow what it means when none is named; a model without a repo cannot be had."""
+    shape = "\n".join(
+        f"{key} = {value}"
+        for key, value in {
+            "architecture": '"qwen2"', "n_layer": 2, "n_embd": 256, "n_head": 4, "n_head_kv": 4, "n_ff": 512,
+            "n_vocab": 1024, "n_ctx_train": 4096,
+        }.items()
+    )  # fmt: skip
+    user_models_file().parent.mkdir(parents=True)
+    user_models_file().write_text(
+        f'[[model]]\nid = "tiny"\nrepo = "{repo}"\nfile_pattern = "tiny-{{quant}}.gguf"\nquants = ["q8_0"]\n{shape}\n'
+        f'[[model]]\nid = "homeless"\n{shape}\n'
+    )
+    ran = ggbench("decode", "tiny", "-n", "300", "--json")
+    assert ran.code == 0
+    assert (ran.json["model"], ran.json["quant"], ran.json["provenance"]) == ("tiny", "q8_0", "hub")
+    ran = ggbench("decode", "homeless", "q8_0")
+    assert (ran.code, "synth:homeless" in ran.err) == (2, True)
+
+
+@pytest.mark.llama
+def test_a_twin_of_a_published_file(ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine) -> None:
+    """Made from the header alone, planned like it, and again with no network."""
+    ran = ggbench("decode", f"twin:{repo}", "q8_0", "-n", "300", "--json")
+    assert ran.code == 0
+    assert (ran.json["model"], ran.json["quant"], ran.json["provenance"]) == (f"twin:{repo}", "q8_0", "twin")
+    assert ran.json["command"].startswith(f"ggbench decode twin:{repo} q8_0 -n 300")
+    assert Path(ran.json["file"]).parent == twins_dir()
+    asked = len(hub.requests)
+    assert ggbench("decode", f"twin:{repo}", "q8_0", "-n", "300", "--offline").code == 0
+    [twin] = ggbench("plan", f"twin:{repo}", "q8_0", *CARD, "--json", "--offline").json["rows"]
+    [real] = ggbench("plan", repo, "q8_0", *CARD, "--json", "--offline").json["rows"]
+    assert (twin["provenance"], real["provenance"]) == ("twin", "hub")
+    assert (twin["weight_bytes"], twin["planned_n_ctx"]) == (real["weight_bytes"], real["planned_n_ctx"])
+    assert len(hub.requests) == asked
+
+
+@pytest.mark.llama
+def test_what_does_not_fit_is_not_downloaded(ggbench: Run, hub: TestHub, repo: str, tiny_twin: Path) -> None:
+    """The search knows from the header."""
+    ran = ggbench("maxctx", repo, "q8_0", "--memory-limit", "1MiB", "-t", "1")
+    assert ran.code == 3
+    assert "does not fit" in ran.err
+    assert hub.sent_bytes() <= tiny_twin.stat().st_size
+    assert ggbench("decode", repo, "q8_0", "--no-download").code == 2
+
+
+@pytest.mark.llama
+def test_limits_of_a_repo(ggbench: Run, hub: TestHub, repo: str) -> None:
+    """Counted from the header."""
+    document = ggbench("limits", repo, "q8_0", "--gpu", "rtx-4090", "--json").json
+    assert document["model"] == repo
+    assert any(each.method == "GET" for each in hub.requests)
+
+
+def test_a_repo_is_listed(ggbench: Run, repo: str, machine: FakeMachine) -> None:
+    """Variants with sizes, what is here, sidecars apart, the commit; the same offline."""
+    ggbench("pull", repo, "q8_0")
+    ran = ggbench("models", "--repo", repo)
+    assert ran.code == 0
+    assert "mmproj-tiny-f16.gguf" in ran.out
+    assert ggbench("models", "--repo", repo, "--offline").out == ran.out
+    document = ggbench("models", "--repo", f"hf:{repo}", "--json").json
+    assert [(row["quant"], bool(row["files"])) for row in document["rows"]] == [("bf16", False), ("q8_0", True)]
+    assert len(document["commit"]) == 40
+    assert [each["path"] for each in document["sidecars"]] == ["mmproj-tiny-f16.gguf"]
+    assert document["n_other_files"] >= 1
+
+
+def test_repos_are_searched(ggbench: Run, repo: str) -> None:
+    """By words, with a limit; none found is no error."""
+    ran = ggbench("models", "--search", "tiny", "--limit", "5", "--json")
+    assert [row["repo"] for row in ran.json["rows"]] == [repo]
+    assert repo in ggbench("models", "--search", "tiny").out
+    nothing = ggbench("models", "--search", "zzzz")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert ggbench("models", "--search", "tiny", "--offline").code == 4

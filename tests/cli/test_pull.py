@@ -1,0 +1,116 @@
+"""`ggbench pull`: what is printed, where files land, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ggbench.hub import download
+from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.hub import Hang, TestHub
+
+
+@pytest.fixture
+def repo(hub: TestHub, tiny_twin: Path) -> str:
+    """A repo of two quants."""
+    hub.add_repo(
+        "org/tiny-GGUF", files={"tiny-q8_0.gguf": tiny_twin, "more/tiny-bf16.gguf": tiny_twin.read_bytes() + bytes(64)}
+    )
+    return "org/tiny-GGUF"
+
+
+def test_pull_prints_the_path_and_decode_asks_nothing(
+    ggbench: Run, hub: TestHub, repo: str, tiny_twin: Path, machine: FakeMachine
+) -> None:
+    """Into Hugging Face's cache; the path alone is on stdout."""
+    ran = ggbench("pull", repo, "q8_0")
+    assert ran.code == 0
+    path = Path(ran.out.rstrip("\n"))
+    assert path.read_bytes() == tiny_twin.read_bytes()
+    assert "sha256 verified" in ran.err
+    asked = len(hub.requests)
+    assert ggbench("decode", repo, "q8_0", "-n", "300", "--json").json["file"] == str(path)
+    assert len(hub.requests) == asked
+
+
+def test_what_is_there_is_not_pulled_again(ggbench: Run, hub: TestHub, repo: str) -> None:
+    """No byte of it; offline too, and --quiet leaves the path alone."""
+    first = ggbench("pull", repo, "q8_0")
+    sent = hub.sent_bytes()
+    again = ggbench("pull", repo, "q8_0")
+    assert (again.code, again.out) == (0, first.out)
+    assert "already on this disk" in again.err
+    assert hub.sent_bytes() == sent
+    offline = ggbench("pull", repo, "q8_0", "--offline", "--quiet")
+    assert (offline.code, offline.out, offline.err) == (0, first.out, "")
+
+
+def test_several_quants_into_a_folder(ggbench: Run, repo: str, tmp_path: Path, tiny_twin: Path) -> None:
+    """Each under its name in the repo, with its sha256 in the JSON."""
+    ran = ggbench("pull", f"hf:{repo}", "bf16", "q8_0", "--to", tmp_path / "here", "--json")
+    assert ran.code == 0
+    assert ran.json["schema"] == "ggbench.pull/1"
+    rows = ran.json["rows"]
+    assert [row["quant"] for row in rows] == ["bf16", "q8_0"]
+    assert [row["files"] for row in rows] == [
+        [str(tmp_path / "here/more/tiny-bf16.gguf")], [str(tmp_path / "here/tiny-q8_0.gguf")]
+    ]  # fmt: skip
+    assert rows[1]["sha256"] == [hashlib.sha256(tiny_twin.read_bytes()).hexdigest()]
+    for row in rows:
+        assert hashlib.sha256(Path(row["files"][0]).read_bytes()).hexdigest() == row["sha256"][0]
+
+
+def test_a_catalog_id_is_pulled_from_its_repo(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
+    """As the shipped catalog names it."""
+    hub.add_repo("Qwen/Qwen1.5-0.5B-Chat-GGUF", files={"qwen1_5-0_5b-chat-q8_0.gguf": tiny_twin})
+    ran = ggbench("pull", "qwen1.5-0.5b", "q8_0")
+    assert ran.code == 0
+    assert ran.out.endswith("qwen1_5-0_5b-chat-q8_0.gguf\n")
+
+
+@pytest.mark.parametrize(
+    ("model", "hint"), [("synth:qwen1.5-7b", "leave synth: out"), ("twin:org/name", "leave twin: out"), ("./m", "hf:")]
+)
+def test_what_cannot_be_pulled_says_what_to_do(ggbench: Run, model: str, hint: str) -> None:
+    """Twins are made, and a path is here."""
+    ran = ggbench("pull", model, "q8_0")
+    assert ran.code == 2
+    assert hint in ran.err
+
+
+def test_without_a_quant_the_choice_is_listed(ggbench: Run, hub: TestHub, repo: str, tiny_twin: Path) -> None:
+    """Unless there is no choice."""
+    ran = ggbench("pull", repo)
+    assert (ran.code, "q8_0 (" in ran.err, "bf16 (" in ran.err) == (2, True, True)
+    hub.add_repo("org/one", files={"m-q8_0.gguf": tiny_twin})
+    assert ggbench("pull", "org/one").code == 0
+
+
+def test_an_interrupted_pull_says_that_it_goes_on(
+    ggbench: Run, hub: TestHub, repo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C ends it with 130 and no file; the same command ends it well."""
+    real: Callable[..., tuple[Path, ...]] = download.download
+
+    def interrupted(*args: object, on_progress: Callable[[int, int], None], **options: object) -> tuple[Path, ...]:
+        def progress(done_bytes: int, total_bytes: int) -> None:
+            signal.raise_signal(signal.SIGINT)
+            on_progress(done_bytes, total_bytes)
+
+        return real(*args, on_progress=progress, **options)
+
+    hub.fail("/cdn/*q8_0.gguf", Hang(after_bytes=1 << 20))
+    with monkeypatch.context() as patch:
+        patch.setattr(download, "download", interrupted)
+        ran = ggbench("pull", repo, "q8_0")
+    assert ran.code == 130
+    assert ran.out == ""
+    assert "kept" in ran.err
+    sent = hub.sent_bytes()
+    again = ggbench("pull", repo, "q8_0")
+    assert again.code == 0
+    assert 0 < hub.sent_bytes() - sent < Path(again.out.rstrip("\n")).stat().st_size

@@ -1,0 +1,82 @@
+"""What the test Hub holds: repos, their commits, and files with the names that git and LFS give them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+_CHUNK_BYTES = 256 << 10
+
+
+@dataclass
+class HubFile:
+    """One file of a repo."""
+
+    path: str
+    content: Path | bytes
+    in_git: bool
+    """Whether git keeps it, so that it has no sha256."""
+    stated_sha256: str | None = None
+
+    @cached_property
+    def n_bytes(self) -> int:
+        """Its size."""
+        return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
+
+    @cached_property
+    def sha256(self) -> str:
+        """As LFS names it."""
+        return self.stated_sha256 or self._hash(hashlib.sha256())
+
+    @cached_property
+    def blob_id(self) -> str:
+        """Git's name: of the content, or of the pointer that git keeps of an LFS file."""
+        if self.in_git:
+            return self._hash(hashlib.sha1(f"blob {self.n_bytes}\0".encode()))
+        return hashlib.sha1(f"pointer to {self.sha256}".encode()).hexdigest()
+
+    @property
+    def etag(self) -> str:
+        """What its ETag says."""
+        return self.blob_id if self.in_git else self.sha256
+
+    def read(self, begin: int, end: int) -> Iterator[bytes]:
+        """The bytes from `begin` up to `end`; zeros after the file's own end."""
+        stop = min(end, self.n_bytes)
+        if isinstance(self.content, bytes):
+            yield self.content[begin:stop]
+        else:
+            with self.content.open("rb") as source:
+                source.seek(begin)
+                position = begin
+                while position < stop and (chunk := source.read(min(_CHUNK_BYTES, stop - position))):
+                    position += len(chunk)
+                    yield chunk
+        if end > stop:
+            yield bytes(end - max(begin, stop))
+
+    def _hash(self, digest: hashlib._Hash) -> str:
+        for chunk in self.read(0, self.n_bytes):
+            digest.update(chunk)
+        return digest.hexdigest()
+
+
+@dataclass
+class HubRepo:
+    """One repo with all of its commits."""
+
+    name: str
+    gated: bool
+    private: bool
+    revisions: dict[str, str] = field(default_factory=dict)
+    commits: dict[str, dict[str, HubFile]] = field(default_factory=dict)
+
+    def commit(self, revision: str) -> str | None:
+        return self.revisions.get(revision) or (revision if revision in self.commits else None)
+
+    @property
+    def has_gguf(self) -> bool:
+        return any(path.lower().endswith(".gguf") for files in self.commits.values() for path in files)

@@ -1,0 +1,148 @@
+"""A machine for the Library that is the same everywhere: its memory, its disk, and plans that nobody has to make."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from textual.app import App
+from textual.pilot import Pilot
+
+from ggbench.catalog.disk import LocalModel
+from ggbench.catalog.models import Catalog, CatalogModel
+from ggbench.catalog.sources import ARTICLE_QUANTS
+from ggbench.errors import GgbenchError
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.plan_records import Budget, PlannedSpeed, PlanRow
+from ggbench.records import Bandwidth, DecodeLimit, GpuReading, LoadConfig, MachineReading
+from ggbench.tui.planner import PlannedQuant
+from ggbench.tui.pull_queue import PullQueue
+from ggbench.tui.run_queue import RunQueue
+from ggbench.units import GIB
+
+WAIT_S = 60.0
+CARD = "NVIDIA GeForce RTX 4090"
+BUDGET = Budget(CARD, True, 22 * GIB, "free, NVML", GIB, "for CUDA", Bandwidth(1008e9, "NVML"))
+READING = MachineReading(
+    at_ns=1, cpu_share=0.02, used_bytes=6 * GIB, total_bytes=64 * GIB,
+    gpus=(GpuReading(0, CARD, used_bytes=2 * GIB, total_bytes=24 * GIB),),
+)  # fmt: skip
+_BITS = {
+    "q8_0": 8.5, "q6_k": 6.57, "q5_k_m": 5.69, "q5_0": 5.54, "q4_k_m": 4.85, "q4_0": 4.55, "q3_k_m": 3.91, "q2_k": 2.96,
+}  # fmt: skip
+_SMALL = Hyperparameters(
+    architecture="qwen2", n_layer=24, n_embd=1024, n_head=16, n_head_kv=16, n_ff=2816, n_vocab=151_936,
+    n_ctx_train=32_768,
+)  # fmt: skip
+_N_PARAMS = {"small": 620_000_000, "large": 72_300_000_000}
+_KV_PER_TOKEN = {"small": 98_304, "large": 2_621_440}
+
+CATALOG = Catalog(
+    (
+        CatalogModel("small-0.6b", "Small", "maker/small-gguf", "small-{quant}.gguf", _SMALL, (), "shipped"),
+        CatalogModel("large-72b", "Large", "maker/large-gguf", None, _SMALL, ("q8_0", "q4_k_m", "q2_k"), "shipped"),
+        CatalogModel("unpublished-1b", "Unpublished", None, None, _SMALL, (), "user"),
+    )
+)
+
+
+def local(model: str, quant: str | None, store: str = "Hugging Face", **changes: object) -> LocalModel:
+    """A model on the disk of this test."""
+    path = Path(f"/models/{model.rpartition('/')[2].removeprefix('synth:')}-{quant}.gguf")
+    known: dict[str, object] = {"name": model, "paths": (path,), "file_bytes": GIB}
+    return LocalModel(store=store, model=model, quant=quant, **{**known, **changes})  # type: ignore[arg-type]
+
+
+def plan_row(model: str, quant: str, budget: Budget, n_ctx: int | None = None) -> PlanRow:
+    """A row with round figures: rising with the bits of the quant, the size of the model and the context."""
+    size = "large" if "large" in model else "small"
+    n_params, kv = _N_PARAMS[size], _KV_PER_TOKEN[size]
+    weights = round(n_params * _BITS.get(quant, 4.0) / 8)
+    n_ctx = n_ctx or 8192
+    left = budget.usable_bytes - weights - kv * n_ctx - 300 * (1 << 20)
+    longest = max(0, (left + kv * n_ctx) // kv // 256 * 256)
+    rate = budget.bandwidth.bytes_per_s if budget.bandwidth else 20e9
+    limit = DecodeLimit(rate / kv / 1e3, weights / rate * 1e3, rate, "test")
+    speeds = [(n, (weights + kv * n) / rate * 1e3) for n in (1024, 8192, 32768)]
+    return PlanRow(
+        model=model, quant=quant, provenance="catalog", file_bytes=weights + 6_000_000, n_params=n_params,
+        bpw=_BITS.get(quant, 4.0), weight_bytes=weights, device_weight_bytes=weights, host_weight_bytes=0, n_ctx=n_ctx,
+        n_ctx_train=32_768, kv_bytes=kv * n_ctx, device_kv_bytes=kv * n_ctx, kv_bytes_per_token=kv,
+        compute_bytes=300 * (1 << 20), output_bytes=600_000, budget_bytes=budget.usable_bytes, left_bytes=left,
+        fits=left >= 0, planned_n_ctx=longest or None, limit=limit,
+        decode=tuple(PlannedSpeed(n, ms, 1e3 / ms, longest >= n) for n, ms in speeds),
+    )  # fmt: skip
+
+
+@dataclass
+class FakePlanner:
+    """Plans at once, or waits for `opened` before every row of the models in `held`."""
+
+    asked: list[tuple[str, tuple[str, ...], int | None, str | None]] = field(default_factory=list)
+    held: set[str] = field(default_factory=set)
+    reached: threading.Event = field(default_factory=threading.Event)
+    opened: threading.Event = field(default_factory=threading.Event)
+    errors: dict[str, GgbenchError] = field(default_factory=dict)
+    rows_of: dict[str, Sequence[PlannedQuant]] = field(default_factory=dict)
+    """Instead of those that are made up, by model."""
+    n_forgotten: int = 0
+    is_closed: bool = False
+
+    def rows(
+        self, model: str, quants: Sequence[str], budget: Budget, config: LoadConfig, first: str | None = None
+    ) -> Generator[PlannedQuant]:
+        """As the planner does."""
+        self.asked.append((model, tuple(quants), config.n_ctx, first))
+        if model in self.held:
+            self.reached.set()
+            assert self.opened.wait(WAIT_S)
+        if model in self.errors:
+            raise self.errors[model]
+        if model in self.rows_of:
+            yield from self.rows_of[model]
+            return
+        for quant in sorted(quants or ARTICLE_QUANTS, key=lambda quant: quant != first):
+            yield PlannedQuant(quant, plan_row(model, quant, budget, config.n_ctx))
+
+    def forget(self) -> None:
+        """Noted."""
+        self.n_forgotten += 1
+
+    def close(self) -> None:
+        """Noted."""
+        self.is_closed = True
+
+
+class WatchedQueue:
+    """The queue of an app, with every change as something to wait for; made before anything is added."""
+
+    def __init__(self, queue: RunQueue | PullQueue) -> None:
+        self._changed = threading.Condition()
+        self._queue, self._notify = queue, queue._notify
+        queue._notify = self._note
+
+    async def idle(self) -> None:
+        """Until nothing runs or waits."""
+        await asyncio.to_thread(self.wait, lambda: not self._queue.is_busy)
+
+    def wait(self, reached: Callable[[], bool]) -> None:
+        """Until it is so; fails where it never is."""
+        with self._changed:
+            assert self._changed.wait_for(reached, WAIT_S), self._queue.items
+
+    def _note(self) -> None:
+        self._notify()
+        with self._changed:
+            self._changed.notify_all()
+
+
+async def settle(app: App[Any], pilot: Pilot[None]) -> None:
+    """Until no thread is at work and what they told is drawn; what one tells may start another."""
+    for _ in range(4):
+        await pilot.pause()
+        await app.workers.wait_for_complete()
+    await pilot.pause()

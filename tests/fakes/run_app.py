@@ -1,0 +1,56 @@
+"""An app with the Run screen alone, a real engine behind it, and one long decode: `run_app.py FILE`, in a terminal."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from textual.app import App
+
+from ggbench.catalog.selector import resolve
+from ggbench.experiments.rig import Rig, make_rig
+from ggbench.machine.readings import MachineReader
+from ggbench.records import Bandwidth, LoadConfig, MachineReading
+from ggbench.store.database import Store
+from ggbench.tui.run_queue import RunQueue
+from ggbench.tui.screens.run import RunScreen
+
+
+@dataclass(frozen=True, slots=True)
+class RealServices:
+    """Of this machine, with a bandwidth that need not be measured first."""
+
+    reader: MachineReader
+
+    def open_store(self) -> Store:
+        """The person's own."""
+        return Store.open()
+
+    def make_rig(self, store: Store | None) -> Rig:
+        """With the real worker."""
+        return make_rig(store, given_bandwidth=Bandwidth(20e9, "given in a test"))
+
+    def read_machine(self) -> MachineReading:
+        """As the app does."""
+        return self.reader.read()
+
+
+class RunApp(App[None]):
+    """Decodes until it is killed or quit."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.services = RealServices(MachineReader())
+        self.run_queue = RunQueue(self.services, lambda: None)  # type: ignore[arg-type]
+        self._path = path
+
+    def on_mount(self) -> None:
+        self.push_screen(RunScreen())
+        self.run_queue.add(resolve(self._path), "bench", LoadConfig(threads=1), n_gen=100_000)
+
+    def on_unmount(self) -> None:
+        self.run_queue.close()
+
+
+if __name__ == "__main__":
+    RunApp(sys.argv[1]).run()

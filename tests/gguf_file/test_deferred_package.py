@@ -1,0 +1,95 @@
+"""A package whose own code waits, tried on one that tells when its code runs."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ggbench.gguf_file.deferred_package import defer_package
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A package with a heavy `__init__` and a light module, on the path and not imported."""
+    name = "deferred_sample"
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "__init__.py").write_text("from .light import *\nfrom . import heavy\nVERSION = '1.2'\n")
+    (folder / "light.py").write_text("ANSWER = 42\n")
+    (folder / "heavy.py").write_text(f"import {name}.light as light\nDOUBLE = 2 * light.ANSWER\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in ("", ".light", ".heavy"):
+        monkeypatch.delitem(sys.modules, name + module, raising=False)
+    yield name
+    for module in ("", ".light", ".heavy"):
+        sys.modules.pop(name + module, None)
+
+
+def test_a_module_comes_without_its_packages_code(package: str) -> None:
+    """The light module is imported, and what the package's code would have imported is not."""
+    defer_package(package)
+
+    assert importlib.import_module(f"{package}.light").ANSWER == 42
+    assert f"{package}.heavy" not in sys.modules
+
+
+def test_the_packages_code_runs_when_one_of_its_names_is_used(package: str) -> None:
+    """Whoever imports the package afterwards has all of it, over the module that was there before."""
+    defer_package(package)
+    light = importlib.import_module(f"{package}.light")
+
+    whole = importlib.import_module(package)
+
+    assert (whole.VERSION, whole.ANSWER, whole.heavy.DOUBLE) == ("1.2", 42, 84)
+    assert whole.light is light is sys.modules[f"{package}.light"]
+
+
+def test_a_name_that_the_package_lacks_stays_an_error(package: str) -> None:
+    """Its code runs once for that and the error is Python's own."""
+    defer_package(package)
+
+    with pytest.raises(AttributeError, match="no attribute 'missing'"):
+        importlib.import_module(package).missing  # noqa: B018 - the access is what is tried
+
+
+def test_code_that_fails_fails_at_every_use(package: str, tmp_path: Path) -> None:
+    """A package that cannot be imported does not pass for one without names."""
+    (tmp_path / package / "heavy.py").write_text("raise OSError('no library')\n")
+    defer_package(package)
+    module = importlib.import_module(package)
+
+    for _ in range(2):
+        with pytest.raises(OSError, match="no library"):
+            module.VERSION  # noqa: B018 - the access is what is tried
+
+
+def test_an_imported_package_and_a_missing_one_are_left_alone(package: str) -> None:
+    """Nothing is put in the place of a package that is there, nor of one that is not installed."""
+    whole = importlib.import_module(package)
+
+    defer_package(package)
+    defer_package("no_such_package_anywhere")
+
+    assert sys.modules[package] is whole
+    assert "no_such_package_anywhere" not in sys.modules
+
+
+@pytest.mark.llama
+def test_llama_cpp_quantizes_without_its_chat_templates() -> None:
+    """llama.cpp's functions work in a process that has not run llama_cpp's own code, and the package works after."""
+    code = (
+        "import sys\n"
+        "from ggbench.gguf_file.ggml_types import type_by_name\n"
+        "from ggbench.gguf_file.quantizer import quantize\n"
+        "import numpy as np\n"
+        "assert len(quantize(type_by_name('q8_0'), np.ones(256, np.float32))) == 272\n"
+        "assert 'llama_cpp.llama_chat_format' not in sys.modules\n"
+        "import llama_cpp\n"
+        "assert llama_cpp.Llama and llama_cpp.__version__ and llama_cpp.llama_cpp.llama_version()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,187 @@
+"""Which Hub is asked, and what its refusals become."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from ggbench.errors import DoesNotFit, GgbenchError, NetworkError, UnknownName, UsageError
+from ggbench.hub import answers
+from ggbench.hub.access import HubAccess, hub_errors
+from ggbench.hub.answers import api_url, ask
+from ggbench.hub.listing import list_repo
+from tests.fakes.hub import Cut, Gated, Hang, Says, TestHub, TooMany, Unavailable
+
+REPO = "org/name"
+GGUF = {"m-q8_0.gguf": b"GGUF"}
+
+
+def test_the_environment_names_the_hub_when_the_access_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not when something was imported; a slash at the end does not count."""
+    monkeypatch.delenv("HF_ENDPOINT", raising=False)
+    assert HubAccess.from_environment().endpoint == "https://huggingface.co"
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1/")
+    assert HubAccess.from_environment().endpoint == "http://127.0.0.1:1"
+    monkeypatch.setenv("HF_ENDPOINT", "huggingface.co")
+    with pytest.raises(UsageError, match="HF_ENDPOINT"):
+        HubAccess.from_environment()
+
+
+@pytest.mark.parametrize("value", ["1", "true", "YES", "On"])
+def test_offline_by_the_environment(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """As huggingface_hub reads it; what needs the network then says so, and what still works."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", value)
+    access = HubAccess.from_environment()
+    with pytest.raises(NetworkError, match="listing org/name needs the network") as raised:
+        access.require_network("listing org/name")
+    assert "synth:" in raised.value.hint
+
+
+@pytest.mark.parametrize("value", ["0", "", "false"])
+def test_online_by_the_environment(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """Unless the caller asks for offline."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", value)
+    HubAccess.from_environment().require_network("a thing")
+    assert HubAccess.from_environment(offline=True).offline
+
+
+def test_the_cache_is_where_hugging_face_keeps_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same four variables in the same order, `~` and variables in them expanded."""
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    found = [HubAccess.from_environment().hub_cache]
+    for name, value in (("XDG_CACHE_HOME", "~/x"), ("HF_HOME", "$HOME/h"), ("HF_HUB_CACHE", "~/c")):
+        monkeypatch.setenv(name, value)
+        found.append(HubAccess.from_environment().hub_cache)
+    assert found == [home / ".cache/huggingface/hub", home / "x/huggingface/hub", home / "h/hub", home / "c"]
+
+
+@pytest.mark.parametrize("had_token", [False, True])
+def test_a_private_repo_reads_as_one_that_is_not_there(
+    access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch, had_token: bool
+) -> None:
+    """The Hub does not tell them apart; the hint says how to get in."""
+    if had_token:
+        monkeypatch.setenv("HF_TOKEN", "hf_a_stranger")
+    hub.add_repo("org/private", GGUF, private=True)
+    for repo in ("org/private", "org/nowhere"):
+        with pytest.raises(UsageError, match=f"no repo {repo}") as raised:
+            list_repo(access, repo)
+        assert "hf auth login" in raised.value.hint
+        assert not isinstance(raised.value, UnknownName)
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "words"),
+    [
+        (Gated(), NetworkError, ["gated", "accept", "org/name", "hf auth login"]),
+        (Gated(401), NetworkError, ["gated", "hf auth login"]),
+        (TooMany(3600), NetworkError, ["too many requests", "1:00:00"]),
+        (Unavailable(500), NetworkError, ["500", "--offline"]),
+        (Unavailable(504), NetworkError, ["504"]),
+        (Says(b"", 418), NetworkError, ["418", "HF_ENDPOINT"]),
+        (Says(b"", 403), NetworkError, ["refuses", "token"]),
+        (Says(b"[1]", 404, headers={"X-Error-Code": "RepoNotFound"}), UsageError, ["no repo org/name"]),
+        (Says(b"\xff", 404, headers={"X-Error-Code": "RevisionNotFound"}), UsageError, ["revision"]),
+        (
+            Says(b"", 401, headers={"X-Error-Message": "Invalid credentials in Authorization header"}),
+            NetworkError,
+            ["token", "hf auth login"],
+        ),
+    ],
+)
+def test_a_refusal_says_what_to_do(
+    access: HubAccess,
+    hub: TestHub,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Gated | TooMany | Unavailable | Says,
+    kind: type[GgbenchError],
+    words: list[str],
+) -> None:
+    """Two lines in our words, whatever the answer's body is; the token is in none of them."""
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    hub.add_repo(REPO, GGUF)
+    hub.fail("*", fault, times=None)
+    with pytest.raises(kind) as raised:
+        list_repo(access, REPO)
+    told = f"{raised.value.message}\n{raised.value.hint}"
+    assert all(word in told for word in words)
+    assert told.count("\n") == 1
+    assert raised.value.hint
+    assert "hf_secret" not in told
+    assert raised.value.__suppress_context__ or raised.value.__context__ is None
+
+
+def test_a_token_that_cannot_be_sent_is_not_repeated(
+    access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """httpx2 would print it."""
+    hub.add_repo(REPO, GGUF)
+    for token in ("hf_wröng", "hf_a\x00b"):
+        monkeypatch.setattr("huggingface_hub.utils._headers.get_token", lambda token=token: token)
+        with pytest.raises(UsageError, match="token holds characters") as raised:
+            list_repo(access, REPO)
+        assert "hf_" not in raised.value.message
+        assert raised.value.__suppress_context__
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (httpx2.ConnectError("x hf_secret"), NetworkError, "cannot be reached"),
+        (httpx2.ReadTimeout("x"), NetworkError, "in time"),
+        (httpx2.ReadError("x"), NetworkError, "broke"),
+        (httpx2.ProxyError("http://user:hf_secret@proxy"), NetworkError, "proxy"),
+        (httpx2.TooManyRedirects("x"), NetworkError, "broke"),
+        (httpx2.UnsupportedProtocol("x"), UsageError, "HF_ENDPOINT"),
+        (ConnectionResetError(), NetworkError, "broke"),
+        (TimeoutError(), NetworkError, "in time"),
+        (OSError(errno.ENOSPC, "No space left", "/a"), DoesNotFit, "disk is full"),
+        (PermissionError(errno.EACCES, "Permission denied", "/a\x1b[31m/b"), UsageError, "Permission denied: /a[31m/b"),
+    ],
+)
+def test_errors_of_the_network_and_the_disk(error: Exception, kind: type[GgbenchError], words: str) -> None:
+    """Each has a class of ours, and none of its own text that may hold secrets."""
+    with pytest.raises(kind) as raised, hub_errors(REPO, doing="trying"):
+        raise error
+    assert words in raised.value.message
+    assert raised.value.hint
+    assert "hf_secret" not in raised.value.message
+
+
+def test_no_connection_is_told_at_once(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a network does not wait through every try."""
+    monkeypatch.setattr(answers, "BACKOFF_S", (1000.0,))
+    hub.close()
+    with pytest.raises(NetworkError, match="cannot be reached"):
+        list_repo(access, REPO)
+
+
+def test_a_hang_ends(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a timeout, after the tries that are stated."""
+    monkeypatch.setattr(answers, "READ_TIMEOUT_S", 0.05)
+    hub.add_repo(REPO, GGUF)
+    hub.fail("*", Hang(5), times=None)
+    with pytest.raises(NetworkError, match="in time"):
+        list_repo(access, REPO)
+    assert len(hub.requests) == len(answers.BACKOFF_S) + 1
+
+
+def test_an_address_quotes_its_parts(access: HubAccess) -> None:
+    """A revision may hold slashes, and a name anything."""
+    assert api_url(access, "a/b", "refs/pr/1", "..?x") == f"{access.endpoint}/api/models/a%2Fb/refs%2Fpr%2F1/..%3Fx"
+
+
+def test_ask_reads_again_after_a_cut(access: HubAccess, hub: TestHub) -> None:
+    """`read` sees a new answer from its start."""
+    hub.add_repo(REPO, {"README.md": b"0123456789"})
+    hub.fail("*README.md", Cut(4), times=2)
+    body = ask(
+        f"{access.endpoint}/{REPO}/resolve/main/README.md", lambda response: response.read(), repo=REPO, doing="reading"
+    )
+    assert body == b"0123456789"
+    assert len(hub.requests) == 3

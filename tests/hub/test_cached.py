@@ -1,0 +1,210 @@
+"""What is told of Hugging Face's cache without a request."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ggbench.errors import BadFile
+from ggbench.hub.access import HubAccess
+from ggbench.hub.cached import cached_paths, cached_variants, repo_folder, verify_blob
+from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
+from tests.fakes.hub import TestHub
+
+REPO = "org/tiny-GGUF"
+OLD, NEW = "a" * 40, "b" * 40
+
+
+@pytest.fixture
+def access(tmp_path: Path) -> HubAccess:
+    """Offline, so that any request would be an error."""
+    return HubAccess(
+        offline=True,
+        endpoint="http://127.0.0.1:9",
+        hub_cache=tmp_path / "hub",
+        listings_dir=tmp_path / "listings",
+        headers_dir=tmp_path / "headers",
+    )
+
+
+def _put(access: HubAccess, commit: str, path: str, content: bytes) -> RepoFile:
+    """A file in the cache, as huggingface_hub lays it out."""
+    sha256 = hashlib.sha256(content).hexdigest()
+    folder = repo_folder(access, REPO)
+    blob = folder / "blobs" / sha256
+    blob.parent.mkdir(parents=True, exist_ok=True)
+    blob.write_bytes(content)
+    link = folder / "snapshots" / commit / path
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(os.path.relpath(blob, link.parent))
+    return RepoFile(path, len(content), sha256, "0" * 40)
+
+
+def _listing(commit: str, variant: RepoVariant) -> RepoListing:
+    return RepoListing(REPO, "main", commit, (variant,), (), 0, "2026-01-02T03:04:05Z")
+
+
+def _set_main(access: HubAccess, commit: str) -> None:
+    ref = repo_folder(access, REPO) / "refs" / "main"
+    ref.parent.mkdir(parents=True, exist_ok=True)
+    ref.write_text(commit)
+
+
+def test_what_hf_download_put_there_is_found(tmp_path: Path, access: HubAccess) -> None:
+    """Its own download, once; then the variant is known by name, quant, size, hash and commit with no request."""
+    from huggingface_hub import hf_hub_download
+
+    path = "Q4_K_M/tiny-Q4_K_M.gguf"
+    with TestHub() as hub:
+        commit = hub.add_repo(REPO, {path: b"GGUF and more"})
+        there = hf_hub_download(REPO, path, cache_dir=access.hub_cache, endpoint=hub.url)
+    (found,) = cached_variants(access, REPO)
+    assert found.paths == (Path(there),)
+    assert (found.variant.name, found.variant.quant, found.commit) == ("Q4_K_M/tiny-Q4_K_M", "q4_k_m", commit)
+    (file,) = found.variant.files
+    assert (file.path, file.n_bytes, file.sha256) == (path, 13, hashlib.sha256(b"GGUF and more").hexdigest())
+    assert cached_paths(access, None, REPO, found.variant) == found.paths
+    assert cached_paths(access, _listing(commit, found.variant), REPO, found.variant) == found.paths
+
+
+def test_an_empty_or_missing_cache_holds_nothing(access: HubAccess) -> None:
+    """Neither is an error."""
+    variant = RepoVariant("a", None, (RepoFile("a.gguf", 1, "0" * 64, ""),))
+    assert cached_variants(access, REPO) == ()
+    assert cached_paths(access, None, REPO, variant) is None
+    access.hub_cache.write_text("a file")
+    assert cached_variants(access, REPO) == ()
+    assert cached_paths(access, None, REPO, variant) is None
+
+
+def test_shards_are_one_variant_and_only_when_all_are_there(access: HubAccess) -> None:
+    """A split model with a shard missing is left out, sidecars and other files too; the largest comes first."""
+    small = [_put(access, NEW, f"s-q2_k-0000{n}-of-00002.gguf", bytes([n]) * 10) for n in (1, 2)]
+    _put(access, NEW, "l-q8_0-00001-of-00003.gguf", b"l" * 100)
+    _put(access, NEW, "l-q8_0-00003-of-00003.gguf", b"m" * 100)
+    large = _put(access, NEW, "x-q6_k.gguf", b"x" * 50)
+    _put(access, NEW, "mmproj-x-f16.gguf", b"p")
+    _put(access, NEW, "README.md", b"# x")
+    found = cached_variants(access, REPO)
+    assert [(each.variant.name, each.variant.quant) for each in found] == [("x-q6_k", "q6_k"), ("s-q2_k", "q2_k")]
+    assert [file.sha256 for file in found[1].variant.files] == [file.sha256 for file in small]
+    assert found[0].variant.files[0].sha256 == large.sha256
+
+
+def test_one_file_in_two_snapshots_is_told_once_at_main(access: HubAccess) -> None:
+    """What main stands for goes first; what only an older commit has is told at that one."""
+    file = _put(access, OLD, "a-q8_0.gguf", b"same")
+    _put(access, OLD, "b-q8_0.gguf", b"only in the old one")
+    _put(access, NEW, "a-q8_0.gguf", b"same")
+    for main, other in ((OLD, NEW), (NEW, OLD)):
+        _set_main(access, main)
+        found = {each.variant.name: each.commit for each in cached_variants(access, REPO)}
+        assert found == {"a-q8_0": main, "b-q8_0": OLD}
+        variant = RepoVariant("a-q8_0", "q8_0", (file,))
+        paths = cached_paths(access, _listing(other, variant), REPO, variant)
+        assert paths is not None and paths[0].parent.name == other
+
+
+def test_a_file_that_changed_on_the_hub_is_not_taken_for_the_new_one(access: HubAccess) -> None:
+    """The same path with another hash is another file, also where it is as long."""
+    file = _put(access, OLD, "a-q8_0.gguf", b"old one")
+    new = RepoFile(file.path, file.n_bytes, hashlib.sha256(b"new one").hexdigest(), "")
+    variant = RepoVariant("a-q8_0", "q8_0", (new,))
+    assert cached_paths(access, _listing(NEW, variant), REPO, variant) is None
+
+
+def test_an_older_snapshot_serves_a_new_commit_that_left_the_file_as_it_was(access: HubAccess) -> None:
+    """A new README moves the branch; the 20 GB beside it stay the same."""
+    variant = RepoVariant("a-q8_0", "q8_0", (_put(access, OLD, "a-q8_0.gguf", b"same"),))
+    paths = cached_paths(access, _listing(NEW, variant), REPO, variant)
+    assert paths is not None and paths[0].parent.name == OLD
+
+
+@pytest.mark.parametrize("damage", ["blob gone", "blob cut off", "link gone"])
+def test_what_is_not_whole_does_not_count(access: HubAccess, damage: str) -> None:
+    """One shard of two is damaged, so the variant is not there."""
+    files = tuple(_put(access, NEW, f"s-q2_k-0000{n}-of-00002.gguf", bytes([n]) * 10) for n in (1, 2))
+    variant = RepoVariant("s-q2_k", "q2_k", files)
+    blob = repo_folder(access, REPO) / "blobs" / str(files[1].sha256)
+    if damage == "blob gone":
+        blob.unlink()
+    elif damage == "blob cut off":
+        blob.write_bytes(b"short")
+    else:
+        (repo_folder(access, REPO) / "snapshots" / NEW / files[1].path).unlink()
+    assert cached_paths(access, _listing(NEW, variant), REPO, variant) is None
+
+
+def test_a_cache_without_links_counts_at_its_own_commit(access: HubAccess) -> None:
+    """Where the cache holds files instead of links, path, size and commit decide."""
+    file = _put(access, OLD, "a-q8_0.gguf", b"a file")
+    link = repo_folder(access, REPO) / "snapshots" / OLD / file.path
+    blob = link.resolve()
+    link.unlink()
+    shutil.move(blob, link)
+    (found,) = cached_variants(access, REPO)
+    assert cached_paths(access, _listing(OLD, found.variant), REPO, found.variant) == (link,)
+    variant = RepoVariant("a-q8_0", "q8_0", (file,))
+    assert cached_paths(access, _listing(OLD, variant), REPO, variant) == (link,)
+    assert cached_paths(access, _listing(NEW, variant), REPO, variant) is None
+
+
+def test_a_blob_is_held_against_its_name(access: HubAccess, tmp_path: Path) -> None:
+    """Through the snapshot's link, at the blob itself, and in Ollama's store; a damaged one does not match."""
+    file = _put(access, NEW, "a-q8_0.gguf", b"content")
+    link = repo_folder(access, REPO) / "snapshots" / NEW / file.path
+    ollama = tmp_path / f"sha256-{file.sha256}"
+    ollama.write_bytes(b"content")
+    told: list[tuple[int, int]] = []
+    for path in (link, link.resolve(), ollama):
+        verified = verify_blob(path, lambda done, total: told.append((done, total)))
+        assert (verified.sha256_expected, verified.sha256_found, verified.matches) == (file.sha256, file.sha256, True)
+    assert told == [(7, 7)] * 3
+    link.resolve().write_bytes(b"CONTENT")
+    assert verify_blob(link).matches is False
+
+
+def test_a_blob_that_is_a_link_to_a_shared_store_is_held_against_its_own_name(
+    access: HubAccess, tmp_path: Path
+) -> None:
+    """The store behind it names files by a hash that is no sha256."""
+    file = _put(access, NEW, "a-q8_0.gguf", b"content")
+    blob = repo_folder(access, REPO) / "blobs" / str(file.sha256)
+    stored = access.hub_cache / "blobs" / "ff" / ("f" * 64)
+    stored.parent.mkdir(parents=True)
+    shutil.move(blob, stored)
+    blob.symlink_to(os.path.relpath(stored, blob.parent))
+    verified = verify_blob(repo_folder(access, REPO) / "snapshots" / NEW / file.path)
+    assert verified.sha256_expected == file.sha256 and verified.matches is True
+    variant = RepoVariant("a-q8_0", "q8_0", (file,))
+    assert cached_paths(access, _listing(NEW, variant), REPO, variant) is not None
+
+
+def test_a_file_whose_name_is_no_hash_has_nothing_to_be_held_against(tmp_path: Path) -> None:
+    """Its hash is told all the same."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"content")
+    verified = verify_blob(path)
+    assert verified.sha256_found == hashlib.sha256(b"content").hexdigest()
+    assert verified.sha256_expected is None and verified.matches is None
+
+
+def test_a_file_that_cannot_be_read_is_a_bad_file(tmp_path: Path) -> None:
+    """A missing file, a folder, and links in a circle."""
+    circle = tmp_path / "circle"
+    circle.symlink_to(circle)
+    for path in (tmp_path / "missing", tmp_path, circle):
+        with pytest.raises(BadFile, match="cannot be read"):
+            verify_blob(path)
+
+
+def test_looking_into_the_cache_does_not_import_huggingface_hub() -> None:
+    """What is on this disk is told without the 150 ms that the import takes."""
+    code = "import sys, ggbench.hub.cached; sys.exit('huggingface_hub' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

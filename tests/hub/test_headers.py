@@ -1,0 +1,293 @@
+"""Headers of published variants: what they say, what they cost, and what stays for later."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from ggbench.errors import BadFile, NetworkError
+from ggbench.gguf_file.encoded_header import encode_header
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.model_file import TensorInfo
+from ggbench.hub import answers, ranges
+from ggbench.hub.access import HubAccess
+from ggbench.hub.headers import read_headers, read_variant_header
+from ggbench.hub.listing import list_repo
+from ggbench.hub.records import RepoListing
+from tests.fakes.hub import (
+    MEMBER_TOKEN,
+    Corrupt,
+    Cut,
+    Gated,
+    Hang,
+    IgnoresRanges,
+    TestHub,
+    Unavailable,
+    WrongLength,
+)
+
+REPO = "org/name"
+SHAPE: dict[str, object] = {
+    "general.architecture": "qwen2",
+    "qwen2.block_count": 1,
+    "qwen2.embedding_length": 64,
+    "qwen2.feed_forward_length": 64,
+    "qwen2.attention.head_count": 2,
+    "qwen2.context_length": 512,
+}
+
+
+def tensor(name: str, rows: int) -> TensorInfo:
+    """An F32 tensor of that many rows."""
+    return TensorInfo(name, (64, rows), "F32", 256 * rows)
+
+
+def model(extra: dict[str, object] | None = None, tensors: tuple[TensorInfo, ...] = ()) -> bytes:
+    """A GGUF with zeros for its tensors."""
+    header = encode_header({**SHAPE, **(extra or {})}, tensors or (tensor("token_embd.weight", 8),))
+    return header.data + bytes(header.file_bytes - len(header.data))
+
+
+def list_files(access: HubAccess, hub: TestHub, files: dict[str, bytes]) -> RepoListing:
+    """The repo with these files; requests count from here."""
+    hub.add_repo(REPO, files)
+    listing = list_repo(access, REPO)
+    hub.forget_requests()
+    return listing
+
+
+def offline(access: HubAccess) -> HubAccess:
+    """The same without a network."""
+    return dataclasses.replace(access, offline=True)
+
+
+def test_a_remote_header_says_what_the_local_one_says(access: HubAccess, hub: TestHub, tiny_twin: Path) -> None:
+    """Field for field but for its name and its paths; read once, then kept, also for another repo with that file."""
+    listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
+    [read] = read_headers(access, listing, listing.variants)
+    local = read_model_file(tiny_twin)
+    assert read.file == dataclasses.replace(local, name=f"{REPO} q8_0", paths=())
+    assert (read.reason, read.from_cache, read.moved_bytes) == ("", False, hub.sent_bytes())
+    hub.add_repo("org/copy", {"other-q8_0.gguf": tiny_twin.read_bytes()})
+    copy = list_repo(access, "org/copy")
+    hub.forget_requests()
+    for using in (access, offline(access)):
+        for where in (listing, copy):
+            [again] = read_headers(using, where, where.variants)
+            assert (again.from_cache, again.moved_bytes) == (True, 0)
+            assert again.file == dataclasses.replace(local, name=f"{where.repo} q8_0", paths=())
+    assert hub.requests == []
+
+
+def test_many_are_read_in_the_order_asked_for(access: HubAccess, hub: TestHub) -> None:
+    """Progress is told in this thread, one by one; names come from the quant, else from the file."""
+    files = {f"m-{n}.gguf": model({"general.size_label": str(n)}) + bytes(n) for n in range(9)}
+    listing = list_files(access, hub, files)
+    told: list[tuple[int, int, int]] = []
+    wanted = listing.variants[::-1]
+    reads = read_headers(access, listing, wanted, lambda done, total: told.append((done, total, threading.get_ident())))
+    assert [read.variant for read in reads] == list(wanted)
+    assert [read.file.metadata["general.size_label"] for read in reads if read.file] == [str(n) for n in range(9)]
+    assert [read.file.name for read in reads if read.file] == [f"{REPO} m-{n}" for n in range(9)]
+    assert told == [(n, 9, threading.get_ident()) for n in range(1, 10)]
+
+
+def test_a_large_vocabulary_costs_little_more_than_its_length(access: HubAccess, hub: TestHub, tmp_path: Path) -> None:
+    """Of a file of a GB with 150,000 tokens, less is fetched in vain than a tenth of the header."""
+    vocabulary = {"tokenizer.ggml.tokens": [f"token{n:06}" for n in range(151_936)]}
+    merges = {"tokenizer.ggml.merges": [f"tok{n:06} en" for n in range(151_387)]}
+    encoded = encode_header({**SHAPE, **vocabulary, **merges}, [tensor("token_embd.weight", 1 << 22)])
+    path = tmp_path / "m-q8_0.gguf"
+    path.write_bytes(encoded.data)
+    os.truncate(path, encoded.file_bytes)
+    hub.add_repo(REPO, {path.name: path}, sha256={path.name: hashlib.sha256(path.name.encode()).hexdigest()})
+    listing = list_repo(access, REPO)
+    [read] = read_headers(access, listing, listing.variants)
+    assert read.file and read.file.n_layer == 1
+    assert len(encoded.data) > 5 << 20
+    assert len(encoded.data) <= read.moved_bytes < 1.1 * len(encoded.data)
+    assert read.moved_bytes == hub.sent_bytes()
+
+
+def test_shards_are_one_model(access: HubAccess, hub: TestHub) -> None:
+    """Their tables are joined, in order."""
+    parts = [
+        model({"split.no": n, "split.count": 3, "split.tensors.count": 3}, (tensor(f"blk.{n}.weight", n + 1),))
+        for n in range(3)
+    ]
+    listing = list_files(access, hub, {f"Q4/m-{n + 1:05}-of-00003.gguf": part for n, part in enumerate(parts)})
+    file = read_variant_header(access, listing, listing.variants[0])
+    assert [(each.name, each.shard) for each in file.tensors] == [(f"blk.{n}.weight", n) for n in range(3)]
+    assert file.file_bytes == listing.total_bytes
+    assert read_variant_header(offline(access), listing, listing.variants[0]) == file
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"m-00001-of-00003.gguf": model()}, r"org/name lacks m-00002-of-00003.gguf and 1 more"),
+        ({"m-00001-of-00002.gguf": model(), "m-00002-of-00002.gguf": model()}, "place 1 of 2"),
+        ({"m.gguf": model({"split.no": 0, "split.count": 4})}, "one of 4 shards"),
+        ({"m.gguf": model()[:-64]}, "truncated"),
+        ({"m.gguf": model()[:100]}, "metadata|header|fit"),
+        ({"m.gguf": b""}, "empty"),
+        ({"m.gguf": b"<html>no</html>"}, "not a GGUF"),
+        ({"m.gguf": b"GGUF\x03\0\0\0" + b"\xff" * 64}, "cannot fit"),
+        ({"m\u202e.gguf": b"no"}, "^m.gguf"),
+    ],
+)
+def test_what_cannot_be_read_has_a_reason(access: HubAccess, hub: TestHub, files: dict[str, bytes], words: str) -> None:
+    """The same offline, and the same as an error; a header that claims more than its file holds is refused."""
+    listing = list_files(access, hub, {**files, "good-q8_0.gguf": model() + bytes(1 << 20)})
+    good, bad = read_headers(access, listing, listing.variants)
+    assert good.file is not None
+    assert (bad.file, bad.from_cache) == (None, False)
+    with pytest.raises(BadFile, match=words) as raised:
+        read_variant_header(access, listing, bad.variant)
+    assert raised.value.message == bad.reason
+    assert raised.value.hint
+    [again] = read_headers(offline(access), listing, [bad.variant])
+    assert again.reason == bad.reason
+
+
+def test_a_damaged_copy_is_read_anew(access: HubAccess, hub: TestHub, tiny_twin: Path) -> None:
+    """One flipped bit is noticed; offline says that the network is needed."""
+    listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
+    file = read_variant_header(access, listing, listing.variants[0])
+    [kept] = access.headers_dir.iterdir()
+    damaged = bytearray(kept.read_bytes())
+    damaged[40] ^= 1
+    for content in (bytes(damaged), bytes(damaged[:1000]), b""):
+        kept.write_bytes(content)
+        [read] = read_headers(offline(access), listing, listing.variants)
+        assert "needs the network" in read.reason
+        assert read_variant_header(access, listing, listing.variants[0]) == file
+        assert kept.stat().st_size == len(damaged)
+    assert [each.name for each in access.headers_dir.iterdir()] == [kept.name]
+
+
+def test_what_came_broken_is_tried_again_online(access: HubAccess, hub: TestHub, tiny_twin: Path) -> None:
+    """A proxy's damage does not stay for ever."""
+    listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
+    hub.fail("/cdn/*", Corrupt(0))
+    with pytest.raises(BadFile, match="not a GGUF"):
+        read_variant_header(access, listing, listing.variants[0])
+    assert read_variant_header(access, listing, listing.variants[0]).file_bytes == tiny_twin.stat().st_size
+    assert read_variant_header(offline(access), listing, listing.variants[0])
+
+
+@pytest.mark.parametrize("cap_bytes", [1 << 10, ranges.CAP_BYTES])
+def test_what_ranges_cannot_tell_is_not_kept(
+    access: HubAccess, hub: TestHub, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, cap_bytes: int
+) -> None:
+    """Another length than was listed, or a header beyond the cap: nothing is known of the file's own header."""
+    listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
+    hub.fail("/cdn/*", WrongLength(1), times=None)
+    monkeypatch.setattr(ranges, "CAP_BYTES", cap_bytes)
+    with pytest.raises(BadFile, match="was listed with"):
+        read_variant_header(access, listing, listing.variants[0])
+    hub.heal()
+    if cap_bytes < ranges.FIRST_BYTES:
+        with pytest.raises(BadFile, match="larger than"):
+            read_variant_header(access, listing, listing.variants[0])
+    with pytest.raises(NetworkError, match="needs the network"):
+        read_variant_header(offline(access), listing, listing.variants[0])
+
+
+def test_a_folder_that_refuses_costs_only_the_copy(access: HubAccess, hub: TestHub, tiny_twin: Path) -> None:
+    """The header is told all the same."""
+    access.headers_dir.parent.mkdir(parents=True, exist_ok=True)
+    access.headers_dir.write_text("a file")
+    listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
+    assert read_variant_header(access, listing, listing.variants[0]).architecture == "qwen2"
+
+
+@pytest.mark.parametrize("fault", [Cut(700), Unavailable(), IgnoresRanges()])
+def test_troubles_of_the_network_pass(
+    access: HubAccess, hub: TestHub, tiny_twin: Path, fault: Cut | Unavailable | IgnoresRanges
+) -> None:
+    """The header is the right one afterwards."""
+    listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
+    hub.fail("/cdn/*", fault, times=2)
+    [read] = read_headers(access, listing, listing.variants)
+    assert read.file == dataclasses.replace(read_model_file(tiny_twin), name=f"{REPO} q8_0", paths=())
+
+
+def test_a_gate_is_a_reason(access: HubAccess, hub: TestHub) -> None:
+    """Where the files can be listed but not read; and the error that says how to get in."""
+    hub.gates_trees = False
+    hub.add_repo(REPO, {"m-q8_0.gguf": model()}, gated=True)
+    listing = list_repo(access, REPO)
+    [read] = read_headers(access, listing, listing.variants)
+    assert "gated" in read.reason
+    with pytest.raises(NetworkError, match="gated") as raised:
+        read_variant_header(access, listing, listing.variants[0])
+    assert "hf auth login" in raised.value.hint
+
+
+def test_a_member_may_read_what_is_gated(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the token that huggingface_hub finds."""
+    monkeypatch.setenv("HF_TOKEN", MEMBER_TOKEN)
+    hub.add_repo(REPO, {"m-q8_0.gguf": model()}, gated=True, private=True)
+    listing = list_repo(access, REPO)
+    assert read_variant_header(access, listing, listing.variants[0]).n_layer == 1
+    assert not any(MEMBER_TOKEN.encode() in path.read_bytes() for path in access.headers_dir.iterdir())
+    assert not any(each.had_token for each in hub.requests if each.path.startswith("/cdn/"))
+
+
+def test_a_network_that_fails_all_is_not_asked_for_each(access: HubAccess, hub: TestHub) -> None:
+    """Forty variants do not wait for forty timeouts; each still has its reason."""
+    listing = list_files(access, hub, {f"m-{n}.gguf": model() + bytes(n) for n in range(40)})
+    hub.fail("*", Gated(), times=None)
+    reads = read_headers(access, listing, listing.variants)
+    assert all(read.file is None and read.reason for read in reads)
+    assert len(hub.requests) < 12
+
+
+def test_offline_tells_what_is_kept(access: HubAccess, hub: TestHub) -> None:
+    """Behind any number that are not."""
+    listing = list_files(access, hub, {f"m-{n}.gguf": model() + bytes(n) for n in range(12)})
+    *_, last = listing.variants
+    read_headers(access, listing, [last])
+    reads = read_headers(offline(access), listing, listing.variants)
+    assert [read.file is not None for read in reads] == [False] * 11 + [True]
+    assert all("needs the network" in read.reason for read in reads[:-1])
+
+
+def test_what_was_kept_is_told_without_the_client(access: HubAccess, hub: TestHub) -> None:
+    """Offline neither huggingface_hub nor its HTTP client is loaded, which would take longer than the answer."""
+    listing = list_files(access, hub, {"m-q8_0.gguf": model()})
+    read_headers(access, listing, listing.variants)
+    script = (
+        "import sys; from ggbench.hub import access, headers, listing\n"
+        "hub = access.HubAccess.from_environment(offline=True); found = listing.list_repo(hub, 'org/name')\n"
+        "assert headers.read_headers(hub, found, found.variants)[0].file.n_layer == 1\n"
+        "assert not {'huggingface_hub', 'httpx2'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_an_interrupt_does_not_wait_for_a_hang(
+    access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What on_progress raises comes out at once, and the threads end though the server is silent."""
+    monkeypatch.setattr(answers, "READ_TIMEOUT_S", 1000.0)
+    listing = list_files(access, hub, {"silent.gguf": model() + bytes(64), "m.gguf": model()})
+    hub.fail("/cdn/*silent.gguf", Hang(), times=None)
+
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        read_headers(access, listing, listing.variants, interrupt)
+    for thread in threading.enumerate():
+        if thread.name.startswith("header"):
+            thread.join(20)
+            assert not thread.is_alive()

@@ -1,0 +1,340 @@
+"""What a repo is said to hold, and what is made of names by strangers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from ggbench.errors import BadFile, NetworkError, UsageError
+from ggbench.hub import listing as listing_module
+from ggbench.hub.access import HubAccess
+from ggbench.hub.listing import known_listing, list_repo, search_repos
+from tests.fakes.hub import Cut, Says, TestHub, TooMany, Unavailable
+
+REPO = "org/model-GGUF"
+HEX = "0" * 40
+
+
+def offline(access: HubAccess) -> HubAccess:
+    """The same without a network."""
+    return dataclasses.replace(access, offline=True)
+
+
+def test_a_repo_as_publishers_make_them(access: HubAccess, hub: TestHub) -> None:
+    """Shards are one variant, `UD-` and `_XL` are kept, folders name quants, sidecars are apart; the largest first."""
+    commit = hub.add_repo(
+        REPO,
+        {
+            "README.md": b"# hi",
+            "config.json": b"{}",
+            "mmproj-F16.gguf": b"1",
+            "imatrix_unsloth.gguf": b"1",
+            "m-Q4_K_M.gguf": bytes(40),
+            "m-UD-Q4_K_XL.gguf": bytes(41),
+            "m-IQ3_XXS.gguf": bytes(30),
+            "BF16/m-BF16-00002-of-00003.gguf": bytes(62),
+            "BF16/m-BF16-00001-of-00003.gguf": bytes(61),
+            "BF16/m-BF16-00003-of-00003.gguf": bytes(63),
+            "Q8_0/m-00001-of-00001.GGUF": bytes(80),
+            "m.gguf": bytes(5),
+        },
+    )
+    listing = list_repo(access, REPO)
+    assert (listing.repo, listing.revision, listing.commit) == (REPO, "main", commit)
+    assert [(variant.name, variant.quant, variant.file_bytes) for variant in listing.variants] == [
+        ("BF16/m-BF16", "bf16", 186),
+        ("Q8_0/m-00001-of-00001", "q8_0", 80),
+        ("m-UD-Q4_K_XL", "ud-q4_k_xl", 41),
+        ("m-Q4_K_M", "q4_k_m", 40),
+        ("m-IQ3_XXS", "iq3_xxs", 30),
+        ("m", None, 5),
+    ]
+    assert [file.n_bytes for file in listing.variants[0].files] == [61, 62, 63]
+    assert not any(variant.missing for variant in listing.variants)
+    assert [file.path for file in listing.sidecars] == ["imatrix_unsloth.gguf", "mmproj-F16.gguf"]
+    assert (listing.n_other_files, listing.total_bytes) == (2, 382)
+    assert listing.listed_at.endswith("+00:00")
+    held = hub.repos[REPO].commits[commit]
+    for variant in listing.variants:
+        for file in variant.files:
+            assert (file.sha256, file.blob_id) == (held[file.path].sha256, held[file.path].blob_id)
+
+
+def test_a_missing_shard_is_named(access: HubAccess, hub: TestHub) -> None:
+    """Also where the first one lacks, and by its whole path; two splits of one model stay apart."""
+    hub.add_repo(
+        REPO,
+        {
+            "q/m-q8_0-00002-of-00003.gguf": bytes(9),
+            "q/m-q8_0-00001-of-00002.gguf": bytes(4),
+            "q/m-q8_0-00002-of-00002.gguf": bytes(4),
+        },
+    )
+    broken, whole = list_repo(access, REPO).variants
+    assert broken.missing == ("q/m-q8_0-00001-of-00003.gguf", "q/m-q8_0-00003-of-00003.gguf")
+    assert (whole.missing, len(whole.files)) == ((), 2)
+    assert broken.name != whole.name
+
+
+def test_a_claim_of_many_shards_costs_nothing(access: HubAccess, hub: TestHub) -> None:
+    """The missing ones are not all spelled out."""
+    hub.add_repo(REPO, {"m-00001-of-99999.gguf": b"1"})
+    [variant] = list_repo(access, REPO).variants
+    assert 0 < len(variant.missing) <= 100
+
+
+def test_variants_of_one_quant_have_names_of_their_own(access: HubAccess, hub: TestHub) -> None:
+    """Two folders, a file beside a split of the same name, and an ending in capitals."""
+    hub.add_repo(
+        REPO,
+        {
+            "a/m-q8_0.gguf": bytes(1),
+            "b/m-q8_0.gguf": bytes(2),
+            "b/m-q8_0.GGUF": bytes(3),
+            "b/m-q8_0-00001-of-00001.gguf": bytes(4),
+        },
+    )
+    variants = list_repo(access, REPO).variants
+    assert {variant.quant for variant in variants} == {"q8_0"}
+    assert len({variant.name for variant in variants}) == 4
+    assert variants[0].name == "b/m-q8_0"
+
+
+def test_many_files_come_in_pages(access: HubAccess, hub: TestHub) -> None:
+    """Each is asked for with the token and at the address of the Hub; sizes of hundreds of GB are no trouble."""
+    files = {f"{n:03}/m-q8_0.gguf": bytes([n % 251]) * (n + 1) for n in range(400)}
+    hub.add_repo(REPO, files)
+    hub.page_entries = 50
+    listing = list_repo(access, REPO)
+    assert len(listing.variants) == 400
+    assert listing.total_bytes == sum(range(1, 401))
+    asked = [request for request in hub.requests if "/tree/" in request.path]
+    assert len(asked) == 16
+    assert all("recursive=true" in request.query for request in asked)
+
+
+def test_a_next_page_elsewhere_gets_no_request(
+    access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link may name another host; the token stays with the Hub. A list without an end is left."""
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setattr(listing_module, "_MOST_PAGES", 5)
+    hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
+    link = {"Link": f'<{hub.cdn_url}/steal?cursor=9>; rel="next"'}
+    hub.fail("*/tree/*", Says(b"[]", headers=link), times=None)
+    with pytest.raises(NetworkError, match="does not end"):
+        list_repo(access, REPO)
+    assert {request.host for request in hub.requests} == {hub.url.removeprefix("http://")}
+    assert all(request.had_token for request in hub.requests)
+
+
+def test_revisions_are_pinned(access: HubAccess, hub: TestHub) -> None:
+    """A branch, a tag, a pull request or a commit; the tree is asked for by the commit."""
+    old = hub.add_repo(REPO, {"m-q8_0.gguf": b"old"}, revision="refs/pr/1")
+    new = hub.add_repo(REPO, {"m-q8_0.gguf": b"newer"})
+    assert [list_repo(access, REPO, each).commit for each in ("main", "refs/pr/1", old)] == [new, old, old]
+    assert all(request.path.endswith((old, new)) for request in hub.requests if "/tree/" in request.path)
+    with pytest.raises(UsageError, match=r"no such revision .*nope"):
+        list_repo(access, REPO, "nope")
+
+
+def test_a_file_that_git_keeps_has_no_sha256(access: HubAccess, hub: TestHub) -> None:
+    """A tree entry without LFS is named by git's blob."""
+    hub.add_repo(REPO, {"m-q8_0.gguf": b"tiny"}, in_git={"m-q8_0.gguf"})
+    [file] = list_repo(access, REPO).variants[0].files
+    assert (file.sha256, file.etag) == (None, file.blob_id)
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"a.safetensors": b"1", "b.safetensors": b"2", "config.json": b"{}"}, "2 .safetensors, 1 .json"),
+        ({"mmproj-f16.gguf": b"1", ".gitattributes": b""}, "mmproj-f16.gguf, which belongs"),
+        ({}, "there is nothing"),
+        ({"a.\x1b[31m": b"1"}, "1 .[31m"),
+    ],
+)
+def test_a_repo_without_a_model_says_what_there_is(
+    access: HubAccess, hub: TestHub, files: dict[str, bytes], words: str
+) -> None:
+    """And how to look for one that has."""
+    hub.add_repo(REPO, files)
+    with pytest.raises(UsageError) as raised:
+        list_repo(access, REPO)
+    assert words in raised.value.message
+    assert "--search" in raised.value.hint
+    assert known_listing(access, REPO) is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../m.gguf", "/m.gguf", "a//m.gguf", "a/./m.gguf", "a/../../m.gguf", "a\\m.gguf", "a\x1b[31m.gguf", "m\n.gguf"],
+)
+def test_a_path_that_leads_out_is_refused(access: HubAccess, hub: TestHub, path: str) -> None:
+    """With all of its repo; the message cannot steer a terminal."""
+    hub.add_repo(REPO, {"fine-q8_0.gguf": b"1", path: b"2"})
+    with pytest.raises(BadFile, match="out of its folder") as raised:
+        list_repo(access, REPO)
+    assert raised.value.message.isprintable()
+
+
+@pytest.mark.parametrize("repo", ["", "name", "a/b/c", "../b", "a/..", "a b/c", "a/b\n", "a/b?x", "a/-b", "é/b"])
+def test_a_name_that_no_repo_has_is_not_asked_for(access: HubAccess, hub: TestHub, repo: str) -> None:
+    """It would become part of an address and of a path."""
+    with pytest.raises(UsageError, match="cannot be a repo"):
+        list_repo(access, repo)
+    assert hub.requests == []
+
+
+INFO = {"id": REPO, "sha": HEX}
+FILE = {"type": "file", "path": "m-q8_0.gguf", "oid": HEX, "size": 1}
+
+
+@pytest.mark.parametrize(
+    ("path_glob", "document"),
+    [
+        ("*/revision/*", []),
+        ("*/revision/*", {"id": REPO}),
+        ("*/revision/*", {**INFO, "sha": "../../etc"}),
+        ("*/revision/*", {**INFO, "sha": HEX + "\n"}),
+        ("*/revision/*", {**INFO, "id": 5}),
+        ("*/revision/*", {**INFO, "id": "../../x"}),
+        ("*/tree/*", {"error": "no"}),
+        ("*/tree/*", [{**FILE, "size": -1}]),
+        ("*/tree/*", [{**FILE, "size": "1"}]),
+        ("*/tree/*", [{**FILE, "oid": "../../../x"}]),
+        ("*/tree/*", [{**FILE, "path": None}]),
+        ("*/tree/*", [{**FILE, "lfs": {"oid": "sha256:x"}}]),
+        ("*/tree/*", [[[]]]),
+        ("*", "<html>log in to the hotel's network</html>"),
+    ],
+)
+def test_an_answer_of_the_wrong_shape_is_no_answer(
+    access: HubAccess, hub: TestHub, path_glob: str, document: object
+) -> None:
+    """Wrong types, hashes that are none, and pages of other servers end in an error, not in a traceback."""
+    hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
+    body = document.encode() if isinstance(document, str) else json.dumps(document).encode()
+    hub.fail(path_glob, Says(body), times=None)
+    with pytest.raises(NetworkError):
+        list_repo(access, REPO)
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff\xfe", b"[" * 100_000, b'{"id": "\xc3"}'])
+def test_garbage_is_no_answer(access: HubAccess, hub: TestHub, body: bytes) -> None:
+    """Bytes that are no JSON."""
+    hub.fail("*", Says(body), times=None)
+    with pytest.raises(NetworkError, match="makes no sense"):
+        list_repo(access, REPO)
+
+
+@pytest.mark.parametrize("fault", [Cut(3), TooMany(0), Unavailable(503), Unavailable(502)])
+def test_a_passing_trouble_passes(access: HubAccess, hub: TestHub, fault: Cut | TooMany | Unavailable) -> None:
+    """A cut, a 429 and a 5xx are tried again a few times."""
+    hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
+    hub.fail("*", fault, times=2)
+    assert len(list_repo(access, REPO).variants) == 1
+
+
+def test_a_long_pause_is_not_waited_for(access: HubAccess, hub: TestHub) -> None:
+    """One request, and the error says when to come back."""
+    hub.fail("*", TooMany(86_400), times=None)
+    with pytest.raises(NetworkError) as raised:
+        list_repo(access, REPO)
+    assert "24:00:00" in raised.value.hint
+    assert len(hub.requests) == 1
+
+
+def test_offline_is_the_same_listing(access: HubAccess, hub: TestHub) -> None:
+    """Word for word, by branch, by commit and in another case, without a request."""
+    hub.add_repo(REPO, {"m-q8_0-00001-of-00002.gguf": b"1", "mmproj-f16.gguf": b"2", "sub/m-q4_0.gguf": b"3"})
+    listing = list_repo(access, REPO)
+    asked = len(hub.requests)
+    assert list_repo(offline(access), REPO) == listing
+    assert list_repo(offline(access), REPO.upper()) == listing
+    by_commit = list_repo(offline(access), REPO, listing.commit)
+    assert by_commit == dataclasses.replace(listing, revision=listing.commit)
+    assert known_listing(access, REPO) == listing
+    assert len(hub.requests) == asked
+    for repo, revision in ((REPO, "other"), ("org/other", "main")):
+        with pytest.raises(NetworkError, match="needs the network"):
+            list_repo(offline(access), repo, revision)
+
+
+def test_two_hubs_do_not_mix(access: HubAccess, hub: TestHub) -> None:
+    """What one holds says nothing of the other."""
+    hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
+    list_repo(access, REPO)
+    elsewhere = dataclasses.replace(access, endpoint="https://elsewhere.example", offline=True)
+    assert known_listing(elsewhere, REPO) is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"\xff" * 100])
+def test_a_damaged_copy_is_no_copy(access: HubAccess, hub: TestHub, damage: bytes) -> None:
+    """Offline says that it needs the network; online makes a new one."""
+    hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
+    listing = list_repo(access, REPO)
+    for path in access.listings_dir.iterdir():
+        path.write_bytes(path.read_bytes()[:-5] + damage)
+    with pytest.raises(NetworkError, match="needs the network"):
+        list_repo(offline(access), REPO)
+    assert list_repo(access, REPO).commit == listing.commit
+    assert known_listing(access, REPO) is not None
+
+
+def test_a_folder_that_refuses_costs_only_the_copy(access: HubAccess, hub: TestHub) -> None:
+    """A read-only cache does not stand in the way of an answer."""
+    hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
+    access.listings_dir.parent.mkdir(parents=True, exist_ok=True)
+    access.listings_dir.write_text("a file")
+    assert list_repo(access, REPO).variants
+    assert known_listing(access, REPO) is None
+
+
+def test_no_token_is_kept(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes to the Hub and nowhere else."""
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
+    list_repo(access, REPO)
+    assert all(request.had_token for request in hub.requests)
+    kept = list(access.listings_dir.iterdir())
+    assert kept
+    assert not any(b"hf_secret" in path.read_bytes() for path in kept)
+
+
+def test_a_search_finds_repos_with_gguf(access: HubAccess, hub: TestHub) -> None:
+    """Others are left out, and no more than asked for come."""
+    hub.add_repo("org/Qwen-GGUF", {"m.gguf": b"1"}, gated=True)
+    hub.add_repo("org/Qwen", {"m.safetensors": b"1"})
+    hub.add_repo("me/qwen-gguf", {"m.gguf": b"1"})
+    found = search_repos(access, "qwen")
+    assert [(each.repo, each.gated) for each in found] == [("org/Qwen-GGUF", True), ("me/qwen-gguf", False)]
+    assert (found[0].downloads, found[0].likes) == (1000, 10)
+    assert (found[0].last_modified or "").startswith("2026-01-02")
+    assert len(search_repos(access, "qwen", limit=1)) == 1
+    assert search_repos(access, "nothing & like=this") == ()
+    with pytest.raises(UsageError):
+        search_repos(access, "qwen", limit=0)
+    with pytest.raises(NetworkError, match="needs the network"):
+        search_repos(offline(access), "qwen")
+
+
+def test_a_search_takes_what_may_be_missing(access: HubAccess, hub: TestHub) -> None:
+    """Unknown is None; a name that no repo can have is left out."""
+    rows = [
+        {"id": "a/b", "gated": None},
+        {"id": "../x"},
+        {"id": "c/d", "gated": "manual", "lastModified": "\x1b[31mnow"},
+    ]
+    hub.fail("*", Says(json.dumps(rows).encode()))
+    first, second = search_repos(access, "x")
+    assert (first.repo, first.downloads, first.likes, first.last_modified, first.gated) == (
+        "a/b",
+        None,
+        None,
+        None,
+        False,
+    )
+    assert (second.gated, second.last_modified) == (True, "[31mnow")

@@ -1,0 +1,123 @@
+"""A file that is still arriving, on the disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from ggbench.errors import UsageError
+from ggbench.hub.part_file import PartFile, file_agrees, file_bytes, locked
+from ggbench.hub.records import RepoFile
+
+CONTENT = random.Random(5).randbytes(9 << 20)
+FILE = RepoFile("a.gguf", len(CONTENT), hashlib.sha256(CONTENT).hexdigest(), "")
+
+
+def go_on() -> None:
+    """Nothing stops it."""
+
+
+class Enough(Exception):
+    """Something does."""
+
+
+def stop() -> None:
+    raise Enough
+
+
+def test_what_was_appended_is_on_the_disk_at_once(tmp_path: Path) -> None:
+    """Another reader sees each piece before the next one comes: nothing waits in this process."""
+    path = tmp_path / "part"
+    with PartFile(path, FILE) as part:
+        for end in (1, 1000, 70_000):
+            part.append(CONTENT[part.n_bytes : end])
+            assert path.read_bytes() == CONTENT[:end]
+
+
+@pytest.mark.parametrize("n_kept", [0, 1, 1 << 20, 5_000_001, len(CONTENT)])
+def test_the_hash_covers_what_was_there_and_what_came(tmp_path: Path, n_kept: int) -> None:
+    """A part that is continued agrees as one that came in one go."""
+    path = tmp_path / "folder" / "part"
+    path.parent.mkdir()
+    path.write_bytes(CONTENT[:n_kept])
+    with PartFile(path, FILE) as part:
+        assert part.missing_bytes == len(CONTENT) - n_kept
+        for begin in range(n_kept, len(CONTENT), 1 << 16):
+            part.append(CONTENT[begin : begin + (1 << 16)])
+        assert part.missing_bytes == 0
+        assert part.agrees(go_on)
+    assert file_agrees(path, FILE, go_on)
+
+
+def test_one_wrong_byte_anywhere_does_not_agree(tmp_path: Path) -> None:
+    """Also in what was there before; after a restart the right content does."""
+    path = tmp_path / "part"
+    path.write_bytes(b"\0" + CONTENT[1:1000])
+    with PartFile(path, FILE) as part:
+        part.append(CONTENT[1000:])
+        assert not part.agrees(go_on)
+        part.restart()
+        assert part.n_bytes == file_bytes(path) == 0
+        part.append(CONTENT)
+        assert part.agrees(go_on)
+
+
+def test_bytes_beyond_the_end_are_dropped(tmp_path: Path) -> None:
+    """A server that sends too much cannot make the file longer."""
+    with PartFile(tmp_path / "part", FILE) as part:
+        part.append(CONTENT + b"more")
+        assert part.agrees(go_on)
+    assert file_bytes(tmp_path / "part") == len(CONTENT)
+
+
+def test_waiting_for_a_hash_can_be_stopped(tmp_path: Path) -> None:
+    """The check is called before the hash of a large part is through."""
+    with PartFile(tmp_path / "part", FILE) as part:
+        part.append(CONTENT)
+        with pytest.raises(Enough):
+            part.agrees(stop)
+    assert file_bytes(tmp_path / "part") == len(CONTENT)
+
+
+def test_a_part_cut_off_behind_its_writer_is_an_error(tmp_path: Path) -> None:
+    """What another program took away is noticed and not waited for."""
+    with PartFile(tmp_path / "part", FILE) as part:
+        part.append(CONTENT[:100])
+        os.truncate(tmp_path / "part", 10)
+        with pytest.raises(UsageError, match="read back"):
+            part.agrees(go_on)
+
+
+def test_another_file_of_the_same_size_does_not_agree(tmp_path: Path) -> None:
+    """Nor one of another size, nor one that is not there."""
+    path = tmp_path / "a.gguf"
+    assert not file_agrees(path, FILE, go_on)
+    for content in (CONTENT[::-1], CONTENT[:-1]):
+        path.write_bytes(content)
+        assert not file_agrees(path, FILE, go_on)
+
+
+def test_a_lock_is_held_by_one_and_waiting_for_it_can_be_stopped(tmp_path: Path) -> None:
+    """Whoever comes second is asked whether to go on, and gets it when the first lets go."""
+    lock = tmp_path / "locks" / "a.lock"
+    order: list[str] = []
+    waits = threading.Event()
+
+    def wait_for_it() -> None:
+        with locked(lock, waits.set):
+            order.append("second")
+
+    with locked(lock, go_on):
+        with pytest.raises(Enough), locked(lock, stop):
+            order.append("never")
+        second = threading.Thread(target=wait_for_it)
+        second.start()
+        assert waits.wait(10)
+        order.append("first")
+    second.join()
+    assert order == ["first", "second"]

@@ -1,0 +1,193 @@
+"""The first bytes of a published file: as few as are asked for, and the right ones whatever the network does."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+
+from ggbench.errors import BadFile, NetworkError
+from ggbench.hub import answers, ranges
+from ggbench.hub.access import HubAccess
+from ggbench.hub.listing import list_repo
+from ggbench.hub.ranges import FIRST_BYTES, RangeSource
+from ggbench.hub.transfer import Stop, Stopped
+from tests.fakes.hub import (
+    Cut,
+    Fault,
+    Hang,
+    IgnoresRanges,
+    Says,
+    TestHub,
+    TooMany,
+    Unavailable,
+    WrongLength,
+    WrongRange,
+)
+
+CONTENT = random.Random(1).randbytes(5 << 20)
+CHUNK = 256 << 10
+
+
+def open_source(access: HubAccess, hub: TestHub, content: bytes = CONTENT, path: str = "m-q8_0.gguf") -> RangeSource:
+    """A source over the one file of a repo; requests count from here."""
+    hub.add_repo("org/name", {path: content})
+    listing = list_repo(access, "org/name")
+    hub.forget_requests()
+    return RangeSource(access, listing.repo, listing.commit, listing.variants[0].files[0])
+
+
+def read_in_chunks(source: RangeSource, n_bytes: int) -> bytes:
+    """As the parser does."""
+    data = bytearray()
+    while len(data) < n_bytes and (chunk := source.read(CHUNK)):
+        data += chunk
+    return bytes(data[:n_bytes])
+
+
+def test_only_the_first_bytes_are_fetched(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One range, counted as it was sent; the token goes to the Hub and not to where the content lies."""
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    source = open_source(access, hub)
+    assert source.read(100) == CONTENT[:100]
+    assert read_in_chunks(source, 1000) == CONTENT[100:1100]
+    first = f"bytes=0-{FIRST_BYTES - 1}"
+    assert [(each.range, each.had_token) for each in hub.requests] == [(first, True), (first, False)]
+    assert source.moved_bytes == hub.sent_bytes() == FIRST_BYTES
+
+
+def test_it_grows_as_the_parser_asks(access: HubAccess, hub: TestHub) -> None:
+    """Ranges adjoin, nothing comes twice, and what is fetched in vain stays under a third."""
+    source = open_source(access, hub)
+    assert read_in_chunks(source, 3 << 20) == CONTENT[: 3 << 20]
+    assert hub.sent_bytes() == source.moved_bytes == len(source.held) == 3 << 20
+    source.seek(10)
+    assert source.read(5) == CONTENT[10:15]
+    assert read_in_chunks(source, len(CONTENT)) == CONTENT[15:]
+    assert source.read(CHUNK) == b""
+    assert source.moved_bytes == len(CONTENT)
+
+
+def test_a_large_wish_is_one_request(access: HubAccess, hub: TestHub) -> None:
+    """A long array is not fetched piecemeal."""
+    source = open_source(access, hub)
+    assert source.read(FIRST_BYTES) + source.read(FIRST_BYTES) == CONTENT[: 2 << 20]
+    assert len(hub.requests) == 4
+
+
+@pytest.mark.parametrize("n_bytes", [1, CHUNK, FIRST_BYTES])
+def test_a_small_file_is_asked_for_to_its_end(access: HubAccess, hub: TestHub, n_bytes: int) -> None:
+    """Never beyond."""
+    source = open_source(access, hub, CONTENT[:n_bytes])
+    assert read_in_chunks(source, 1 << 30) == CONTENT[:n_bytes]
+    assert source.moved_bytes == n_bytes
+
+
+def test_a_server_that_ignores_ranges_is_read_no_further(access: HubAccess, hub: TestHub) -> None:
+    """Each answer is left where the bytes suffice; what comes again is counted, and stays within bounds."""
+    hub.fail("*", IgnoresRanges(), times=None)
+    source = open_source(access, hub)
+    assert source.read(10) == CONTENT[:10]
+    assert FIRST_BYTES <= source.moved_bytes < FIRST_BYTES + CHUNK
+    source.seek(0)
+    assert read_in_chunks(source, len(CONTENT)) == CONTENT
+    assert source.moved_bytes < 3 * len(CONTENT)
+
+
+def test_a_cut_goes_on_where_it_was(access: HubAccess, hub: TestHub) -> None:
+    """No byte comes twice."""
+    hub.fail("/cdn/*", Cut(1000), times=2)
+    source = open_source(access, hub)
+    assert source.read(CHUNK) == CONTENT[:CHUNK]
+    assert source.moved_bytes == FIRST_BYTES
+    begins = [each.range for each in hub.requests if each.path.startswith("/cdn/")]
+    assert begins == [f"bytes={n}-{FIRST_BYTES - 1}" for n in (0, 1000, 2000)]
+
+
+@pytest.mark.parametrize("path_glob", ["/cdn/*", "*/resolve/*"])
+@pytest.mark.parametrize("fault", [TooMany(0), Unavailable(), Unavailable(502)])
+def test_a_busy_server_is_asked_again(access: HubAccess, hub: TestHub, fault: Fault, path_glob: str) -> None:
+    """A few times, at the Hub and behind its redirect."""
+    hub.fail(path_glob, fault, times=2)
+    assert open_source(access, hub).read(CHUNK) == CONTENT[:CHUNK]
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "words"),
+    [
+        (Cut(0), NetworkError, "broke"),
+        (Unavailable(), NetworkError, "503"),
+        (TooMany(3600), NetworkError, "too many"),
+        (WrongLength(7), BadFile, "was listed with"),
+        (WrongLength(-7), BadFile, "was listed with"),
+        (WrongRange(), NetworkError, "another part"),
+        (Says(b"x", 206), NetworkError, "another part"),
+        (Says(b"x", 206, headers={"Content-Range": "bytes x-y/z"}), NetworkError, "another part"),
+        (Says(b"<html>", 200), BadFile, "6 bytes"),
+        (Says(b"x" * 99, 200, headers={"Content-Encoding": "gzip"}), NetworkError, "packs"),
+        (Says(b"", 416), NetworkError, "416"),
+        (Says(b"", 404, headers={"X-Error-Code": "EntryNotFound"}), NetworkError, "does not find"),
+    ],
+)
+def test_what_does_not_pass_is_an_error(
+    access: HubAccess, hub: TestHub, fault: Fault, kind: type[Exception], words: str
+) -> None:
+    """After a few tries at most, with no wrong byte handed on."""
+    source = open_source(access, hub)
+    hub.fail("/cdn/*", fault, times=None)
+    with pytest.raises(kind, match=words):
+        source.read(CHUNK)
+    assert len(hub.requests) <= 2 * (len(answers.BACKOFF_S) + 1)
+    assert source.held == b""
+
+
+def test_a_hang_ends_and_is_tried_again(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the timeout, from where it stopped."""
+    monkeypatch.setattr(answers, "READ_TIMEOUT_S", 0.1)
+    hub.fail("/cdn/*", Hang(500))
+    source = open_source(access, hub)
+    assert source.read(CHUNK) == CONTENT[:CHUNK]
+    assert source.moved_bytes == FIRST_BYTES
+
+
+def test_the_cap_is_kept(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes up to it are had, even by a chunk that reaches over it; more is refused, a large wish at once."""
+    monkeypatch.setattr(ranges, "CAP_BYTES", (2 << 20) + 10)
+    source = open_source(access, hub)
+    with pytest.raises(BadFile, match="larger than"):
+        source.read(3 << 20)
+    assert hub.requests == []
+    with pytest.raises(BadFile, match=r"larger than 2.00 MiB") as raised:
+        read_in_chunks(source, len(CONTENT))
+    assert "path" in raised.value.hint
+    assert source.held == CONTENT[: (2 << 20) + 10]
+
+
+def test_odd_paths_are_quoted(access: HubAccess, hub: TestHub) -> None:
+    """Spaces, letters of any script, and what means something in an address."""
+    assert open_source(access, hub, b"GGUF", "a b/é #1?x=%20&-q8_0.gguf").read(10) == b"GGUF"
+
+
+def test_offline_asks_nothing(access: HubAccess, hub: TestHub) -> None:
+    """And says what for it would have."""
+    hub.add_repo("org/name", {"m-q8_0.gguf": b"GGUF"})
+    listing = list_repo(access, "org/name")
+    hub.forget_requests()
+    with pytest.raises(NetworkError, match=r"header of m-q8_0.gguf needs the network"):
+        RangeSource(
+            dataclasses.replace(access, offline=True), listing.repo, listing.commit, listing.variants[0].files[0]
+        )
+    assert hub.requests == []
+
+
+def test_a_stop_ends_it(access: HubAccess, hub: TestHub) -> None:
+    """Before anything more is asked."""
+    hub.add_repo("org/name", {"m-q8_0.gguf": b"GGUF"})
+    listing = list_repo(access, "org/name")
+    stop = Stop()
+    source = RangeSource(access, listing.repo, listing.commit, listing.variants[0].files[0], stop)
+    stop.set()
+    with pytest.raises(Stopped):
+        source.read(4)
+    assert source.held == b""

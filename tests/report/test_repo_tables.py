@@ -1,0 +1,50 @@
+"""What a repo holds and what a search found, on a screen: names that nobody vouches for, at any width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ggbench.hub.records import RepoFile, RepoListing, RepoSummary, RepoVariant
+from ggbench.report.terminal.repo_tables import repo_report, search_table
+
+SHARDS = tuple(RepoFile(f"q8_0/m-q8_0-0000{n}-of-00003.gguf", 5 << 30, "a" * 64, "b" * 40) for n in (1, 3))
+LISTING = RepoListing(
+    "org/name",
+    "main",
+    "c" * 40,
+    (
+        RepoVariant("q8_0/m-q8_0", "q8_0", SHARDS, ("q8_0/m-q8_0-00002-of-00003.gguf",)),
+        RepoVariant("m-UD-Q4_K_XL", "ud-q4_k_xl", (RepoFile("m-UD-Q4_K_XL.gguf", 4 << 30, "d" * 64, "e" * 40),)),
+    ),
+    (RepoFile("mmproj-[bold]f16\x1b[31m.gguf", 1 << 20, "f" * 64, "0" * 40),),
+    7,
+    "2026-11-21T12:00:00+00:00",
+)
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_a_repo_on_a_screen(width: int, render: Callable[..., str]) -> None:
+    """Sizes, shards, what is here and what is missing; the sidecar's name as it is, without its escape."""
+    text = render(repo_report(LISTING, {"m-UD-Q4_K_XL": [Path("m.gguf")]}, width=width), width=width)
+    assert "14.0 GiB in 2 variants" in text
+    assert "mmproj-[bold]f16[31m.gguf (1.00 MiB)" in " ".join(text.split())
+    assert "\x1b" not in text
+    assert "missing: q8_0/m-q8_0-00002-of-00003.gguf" in " ".join(text.split())
+    [q8, q4] = [line for line in text.splitlines() if line.startswith(("q8_0 ", "ud-q4_k_xl "))][:2]
+    assert ("10.0 GiB" in q8, "yes" in q8) == (True, False)
+    assert ("4.00 GiB" in q4, "yes" in q4) == (True, True)
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_a_search_on_a_screen(render: Callable[..., str]) -> None:
+    """Unknown counts are no zeros."""
+    found = [
+        RepoSummary("org/one", 12345, 6, "2026-01-02T03:04:05Z", False),
+        RepoSummary("o/2", None, None, None, True),
+    ]
+    one, two = render(search_table(found, width=80), width=80).splitlines()[-2:]
+    assert all(word in one for word in ("org/one", "12,345", "6", "2026-01-02"))
+    assert ("—" in two, "yes" in two, "0" in two) == (True, True, False)
