@@ -17,17 +17,30 @@ class _DeferredPackage(ModuleType):
     """A package that has its path and spec, and nothing else yet."""
 
     def __getattr__(self, name: str) -> object:
-        spec = self.__spec__
-        if spec is None or spec.loader is None:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        # Its code may ask for names that are not there yet, which is an error as in any import.
-        self.__class__ = ModuleType  # type: ignore[assignment]
-        try:
-            spec.loader.exec_module(self)
-        except BaseException:
-            self.__class__ = _DeferredPackage
-            raise
+        _run(self)
         return getattr(self, name)
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "__dict__":  # for `vars`, which asks for no name that might be missing
+            _run(self)
+        return ModuleType.__getattribute__(self, name)  # not `super`: this may be a plain module by now
+
+    def __dir__(self) -> list[str]:
+        _run(self)
+        return dir(self)
+
+
+def _run(package: _DeferredPackage) -> None:
+    """Run the package's own code, which makes it a module like any other."""
+    spec = package.__spec__
+    assert spec is not None and spec.loader is not None
+    # Its code may ask for names that are not there yet, which is an error as in any import.
+    package.__class__ = ModuleType  # type: ignore[assignment]
+    try:
+        spec.loader.exec_module(package)
+    except BaseException:
+        package.__class__ = _DeferredPackage
+        raise
 
 
 def defer_package(name: str) -> None:
@@ -36,7 +49,7 @@ def defer_package(name: str) -> None:
     Nothing happens where the package is already imported, or is not installed: then the import says so.
     """
     spec = None if name in sys.modules else importlib.util.find_spec(name)
-    if spec is None or spec.submodule_search_locations is None:
+    if spec is None or spec.loader is None:
         return
     package = importlib.util.module_from_spec(spec)
     package.__class__ = _DeferredPackage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,6 +47,14 @@ def test_the_packages_code_runs_when_one_of_its_names_is_used(package: str) -> N
 
     assert (whole.VERSION, whole.ANSWER, whole.heavy.DOUBLE) == ("1.2", 42, 84)
     assert whole.light is light is sys.modules[f"{package}.light"]
+
+
+@pytest.mark.parametrize("look", [vars, dir])
+def test_who_lists_the_package_sees_all_of_it(package: str, look: Callable[[object], Collection[str]]) -> None:
+    """Names are listed as if the package had been imported in the usual way."""
+    defer_package(package)
+
+    assert {"VERSION", "ANSWER", "heavy"} <= set(look(importlib.import_module(package)))
 
 
 def test_a_name_that_the_package_lacks_stays_an_error(package: str) -> None:

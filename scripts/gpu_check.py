@@ -1,0 +1,341 @@
+"""Proof on a real GPU, with no network: builds llama.cpp for CUDA, runs the tests marked `gpu`, prints one report.
+
+On the machine with the GPU this needs Linux, an NVIDIA driver, CUDA's compiler (nvcc), a C++ compiler, Python 3.11 or
+newer with venv, this source tree, and a folder of wheels. Nothing is fetched, and the GPU's settings stay as they are.
+
+  prepare the folder   on any machine with pip and a network, for the other machine's Python:
+                         scripts/gpu_check --prepare wheels --python-version 3.12
+                       It holds some 30 MB: wheels for Linux on x86-64, and llama-cpp-python's source without its
+                       history, documents and sample vocabularies. Where the other machine has no cmake and ninja, add
+                       --with-cmake. By hand: `pip download` of the REQUIREMENTS in this file into one folder.
+  carry                this source tree without .git and .venv, and the folder
+  run there            scripts/gpu_check --wheels wheels
+                       The build is for that GPU's architecture alone and is kept in --build: a second run reuses it.
+                       --build-only stops after it, --only takes a part of the tests, as `--only "decode or maxctx"`.
+  read                 report.txt and report.json in --report; --show prints a report.json again
+
+Exit code: 0 where every test passed, 1 where one failed or was skipped, 2 where something is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from scripts.gpu_report import report_text  # noqa: E402 - found through the line above
+
+REQUIREMENTS = (
+    "numpy", "psutil", "nvidia-ml-py", "click", "platformdirs", "msgspec", "rich", "diskcache", "jinja2",
+    "typing-extensions", "pytest", "pytest-timeout", "scikit-build-core",
+)  # fmt: skip
+"""What ggbench's measuring, its tests and the build of llama-cpp-python need; the TUI and the Hub are left out."""
+LLAMA = "llama-cpp-python"
+NOT_NEEDED = re.compile(
+    r"[^/]+/(\.git|vendor/llama\.cpp/(\.devops|\.github|benches|docs|media|models|tests|tools/ui|gguf-py|examples))(/|$)"
+)
+"""Parts of llama-cpp-python's source that its build does not read."""
+TEST_TIMEOUT_S = 1800
+
+
+class Missing(Exception):
+    """Something without which there is nothing to check: what, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One GPU as nvidia-smi tells it."""
+
+    name: str
+    uuid: str
+    pci_bus_id: str
+    driver: str
+    compute_capability: str
+    """As `8.9`."""
+    memory: str
+
+    @property
+    def architecture(self) -> str:
+        """CMake's name for code of this GPU alone: `89-real`."""
+        return f"{self.compute_capability.replace('.', '')}-real"
+
+
+DEVICE_QUERY = "name,uuid,pci.bus_id,driver_version,compute_cap,memory.total"
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Do what the command line says; returns the exit code."""
+    options = parse(words)
+    try:
+        if options.prepare:
+            prepare(options.prepare, options.python_version, with_cmake=options.with_cmake)
+            return 0
+        if options.show:
+            print(report_text(json.loads(options.show.read_text(encoding="utf-8"))))
+            return 0
+        return check(options)
+    except Missing as missing:
+        print(f"Error: {missing.args[0]}\nHint: {missing.args[1]}", file=sys.stderr)
+        return 2
+
+
+def parse(words: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/gpu_check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--wheels", type=Path, metavar="FOLDER", help="what --prepare made")
+    parser.add_argument(
+        "--build",
+        type=Path,
+        metavar="FOLDER",
+        default=ROOT / ".gpu_check",
+        help="kept between runs (default: .gpu_check)",
+    )
+    parser.add_argument(
+        "--report", type=Path, metavar="FOLDER", help="for report.txt and report.json (default: --build)"
+    )
+    parser.add_argument("--only", metavar="EXPRESSION", help="tests to run, as pytest's -k takes them")
+    parser.add_argument("--build-only", action="store_true", help="stop once llama.cpp is built and installed")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="compilers at once (default: one per core)"
+    )
+    parser.add_argument("--prepare", type=Path, metavar="FOLDER", help="fill a folder of wheels; needs a network")
+    parser.add_argument("--python-version", default="3.12", help="of the machine with the GPU (default: 3.12)")
+    parser.add_argument("--with-cmake", action="store_true", help="put cmake and ninja into the folder too")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="print a report.json again")
+    options = parser.parse_args(words)
+    if not (options.wheels or options.prepare or options.show):
+        parser.error("one of --wheels, --prepare and --show is needed")
+    return options
+
+
+def check(options: argparse.Namespace) -> int:
+    """Build, test and report on this machine. Raises Missing."""
+    device, wheels = find_device(), options.wheels.resolve()
+    build = options.build.resolve()
+    report_folder = (options.report or build).resolve()
+    for folder in (build, report_folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not any(wheels.glob("*.whl")):
+        raise Missing(f"no wheels in {wheels}", "make that folder with --prepare, on a machine with a network")
+    python = make_venv(build / f"venv-{platform.python_version()}", wheels)
+    built = build_llama(python, device, wheels, build, options.jobs)
+    if options.build_only:
+        return 0
+    pieces, results = report_folder / "pieces.jsonl", report_folder / "results.xml"
+    for old in (pieces, results):
+        old.unlink(missing_ok=True)
+    command = [str(python), "-P", "-m", "pytest", "tests/gpu", "-m", "gpu", f"--timeout={TEST_TIMEOUT_S}"]
+    command += [
+        f"--junitxml={results}",
+        "-p",
+        "no:cacheprovider",
+        "-rs",
+        *(["-k", options.only] if options.only else []),
+    ]
+    # CUDA's own libraries lie beside its compiler, and only some installers tell the loader so.
+    libraries = [str(Path(find_nvcc()).resolve().parent.parent / "lib64"), os.environ.get("LD_LIBRARY_PATH", "")]
+    env = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
+    # The workers that the tests start find ggbench there: to install it would take its build backend along.
+    env |= {"PYTHONPATH": str(ROOT), "GGBENCH_GPU_PIECES": str(pieces), "GGBENCH_GPU_TWINS": str(build / "twins")}
+    status = subprocess.run(command, cwd=ROOT, env=env).returncode
+    document: dict[str, Any] = {
+        "schema": "ggbench.gpu_check/1",
+        "taken_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "device": {name: getattr(device, name) for name in Device.__slots__},
+        "machine": {"cpu_count": os.cpu_count(), "os": platform.platform(), "python": platform.python_version()},
+        "build": built,
+        "pieces": read_pieces(pieces),
+        "tests": read_results(results),
+        "pytest_status": status,
+    }
+    (report_folder / "report.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    text = report_text(document)
+    (report_folder / "report.txt").write_text(text + "\n", encoding="utf-8")
+    print(text)
+    return 0 if status == 0 and has_passed(document["tests"]) else 1
+
+
+def has_passed(results: Sequence[Mapping[str, object]]) -> bool:
+    """Whether tests ran and every one passed: one that was skipped has proved nothing."""
+    return bool(results) and all(result["outcome"] == "passed" for result in results)
+
+
+def find_device() -> Device:
+    """The first GPU that nvidia-smi lists. Raises Missing."""
+    if shutil.which("nvidia-smi") is None:
+        raise Missing("there is no nvidia-smi on PATH", "this check is for a machine with an NVIDIA GPU and its driver")
+    command = ["nvidia-smi", f"--query-gpu={DEVICE_QUERY}", "--format=csv,noheader"]
+    told = subprocess.run(command, capture_output=True, text=True)
+    devices = parse_devices(told.stdout) if told.returncode == 0 else []
+    if not devices:
+        raise Missing(
+            f"nvidia-smi lists no GPU: {(told.stderr or told.stdout).strip()}", "see that its driver is loaded"
+        )
+    return devices[0]
+
+
+def parse_devices(text: str) -> list[Device]:
+    """What nvidia-smi answers to DEVICE_QUERY as CSV without a header; lines of another form are passed over."""
+    lines = ([field.strip() for field in line.split(",")] for line in text.splitlines())
+    return [Device(*fields) for fields in lines if len(fields) == 6 and re.fullmatch(r"\d+\.\d+", fields[4])]
+
+
+def make_venv(folder: Path, wheels: Path) -> Path:
+    """The Python of an environment with REQUIREMENTS, all from the folder of wheels. Raises Missing."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        if subprocess.run([sys.executable, "-m", "venv", folder]).returncode:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise Missing(
+                f"{sys.executable} cannot make an environment", "on Debian and Ubuntu: apt install python3-venv"
+            )
+    if pip(python, "install", "--quiet", *from_folder(wheels), *REQUIREMENTS):
+        raise Missing(
+            f"{wheels} lacks a wheel for Python {platform.python_version()}",
+            f"prepare it with --python-version {sys.version_info.major}.{sys.version_info.minor}",
+        )
+    return python
+
+
+def build_llama(python: Path, device: Device, wheels: Path, build: Path, jobs: int) -> dict[str, object]:
+    """Build and install llama-cpp-python for that GPU, or install what a run before built. Raises Missing."""
+    compiler = find_nvcc()
+    version = nvcc_version(compiler)
+    source = next(iter(sorted(wheels.glob("llama_cpp_python-*.tar.gz"))), None)
+    if source is None:
+        raise Missing(f"there is no source of {LLAMA} in {wheels}", "make that folder with --prepare")
+    arguments = cmake_arguments(device.architecture, compiler)
+    # One folder for each way to build: a change of the compiler or of the GPU does not meet the other's objects.
+    folder = build / re.sub(
+        r"[^\w.-]", "-", f"{source.name.removesuffix('.tar.gz')}-{device.architecture}-cuda{version}"
+    )
+    wheel, seconds = next(folder.glob("*.whl"), None), None
+    if wheel is None:
+        env = {**os.environ, "CMAKE_ARGS": " ".join(arguments), "CMAKE_BUILD_PARALLEL_LEVEL": str(jobs)}
+        started = time.monotonic()
+        settings = f"--config-settings=build-dir={folder / 'objects'}"
+        # pip's own cache does not tell how a wheel was built.
+        steps = ["wheel", "--no-deps", "--no-cache-dir", *from_folder(wheels), "--no-build-isolation", settings]
+        steps += ["--wheel-dir", str(folder)]
+        env["PATH"] = f"{python.parent}{os.pathsep}{env['PATH']}"
+        if pip(python, *steps, source, env=env):
+            raise Missing(f"{LLAMA} could not be built", "the compiler's message is above; --help says what it needs")
+        wheel, seconds = next(folder.glob("*.whl")), time.monotonic() - started
+    if pip(python, "install", "--quiet", "--no-deps", "--force-reinstall", *from_folder(wheels), wheel):
+        raise Missing(f"{wheel} could not be installed", "delete it, to build it anew")
+    return {
+        "llama_cpp_python": wheel.name.split("-")[1],
+        "cuda": version,
+        "cmake_arguments": " ".join(arguments),
+        "wheel_bytes": wheel.stat().st_size,
+        "seconds": seconds,
+    }
+
+
+def cmake_arguments(architecture: str, compiler: str) -> list[str]:
+    """For CUDA code of one architecture; what runs on the CPU is for the CPU that it is built on."""
+    arguments = ["-DGGML_CUDA=on", f"-DCMAKE_CUDA_ARCHITECTURES={architecture}", f"-DCMAKE_CUDA_COMPILER={compiler}"]
+    # llama.cpp's AMX code faults on some machines (its issue 20824).
+    return [*arguments, "-DCMAKE_C_FLAGS=-U__AMX_INT8__", "-DCMAKE_CXX_FLAGS=-U__AMX_INT8__"]
+
+
+def find_nvcc() -> str:
+    """CUDA's compiler, on PATH or where its installer puts it. Raises Missing."""
+    found = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    if found is None:
+        raise Missing("there is no nvcc on PATH or in /usr/local/cuda/bin", "install the CUDA toolkit")
+    return found
+
+
+def nvcc_version(compiler: str) -> str:
+    """`12.8`, or `unknown`."""
+    told = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
+    found = re.search(r"release (\d+\.\d+)", told)
+    return found[1] if found else "unknown"
+
+
+def prepare(folder: Path, python_version: str, *, with_cmake: bool) -> None:
+    """Fill the folder of wheels, from the package index that pip is set to. Raises Missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    constraints = ["--constraint", str(ROOT / "scripts/constraints.txt")]
+    platforms = [
+        word
+        for name in ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
+        for word in ("--platform", f"{name}_x86_64")
+    ]
+    wanted = [*REQUIREMENTS, *(["cmake", "ninja"] if with_cmake else [])]
+    chosen = ["--only-binary=:all:", "--implementation=cp", f"--python-version={python_version}", *platforms]
+    if pip(Path(sys.executable), "download", "--quiet", "--dest", folder, *constraints, *chosen, *wanted):
+        raise Missing("pip could not fetch the wheels", "its message is above")
+    pinned = next(
+        line for line in (ROOT / "scripts/constraints.txt").read_text().splitlines() if line.startswith(f"{LLAMA}==")
+    )
+    whole = folder / "whole"
+    if pip(Path(sys.executable), "download", "--quiet", "--dest", whole, "--no-deps", f"--no-binary={LLAMA}", pinned):
+        raise Missing(f"pip could not fetch the source of {LLAMA}", "its message is above")
+    source = next(whole.glob("*.tar.gz"))
+    trim(source, folder / source.name)
+    shutil.rmtree(whole)
+    n_bytes = sum(file.stat().st_size for file in folder.iterdir())
+    print(f"{folder}: {len(list(folder.iterdir()))} files, {n_bytes / 1e6:.0f} MB, for Python {python_version}")
+
+
+def trim(source: Path, target: Path) -> None:
+    """The source without what its build does not read."""
+    with tarfile.open(source) as whole, tarfile.open(target, "w:gz") as trimmed:
+        for member in whole:
+            if not NOT_NEEDED.match(member.name):
+                trimmed.addfile(member, whole.extractfile(member) if member.isreg() else None)
+
+
+def from_folder(wheels: Path) -> list[str]:
+    """Pip's words for taking all from there and nothing from a network."""
+    return ["--no-index", "--find-links", str(wheels)]
+
+
+def pip(python: Path, *words: str | Path, env: dict[str, str] | None = None) -> int:
+    """Run pip; its exit code."""
+    command = [str(python), "-m", "pip", "--disable-pip-version-check", *map(str, words)]
+    return subprocess.run(command, env=env).returncode
+
+
+def read_pieces(file: Path) -> list[dict[str, object]]:
+    """What the tests wrote of what they saw, one JSON object a line, in the order in which they ran."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+
+def read_results(file: Path) -> list[dict[str, object]]:
+    """Name, outcome, seconds and reason of each test, from pytest's JUnit XML."""
+    if not file.exists():
+        return []
+    results: list[dict[str, object]] = []
+    for case in ElementTree.parse(file).iter("testcase"):
+        ended = next((part for part in case if part.tag in ("failure", "error", "skipped")), None)
+        outcome = "passed" if ended is None else {"failure": "failed"}.get(ended.tag, ended.tag)
+        reason = "" if ended is None else (ended.get("message") or "").strip()
+        results.append(
+            {"name": case.get("name"), "outcome": outcome, "seconds": float(case.get("time", 0)), "reason": reason}
+        )
+    return results
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""What the tests on a real GPU share: twins, trials with readings, and the pieces of the report that they leave.
+
+scripts/gpu_check runs them and sets GGBENCH_GPU_PIECES, the file that the pieces go to, and GGBENCH_GPU_TWINS, a folder
+that keeps the twins from one run to the next. Without an NVIDIA GPU or a CUDA build every one of them is skipped.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.models import load_catalog
+from ggbench.catalog.selector import Target, resolve
+from ggbench.engine.process import WorkerProcess
+from ggbench.experiments.progress import TrialFinished
+from ggbench.experiments.rig import Rig
+from ggbench.experiments.settings import TrialSettings
+from ggbench.experiments.trial import run_trials
+from ggbench.gguf_file.twin import cached_twin
+from ggbench.machine.cpu import default_threads
+from ggbench.machine.environment import environment
+from ggbench.machine.gpus import visible_gpus
+from ggbench.machine.readings import MachineReader
+from ggbench.records import Gpu, LoadConfig, Row
+
+Twin = Callable[[str, str], Target]
+Measure = Callable[..., Row]
+Note = Callable[..., None]
+
+TIMEOUT_S = 600
+
+
+@pytest.fixture(scope="session")
+def gpu() -> Gpu:
+    """The GPU that CUDA numbers 0; skips where there is none, or llama.cpp was built without CUDA."""
+    gpus = visible_gpus()
+    if not gpus:
+        pytest.skip("NVML lists no NVIDIA GPU")
+    package = importlib.util.find_spec("llama_cpp")
+    if package is None or package.origin is None:
+        pytest.skip("llama-cpp-python is not installed")
+    if not any((Path(package.origin).parent / "lib").glob("libggml-cuda*")):
+        pytest.skip("llama-cpp-python was built without CUDA")
+    return gpus[0]
+
+
+@pytest.fixture(scope="session")
+def twin(gpu: Gpu, tmp_path_factory: pytest.TempPathFactory) -> Twin:
+    """Makes the twin of a catalog model in a quant, once."""
+    folder = Path(os.environ.get("GGBENCH_GPU_TWINS") or tmp_path_factory.mktemp("twins"))
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def make(model: str, quant: str) -> Target:
+        return resolve(str(cached_twin(model, load_catalog().model(model).hyper, quant, folder)))[0]
+
+    return make
+
+
+@pytest.fixture
+def rig(gpu: Gpu) -> Rig:
+    """Real workers, real readings, and no store."""
+    return Rig(
+        launch=lambda cancel: WorkerProcess(cancel, TIMEOUT_S),
+        threads=default_threads(),
+        describe_environment=environment,
+        read_machine=MachineReader().read,
+        cancel=threading.Event(),
+    )
+
+
+@pytest.fixture
+def measure(rig: Rig) -> Measure:
+    """Decodes `n_gen` tokens of a target with what else of a LoadConfig is given; the row, whatever became of it."""
+
+    def run(target: Target, n_gen: int, **config: object) -> Row:
+        settings = TrialSettings("decode", n_gen=n_gen, config=LoadConfig(**config))  # type: ignore[arg-type]
+        return next(each.row for each in run_trials(rig, (target,), settings) if isinstance(each, TrialFinished))
+
+    return run
+
+
+@pytest.fixture
+def note() -> Note:
+    """Leaves a titled piece of the report; names end with the figure's unit."""
+
+    def leave(title: str, **facts: object) -> None:
+        file = os.environ.get("GGBENCH_GPU_PIECES")
+        if file:
+            with Path(file).open("a", encoding="utf-8") as pieces:
+                pieces.write(json.dumps({"title": title, "facts": facts}, default=_plain) + "\n")
+
+    return leave
+
+
+def _plain(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return str(value)

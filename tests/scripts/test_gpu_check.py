@@ -1,0 +1,253 @@
+"""scripts/gpu_check as far as it goes without a GPU. Every text of a tool in here is made up after its format."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from scripts import gpu_check
+from scripts.gpu_report import fact, report_text
+
+ROOT = Path(__file__).parents[2]
+NVIDIA_SMI = """\
+A Made-Up GPU, GPU-aaaa1111-0000-0000-0000-000000000001, 00000000:41:00.0, 580.10, 9.0, 143771 MiB
+A Card Whose Driver Is Too Old To Tell, GPU-bbbb2222, 00000000:42:00.0, 470.10, [N/A], 8192 MiB
+"""
+DEVICE = gpu_check.Device(
+    "A Made-Up GPU", "GPU-aaaa1111-0000-0000-0000-000000000001", "00000000:41:00.0", "580.10", "9.0", "143771 MiB"
+)
+
+
+def test_devices_are_read_from_nvidia_smi() -> None:
+    """A line for each GPU; one that does not tell what to build for is passed over."""
+    assert gpu_check.parse_devices(NVIDIA_SMI) == [DEVICE]
+    assert gpu_check.parse_devices("No devices were found\n") == []
+
+
+def test_the_build_is_for_one_architecture() -> None:
+    """Only that GPU's code is made, with that compiler."""
+    arguments = gpu_check.cmake_arguments(DEVICE.architecture, "/opt/cuda/bin/nvcc")
+    assert {"-DGGML_CUDA=on", "-DCMAKE_CUDA_ARCHITECTURES=90-real"} <= set(arguments)
+    assert "-DCMAKE_CUDA_COMPILER=/opt/cuda/bin/nvcc" in arguments
+
+
+def test_help_says_how_to_prepare_and_needs_nothing_installed() -> None:
+    """The wrapper runs with a bare Python, from any folder, and tells of the folder of wheels."""
+    told = subprocess.run(
+        [ROOT / "scripts/gpu_check", "--help"],
+        cwd="/",
+        env={**os.environ, "PYTHON": f"{sys.executable}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "scripts/gpu_check --prepare wheels --python-version 3.12" in told
+    assert "scripts/gpu_check --wheels wheels" in told
+
+
+def test_nothing_to_do_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """One of the three ways to use it has to be named."""
+    with pytest.raises(SystemExit) as caught:
+        gpu_check.main([])
+    assert caught.value.code == 2
+    assert "--wheels, --prepare and --show" in capsys.readouterr().err
+
+
+def test_a_machine_without_a_gpu_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No driver, or a driver without a GPU: what is missing and what to do, and no report that might pass for one."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    words = ["--wheels", str(tmp_path), "--build", str(tmp_path / "build")]
+    assert gpu_check.main(words) == 2
+    assert "nvidia-smi" in capsys.readouterr().err
+    make_tool(tmp_path / "nvidia-smi", "echo No devices were found; exit 6")
+    assert gpu_check.main(words) == 2
+    assert "No devices were found" in capsys.readouterr().err
+    assert not (tmp_path / "build").exists()
+
+
+def make_tool(path: Path, line: str) -> None:
+    """A program that runs a line of shell."""
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+
+
+def test_an_empty_folder_of_wheels_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It comes before anything is built."""
+    make_tool(tmp_path / "nvidia-smi", f"cat <<'END'\n{NVIDIA_SMI}END")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    assert gpu_check.main(["--wheels", str(wheels), "--build", str(tmp_path / "build")]) == 2
+    assert "--prepare" in capsys.readouterr().err
+
+
+def test_a_build_is_kept_and_one_for_another_gpu_is_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second time nothing is built; pip never looks at a network; objects of two GPUs do not meet."""
+    wheels, build = tmp_path / "wheels", tmp_path / "build"
+    wheels.mkdir()
+    (wheels / "llama_cpp_python-0.3.36.tar.gz").write_bytes(b"source")
+    make_tool(tmp_path / "nvcc", "echo Cuda compilation tools, release 12.8, V12.8.1")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    calls: list[tuple[str, ...]] = []
+
+    def pip(_: Path, *words: str | Path, env: dict[str, str] | None = None) -> int:
+        calls.append(tuple(map(str, words)))
+        if words[0] == "wheel":
+            assert env is not None and "-DGGML_CUDA=on" in env["CMAKE_ARGS"]
+            assert "--no-cache-dir" in words  # pip's cache would hand one GPU's build to another
+            folder = Path(calls[-1][calls[-1].index("--wheel-dir") + 1])
+            folder.mkdir(parents=True)
+            (folder / "llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl").write_bytes(b"wheel")
+        return 0
+
+    monkeypatch.setattr(gpu_check, "pip", pip)
+    python = build / "venv/bin/python"
+    first = gpu_check.build_llama(python, DEVICE, wheels, build, jobs=2)
+    again = gpu_check.build_llama(python, DEVICE, wheels, build, jobs=2)
+    gpu_check.build_llama(python, dataclasses.replace(DEVICE, compute_capability="8.9"), wheels, build, jobs=2)
+
+    assert [call[0] for call in calls] == ["wheel", "install", "install", "wheel", "install"]
+    assert all("--no-index" in call for call in calls)
+    assert (first["cuda"], first["llama_cpp_python"], again["seconds"]) == ("12.8", "0.3.36", None)
+    assert first["seconds"] is not None
+
+
+def test_the_source_is_trimmed_to_what_the_build_reads(tmp_path: Path) -> None:
+    """History, documents and vocabularies go; code, its licence and folders of like names elsewhere stay."""
+    kept = ["p-1/CMakeLists.txt", "p-1/vendor/llama.cpp/LICENSE", "p-1/vendor/llama.cpp/src/models/a.cpp", "p-1/docs/a"]
+    dropped = ["p-1/.git/modules/x", "p-1/vendor/llama.cpp/models/v.gguf", "p-1/vendor/llama.cpp/tools/ui/index.html"]
+    with tarfile.open(tmp_path / "whole.tar.gz", "w:gz") as whole:
+        for name in [*kept, *dropped]:
+            member = tarfile.TarInfo(name)
+            member.size = len(name)
+            whole.addfile(member, io.BytesIO(name.encode()))
+
+    gpu_check.trim(tmp_path / "whole.tar.gz", tmp_path / "trimmed.tar.gz")
+
+    with tarfile.open(tmp_path / "trimmed.tar.gz") as trimmed:
+        assert trimmed.getnames() == kept
+        file = trimmed.extractfile(kept[0])
+        assert file is not None and file.read() == kept[0].encode()
+
+
+def test_results_come_from_pytest_itself(tmp_path: Path) -> None:
+    """Of a real run of four tests: what passed, failed, broke and was skipped, each with its reason."""
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\n"
+        "@pytest.fixture\ndef broken(): raise OSError('no device')\n"
+        "def test_good(): pass\n"
+        "def test_bad(): assert 1 == 2, 'not equal'\n"
+        "def test_broken(broken): pass\n"
+        "def test_skipped(): pytest.skip('NVML lists no NVIDIA GPU')\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=results.xml", "test_some.py"]
+    subprocess.run(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+
+    results = gpu_check.read_results(tmp_path / "results.xml")
+
+    assert [(result["name"], result["outcome"]) for result in results] == [
+        ("test_good", "passed"),
+        ("test_bad", "failed"),
+        ("test_broken", "error"),
+        ("test_skipped", "skipped"),
+    ]
+    assert "not equal" in str(results[1]["reason"])
+    assert results[3]["reason"] == "NVML lists no NVIDIA GPU"
+    assert gpu_check.read_results(tmp_path / "missing.xml") == []
+    assert gpu_check.has_passed(results[:1])
+    assert not any(gpu_check.has_passed(results[:1] + results[n : n + 1]) for n in (1, 2, 3))
+    assert not gpu_check.has_passed([])
+
+
+DOCUMENT = {
+    "schema": "ggbench.gpu_check/1",
+    "taken_at": "2026-11-21T14:00:00Z",
+    "device": {"name": "A Made-Up GPU", "compute_capability": "9.0"},
+    "machine": {"cpu_count": 16, "os": "Linux", "python": "3.12.3"},
+    "build": {"cuda": "12.8", "wheel_bytes": 52_428_800, "seconds": None},
+    "pieces": [
+        {
+            "title": "decode of nothing, made up",
+            "facts": {
+                "outcome": "completed",
+                "b_ms": 3.25,
+                "b_share_ratio": 0.815,
+                "w_tokens_per_ms": None,
+                "limit_bytes_per_s": 4.8e12,
+                "energy_per_token_mj": 1500,
+                "max_n_ctx": 33_792,
+                "verified_by_decode": True,
+                "buffers": [{"device": "CUDA0", "weight_bytes": 1 << 30}, {"device": "CPU", "weight_bytes": 0}],
+                "reason": "",
+            },
+        }
+    ],
+    "tests": [
+        {"name": "test_good[q8_0]", "outcome": "passed", "seconds": 12.5, "reason": ""},
+        {"name": "test_bad", "outcome": "failed", "seconds": 0.25, "reason": "assert\x1b[31m 1 == 2\nmore"},
+    ],
+    "pytest_status": 1,
+}
+
+
+def test_the_report_says_what_was_seen_and_leaves_out_what_was_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Figures come in their units, unknown ones not at all, and every test is named with its outcome."""
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps(DOCUMENT))
+
+    assert gpu_check.main(["--show", str(file)]) == 0
+
+    text = capsys.readouterr().out
+    assert text == report_text(DOCUMENT) + "\n"
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    for line in (
+        "name A Made-Up GPU",
+        "wheel 50.0 MiB",
+        "b 3.25 ms",
+        "b share 82 %",
+        "limit 4800 GB/s",
+        "energy per token 1.50 J",
+        "max n ctx 33,792",
+        "verified by decode yes",
+        "buffers device CUDA0; weight 1.00 GiB",
+        "buffers device CPU",
+        "tests: 1 passed, 1 failed (pytest ended with 1)",
+        "passed 12.5 s test_good[q8_0]",
+    ):
+        assert line in lines, (line, lines)
+    assert not any("w " in line[:3] or "seconds" in line or "reason" in line for line in lines)
+    assert "\x1b" not in text
+
+
+def test_a_run_without_tests_is_no_success() -> None:
+    """The report says so where pytest found or ran none."""
+    assert "none ran (pytest ended with 5)" in report_text({**DOCUMENT, "tests": [], "pytest_status": 5})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("seconds", 3.5, ("seconds", "3.50 s")),
+        ("readings", 12, ("readings", "12")),
+        ("hottest_c", 71.0, ("hottest", "71.0 °C")),
+        ("r2", 0.97, ("r2", "0.970")),
+        ("power_w", 318.4, ("power", "318 W")),
+    ],
+)
+def test_a_figures_name_ends_with_its_unit(name: str, value: float, told: tuple[str, str]) -> None:
+    """The end of the name chooses the unit, and nothing else of the name does."""
+    assert fact(name, value) == told
