@@ -53,7 +53,7 @@ class LocalModel:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """MODEL, and QUANT where MODEL alone is not one file; not quoted for a shell. None where there is no file."""
+        """MODEL, and QUANT where MODEL alone is not one file; not quoted for a shell. Empty where there is no file."""
         if not self.paths:
             return ()
         return (self.model,) if self.is_named_by_path or self.quant is None else (self.model, self.quant)

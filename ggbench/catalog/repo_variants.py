@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ggbench.catalog.choice import choose_by_quant
 from ggbench.catalog.reference import MAIN
-from ggbench.errors import BadFile, UnknownName, UsageError
+from ggbench.errors import UsageError
 from ggbench.gguf_file.quants import names_quant
 from ggbench.hub.records import RepoListing, RepoVariant
+from ggbench.hub.variants import require_all_shards
 from ggbench.plain import plain
 from ggbench.units import format_bytes
 
@@ -96,13 +98,7 @@ class FoundVariant:
 
     def require_all_shards(self) -> None:
         """Raise BadFile, which names the first that is missing, where the repo lacks a shard."""
-        missing = self.variant.missing
-        if missing:
-            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            raise BadFile(
-                f"{plain(self.repo)} lacks {plain(missing[0])}{more}, a shard of {self.variant.name}",
-                "take another quant, or look at the repo: it may still be uploaded",
-            )
+        require_all_shards(self.repo, self.variant)
 
 
 def find_variants(
@@ -131,7 +127,7 @@ def find_variants(
 
 def _from_cache(access: HubAccess, request: RepoRequest, *, only_here: bool) -> tuple[FoundVariant, ...]:
     """What Hugging Face's cache holds of it, where that is all that is meant; empty where the repo has to be listed."""
-    from ggbench.hub.cached import cached_variants
+    from ggbench.hub.cached import cached_commit, cached_variants
     from ggbench.hub.listing import known_listing
 
     if not request.quants and not access.offline:
@@ -139,10 +135,11 @@ def _from_cache(access: HubAccess, request: RepoRequest, *, only_here: bool) -> 
     kept = known_listing(access, request.repo, request.revision)
     if not request.quants and kept is not None and not only_here:
         return ()
+    commits = {request.revision, kept and kept.commit, cached_commit(access, request.repo, request.revision)}
     cached = [
         each
         for each in cached_variants(access, request.repo)
-        if request.takes(each.variant) and request.revision in (MAIN, each.commit, kept and kept.commit)
+        if request.takes(each.variant) and (request.revision == MAIN or each.commit in commits)
     ]
     by_commit: dict[str, RepoListing] = {}
     for each in cached:
@@ -176,18 +173,7 @@ def choose(listing: RepoListing, request: RepoRequest) -> tuple[RepoVariant, ...
     if not request.quants:
         known = [variant for variant in variants if variant.quant in request.known_quants]
         return tuple(known or variants)
-    chosen: dict[str, RepoVariant] = {}
-    for quant in request.quants:
-        matches = [variant for variant in variants if variant.answers_to(quant)]
-        if not matches:
-            raise UnknownName("quant", quant, (), f"{plain(listing.repo)} holds {list_variants(variants)}")
-        if len(matches) > 1:
-            raise UsageError(
-                f"{len(matches)} files in {plain(listing.repo)} answer to {quant!r}; give a file's name instead",
-                f"there is {list_variants(matches)}",
-            )
-        chosen[matches[0].name] = matches[0]
-    return tuple(chosen.values())
+    return choose_by_quant(request.quants, variants, plain(listing.repo), list_variants)
 
 
 def list_variants(variants: Sequence[RepoVariant]) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ggbench import paths
+from ggbench.catalog.choice import choose_by_quant
 from ggbench.catalog.local_files import LocalVariant, local_variants
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
 from ggbench.catalog.reference import (
@@ -27,7 +28,7 @@ from ggbench.catalog.reference import (
 )
 from ggbench.catalog.repo_variants import NO_QUANT, FoundVariant, RepoRequest, find_variants
 from ggbench.catalog.sources import ARTICLE_QUANTS, HubDownload, PublishedTwin, Source, SynthTwin
-from ggbench.errors import BadFile, GgbenchError, NetworkError, UnknownName, UsageError
+from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import ftype_by_name, quant_label
@@ -193,24 +194,13 @@ def _twin_target(label: str, found: FoundVariant, access: HubAccess, folder: Pat
     return Target(label, found.quant, "twin", None, source=source, selector=found.selector)
 
 
-def _chosen(label: str, path: Path, wanted: Sequence[str]) -> list[LocalVariant]:
+def _chosen(label: str, path: Path, wanted: Sequence[str]) -> Sequence[LocalVariant]:
     variants = [_with_quant(variant) for variant in local_variants(path)]
     if not variants:
         raise BadFile(f"no GGUF model in {label}", "name a .gguf file, or a folder that holds some")
     if not wanted:
         return variants
-    chosen: dict[tuple[Path, ...], LocalVariant] = {}
-    for quant in wanted:
-        matches = [variant for variant in variants if variant.answers_to(quant)]
-        if not matches:
-            raise UnknownName("quant", quant, (), f"{label} holds {_variant_listing(variants)}")
-        if len(matches) > 1:
-            raise UsageError(
-                f"{len(matches)} files in {label} answer to {quant!r}; give a file's name instead",
-                f"there is {_variant_listing(matches)}",
-            )
-        chosen[matches[0].paths] = matches[0]
-    return list(chosen.values())
+    return choose_by_quant(wanted, variants, label, _variant_listing)
 
 
 def _with_quant(variant: LocalVariant) -> LocalVariant:

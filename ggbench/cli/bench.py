@@ -57,7 +57,7 @@ def command(
     A quant that fails is a row with its reason; the others go on.
     """
     from ggbench.catalog.selector import resolve
-    from ggbench.cli.downloads import allow_downloads
+    from ggbench.cli.downloads import allow_downloads, interruptible, tell_left_out
     from ggbench.cli.shown_runs import against_document, show_against, show_rows
     from ggbench.cli.trials import measure
     from ggbench.experiments.settings import TrialSettings
@@ -70,13 +70,15 @@ def command(
     if against and text_format != "table":
         raise UsageError(f"--against {against} does not go into {text_format}", "leave --format out, or take --json")
     settings = TrialSettings("bench", config, n_gen=n_gen, repeat=repeat)
-    targets = resolve(model, quants, hub=hub.access())
+    with interruptible(output):
+        targets = resolve(model, quants, hub=hub.access())
+    tell_left_out(model, quants, targets, hub, output)
     allow_downloads(targets, hub, output)
     measured = measure(targets, settings, output, bandwidth=bandwidth, timeout_s=timeout_s, maxctx=maxctx)
     if output.as_json:
         documents = [row_document(row) | (against_document(row) if against else {}) for row in measured.rows]
         output.document("bench", model=model, n_gen=n_gen, rows=documents)
-    else:
+    elif measured.rows:
         show_rows(measured.rows, output, text_format=text_format, plot=plot)
         if against:
             show_against(measured.rows, output)

@@ -49,7 +49,7 @@ def command(
     W is how many tokens of context make a token 1 ms slower, B the latency of the first one.
     """
     from ggbench.catalog.selector import resolve_one
-    from ggbench.cli.downloads import allow_downloads
+    from ggbench.cli.downloads import allow_downloads, interruptible
     from ggbench.cli.shown_runs import run_document, show_run
     from ggbench.cli.trials import measure
     from ggbench.experiments.settings import TrialSettings
@@ -59,7 +59,8 @@ def command(
     if plot and output.as_json:
         raise UsageError("--plot does not go into JSON", "leave --json out, or take results show ID --plot")
     settings = TrialSettings("decode", config, n_gen=n_gen, repeat=repeat)
-    target = resolve_one(model, quant, hub=hub.access())
+    with interruptible(output):
+        target = resolve_one(model, quant, hub=hub.access())
     allow_downloads([target], hub, output)
     measured = measure([target], settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
     for row in measured.rows:

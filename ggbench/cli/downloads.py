@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 
 from ggbench.catalog.selector import Target
 from ggbench.cli.hub_options import HubOptions
 from ggbench.cli.output import Output
-from ggbench.errors import NetworkError, UsageError
+from ggbench.errors import ExitCode, NetworkError, UsageError
 from ggbench.plain import plain
 from ggbench.units import format_bytes
 
+INTERRUPTED = "interrupted; what was moved is kept, and the same command goes on from there"
 FREE_BYTES = 10**9
 """Up to this a download goes ahead with a notice."""
 
@@ -46,6 +48,38 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
         )
     elif not click.confirm(f"Download {what} into Hugging Face's cache?", err=True):
         raise UsageError("nothing was downloaded", f"ggbench plan {wanted[0].model} tells what each quant would need")
+
+
+def tell_left_out(
+    model: str, quants: Sequence[str], targets: Sequence[Target], hub: HubOptions, output: Output
+) -> None:
+    """Name the quants of a repo that a request for all of them lacks, as there is no network; where a listing tells.
+
+    `targets` are what MODEL and QUANTs mean.
+    """
+    from ggbench.catalog.models import load_catalog
+    from ggbench.catalog.reference import CatalogRef, HubRef, parse_model, wanted_quants
+    from ggbench.catalog.selector import find_published
+
+    access, ref = hub.access(), parse_model(model)
+    if not access.offline or not isinstance(ref, CatalogRef | HubRef) or wanted_quants(ref, quants):
+        return
+    meant = {target.selector for target in targets}
+    found = [each for each in find_published(ref, (), access, load_catalog()) if not each.variant.missing]
+    left_out = [each.selector for each in found if each.paths is None and each.selector not in meant]
+    if left_out:
+        names = plain(", ".join(left_out))
+        output.notice(f"{len(left_out)} of {len(found)} quants are not on this disk: {names}")
+
+
+@contextlib.contextmanager
+def interruptible(output: Output) -> Iterator[None]:
+    """Where a Ctrl-C loses nothing, while the Hub is asked what it has: it says so and ends the command with 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        output.notice(INTERRUPTED)
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
 
 
 def can_ask() -> bool:

@@ -44,7 +44,7 @@ def follow(progress: Generator[BenchProgress], output: Output, cancel: threading
     with interrupt_sets(cancel), contextlib.closing(view), contextlib.closing(progress):
         told = False
         for record in progress:
-            if cancel.is_set() and not told:
+            if cancel.is_set() and not told and not isinstance(record, FilePrepared):
                 told = True
                 view.tell("stopping; what was measured is kept (Ctrl-C again leaves at once)")
             view.draw(record)

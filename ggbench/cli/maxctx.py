@@ -64,7 +64,7 @@ def command(
     works and the first that fails are 256 tokens apart. --n-ctx, where given, is as far as it looks.
     """
     from ggbench.catalog.selector import resolve, resolve_one
-    from ggbench.cli.downloads import allow_downloads
+    from ggbench.cli.downloads import allow_downloads, interruptible, tell_left_out
     from ggbench.cli.searches import exit_code_of, search
     from ggbench.errors import UsageError
     from ggbench.experiments.maxctx import MaxctxSettings
@@ -73,7 +73,10 @@ def command(
     if every and quant is not None:
         raise UsageError(f"--all and the quant {quant!r} exclude each other", "leave one of them out")
     access = hub.access()
-    targets = resolve(model, hub=access) if every else (resolve_one(model, quant, hub=access),)
+    with interruptible(output):
+        targets = resolve(model, hub=access) if every else (resolve_one(model, quant, hub=access),)
+    if every:
+        tell_left_out(model, (), targets, hub, output)
     allow_downloads(targets, hub, output)
     settings = MaxctxSettings(config, reserve_bytes=reserve_bytes, prove=prove, cap_train=cap_train)
     certificates = search(targets, settings, output, timeout_s=timeout_s, raise_error=not every)
@@ -82,7 +85,7 @@ def command(
     elif output.as_json:
         for certificate in certificates:
             output.document("maxctx", **certificate_document(certificate))
-    elif every:
+    elif every and certificates:
         from ggbench.report.terminal.certificates import certificates_table
 
         output.show(certificates_table(certificates, width=output.console().width))

@@ -39,14 +39,15 @@ def command(
 ) -> None:
     """Time prompts of several lengths, each from an empty cache, after one that does not count; tells the medians."""
     from ggbench.catalog.selector import resolve_one
-    from ggbench.cli.downloads import allow_downloads
+    from ggbench.cli.downloads import allow_downloads, interruptible
     from ggbench.cli.trials import measure
     from ggbench.experiments.settings import TrialSettings
     from ggbench.report.documents import row_document
     from ggbench.report.terminal.row_details import prefill_table
 
     settings = TrialSettings("prefill", config, prefill_lengths=parse_lengths(lengths), repeat=repeat)
-    target = resolve_one(model, quant, hub=hub.access())
+    with interruptible(output):
+        target = resolve_one(model, quant, hub=hub.access())
     allow_downloads([target], hub, output)
     measured = measure([target], settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
     for row in measured.rows:

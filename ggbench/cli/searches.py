@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ggbench.catalog.selector import Target
+from ggbench.cli.downloads import INTERRUPTED
 from ggbench.cli.live import interrupt_sets
 from ggbench.cli.output import Output
 from ggbench.cli.transfer import Preparation, download_lines
@@ -49,19 +50,26 @@ def search(
 ) -> list[Certificate]:
     """Search for each target, drawing the progress; the first Ctrl-C ends it with what it has.
 
+    One that it ends while its file is downloaded has no certificate, and a notice that nothing is lost.
     Raises the error of a search that has one, where asked to.
     """
     rig = make_rig(timeout_s or SEARCH_TIMEOUT_S)
     view = _Silent() if output.quiet else _Bar(output) if sys.stderr.isatty() else _Lines(output)
-    finished = []
+    finished: list[SearchFinished] = []
+    was_downloading = False
     progress = run_maxctx(rig, tuple(targets), settings)
     with interrupt_sets(rig.cancel), contextlib.closing(view), contextlib.closing(progress):
         for record in progress:
             if isinstance(record, SearchFinished):
                 if raise_error and record.error is not None:
                     raise record.error
+                if record.certificate.outcome is Outcome.CANCELLED and targets[len(finished)].download_bytes:
+                    was_downloading = True
+                    break
                 finished.append(record)
             view.draw(record)
+    if was_downloading:
+        output.notice(INTERRUPTED)
     return [record.certificate for record in finished]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import click
 
 from ggbench.catalog.selector import Target
+from ggbench.cli.downloads import INTERRUPTED
 from ggbench.cli.live import follow
 from ggbench.cli.output import Output
 from ggbench.cli.searches import SEARCH_TIMEOUT_S
@@ -63,6 +64,9 @@ def measure(
         finished = follow(run(rig, tuple(targets), settings), output, rig.cancel)
     if len(targets) == 1 and finished and finished[0].error is not None:
         raise finished[0].error
+    was_measuring = finished and finished[-1].row.outcome is Outcome.CANCELLED
+    if rig.cancel.is_set() and not was_measuring and any(each.download_bytes for each in targets[len(finished) :][:1]):
+        output.notice(INTERRUPTED)
     return Measured(
         rows=[record.row for record in finished],
         exit_code=ExitCode.INTERRUPTED if rig.cancel.is_set() else _exit_code_of(finished),

@@ -94,10 +94,9 @@ def refusal(response: httpx2.Response, repo: str, doing: str) -> GgbenchError:
     repo, doing = plain(repo), plain(doing)
     status, code = response.status_code, response.headers.get("X-Error-Code", "")
     if code == "GatedRepo":
-        page = f"{os.environ.get('HF_ENDPOINT', '').rstrip('/') or _ENDPOINT}/{repo}"
         return NetworkError(
             f"{repo} is gated: its files are for those who accepted its terms",
-            f"accept them at {page}, then {_LOG_IN}",
+            f"accept them at {_ENDPOINT}/{repo}, then {_LOG_IN}",
         )
     if code == "RevisionNotFound":
         return UsageError(f"{repo} has no such revision while {doing}", "name a branch, a tag or a commit of it")

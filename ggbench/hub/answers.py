@@ -1,8 +1,7 @@
 """One question to the Hub, asked through huggingface_hub's session until it is answered or clearly will not be.
 
 huggingface_hub's own listing waits for a silent server without end and, when asked to, minutes for a busy one, so
-timeouts and pauses are kept here. Its session brings the person's token, certificates and proxies; its client leaves
-the token behind when a redirect leaves the Hub.
+timeouts and pauses are kept here.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import msgspec
 
 from ggbench.errors import NetworkError
 from ggbench.hub.access import HubAccess, asked_pause_s, hub_errors, refusal
-from ggbench.hub.transfer import Stop
+from ggbench.hub.session import BUSY, Stop, open_answer
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -26,11 +25,9 @@ BACKOFF_S = (0.5, 1.0, 2.0)
 """Pauses before the second try and those after it; there are no more tries than that."""
 LONGEST_PAUSE_S = 10.0
 """A server that asks for a longer one is not waited for."""
-CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 10.0
 """A connection that brings nothing for so long hangs, and the question is asked again."""
 
-_BUSY = (408, 429, 500, 502, 503, 504)
 _LARGEST_ANSWER_BYTES = 64 << 20
 _STRANGE = "see whether HF_ENDPOINT is a Hub's address, and whether this network asks you to log in first"
 _Answer = TypeVar("_Answer")
@@ -50,17 +47,20 @@ def ask(
 ) -> _Answer:
     """What `read` makes of the answer to a GET. After a cut both `headers` and `read` are called again.
 
-    Raises as `hub.access.hub_errors` says, and transfer.Stopped once `stop` is set.
+    Raises as `hub.access.hub_errors` says, and session.Stopped once `stop` is set.
     """
     stop = stop or Stop()
     with hub_errors(repo, doing=doing):
         import httpx2
 
-        # huggingface_hub closes the session that all threads share when one of them cannot connect: a RuntimeError.
-        broken = (httpx2.ReadTimeout, httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError, RuntimeError)
+        broken = (httpx2.ReadTimeout, httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
+
+        def open_again() -> AbstractContextManager[httpx2.Response]:
+            return open_answer(url, stop, read_timeout_s=READ_TIMEOUT_S, params=params, headers=headers())
+
         for pause_s in BACKOFF_S:
             try:
-                with _open(url, params, headers()) as response, stop.covers(response):
+                with open_again() as response:
                     asked_s = _asked_to_wait_s(response, pause_s)
                     if asked_s is None:
                         return _checked(read, response, repo, doing)
@@ -68,7 +68,7 @@ def ask(
             except broken:
                 stop.check()
             stop.wait(pause_s)
-        with _open(url, params, headers()) as response, stop.covers(response):
+        with open_again() as response:
             return _checked(read, response, repo, doing)
 
 
@@ -105,24 +105,9 @@ def api_url(access: HubAccess, *parts: str) -> str:
     return "/".join((access.endpoint, "api", "models", *(quote(part, safe="") for part in parts)))
 
 
-def _open(url: str, params: Params, headers: dict[str, str]) -> AbstractContextManager[httpx2.Response]:
-    import httpx2
-    from huggingface_hub import get_session
-    from huggingface_hub.utils import build_hf_headers
-
-    return get_session().stream(
-        "GET",
-        url,
-        params=list(params) or None,
-        headers={**build_hf_headers(), **headers},
-        timeout=httpx2.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-        follow_redirects=True,
-    )
-
-
 def _asked_to_wait_s(response: httpx2.Response, pause_s: float) -> float | None:
     """How long to wait before another try; None where this answer is the last."""
-    if response.status_code not in _BUSY:
+    if response.status_code not in BUSY:
         return None
     asked_s = asked_pause_s(response)
     if asked_s is None:

@@ -82,12 +82,22 @@ def cached_variants(access: HubAccess, repo: str) -> tuple[CachedVariant, ...]:
     variants that lack a shard are left out.
     """
     folder = repo_folder(access, repo)
-    main = _commit_of(folder, "main")
+    main = cached_commit(access, repo, "main")
     found: dict[tuple[str, ...], CachedVariant] = {}
     for snapshot in sorted(_snapshots(folder), key=lambda each: (each.name != main, -_mtime_ns(each), each.name)):
         for each in _variants_in(snapshot):
             found.setdefault((each.variant.name, *(_identity(file) for file in each.variant.files)), each)
     return tuple(sorted(found.values(), key=lambda each: (-each.variant.file_bytes, each.variant.name)))
+
+
+def cached_commit(access: HubAccess, repo: str, revision: str) -> str | None:
+    """The commit that a branch or tag stood for at its last download; None where the cache does not say it."""
+    if ".." in revision.split("/"):
+        return None
+    try:
+        return (repo_folder(access, repo) / "refs" / revision).read_text().strip()
+    except (OSError, ValueError):
+        return None
 
 
 def verify_blob(path: Path, on_progress: Callable[[int, int], None] | None = None) -> Verified:
@@ -133,13 +143,6 @@ def _snapshots(folder: Path) -> Iterator[Path]:
         yield from (each for each in (folder / "snapshots").iterdir() if each.is_dir())
     except OSError:
         return
-
-
-def _commit_of(folder: Path, revision: str) -> str | None:
-    try:
-        return (folder / "refs" / revision).read_text().strip()
-    except (OSError, ValueError):
-        return None
 
 
 def _mtime_ns(path: Path) -> int:

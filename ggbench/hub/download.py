@@ -21,10 +21,13 @@ from pathlib import Path, PurePosixPath
 
 from ggbench.errors import BadFile, DoesNotFit, UsageError
 from ggbench.hub.access import HubAccess
+from ggbench.hub.arrivals import FileArrival
 from ggbench.hub.cached import cached_paths, repo_folder
 from ggbench.hub.part_file import PART_SUFFIX, PartFile, disk_errors, file_agrees, file_bytes, locked
 from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
-from ggbench.hub.transfer import Stop, fill_from_hub
+from ggbench.hub.session import Stop
+from ggbench.hub.transfer import fill_from_hub
+from ggbench.hub.variants import require_all_shards
 from ggbench.plain import plain
 from ggbench.units import format_bytes
 
@@ -48,27 +51,27 @@ def download(
     *,
     to: Path | None = None,
     on_progress: Callable[[int, int], None] | None = None,
+    on_arrival: Callable[[tuple[FileArrival, ...]], None] | None = None,
     cancel: Callable[[], bool] | None = None,
 ) -> tuple[Path, ...]:
     """The variant's files, in order: in Hugging Face's cache, or with `to` in that folder, at their paths in the repo.
 
     What is whole already is used with no request, and `to` is filled from the cache where that has a file.
     `on_progress` is told the bytes there and the bytes in all, from the calling thread; fewer than before where a file
-    had to be begun anew. It may raise, and what it raised comes out of here. Raises CancelledError once `cancel` says
-    so; BadFile for a missing shard or a file that arrives damaged twice; DoesNotFit where the disk has no room;
-    UsageError where a folder cannot be written or another file has the name; NetworkError and as
-    `hub.access.hub_errors` says. In each case what has arrived is kept for the next call.
+    had to be begun anew. `on_arrival` is told how each file comes to be there, and once more when all are. Either may
+    raise, and what it raised comes out of here. Raises CancelledError once `cancel` says so; BadFile for a missing
+    shard or a file that arrives damaged twice; DoesNotFit where the disk has no room; UsageError where a folder cannot
+    be written or another file has the name; NetworkError and as `hub.access.hub_errors` says. In each case what has
+    arrived is kept for the next call.
     """
-    if variant.missing:
-        raise BadFile(
-            f"{plain(listing.repo)} lacks {', '.join(plain(path) for path in variant.missing)}, part of {variant.name}",
-            "take another quant, or ask the repo's owner",
-        )
+    require_all_shards(listing.repo, variant)
     here = cached_paths(access, listing, listing.repo, variant)
     if to is None and here is not None:
+        if on_arrival is not None:
+            on_arrival(tuple(FileArrival(file, file.n_bytes) for file in variant.files))
         return here
     jobs = tuple(_jobs(access, listing, variant, to, here))
-    return _Download(access, listing, jobs, on_progress, cancel).run()
+    return _Download(access, listing, jobs, on_progress, on_arrival, cancel).run()
 
 
 def needed_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant, to: Path | None = None) -> int:
@@ -97,8 +100,11 @@ class _Job:
     @property
     def is_there(self) -> bool:
         """Whether a file of the right size has the name. In the cache it has been verified; elsewhere it may be any."""
-        places = (self.target,) if self.link is None else (self.target, self.link)
-        return any(file_bytes(place) == self.file.n_bytes for place in places)
+        if file_bytes(self.target) == self.file.n_bytes:
+            return True
+        # A link leads to a blob; the snapshot itself has the file only where no links can be made.
+        link = self.link
+        return link is not None and not link.is_symlink() and file_bytes(link) == self.file.n_bytes
 
     @property
     def missing_bytes(self) -> int:
@@ -148,14 +154,19 @@ class _Download:
         listing: RepoListing,
         jobs: tuple[_Job, ...],
         on_progress: Callable[[int, int], None] | None,
+        on_arrival: Callable[[tuple[FileArrival, ...]], None] | None,
         cancel: Callable[[], bool] | None,
     ) -> None:
         self._access = access
         self._listing = listing
         self._jobs = jobs
         self._on_progress = on_progress
+        self._on_arrival = on_arrival
         self._cancel = cancel
         self._waiting = deque(jobs)
+        self._parts: dict[_Job, PartFile] = {}
+        """Of those that were opened; read while they grow."""
+        self._kept_bytes = {job: 0 if job.is_there else file_bytes(job.part) or 0 for job in jobs}
         self._error: BaseException | None = None
         self._stop = Stop()
 
@@ -180,6 +191,7 @@ class _Download:
                 thread.join(_FAREWELL_S)
         if self._error is not None:
             raise self._error
+        self._tell_arrivals()
         if any(job.link is not None for job in self._jobs):
             _remember_commit(self._access, self._listing)
         return tuple(job.path for job in self._jobs)
@@ -190,6 +202,22 @@ class _Download:
         if self._on_progress is not None:
             total_bytes = sum(job.file.n_bytes for job in self._jobs)
             self._on_progress(total_bytes - sum(job.missing_bytes for job in self._jobs), total_bytes)
+        self._tell_arrivals()
+
+    def _tell_arrivals(self) -> None:
+        if self._on_arrival is not None:
+            self._on_arrival(tuple(map(self._arrival, self._jobs)))
+
+    def _arrival(self, job: _Job) -> FileArrival:
+        part = self._parts.get(job)
+        return FileArrival(
+            job.file,
+            done_bytes=job.file.n_bytes - job.missing_bytes,
+            moved_bytes=part.moved_bytes if part else 0,
+            copied_bytes=part.copied_bytes if part else 0,
+            kept_bytes=self._kept_bytes[job],
+            has_copy=job.local is not None,
+        )
 
     def _check_names(self) -> None:
         for job in self._jobs:
@@ -211,14 +239,18 @@ class _Download:
 
     def _work(self) -> None:
         try:
-            while self._waiting:
-                with suppress(IndexError):
-                    self._bring(self._waiting.popleft())
+            for job in iter(self._next_job, None):
+                self._bring(job)
         except BaseException as error:
             # The first is the cause; those that follow are files that it stopped.
             if self._error is None:
                 self._error = error
             self._stop.set()
+
+    def _next_job(self) -> _Job | None:
+        with suppress(IndexError):
+            return self._waiting.popleft()
+        return None
 
     def _bring(self, job: _Job) -> None:
         if job.link is None and self._is_in_place(job):
@@ -245,6 +277,7 @@ class _Download:
     def _fill(self, job: _Job) -> None:
         """Bring the content into the part, verify it, and give it its name."""
         with PartFile(job.part, job.file) as part:
+            self._parts[job] = part
             for source in (*([job.local] if job.local else []), None, None):
                 fault = self._fault_of(part, source)
                 if not fault:
@@ -279,7 +312,7 @@ def _fill_from_file(source: Path, part: PartFile, stop: Stop) -> None:
         content.seek(part.n_bytes)
         while part.missing_bytes and (data := content.read(_COPY_BYTES)):
             stop.check()
-            part.append(data)
+            part.append(data, is_copy=True)
 
 
 def _link(blob: Path, link: Path) -> None:

@@ -7,12 +7,14 @@ is ever stale.
 from __future__ import annotations
 
 import io
+import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from ggbench.errors import BadFile, GgbenchError, NetworkError
+from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
 from ggbench.gguf_file.header import assemble, shard_count
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import Header, read_header
@@ -20,13 +22,14 @@ from ggbench.hub.access import HubAccess
 from ggbench.hub.kept import keep, recall
 from ggbench.hub.ranges import NotReadable, RangeSource
 from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
-from ggbench.hub.transfer import Stop
+from ggbench.hub.session import Stop
+from ggbench.hub.variants import require_all_shards
 from ggbench.plain import plain
 
 N_AT_ONCE = 4
 """Variants that are read at the same time."""
 _MOST_FAILURES = 4
-"""Files in a row that the network may fail before the rest is not asked for."""
+"""Files in a row that the Hub may refuse or the network fail, before the rest is not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +58,19 @@ def read_headers(
     `on_progress` is told in this thread how many have been read, and of how many.
     """
     reader = _Reader(access, listing)
-    # Not a `with`: whoever interrupts this must not wait for a server that does not answer.
-    threads = ThreadPoolExecutor(N_AT_ONCE, thread_name_prefix="header")
+    reads: dict[Future[HeaderRead], RepoVariant] = {Future(): variant for variant in variants}
+    waiting = deque(reads.items())
+    for _ in range(min(N_AT_ONCE, len(reads))):
+        # Not joined at exit: whoever interrupts this must not wait for a server that does not answer.
+        threading.Thread(target=reader.work, args=(waiting,), name="header", daemon=True).start()
     try:
-        futures = [threads.submit(reader.try_read, variant) for variant in variants]
-        for n_read, _ in enumerate(as_completed(futures), start=1):
+        for n_read, _ in enumerate(as_completed(reads), start=1):
             if on_progress is not None:
-                on_progress(n_read, len(futures))
-        return tuple(future.result() for future in futures)
+                on_progress(n_read, len(reads))
+        return tuple(read.result() for read in reads)
     finally:
+        waiting.clear()
         reader.stop.set()
-        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def read_variant_header(access: HubAccess, listing: RepoListing, variant: RepoVariant) -> ModelFile:
@@ -94,6 +99,18 @@ class _Reader:
         self._listing = listing
         self._n_failures = 0
 
+    def work(self, waiting: deque[tuple[Future[HeaderRead], RepoVariant]]) -> None:
+        """Read variants until none waits."""
+        while True:
+            try:
+                read, variant = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                read.set_result(self.try_read(variant))
+            except BaseException as error:
+                read.set_exception(error)
+
     def try_read(self, variant: RepoVariant) -> HeaderRead:
         """What the header says, or the reason why it cannot be read."""
         tally, file, reason = _Tally(), None, ""
@@ -105,12 +122,7 @@ class _Reader:
 
     def read(self, variant: RepoVariant, tally: _Tally) -> ModelFile:
         """Raises as `read_variant_header` does."""
-        repo = plain(self._listing.repo)
-        if variant.missing:
-            more = f" and {len(variant.missing) - 1} more" if len(variant.missing) > 1 else ""
-            raise BadFile(
-                f"{repo} lacks {plain(variant.missing[0])}{more}, part of {variant.name}", "take another quant"
-            )
+        require_all_shards(self._listing.repo, variant)
         headers = [self._read_file(file, tally) for file in variant.files]
         claimed = shard_count(headers[0], variant.files[0].name)
         if claimed > 1 and claimed != len(headers):
@@ -134,14 +146,12 @@ class _Reader:
 
     def _fetch(self, file: RepoFile, path: Path, tally: _Tally) -> Header:
         if self._n_failures >= _MOST_FAILURES:
-            raise NetworkError(
-                f"{plain(file.path)} was not asked for: the network failed for others", "try again later"
-            )
+            raise NetworkError(f"{plain(file.path)} was not asked for: others could not be had", "try again later")
         source = RangeSource(self._access, self._listing.repo, self._listing.commit, file, self.stop)
         tally.n_fetched += 1
         try:
             header = read_header(source, file.n_bytes, file.path)
-        except NetworkError:
+        except (NetworkError, UsageError):
             self._n_failures += 1
             raise
         except NotReadable:

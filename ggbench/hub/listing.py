@@ -83,7 +83,7 @@ def list_repo(access: HubAccess, repo: str, revision: str = "main") -> RepoListi
         return kept
     access.require_network(doing)
     info, _ = fetch_json(api_url(access, *repo.split("/"), "revision", revision), _Info, repo=repo, doing=doing)
-    if _REPO.fullmatch(info.id) is None:
+    if not _is_name(info.id):
         raise NetworkError(f"the Hub calls {repo} by a name that none can have", "look at the repo's page")
     entries = _tree(access, info.id, info.sha, doing)
     listing = _listing(info, revision, [entry for entry in entries if entry.type == "file"])
@@ -125,12 +125,17 @@ def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSum
             bool(each.gated),
         )
         for each in found[:limit]
-        if _REPO.fullmatch(each.id)
+        if _is_name(each.id)
     )
 
 
+def _is_name(repo: str) -> bool:
+    # `..` would leave a folder, and the cache writes `--` for the slash.
+    return _REPO.fullmatch(repo) is not None and ".." not in repo and "--" not in repo
+
+
 def _check_name(repo: str) -> None:
-    if _REPO.fullmatch(repo) is None or ".." in repo or "--" in repo:
+    if not _is_name(repo):
         raise UsageError(f"{shorten(repo, 100)!r} cannot be a repo's name", "name it as ORG/NAME")
 
 

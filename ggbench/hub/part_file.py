@@ -48,23 +48,32 @@ class PartFile:
         self.file = file
         with disk_errors(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             self.n_bytes = os.fstat(self._descriptor).st_size
             """What has arrived."""
+        self.moved_bytes = 0
+        """What was appended since it was opened, without copies."""
+        self.copied_bytes = 0
+        """What was copied from elsewhere on this disk since it was opened."""
         self._hash = _FollowingHash(self._descriptor, file)
         if self.n_bytes > file.n_bytes:
             self.restart()
         self._hash.follow(self.n_bytes)
 
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes, *, is_copy: bool = False) -> None:
         """Write straight through to the file; bytes beyond the file's end are dropped."""
         view = memoryview(data)[: self.missing_bytes]
+        n_appended = len(view)
         with disk_errors(self.path.parent):
             while view:
                 # At its place, not at the end: where a file system ignores locks, a second writer does no harm.
                 n_written = os.pwrite(self._descriptor, view, self.n_bytes)
                 self.n_bytes += n_written
                 view = view[n_written:]
+        if is_copy:
+            self.copied_bytes += n_appended
+        else:
+            self.moved_bytes += n_appended
         self._hash.follow(self.n_bytes)
 
     @property

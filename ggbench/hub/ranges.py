@@ -6,15 +6,14 @@ served there too, so nothing here needs hf_xet.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from ggbench.errors import BadFile, NetworkError
 from ggbench.hub.access import HubAccess
 from ggbench.hub.answers import ask
 from ggbench.hub.records import RepoFile
-from ggbench.hub.transfer import Stop
-from ggbench.plain import plain
+from ggbench.hub.session import Stop, answered_range, range_headers
+from ggbench.plain import plain, shorten
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ FIRST_BYTES = 1 << 20
 """Holds the header of a model with a small vocabulary, and of every shard but the first."""
 CAP_BYTES = 64 << 20
 """Four times the largest header known: 262,144 tokens with their merges take about 15 MiB."""
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
 class NotReadable(BadFile):
@@ -91,14 +89,11 @@ class RangeSource:
                 lambda response: self._take(response, wanted),
                 repo=self._repo,
                 doing=doing,
-                headers=lambda: self._headers(wanted),
+                headers=lambda: range_headers(len(self._held), wanted),
                 stop=self._stop,
             )
             if len(self._held) == before:
                 raise NetworkError(f"the Hub sends nothing while {doing}", "try again later")
-
-    def _headers(self, wanted: int) -> dict[str, str]:
-        return {"Accept-Encoding": "identity", "Range": f"bytes={len(self._held)}-{wanted - 1}"}
 
     def _take(self, response: httpx2.Response, wanted: int) -> None:
         n_skipped = self._bytes_to_skip(response)
@@ -113,25 +108,20 @@ class RangeSource:
 
     def _bytes_to_skip(self, response: httpx2.Response) -> int:
         """Bytes of the answer that are held already. Raises NotReadable where the answer is of another file."""
-        if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise NetworkError(f"the server packs {plain(self._file.path)} unasked", "see whether a proxy changes it")
         self._ignores_ranges = response.status_code != 206
-        if self._ignores_ranges:
-            stated, n_skipped = response.headers.get("Content-Length", "*"), len(self._held)
-        else:
-            match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
-            if match is None or int(match[1]) != len(self._held):
-                raise NetworkError(
-                    f"the server answers with another part of {plain(self._file.path)} than was asked for",
-                    "try again, or without the proxy",
-                )
-            stated, n_skipped = match[3], 0
+        answered = answered_range(response)
+        if answered is None or (not self._ignores_ranges and answered[0] != len(self._held)):
+            raise NetworkError(
+                f"the server does not answer with the bytes of {plain(self._file.path)} that it was asked for",
+                "try again, or without the proxy",
+            )
+        begin, stated = answered
         if stated != "*" and stated != str(self._file.n_bytes):
             raise NotReadable(
-                f"{plain(self._file.path)} has {stated[:20]} bytes and was listed with {self._file.n_bytes}",
+                f"{plain(self._file.path)} has {shorten(stated, 20)} bytes and was listed with {self._file.n_bytes}",
                 "see whether a proxy or HF_ENDPOINT changes it",
             )
-        return n_skipped
+        return len(self._held) - begin
 
     def _too_large(self) -> NotReadable:
         return NotReadable(

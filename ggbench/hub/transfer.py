@@ -1,23 +1,18 @@
 """Fill a part from the Hub over HTTP ranges, through cuts, hangs and busy servers, for as long as bytes arrive.
 
 Ranges go to the file's resolve address each time, which redirects to wherever the content lies: signed addresses
-expire, and a file kept by Xet is served there as well. huggingface_hub's session brings the person's token and proxies;
-its client leaves the token behind when a redirect leaves the Hub.
+expire, and a file kept by Xet is served there as well.
 """
 
 from __future__ import annotations
 
-import re
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ggbench.errors import NetworkError
 from ggbench.hub.access import HubAccess, asked_pause_s, hub_errors
 from ggbench.hub.part_file import KEPT, PartFile
+from ggbench.hub.session import BUSY, Stop, answered_range, open_answer, range_headers
 from ggbench.plain import plain, shorten
 from ggbench.units import format_bytes, format_duration
 
@@ -26,63 +21,12 @@ if TYPE_CHECKING:
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Waits before another try: the first after one that brought something. As many in a row that bring nothing end it."""
-CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 30.0
 """A connection that brings nothing for so long hangs, and is made anew."""
 LONGEST_WAIT_S = 120.0
 """A server that asks for a longer pause is not waited for."""
 RANGE_BYTES = 8 << 30
 """The most that one request asks for: the Hub's network serves no file of 50 GB at once."""
-
-_BUSY = (408, 429, 500, 502, 503, 504)
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
-
-
-class Stop:
-    """Ends transfers that run in other threads, also those that wait for the network."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self._lock = threading.Lock()
-        self._sockets: set[socket.socket] = set()
-
-    def set(self) -> None:
-        """Every transfer with this stop ends soon, by Stopped."""
-        with self._lock:
-            self._event.set()
-            for each in self._sockets:
-                # A thread that waits in recv does not notice a close; it wakes from a shutdown.
-                with suppress(OSError):
-                    socket.socket.shutdown(each, socket.SHUT_RDWR)
-
-    def check(self) -> None:
-        """Raises Stopped once this was set."""
-        if self._event.is_set():
-            raise Stopped
-
-    def wait(self, seconds: float) -> None:
-        """Raises Stopped as soon as this is set."""
-        if self._event.wait(seconds):
-            raise Stopped
-
-    @contextmanager
-    def covers(self, response: httpx2.Response) -> Iterator[None]:
-        """While this lasts, the response ends when this is set."""
-        stream = response.extensions.get("network_stream")
-        connection = stream.get_extra_info("socket") if stream is not None else None
-        with self._lock:
-            if connection is not None:
-                self._sockets.add(connection)
-        try:
-            self.check()
-            yield
-        finally:
-            with self._lock:
-                self._sockets.discard(connection)
-
-
-class Stopped(Exception):
-    """The transfer was told to stop; the part stays."""
 
 
 class _WrongContent(Exception):
@@ -135,26 +79,15 @@ def _try_once(url: str, part: PartFile, stop: Stop) -> _Ended:
     except _WrongContent as error:
         # What is in the part is not to blame: it stays. Between here and the Hub may be a page that asks to log in.
         return _Ended(str(error))
-    except RuntimeError:
-        # huggingface_hub closes the session that all threads share when one of them cannot connect.
-        return _Ended("the connection was closed")
 
 
 def _fill_once(url: str, part: PartFile, stop: Stop) -> _Ended:
-    import httpx2
-    from huggingface_hub.utils import (
-        build_hf_headers,
-        get_session,
-        hf_raise_for_status,
-    )
+    from huggingface_hub.utils import hf_raise_for_status
 
     begin = part.n_bytes
-    end = min(part.file.n_bytes, begin + RANGE_BYTES)
-    headers = {**build_hf_headers(), "Accept-Encoding": "identity", "Range": f"bytes={begin}-{end - 1}"}
-    timeout = httpx2.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-    request = get_session().stream("GET", url, headers=headers, timeout=timeout, follow_redirects=True)
-    with request as response, stop.covers(response):
-        if response.status_code in _BUSY:
+    asked = range_headers(begin, min(part.file.n_bytes, begin + RANGE_BYTES))
+    with open_answer(url, stop, read_timeout_s=READ_TIMEOUT_S, headers=asked) as response:
+        if response.status_code in BUSY:
             return _Ended(f"the server answered {response.status_code}", asked_pause_s(response))
         if response.is_error:
             response.read()
@@ -172,17 +105,13 @@ def _fill_once(url: str, part: PartFile, stop: Stop) -> _Ended:
 
 def _bytes_to_skip(response: httpx2.Response, part: PartFile, begin: int) -> int:
     """Bytes of the answer that the part holds already. Raises _WrongContent where the answer is of another file."""
-    if response.status_code == 206:
-        match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
-        if match is None or match[1] != str(begin):
-            raise _WrongContent("the server answers with another range than it was asked for")
-        stated, n_skipped = match[3], 0
-    else:
-        # A server that ignores ranges sends the file from its beginning.
-        stated, n_skipped = response.headers.get("Content-Length", "*"), begin
+    answered = answered_range(response)
+    if answered is None or (response.status_code == 206 and answered[0] != begin):
+        raise _WrongContent("the server does not answer with the bytes that it was asked for")
+    at, stated = answered
     if stated not in ("*", str(part.file.n_bytes)):
         raise _WrongContent(f"the server has {shorten(stated, 20)} bytes, and {part.file.n_bytes} were listed")
-    return n_skipped
+    return begin - at
 
 
 def _gave_up(part: PartFile, ended: _Ended, n_fruitless: int) -> NetworkError:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import quant_from_file_name
 from ggbench.gguf_file.shards import ShardName, model_name, parse_shard_name
 from ggbench.hub.records import RepoFile, RepoVariant
@@ -35,6 +36,17 @@ def group_variants(files: Iterable[RepoFile]) -> tuple[RepoVariant, ...]:
         names.add(name)
         variants.append(RepoVariant(name, quant_from_file_name(path), tuple(shards), _missing(shards)))
     return tuple(variants)
+
+
+def require_all_shards(repo: str, variant: RepoVariant) -> None:
+    """Raise BadFile, which names the first that is missing, where the repo lacks a shard of the variant."""
+    missing = variant.missing
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise BadFile(
+            f"{plain(repo)} lacks {plain(missing[0])}{more}, a shard of {variant.name}",
+            "take another quant, or look at the repo: it may still be uploaded",
+        )
 
 
 def _shared_path(path: str) -> str:

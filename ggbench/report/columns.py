@@ -53,7 +53,18 @@ def note(row: Row) -> str:
     if row.outcome is not Outcome.COMPLETED:
         return plain(row.reason) or outcome_words(row.outcome)
     told = {"unsteady": row.unsteady, "max n_ctx": row.max_n_ctx_reason}
-    return "; ".join(f"{what}: {plain(text)}" for what, text in told.items() if text)
+    return "; ".join([*_too_few(row), *(f"{what}: {plain(text)}" for what, text in told.items() if text)])
+
+
+def _too_few(row: Row) -> list[str]:
+    """That there is no W, where nothing but more tokens would make one."""
+    fit = row.fit
+    if fit is None or row.n_prompt is None or (fit.w_tokens_per_ms, fit.w_ci95, fit.b_ci95) != (None, None, None):
+        return []
+    from ggbench.stats.linefit import fewest_samples
+
+    enough = format_count(fewest_samples(row.n_prompt + 1))
+    return [f"{format_count(fit.n_samples)} tokens are too few for W; a decode of {enough} is enough"]
 
 
 def outcome_words(outcome: Outcome) -> str:

@@ -7,6 +7,7 @@ is several times too narrow; on one or two stairs, the line itself depends on wh
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -130,6 +131,17 @@ def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
         r2=line.r2,
         robust_w_tokens_per_ms=_robust_w(repetitions, farthest),
     )
+
+
+def fewest_samples(first_position: int) -> int:
+    """How many samples of one decode from this position on, 1-based, are enough for a line: 16 off the fullest stair.
+
+    Whether W then stands out of the noise is another question.
+    """
+    seen: Counter[int] = Counter()
+    while seen.total() - max(seen.values(), default=0) < MIN_SAMPLES:
+        seen[(first_position + seen.total() - 1) // KV_CELLS] += 1
+    return seen.total()
 
 
 def theil_sen(x: Floats, y: Floats) -> float | None:

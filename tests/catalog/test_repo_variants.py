@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from ggbench.catalog.repo_variants import FoundVariant, RepoRequest, choose
-from ggbench.errors import BadFile, UnknownName, UsageError
+from ggbench.catalog.repo_variants import FoundVariant, RepoRequest, choose, find_variants
+from ggbench.errors import BadFile, NetworkError, UnknownName, UsageError
+from ggbench.hub.access import HubAccess
 from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
 from ggbench.units import GIB
+from tests.fakes.hub import TestHub
 
 
 def variant(name: str, quant: str | None, gib: int = 1, missing: tuple[str, ...] = ()) -> RepoVariant:
@@ -86,3 +90,17 @@ def test_a_missing_shard_is_named() -> None:
     found = FoundVariant(PLAIN, variant("m-q8_0", "q8_0", missing=missing))
     with pytest.raises(BadFile, match=r"org/name lacks m-q8_0-00002-of-00003\.gguf and 1 more"):
         found.require_all_shards()
+
+
+def test_another_revision_that_is_here_needs_no_network(hub: TestHub) -> None:
+    """As `hf download --revision` has left it: the cache says which commit a tag stood for."""
+    from huggingface_hub import hf_hub_download
+
+    hub.add_repo("org/name", {"m-q8_0.gguf": b"new"})
+    commit = hub.add_repo("org/name", {"m-q8_0.gguf": b"old"}, revision="v1.0")
+    access = HubAccess.from_environment(offline=True)
+    path = hf_hub_download("org/name", "m-q8_0.gguf", revision="v1.0", cache_dir=access.hub_cache, endpoint=hub.url)
+    [found] = find_variants(access, RepoRequest("org/name", "v1.0", ("q8_0",)))
+    assert (found.commit, found.paths) == (commit, (Path(path),))
+    with pytest.raises(NetworkError):
+        find_variants(access, RepoRequest("org/name", "v2.0", ("q8_0",)))

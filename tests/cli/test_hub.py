@@ -5,8 +5,11 @@ from __future__ import annotations
 import fnmatch
 import os
 import shutil
+import signal
 import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -15,9 +18,10 @@ from ggbench.cli import downloads
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import plan_twin
+from ggbench.hub import download, listing
 from ggbench.paths import hub_listings_dir, twins_dir, user_models_file
 from tests.cli.conftest import FakeMachine, Run
-from tests.fakes.hub import TestHub
+from tests.fakes.hub import Hang, TestHub
 
 CARD = ("--vram", "4GiB", "--bandwidth", "100GB/s")
 LARGE_CARD = ("--vram", "8GiB", "--bandwidth", "100GB/s")
@@ -278,6 +282,40 @@ def test_in_a_terminal_it_is_asked(
     assert "q8_0 (" in asked[0]
 
 
+@pytest.mark.llama
+@pytest.mark.parametrize("command", ["bench", "decode", "prefill", "maxctx"])
+def test_an_interrupted_download_is_no_measurement(
+    ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Ctrl-C ends it with 130, no row and no certificate, and says that the part is kept; also while it is listed."""
+    real: Callable[..., tuple[Path, ...]] = download.download
+    sent: list[int] = []
+
+    def interrupted(*args: object, on_progress: Callable[[int, int], None]) -> tuple[Path, ...]:
+        def progress(done_bytes: int, total_bytes: int) -> None:
+            if not sent:  # another would leave at once
+                sent.append(done_bytes)
+                os.kill(os.getpid(), signal.SIGINT)
+            on_progress(done_bytes, total_bytes)
+
+        return real(*args, on_progress=progress)
+
+    hub.fail("/cdn/*q8_0.gguf", Hang(after_bytes=1 << 20), times=None)
+    monkeypatch.setattr(download, "download", interrupted)
+    ran = ggbench(command, repo, "q8_0")
+    assert (ran.code, ran.out) == (130, "")
+    assert ran.err.endswith("interrupted; what was moved is kept, and the same command goes on from there\n")
+    assert machine.engines == []
+
+    def list_repo(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(listing, "list_repo", list_repo)
+    ran = ggbench(command, repo, "q8_0")
+    assert (ran.code, ran.out) == (130, "")
+    assert "what was moved is kept" in ran.err
+
+
 def test_options_that_forbid_a_download(ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine) -> None:
     """--no-download is a refusal, --offline a missing network; both say how to fetch it."""
     ran = ggbench("decode", repo, "q8_0", "--no-download")
@@ -290,10 +328,13 @@ def test_options_that_forbid_a_download(ggbench: Run, hub: TestHub, repo: str, m
 def test_bench_without_quants_is_every_variant_and_offline_what_is_here(
     ggbench: Run, repo: str, machine: FakeMachine
 ) -> None:
-    """Sidecars are no candidates."""
+    """Sidecars are no candidates; what is not here is named where a listing was kept."""
     assert ggbench("decode", repo, "q8_0", "-n", "300").code == 0
-    [row] = ggbench("bench", repo, "-n", "300", "--offline", "--json").json["rows"]
+    offline = ggbench("bench", repo, "-n", "300", "--offline", "--json")
+    [row] = offline.json["rows"]
     assert row["quant"] == "q8_0"
+    assert "1 of 2 quants are not on this disk: bf16\n" in offline.err
+    assert "not on this disk" not in ggbench("bench", repo, "q8_0", "-n", "300", "--offline").err
     rows = ggbench("bench", repo, "-n", "300", "--json").json["rows"]
     assert [row["quant"] for row in rows] == ["bf16", "q8_0"]
 

@@ -6,6 +6,7 @@ import hashlib
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -88,6 +89,20 @@ def test_without_a_quant_the_choice_is_listed(ggbench: Run, hub: TestHub, repo: 
     assert (ran.code, "q8_0 (" in ran.err, "bf16 (" in ran.err) == (2, True, True)
     hub.add_repo("org/one", files={"m-q8_0.gguf": tiny_twin})
     assert ggbench("pull", "org/one").code == 0
+
+
+def test_a_disk_that_has_no_room_or_refuses(
+    ggbench: Run, hub: TestHub, repo: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How much is missing, and which variable chooses another disk; no byte is fetched for it."""
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1 << 20))
+        ran = ggbench("pull", repo, "q8_0")
+    assert (ran.code, "MiB missing" in ran.err or "KiB missing" in ran.err) == (3, True)
+    (home / "huggingface").write_text("a file where the cache should be")
+    ran = ggbench("pull", repo, "q8_0")
+    assert (ran.code, "cannot write into" in ran.err, "HF_HUB_CACHE" in ran.err) == (2, True, True)
+    assert hub.sent_bytes() == 0
 
 
 def test_an_interrupted_pull_says_that_it_goes_on(

@@ -6,6 +6,7 @@ import errno
 from pathlib import Path
 
 import httpx2
+import huggingface_hub
 import pytest
 
 from ggbench.errors import DoesNotFit, GgbenchError, NetworkError, UnknownName, UsageError
@@ -56,6 +57,8 @@ def test_the_cache_is_where_hugging_face_keeps_it(home: Path, monkeypatch: pytes
     for name, value in (("XDG_CACHE_HOME", "~/x"), ("HF_HOME", "$HOME/h"), ("HF_HUB_CACHE", "~/c")):
         monkeypatch.setenv(name, value)
         found.append(HubAccess.from_environment().hub_cache)
+    monkeypatch.setenv("HF_HUB_CACHE", "~nobody-of-this-name/c")
+    assert HubAccess.from_environment().hub_cache.is_absolute()
     assert found == [home / ".cache/huggingface/hub", home / "x/huggingface/hub", home / "h/hub", home / "c"]
 
 
@@ -151,6 +154,21 @@ def test_errors_of_the_network_and_the_disk(error: Exception, kind: type[Ggbench
     assert words in raised.value.message
     assert raised.value.hint
     assert "hf_secret" not in raised.value.message
+
+
+def test_a_session_that_another_thread_has_closed_is_opened_anew(
+    access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """huggingface_hub closes the one session of all threads when a connection cannot be made."""
+    hub.add_repo(REPO, GGUF)
+    closed = httpx2.Client()
+    closed.close()
+    sessions, real = [closed, closed], huggingface_hub.get_session
+    monkeypatch.setattr("huggingface_hub.get_session", lambda: sessions.pop() if sessions else real())
+    assert list_repo(access, REPO).variants
+    sessions += [closed] * 9
+    with pytest.raises(NetworkError, match="broke"):
+        list_repo(access, REPO)
 
 
 def test_no_connection_is_told_at_once(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from ggbench.hub.cached import cached_paths, repo_folder
 from ggbench.hub.download import download, needed_bytes
 from ggbench.hub.part_file import PART_SUFFIX
 from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.session import Stop
 from tests.fakes.hub import (
     MEMBER_TOKEN,
     Corrupt,
@@ -202,7 +203,12 @@ def test_a_server_that_ignores_ranges_is_read_past_what_is_there(
     [
         pytest.param(Cut(0), "was cut, 4 times without a byte", id="cut"),
         pytest.param(Unavailable(), "answered 503, 4 times", id="503"),
-        pytest.param(WrongLength(7), "3145735 bytes, and 3145728 were listed", id="length"),
+        pytest.param(Hang(), "no answer came in time, 4 times", id="hang"),
+        pytest.param(WrongLength(7), "3145735 bytes, and 3145728 were listed", id="too long"),
+        pytest.param(WrongLength(-7), "3145721 bytes, and 3145728 were listed", id="too short"),
+        pytest.param(WrongRange(), "the bytes that it was asked for", id="wrong range"),
+        pytest.param(Says(b"x" * 9, headers={"Content-Encoding": "gzip"}), "that it was asked for", id="packed"),
+        pytest.param(Says(b"<html>Please log in</html>"), "has 26 bytes", id="another page"),
         pytest.param(TooMany(3600), "asks to wait 1:00:00", id="429"),
     ],
 )
@@ -223,6 +229,31 @@ def test_a_fault_that_stays_ends_in_a_network_error_and_keeps_the_part(
     assert needed_bytes(access, listing, one) == 2 * MIB
     download(access, listing, one)
     assert hub.sent_bytes() == 2 * MIB
+
+
+def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(
+    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Retry-After goes before the usual pause."""
+    waits: list[float] = []
+    monkeypatch.setattr(Stop, "wait", lambda self, seconds: waits.append(seconds))
+    hub.fail(BODIES, TooMany(7))
+    (path,) = download(access, listing, one)
+    assert path.read_bytes() == CONTENT
+    assert waits == [7.0]
+
+
+def test_a_mistake_of_the_programs_own_is_not_hidden(
+    access: HubAccess, listing: RepoListing, split: RepoVariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a thread dies of comes out, and is not taken for the end of the work."""
+
+    def fail(*_: object) -> None:
+        raise IndexError("a bug")
+
+    monkeypatch.setattr("ggbench.hub.download.fill_from_hub", fail)
+    with pytest.raises(IndexError, match="a bug"):
+        download(access, listing, split)
 
 
 def test_no_connection_is_a_network_error(access: HubAccess, listing: RepoListing, one: RepoVariant) -> None:
@@ -273,6 +304,20 @@ def test_a_whole_part_needs_no_byte_more(
     assert hub.requests == []
 
 
+def test_a_link_in_place_of_the_part_is_not_followed(
+    access: HubAccess, listing: RepoListing, one: RepoVariant, tmp_path: Path
+) -> None:
+    """A folder that others may write into: what it leads to stays as it is."""
+    mine = tmp_path / "mine"
+    mine.write_bytes(b"mine" * MIB)
+    part = _put_part(access, one, b"")
+    part.unlink()
+    part.symlink_to(mine)
+    with pytest.raises(UsageError, match="cannot write into"):
+        download(access, listing, one)
+    assert mine.read_bytes() == b"mine" * MIB
+
+
 def test_a_blob_that_was_cut_off_is_replaced(access: HubAccess, listing: RepoListing, one: RepoVariant) -> None:
     """What has a blob's name and not its size does not count as the file."""
     (path,) = download(access, listing, one)
@@ -313,6 +358,18 @@ def test_shards_come_together_and_count_as_one(access: HubAccess, listing: RepoL
     assert [path.name for path in paths] == [Path(path).name for path in SHARD_PATHS]
     assert len({path.parent for path in paths}) == 1
     assert told[-1] == (3 * MIB, 3 * MIB)
+
+
+def test_two_shards_come_at_a_time(
+    access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the first hangs the second and then the third come."""
+    monkeypatch.setattr(transfer, "READ_TIMEOUT_S", 60)
+    hub.fail(f"*{SHARD_PATHS[0]}", Hang())
+    blobs = [_part_of(access, split).with_name(str(file.sha256)) for file in split.files]
+    with pytest.raises(CancelledError):
+        download(access, listing, split, cancel=lambda: blobs[1].exists() and blobs[2].exists())
+    assert not blobs[0].exists()
 
 
 def test_a_shard_that_is_there_is_not_moved_again(

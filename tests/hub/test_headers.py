@@ -28,6 +28,7 @@ from tests.fakes.hub import (
     Gated,
     Hang,
     IgnoresRanges,
+    Says,
     TestHub,
     Unavailable,
     WrongLength,
@@ -242,10 +243,11 @@ def test_a_member_may_read_what_is_gated(access: HubAccess, hub: TestHub, monkey
     assert not any(each.had_token for each in hub.requests if each.path.startswith("/cdn/"))
 
 
-def test_a_network_that_fails_all_is_not_asked_for_each(access: HubAccess, hub: TestHub) -> None:
-    """Forty variants do not wait for forty timeouts; each still has its reason."""
+@pytest.mark.parametrize("fault", [Gated(), Says(b"", 404, headers={"X-Error-Code": "RepoNotFound"})])
+def test_a_hub_that_refuses_all_is_not_asked_for_each(access: HubAccess, hub: TestHub, fault: Gated | Says) -> None:
+    """Forty variants do not wait for forty answers; each still has its reason."""
     listing = list_files(access, hub, {f"m-{n}.gguf": model() + bytes(n) for n in range(40)})
-    hub.fail("*", Gated(), times=None)
+    hub.fail("*", fault, times=None)
     reads = read_headers(access, listing, listing.variants)
     assert all(read.file is None and read.reason for read in reads)
     assert len(hub.requests) < 12
@@ -277,7 +279,7 @@ def test_what_was_kept_is_told_without_the_client(access: HubAccess, hub: TestHu
 def test_an_interrupt_does_not_wait_for_a_hang(
     access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What on_progress raises comes out at once, and the threads end though the server is silent."""
+    """What on_progress raises comes out at once, and the threads end though the server is silent; none is joined."""
     monkeypatch.setattr(answers, "READ_TIMEOUT_S", 1000.0)
     listing = list_files(access, hub, {"silent.gguf": model() + bytes(64), "m.gguf": model()})
     hub.fail("/cdn/*silent.gguf", Hang(), times=None)
@@ -289,5 +291,6 @@ def test_an_interrupt_does_not_wait_for_a_hang(
         read_headers(access, listing, listing.variants, interrupt)
     for thread in threading.enumerate():
         if thread.name.startswith("header"):
+            assert thread.daemon
             thread.join(20)
             assert not thread.is_alive()

@@ -201,6 +201,7 @@ FILE = {"type": "file", "path": "m-q8_0.gguf", "oid": HEX, "size": 1}
         ("*/revision/*", {**INFO, "sha": HEX + "\n"}),
         ("*/revision/*", {**INFO, "id": 5}),
         ("*/revision/*", {**INFO, "id": "../../x"}),
+        ("*/revision/*", {**INFO, "id": "org--model/GGUF"}),
         ("*/tree/*", {"error": "no"}),
         ("*/tree/*", [{**FILE, "size": -1}]),
         ("*/tree/*", [{**FILE, "size": "1"}]),

@@ -52,6 +52,15 @@ def test_an_unsteady_row_says_so(completed: Row) -> None:
     assert note(replace(completed, unsteady="the clock fell")) == "unsteady: the clock fell"
 
 
+def test_a_row_without_w_says_how_many_tokens_it_takes(completed: Row) -> None:
+    """Where the decode was too short for a line; not where the line is flat."""
+    note = COLUMNS["note"].text
+    short = replace(completed, n_prompt=25, fit=LineFit(30, None, None, 10.0, None, None, None))
+    assert note(short) == "30 tokens are too few for W; a decode of 247 is enough"
+    assert note(replace(short, unsteady="the clock fell")).endswith("enough; unsteady: the clock fell")
+    assert note(replace(short, fit=LineFit(300, None, (1234.4, None), 10.0, (9.0, 11.0), None, None))) == ""
+
+
 @pytest.mark.parametrize(
     ("n_ctx", "verified", "text"), [(8192, True, "8,192"), (8192, False, "8,192?"), (None, None, "—")]
 )

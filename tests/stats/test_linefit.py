@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ggbench.stats.linefit import RunningFit, fit_line, theil_sen
+from ggbench.stats.linefit import RunningFit, fewest_samples, fit_line, theil_sen
 
 Floats = npt.NDArray[np.float64]
 
@@ -322,3 +322,15 @@ def test_running_fit_says_nothing_before_it_can() -> None:
     assert running.b_ms == pytest.approx(3.0)
     running.add(np.arange(28, 128), np.tile([2_000_000, 4_000_000], 50))
     assert running.w_tokens_per_ms is None
+
+
+@pytest.mark.parametrize("first_position", [1, 26, 242, 250, 256, 257])
+def test_the_fewest_samples_of_a_line(first_position: int) -> None:
+    """One fewer has none; it depends on where the first stair ends."""
+    enough = fewest_samples(first_position)
+    position = np.arange(first_position, first_position + enough)
+    step_ns = 1e6 * (10 + position / 100)
+    assert (line := fit_line(position, step_ns)) is not None
+    assert line.w_ci95 is not None
+    assert (fewer := fit_line(position[:-1], step_ns[:-1])) is not None
+    assert (fewer.w_tokens_per_ms, fewer.w_ci95, fewer.b_ci95) == (None, None, None)

@@ -25,7 +25,7 @@ def repo_report(listing: RepoListing, here: Mapping[str, Sequence[Path]], *, wid
     facts = [
         ("commit", commit),
         ("listed", listing.listed_at),
-        ("in all", f"{format_bytes(listing.total_bytes)} in {len(variants)} variants"),
+        ("in all", f"{format_bytes(listing.total_bytes)} in {len(variants)} variant{'s' if len(variants) > 1 else ''}"),
         ("sidecars", ", ".join(sidecars)),
         ("other files", format_count(listing.n_other_files)),
     ]
