@@ -1,0 +1,219 @@
+"""The TUI's app: four screens over one queue of runs and one of downloads, which go on whatever screen is in front.
+
+A screen and all that it needs is imported when it is first shown, so that the first frame comes quickly.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import on
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.widgets import Input
+
+from ggbench.tui.messages import (
+    ModelsChanged,
+    PullRequested,
+    PullsChanged,
+    QueueChanged,
+    RunRequested,
+    RunStored,
+)
+from ggbench.tui.services import Services
+from ggbench.tui.widgets.mode_bar import ModeBar, TooSmall
+
+if TYPE_CHECKING:
+    from ggbench.tui.pull_queue import PullQueue
+    from ggbench.tui.run_queue import RunQueue
+
+LEAST_WIDTH, LEAST_HEIGHT = 60, 16
+"""Characters and lines below which a screen says so instead."""
+N_GEN = 10_000
+"""Tokens that a run decodes unless told."""
+
+
+def _library() -> Screen[Any]:
+    from ggbench.tui.screens.library import LibraryScreen
+
+    return LibraryScreen()
+
+
+def _run() -> Screen[Any]:
+    from ggbench.tui.screens.run import RunScreen
+
+    return RunScreen()
+
+
+def _results() -> Screen[Any]:
+    from ggbench.tui.screens.results import ResultsScreen
+
+    return ResultsScreen()
+
+
+def _pulls() -> Screen[Any]:
+    from ggbench.tui.screens.pulls import PullsScreen
+
+    return PullsScreen()
+
+
+class GgbenchApp(App[None]):
+    """Choose, watch, compare."""
+
+    TITLE = "ggbench"
+    CSS_PATH = "app.tcss"
+    DEFAULT_MODE = "library"
+    HORIZONTAL_BREAKPOINTS = [(0, "-too-narrow"), (LEAST_WIDTH, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's
+    VERTICAL_BREAKPOINTS = [(0, "-too-low"), (LEAST_HEIGHT, "-high")]  # noqa: RUF012 - Textual's
+    SCREENS_OF_MODES: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {
+        "library": _library,
+        "run": _run,
+        "results": _results,
+        "pulls": _pulls,
+    }
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("1", "switch_mode('library')", "Library", show=False),
+        Binding("2", "switch_mode('run')", "Run", show=False),
+        Binding("3", "switch_mode('results')", "Results", show=False),
+        Binding("4", "switch_mode('pulls')", "Pulls", show=False),
+        Binding("question_mark", "show_help", "Help", key_display="?"),
+        Binding("q", "leave", "Quit"),
+    ]
+
+    def __init__(self, services: Services, *, n_gen: int = N_GEN) -> None:
+        """`n_gen` is how many tokens a run decodes."""
+        super().__init__()
+        self.services = services
+        self.n_gen = n_gen
+        self._screens: dict[str, Screen[Any]] = {}
+        self._told_over: set[int] = set()
+        for mode in self.SCREENS_OF_MODES:
+            self.add_mode(mode, functools.partial(self._screen_of, mode))
+
+    @functools.cached_property
+    def run_queue(self) -> RunQueue:
+        """The runs; made when it is first wanted."""
+        from ggbench.tui.run_queue import RunQueue
+
+        return RunQueue(self.services, lambda: self._post(QueueChanged()))
+
+    @functools.cached_property
+    def pull_queue(self) -> PullQueue:
+        """The downloads; made when it is first wanted."""
+        from ggbench.tui.pull_queue import PullQueue
+
+        return PullQueue(lambda: self._post(PullsChanged()))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a run or a download goes on or waits."""
+        return any(queue.is_busy for queue in self._queues())
+
+    def close_queues(self) -> None:
+        """End every run and download, and wait until their workers are gone; may be called twice."""
+        for queue in self._queues():
+            queue.close()
+
+    def on_unmount(self) -> None:
+        """Leave nothing behind, however the app ends."""
+        self.close_queues()
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The palette offers every key of the moment beside Textual's own."""
+        yield from super().get_system_commands(screen)
+        for active in screen.active_bindings.values():
+            binding = active.binding
+            if binding.description and active.enabled and "(" not in binding.description:
+                yield SystemCommand(
+                    binding.description,
+                    binding.tooltip or f"as with {self.get_key_display(binding)}",
+                    functools.partial(self._run_bound, active.node, binding.action),
+                )
+
+    @on(RunRequested)
+    def add_runs(self, message: RunRequested) -> None:
+        """Put them at the end of the queue and show it."""
+        self.run_queue.add(message.targets, message.kind, message.config, self.n_gen)
+        self.switch_mode("run")
+
+    @on(PullRequested)
+    def add_pulls(self, message: PullRequested) -> None:
+        """Put them at the end of the downloads."""
+        self.pull_queue.add(message.targets)
+
+    @on(QueueChanged)
+    def tell_of_runs(self) -> None:
+        """Tell the screens of runs that have ended since the last time."""
+        over = [item for item in self.run_queue.items if item.state.is_over and item.id not in self._told_over]
+        for item in over:
+            self._told_over.add(item.id)
+            self._tell_screens(functools.partial(RunStored, item.run_id))
+        if over:
+            self._tell_screens(ModelsChanged)
+        self._draw_bars()
+
+    @on(PullsChanged)
+    def tell_of_pulls(self) -> None:
+        """Bring the Pulls screen and the bars up to date; a download that has ended changes what is on this disk."""
+        if self.pull_queue.take_news_of_files():
+            self._tell_screens(ModelsChanged)
+        if (screen := self._screens.get("pulls")) is not None:
+            screen.post_message(PullsChanged())
+        self._draw_bars()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Letters are typed where an input has the keys, so they are no keys of the app there."""
+        return not (action in ("leave", "show_help", "switch_mode") and isinstance(self.focused, Input))
+
+    async def action_quit(self) -> None:
+        """As the palette and Textual's own key have it."""
+        self.action_leave()
+
+    def action_leave(self) -> None:
+        """Leave; asks first while a run or a download goes on."""
+        from ggbench.tui.screens.confirm import ConfirmScreen
+
+        if not self.is_busy:
+            self.exit()
+        elif not isinstance(self.screen, ConfirmScreen):
+            kept = "What was measured so far and the parts of downloads are kept."
+            self.push_screen(ConfirmScreen(f"Stop what is going on and quit? {kept}", "Quit"), self._leave_if)
+
+    def _leave_if(self, is_wanted: bool | None) -> None:
+        if is_wanted:
+            self.exit()
+
+    def action_show_help(self) -> None:
+        """The keys of the screen in front, and what its words mean."""
+        from ggbench.tui.screens.help import HelpScreen
+
+        if not self.screen.is_modal:
+            self.push_screen(HelpScreen(self.screen))
+
+    async def _run_bound(self, node: Any, action: str) -> None:  # noqa: ANN401 - Textual's DOM node
+        await self.run_action(action, node)
+
+    def _queues(self) -> list[RunQueue | PullQueue]:
+        made = [self.__dict__.get(name) for name in ("run_queue", "pull_queue")]
+        return [queue for queue in made if queue is not None]
+
+    def _screen_of(self, mode: str) -> Screen[Any]:
+        screen = self._screens[mode] = self.SCREENS_OF_MODES[mode]()
+        screen.call_later(screen.mount, ModeBar(mode), TooSmall(), before=0)
+        return screen
+
+    def _post(self, message: QueueChanged | PullsChanged) -> None:
+        if self.is_running:
+            self.post_message(message)
+
+    def _tell_screens(self, make: Callable[[], RunStored | ModelsChanged]) -> None:
+        for screen in self._screens.values():
+            screen.post_message(make())
+
+    def _draw_bars(self) -> None:
+        for screen in self._screens.values():
+            for bar in screen.query(ModeBar):
+                bar.refresh_news()

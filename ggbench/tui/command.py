@@ -1,0 +1,35 @@
+"""`ggbench tui`: choose, watch and compare, by hand."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ggbench.errors import UsageError
+
+
+@click.command()
+@click.option("--offline", is_flag=True, help="Ask the network for nothing; HF_HUB_OFFLINE=1 does the same.")
+@click.option(
+    "--n-gen",
+    type=click.IntRange(min=1, max=1 << 24),
+    default=10_000,
+    show_default=True,
+    metavar="N",
+    help="Tokens that a run decodes.",
+)
+def command(offline: bool, n_gen: int) -> None:
+    """Choose a model that fits, watch it run, compare what was measured. Press ? in it for its keys."""
+    from ggbench.tui.app import GgbenchApp
+    from ggbench.tui.services import Services
+
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the TUI needs a terminal", "without one: ggbench plan, ggbench bench, ggbench results")
+    app = GgbenchApp(Services.of_this_machine(offline=offline), n_gen=n_gen)
+    try:
+        app.run()
+    finally:
+        app.close_queues()
+    if app.return_code:
+        raise SystemExit(app.return_code)

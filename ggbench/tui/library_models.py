@@ -1,0 +1,109 @@
+"""The models that the Library lists, section by section: on this disk, as twins, in the catalog, found on the Hub."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ggbench.catalog.disk import LocalModel, twins_by_model
+from ggbench.catalog.models import HUB_REPO, Catalog
+from ggbench.hub.records import RepoSummary
+from ggbench.plain import plain
+from ggbench.units import format_count
+
+
+class Section(enum.StrEnum):
+    """Where a model comes from; the value is the section's heading."""
+
+    DISK = "on this disk"
+    TWINS = "twins: no download"
+    CATALOG = "catalog, on the Hub"
+    HUB = "found on the Hub"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """One line of the list."""
+
+    section: Section
+    model: str
+    """MODEL as plan and bench take it; empty for a place in which nothing can be seen. Not made printable."""
+    title: str
+    """What to call it; printable."""
+    about: str = ""
+    """A few words behind the title; printable."""
+    quants: tuple[str, ...] = ()
+    """Those to plan; empty means all that there are."""
+    reason: str = ""
+    """Why it cannot be measured, printable; empty where nothing speaks against it."""
+
+    @property
+    def key(self) -> str:
+        """Told from every other entry by it."""
+        return f"{self.section.name}:{self.model or self.title}"
+
+    @property
+    def needs_network(self) -> bool:
+        """Whether planning it may ask the Hub, so that it waits until it is chosen."""
+        return self.section is Section.HUB
+
+    @property
+    def is_twin(self) -> bool:
+        """Whether its files are made here."""
+        return self.section is Section.TWINS
+
+    def matches(self, text: str) -> bool:
+        """Whether each of the words is somewhere in its name, in any case."""
+        name = f"{self.title} {self.model}".casefold()
+        return all(word in name for word in text.casefold().split())
+
+
+def list_models(catalog: Catalog, local: Sequence[LocalModel]) -> tuple[ModelEntry, ...]:
+    """Everything that needs no search."""
+    twins = twins_by_model(local)
+    entries = list(_on_disk(local))
+    for model in catalog:
+        n_here = len(twins.get(model.id, ()))
+        about = f"{n_here} made" if n_here else ""
+        entries.append(ModelEntry(Section.TWINS, f"synth:{model.id}", f"synth:{model.id}", about))
+    entries += [ModelEntry(Section.CATALOG, model.id, model.id, quants=model.quants) for model in catalog if model.repo]
+    return tuple(entries)
+
+
+def found_models(found: Iterable[RepoSummary]) -> tuple[ModelEntry, ...]:
+    """What a search of the Hub told."""
+    return tuple(
+        ModelEntry(Section.HUB, repo.repo, plain(repo.repo), "gated" if repo.gated else _downloads(repo.downloads))
+        for repo in found
+    )
+
+
+def named_repo(text: str) -> ModelEntry | None:
+    """The repo that a person typed in full, `org/name`; None for any other text."""
+    name = text.strip().removeprefix("hf:")
+    return ModelEntry(Section.HUB, name, name, "open it") if HUB_REPO.fullmatch(name) else None
+
+
+def _on_disk(local: Sequence[LocalModel]) -> Iterable[ModelEntry]:
+    """A model each, whose quants stand beside each other where one name means them all."""
+    groups: dict[str, list[LocalModel]] = {}
+    for model in local:
+        if not model.model.startswith("synth:"):
+            groups.setdefault(model.model or model.name, []).append(model)
+    for group in groups.values():
+        first = group[0]
+        by_path = first.is_named_by_path
+        about = first.quant or "" if by_path else f"{len(group)} quants" if len(group) > 1 else group[0].quant or ""
+        yield ModelEntry(
+            Section.DISK,
+            first.model,
+            first.name,
+            plain(about),
+            () if by_path else tuple(model.quant for model in group if model.quant),
+            first.reason if len(group) == 1 else "",
+        )
+
+
+def _downloads(count: int | None) -> str:
+    return "" if count is None else f"{format_count(count)} a month"

@@ -1,0 +1,150 @@
+"""What is known of one job so far: written by the queue's thread, read by the screen whenever it draws.
+
+A decode that is watched has to run as fast as one that is not. So a batch of samples costs the writer a copy into an
+array, and everything that is computed from them is computed by the reader, for what it draws and no more often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ggbench.experiments.progress import FilePrepared
+from ggbench.experiments.search_progress import ProbeStarted
+from ggbench.records import DecodeLimit, DeviceBuffers, Probe
+from ggbench.stats.linefit import RunningFit
+from ggbench.tui.plotting import PlotSeries
+
+_TEXT_TAIL = 4000
+"""Characters of decoded text that are kept."""
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveNumbers:
+    """What the samples so far tell. None is unknown."""
+
+    n_done: int
+    n_total: int
+    w_tokens_per_ms: float | None
+    b_ms: float | None
+    tok_s: float | None
+    p50_ms: float | None
+    p99_ms: float | None
+    eta_s: float | None
+    """Of the decode, by the line through the samples."""
+
+
+class LiveTrial:
+    """One job from its start on. One thread writes and one reads."""
+
+    def __init__(self, item_id: int, model: str, quant: str) -> None:
+        self.item_id = item_id
+        self.model = model
+        self.quant = quant
+        self.preparing: FilePrepared | None = None
+        """Bytes of the file that are written or fetched; None where nothing has to be."""
+        self.load_share: float | None = None
+        """0 to 1; None before the load."""
+        self.n_ctx: int | None = None
+        self.buffers: tuple[DeviceBuffers, ...] = ()
+        self.limit: DecodeLimit | None = None
+        self.prompt: tuple[int, int] | None = None
+        """Tokens of the last prompt, and the nanoseconds it took."""
+        self.n_total = 0
+        self.text = ""
+        """The last characters that were decoded, as the model gave them."""
+        self.probes: tuple[Probe, ...] = ()
+        """Answers of a search, in the order in which they came."""
+        self.asking: ProbeStarted | None = None
+        self.fill_share: float | None = None
+        """Of the context whose far end is being filled, 0 to 1."""
+        self._positions: Integers = np.empty(1024, np.int64)
+        self._step_ns: Integers = np.empty(1024, np.int64)
+        self._n_done = 0
+        self._fit = RunningFit()
+        self._n_fitted = 0
+
+    def append(self, first_position: int, step_ns: Sequence[int], text: str) -> None:
+        """Take in consecutive steps; the arrays that a reader holds stay as they are."""
+        start, end = self._n_done, self._n_done + len(step_ns)
+        if end > len(self._positions):
+            room = max(end, 2 * len(self._positions))
+            self._positions, self._step_ns = (
+                np.concatenate([grown[:start], np.empty(room - start, np.int64)])
+                for grown in (self._positions, self._step_ns)
+            )
+        self._positions[start:end] = np.arange(first_position, first_position + len(step_ns))
+        self._step_ns[start:end] = step_ns
+        self.text = (self.text + text)[-_TEXT_TAIL:]
+        self._n_done = end  # last: a reader looks at this before it takes the arrays
+
+    @property
+    def positions(self) -> Integers:
+        """1-based, of every timed step so far."""
+        n_done = self._n_done
+        return self._positions[:n_done]
+
+    @property
+    def step_ns(self) -> Integers:
+        """Nanoseconds of every timed step so far; may be ahead of `positions` by a batch, where they are read apart."""
+        n_done = self._n_done
+        return self._step_ns[:n_done]
+
+    @property
+    def n_end(self) -> int:
+        """The last position there will be, where each repetition starts from the same."""
+        return int(self._positions[0]) - 1 + self.n_total if self._n_done else self.n_total
+
+    def series(self, *, dimmed: bool = False) -> PlotSeries:
+        """For the plot, with the line through the samples so far."""
+        positions = self.positions
+        self._fit_new()
+        b_ms = self._fit.b_ms
+        return PlotSeries(
+            name=self.quant,
+            positions=positions,
+            latency_ms=self.step_ns[: len(positions)] / 1e6,
+            fit=None if b_ms is None else (self._fit.w_tokens_per_ms, b_ms),
+            limit=None if self.limit is None else (self.limit.w_tokens_per_ms, self.limit.b_ms),
+            dimmed=dimmed,
+        )
+
+    def numbers(self) -> LiveNumbers:
+        """Computed from all samples so far."""
+        step_ns = self.step_ns
+        n_done = len(step_ns)
+        if not n_done:
+            return LiveNumbers(0, self.n_total, None, None, None, None, None, None)
+        self._fit_new()
+        p50_ns, p99_ns = np.percentile(step_ns, (50, 99))
+        total_ns = float(step_ns.sum())
+        return LiveNumbers(
+            n_done=n_done,
+            n_total=self.n_total,
+            w_tokens_per_ms=self._fit.w_tokens_per_ms,
+            b_ms=self._fit.b_ms,
+            tok_s=n_done * 1e9 / total_ns,
+            p50_ms=float(p50_ns) / 1e6,
+            p99_ms=float(p99_ns) / 1e6,
+            eta_s=self._eta_s(n_done, total_ns / n_done / 1e9),
+        )
+
+    def _eta_s(self, n_done: int, mean_s: float) -> float:
+        """What is left at the mean latency so far, and longer where latency climbs."""
+        n_left = max(0, self.n_total - n_done)
+        w_tokens_per_ms = self._fit.w_tokens_per_ms
+        # From the middle of what was timed to the middle of what is left lie half of all tokens.
+        climb_s = (n_done + n_left) / 2 / w_tokens_per_ms / 1e3 if w_tokens_per_ms else 0.0
+        return n_left * (mean_s + climb_s)
+
+    def _fit_new(self) -> None:
+        positions = self.positions
+        start, end = self._n_fitted, len(positions)
+        if start < end:
+            self._fit.add(positions[start:], self.step_ns[start:end])
+            self._n_fitted = end

@@ -1,0 +1,100 @@
+"""Runs as files in the folder that ggbench was started in: never over another file, never half of one."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from ggbench.errors import GgbenchError
+from ggbench.report.text import rows_as_csv
+from ggbench.tui.curve_svg import curves_as_svg
+from ggbench.tui.stored_runs import MeasuredRun
+
+SavedForm: TypeAlias = Literal["csv", "svg"]
+
+_NAMED_RUNS = 6
+"""More than so many do not go into a file's name."""
+
+
+def save_runs(runs: Sequence[MeasuredRun], form: SavedForm, folder: Path) -> tuple[Path, ...]:
+    """Write rows and samples as two CSV files, or the curves as one SVG; returns where they are.
+
+    Raises GgbenchError where there is no sample to draw, or the folder cannot be written.
+    """
+    # Names are made of run numbers alone: a model's name is text that nobody vouches for.
+    numbers = [str(one.run.run_id) for one in runs]
+    stem = f"ggbench-{'run' if len(runs) == 1 else 'runs'}-"
+    stem += "-".join(numbers) if len(numbers) <= _NAMED_RUNS else f"{numbers[0]}-and-{len(numbers) - 1}-more"
+    if form == "svg":
+        series = [one.series() for one in runs]
+        if not any(len(one.positions) for one in series):
+            raise GgbenchError("there are no samples to plot", "save it as CSV, or choose a run that decoded")
+        return (write_new(folder, stem, ".svg", curves_as_svg(series)),)
+    rows = rows_as_csv([one.run.row for one in runs])
+    return (
+        write_new(folder, stem, ".csv", rows),
+        write_new(folder, f"{stem}-samples", ".csv", samples_as_csv(runs)),
+    )
+
+
+def samples_as_csv(runs: Sequence[MeasuredRun]) -> str:
+    """Every timed step: run, repeat, position, and ns of the step and of the sampler, empty where it was not timed."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(("run_id", "repeat", "position", "step_ns", "sample_ns"))
+    for one in runs:
+        samples = one.samples
+        n_samples = len(samples.step_ns)
+        untimed: list[int | None] = [None] * n_samples
+        writer.writerows(
+            zip(
+                [one.run.run_id] * n_samples,
+                samples.repeat.tolist(),
+                samples.position.tolist(),
+                samples.step_ns.tolist(),
+                untimed if samples.sample_ns is None else samples.sample_ns.tolist(),
+                strict=True,
+            )
+        )
+    return buffer.getvalue()
+
+
+def write_new(folder: Path, stem: str, suffix: str, text: str) -> Path:
+    """Write a file under the first free name of `stem`, `stem-2`, ... and return it. Raises GgbenchError."""
+    aside = folder / f".{stem}-{secrets.token_hex(4)}.part"
+    try:
+        try:
+            with aside.open("x", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            return _name(aside, folder, stem, suffix)
+        finally:
+            aside.unlink(missing_ok=True)
+    except OSError as error:
+        hint = "start ggbench in a folder that can be written and has free space"
+        raise GgbenchError(f"cannot save in {folder}: {error.strerror}", hint) from error
+
+
+def _name(aside: Path, folder: Path, stem: str, suffix: str) -> Path:
+    """Give the file a name that nothing has; two ggbench may look for one at the same time."""
+    number = 1
+    while True:
+        target = folder / f"{stem}{'' if number == 1 else f'-{number}'}{suffix}"
+        try:
+            # A link is the one way to name a file that fails where the name is taken.
+            os.link(aside, target)
+        except FileExistsError:
+            number += 1
+        except OSError:  # a file system without links, such as FAT
+            if target.exists():
+                number += 1
+                continue
+            return aside.replace(target)
+        else:
+            return target

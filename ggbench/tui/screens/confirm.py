@@ -1,0 +1,49 @@
+"""One question before something that cannot be taken back, or that costs much."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Button, Label
+
+
+class ConfirmScreen(ModalScreen[bool]):
+    """Ends with whether the person said yes; escape says no."""
+
+    DEFAULT_CSS = """
+    ConfirmScreen Label { width: 1fr; margin-bottom: 1; }
+    ConfirmScreen Horizontal { height: auto; }
+    ConfirmScreen Button { margin-right: 2; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes"),
+        Binding("n,escape", "answer(False)", "No"),
+        Binding("left,h,right,l", "app.focus_next", "Other answer", show=False),
+    ]
+
+    def __init__(self, question: str, yes_label: str = "Yes") -> None:
+        """`question` is shown as it is, without markup; make it plain where it names what others wrote."""
+        super().__init__()
+        self._question, self._yes_label = question, yes_label
+
+    def compose(self) -> ComposeResult:
+        """The question over its two answers."""
+        with Vertical(classes="dialog"):
+            yield Label(self._question, markup=False)
+            with Horizontal():
+                yield Button(f"{self._yes_label} (y)", id="yes", variant="primary", compact=True)
+                yield Button("No (n, esc)", id="no", compact=True)
+
+    @on(Button.Pressed)
+    def answer_with_button(self, event: Button.Pressed) -> None:
+        """A click, or enter on it."""
+        self.dismiss(event.button.id == "yes")
+
+    def action_answer(self, answer: bool) -> None:
+        """End with it."""
+        self.dismiss(answer)

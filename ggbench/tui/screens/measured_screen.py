@@ -1,0 +1,78 @@
+"""What the screens of one run and of several share: their samples are read already, to be saved and left again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from textual import on, work
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.message import Message
+from textual.screen import Screen
+
+from ggbench.errors import GgbenchError
+from ggbench.tui.saving import SavedForm, save_runs
+from ggbench.tui.screens.save_choice import SaveChoice
+from ggbench.tui.stored_runs import MeasuredRun
+from ggbench.tui.widgets.told import Told
+
+
+@dataclass
+class _Saved(Message):
+    """A thread has written files, or could not."""
+
+    paths: tuple[Path, ...] = ()
+    error: GgbenchError | None = None
+
+
+class MeasuredScreen(Screen[None]):
+    """Runs with their samples; it lies over the Results screen, and esc leaves it."""
+
+    AUTO_FOCUS = "Reading"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "Back"),
+        Binding("w", "save", "Save"),
+    ]
+
+    def __init__(self, runs: tuple[MeasuredRun, ...]) -> None:
+        super().__init__()
+        self.runs = runs
+
+    def action_back(self) -> None:
+        """Back to the list."""
+        self.app.pop_screen()
+
+    def action_save(self) -> None:
+        """Ask in which form."""
+        numbers = ", ".join(str(one.run.run_id) for one in self.runs)
+        self.app.push_screen(SaveChoice(f"run {numbers}" if len(self.runs) == 1 else f"runs {numbers}"), self._save_as)
+
+    @on(_Saved)
+    def tell_saved(self, event: _Saved) -> None:
+        """Where it is, or what to do."""
+        if event.error is not None:
+            self.query_one(Told).tell_error(event.error)
+        else:
+            self.query_one(Told).tell(*(f"Saved {path}" for path in event.paths))
+
+    def _save_as(self, form: SavedForm | None) -> None:
+        if form is not None:
+            self._save(form)
+
+    @work(thread=True, group="save", exit_on_error=False)
+    def _save(self, form: SavedForm) -> None:
+        try:
+            self.post_message(_Saved(save_runs(self.runs, form, Path.cwd())))
+        except GgbenchError as error:
+            self.post_message(_Saved(error=error))
+
+
+class Reading(VerticalScroll, can_focus=True):
+    """Scrolls by the keys that move elsewhere."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "scroll_down", "Down", show=False),
+        Binding("k", "scroll_up", "Up", show=False),
+    ]

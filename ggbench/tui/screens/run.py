@@ -1,0 +1,224 @@
+"""The Run screen: the queue, and the running job as it goes.
+
+A draw takes the processor from the decode that it shows. So nothing is drawn because a token came: the screen draws at
+its own pace, the slower the more a draw costs, and only what differs.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+
+from rich.text import Text
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.events import ScreenResume
+from textual.screen import Screen
+from textual.widgets import ContentSwitcher, Footer, OptionList, Static
+
+from ggbench.plain import plain
+from ggbench.tui.live_trial import LiveTrial
+from ggbench.tui.plotting import LETTERS
+from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
+from ggbench.tui.widgets.bracket_plot import BracketPlot
+from ggbench.tui.widgets.decoded_text import DecodedText
+from ggbench.tui.widgets.gauges import Gauges
+from ggbench.tui.widgets.latency_plot import LatencyPlot
+from ggbench.tui.widgets.numbers import Numbers
+from ggbench.tui.widgets.queue_list import QueueList
+
+if TYPE_CHECKING:
+    from ggbench.records import MachineReading
+    from ggbench.tui.services import Services
+
+_LOOK_EVERY_S = 0.1
+_SHARE_OF_A_CORE = 0.01
+"""How much of the time a draw may take while the decode uses every core."""
+_SHARE_BESIDE_A_GPU = 0.2
+"""While the weights lie on GPUs, the decode leaves the processor alone."""
+_READ_EVERY_S = 1.0
+
+_NOTHING = """Nothing is being measured.
+
+Choose a model in the Library (1), mark variants with space,
+then press b to measure them, or m to search the largest context."""
+
+
+class _Host(Protocol):
+    """What this screen needs of its app."""
+
+    run_queue: RunQueue
+    services: Services
+
+
+class RunScreen(Screen[None]):
+    """What runs, what waits, what became of the rest."""
+
+    CSS_PATH = "run.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("p", "pause", "Pause"),
+        Binding("s", "skip", "Skip"),
+        Binding("c", "cancel", "Cancel all"),
+        Binding("t", "toggle_text", "Text"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drawn_items: tuple[QueueItem, ...] | None = None
+        self._drawn_revision = -1
+        self._due_at = 0.0
+        """When more tokens of the same job may be drawn; what became of a job is drawn at once."""
+        self._is_reading = False
+        self._shows_keys = False
+        self._reason = ""
+
+    def compose(self) -> ComposeResult:
+        """An empty state, and the board that takes its place."""
+        yield Static(_NOTHING, id="nothing", markup=False)
+        with Vertical(id="board"):
+            yield QueueList(id="queue")
+            yield Static(id="reason", markup=False)
+            with Horizontal(id="middle"):
+                with ContentSwitcher(id="curves", initial="plot"):
+                    yield LatencyPlot(id="plot")
+                    yield BracketPlot(id="bracket")
+                with Vertical(id="side"):
+                    yield Numbers(id="numbers")
+                    yield Gauges(id="gauges")
+            yield DecodedText(id="text")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Draw, and go on drawing."""
+        self.set_interval(_READ_EVERY_S, self._read_machine)
+        self.set_interval(_LOOK_EVERY_S, self._look)
+        self._draw()
+
+    @on(ScreenResume)
+    def draw_again(self) -> None:
+        """Show at once what happened while another screen was in front."""
+        self._draw()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys of a run are shown while there is one."""
+        if action in ("pause", "skip", "cancel"):
+            return self._queue.is_busy
+        return True
+
+    def action_pause(self) -> None:
+        """Hold the decode, or go on."""
+        if self._queue.is_paused:
+            self._queue.resume()
+        else:
+            self._queue.pause()
+        self._draw()
+
+    def action_skip(self) -> None:
+        """End the running job, keeping what it has."""
+        self._queue.skip()
+
+    def action_cancel(self) -> None:
+        """End the running job and leave those that wait."""
+        self._queue.cancel()
+        self._draw()
+
+    def action_toggle_text(self) -> None:
+        """Show or hide what the model says."""
+        self.toggle_class("-text")
+        self._draw()
+
+    @on(OptionList.OptionHighlighted, "#queue")
+    def show_reason(self) -> None:
+        """The whole reason of the chosen job, which its line may have cut."""
+        self._show_reason(self._queue.items)
+
+    @property
+    def _host(self) -> _Host:
+        return cast("_Host", self.app)
+
+    @property
+    def _queue(self) -> RunQueue:
+        return self._host.run_queue
+
+    def _look(self) -> None:
+        """Draw what is new: another state at once, more tokens when they are due."""
+        queue = self._queue
+        if not self.is_current or queue.revision == self._drawn_revision:
+            return
+        if queue.items != self._drawn_items or time.monotonic() >= self._due_at:
+            self._draw()
+
+    def _draw(self) -> None:
+        queue, started = self._queue, time.thread_time()
+        live, items = queue.live, queue.items  # in this order: the live job is among the items
+        is_token = items == self._drawn_items
+        self._drawn_items, self._drawn_revision = items, queue.revision
+        self._show(queue, live, items)
+        if is_token:
+            self.call_after_refresh(self._note_cost, started)
+
+    def _note_cost(self, started: float) -> None:
+        """Processor time of this thread since a draw began, which has been painted by now."""
+        live = self._queue.live
+        beside_gpu = live is not None and any(b.weight_bytes and not b.is_host for b in live.buffers)
+        share = _SHARE_BESIDE_A_GPU if beside_gpu else _SHARE_OF_A_CORE
+        self._due_at = time.monotonic() + (time.thread_time() - started) / share
+
+    def _show(self, queue: RunQueue, live: LiveTrial | None, items: tuple[QueueItem, ...]) -> None:
+        trials = queue.trials
+        self.set_class(bool(items), "-busy")
+        letters = {trial.item_id: LETTERS[index % len(LETTERS)] for index, trial in enumerate(trials)}
+        self.query_one(QueueList).show(items, letters, paused=queue.is_paused)
+        self._show_reason(items)
+        if queue.is_busy != self._shows_keys:
+            self._shows_keys = queue.is_busy
+            self.refresh_bindings()
+        if live is None:
+            return
+        self._show_live(live, items[live.item_id], trials, paused=queue.is_paused)
+
+    def _show_live(self, live: LiveTrial, item: QueueItem, trials: tuple[LiveTrial, ...], *, paused: bool) -> None:
+        self.query_one(ContentSwitcher).current = "bracket" if item.kind == "maxctx" else "plot"
+        if item.kind == "maxctx":
+            self.query_one(BracketPlot).show(live.probes, live.asking)
+        else:
+            end = max((trial.n_end for trial in trials), default=None)
+            series = [trial.series(dimmed=trial is not live) for trial in trials]
+            self.query_one(LatencyPlot).show(series, end)
+        self.query_one(Numbers).show(live, item, paused=paused)
+        if self.has_class("-text"):
+            self.query_one(DecodedText).show(live.text)
+
+    def _show_reason(self, items: tuple[QueueItem, ...]) -> None:
+        """Why the store does not keep the run, else why the chosen job failed."""
+        reason = self.query_one("#reason", Static)
+        error = self._queue.store_error
+        chosen = self.query_one(QueueList).highlighted
+        text = ""
+        if error is not None:
+            text = f"! not kept: {error.message}; {error.hint}"
+        elif chosen is not None and chosen < len(items) and items[chosen].state is JobState.FAILED:
+            text = f"✗ {items[chosen].reason}"
+        if text != self._reason:
+            self._reason = text
+            reason.set_class(bool(text), "-told")
+            reason.update(Text(plain(text)))
+
+    def _read_machine(self) -> None:
+        if self.is_current and self._queue.is_busy and not self._is_reading:
+            self._is_reading = True
+            self._read()
+
+    @work(thread=True, group="machine", exit_on_error=False)
+    def _read(self) -> None:
+        """In a thread: a driver may take its time to answer."""
+        try:
+            reading = self._host.services.read_machine()
+        finally:
+            self._is_reading = False
+        self.app.call_from_thread(self._show_reading, reading)
+
+    def _show_reading(self, reading: MachineReading) -> None:
+        self.query_one(Gauges).show(reading)

@@ -1,0 +1,48 @@
+"""One run in full: its curve, and all that is known of it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Footer, Static
+
+from ggbench.plain import plain
+from ggbench.report.terminal.row_details import row_details
+from ggbench.tui.screens.measured_screen import MeasuredScreen, Reading
+from ggbench.tui.widgets.latency_plot import LatencyPlot
+from ggbench.tui.widgets.mode_bar import TooSmall
+from ggbench.tui.widgets.told import Told
+
+
+class RunDetails(MeasuredScreen):
+    """The only one of `runs`."""
+
+    CSS_PATH = "compare.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "copy_command", "Copy command")]
+
+    def compose(self) -> ComposeResult:
+        """The curve above what is read; beside it where there is room."""
+        (measured,) = self.runs
+        run = measured.run
+        started = plain(run.summary.started_at[:16]).replace("T", " ")
+        yield Static(f"Run {run.run_id} · {plain(run.summary.kind)} · {started} UTC", id="title", markup=False)
+        with Reading(id="reading"):
+            if len(measured.samples.step_ns):
+                yield LatencyPlot()
+            if run.problem:
+                yield Static(f"! {run.problem}", classes="problem", markup=False)
+            yield Static(row_details(run.row), id="details")
+        yield Told()
+        yield TooSmall()
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Draw the curve."""
+        for plot in self.query(LatencyPlot):
+            plot.show([one.series() for one in self.runs])
+
+    def action_copy_command(self) -> None:
+        """The line that measures it again."""
+        self.query_one(Told).offer(self.runs[0].run.summary.command)

@@ -1,0 +1,60 @@
+"""Asks what to save."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from ggbench.tui.saving import SavedForm
+
+
+class SaveChoice(ModalScreen[SavedForm | None]):
+    """The form to save in; None where a person thinks better of it."""
+
+    DEFAULT_CSS = """
+    SaveChoice {
+        #choices { width: 56; max-width: 96%; }
+        OptionList, OptionList:focus { height: auto; margin: 1 0; border: none; padding: 0; background: $surface; }
+        #where { color: $text-muted; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "leave", "Leave"),
+        Binding("c", "choose('csv')", "CSV"),
+        Binding("s", "choose('svg')", "SVG"),
+        Binding("j", "app.simulate_key('down')", show=False),
+        Binding("k", "app.simulate_key('up')", show=False),
+    ]
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self._what = what
+
+    def compose(self) -> ComposeResult:
+        """A question with its answers."""
+        with Vertical(id="choices", classes="dialog"):
+            yield Static(f"Save {self._what}", markup=False)
+            yield OptionList(
+                Option("c  rows and samples, as two CSV files", id="csv"),
+                Option("s  the curves, as an SVG picture", id="svg"),
+                markup=False,
+            )
+            yield Static("in the folder that ggbench was started in; esc leaves", id="where", markup=False)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Enter, or a click."""
+        self.action_choose("csv" if event.option_id == "csv" else "svg")
+
+    def action_choose(self, form: SavedForm) -> None:
+        """Save in this form."""
+        self.dismiss(form)
+
+    def action_leave(self) -> None:
+        """Save nothing."""
+        self.dismiss(None)

@@ -1,0 +1,107 @@
+"""What the screens ask of the rest of ggbench, so that a test can hand them its own.
+
+Everything here is imported where it is called: the first frame is drawn before any of it is needed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ggbench.catalog.disk import LocalModel
+    from ggbench.catalog.models import Catalog
+    from ggbench.experiments.rig import Rig
+    from ggbench.hub.access import HubAccess
+    from ggbench.plan_records import Budget
+    from ggbench.records import MachineReading
+    from ggbench.store.database import Store
+    from ggbench.tui.planner import Planner
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Any of these may take a while or raise GgbenchError, so they are called in threads."""
+
+    open_store: Callable[[], Store]
+    """The results, for the thread that opens them. Raises StoreError for a newer version or a locked file."""
+    make_rig: Callable[[Store | None], Rig]
+    """One for each job."""
+    load_catalog: Callable[[], Catalog]
+    local_models: Callable[[], Sequence[LocalModel]]
+    make_planner: Callable[[], Planner]
+    machine_budget: Callable[[], Budget]
+    """The memory of this machine that a model may take, as it is free at the moment."""
+    read_machine: Callable[[], MachineReading]
+    hub: HubAccess
+
+    @classmethod
+    def of_this_machine(cls, *, offline: bool = False) -> Services:
+        """The real ones. Raises UsageError where the environment names no Hub."""
+        from ggbench.hub.access import HubAccess
+
+        hub = HubAccess.from_environment(offline=offline)
+        return cls(
+            open_store=_open_store,
+            make_rig=_make_rig,
+            load_catalog=_load_catalog,
+            local_models=_local_models,
+            make_planner=functools.partial(_make_planner, hub),
+            machine_budget=_machine_budget,
+            read_machine=_MachineReadings().read,
+            hub=hub,
+        )
+
+
+class _MachineReadings:
+    """One reader, made when it is first asked: it looks at the drivers."""
+
+    def __init__(self) -> None:
+        self._read: Callable[[], MachineReading] | None = None
+
+    def read(self) -> MachineReading:
+        """The machine at this moment."""
+        if self._read is None:
+            from ggbench.machine.readings import MachineReader
+
+            self._read = MachineReader().read
+        return self._read()
+
+
+def _open_store() -> Store:
+    from ggbench.store.database import Store
+
+    return Store.open()
+
+
+def _make_rig(store: Store | None) -> Rig:
+    from ggbench.experiments.rig import make_rig
+
+    return make_rig(store)
+
+
+def _load_catalog() -> Catalog:
+    from ggbench.catalog.models import load_catalog
+
+    return load_catalog()
+
+
+def _local_models() -> Sequence[LocalModel]:
+    from ggbench.catalog.disk import find_local_models
+
+    return find_local_models()
+
+
+def _make_planner(hub: HubAccess) -> Planner:
+    from ggbench.tui.planner import Planner
+
+    return Planner(hub)
+
+
+def _machine_budget() -> Budget:
+    from ggbench.experiments.budget import machine_budget
+    from ggbench.machine.cpu import default_threads
+
+    return machine_budget(n_gpu_layers=-1, main_gpu=None, threads=default_threads(), reserve_bytes=None, bandwidth=None)

@@ -1,0 +1,1 @@
+"""Parts of the screens, given their data as frozen records."""

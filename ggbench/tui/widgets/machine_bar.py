@@ -1,0 +1,66 @@
+"""The line that says for what memory the Library plans."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.widgets import Static
+
+from ggbench.plain import plain, shorten
+from ggbench.plan_records import Budget
+from ggbench.records import MachineReading
+from ggbench.units import format_bandwidth, format_bytes
+
+_OTHER = " · g other card"
+
+
+class MachineBar(Static):
+    """Device, memory free and in all, bandwidth; a click chooses another card."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__("looking at this machine: its memory, and how fast that is…", id=id, markup=False)
+        self._shown: tuple[str, str] | None = None
+
+    async def on_click(self) -> None:
+        """As the key does."""
+        await self.run_action("screen.choose_card")
+
+    def on_resize(self) -> None:
+        """Take the new width."""
+        self._draw()
+
+    def show(self, budget: Budget, reading: MachineReading | None, *, is_here: bool) -> None:
+        """Tell a budget; `is_here` is whether it is this machine's."""
+        self._shown = device_words(budget, is_here=is_here), figures(budget, reading, is_here=is_here)
+        self._draw()
+
+    def _draw(self) -> None:
+        """The figures whole, and of the device's name what there is room for."""
+        if self._shown is not None and self.size.width:
+            device, told = self._shown
+            room = max(8, self.size.width - len(told) - len(_OTHER))
+            self.update(Text(f"{shorten(device, room)}{told}{_OTHER}", no_wrap=True, overflow="ellipsis"))
+
+
+def device_words(budget: Budget, *, is_here: bool) -> str:
+    """`RTX 4090`; a card that is not here is only planned for."""
+    device = plain(budget.device).removeprefix("NVIDIA ").removeprefix("GeForce ")
+    return device if is_here else f"plan for {device}"
+
+
+def figures(budget: Budget, reading: MachineReading | None, *, is_here: bool) -> str:
+    """` · 22.1 GiB free of 24.0 GiB · 1008 GB/s`."""
+    rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "no bandwidth"
+    memory = format_bytes(budget.memory_bytes)
+    if not is_here:
+        return f" · {memory}, {format_bytes(budget.reserve_bytes)} kept free · {rate}"
+    total_bytes = _total_bytes(budget, reading)
+    total = "" if total_bytes is None else f" of {format_bytes(total_bytes)}"
+    return f" · {memory} free{total} · {rate}"
+
+
+def _total_bytes(budget: Budget, reading: MachineReading | None) -> int | None:
+    if reading is None:
+        return None
+    if not budget.on_gpu:
+        return reading.total_bytes
+    return next((gpu.total_bytes for gpu in reading.gpus if gpu.name == budget.device), None)

@@ -1,0 +1,117 @@
+"""How the chosen quant would fill the memory: weights, KV, compute and what is left, as a stack.
+
+Each part has its own character, so that it reads without colour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import Group
+from rich.text import Text
+from textual.events import Resize
+from textual.widgets import Static
+
+from ggbench.plain import plain
+from ggbench.plan_records import Budget, PlanRow
+from ggbench.report.terminal.plan import fit_text
+from ggbench.units import format_bytes, format_count
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One layer of the stack."""
+
+    name: str
+    n_bytes: int
+    glyph: str
+    colour: str
+
+
+class MemoryBar(Static):
+    """Three lines: what is planned, the stack, and what its characters mean."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self._shown: tuple[str, PlanRow, Budget] | None = None
+
+    def show(self, name: str, row: PlanRow, budget: Budget) -> None:
+        """Draw a quant's plan."""
+        self._shown = name, row, budget
+        self._draw()
+
+    def show_nothing(self) -> None:
+        """Where no quant is chosen."""
+        self._shown = None
+        self.update("")
+
+    def on_resize(self, _event: Resize) -> None:
+        """Take the new width."""
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._shown is None or not self.size.width:
+            return
+        name, row, budget = self._shown
+        width = self.size.width
+        if row.n_ctx is None or row.weight_bytes is None:
+            self.update(Text(plain(row.reason) or "its size is not known", overflow="fold"))
+            return
+        parts = memory_parts(row, budget)
+        title = Text(f"{plain(name)} at n_ctx {format_count(row.n_ctx)}: {fit_text(row)}", no_wrap=True)
+        bar = Text(no_wrap=True)
+        for part, cells in zip(parts, stack_widths(parts, width), strict=True):
+            bar.append(part.glyph * cells, style=part.colour)
+        legends = (_legend(parts, n_sizes) for n_sizes in range(len(parts), 2, -1))
+        legend = next((text for text in legends if text.cell_len <= width), _legend(parts, 3))
+        self.update(Group(title, bar, legend))
+
+
+def _legend(parts: list[Part], n_sizes: int) -> Text:
+    """What each character means; the size of the first of them, as what is left is told elsewhere too."""
+    legend = Text(no_wrap=True, overflow="ellipsis")
+    for index, part in enumerate(parts):
+        legend.append(f"{'  ' if index else ''}{part.glyph}", style=part.colour)
+        legend.append(f" {part.name}{f' {format_bytes(part.n_bytes)}' if index < n_sizes else ''}")
+    return legend
+
+
+def memory_parts(row: PlanRow, budget: Budget) -> list[Part]:
+    """From the bottom up; where it does not fit, what is missing stands in place of what is free."""
+    logits_bytes = 0 if budget.on_gpu else row.output_bytes or 0
+    parts = [
+        Part("weights", row.device_weight_bytes or 0, "█", "blue"),
+        Part("KV", row.device_kv_bytes or 0, "▓", "green"),
+        Part("compute", (row.compute_bytes or 0) + logits_bytes, "▒", "yellow"),
+    ]
+    left_bytes = row.left_bytes or 0
+    if left_bytes < 0:
+        return [*parts, Part("missing", -left_bytes, "╳", "bold red")]
+    return [*parts, Part("free", left_bytes, "░", "dim"), Part("reserve", budget.reserve_bytes, "·", "dim")]
+
+
+def stack_widths(parts: list[Part], width: int) -> list[int]:
+    """Characters of each part, together the width; a part that is there has at least one.
+
+    What is missing is a part of what is wanted, so it covers the end of the stack.
+    """
+    sizes = [part.n_bytes for part in parts]
+    if parts[-1].name == "missing":
+        over = sizes[-1]
+        for index in range(len(sizes) - 2, -1, -1):
+            taken = min(sizes[index], over)
+            sizes[index] -= taken
+            over -= taken
+    total = sum(sizes)
+    if total <= 0:
+        return [0] * len(sizes)
+    ends, at = [], 0
+    for size in sizes:
+        at += size
+        ends.append(round(at / total * width))
+    widths = [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    for index, size in enumerate(sizes):
+        if size and not widths[index]:
+            largest = widths.index(max(widths))
+            widths[index], widths[largest] = 1, widths[largest] - 1
+    return widths

@@ -1,0 +1,254 @@
+"""The list of stored runs: a cursor, marks, and columns that sort.
+
+Only the lines in view are drawn, so that a filter answers each letter however many runs there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.binding import Binding, BindingType
+from textual.events import Click
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from ggbench.plain import shorten
+from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, RunColumn, StoredRun
+
+_GAP = "  "
+_MARGIN = 3
+"""Characters at the left for the cursor and the mark."""
+_WIDEST = {"model": 28, "quant": 14, "note": 60}
+_WIDEST_OTHER = 20
+_PINNED = ("run", "state", "model", "quant")
+"""Columns that stay when the others scroll aside, where they leave half of the width."""
+_SCROLL_BY = 8
+
+
+class RunsTable(ScrollView, can_focus=True):
+    """Runs in the order given; `cursor_run` is the chosen one."""
+
+    DEFAULT_CSS = """
+    RunsTable {
+        height: 1fr;
+        & > .runs-table--header { text-style: bold; color: $foreground; background: $panel; }
+        & > .runs-table--cursor { background: $block-cursor-blurred-background; text-style: bold; }
+        &:focus > .runs-table--cursor { color: $block-cursor-foreground; background: $block-cursor-background; }
+        & > .runs-table--pale { text-style: dim; }
+    }
+    """
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"runs-table--header", "runs-table--cursor", "runs-table--pale"}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Move", show=False),
+        Binding("down,j", "move(1)", "Move", show=False),
+        Binding("pageup", "page(-1)", "Move a page", show=False),
+        Binding("pagedown", "page(1)", "Move a page", show=False),
+        Binding("home,g", "jump(0)", "First, last", show=False),
+        Binding("end,G", "jump(-1)", "First, last", show=False),
+        Binding("left,h", "aside(-1)", "More columns", show=False),
+        Binding("right,l", "aside(1)", "More columns", show=False),
+        Binding("enter", "choose", "Open"),
+        Binding("space", "mark", "Mark", key_display="␣"),
+    ]
+
+    @dataclass
+    class Chosen(Message):
+        """A person wants to see this run."""
+
+        run: StoredRun
+
+    @dataclass
+    class MarkToggled(Message):
+        """A person marks a run, or takes its mark off."""
+
+        run: StoredRun
+
+    @dataclass
+    class HeaderClicked(Message):
+        """A person wants the runs sorted by this column."""
+
+        column: RunColumn
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._runs: tuple[StoredRun, ...] = ()
+        self._marks: frozenset[int] = frozenset()
+        self._sorted_by, self._falling = COLUMNS_OF_RUNS[0], True
+        self._cursor = 0
+        self._texts: dict[int, tuple[StoredRun, tuple[str, ...]]] = {}
+        """What a run shows, with the run that it was made of, by its number."""
+        self._widths: tuple[int, ...] = ()
+
+    @property
+    def runs(self) -> tuple[StoredRun, ...]:
+        """In the order shown."""
+        return self._runs
+
+    @property
+    def cursor_run(self) -> StoredRun | None:
+        """The chosen run; None where there are none."""
+        return self._runs[self._cursor] if self._runs else None
+
+    def show(self, runs: Sequence[StoredRun], marks: Collection[int], sorted_by: RunColumn, *, falling: bool) -> None:
+        """Show these runs; the cursor stays on its run, else on its line."""
+        chosen = self.cursor_run
+        self._runs, self._marks = tuple(runs), frozenset(marks)
+        self._sorted_by, self._falling = sorted_by, falling
+        places = {run.run_id: index for index, run in enumerate(self._runs)}
+        last = max(0, len(self._runs) - 1)
+        self._cursor = min(self._cursor, last) if chosen is None else places.get(chosen.run_id, min(self._cursor, last))
+        self._measure()
+        self.virtual_size = Size(_MARGIN + sum(self._widths) + len(_GAP) * len(self._widths), len(self._runs) + 1)
+        self._follow()
+        self.refresh()
+
+    def action_move(self, lines: int) -> None:
+        """Move the cursor."""
+        self._go_to(self._cursor + lines)
+
+    def action_page(self, pages: int) -> None:
+        """Move the cursor by what is in view."""
+        self._go_to(self._cursor + pages * max(1, self._n_visible - 1))
+
+    def action_jump(self, line: int) -> None:
+        """Move the cursor to the first line, or the last for -1."""
+        self._go_to(line if line >= 0 else len(self._runs) - 1)
+
+    def action_aside(self, steps: int) -> None:
+        """Bring further columns into view."""
+        self.scroll_relative(x=steps * _SCROLL_BY, animate=False)
+
+    def action_choose(self) -> None:
+        """Open the run at the cursor."""
+        if self.cursor_run is not None:
+            self.post_message(self.Chosen(self.cursor_run))
+
+    def action_mark(self) -> None:
+        """Mark the run at the cursor and go on to the next."""
+        if self.cursor_run is not None:
+            self.post_message(self.MarkToggled(self.cursor_run))
+            self._go_to(self._cursor + 1)
+
+    def on_click(self, event: Click) -> None:
+        """A header sorts, a line gets the cursor, its margin the mark; a second click opens it."""
+        x, y = event.get_content_offset_capture(self)
+        if y == 0:
+            column = self._column_at(x)
+            if column is not None:
+                self.post_message(self.HeaderClicked(column))
+            return
+        index = y - 1 + round(self.scroll_y)
+        if not 0 <= index < len(self._runs):
+            return
+        self._go_to(index)
+        if x < _MARGIN:
+            self.post_message(self.MarkToggled(self._runs[index]))
+        elif event.chain == 2:
+            self.action_choose()
+
+    def render_line(self, y: int) -> Strip:
+        """The header stays at the top; below it the runs scrolled into view."""
+        width = self.scrollable_content_region.width
+        base = self.rich_style
+        if y == 0:
+            style = base + self.get_component_rich_style("runs-table--header", partial=True)
+            texts = [self._header(column) for column in COLUMNS_OF_RUNS]
+            return self._line(" " * _MARGIN, texts, style, width)
+        index = y - 1 + round(self.scroll_y)
+        if index >= len(self._runs):
+            return Strip.blank(width, base)
+        run = self._runs[index]
+        at_cursor, marked = index == self._cursor, run.run_id in self._marks
+        style = base
+        if at_cursor:
+            style += self.get_component_rich_style("runs-table--cursor", partial=True)
+        elif run.summary.state != "completed":
+            style += self.get_component_rich_style("runs-table--pale", partial=True)
+        margin = f"{'❯' if at_cursor else ' '}{'●' if marked else ' '} "
+        return self._line(margin, self._texts[run.run_id][1], style, width)
+
+    @property
+    def _n_visible(self) -> int:
+        """Lines of runs in view, the header left out."""
+        return max(1, self.scrollable_content_region.height - 1)
+
+    def _go_to(self, index: int) -> None:
+        self._cursor = min(max(index, 0), max(0, len(self._runs) - 1))
+        self._follow()
+        self.refresh()
+
+    def _follow(self) -> None:
+        """Scroll the cursor into view."""
+        top = round(self.scroll_y)
+        if self._cursor < top:
+            self.scroll_to(y=self._cursor, animate=False, force=True)
+        elif self._cursor >= top + self._n_visible:
+            self.scroll_to(y=self._cursor - self._n_visible + 1, animate=False, force=True)
+
+    def on_resize(self) -> None:
+        """A smaller window still shows the cursor."""
+        self._follow()
+
+    def _measure(self) -> None:
+        """Texts of runs not seen before, and widths over all runs seen, so that a filter moves no column."""
+        for run in self._runs:
+            known = self._texts.get(run.run_id)
+            if known is None or known[0] is not run:
+                texts = tuple(
+                    shorten(column.text(run), _WIDEST.get(column.key, _WIDEST_OTHER)) for column in COLUMNS_OF_RUNS
+                )
+                self._texts[run.run_id] = (run, texts)
+        lines = [texts for _, texts in self._texts.values()]
+        self._widths = tuple(
+            max(cell_len(column.header) + (1 if column.header else 0), *(cell_len(line[index]) for line in lines), 1)
+            for index, column in enumerate(COLUMNS_OF_RUNS)
+        )
+
+    def _header(self, column: RunColumn) -> str:
+        if column.key != self._sorted_by.key:
+            return column.header
+        return f"{column.header}{'▼' if self._falling else '▲'}"
+
+    def _n_pinned(self, width: int) -> int:
+        """How many columns stay in place."""
+        n_pinned, taken = 0, _MARGIN
+        for column, column_width in zip(COLUMNS_OF_RUNS, self._widths, strict=True):
+            taken += column_width + len(_GAP)
+            if column.key not in _PINNED or taken > width * 0.6:
+                break
+            n_pinned += 1
+        return n_pinned
+
+    def _cells(self, texts: Sequence[str]) -> list[str]:
+        cells = []
+        for column, text, width in zip(COLUMNS_OF_RUNS, texts, self._widths, strict=True):
+            if column.right_aligned:
+                text = " " * max(0, width - cell_len(text)) + text
+            cells.append(set_cell_size(text, width) + _GAP)
+        return cells
+
+    def _line(self, margin: str, texts: Sequence[str], style: Style, width: int) -> Strip:
+        cells, n_pinned = self._cells(texts), self._n_pinned(width)
+        pinned = Strip([Segment(margin + "".join(cells[:n_pinned]), style)])
+        rest = Strip([Segment("".join(cells[n_pinned:]), style)])
+        scrolled = round(self.scroll_x)
+        moving = rest.crop(scrolled, scrolled + max(0, width - pinned.cell_length))
+        return Strip.join([pinned, moving]).adjust_cell_length(width, style)
+
+    def _column_at(self, x: int) -> RunColumn | None:
+        """The column whose header is drawn there."""
+        n_pinned, edge = self._n_pinned(self.scrollable_content_region.width), _MARGIN
+        for index, column in enumerate(COLUMNS_OF_RUNS):
+            if index == n_pinned:
+                edge -= round(self.scroll_x)
+            edge += self._widths[index] + len(_GAP)
+            if x < edge:
+                return column
+        return None

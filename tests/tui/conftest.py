@@ -1,0 +1,74 @@
+"""The app over fakes: a machine, a disk and a catalog that are the same everywhere, and engines that replay one."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+from textual.pilot import Pilot
+
+from ggbench.hub.access import HubAccess
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.planner import Planner
+from ggbench.tui.services import Services
+from tests.fakes.jobs import FakeServices
+from tests.fakes.library import BUDGET, CATALOG, READING, FakePlanner
+from tests.fakes.library import settle as settle
+
+Steps = Callable[[GgbenchApp, Pilot[None]], Awaitable[None]]
+Drive = Callable[..., None]
+
+
+@pytest.fixture
+def planner() -> FakePlanner:
+    """What the app of this test plans with."""
+    return FakePlanner()
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> FakeServices:
+    """The store and the engines of this test; `answers` say what the engines do."""
+    return FakeServices(tmp_path, reading=READING)
+
+
+@pytest.fixture
+def services(planner: FakePlanner, jobs: FakeServices) -> Services:
+    """No network, nothing on the disk, an RTX 4090; change it with dataclasses.replace."""
+    return Services(
+        open_store=jobs.open_store,
+        make_rig=jobs.make_rig,
+        load_catalog=lambda: CATALOG,
+        local_models=lambda: (),
+        make_planner=lambda: cast("Planner", planner),
+        machine_budget=lambda: BUDGET,
+        read_machine=jobs.read_machine,
+        hub=dataclasses.replace(HubAccess.from_environment(), offline=True),
+    )
+
+
+@pytest.fixture
+def app(services: Services) -> GgbenchApp:
+    """Made of the services of this test, if it changes none."""
+    return GgbenchApp(services, n_gen=200)
+
+
+@pytest.fixture
+def drive() -> Drive:
+    """Runs steps in an app that has settled, at a size."""
+
+    def run(app: GgbenchApp, steps: Steps, size: tuple[int, int] = (80, 24)) -> None:
+        async def in_app() -> None:
+            try:
+                async with app.run_test(size=size) as pilot:
+                    await settle(app, pilot)
+                    await steps(app, pilot)
+            finally:
+                app.close_queues()
+
+        asyncio.run(in_app())
+
+    return run

@@ -1,0 +1,207 @@
+"""The app around its screens: modes, help, palette, quitting, and what goes on behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Footer
+from textual.widgets._footer import FooterKey
+
+from ggbench.catalog.selector import resolve
+from ggbench.records import LoadConfig
+from ggbench.store.database import Store
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.messages import RunRequested
+from ggbench.tui.screens.confirm import ConfirmScreen
+from ggbench.tui.screens.help import HelpScreen
+from ggbench.tui.services import Services
+from ggbench.tui.widgets.mode_bar import ModeBar
+from tests.fakes.jobs import FakeServices, Gate
+from tests.fakes.library import WatchedQueue, settle
+from tests.fakes.snapshots import words_of
+from tests.tui.conftest import Drive
+
+App = GgbenchApp
+Page = Pilot[None]
+MODES = {"1": "library", "2": "run", "3": "results", "4": "pulls"}
+
+
+def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
+    """Each screen has its key and its name in the bar, and says what to do where it is empty."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        for key, mode in MODES.items():
+            await pilot.press(key)
+            await settle(app, pilot)
+            assert app.current_mode == mode
+            assert "1 Library  2 Run  3 Results  4 Pulls" in words_of(app).splitlines()[0]
+            if key != "1":
+                assert "Library (1)" in words_of(app)
+        await pilot.click(ModeBar, offset=(14, 0))
+        await settle(app, pilot)
+        assert app.current_mode == "run"
+
+    drive(app, steps)
+
+
+@pytest.mark.parametrize("key", MODES)
+def test_the_footer_fits_80_columns(app: App, drive: Drive, key: str) -> None:
+    """No key of the moment is cut off, nor are those of the quants."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        await pilot.press(key)
+        await settle(app, pilot)
+        if key == "1":
+            await pilot.press("j", "j", "j", "j", "enter")
+            await settle(app, pilot)
+            assert "p Pull" in words_of(app).splitlines()[-1]
+        shown = [each for each in app.screen.query_one(Footer).query(FooterKey) if each.display]
+        assert shown
+        assert max(each.region.right for each in shown) <= 80
+
+    drive(app, steps)
+
+
+def test_help_and_palette_tell_every_key(app: App, drive: Drive) -> None:
+    """The sheet has the keys of the screen beneath with what they do; the palette offers the same."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        commands = {command.title for command in app.get_system_commands(app.screen)}
+        assert {"Run", "Library", "Filter", "Plan for another card", "Help", "Theme"} <= commands
+        await pilot.press("question_mark")
+        await settle(app, pilot)
+        assert isinstance(app.screen, HelpScreen)
+        shown = words_of(app)
+        assert "Measure what is marked, else the chosen quant" in shown
+        assert "Page up" not in shown
+        await pilot.press("escape")
+        await settle(app, pilot)
+        assert not isinstance(app.screen, HelpScreen)
+
+    drive(app, steps, (100, 60))
+
+
+@pytest.mark.parametrize("size", [(59, 24), (80, 15), (20, 4)])
+def test_too_small_a_window_says_the_least_size(app: App, drive: Drive, size: tuple[int, int]) -> None:
+    """On every screen, and when it grows again the screen is back."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        for key in MODES:
+            await pilot.press(key)
+            await pilot.resize_terminal(*size)
+            await settle(app, pilot)
+            assert "60" in words_of(app)
+            assert "16" in words_of(app)
+            assert "Library" not in words_of(app)
+            await pilot.resize_terminal(60, 16)
+            await settle(app, pilot)
+            assert "1 Library" in words_of(app)
+
+    drive(app, steps)
+
+
+def test_quitting_during_a_run_asks(tiny_twin: Path, services: Services, jobs: FakeServices, drive: Drive) -> None:
+    """No goes on; yes ends the engine, keeps what was measured, and leaves nothing running."""
+    gate = Gate()
+    jobs.answers.append(gate.answer)
+    app = App(services, n_gen=1000)
+
+    def open_at_the_end(cancel: Event) -> None:
+        cancel.wait(60)
+        gate.opened.set()
+
+    async def steps(app: App, pilot: Page) -> None:
+        app.post_message(RunRequested(resolve(str(tiny_twin)), "bench", LoadConfig()))
+        await asyncio.to_thread(gate.reached.wait, 60)
+        await settle(app, pilot)
+        assert "▶ running, 1 to go" in words_of(app)
+        await pilot.press("q")
+        await settle(app, pilot)
+        assert isinstance(app.screen, ConfirmScreen)
+        await pilot.press("n")
+        await settle(app, pilot)
+        assert app.is_busy
+        await pilot.press("q")
+        await settle(app, pilot)
+        Thread(target=open_at_the_end, args=(app.run_queue._cancel,)).start()
+        await pilot.press("y")
+
+    drive(app, steps)
+    assert not app.is_busy
+    assert jobs.engines[0].closed
+    with Store.open(jobs.folder / "results.sqlite") as store:
+        (run,) = store.list_runs()
+        assert run.state == "cancelled"
+        assert run.n_samples
+
+
+def test_an_app_that_fails_leaves_no_engine(
+    tiny_twin: Path, services: Services, jobs: FakeServices, drive: Drive
+) -> None:
+    """An error in a step of the app itself ends the run too."""
+    gate = Gate()
+    gate.opened.set()
+    jobs.answers.append(gate.answer)
+
+    async def steps(app: App, pilot: Page) -> None:
+        app.post_message(RunRequested(resolve(str(tiny_twin)), "bench", LoadConfig()))
+        await asyncio.to_thread(gate.reached.wait, 60)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        drive(App(services, n_gen=1000), steps)
+    assert jobs.engines[0].closed
+
+
+def test_nothing_runs_so_q_leaves_at_once(app: App, drive: Drive) -> None:
+    """Without a question."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        await pilot.press("q")
+
+    drive(app, steps)
+    assert not app.is_running
+
+
+def test_two_at_once_share_the_results(tiny_twin: Path, services: Services, drive: Drive) -> None:
+    """What one measures the other lists when it looks."""
+
+    async def measure(app: App, pilot: Page) -> None:
+        queue = WatchedQueue(app.run_queue)
+        app.post_message(RunRequested(resolve(str(tiny_twin)), "bench", LoadConfig()))
+        await settle(app, pilot)
+        await queue.idle()
+        await settle(app, pilot)
+
+    async def both(app: App, pilot: Page) -> None:
+        other = App(services, n_gen=200)
+        async with other.run_test(size=(80, 24)) as other_pilot:
+            await settle(other, other_pilot)
+            await asyncio.gather(measure(app, pilot), measure(other, other_pilot))
+            await other_pilot.press("3")
+            await settle(other, other_pilot)
+            assert words_of(other).count("completed") + words_of(other).count("✓") >= 2
+
+    drive(App(services, n_gen=200), both)
+
+
+def test_the_command_needs_a_terminal_and_the_others_no_textual() -> None:
+    """Without a terminal the command says what works there; `--help` names it and imports no Textual."""
+    asked = subprocess.run(
+        [sys.executable, "-m", "ggbench", "tui"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert asked.returncode == 2
+    assert "ggbench bench" in asked.stderr
+    code = (
+        "import sys\nfrom ggbench.cli.main import main\n"
+        "try:\n    main(['--help'])\nfinally:\n    assert not any(name.startswith('textual') for name in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    assert "tui" in told.stdout

@@ -1,0 +1,174 @@
+"""Rows side by side: better only where intervals lie apart, and differences in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ggbench.records import (
+    DecodeLimit,
+    DeviceBuffers,
+    Environment,
+    Gpu,
+    LatencySummary,
+    LineFit,
+    LoadConfig,
+    Outcome,
+    Row,
+)
+from ggbench.tui.comparison import ComparedLine, Comparison, compare_rows
+
+ENVIRONMENT = Environment(
+    ggbench="0.1.0",
+    python="3.11.2",
+    llama_cpp_python="0.3.36",
+    llama_cpp="build 7000",
+    system_info="CPU : AVX2 = 1 | AVX512 = 1",
+    os="Debian",
+    cpu="EPYC",
+    n_cores=8,
+    ram_bytes=64 << 30,
+    gpus=(Gpu(0, "A GPU", "GPU-1", None, 24 << 30, 23 << 30, 384, 10501, "580.1"),),
+)
+
+
+def row(
+    w: tuple[float | None, tuple[float, float | None] | None] = (205.0, (201.0, 209.0)),
+    b: tuple[float | None, tuple[float, float] | None] = (10.0, (9.9, 10.1)),
+    **changes: object,
+) -> Row:
+    made = Row(
+        model="m",
+        quant="q4_k_m",
+        file="/m/q4.gguf",
+        provenance="file",
+        file_bytes=1000,
+        n_params=1000,
+        bpw=4.0,
+        weight_bytes=900,
+        kv_bytes_per_token=10,
+        outcome=Outcome.COMPLETED,
+        buffers=(DeviceBuffers("CPU", 900, 50, 25, 25),),
+        n_ctx=512,
+        n_prompt=25,
+        n_gen=400,
+        fit=LineFit(400, w[0], w[1], b[0], b[1], 0.9, None),
+        latency=LatencySummary(11.0, 12.0, 13.0, 90.0, None),
+        limit=DecodeLimit(250.0, 8.0, 20e9, "given"),
+        header_sha256="ab" * 32,
+        environment=ENVIRONMENT,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def line(comparison: Comparison, header: str) -> ComparedLine:
+    return next(line for line in comparison.lines if line.header == header)
+
+
+def test_apart_is_better_and_overlap_is_the_same() -> None:
+    """More W is better, less B is better; overlapping intervals mark neither and say so."""
+    compared = compare_rows([row(), row(w=(300.0, (290.0, 310.0)), b=(10.1, (10.0, 10.2)))])
+    assert line(compared, "W").better == (False, True)
+    assert line(compared, "W").verdict == "b is better"
+    assert line(compared, "B").better == (False, False)
+    assert line(compared, "B").verdict == "the same within the interval"
+
+
+def test_ratios_and_b_as_w16_take_the_interval_of_their_measure() -> None:
+    """The same fit is worse in W% on a machine with a better limit, and better in B as w16 at more bits per weight."""
+    compared = compare_rows([row(), row(bpw=8.0, limit=DecodeLimit(500.0, 4.0, 40e9, "given"))])
+    assert line(compared, "W").verdict == "the same within the interval"
+    assert line(compared, "W%").better == (True, False)
+    assert line(compared, "B%").better == (True, False)
+    assert line(compared, "B as w16").better == (False, True)
+    assert line(compared, "B as w16").texts == ("40.00", "20.00")
+
+
+def test_a_bound_of_w_can_win_but_shows_no_ratio() -> None:
+    """`> 1234` lies beyond 209; and W% of a bound is not known, so nothing is claimed of it."""
+    compared = compare_rows([row(), row(w=(None, (1234.0, None)))])
+    assert line(compared, "W").texts[1] == "> 1234"
+    assert line(compared, "W").verdict == "b is better"
+    assert line(compared, "W%").better == (False, False)
+    assert line(compared, "W%").verdict == ""
+
+
+def test_without_an_interval_nothing_is_better() -> None:
+    """Too few samples leave W a value alone, and it is named as such."""
+    compared = compare_rows([row(), row(w=(900.0, None))])
+    assert line(compared, "W").better == (False, False)
+    assert line(compared, "W").verdict == "b without an interval"
+
+
+def test_of_three_two_may_be_better_together() -> None:
+    """The two that overlap beat the third; what is beaten by one of them is not marked though it meets the other."""
+    a, b, c = (row(w=(1.0, interval)) for interval in ((300.0, 320.0), (310.0, 330.0), (200.0, 210.0)))
+    compared = compare_rows([a, b, c])
+    assert line(compared, "W").better == (True, True, False)
+    assert line(compared, "W").verdict == "a and b are better, and the same within the interval"
+
+
+def test_memory_is_exact_and_percentiles_tell_no_interval() -> None:
+    """A byte less is better; a lower p50 of one run is told and not called better."""
+    less = row(buffers=(DeviceBuffers("CPU", 900, 50, 25, 24),), latency=LatencySummary(5.5, 12.0, 13.0, 180.0, None))
+    compared = compare_rows([row(), less])
+    assert line(compared, "memory").better == (False, True)
+    assert line(compared, "p50").better == (False, False)
+    assert line(compared, "p50").verdict == "b is 50 % lower; no interval"
+    assert line(compared, "p99").verdict == "the same"
+    assert line(compared, "speed").verdict == "b is 100 % higher; no interval"
+    assert line(compare_rows([row(), row()]), "memory").verdict == "the same"
+
+
+def test_a_row_that_measured_nothing_stands_beside_one_that_did() -> None:
+    """Everything unknown is a dash, nothing is better than nothing, and the reason is told."""
+    nothing = row(
+        outcome=Outcome.OUT_OF_MEMORY, reason="no \x1b[31mroom", fit=None, latency=None, limit=None, buffers=()
+    )
+    compared = compare_rows([row(), nothing])
+    assert {line.texts[1] for line in compared.lines} == {"—"}
+    assert not any(any(line.better) for line in compared.lines)
+    assert {line.verdict for line in compared.lines} == {""}
+    assert compared.warnings[0] == "b did not complete: no [31mroom"
+
+
+def test_nothing_differs_between_a_run_and_its_repetition() -> None:
+    """Free memory of a GPU and the run's number are no differences."""
+    again = replace(ENVIRONMENT, gpus=(replace(ENVIRONMENT.gpus[0], free_bytes=1),))
+    compared = compare_rows([row(run_id=1), row(run_id=2, environment=again)])
+    assert [differences.lines for differences in compared.differences] == [(), (), ()]
+    assert compared.warnings == ()
+
+
+def test_differences_are_named_with_their_letters() -> None:
+    """By topic: the file, how it was loaded, and the machine."""
+    other = replace(ENVIRONMENT, llama_cpp="build 7001", system_info="CPU : AVX2 = 1 | AMX = 1", gpus=())
+    changed = row(
+        quant="q8_0", bpw=8.5, n_ctx=1024, config=LoadConfig(threads=4, flash_attn="off"), environment=other,
+        limit=DecodeLimit(250.0, 8.0, 40e9, "given"),
+    )  # fmt: skip
+    file, configuration, environment = compare_rows([row(), changed, row()]).differences
+    assert "quant: q4_k_m in a and c, q8_0 in b" in file.lines
+    assert "BPW: 4.00 in a and c, 8.50 in b" in file.lines
+    assert "threads: one for each core in a and c, 4 in b" in configuration.lines
+    assert "flash attention: auto in a and c, off in b" in configuration.lines
+    assert "llama.cpp: build 7000 in a and c, build 7001 in b" in environment.lines
+    assert "compiled in: AVX512 = 1 in a and c, AMX = 1 in b" in environment.lines
+    assert "GPUs: A GPU 24.0 GiB in a and c, none in b" in environment.lines
+    assert "bandwidth of the limits: 20.0 GB/s in a and c, 40.0 GB/s in b" in environment.lines
+
+
+def test_an_environment_that_nobody_noted_is_not_the_same() -> None:
+    """It is told as not known, and nothing else is made up about it."""
+    _, _, environment = compare_rows([row(), row(environment=None)]).differences
+    assert environment.lines == ("not known of b",)
+
+
+def test_numbers_of_different_things_come_with_a_word() -> None:
+    """Another length, context or model makes some numbers hard to compare; an unsteady machine makes all of them."""
+    warnings = compare_rows([row(), row(model="n", n_gen=100, n_ctx=1024, unsteady="it slowed")]).warnings
+    assert warnings[0] == "b was not steady: it slowed"
+    assert [warning.split(":")[0] for warning in warnings[1:]] == [
+        "different models",
+        "different lengths",
+        "different n_ctx",
+    ]

@@ -1,0 +1,147 @@
+"""The plot as it is drawn: characters and not colours tell the curves apart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+import pytest
+from textual.app import App, ComposeResult
+from textual.pilot import Pilot
+from textual.widgets import Static
+from textual_hires_canvas import Canvas
+
+from ggbench.tui.plotting import PlotSeries
+from ggbench.tui.widgets.latency_plot import LatencyPlot
+
+
+class PlotApp(App[None]):
+    """The plot alone."""
+
+    def compose(self) -> ComposeResult:
+        yield LatencyPlot()
+
+    @property
+    def plot(self) -> LatencyPlot:
+        return self.query_one(LatencyPlot)
+
+    @property
+    def text(self) -> list[str]:
+        """Lines inside of the axes."""
+        canvas = self.query_one("#plot", Canvas)
+        width, height = canvas.size
+        return ["".join(canvas.get_pixel(x, y)[0] for x in range(1, width - 1)) for y in range(1, height - 1)]
+
+
+def drive(steps: Callable[[PlotApp, Pilot[None]], Awaitable[None]], size: tuple[int, int] = (80, 24)) -> None:
+    async def run() -> None:
+        app = PlotApp()
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            await steps(app, pilot)
+
+    asyncio.run(run())
+
+
+def series(name: str, b_ms: float, *, dimmed: bool = False, n: int = 5000) -> PlotSeries:
+    positions = np.arange(26, 26 + n)
+    latency_ms = b_ms + (positions - 1) / 200 + 0.2 * (positions % 7)
+    return PlotSeries(name, positions, latency_ms, fit=(200.0, b_ms), limit=(400.0, b_ms / 2), dimmed=dimmed)
+
+
+def test_a_curve_has_samples_fit_limit_and_a_letter() -> None:
+    """All four are told apart without colour."""
+
+    async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
+        app.plot.show([series("q8_0", 20)])
+        await pilot.pause()
+        drawn = "".join(app.text)
+        assert all(character in drawn for character in "a╌·")
+        assert any("\u2801" <= character <= "\u28ff" for character in drawn)
+        assert not app.query_one("#names", Static).display
+
+    drive(steps)
+
+
+def test_two_curves_have_a_legend_and_letters() -> None:
+    """Each name stands beside the letter at the end of its curve; a finished run has no fitted line."""
+
+    async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
+        app.plot.show([series("q8_0", 20, dimmed=True), series("[b]q2_k", 10)])
+        await pilot.pause()
+        assert {"a", "b"} <= set("".join(app.text))
+        legend = app.query_one("#names", Static)
+        assert str(legend.content) == "a q8_0\nb [b]q2_k"
+        assert legend.display
+        app.plot.show([series("q8_0", 20, dimmed=True)])
+        await pilot.pause()
+        assert "╌" not in "".join(app.text)
+
+    drive(steps)
+
+
+def test_a_spike_is_marked_at_the_top() -> None:
+    """One slow step leaves the others their room."""
+
+    async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
+        one = series("q8_0", 20)
+        one.latency_ms[2500] = 3000
+        app.plot.show([one])
+        await pilot.pause()
+        assert app.text[0].count("▲") == 1
+        assert "a" in app.text[1] + app.text[2]
+
+    drive(steps)
+
+
+def test_a_zoom_stays_while_more_samples_come() -> None:
+    """Until the scales are reset the axes are those that the person chose."""
+
+    async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
+        app.plot.show([series("q8_0", 20, n=2000)])
+        app.plot.focus()
+        await pilot.pause()
+        everything = app.text
+        await pilot.press("+", "right")
+        zoomed = app.text
+        assert zoomed != everything
+        low = app.plot.get_coordinate_from_pixel(1, 1)
+        app.plot.show([series("q8_0", 20, n=2010)])
+        await pilot.pause()
+        assert app.plot.get_coordinate_from_pixel(1, 1) == low
+        await pilot.press("r")
+        app.plot.show([series("q8_0", 20, n=2000)])
+        await pilot.pause()
+        assert app.text == everything
+
+    drive(steps)
+
+
+def test_old_curves_leave_nothing_behind() -> None:
+    """A draw that keeps its axes clears what was there."""
+
+    async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
+        app.plot.show([series("q8_0", 20), series("q2_k", 10)], 6000)
+        await pilot.pause()
+        app.plot.show([], 6000)
+        await pilot.pause()
+        assert not "".join(app.text).strip()
+
+    drive(steps)
+
+
+@pytest.mark.parametrize("size", [(20, 5), (12, 3), (200, 60)])
+def test_any_size_can_be_drawn(size: tuple[int, int]) -> None:
+    """Also one with no room for a plot."""
+
+    async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
+        app.plot.show([series("q8_0", 20)], 10_025)
+        await pilot.pause()
+        await pilot.resize_terminal(81, 25)
+        await pilot.pause()
+        assert "a" in "".join(app.text)
+        app.theme = "textual-light"
+        await pilot.pause()
+
+    drive(steps, size)

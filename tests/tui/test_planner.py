@@ -1,0 +1,125 @@
+"""The planner over the real llama.cpp, and over engines that tell what it asks of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.planned_variants import PlannedModel, planned_model
+from ggbench.engine.process import Engine, WorkerProcess
+from ggbench.errors import BadFile
+from ggbench.experiments.dry_allocator import DryAllocator
+from ggbench.experiments.plan import PlanRequest, plan
+from ggbench.hub.access import HubAccess
+from ggbench.plan_records import Budget
+from ggbench.records import Bandwidth, LoadConfig
+from ggbench.tui.planner import Planner
+from ggbench.units import GIB
+from tests.fakes.engine import FakeEngine
+
+BUDGET = Budget("this test", False, 4 * GIB, "given", GIB // 4, "given", Bandwidth(20e9, "given"))
+
+
+@pytest.fixture
+def offline() -> HubAccess:
+    return dataclasses.replace(HubAccess.from_environment(), offline=True)
+
+
+@pytest.fixture
+def engines() -> list[FakeEngine]:
+    return []
+
+
+@pytest.fixture
+def launch(engines: list[FakeEngine]) -> Callable[[], Engine]:
+    def start() -> Engine:
+        engines.append(FakeEngine(threading.Event()))
+        return engines[-1]
+
+    return start
+
+
+@pytest.mark.llama
+def test_rows_are_those_of_the_plan_command(tiny_twin: Path, offline: HubAccess) -> None:
+    """With the chosen quant first, and for another context without another worker; closing leaves none."""
+    workers: list[WorkerProcess] = []
+
+    def start() -> Engine:
+        workers.append(WorkerProcess())
+        return workers[-1]
+
+    planner = Planner(offline, start)
+    (planned,) = planner.rows(str(tiny_twin), (), BUDGET, LoadConfig(threads=1))
+    config = LoadConfig(n_ctx=1024, threads=1)
+    (shorter,) = planner.rows(str(tiny_twin), (), BUDGET, config, "q8_0")
+    assert len(workers) == 1
+    with DryAllocator(WorkerProcess, dataclasses.replace(config, n_gpu_layers=0), 1) as allocator:
+        (row,) = plan(planned_model(str(tiny_twin)).variants, PlanRequest(BUDGET, config), allocator)
+    assert shorter.row == row
+    assert planned.name == "q8_0"
+    assert planned.row.n_ctx == 4096
+    planner.close()
+    assert list(planner.rows(str(tiny_twin), (), BUDGET, config)) == []
+
+
+def test_the_worker_is_kept_until_it_has_to_be_another(
+    offline: HubAccess, launch: Callable[[], Engine], engines: list[FakeEngine], tiny_twin: Path
+) -> None:
+    """Another context asks the same one, another type of cache a new one; the old one is closed."""
+    planner = Planner(offline, launch)
+    for config in (LoadConfig(), LoadConfig(n_ctx=512), LoadConfig(type_k="q8_0"), LoadConfig(type_k="q8_0")):
+        list(planner.rows(str(tiny_twin), (), BUDGET, config))
+    assert [engine.closed for engine in engines] == [True, False]
+    planner.close()
+    assert all(engine.closed for engine in engines)
+
+
+def test_whoever_leaves_a_plan_lets_the_next_one_in(
+    offline: HubAccess, launch: Callable[[], Engine], tiny_twin: Path
+) -> None:
+    """A plan that is closed in the middle holds nothing."""
+    planner = Planner(offline, launch)
+    left = planner.rows("qwen1.5-0.5b", ("q8_0", "q4_0"), BUDGET, LoadConfig(), "q4_0")
+    assert next(left).name == "q4_0"
+    left.close()
+    assert [each.name for each in planner.rows("synth:qwen1.5-0.5b", ("q2_k",), BUDGET, LoadConfig())] == ["q2_k"]
+    planner.close()
+
+
+def test_headers_are_read_once_until_they_are_forgotten(
+    offline: HubAccess, launch: Callable[[], Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another context or card reads none; `forget` lets them be read again."""
+    read: list[str] = []
+
+    def counted(model: str, quants: Sequence[str], *, hub: HubAccess) -> PlannedModel:
+        read.append(model)
+        return planned_model(model, quants, hub=hub)
+
+    monkeypatch.setattr("ggbench.tui.planner.planned_model", counted)
+    planner = Planner(offline, launch)
+    for n_ctx in (512, 1024):
+        list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LoadConfig(n_ctx=n_ctx)))
+    assert read == ["qwen1.5-0.5b"]
+    planner.forget()
+    list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LoadConfig()))
+    assert len(read) == 2
+    planner.close()
+
+
+def test_a_file_that_is_gone_is_told_though_its_header_is_kept(
+    offline: HubAccess, launch: Callable[[], Engine], tiny_twin: Path, tmp_path: Path
+) -> None:
+    """The next plan of it raises BadFile."""
+    path = tmp_path / "copy-q8_0.gguf"
+    path.write_bytes(tiny_twin.read_bytes())
+    planner = Planner(offline, launch)
+    assert list(planner.rows(str(path), (), BUDGET, LoadConfig()))
+    path.unlink()
+    with pytest.raises(BadFile):
+        list(planner.rows(str(path), (), BUDGET, LoadConfig()))
+    planner.close()

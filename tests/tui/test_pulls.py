@@ -1,0 +1,268 @@
+"""Downloads in the background: the queue by itself, and the way from the Library to the Pulls screen."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from ggbench.catalog.disk import find_local_models
+from ggbench.catalog.selector import Target, resolve
+from ggbench.catalog.sources import OnProgress
+from ggbench.errors import NetworkError, UsageError
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.hub.access import HubAccess
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.pull_queue import PullQueue, PullState, amount_text
+from ggbench.tui.screens.confirm import ConfirmScreen
+from ggbench.tui.screens.pulls import pull_cells
+from ggbench.tui.services import Services
+from ggbench.tui.widgets.model_list import ModelList
+from tests.fakes.hub import Hang, TestHub
+from tests.fakes.library import FakePlanner, WatchedQueue, settle
+from tests.fakes.snapshots import words_of
+from tests.tui.conftest import Drive
+
+Page = Pilot[None]
+GIB = 1 << 30
+
+
+class Scripted:
+    """A source that tells what the test says, and ends as it says."""
+
+    def __init__(self, run: Callable[[OnProgress], Path]) -> None:
+        self._run = run
+
+    @property
+    def download_bytes(self) -> int:
+        return GIB
+
+    def header(self) -> ModelFile:
+        raise NotImplementedError
+
+    def materialize(self, on_progress: OnProgress | None = None) -> Path:
+        assert on_progress is not None
+        return self._run(on_progress)
+
+    def sizes(self) -> dict[str, int]:
+        return {}
+
+
+def scripted(run: Callable[[OnProgress], Path], quant: str = "q8_0") -> Target:
+    return Target("maker/m", quant, "hub", None, GIB, Scripted(run))
+
+
+class Clock:
+    """Seconds as the test counts them."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def queue(clock: Clock) -> Iterator[PullQueue]:
+    queue = PullQueue(lambda: None, clock)
+    yield queue
+    queue.close()
+
+
+def test_rate_and_end_are_of_the_last_seconds(queue: PullQueue, clock: Clock) -> None:
+    """A slow start is forgotten, and a file that is begun anew does not make the rate negative."""
+    seen = []
+
+    def run(on_progress: OnProgress) -> Path:
+        for second, done in enumerate((0, 1, 2, 102, 202, 302, 402, 502, 602, 0, 100)):
+            clock.now = 10.0 + second
+            on_progress(done << 20, 1 << 30)
+            (item,) = queue.items
+            seen.append((item.bytes_per_s, item.eta_s))
+        return Path("/models/m.gguf")
+
+    watched = WatchedQueue(queue)
+    queue.add([scripted(run)])
+    watched.wait(lambda: not queue.is_busy)
+    assert seen[0] == (None, None)
+    assert seen[8][0] == 100 << 20
+    assert seen[8][1] == pytest.approx(4.22)
+    assert seen[9][0] is None
+    assert seen[10][0] == 100 << 20
+    (item,) = queue.items
+    assert (item.state, item.path, item.share) == (PullState.DONE, Path("/models/m.gguf"), 1.0)
+    assert queue.take_news_of_files()
+    assert not queue.take_news_of_files()
+
+
+def test_one_after_another_and_none_twice(queue: PullQueue) -> None:
+    """What waits can be left, what runs is told to stop, and the same one is not queued again."""
+    reached, opened, done = threading.Event(), threading.Event(), []
+
+    def slow(on_progress: OnProgress) -> Path:
+        on_progress(1, GIB)
+        reached.set()
+        assert opened.wait(60)
+        on_progress(2, GIB)
+        raise AssertionError("it was stopped")
+
+    def quick(on_progress: OnProgress) -> Path:
+        done.append(1)
+        return Path("/x")
+
+    watched = WatchedQueue(queue)
+    queue.add([scripted(slow, "q8_0"), scripted(quick, "q4_0"), scripted(quick, "q2_k")])
+    queue.add([scripted(quick, "q4_0")])
+    assert reached.wait(60)
+    assert [item.quant for item in queue.items] == ["q8_0", "q4_0", "q2_k"]
+    assert "3 to go" in queue.summary()
+    queue.stop(1)
+    queue.stop(0)
+    opened.set()
+    watched.wait(lambda: not queue.is_busy)
+    assert [item.state for item in queue.items] == [PullState.STOPPED, PullState.STOPPED, PullState.DONE]
+    assert done == [1]
+    assert str(pull_cells(queue.items[0])[2]) == "– stopped"
+
+
+def test_a_failure_has_its_reason_and_can_be_tried_again(queue: PullQueue) -> None:
+    """The others go on; a fault of ours is told too."""
+    tries = []
+
+    def fails(on_progress: OnProgress) -> Path:
+        tries.append(1)
+        if len(tries) == 1:
+            raise NetworkError("the Hub is in trouble", "try again later")
+        raise RuntimeError("boom")
+
+    watched = WatchedQueue(queue)
+    queue.add([scripted(fails)])
+    watched.wait(lambda: not queue.is_busy)
+    assert queue.items[0].reason == "the Hub is in trouble; try again later"
+    assert amount_text(queue.items[0]) == "—"
+    queue.again(0)
+    watched.wait(lambda: not queue.is_busy)
+    assert "unexpected: RuntimeError('boom')" in queue.items[0].reason
+    assert len(queue.items) == 1
+
+
+@pytest.fixture
+def online(services: Services, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> Services:
+    """The services of a test with a Hub and with the disk of this test's home."""
+    monkeypatch.setattr("ggbench.hub.answers.BACKOFF_S", (0.0, 0.0, 0.0))
+    return dataclasses.replace(services, hub=HubAccess.from_environment(), local_models=find_local_models)
+
+
+async def press(app: GgbenchApp, pilot: Page, *keys: str) -> str:
+    await pilot.press(*keys)
+    await settle(app, pilot)
+    return words_of(app)
+
+
+async def find(app: GgbenchApp, pilot: Page, text: str) -> str:
+    """Search the Hub for what nothing here is called, and choose the first that it has."""
+    await press(app, pilot, "slash", *text, "enter")
+    models = app.screen.query_one(ModelList)
+    models.highlighted = next(index for index, option in enumerate(models.options) if "maker/" in str(option.prompt))
+    return await press(app, pilot, "enter")
+
+
+def test_a_repo_is_found_pulled_and_then_on_this_disk(
+    online: Services, hub: TestHub, tiny_twin: Path, drive: Drive
+) -> None:
+    """From the search to the file, in the background; the Library then says that it is here."""
+    hub.add_repo("maker/tiny-gguf", {"tiny-q8_0.gguf": tiny_twin, "README.md": b"x"})
+    app = GgbenchApp(online, n_gen=100)
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        shown = await find(app, pilot, "tiny")
+        assert "maker/tiny-gguf · " in shown
+        queue = WatchedQueue(app.pull_queue)
+        await press(app, pilot, "p")
+        await queue.idle()
+        shown = await press(app, pilot, "4")
+        assert "✓ done" in shown
+        assert "100 %" in shown
+        shown = await press(app, pilot, "1")
+        assert "on this disk" in shown
+        line = next(line for line in shown.splitlines() if "q8_0 " in line)
+        assert "on disk" in line
+
+    drive(app, steps, (160, 40))
+    target = resolve("maker/tiny-gguf", ("q8_0",), hub=dataclasses.replace(online.hub, offline=True))[0]
+    assert target.path is not None
+    assert target.path.stat().st_size == tiny_twin.stat().st_size
+
+
+def test_much_is_asked_about_and_a_stopped_part_is_kept(
+    online: Services, hub: TestHub, tiny_twin: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No downloads nothing; yes begins; a stopped one keeps its part and goes on from there."""
+    monkeypatch.setattr("ggbench.tui.download_consent.FREE_DOWNLOAD_BYTES", 1000)
+    hub.add_repo("maker/tiny-gguf", {"tiny-q8_0.gguf": tiny_twin})
+    size = tiny_twin.stat().st_size
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await find(app, pilot, "tiny")
+        await press(app, pilot, "p")
+        assert isinstance(app.screen, ConfirmScreen)
+        assert "maker/tiny-gguf q8_0" in words_of(app)
+        await press(app, pilot, "n")
+        assert not app.is_busy
+        hub.fail("*tiny-q8_0.gguf", Hang(size // 2))
+        queue = WatchedQueue(app.pull_queue)
+        await press(app, pilot, "p", "y", "4")
+        await asyncio.to_thread(queue.wait, lambda: (app.pull_queue.items[0].done_bytes or 0) > 1000)
+        assert "↓ downloading" in await press(app, pilot, "r")
+        await press(app, pilot, "c")
+        await queue.idle()
+        shown = await press(app, pilot, "r")
+        assert "– stopped" in shown
+        sent_before = hub.sent_bytes()
+        await press(app, pilot, "enter")
+        await queue.idle()
+        assert "✓ done" in await press(app, pilot, "r")
+        assert hub.sent_bytes() - sent_before < size
+
+    drive(GgbenchApp(online), steps, (120, 30))
+
+
+def test_without_a_network_the_search_says_what_works(app: GgbenchApp, drive: Drive) -> None:
+    """In the list that it failed, under it why and what needs none; the twins are still planned."""
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        shown = await press(app, pilot, "slash", *"llama", "enter")
+        assert "the search failed" in shown
+        assert "this is offline" in shown
+        assert "synth:" in shown
+        shown = await press(app, pilot, "escape", "j")
+        assert "8 quants" in shown
+        shown = await press(app, pilot, *["j"] * 3, "p")
+        assert not app.is_busy
+
+    drive(app, steps, (120, 30))
+
+
+def test_a_repo_typed_in_full_is_opened(services: Services, planner: FakePlanner, drive: Drive) -> None:
+    """Without a search, and not before it is chosen; one that is not there is told."""
+    planner.errors["maker/not-there"] = UsageError("there is no repo maker/not-there", "look for it")
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        shown = await press(app, pilot, "slash", *"maker/tiny-gguf", "enter", "enter")
+        assert "maker/tiny-gguf · 8 quants" in shown
+        await press(app, pilot, "escape", "escape")
+        await press(app, pilot, "slash", *"maker/not-there", "enter")
+        assert "maker/not-there" not in [asked[0] for asked in planner.asked]
+        shown = await press(app, pilot, "enter")
+        assert "✗ there is no repo maker/not-there" in shown
+
+    drive(GgbenchApp(services), steps, (120, 30))

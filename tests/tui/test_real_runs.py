@@ -1,0 +1,120 @@
+"""The Run screen and its queue with the real llama.cpp: nothing is left behind, however it ends."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ggbench.catalog.selector import resolve
+from ggbench.machine.readings import MachineReader
+from ggbench.records import LoadConfig, Outcome
+from ggbench.store.database import Store
+from ggbench.tui.run_queue import JobState
+from tests.fakes.jobs import WatchedQueue
+from tests.fakes.run_app import RealServices
+
+pytestmark = pytest.mark.llama
+
+RUN_APP = Path(__file__).parent.parent / "fakes" / "run_app.py"
+
+
+def worker_of(pid: int) -> psutil.Process:
+    (worker,) = [
+        child for child in psutil.Process(pid).children() if "ggbench.engine.worker" in " ".join(child.cmdline())
+    ]
+    return worker
+
+
+def ends_within(pid: int, seconds: float) -> bool:
+    """Whether the process is gone by then; waits for it, and not by the clock."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    with os.fdopen(descriptor, "rb", closefd=True):
+        return bool(select.select([descriptor], [], [], seconds)[0])
+
+
+def has_samples() -> bool:
+    """Whether the app has stored any: it does so once a second."""
+    with Store.open() as store:
+        return any(run.n_samples for run in store.list_runs())
+
+
+@contextmanager
+def running_app(path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The app in a terminal of its own, decoding; yields it and the terminal's other end."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
+    app = subprocess.Popen(
+        [sys.executable, str(RUN_APP), str(path)], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    )
+    os.close(theirs)
+    try:
+        seen = b""
+        while not (b"tokens/ms" in seen and has_samples()):
+            assert select.select([ours], [], [], 60)[0], seen[-2000:]
+            seen = (seen + os.read(ours, 1 << 16))[-20_000:]
+        yield app, ours
+    finally:
+        app.kill()
+        app.wait()
+        os.close(ours)
+
+
+def test_a_killed_tui_leaves_no_worker_and_an_interrupted_run(tiny_twin: Path) -> None:
+    """SIGKILL in mid-run: the worker is gone within 2 s, and the store has what was measured."""
+    with running_app(tiny_twin) as (app, _):
+        worker = worker_of(app.pid)
+        app.kill()
+        assert ends_within(worker.pid, 2)
+    with Store.open() as store:
+        (run,) = store.list_runs()
+        assert run.state == Outcome.INTERRUPTED.value
+        assert run.n_samples > 0
+
+
+def test_quitting_in_mid_run_leaves_no_worker(tiny_twin: Path) -> None:
+    """The app ends by itself, and the run is kept as cancelled."""
+    with running_app(tiny_twin) as (app, terminal):
+        worker = worker_of(app.pid)
+        os.write(terminal, b"\x11")  # ctrl+q
+        while select.select([terminal], [], [], 60)[0]:
+            try:
+                os.read(terminal, 1 << 16)
+            except OSError:
+                break
+        assert app.wait(60) == 0
+        assert ends_within(worker.pid, 0)
+    with Store.open() as store:
+        (run,) = store.list_runs()
+    assert run.state == Outcome.CANCELLED.value
+
+
+def test_pause_skip_and_close_with_a_real_worker(tiny_twin: Path) -> None:
+    """A paused decode stands still and can be left; closing the queue ends the worker of the next."""
+    target = resolve(str(tiny_twin))[0]
+    with WatchedQueue(RealServices(MachineReader())) as watched:
+        queue = watched.queue
+        queue.add([target, target], "bench", LoadConfig(threads=1), n_gen=100_000)
+        watched.wait(lambda queue: queue.items[0].state is JobState.DECODING)
+        queue.pause()
+        queue.skip()
+        watched.wait(lambda queue: queue.items[0].state is JobState.CANCELLED)
+        assert queue.items[1].state is JobState.WAITING
+        queue.resume()
+        watched.wait(lambda queue: queue.items[1].state is JobState.DECODING)
+        worker = worker_of(os.getpid())
+        queue.close()
+        assert ends_within(worker.pid, 0)
+    assert queue.items[1].row is not None
+    assert queue.items[1].row.outcome is Outcome.CANCELLED

@@ -1,0 +1,309 @@
+"""The Run screen over a queue of fake engines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from textual.app import App
+from textual.pilot import Pilot
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from ggbench.catalog.selector import Target, resolve
+from ggbench.errors import StoreError
+from ggbench.records import Certificate, GpuReading, LoadConfig, MachineReading, Outcome, Probe
+from ggbench.store.database import Store
+from ggbench.tui.live_trial import LiveTrial
+from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
+from ggbench.tui.screens.run import RunScreen
+from ggbench.tui.widgets.bracket_plot import BracketPlot, bracket_lines
+from ggbench.tui.widgets.decoded_text import DecodedText
+from ggbench.tui.widgets.gauges import Gauges, gauge_lines
+from ggbench.tui.widgets.latency_plot import LatencyPlot
+from ggbench.tui.widgets.numbers import number_lines
+from ggbench.tui.widgets.queue_list import QueueList, describe
+from tests.fakes.jobs import FakeServices, Gate, WatchedQueue, small_context
+from tests.tui.test_run_queue import crash
+
+READING = MachineReading(
+    at_ns=1,
+    cpu_share=0.5,
+    used_bytes=3 << 30,
+    total_bytes=8 << 30,
+    gpus=(GpuReading(0, "NVIDIA GeForce RTX 4090", sm_clock_mhz=2520, temperature_c=61, throttle=("sw_power_cap",)),),
+)
+
+
+class Host(App[None]):
+    """As much of the app as the screen asks for."""
+
+    MODES = {"run": RunScreen, "other": Screen}  # noqa: RUF012 - as Textual has it
+
+    def __init__(self, services: FakeServices) -> None:
+        super().__init__()
+        self.services = services
+        self.watched = WatchedQueue(services)
+        self.run_queue = self.watched.queue
+
+    def on_mount(self) -> None:
+        self.switch_mode("run")
+
+    @property
+    def run_screen(self) -> RunScreen:
+        screen = self.screen
+        assert isinstance(screen, RunScreen)
+        return screen
+
+
+@pytest.fixture
+def target(tiny_twin: Path) -> Target:
+    return resolve(str(tiny_twin))[0]
+
+
+def drive(
+    services: FakeServices, steps: Callable[[Host, Pilot[None]], Awaitable[None]], size: tuple[int, int] = (100, 30)
+) -> None:
+    """Run the steps in the app, and end its queue."""
+
+    async def run() -> None:
+        host = Host(services)
+        try:
+            async with host.run_test(size=size) as pilot:
+                await pilot.pause()
+                await steps(host, pilot)
+        finally:
+            host.run_queue.close()
+
+    asyncio.run(run())
+
+
+async def reach(host: Host, pilot: Pilot[None], reached: Callable[[RunQueue], bool]) -> None:
+    """Wait for the queue in a thread, then for what is drawn of it."""
+    await asyncio.to_thread(host.watched.wait, reached)
+    host.run_screen._look()
+    await pilot.pause()
+
+
+def lines_of(host: Host) -> list[str]:
+    return [str(option.prompt) for option in host.screen.query_one(QueueList).options]
+
+
+def keys_of(host: Host) -> list[str]:
+    return [binding.binding.description for binding in host.screen.active_bindings.values() if binding.enabled]
+
+
+def test_an_empty_queue_says_how_to_fill_it(tmp_path: Path) -> None:
+    """The screen names the way from the Library, and offers no key of a run."""
+
+    async def steps(host: Host, pilot: Pilot[None]) -> None:
+        assert host.screen.query_one("#nothing", Static).display
+        assert "Library" in str(host.screen.query_one("#nothing", Static).content)
+        assert "Pause" not in keys_of(host)
+
+    drive(FakeServices(tmp_path), steps)
+
+
+def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> None:
+    """State, curve and numbers follow the decode; a crash is a line with its reason, and the next one runs."""
+    gate = Gate()
+    services = FakeServices(tmp_path, [gate.answer, crash])
+
+    async def steps(host: Host, pilot: Pilot[None]) -> None:
+        host.run_queue.add([target] * 3, "bench", n_gen=1000)
+        await asyncio.to_thread(gate.reached.wait, 60)
+        await reach(host, pilot, lambda queue: queue.items[0].state is JobState.DECODING)
+        assert [line[0] for line in lines_of(host)] == ["▶", "·", "·"]
+        assert {"Pause", "Skip", "Cancel all"} <= set(keys_of(host))
+        (series,) = host.screen.query_one(LatencyPlot).series
+        assert len(series.positions) == 200
+        assert series.limit is not None
+        gate.opened.set()
+        await reach(host, pilot, lambda queue: not queue.is_busy)
+        first, second, third = lines_of(host)
+        assert first.startswith("✓ a")
+        assert "W 2" in first
+        assert second.startswith("✗")
+        assert "GGML_ASSERT" in second
+        assert third.startswith("✓ b")
+        assert [one.dimmed for one in host.screen.query_one(LatencyPlot).series] == [True, False]
+        await pilot.press("down", "down")
+        assert "GGML_ASSERT" in str(host.screen.query_one("#reason", Static).content)
+
+    drive(services, steps)
+
+
+def test_keys_pause_skip_and_cancel(target: Target, tmp_path: Path) -> None:
+    """One key holds and goes on, one ends the running job, one ends all of them; the lines say so."""
+    gates = Gate(), Gate()
+    services = FakeServices(tmp_path, [gate.answer for gate in gates])
+
+    async def steps(host: Host, pilot: Pilot[None]) -> None:
+        host.run_queue.add([target] * 3, "bench", n_gen=1000)
+        await asyncio.to_thread(gates[0].reached.wait, 60)
+        await pilot.press("p")
+        assert services.rigs[0].hold.is_set()
+        assert lines_of(host)[0].startswith("‖")
+        await pilot.press("p")
+        assert not services.rigs[0].hold.is_set()
+        await pilot.press("s")
+        gates[0].opened.set()
+        await asyncio.to_thread(gates[1].reached.wait, 60)
+        await pilot.press("c")
+        gates[1].opened.set()
+        await reach(host, pilot, lambda queue: not queue.is_busy)
+        assert [line[0] for line in lines_of(host)] == ["–", "–", "–"]
+        assert "Pause" not in keys_of(host)
+
+    drive(services, steps)
+
+
+def test_a_run_goes_on_behind_another_screen(target: Target, tmp_path: Path) -> None:
+    """Nothing is drawn meanwhile; coming back shows where it is."""
+    gate = Gate()
+
+    async def steps(host: Host, pilot: Pilot[None]) -> None:
+        host.run_queue.add([target], "bench", n_gen=1000)
+        await asyncio.to_thread(gate.reached.wait, 60)
+        await reach(host, pilot, lambda queue: queue.items[0].state is JobState.DECODING)
+        run_screen = host.run_screen
+        await host.switch_mode("other")
+        gate.opened.set()
+        await asyncio.to_thread(host.watched.wait, lambda queue: not queue.is_busy)
+        run_screen._look()
+        assert not str(run_screen.query_one(QueueList).options[0].prompt).startswith("✓")
+        await host.switch_mode("run")
+        await pilot.pause()
+        assert lines_of(host)[0].startswith("✓")
+
+    drive(FakeServices(tmp_path, [gate.answer]), steps)
+
+
+def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
+    """Every real context is a line, and the end is told in words."""
+
+    async def steps(host: Host, pilot: Pilot[None]) -> None:
+        host.run_queue.add([target], "maxctx", LoadConfig(n_ctx=4096))
+        await reach(host, pilot, lambda queue: not queue.is_busy)
+        assert "n_ctx 2,048, proven by a decode" in lines_of(host)[0]
+        drawn = host.screen.query_one(BracketPlot).render().plain
+        assert "2,048 works, 2,304 does not" in drawn
+        assert host.screen.query_one(BracketPlot).display
+        assert not host.screen.query_one(LatencyPlot).display
+
+    drive(FakeServices(tmp_path, [small_context]), steps)
+
+
+def test_a_store_that_fails_is_told_and_the_run_goes_on(target: Target, tmp_path: Path) -> None:
+    """The line says why nothing is kept and what to do."""
+
+    class NoStore(FakeServices):
+        def open_store(self) -> Store:
+            raise StoreError("the results file is newer than this ggbench", "update ggbench")
+
+    async def steps(host: Host, pilot: Pilot[None]) -> None:
+        host.run_queue.add([target], "bench", n_gen=100)
+        await reach(host, pilot, lambda queue: not queue.is_busy)
+        assert lines_of(host)[0].startswith("✓")
+        told = str(host.screen.query_one("#reason", Static).content)
+        assert "newer than this ggbench; update ggbench" in told
+
+    drive(NoStore(tmp_path), steps)
+
+
+def test_the_machine_is_read_while_something_runs(target: Target, tmp_path: Path) -> None:
+    """Once in a while, in a thread, and not when nothing runs."""
+    gate = Gate()
+    services = FakeServices(tmp_path, [gate.answer])
+
+    async def steps(host: Host, pilot: Pilot[None]) -> None:
+        host.run_screen._read_machine()
+        await host.workers.wait_for_complete()
+        idle = services.n_readings
+        assert idle == 0
+        host.run_queue.add([target], "bench", n_gen=1000)
+        await asyncio.to_thread(gate.reached.wait, 60)
+        host.run_screen._read_machine()
+        await host.workers.wait_for_complete()
+        await pilot.pause()
+        assert services.n_readings > idle
+        assert "CPU 50 %" in host.screen.query_one(Gauges).render().plain
+        gate.opened.set()
+
+    services.reading = READING
+    drive(services, steps)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 10), (200, 60)])
+def test_a_window_may_be_resized_in_mid_run(target: Target, tmp_path: Path, size: tuple[int, int]) -> None:
+    """Nothing breaks, and where there is room the plot, the numbers and the keys are seen."""
+    gate = Gate()
+
+    async def steps(host: Host, pilot: Pilot[None]) -> None:
+        host.run_queue.add([target], "bench", n_gen=1000)
+        await asyncio.to_thread(gate.reached.wait, 60)
+        await reach(host, pilot, lambda queue: queue.items[0].state is JobState.DECODING)
+        await pilot.resize_terminal(*size)
+        await pilot.pause()
+        await pilot.press("t")
+        await pilot.pause()
+        assert host.screen.query_one(Footer).region.bottom <= size[1]
+        if size >= (80, 24):
+            assert host.screen.query_one(LatencyPlot).region.height >= 8
+            assert host.screen.query_one(DecodedText).display
+        gate.opened.set()
+
+    drive(FakeServices(tmp_path, [gate.answer]), steps)
+
+
+def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    """Control characters of an untrusted model are not shown, and what looks like markup is."""
+
+    async def steps(host: Host, pilot: Pilot[None]) -> None:
+        host.screen.add_class("-busy", "-text")
+        await pilot.pause()
+        widget = host.screen.query_one(DecodedText)
+        widget.show("[bold]a\x1b[31mb\n\x07c")
+        assert widget.render().plain == "[bold]a[31mb c"
+        widget.show("x" * 100_000 + "end")
+        assert widget.render().plain.endswith("xend")
+        assert len(widget.render().plain) <= widget.size.area
+
+    drive(FakeServices(tmp_path), steps)
+    item = QueueItem(0, "a\x1b[2Jb", "q8_0", "bench", JobState.FAILED, "no\x1b]0;title\x07 luck")
+    assert describe(item, " ", 10, paused=False) == "✗   a[2Jb q8_0  no]0;title luck"
+
+
+def test_numbers_of_every_state_fit_their_column() -> None:
+    """No line is wider than the 28 characters beside the plot."""
+    live = LiveTrial(0, "tiny", "q8_0")
+    live.n_total, live.n_ctx = 10_000, 1_048_576
+    live.append(26, [2_345_678_901 + 300_000_000 * step for step in range(100)], "")
+    certificate = Certificate(
+        model="m", quant="q", file="", provenance="file", outcome=Outcome.COMPLETED, max_n_ctx=131_072,
+        theory_n_ctx=12_345_678, planned_n_ctx=131_328, budget_bytes=24 << 30,
+    )  # fmt: skip
+    for state in JobState:
+        item = QueueItem(0, "m", "q", "bench", state, certificate=certificate)
+        assert all(len(line) <= 28 for line in number_lines(live, live.numbers(), item, paused=True))
+    assert all(len(line) <= 28 for line in gauge_lines(READING))
+    assert "  slowed: sw_power_cap" in gauge_lines(READING)
+
+
+def test_the_bracket_closes_in() -> None:
+    """What is known to work and to fail grows, and the gap between them shrinks to nothing."""
+    probes = [
+        Probe(8192, "alloc", Outcome.COMPLETED, 0.3),
+        Probe(16_384, "alloc", Outcome.OUT_OF_MEMORY, 0.1),
+        Probe(12_288, "alloc", Outcome.COMPLETED, 0.4),
+    ]
+    _, first, second, third, gap = bracket_lines(probes, None, 80)
+    assert "╳" not in first
+    gaps = [line.count("·") for line in (second, third)]
+    assert gaps[0] > gaps[1]
+    assert third.count("━") > second.count("━") == first.count("━")
+    assert gap == "12,288 works, 16,384 does not, 4,096 between"
+    assert all(len(line) <= 80 for line in (first, second, third))
+    assert bracket_lines([Probe(512, "dry", Outcome.COMPLETED, 0.0)], None, 80) == ["planning with 1 dry context"]

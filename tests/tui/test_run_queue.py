@@ -1,0 +1,191 @@
+"""The queue: jobs one after another in a thread, with every way in which one can end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.selector import Target, resolve
+from ggbench.engine import protocol
+from ggbench.engine.endings import Crashed, Ending, OutOfMemory
+from ggbench.errors import StoreError
+from ggbench.experiments.rig import Rig
+from ggbench.records import LoadConfig, Outcome
+from ggbench.store.database import Store
+from ggbench.tui.run_queue import JobState, RunQueue
+from tests.fakes.jobs import FakeServices, Gate, WatchedQueue, small_context
+
+
+@pytest.fixture
+def target(tiny_twin: Path) -> Target:
+    return resolve(str(tiny_twin))[0]
+
+
+def is_done(queue: RunQueue) -> bool:
+    return not queue.is_busy
+
+
+def crash(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    yield Crashed(-6, ("GGML_ASSERT(something) failed",))
+
+
+def run_out(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    yield OutOfMemory("load", "failed to allocate")
+
+
+def test_jobs_run_one_after_another_and_are_kept(target: Target, tmp_path: Path) -> None:
+    """Each ends in its row, which the store has under the item's run, with every sample beside it to plot."""
+    services = FakeServices(tmp_path)
+    with WatchedQueue(services) as watched:
+        watched.queue.add([target, target], "bench", n_gen=500)
+        watched.wait(is_done)
+        items, trials = watched.queue.items, watched.queue.trials
+    assert [item.state for item in items] == [JobState.DONE] * 2
+    assert [trial.item_id for trial in trials] == [0, 1]
+    assert trials[0].positions.tolist() == list(range(26, 526))
+    with services.open_store() as store:
+        assert [store.load_run(item.run_id or 0).row for item in items] == [item.row for item in items]
+
+
+def test_a_crash_and_too_little_memory_are_items_with_their_reasons(target: Target, tmp_path: Path) -> None:
+    """The queue goes on behind both."""
+    with WatchedQueue(FakeServices(tmp_path, [crash, run_out])) as watched:
+        watched.queue.add([target] * 3, "bench", n_gen=100)
+        watched.wait(is_done)
+        crashed, full, done = watched.queue.items
+    assert (crashed.state, full.state, done.state) == (JobState.FAILED, JobState.FAILED, JobState.DONE)
+    assert "GGML_ASSERT" in crashed.reason
+    assert crashed.row is not None
+    assert crashed.row.outcome is Outcome.CRASHED
+    assert full.reason == "out of memory in load: failed to allocate"
+
+
+def test_skip_keeps_what_was_measured_and_the_next_one_runs(target: Target, tmp_path: Path) -> None:
+    """The row of a job that was skipped has the samples up to then."""
+    gate = Gate()
+    with WatchedQueue(FakeServices(tmp_path, [gate.answer])) as watched:
+        watched.queue.add([target, target], "bench", n_gen=1000)
+        assert gate.reached.wait(60)
+        watched.queue.skip()
+        gate.opened.set()
+        watched.wait(is_done)
+        skipped, done = watched.queue.items
+    assert (skipped.state, done.state) == (JobState.CANCELLED, JobState.DONE)
+    assert skipped.row is not None
+    assert skipped.row.n_gen == 200
+
+
+def test_cancel_leaves_the_jobs_that_wait(target: Target, tmp_path: Path) -> None:
+    """They say that they never began, no engine is started for them, and the queue takes new jobs afterwards."""
+    gate, services = Gate(), FakeServices(tmp_path)
+    services.answers.append(gate.answer)
+    with WatchedQueue(services) as watched:
+        watched.queue.add([target, target], "bench", n_gen=1000)
+        assert gate.reached.wait(60)
+        watched.queue.cancel()
+        gate.opened.set()
+        watched.wait(is_done)
+        assert [item.state for item in watched.queue.items] == [JobState.CANCELLED] * 2
+        assert watched.queue.items[1].reason == "left before it began"
+        assert len(services.engines) == 1
+        watched.queue.add([target], "bench", n_gen=100)
+        watched.wait(is_done)
+        assert watched.queue.items[2].state is JobState.DONE
+
+
+def test_a_pause_holds_the_engine_and_the_jobs_behind_it(target: Target, tmp_path: Path) -> None:
+    """The rig's event is set while paused, also for a job that starts meanwhile; nothing starts until it goes on."""
+    gate, services = Gate(), FakeServices(tmp_path)
+    services.answers.append(gate.answer)
+    with WatchedQueue(services) as watched:
+        watched.queue.add([target, target], "bench", n_gen=1000)
+        assert gate.reached.wait(60)
+        watched.queue.pause()
+        assert services.rigs[0].hold.is_set()
+        gate.opened.set()  # this engine does not look at the event: its job ends, and the next one has to wait
+        watched.wait(lambda queue: queue.items[0].state is JobState.DONE)
+        assert watched.queue.items[1].state is JobState.WAITING
+        watched.queue.resume()
+        watched.wait(is_done)
+    assert not services.rigs[1].hold.is_set()
+
+
+def test_a_cancel_of_a_paused_queue_is_answered(target: Target, tmp_path: Path) -> None:
+    """A person may stop without going on first."""
+    with WatchedQueue(FakeServices(tmp_path)) as watched:
+        watched.queue.pause()
+        watched.queue.add([target], "bench", n_gen=100)
+        watched.queue.cancel()
+        watched.wait(is_done)
+
+
+def test_a_search_tells_its_probes_and_ends_in_a_certificate(target: Target, tmp_path: Path) -> None:
+    """The item has the certificate, the live job every answer on the way to it."""
+    config = LoadConfig(n_ctx=4096)
+    with WatchedQueue(FakeServices(tmp_path, [small_context])) as watched:
+        watched.queue.add([target], "maxctx", config)
+        watched.wait(is_done)
+        (item,), live = watched.queue.items, watched.queue.live
+    assert item.state is JobState.DONE
+    assert item.certificate is not None
+    assert item.certificate.max_n_ctx == 2048
+    assert live is not None
+    assert live.probes == item.certificate.probes
+    assert not watched.queue.trials
+
+
+def test_without_a_store_the_run_goes_on(target: Target, tmp_path: Path) -> None:
+    """A store of a newer ggbench costs the run its place there, and the queue says why."""
+
+    class NoStore(FakeServices):
+        def open_store(self) -> Store:
+            raise StoreError("the results file is newer than this ggbench", "update ggbench")
+
+    with WatchedQueue(NoStore(tmp_path)) as watched:
+        watched.queue.add([target], "bench", n_gen=100)
+        watched.wait(is_done)
+        assert watched.queue.items[0].state is JobState.DONE
+        assert watched.queue.items[0].run_id is None
+        assert watched.queue.store_error is not None
+
+
+def test_a_fault_of_a_job_does_not_end_the_queue(target: Target, tmp_path: Path) -> None:
+    """What nobody foresaw is a failed item that says so."""
+
+    class Faulty(FakeServices):
+        def make_rig(self, store: Store | None) -> Rig:
+            if not self.rigs:
+                self.rigs.append(super().make_rig(store))
+                raise RuntimeError("a fault")
+            return super().make_rig(store)
+
+    with WatchedQueue(Faulty(tmp_path)) as watched:
+        watched.queue.add([target, target], "bench", n_gen=100)
+        watched.wait(is_done)
+        first, second = watched.queue.items
+    assert (first.state, second.state) == (JobState.FAILED, JobState.DONE)
+    assert "a fault" in first.reason
+
+
+def test_close_ends_the_engine_and_the_thread(target: Target, tmp_path: Path) -> None:
+    """Nothing runs afterwards, and what was measured is in the store."""
+    gate, services = Gate(), FakeServices(tmp_path)
+    services.answers.append(gate.answer)
+    before = threading.active_count()
+    with WatchedQueue(services) as watched:
+        watched.queue.add([target, target], "bench", n_gen=1000)
+        assert gate.reached.wait(60)
+        threading.Timer(0.05, gate.opened.set).start()
+        watched.queue.close()
+        assert services.engines[0].closed
+        assert watched.queue.running is None
+        watched.queue.close()
+    assert len(services.engines) == 1
+    assert threading.active_count() <= before + 1  # the timer may still be ending
+    with services.open_store() as store:
+        row = store.load_run(watched.queue.items[0].run_id or 0).row
+    assert row is not None
+    assert row.outcome is Outcome.CANCELLED

@@ -1,0 +1,110 @@
+"""What the Run screen looks like, in the app: each picture was looked at before it was accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from textual.pilot import Pilot
+
+from ggbench.catalog.selector import Target, resolve
+from ggbench.experiments.rig import Rig
+from ggbench.records import Bandwidth, LoadConfig
+from ggbench.store.database import Store
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.run_queue import JobState
+from ggbench.tui.screens.run import RunScreen
+from tests.fakes.engine import obey
+from tests.fakes.jobs import FakeServices, Gate, small_context
+from tests.fakes.snapshots import check_snapshot
+from tests.tui.test_run_queue import crash
+
+if TYPE_CHECKING:
+    from tests.tui.conftest import Drive
+
+SIZES = ((80, 24), (140, 45))
+
+
+@pytest.fixture(autouse=True)
+def colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR")
+
+
+@pytest.fixture
+def targets(tiny_twin: Path) -> list[Target]:
+    target = resolve(str(tiny_twin))[0]
+    return [
+        dataclasses.replace(target, model="synth:tiny", quant=quant) for quant in ("q8_0", "q6_k", "q4_k_m", "q2_k")
+    ]
+
+
+class Slow(FakeServices):
+    """A memory slow enough for its limit to be in the picture."""
+
+    def make_rig(self, store: Store | None) -> Rig:
+        return dataclasses.replace(super().make_rig(store), cpu_bandwidth=Bandwidth(1e9, "measured in a test"))
+
+
+async def show_run(app: GgbenchApp, pilot: Pilot[None]) -> RunScreen:
+    """The Run screen, drawn as things are at this moment."""
+    await app.switch_mode("run")
+    await pilot.pause()
+    screen = app.screen
+    assert isinstance(screen, RunScreen)
+    screen._read_machine()
+    await app.workers.wait_for_complete()
+    screen._draw()
+    await pilot.pause()
+    return screen
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_run(app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive: Drive, size: tuple[int, int]) -> None:
+    """One is done, one has crashed, one decodes, one waits."""
+    gate = Gate()
+    slow = Slow(jobs.folder, [obey, crash, gate.answer], reading=jobs.reading)
+    app.services = dataclasses.replace(app.services, make_rig=slow.make_rig)
+
+    async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
+        app.run_queue.add(targets, "bench", n_gen=1000)
+        await asyncio.to_thread(gate.reached.wait, 60)
+        screen = await show_run(app, pilot)
+        assert screen._queue.items[2].state is JobState.DECODING
+        check_snapshot(app, f"run_{size[0]}x{size[1]}")
+        gate.opened.set()
+
+    drive(app, steps, size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_search(
+    app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive: Drive, size: tuple[int, int]
+) -> None:
+    """The bracket has closed."""
+    jobs.answers.append(small_context)
+
+    async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
+        app.run_queue.add(targets[:1], "maxctx", LoadConfig(n_ctx=16_384, memory_limit_bytes=1 << 30))
+        while app.run_queue.is_busy:
+            await pilot.pause(0.01)
+        await show_run(app, pilot)
+        certificate = app.run_queue.items[0].certificate
+        assert certificate is not None
+        assert certificate.max_n_ctx == 2048
+        check_snapshot(app, f"run_maxctx_{size[0]}x{size[1]}")
+
+    drive(app, steps, size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_nothing_to_run(app: GgbenchApp, drive: Drive, size: tuple[int, int]) -> None:
+    """The empty screen tells how to start."""
+
+    async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
+        await show_run(app, pilot)
+        check_snapshot(app, f"run_empty_{size[0]}x{size[1]}")
+
+    drive(app, steps, size)

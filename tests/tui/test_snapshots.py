@@ -1,0 +1,80 @@
+"""What the Library, the Pulls screen and the sheets over them look like; each was looked at before it was accepted."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from ggbench.catalog.selector import Target
+from ggbench.store.database import Store
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.pull_queue import PullItem, PullState
+from ggbench.tui.screens.confirm import ConfirmScreen
+from ggbench.tui.services import Services
+from tests.fakes.jobs import FakeServices
+from tests.fakes.library import local, settle
+from tests.fakes.measured import put_run, start
+from tests.fakes.snapshots import check_snapshot
+from tests.tui.conftest import Drive
+
+Page = Pilot[None]
+SIZES = [(80, 24), (140, 45)]
+GIB = 1 << 30
+QUESTION = "Download 4.43 GiB into Hugging Face's cache: maker/small-gguf q8_0?"
+
+
+@pytest.fixture(autouse=True)
+def colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a person sees it who did not ask for none."""
+    monkeypatch.delenv("NO_COLOR")
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("state", ["library", "help", "card", "confirm"])
+def test_the_library(services: Services, jobs: FakeServices, drive: Drive, size: tuple[int, int], state: str) -> None:
+    """Models of every section, a plan with marks, two measured quants, one on this disk, and what can lie over them."""
+    with Store.open(jobs.folder / "results.sqlite") as store:
+        for quant in ("q8_0", "q4_k_m"):
+            put_run(store, start("small-0.6b", quant))
+    disk = (local("maker/small-gguf", "q8_0"), local("~/models/mine.gguf", "q5_0", store="folder", name="mine"))
+    app = GgbenchApp(dataclasses.replace(services, local_models=lambda: disk))
+    keys = {"library": [], "help": ["question_mark"], "card": ["g", *"30"], "confirm": []}
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        app.animation_level = "none"
+        await pilot.press(*["j"] * 5, "enter")
+        await settle(app, pilot)
+        await pilot.press("space", "j", "space", "right", *keys[state])
+        await settle(app, pilot)
+        if state == "confirm":
+            app.push_screen(ConfirmScreen(QUESTION, "Download"))
+            await settle(app, pilot)
+        check_snapshot(app, f"{state}_{size[0]}x{size[1]}")
+
+    drive(app, steps, size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_pulls_in_every_state(app: GgbenchApp, drive: Drive, size: tuple[int, int]) -> None:
+    """Done, going on with rate and time, failed with its reason, stopped, waiting."""
+    target = Target("maker/small-gguf", "q8_0", "hub", None)
+    states = (
+        PullItem(0, "maker/small-gguf", "q8_0", PullState.DONE, GIB, GIB, path=Path("/hub/small-q8_0.gguf")),
+        PullItem(1, "maker/large-gguf", "q4_k_m", PullState.DOWNLOADING, 12 * GIB, 41 * GIB, 36e6),
+        PullItem(2, "maker/large-gguf", "q2_k", PullState.FAILED, GIB, 27 * GIB, reason="the disk is full; make room"),
+        PullItem(3, "maker/other-gguf", "q8_0", PullState.STOPPED, GIB, 3 * GIB),
+        PullItem(4, "maker/other-gguf", "ud-q4_k_xl"),
+    )
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        app.pull_queue._items = {item.id: item for item in states}
+        app.pull_queue._targets = dict.fromkeys(range(len(states)), target)
+        await pilot.press("4", "j", "j")
+        await settle(app, pilot)
+        check_snapshot(app, f"pulls_{size[0]}x{size[1]}")
+        app.pull_queue._items = {}
+
+    drive(app, steps, size)

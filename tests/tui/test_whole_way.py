@@ -1,0 +1,54 @@
+"""The whole way with nothing faked but the size of the model: from the Library over a run to the Results."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from ggbench.catalog.disk import models_in_place
+from ggbench.experiments.rig import Rig, make_rig
+from ggbench.records import Bandwidth
+from ggbench.store.database import Store
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.services import Services
+from tests.fakes.library import BUDGET, WatchedQueue, settle
+from tests.fakes.snapshots import words_of
+from tests.tui.conftest import Drive
+
+
+def rig(store: Store | None) -> Rig:
+    return dataclasses.replace(make_rig(store, given_bandwidth=Bandwidth(20e9, "given in a test")), threads=1)
+
+
+@pytest.mark.llama
+def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
+    """A file on this disk is planned and measured by llama.cpp, and its run is listed and kept."""
+    budget = dataclasses.replace(BUDGET, device="this test", on_gpu=False)
+    services = dataclasses.replace(
+        Services.of_this_machine(offline=True),
+        make_rig=rig,
+        local_models=lambda: models_in_place(tiny_twin),
+        machine_budget=lambda: budget,
+    )
+
+    async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
+        queue = WatchedQueue(app.run_queue)
+        assert "q8_0" in words_of(app)
+        assert "✓" in words_of(app)
+        await pilot.press("b")
+        await settle(app, pilot)
+        assert app.current_mode == "run"
+        await queue.idle()
+        (measured,) = app.run_queue.items
+        assert measured.row is not None
+        await pilot.press("3")
+        await settle(app, pilot)
+        assert "q8_0" in words_of(app)
+        assert "completed" in words_of(app)
+
+    drive(GgbenchApp(services, n_gen=64), steps, (140, 45))
+    with Store.open() as store:
+        assert {run.state for run in store.list_runs()} == {"completed"}
