@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Literal, NoReturn
 from ggbench import paths
 from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.plain import plain
 
 HUB_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 """The form of a Hub repo's name, `org/name`."""
@@ -69,10 +71,12 @@ class Catalog:
         return next((model for model in self.models if model.id == model_id.lower()), None)
 
     def model(self, model_id: str) -> CatalogModel:
-        """The model with this id, in any case; UnknownName lists the nearest."""
+        """The model with this id, in any case; UnknownName lists the nearest, and how to find a repo instead."""
         found = self.find(model_id)
         if found is None:
-            raise UnknownName("model", model_id, (model.id for model in self.models))
+            error = UnknownName("model", model_id, (model.id for model in self.models))
+            error.hint += f"; a repo of the Hub is org/name: ggbench models --search {shlex.quote(plain(model_id))}"
+            raise error
         return found
 
 

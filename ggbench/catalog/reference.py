@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ggbench.catalog.hub_address import spell_out_address, spell_out_file
 from ggbench.catalog.models import HUB_REPO
 from ggbench.errors import UsageError
 from ggbench.plain import plain
@@ -74,11 +75,13 @@ def parse_model(text: str) -> ModelRef:
 
     1. What exists on this disk is a path: a folder goes before a catalog id and a Hub repo of the same spelling, and a
        name with a colon in it before the same name with a QUANT.
-    2. `synth:`, `hf:` and `twin:` in front, in any case, say what it is.
-    3. With a `:QUANT` at its end, which has no slash, the rest is looked at by these rules; but what rule 4 takes for a
+    2. The address of a page of the Hub, as a browser has it, is the repo, and a file's page the repo with the file as
+       QUANT. So is `org/name/file.gguf`, unless `org` is here. Both may follow `hf:` and `twin:`.
+    3. `synth:`, `hf:` and `twin:` in front, in any case, say what it is.
+    4. With a `:QUANT` at its end, which has no slash, the rest is looked at by these rules; but what rule 5 takes for a
        path and is not there keeps a colon before `.gguf`, as in `/models/a:b.gguf`.
-    4. What begins with `/`, `./`, `../` or `~`, ends in `.gguf`, or has more than one slash is a path.
-    5. With one slash it is a Hub repo, `org/name`, which a `@revision` may follow; with none a catalog id.
+    5. What begins with `/`, `./`, `../` or `~`, ends in `.gguf`, or has more than one slash is a path.
+    6. With one slash it is a Hub repo, `org/name`, which a `@revision` may follow; with none a catalog id.
 
     `hf:org/name` and `./name` leave no doubt.
     Raises UsageError for what is none of them.
@@ -87,16 +90,26 @@ def parse_model(text: str) -> ModelRef:
         raise UsageError(f"{text!r} names no model", _FORMS)
     if _exists(text):
         return PathRef(_path(text))
+    text = _spelled_out(text)
     prefix, _, rest = text.partition(":")
     if prefix.lower() in ("synth", "hf", "twin"):
         name, quant = _split_quant(rest, rest.partition(":"))
         if prefix.lower() == "synth":
             if not name or "/" in name:
-                raise UsageError(f"{text!r} is not synth:<id>", "see the ids with: ggbench models")
+                raise UsageError(
+                    f"{text!r} is not synth:<id>",
+                    f"a twin of a repo is twin:{name}; see the ids with: ggbench models"
+                    if _HUB_NAME.fullmatch(name)
+                    else "see the ids with: ggbench models",
+                )
             return SynthRef(name.lower(), quant)
         hub_name = _HUB_NAME.fullmatch(name)
         if hub_name is None:
-            raise UsageError(f"{text!r} is not {prefix.lower()}:org/name", _FORMS)
+            is_id = prefix.lower() == "twin" and name and "/" not in name
+            raise UsageError(
+                f"{text!r} is not {prefix.lower()}:org/name",
+                f"a twin of a model of the catalog is synth:{plain(name)}" if is_id else _FORMS,
+            )
         kind = HubRef if prefix.lower() == "hf" else TwinRef
         return kind(hub_name["repo"], quant, hub_name["revision"] or MAIN)
     head, colon, tail = text.rpartition(":")
@@ -111,13 +124,31 @@ def parse_model(text: str) -> ModelRef:
 
 
 def model_label(model: str, ref: ModelRef) -> str:
-    """MODEL as the person wrote it, a `:QUANT` at its end left out; printable."""
+    """MODEL as the person wrote it, a `:QUANT` at its end left out, and an address as `org/name`; printable."""
+    if isinstance(ref, HubRef | TwinRef):
+        model = _spelled_out(model)
     return plain(model if ref.quant is None else model[: -len(ref.quant) - 1])
 
 
 def wanted_quants(ref: ModelRef, quants: Sequence[str]) -> tuple[str, ...]:
     """The quants that were named, the one in MODEL first, in lower case and each once."""
     return tuple(dict.fromkeys(quant.lower() for quant in (ref.quant, *quants) if quant is not None))
+
+
+def _spelled_out(text: str) -> str:
+    """An address or a file of a repo as `org/name:QUANT`; everything else as it is."""
+    prefix, colon, rest = text.partition(":")
+    if prefix.lower() in ("hf", "twin"):
+        named = spell_out_address(rest) or spell_out_file(rest)
+        return text if named is None else f"{prefix}{colon}{named}"
+    named = spell_out_address(text)
+    if named is None and not _exists(text.partition("/")[0]):
+        named = spell_out_file(text)
+        if named is not None and not _HUB_NAME.fullmatch(named.partition(":")[0]):
+            named = None
+    if named is None:
+        return text
+    return f"hf:{named}" if _exists(named.partition(":")[0]) else named
 
 
 def _split_quant(text: str, parts: tuple[str, str, str]) -> tuple[str, str | None]:

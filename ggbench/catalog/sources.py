@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 ARTICLE_QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
 """What a twin is made in when no quant is named: the eight of the article, in its order."""
 
+FREE_DOWNLOAD_BYTES = 10**9
+"""Up to this a download goes ahead with a notice; more is asked for first."""
+
 OnProgress = Callable[[int, int], None]
 """Called with the bytes that are there and the bytes in all; it may raise to stop."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,7 @@ def command(
     header is, by range, and kept. Without --n-ctx the plan is for 8192 tokens.
     The exit code is 3 where none of the quants that were named fits, or not the only one that there is.
     """
-    from ggbench.experiments.dry_allocator import DryAllocator
+    from ggbench.experiments.dry_allocator import DryAllocator, config_to_load
     from ggbench.machine.cpu import default_threads
 
     if config.tensor_split:
@@ -64,7 +65,7 @@ def command(
     budget = _budget(gpu, vram, reserve, bandwidth, config, threads)
     given = {"gpu": gpu, "vram": vram, "reserve": reserve, "bandwidth": bandwidth}
     options = tuple((name, value) for name, value in given.items() if value is not None)
-    loaded = dataclasses.replace(config, n_gpu_layers=config.n_gpu_layers if budget.on_gpu else 0)
+    loaded = config_to_load(config, budget)
     with DryAllocator(_launch, loaded, threads) as allocator:  # first of all, as the worker takes a while to be ready
         from ggbench.catalog.planned_variants import planned_model
         from ggbench.experiments.plan import PlanRequest, plan
@@ -148,11 +149,14 @@ def _reading(output: Output) -> Iterator[Callable[[int, int], None]]:
 
 
 def _told(reading: RepoReading) -> str:
-    """What the headers of a repo cost."""
-    moved = f"{format_bytes(reading.moved_bytes)} read" if reading.moved_bytes else "nothing read"
-    place = f"{reading.repo} at commit {reading.commit[:12]}"
+    """What the headers of a repo cost, in lines of at most 80 characters where its name allows it."""
+    total = format_bytes(reading.total_bytes)
+    cost = f"{format_bytes(reading.moved_bytes)} read of {total}"
+    if not reading.moved_bytes:
+        cost = f"from this disk, nothing read of the {total}"
     listed = f" (listed {reading.listed_at[:10]})" if reading.listed_at else ""
-    return plain(f"headers: {moved} of {format_bytes(reading.total_bytes)} in {place}{listed}")
+    told = plain(f"headers: {cost} in {reading.repo} at commit {reading.commit[:12]}{listed}")
+    return textwrap.fill(told, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _exit_code(rows: list[PlanRow], *, named: bool) -> ExitCode:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,10 +12,25 @@ import click
 from ggbench.cli.hub_options import HubOptions, offline_option
 from ggbench.cli.output import Output, output_options
 from ggbench.errors import ExitCode, UsageError
+from ggbench.plain import plain
 
 if TYPE_CHECKING:
     from ggbench.catalog.repo_variants import FoundVariant
     from ggbench.hub.access import HubAccess
+    from ggbench.hub.arrivals import FileArrival
+
+
+def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -> Path | None:
+    """DIR with the home folder in it. Raises UsageError where it is a file."""
+    if folder is None:
+        return None
+    from ggbench.hub.part_file import file_bytes
+
+    with contextlib.suppress(RuntimeError):  # nobody has that home
+        folder = folder.expanduser()
+    if file_bytes(folder) is not None:
+        raise UsageError(f"--to {plain(str(folder))} is a file", "name a folder; it is made where it is not there")
+    return folder
 
 
 @click.command()
@@ -22,7 +39,8 @@ if TYPE_CHECKING:
 @click.option(
     "--to",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=click.Path(path_type=Path),
+    callback=_folder,
     metavar="DIR",
     help="Put the files into this folder. Default: Hugging Face's cache, which llama.cpp and others use too.",
 )
@@ -44,25 +62,23 @@ def command(
     What was moved before is not moved again: an interrupted download goes on where it was. A file appears under its
     name only when its sha256 is right. Without QUANTS the repo has to hold a single one.
     """
+    from ggbench.cli.downloads import INTERRUPTED, interruptible
     from ggbench.report.repo_document import pulled_document
-    from ggbench.units import format_bytes
 
     access = hub.access()
-    found = _found(model, quants, access)
+    with interruptible(output):
+        found = _found(model, quants, access)
     rows = []
     for index, variant in enumerate(found):
         title = f"[{index + 1}/{len(found)}] {variant.repo} {variant.selector}"
-        paths = _pull(title, variant, folder, access, output)
-        if paths is None:
-            again = "the same command goes on from there"
-            output.notice(f"interrupted; what was moved is kept, and {again}")
+        pulled = _pull(title, variant, folder, access, output)
+        if pulled is None:
+            output.notice(INTERRUPTED)
             ctx.exit(ExitCode.INTERRUPTED)
-        is_old = folder is None and variant.paths is not None
-        size = format_bytes(variant.variant.file_bytes)
-        output.notice(f"{title}: {size}, {'already on this disk' if is_old else 'sha256 verified'}")
-        rows.append(pulled_document(variant, paths))
+        output.notice(f"{title}: {_ending([arrival for _, arrival in pulled], folder)}")
+        rows.append(pulled_document(variant, pulled))
         if not output.as_json:
-            for path in paths:
+            for path, _ in pulled:
                 click.echo(path)
     if output.as_json:
         output.document("pull", rows=rows)
@@ -97,20 +113,41 @@ def _found(model: str, quants: tuple[str, ...], access: HubAccess) -> tuple[Foun
 
 def _pull(
     title: str, found: FoundVariant, folder: Path | None, access: HubAccess, output: Output
-) -> tuple[Path, ...] | None:
-    """Where the files are at the end; None where the person stopped it."""
-    import contextlib
+) -> tuple[tuple[Path, FileArrival], ...] | None:
+    """Where the files are at the end, and how each came there; None where the person stopped it."""
     import threading
     from concurrent.futures import CancelledError
 
     from ggbench.cli.live import interrupt_sets
-    from ggbench.cli.transfer import transfer_progress
+    from ggbench.cli.transfer import arrival_progress
+    from ggbench.hub.arrivals import FileArrival
 
     if folder is None and found.paths is not None:
-        return found.paths
+        there = [FileArrival(file, file.n_bytes) for file in found.variant.files]
+        return tuple(zip(found.paths, there, strict=True))
     from ggbench.hub.download import download
 
     cancel = threading.Event()
-    with interrupt_sets(cancel), transfer_progress(output, title) as on_progress, contextlib.suppress(CancelledError):
-        return download(access, found.listing, found.variant, to=folder, on_progress=on_progress, cancel=cancel.is_set)
+    arrived: tuple[FileArrival, ...] = ()
+    with interrupt_sets(cancel), arrival_progress(output, title) as tell, contextlib.suppress(CancelledError):
+
+        def on_arrival(files: tuple[FileArrival, ...]) -> None:
+            nonlocal arrived
+            arrived = files
+            tell(files)
+
+        paths = download(access, found.listing, found.variant, to=folder, on_arrival=on_arrival, cancel=cancel.is_set)
+        return tuple(zip(paths, arrived, strict=True))
     return None
+
+
+def _ending(files: Sequence[FileArrival], folder: Path | None) -> str:
+    """`4.43 GiB, sha256 verified`, and where it comes from if not from the Hub alone."""
+    from ggbench.units import format_bytes
+
+    text = format_bytes(sum(each.file.n_bytes for each in files))
+    if all(each.outcome == "already_here" for each in files):
+        return f"{text}, already on this disk" + ("" if folder is None else ", sha256 verified")
+    if all(each.outcome == "copied" for each in files):
+        text += " copied from the cache"
+    return f"{text}, sha256 verified"

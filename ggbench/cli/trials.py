@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import click
 
 from ggbench.catalog.selector import Target
-from ggbench.cli.downloads import INTERRUPTED
+from ggbench.cli.downloads import INTERRUPTED, interruptible
 from ggbench.cli.live import follow
 from ggbench.cli.output import Output
 from ggbench.cli.searches import SEARCH_TIMEOUT_S
@@ -59,7 +60,10 @@ def measure(
     with Store.open() as store:
         for notice in store.notices:
             output.notice(notice)
-        rig = make_rig(store, given_bandwidth=bandwidth, timeout_s=timeout_s or (SEARCH_TIMEOUT_S if maxctx else None))
+        silence_s = timeout_s or (SEARCH_TIMEOUT_S if maxctx else None)
+        is_download = any(target.download_bytes for target in targets)
+        with interruptible(output) if is_download else contextlib.nullcontext():
+            rig = make_rig(store, given_bandwidth=bandwidth, timeout_s=silence_s)
         run = run_bench if maxctx else run_trials
         finished = follow(run(rig, tuple(targets), settings), output, rig.cancel)
     if len(targets) == 1 and finished and finished[0].error is not None:

@@ -7,7 +7,7 @@ share what was asked; their headers are loaded all the same, since llama.cpp may
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,6 +17,7 @@ from ggbench.engine.endings import Completed, Crashed, Ending, TimedOut
 from ggbench.engine.logs import parse_allocations
 from ggbench.engine.process import Engine
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.plan_records import Budget
 from ggbench.records import DeviceBuffers, LoadConfig
 
 
@@ -44,6 +45,11 @@ class DryContext:
     """Of the logits, in main memory."""
     flash_attn: bool | None
     """What `auto` became; None when the log does not say."""
+
+
+def config_to_load(config: LoadConfig, budget: Budget) -> LoadConfig:
+    """How the allocator of a plan loads its headers: no layer on a GPU where main memory is planned for."""
+    return config if budget.on_gpu else replace(config, n_gpu_layers=0)
 
 
 class DryAllocator:

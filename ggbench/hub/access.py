@@ -99,7 +99,8 @@ def refusal(response: httpx2.Response, repo: str, doing: str) -> GgbenchError:
             f"accept them at {_ENDPOINT}/{repo}, then {_LOG_IN}",
         )
     if code == "RevisionNotFound":
-        return UsageError(f"{repo} has no such revision while {doing}", "name a branch, a tag or a commit of it")
+        where = "no such revision" if repo in doing else f"{repo} has no such revision"
+        return UsageError(f"{where} while {doing}", "name a branch, a tag or a commit of it")
     if code == "EntryNotFound":
         return NetworkError(f"the Hub does not find the file while {doing}", "list the repo again: it may have changed")
     if status == 401 and "Invalid credentials" in response.headers.get("X-Error-Message", ""):

@@ -228,9 +228,15 @@ class _Download:
         missing_bytes = sum(job.missing_bytes for job in self._jobs)
         folder = self._jobs[0].part.parent
         with disk_errors(folder):
-            free_bytes = shutil.disk_usage(_nearest_existing(folder)).free
+            usage = shutil.disk_usage(_nearest_existing(folder))
+        free_bytes = usage.free
+        where = self._access.hub_cache if self._jobs[0].link is not None else folder
+        if missing_bytes and not free_bytes and not usage.total:
+            raise UsageError(
+                f"{plain(str(where))} cannot be written: nothing there is on a disk",
+                "choose another folder: HF_HUB_CACHE for Hugging Face's cache, or pull --to DIR",
+            )
         if missing_bytes > free_bytes:
-            where = self._access.hub_cache if self._jobs[0].link is not None else folder
             raise DoesNotFit(
                 f"not enough room in {plain(str(where))}, {format_bytes(missing_bytes - free_bytes)} missing: "
                 f"{format_bytes(missing_bytes)} have to come, {format_bytes(free_bytes)} are free",

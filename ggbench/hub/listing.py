@@ -112,7 +112,11 @@ def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSum
     if limit < 1:
         raise UsageError(f"--limit is {limit}", "ask for one at least")
     doing = f"searching for {shorten(text, 60)}"
-    access.require_network(doing)
+    if access.offline:
+        raise NetworkError(
+            f"{doing} needs the network, and this is offline",
+            "leave --offline and HF_HUB_OFFLINE out; `ggbench models` lists what is on this disk",
+        )
     wanted = (("search", text), ("filter", "gguf"), ("sort", "downloads"), ("limit", str(min(limit, _MOST_FOUND))))
     fields = tuple(("expand", field) for field in ("downloads", "likes", "lastModified", "gated"))
     found, _ = fetch_json(api_url(access), list[_Found], repo="", doing=doing, params=(*wanted, *fields))

@@ -11,10 +11,15 @@ from ggbench.hub.records import RepoFile, RepoListing, RepoSummary
 
 if TYPE_CHECKING:
     from ggbench.catalog.repo_variants import FoundVariant
+    from ggbench.hub.arrivals import FileArrival
 
 
-def repo_document(listing: RepoListing, here: Mapping[str, Sequence[Path]]) -> dict[str, object]:
-    """The fields of a repo's listing; `here` has the local files of what is on this disk, by the variant's name."""
+def repo_document(
+    listing: RepoListing, here: Mapping[str, Sequence[Path]], here_bytes: Mapping[str, int]
+) -> dict[str, object]:
+    """The fields of a repo's listing; `here` has the local files of what is whole on this disk, by the variant's name,
+    and `here_bytes` what is there of any.
+    """
     return {
         "repo": listing.repo,
         "revision": listing.revision,
@@ -30,6 +35,7 @@ def repo_document(listing: RepoListing, here: Mapping[str, Sequence[Path]]) -> d
                 "repo_files": [_file(file) for file in variant.files],
                 "missing": list(variant.missing),
                 "files": [str(path) for path in here.get(variant.name, ())],
+                "here_bytes": here_bytes.get(variant.name, 0),
             }
             for variant in listing.variants
         ],
@@ -42,15 +48,23 @@ def summary_document(summary: RepoSummary) -> dict[str, object]:
     return asdict(summary)
 
 
-def pulled_document(found: FoundVariant, paths: Sequence[Path]) -> dict[str, object]:
-    """A variant that was downloaded."""
+def pulled_document(found: FoundVariant, pulled: Sequence[tuple[Path, FileArrival]]) -> dict[str, object]:
+    """A variant that was downloaded: where each of its files is, and how it came there."""
     return {
         "model": found.repo,
         "quant": found.variant.quant,
         "commit": found.commit,
         "file_bytes": found.variant.file_bytes,
-        "files": [str(path) for path in paths],
-        "sha256": [file.sha256 for file in found.variant.files],
+        "files": [
+            {
+                "path": str(path),
+                "n_bytes": arrival.file.n_bytes,
+                "sha256": arrival.file.sha256,
+                "outcome": arrival.outcome,
+                "moved_bytes": arrival.moved_bytes,
+            }
+            for path, arrival in pulled
+        ],
     }
 
 

@@ -15,6 +15,7 @@ from ggbench.catalog.reference import (
     PathRef,
     SynthRef,
     TwinRef,
+    model_label,
     parse_model,
 )
 from ggbench.catalog.selector import materialize, resolve, resolve_one
@@ -92,11 +93,36 @@ def catalog(tmp_path: Path) -> Catalog:
         ("/models/a:b/m.gguf", PathRef(Path("/models/a:b/m.gguf"))),
         ("m.gguf:q4_0", PathRef(Path("m.gguf"), "q4_0")),
         ("some/more/slashes", PathRef(Path("some/more/slashes"))),
+        ("https://huggingface.co/org/name", HubRef("org/name")),
+        ("https://huggingface.co/org/name/", HubRef("org/name")),
+        ("https://huggingface.co/org/name/tree/main", HubRef("org/name")),
+        ("https://huggingface.co/org/name/tree/v1.0/", HubRef("org/name", revision="v1.0")),
+        ("https://huggingface.co/org/name/tree/refs%2Fpr%2F3", HubRef("org/name", revision="refs/pr/3")),
+        ("https://huggingface.co/org/name/blob/main/m-q4_0.gguf", HubRef("org/name", "m-q4_0.gguf")),
+        ("http://hf.co/org/name/resolve/0123abc/in/m.gguf?download=true", HubRef("org/name", "in/m.gguf", "0123abc")),
+        ("https://huggingface.co/org/name/discussions/7", HubRef("org/name")),
+        ("HuggingFace.co/org/name#files", HubRef("org/name")),
+        ("hf.co/org/name:Q4_K_M", HubRef("org/name", "Q4_K_M")),
+        ("http://hub.example:8080/hf/org/name/tree/main", HubRef("org/name")),
+        ("hub.example:8080/hf/org/name", HubRef("org/name")),
+        ("twin:https://huggingface.co/org/name", TwinRef("org/name")),
+        ("org/name/m-q4_0.gguf", HubRef("org/name", "m-q4_0.gguf")),
+        ("org/name@v1.0/in/m-q4_0.gguf", HubRef("org/name", "in/m-q4_0.gguf", "v1.0")),
+        ("models/org/m.gguf", PathRef(Path("models/org/m.gguf"))),
+        ("/org/name/m.gguf", PathRef(Path("/org/name/m.gguf"))),
+        ("../name/m.gguf", PathRef(Path("../name/m.gguf"))),
     ],
 )
-def test_model_is_taken_apart(text: str, ref: ModelRef) -> None:
-    """Every form of DESIGN's grammar, with and without :QUANT, where nothing of that name is on the disk."""
+def test_model_is_taken_apart(text: str, ref: ModelRef, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every form of DESIGN's grammar, with and without :QUANT, where nothing of that name is on the disk.
+
+    What a command line says again means the same.
+    """
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.example:8080/hf/")
     assert parse_model(text) == ref
+    label = model_label(text, ref)
+    assert "//" not in label
+    assert parse_model(f"{label}:{ref.quant}" if ref.quant else label) == ref
 
 
 def test_what_exists_on_the_disk_is_a_path(make_file: MakeFile) -> None:
@@ -109,6 +135,11 @@ def test_what_exists_on_the_disk_is_a_path(make_file: MakeFile) -> None:
     assert parse_model("hf:org/name") == HubRef("org/name")
     assert parse_model("qwen1.5-7b:m-q4_0.gguf") == PathRef(Path("qwen1.5-7b"), "m-q4_0.gguf")
     assert parse_model("odd:q4_0") == PathRef(Path("odd:q4_0"))
+    assert parse_model("org/name/m-q4_0.gguf") == PathRef(Path("org/name/m-q4_0.gguf"))
+    assert parse_model("org/other/m-q4_0.gguf") == PathRef(Path("org/other/m-q4_0.gguf"))
+    address = "https://huggingface.co/org/name"
+    assert parse_model(address) == HubRef("org/name")
+    assert model_label(address, HubRef("org/name")) == "hf:org/name"
 
 
 def test_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +164,12 @@ def test_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "twin:x",
         "qwen1.5-7b:",
         "hf:org/name:",
+        "https://example.com/org/name",
+        "https://huggingface.co/org",
+        "https://huggingface.co/datasets/org/name",
+        "https://huggingface.co/org/name/blob/main/README.md",
+        "https://huggingface.co/org/name/tree/main/q8_0",
+        "https://huggingface.co/org/na me",
     ],
 )
 def test_what_is_no_model_is_a_usage_error(text: str) -> None:
@@ -140,6 +177,23 @@ def test_what_is_no_model_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_model(text)
     assert caught.value.hint
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("twin:qwen1.5-7b", "synth:qwen1.5-7b"),
+        ("synth:org/name", "twin:org/name"),
+        ("qwen-of-nobody", "ggbench models --search qwen-of-nobody"),
+        ("https://huggingface.co/org/name/tree/main/q8_0", "org/name"),
+    ],
+)
+def test_what_is_meant_instead_is_named(text: str, hint: str) -> None:
+    """Where a person has the right name for another kind of model."""
+    with pytest.raises(UsageError) as caught:
+        resolve(text)
+    assert hint in caught.value.hint
 
 
 @pytest.mark.usefixtures("folder")

@@ -76,6 +76,7 @@ def test_a_plan_of_eight_variants_moves_under_a_hundredth_and_then_nothing(
     offline = ggbench("plan", "org/qwen-GGUF", *LARGE_CARD, "--offline")
     assert (offline.code, offline.out) == (0, online.out)
     assert "nothing read" in offline.err
+    assert max(map(len, (online.err + offline.err).splitlines())) <= 80
     assert len(hub.requests) == asked
     rows = [line.split() for line in online.out.splitlines()]
     assert [words[0] for words in rows if words and words[0] in QUANTS] == list(QUANTS)
@@ -192,6 +193,7 @@ def test_a_repo_that_cannot_be_had(
         assert ran.err.splitlines()[-2].startswith("Error: ")
         assert ran.err.splitlines()[-1].startswith("Hint: ")
         assert words in ran.err
+        assert ran.err.splitlines()[-2].count("org/there") <= 1
         assert "hf_not" not in ran.err
 
 
@@ -247,13 +249,17 @@ def test_decode_downloads_and_the_next_one_asks_nothing(
     assert (again.code, again.json["file"]) == (0, row["file"])
     assert len(hub.requests) == asked
     assert ggbench("prefill", repo, "q8_0", "--lengths", "1", "--no-download", "--offline").code == 0
+    pasted = f"{hub.url}/{repo}/blob/main/tiny-q8_0.gguf"
+    for model in (pasted, f"{repo}/tiny-q8_0.gguf"):
+        ran = ggbench("decode", model, "-n", "300", "--no-download", "--json")
+        assert ran.json["command"].startswith(f"ggbench decode {repo} q8_0 -n 300")
 
 
 def test_a_large_download_is_never_silent(
     ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nobody can be asked it is refused with both ways out; a yes lets it go."""
-    monkeypatch.setattr(downloads, "FREE_BYTES", 1000)
+    monkeypatch.setattr(downloads, "FREE_DOWNLOAD_BYTES", 1000)
     for command in ("decode", "prefill", "maxctx", "bench"):
         refused = ggbench(command, repo, "q8_0")
         assert refused.code == 2
@@ -274,7 +280,7 @@ def test_in_a_terminal_it_is_asked(
         asked.append(text)
         return answer
 
-    monkeypatch.setattr(downloads, "FREE_BYTES", 1000)
+    monkeypatch.setattr(downloads, "FREE_DOWNLOAD_BYTES", 1000)
     monkeypatch.setattr(downloads, "can_ask", lambda: True)
     monkeypatch.setattr("click.confirm", confirm)
     assert ggbench("decode", repo, "q8_0", "-n", "300").code == code
@@ -418,6 +424,7 @@ def test_a_repo_is_listed(ggbench: Run, repo: str, machine: FakeMachine) -> None
     assert ran.code == 0
     assert "mmproj-tiny-f16.gguf" in ran.out
     assert ggbench("models", "--repo", repo, "--offline").out == ran.out
+    assert ggbench("models", "--repo", f"https://huggingface.co/{repo}/tree/main").out == ran.out
     document = ggbench("models", "--repo", f"hf:{repo}", "--json").json
     assert [(row["quant"], bool(row["files"])) for row in document["rows"]] == [("bf16", False), ("q8_0", True)]
     assert len(document["commit"]) == 40
@@ -429,7 +436,10 @@ def test_repos_are_searched(ggbench: Run, repo: str) -> None:
     """By words, with a limit; none found is no error."""
     ran = ggbench("models", "--search", "tiny", "--limit", "5", "--json")
     assert [row["repo"] for row in ran.json["rows"]] == [repo]
-    assert repo in ggbench("models", "--search", "tiny").out
+    found = ggbench("models", "--search", "tiny")
+    assert repo in found.out
+    assert f"ggbench models --repo {repo}\n" in found.err
     nothing = ggbench("models", "--search", "zzzz")
     assert (nothing.code, nothing.out) == (0, "")
-    assert ggbench("models", "--search", "tiny", "--offline").code == 4
+    offline = ggbench("models", "--search", "tiny", "--offline")
+    assert (offline.code, "works offline" in offline.err) == (4, False)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 
-from ggbench.hub import download
+from ggbench.hub import download, listing
+from ggbench.hub.access import HubAccess
+from ggbench.hub.arrivals import FileArrival
+from ggbench.hub.cached import repo_folder
+from ggbench.hub.part_file import PART_SUFFIX
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.hub import Hang, TestHub
 
@@ -22,6 +28,14 @@ def repo(hub: TestHub, tiny_twin: Path) -> str:
         "org/tiny-GGUF", files={"tiny-q8_0.gguf": tiny_twin, "more/tiny-bf16.gguf": tiny_twin.read_bytes() + bytes(64)}
     )
     return "org/tiny-GGUF"
+
+
+def leave_part(repo: str, file: Path) -> None:
+    """The first MiB of a file, as a pull leaves it that was interrupted."""
+    content = file.read_bytes()
+    blobs = repo_folder(HubAccess.from_environment(), repo) / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / f"{hashlib.sha256(content).hexdigest()}{PART_SUFFIX}").write_bytes(content[: 1 << 20])
 
 
 def test_pull_prints_the_path_and_decode_asks_nothing(
@@ -57,12 +71,53 @@ def test_several_quants_into_a_folder(ggbench: Run, repo: str, tmp_path: Path, t
     assert ran.json["schema"] == "ggbench.pull/1"
     rows = ran.json["rows"]
     assert [row["quant"] for row in rows] == ["bf16", "q8_0"]
-    assert [row["files"] for row in rows] == [
-        [str(tmp_path / "here/more/tiny-bf16.gguf")], [str(tmp_path / "here/tiny-q8_0.gguf")]
-    ]  # fmt: skip
-    assert rows[1]["sha256"] == [hashlib.sha256(tiny_twin.read_bytes()).hexdigest()]
-    for row in rows:
-        assert hashlib.sha256(Path(row["files"][0]).read_bytes()).hexdigest() == row["sha256"][0]
+    [[bf16], [q8_0]] = [row["files"] for row in rows]
+    assert bf16["path"] == str(tmp_path / "here/more/tiny-bf16.gguf")
+    size = tiny_twin.stat().st_size
+    assert q8_0 == {
+        "path": str(tmp_path / "here/tiny-q8_0.gguf"), "n_bytes": size, "outcome": "downloaded", "moved_bytes": size,
+        "sha256": hashlib.sha256(tiny_twin.read_bytes()).hexdigest(),
+    }  # fmt: skip
+    for file in (bf16, q8_0):
+        assert hashlib.sha256(Path(file["path"]).read_bytes()).hexdigest() == file["sha256"]
+
+
+def test_each_file_says_how_it_came(ggbench: Run, hub: TestHub, repo: str, tmp_path: Path, tiny_twin: Path) -> None:
+    """Continued from a part, copied from the cache, or there already; on stderr, and in JSON with what was moved."""
+    size = tiny_twin.stat().st_size
+    leave_part(repo, tiny_twin)
+    assert re.search(r"^q8_0 .* 53 % ", ggbench("models", "--repo", repo).out, re.MULTILINE)
+    rows = ggbench("models", "--repo", repo, "--json").json["rows"]
+    assert [(row["quant"], row["here_bytes"], row["files"]) for row in rows] == [("bf16", 0, []), ("q8_0", 1 << 20, [])]
+
+    def pulled(*args: object) -> tuple[str, int, str]:
+        ran = ggbench("pull", repo, "q8_0", "--json", *args)
+        [file] = ran.json["rows"][0]["files"]
+        return file["outcome"], file["moved_bytes"], ran.err
+
+    outcome, moved_bytes, said = pulled()
+    assert (outcome, moved_bytes) == ("continued", size - (1 << 20))
+    assert "continues at 1.00 MiB\n" in said
+    outcome, moved_bytes, said = pulled()
+    assert (outcome, moved_bytes) == ("already_here", 0)
+    assert "already on this disk" in said
+    outcome, moved_bytes, said = pulled("--to", tmp_path / "here")
+    assert (outcome, moved_bytes) == ("copied", 0)
+    assert "copied from the cache, sha256 verified" in said
+    assert "/s" not in said
+    outcome, moved_bytes, said = pulled("--to", tmp_path / "here")
+    assert (outcome, moved_bytes) == ("already_here", 0)
+
+
+def test_to_knows_the_home_folder(ggbench: Run, repo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell leaves it behind a quote; neither a file nor /proc is a folder for models."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ran = ggbench("pull", repo, "q8_0", "--to", "~/models")
+    assert (ran.code, ran.out) == (0, f"{tmp_path}/models/tiny-q8_0.gguf\n")
+    ran = ggbench("pull", repo, "q8_0", "--to", "~/models/tiny-q8_0.gguf")
+    assert (ran.code, "is a file" in ran.err) == (2, True)
+    ran = ggbench("pull", repo, "q8_0", "--to", "/proc/models")
+    assert (ran.code, "/proc/models cannot be written" in ran.err) == (2, True)
 
 
 def test_a_catalog_id_is_pulled_from_its_repo(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
@@ -111,12 +166,12 @@ def test_an_interrupted_pull_says_that_it_goes_on(
     """Ctrl-C ends it with 130 and no file; the same command ends it well."""
     real: Callable[..., tuple[Path, ...]] = download.download
 
-    def interrupted(*args: object, on_progress: Callable[[int, int], None], **options: object) -> tuple[Path, ...]:
-        def progress(done_bytes: int, total_bytes: int) -> None:
+    def interrupted(*args: object, on_arrival: Callable[..., None], **options: object) -> tuple[Path, ...]:
+        def on_part(files: tuple[FileArrival, ...]) -> None:
             signal.raise_signal(signal.SIGINT)
-            on_progress(done_bytes, total_bytes)
+            on_arrival(files)
 
-        return real(*args, on_progress=progress, **options)
+        return real(*args, on_arrival=on_part, **options)
 
     hub.fail("/cdn/*q8_0.gguf", Hang(after_bytes=1 << 20))
     with monkeypatch.context() as patch:
@@ -129,3 +184,10 @@ def test_an_interrupted_pull_says_that_it_goes_on(
     again = ggbench("pull", repo, "q8_0")
     assert again.code == 0
     assert 0 < hub.sent_bytes() - sent < Path(again.out.rstrip("\n")).stat().st_size
+
+    def list_repo(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(listing, "list_repo", list_repo)
+    ran = ggbench("pull", repo, "q8_0")
+    assert (ran.code, ran.out, "kept" in ran.err) == (130, "", True)

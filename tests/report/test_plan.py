@@ -87,6 +87,17 @@ def test_what_every_row_says_is_told_once(render: Callable[..., str]) -> None:
     assert text.count("2 of 33 layers") == 1
 
 
+def test_what_some_rows_say_is_told_once_below(render: Callable[..., str]) -> None:
+    """With the quants that it is about, where there is no room beside them."""
+    noted = [
+        replace(FITS, quant=quant, notes=("it is repacked",) if quant != "q8_0" else ())
+        for quant in ("q8_0", "q4_0", "q2_k")
+    ]
+    text = render(plan_report(BUDGET, LoadConfig(), {}, noted, width=80), width=80)
+    assert text.count("it is repacked") == 1
+    assert "q4_0, q2_k: it is repacked" in text
+
+
 def test_main_memory_has_no_column_for_the_cpu(render: Callable[..., str]) -> None:
     """Without a GPU there is one memory, and its weights are called that."""
     budget = replace(BUDGET, on_gpu=False, bandwidth=None)

@@ -28,13 +28,15 @@ LISTING = RepoListing(
 @pytest.mark.parametrize("width", [60, 120])
 def test_a_repo_on_a_screen(width: int, render: Callable[..., str]) -> None:
     """Sizes, shards, what is here and what is missing; the sidecar's name as it is, without its escape."""
-    text = render(repo_report(LISTING, {"m-UD-Q4_K_XL": [Path("m.gguf")]}, width=width), width=width)
+    text = render(
+        repo_report(LISTING, {"m-UD-Q4_K_XL": [Path("m.gguf")]}, {"q8_0/m-q8_0": 13 << 27}, width=width), width=width
+    )
     assert "14.0 GiB in 2 variants" in text
     assert "mmproj-[bold]f16[31m.gguf (1.00 MiB)" in " ".join(text.split())
     assert "\x1b" not in text
     assert "missing: q8_0/m-q8_0-00002-of-00003.gguf" in " ".join(text.split())
     [q8, q4] = [line for line in text.splitlines() if line.startswith(("q8_0 ", "ud-q4_k_xl "))][:2]
-    assert ("10.0 GiB" in q8, "yes" in q8) == (True, False)
+    assert ("10.0 GiB" in q8, "yes" in q8, "16 %" in q8) == (True, False, True)
     assert ("4.00 GiB" in q4, "yes" in q4) == (True, True)
     assert max(map(len, text.splitlines())) <= width
 

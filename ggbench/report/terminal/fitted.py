@@ -115,11 +115,11 @@ def _shared(below: Sequence[Cells]) -> list[str]:
 
 
 def _notes(below: Sequence[Cells], labels: Sequence[str]) -> list[str]:
-    """`q8_0: out of memory`."""
-    return [
-        f"{label}: {text}"
-        for each in below
-        if each.is_note
-        for label, text in zip(labels, each.texts, strict=True)
-        if text
-    ]
+    """`q8_0: out of memory`; what is said of several rows once, as `q4_0, q2_k: some matrices are repacked`."""
+    said: dict[str, list[str]] = {}
+    for each in below:
+        if each.is_note:
+            for label, text in zip(labels, each.texts, strict=True):
+                if text:
+                    said.setdefault(text, []).append(label)
+    return [f"{', '.join(about)}: {text}" for text, about in said.items()]

@@ -9,16 +9,20 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
-from ggbench.hub.records import RepoListing, RepoSummary
+from ggbench.hub.records import RepoListing, RepoSummary, RepoVariant
 from ggbench.plain import plain
 from ggbench.report.columns import UNKNOWN
 from ggbench.report.terminal.fitted import Cells, fitted_table
 from ggbench.report.terminal.layout import facts_table
-from ggbench.units import format_bytes, format_count
+from ggbench.units import format_bytes, format_count, format_percent
 
 
-def repo_report(listing: RepoListing, here: Mapping[str, Sequence[Path]], *, width: int) -> RenderableType:
-    """The repo's facts and a line for each variant; `here` has what is on this disk, by the variant's name."""
+def repo_report(
+    listing: RepoListing, here: Mapping[str, Sequence[Path]], here_bytes: Mapping[str, int], *, width: int
+) -> RenderableType:
+    """The repo's facts and a line for each variant; `here` has what is whole on this disk, by the variant's name, and
+    `here_bytes` what is there of any.
+    """
     variants = listing.variants
     sidecars = [f"{file.name} ({format_bytes(file.n_bytes)})" for file in listing.sidecars]
     commit = listing.commit if listing.revision == listing.commit else f"{listing.commit} ({listing.revision})"
@@ -34,7 +38,7 @@ def repo_report(listing: RepoListing, here: Mapping[str, Sequence[Path]], *, wid
             Cells("quant", tuple(plain(each.quant or UNKNOWN) for each in variants), is_name=True),
             Cells("size", tuple(format_bytes(each.file_bytes) for each in variants), right_aligned=True),
             Cells("files", tuple(format_count(len(each.files)) for each in variants), right_aligned=True, priority=2),
-            Cells("here", tuple("yes" if each.name in here else "" for each in variants), priority=1),
+            Cells("here", tuple(_here(each, here, here_bytes) for each in variants), priority=1),
             Cells("name", tuple(plain(each.name) for each in variants), priority=3, is_name=True),
             Cells("note", tuple(_missing(each.missing) for each in variants), is_note=True),
         ],
@@ -65,6 +69,14 @@ def search_table(found: Iterable[RepoSummary], *, width: int) -> Table:
         dim=[each.gated for each in found],
         width=width,
     )
+
+
+def _here(variant: RepoVariant, here: Mapping[str, Sequence[Path]], here_bytes: Mapping[str, int]) -> str:
+    """`yes`, `13 %`, or nothing."""
+    if variant.name in here:
+        return "yes"
+    n_bytes = here_bytes.get(variant.name, 0)
+    return format_percent(min(0.99, n_bytes / variant.file_bytes)) if n_bytes else ""
 
 
 def _missing(paths: Sequence[str]) -> str:

@@ -1,0 +1,70 @@
+"""A repo of the Hub as people paste it, the address of a page or `org/name/file.gguf`, in the words of MODEL.
+
+An address is known by its host: the Hub's own, its short one, or HF_ENDPOINT's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ggbench.catalog.models import HUB_REPO
+from ggbench.errors import UsageError
+from ggbench.plain import shorten
+
+_HOST = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/", re.IGNORECASE)
+_SCHEME = re.compile(r"https?://", re.IGNORECASE)
+_NO_MODELS = ("datasets", "spaces", "docs", "models", "papers", "collections", "api")
+"""What the Hub's own pages begin with; no organization has these names."""
+_OF_A_REVISION = ("tree", "blob", "resolve", "raw")
+_FORMS = "name a repo as org/name, or org/name:FILE.gguf"
+
+
+def spell_out_address(text: str) -> str | None:
+    """`org/name`, with `@revision` and `:file.gguf` where the address has them; None for what is no address.
+
+    Raises UsageError for an address that is not of a model's repo or of a GGUF file in one.
+    """
+    from urllib.parse import unquote
+
+    rest = _without_host(text)
+    if rest is None:
+        return None
+    parts = [unquote(part) for part in re.split(r"[?#]", rest)[0].strip("/").split("/")]
+    repo, page, (revision, *path) = "/".join(parts[:2]), parts[2:3], parts[3:] or ["main"]
+    if parts[0] in _NO_MODELS or not HUB_REPO.fullmatch(re.split(r"[@:]", repo)[0]):
+        raise UsageError(f"{shorten(text, 100)!r} is not the page of a model's repo", _FORMS)
+    if not page or page[0] not in _OF_A_REVISION:
+        return repo
+    name = repo if revision == "main" else f"{repo}@{revision}"
+    if not path:
+        return name
+    if not path[-1].lower().endswith(".gguf"):
+        raise UsageError(
+            f"{shorten(text, 100)!r} is {'a folder of' if page == ['tree'] else 'no GGUF file in'} {repo}", _FORMS
+        )
+    return f"{name}:{'/'.join(path)}"
+
+
+def spell_out_file(text: str) -> str | None:
+    """`org/name:file.gguf` of `org/name/file.gguf`, which may lie deeper; None for what has another form."""
+    parts = text.split("/")
+    if len(parts) < 3 or not all(parts) or parts[0].lower() in _NO_MODELS:
+        return None
+    if ":" in text or not text.lower().endswith(".gguf"):
+        return None
+    return f"{'/'.join(parts[:2])}:{'/'.join(parts[2:])}"
+
+
+def _without_host(text: str) -> str | None:
+    endpoint = (os.environ.get("HF_ENDPOINT") or "").strip().rstrip("/")
+    for start in (endpoint, _SCHEME.sub("", endpoint)):
+        if start and text.lower().startswith(f"{start.lower()}/"):
+            return text[len(start) + 1 :]
+    if match := _HOST.match(text):
+        return text[match.end() :]
+    if _SCHEME.match(text):
+        raise UsageError(
+            f"{shorten(text, 100)!r} is an address, and not of the Hub", f"{_FORMS}; a file on this disk by its path"
+        )
+    return None
