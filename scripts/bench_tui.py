@@ -33,8 +33,8 @@ MODEL = "synth:qwen1.5-0.5b"
 AIM = 1.03
 _LONGEST_SILENCE_S = 120
 _ENTER, _DOWN, _START, _QUIT = b"\r", b"\x1b[B", b"b", b"q"
-_PLANNED, _DECODING, _DONE = b"on disk", b"decoding", "✓ a".encode()
-"""What is drawn once the variants are known, while the run goes on, and when it is done."""
+_PLANNED, _CHOSEN, _DECODING, _DONE = b"on disk", b"n_ctx\xc3\x97", b"decoding", "✓ a".encode()
+"""What is drawn once the variants are known, when their table has the keys, while the run goes on, when it is done."""
 
 
 def main() -> int:
@@ -60,7 +60,7 @@ def main() -> int:
             ]
             for way in ways if number % 2 == 0 else reversed(ways):
                 way()
-            quiet, tui = home.latency("decode"), home.latency("bench")
+            quiet, tui = home.latency("decode", asked.quant), home.latency("bench", asked.quant)
             ratios.append(tui.p50_ms / quiet.p50_ms)
             print(
                 f"{number + 1:4} {quiet.p50_ms:10.3f} {quiet.p99_ms:8.3f} {tui.p50_ms:10.3f} {tui.p99_ms:8.3f}"
@@ -95,7 +95,11 @@ class _Home:
             [sys.executable, "-m", "ggbench", "tui", "--n-gen", str(n_gen)], self._environment, columns, rows
         )
         terminal.wait_for(_PLANNED)
-        terminal.press(_ENTER + _DOWN * ARTICLE_QUANTS.index(quant) + _START)
+        terminal.press(_ENTER)
+        terminal.wait_for(_CHOSEN)
+        terminal.press(_DOWN * ARTICLE_QUANTS.index(quant))
+        terminal.wait_for(f"{quant} at n_ctx".encode())
+        terminal.press(_START)
         terminal.wait_for(_DECODING)
         began_at, began = time.monotonic(), terminal.cpu_s
         terminal.wait_for(_DONE)
@@ -104,13 +108,14 @@ class _Home:
         terminal.wait_for_end()
         return share
 
-    def latency(self, kind: str) -> LatencySummary:
-        """Of the last run of that kind."""
+    def latency(self, kind: str, quant: str) -> LatencySummary:
+        """Of the last run of that kind, which has to be of that quant."""
         with Store.open(self._results) as store:
             run = max((run for run in store.list_runs() if run.kind == kind), key=lambda run: run.run_id)
         assert run.row is not None
         assert run.row.outcome is Outcome.COMPLETED, run.row.reason
         assert run.row.latency is not None
+        assert run.row.quant == quant, f"the {kind} run was of {run.row.quant}"
         return run.row.latency
 
 
