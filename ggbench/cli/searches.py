@@ -16,7 +16,7 @@ from ggbench.cli.transfer import Preparation, download_lines
 from ggbench.engine.process import WorkerProcess
 from ggbench.errors import ExitCode
 from ggbench.experiments.bracket_text import answer, ending, question
-from ggbench.experiments.maxctx import MaxctxSettings, run_maxctx
+from ggbench.experiments.maxctx import SEARCH_TIMEOUT_S, MaxctxSettings, run_maxctx
 from ggbench.experiments.progress import FilePrepared, ModelLoading, TrialStarted
 from ggbench.experiments.rig import Rig
 from ggbench.experiments.search_progress import (
@@ -31,8 +31,6 @@ from ggbench.machine.environment import environment
 from ggbench.records import Certificate, Outcome
 from ggbench.units import format_percent
 
-SEARCH_TIMEOUT_S = 3600.0
-"""Longest silence of a worker that decodes at the far end of a context, which is slow on a CPU."""
 _EXIT_CODES = {
     Outcome.COMPLETED: ExitCode.DONE,
     Outcome.OUT_OF_MEMORY: ExitCode.DOES_NOT_FIT,

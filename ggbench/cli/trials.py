@@ -12,9 +12,9 @@ from ggbench.catalog.selector import Target
 from ggbench.cli.downloads import INTERRUPTED, interruptible
 from ggbench.cli.live import follow
 from ggbench.cli.output import Output
-from ggbench.cli.searches import SEARCH_TIMEOUT_S
 from ggbench.errors import ExitCode, StoreError
 from ggbench.experiments.bench import run_bench
+from ggbench.experiments.maxctx import SEARCH_TIMEOUT_S
 from ggbench.experiments.progress import TrialFinished
 from ggbench.experiments.rig import make_rig
 from ggbench.experiments.settings import TrialSettings

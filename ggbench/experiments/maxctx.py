@@ -32,6 +32,9 @@ from ggbench.machine.readings import list_gpu_processes, name_processes
 from ggbench.records import KV_CELLS, Certificate, GpuProcess, LoadConfig, Outcome, Probe
 from ggbench.units import MIB, format_bytes, format_count
 
+SEARCH_TIMEOUT_S = 3600.0
+"""Longest silence of a worker that decodes at the far end of a context, which is slow on a CPU."""
+
 _UNSEEN_BYTES = 64 * MIB
 """What a context takes beside its buffers (graphs, cell tables), kept free at the first guess: one that passes tells
 how much is left, one that fails does not."""
@@ -210,8 +213,8 @@ class _Search:
         self.outcome = Outcome.COMPLETED
         while not self._bracket.is_closed:
             n_ctx = self._bracket.next(expected)
-            yield ProbeStarted(n_ctx, "alloc", self._bracket.passed, self._bracket.failed)
-            probe = yield from prober.allocate(n_ctx)
+            yield ProbeStarted(n_ctx, "alloc", self._bracket.passed, self._bracket.failed, seen.budget.budget_bytes)
+            probe = self._unless_cancelled((yield from prober.allocate(n_ctx)))
             if self._stopped(probe):
                 yield self._answered(probe)
                 return
@@ -230,8 +233,8 @@ class _Search:
         n_ctx = expected = winner
         while True:
             known = below or self._bracket
-            yield ProbeStarted(n_ctx, "decode", known.passed, known.failed)
-            probe = yield from prober.prove(n_ctx)
+            yield ProbeStarted(n_ctx, "decode", known.passed, known.failed, seen.budget.budget_bytes)
+            probe = self._unless_cancelled((yield from prober.prove(n_ctx)))
             if self._stopped(probe):
                 yield self._answered(probe)
                 return
@@ -257,6 +260,12 @@ class _Search:
             if probe.passed and prober.left_bytes is not None and seen.bytes_per_token:
                 expected = n_ctx + int(prober.left_bytes / seen.bytes_per_token)
             n_ctx = below.next(expected)
+
+    def _unless_cancelled(self, probe: Probe) -> Probe:
+        """A worker that fails while it is being ended tells nothing about memory."""
+        if probe.passed or not self._rig.cancel.is_set():
+            return probe
+        return replace(probe, outcome=Outcome.CANCELLED)
 
     def _answered(self, probe: Probe) -> ProbeFinished:
         self._probes.append(probe)
@@ -300,7 +309,7 @@ class _Search:
         """A model that did not load, as what it means for the search."""
         assert self._file is not None
         assert self._forecast is not None
-        if isinstance(ended.ending, Cancelled):
+        if isinstance(ended.ending, Cancelled) or self._rig.cancel.is_set():
             self.outcome, self.reason = Outcome.CANCELLED, ended.ending.reason
             return
         if isinstance(ended.ending, OutOfMemory):

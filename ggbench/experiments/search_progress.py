@@ -20,6 +20,8 @@ class ProbeStarted:
     """The largest n_ctx known to work."""
     failed: int | None
     """The smallest known not to."""
+    budget_bytes: int | None = None
+    """Of memory that the search may take; the first question and a decode come near to it."""
 
 
 @dataclass(frozen=True, slots=True)

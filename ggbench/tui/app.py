@@ -66,6 +66,8 @@ class GgbenchApp(App[None]):
     TITLE = "ggbench"
     CSS_PATH = "app.tcss"
     DEFAULT_MODE = "library"
+    AUTO_FOCUS = ""
+    """A screen puts the focus itself; Textual's choice would be the filter, which comes first."""
     HORIZONTAL_BREAKPOINTS = [(0, "-too-narrow"), (LEAST_WIDTH, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's
     VERTICAL_BREAKPOINTS = [(0, "-too-low"), (LEAST_HEIGHT, "-high")]  # noqa: RUF012 - Textual's
     SCREENS_OF_MODES: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {
@@ -192,6 +194,21 @@ class GgbenchApp(App[None]):
 
         if not self.screen.is_modal:
             self.push_screen(HelpScreen(self.screen))
+
+    def action_command_palette(self) -> None:
+        """Show the palette."""
+        from ggbench.tui.screens.dialog import Palette
+
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette(id="--command-palette"))
+
+    def search_themes(self) -> None:
+        """Show Textual's themes."""
+        from textual.theme import ThemeProvider
+
+        from ggbench.tui.screens.dialog import Palette
+
+        self.push_screen(Palette(providers=[ThemeProvider], placeholder="Search for themes…"))
 
     async def _run_bound(self, node: Any, action: str) -> None:  # noqa: ANN401 - Textual's DOM node
         await self.run_action(action, node)

@@ -133,7 +133,8 @@ def _b_w16_interval(row: Row) -> Interval | None:
 
 
 def _memory_interval(row: Row) -> Interval | None:
-    n_bytes = together_bytes(row)
+    """Exact; none of a run that ended early, which may not have taken all of its memory."""
+    n_bytes = together_bytes(row) if row.outcome is Outcome.COMPLETED else None
     return None if n_bytes is None else (n_bytes, n_bytes)
 
 
@@ -167,7 +168,8 @@ def _compared(metric: _Metric, rows: Sequence[Row]) -> ComparedLine:
     else:
         intervals = [metric.interval(row) for row in rows]
         better = _better(intervals, metric.more_is_better)
-        verdict = _verdict(intervals, better, [text != UNKNOWN for text in texts])
+        exact = metric.interval is _memory_interval
+        verdict = _verdict(intervals, better, [text != UNKNOWN for text in texts], exact=exact)
     return ComparedLine(metric.header, metric.unit, texts, better, verdict)
 
 
@@ -183,21 +185,22 @@ def _better(intervals: Sequence[Interval | None], more_is_better: bool) -> tuple
     )
 
 
-def _verdict(intervals: Sequence[Interval | None], better: Sequence[bool], shown: Sequence[bool]) -> str:
+def _verdict(
+    intervals: Sequence[Interval | None], better: Sequence[bool], shown: Sequence[bool], *, exact: bool
+) -> str:
     """In words; a row without an interval is left out, and named where it shows a value."""
     known = [index for index, interval in enumerate(intervals) if interval is not None]
     left_out = [index for index, interval in enumerate(intervals) if interval is None and shown[index]]
     best = [index for index in known if better[index]]
     told = []
     if len(known) > 1 and not best:
-        exact = all(low == high for low, high in (intervals[index] or (0, 0) for index in known))
         told.append("the same" if exact else "the same within the interval")
     elif len(best) == 1:
-        told.append(f"{letter(best[0])} is better")
+        told.append(f"{letter(best[0])} is better{' (exact)' if exact else ''}")
     elif best:
-        told.append(f"{_letters(best)} are better, and the same within the interval")
+        told.append(f"{_letters(best)} are better, and the same{' (exact)' if exact else ' within the interval'}")
     if left_out:
-        told.append(f"{_letters(left_out)} without an interval")
+        told.append(f"{_letters(left_out)} {'not completed' if exact else 'without an interval'}")
     return "; ".join(told)
 
 

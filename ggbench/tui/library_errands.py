@@ -45,6 +45,7 @@ class _Host(Protocol):
     """What this screen needs of its app."""
 
     services: Services
+    n_gen: int
 
 
 class LibraryErrands(Screen[None]):
@@ -52,7 +53,11 @@ class LibraryErrands(Screen[None]):
 
     @property
     def _services(self) -> Services:
-        return cast("_Host", self.app).services
+        return self._host.services
+
+    @property
+    def _host(self) -> _Host:
+        return cast("_Host", self.app)
 
     @contextmanager
     def _telling(self, errand: Errand, request: int = 0) -> Iterator[None]:

@@ -6,6 +6,7 @@ array, and everything that is computed from them is computed by the reader, for 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,10 +43,12 @@ class LiveNumbers:
 class LiveTrial:
     """One job from its start on. One thread writes and one reads."""
 
-    def __init__(self, item_id: int, model: str, quant: str) -> None:
+    def __init__(self, item_id: int, model: str, quant: str, *, is_twin: bool = False) -> None:
         self.item_id = item_id
         self.model = model
         self.quant = quant
+        self.is_twin = is_twin
+        """A twin has no tokenizer."""
         self.preparing: FilePrepared | None = None
         """Bytes of the file that are written or fetched; None where nothing has to be."""
         self.load_share: float | None = None
@@ -61,6 +64,7 @@ class LiveTrial:
         self.probes: tuple[Probe, ...] = ()
         """Answers of a search, in the order in which they came."""
         self.asking: ProbeStarted | None = None
+        self._asked_at_s = 0.0
         self.fill_share: float | None = None
         """Of the context whose far end is being filled, 0 to 1."""
         self._positions: Integers = np.empty(1024, np.int64)
@@ -68,6 +72,20 @@ class LiveTrial:
         self._n_done = 0
         self._fit = RunningFit()
         self._n_fitted = 0
+
+    def ask(self, question: ProbeStarted) -> None:
+        """Take in what a search wants to know; its seconds count from here."""
+        self._asked_at_s, self.fill_share, self.asking = time.monotonic(), None, question
+
+    @property
+    def asked_s(self) -> int | None:
+        """Whole seconds since the open question was asked; None while none is open."""
+        return None if self.asking is None else int(time.monotonic() - self._asked_at_s)
+
+    @property
+    def n_done(self) -> int:
+        """Timed steps so far."""
+        return self._n_done
 
     def append(self, first_position: int, step_ns: Sequence[int], text: str) -> None:
         """Take in consecutive steps; the arrays that a reader holds stay as they are."""

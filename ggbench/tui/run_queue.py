@@ -45,7 +45,7 @@ _FAREWELL_S = 10.0
 
 
 class JobState(enum.StrEnum):
-    """Where a job is; the last three are its end."""
+    """Where a job is; the last four are its end."""
 
     WAITING = "waiting"
     PREPARING = "preparing"
@@ -55,12 +55,18 @@ class JobState(enum.StrEnum):
     SEARCHING = "searching"
     DONE = "done"
     FAILED = "failed"
+    SKIPPED = "skipped"
     CANCELLED = "cancelled"
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more comes of it."""
-        return self in (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
+        return self in (JobState.DONE, JobState.FAILED) or self.is_left
+
+    @property
+    def is_left(self) -> bool:
+        """Whether a person ended it."""
+        return self in (JobState.SKIPPED, JobState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,8 @@ class RunQueue:
         self._thread: threading.Thread | None = None
         self._cancel = threading.Event()
         """Of the running job; a new one for each."""
+        self._left_as = JobState.CANCELLED
+        """What the running job is once a person has ended it."""
         self._rig: Rig | None = None
         self._is_paused = self._is_closed = False
         self._told_at = 0.0
@@ -162,9 +170,7 @@ class RunQueue:
 
     def skip(self) -> None:
         """End the running job, keeping what it has; the next one starts."""
-        with self._changed:
-            if self.running is not None:
-                self._cancel.set()
+        self._leave(JobState.SKIPPED)
 
     def cancel(self) -> None:
         """End the running job as `skip` does, and leave those that wait."""
@@ -172,7 +178,7 @@ class RunQueue:
             for item in self._items.values():
                 if item.state is JobState.WAITING:
                     self._items[item.id] = replace(item, state=JobState.CANCELLED, reason="left before it began")
-        self.skip()
+        self._leave(JobState.CANCELLED)
         self._tell()
 
     def close(self) -> None:
@@ -183,6 +189,12 @@ class RunQueue:
             self._changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_FAREWELL_S)
+
+    def _leave(self, state: JobState) -> None:
+        with self._changed:
+            if self.running is not None:
+                self._left_as = state
+                self._cancel.set()
 
     def _work(self) -> None:
         while (item := self._next()) is not None:
@@ -203,7 +215,7 @@ class RunQueue:
             while not self._is_closed:
                 waiting = next((item for item in self._items.values() if item.state is JobState.WAITING), None)
                 if waiting is not None and not self._is_paused:
-                    self._cancel = threading.Event()
+                    self._cancel, self._left_as = threading.Event(), JobState.CANCELLED
                     self._items[waiting.id] = waiting = replace(waiting, state=JobState.PREPARING)
                     return waiting
                 self._changed.wait()
@@ -220,7 +232,8 @@ class RunQueue:
         return store
 
     def _run(self, item: QueueItem, store: Store | None) -> None:
-        live = self.live = LiveTrial(item.id, item.model, item.quant)
+        target = self._jobs[item.id][0]
+        live = self.live = LiveTrial(item.id, item.model, item.quant, is_twin=target.provenance == "twin")
         self._tell()
         rig = replace(self._services.make_rig(store), cancel=self._cancel)
         with self._changed:
@@ -231,7 +244,7 @@ class RunQueue:
             for record in progress:
                 self._take(item, live, record)
         if not self._items[item.id].state.is_over:
-            self._update(item.id, state=JobState.CANCELLED, reason="stopped before it began")
+            self._update(item.id, state=self._left_as, reason="stopped before it began")
 
     def _progress(self, rig: Rig, item: QueueItem) -> Generator[BenchProgress]:
         target, config, n_gen = self._jobs[item.id]
@@ -262,7 +275,7 @@ class RunQueue:
                 live.prompt = record.n_prompt, record.prefill_ns
                 self._tell()
             case ProbeStarted():
-                live.asking, live.fill_share = record, None
+                live.ask(record)
                 self._update(item.id, state=JobState.SEARCHING)
             case FarEndFilling():
                 live.fill_share = record.share
@@ -272,9 +285,12 @@ class RunQueue:
                 self._update(item.id, state=JobState.SEARCHING)
             case TrialFinished(row=row):
                 self.store_error = record.store_error or self.store_error
-                self._update(item.id, state=_state_after(row.outcome), reason=row.reason, row=row, run_id=row.run_id)
+                state = self._state_after(row.outcome)
+                self._update(item.id, state=state, reason=row.reason, row=row, run_id=row.run_id)
             case SearchFinished(certificate=found):
-                self._update(item.id, state=_state_after(found.outcome), reason=found.reason, certificate=found)
+                live.asking = None
+                state = self._state_after(found.outcome)
+                self._update(item.id, state=state, reason=found.reason, certificate=found)
 
     def _update(
         self,
@@ -302,8 +318,7 @@ class RunQueue:
         self._told_at = time.monotonic()
         self._notify()
 
-
-def _state_after(outcome: Outcome) -> JobState:
-    if outcome is Outcome.COMPLETED:
-        return JobState.DONE
-    return JobState.CANCELLED if outcome is Outcome.CANCELLED else JobState.FAILED
+    def _state_after(self, outcome: Outcome) -> JobState:
+        if outcome is Outcome.COMPLETED:
+            return JobState.DONE
+        return self._left_as if outcome is Outcome.CANCELLED else JobState.FAILED

@@ -6,7 +6,7 @@ cannot be read must not hide the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ggbench.errors import GgbenchError, StoreError, UnknownName
@@ -19,7 +19,7 @@ from ggbench.store.runs import RUNNING, RunSummary, Samples
 from ggbench.tui.plotting import PlotSeries
 from ggbench.units import format_count
 
-_GLYPHS = {Outcome.COMPLETED.value: "✓", RUNNING: "…"}
+_GLYPHS = {Outcome.COMPLETED.value: "✓", RUNNING: "…", Outcome.CANCELLED.value: "–"}
 
 _NAMED_RUNS = 8
 """A question names so many by their numbers."""
@@ -39,6 +39,11 @@ class StoredRun:
     def run_id(self) -> int:
         """Of the store."""
         return self.summary.run_id
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was going on when it was listed."""
+        return self.summary.state == RUNNING
 
     @property
     def name(self) -> str:
@@ -177,9 +182,30 @@ def count_text(count: int) -> str:
 def describe_runs(runs: Sequence[StoredRun]) -> str:
     """For a question about them, with their numbers, for a filter may hide some."""
     if len(runs) == 1:
-        return f"run {runs[0].run_id}, {runs[0].name},"
+        return f"run {runs[0].run_id} ({runs[0].name})"
     numbers = ", ".join(str(run.run_id) for run in runs[:_NAMED_RUNS])
     return f"{count_text(len(runs))} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"
+
+
+def describe_list(
+    runs: Sequence[StoredRun], shown: Sequence[StoredRun], marks: Collection[int], column: RunColumn, *, falling: bool
+) -> str:
+    """`2 of 4 runs · 1 marked, 1 hidden · newest first`; empty where there are none."""
+    if not runs:
+        return ""
+    n_shown, n_runs, n_marked = len(shown), len(runs), len(marks)
+    told = [f"{format_count(n_shown)} of {format_count(n_runs)} runs" if n_shown < n_runs else count_text(n_runs)]
+    if n_marked:
+        hidden = n_marked - sum(run.run_id in marks for run in shown)
+        told.append(f"{format_count(n_marked)} marked" + (f", {format_count(hidden)} hidden" if hidden else ""))
+    name = "state" if column.key == "state" else column.header
+    told.append("newest first" if name == "run" and falling else f"by {name} {'▼' if falling else '▲'}")
+    return " · ".join(told)
+
+
+def still_running(runs: Sequence[StoredRun], becomes: str) -> tuple[str, ...]:
+    """A sentence for each run that goes on, with what becomes of it: `Run 3 still runs: ….`"""
+    return tuple(f"Run {run.run_id} still runs: {becomes}." for run in runs if run.is_running)
 
 
 def _read_run(store: Store, summary: RunSummary) -> StoredRun | None:

@@ -87,6 +87,39 @@ def test_help_and_palette_tell_every_key(app: App, drive: Drive) -> None:
     drive(app, steps, (100, 60))
 
 
+def test_enter_twice_in_a_palette_chooses_once(app: App, drive: Drive) -> None:
+    """Of commands and of themes, and in a question: the app goes on."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        for n_enters in (2, 3, 4):
+            await pilot.press("ctrl+p")
+            await settle(app, pilot)
+            await pilot.press(*"theme")
+            await settle(app, pilot)
+            for _ in range(n_enters):
+                app.simulate_key("enter")
+            await settle(app, pilot)
+            app.search_themes()
+            await settle(app, pilot)
+            await pilot.press("down")
+            for _ in range(n_enters):
+                app.simulate_key("enter")
+            await settle(app, pilot)
+            while len(app.screen_stack) > 1:
+                await pilot.press("escape", "escape")
+                await settle(app, pilot)
+        answers: list[bool | None] = []
+        app.push_screen(ConfirmScreen("Really?"), answers.append)
+        await settle(app, pilot)
+        for key in ("enter", "enter", "y"):
+            app.simulate_key(key)
+        await settle(app, pilot)
+        assert answers == [True]
+        assert app.is_running
+
+    drive(app, steps)
+
+
 @pytest.mark.parametrize("size", [(59, 24), (80, 15), (20, 4)])
 def test_too_small_a_window_says_the_least_size(app: App, drive: Drive, size: tuple[int, int]) -> None:
     """On every screen, and when it grows again the screen is back."""

@@ -112,11 +112,20 @@ def test_memory_is_exact_and_percentiles_tell_no_interval() -> None:
     less = row(buffers=(DeviceBuffers("CPU", 900, 50, 25, 24),), latency=LatencySummary(5.5, 12.0, 13.0, 180.0, None))
     compared = compare_rows([row(), less])
     assert line(compared, "memory").better == (False, True)
+    assert line(compared, "memory").verdict == "b is better (exact)"
     assert line(compared, "p50").better == (False, False)
     assert line(compared, "p50").verdict == "b is 50 % lower; no interval"
     assert line(compared, "p99").verdict == "the same"
     assert line(compared, "speed").verdict == "b is 100 % higher; no interval"
     assert line(compare_rows([row(), row()]), "memory").verdict == "the same"
+
+
+def test_memory_of_a_run_that_ended_early_is_no_better() -> None:
+    """It may not have taken all of it: neither of the two has a star."""
+    early = row(buffers=(DeviceBuffers("CPU", 900, 0, 0, 0),), outcome=Outcome.CANCELLED)
+    memory = line(compare_rows([row(), early]), "memory")
+    assert memory.better == (False, False)
+    assert memory.verdict == "b not completed"
 
 
 def test_a_row_that_measured_nothing_stands_beside_one_that_did() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 
 import numpy as np
@@ -77,6 +78,20 @@ def test_two_curves_have_a_legend_and_letters() -> None:
         app.plot.show([series("q8_0", 20, dimmed=True)])
         await pilot.pause()
         assert "╌" not in "".join(app.text)
+
+    drive(steps)
+
+
+def test_a_run_without_samples_is_not_in_the_legend() -> None:
+    """The others keep their letters, which a table beside the plot has as well."""
+
+    async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
+        nothing = dataclasses.replace(
+            series("f16", 30), positions=np.empty(0, np.int64), latency_ms=np.empty(0, np.float64)
+        )
+        app.plot.show([series("q8_0", 20), nothing, series("q2_k", 10)])
+        await pilot.pause()
+        assert str(app.query_one("#names", Static).content) == "a q8_0\nc q2_k"
 
     drive(steps)
 

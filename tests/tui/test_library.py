@@ -14,11 +14,12 @@ from textual.widgets import Input
 
 from ggbench.catalog.disk import LocalModel
 from ggbench.errors import BadFile, GgbenchError, StoreError, UsageError
-from ggbench.records import Outcome
+from ggbench.records import LoadConfig, Outcome
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.messages import RunStored
 from ggbench.tui.planner import PlannedQuant
+from ggbench.tui.screens.library import LibraryScreen
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.memory_bar import MemoryBar
 from ggbench.tui.widgets.model_list import ModelList
@@ -193,8 +194,10 @@ def test_quants_are_filtered_and_those_that_fit_kept(app: App, drive: Drive) -> 
         assert "8 hidden that do not fit (f)" in shown
         await press(app, pilot, "f", "slash", *"Q4_")
         assert names(app) == ["q4_k_m", "q4_0"]
-        assert "at n_ctx" not in await press(app, pilot, "z")
-        await press(app, pilot, "escape")
+        shown = await press(app, pilot, "z")
+        assert "at n_ctx" not in shown
+        assert shown.count("8 hidden by the filter") == 2
+        assert "hidden by" not in await press(app, pilot, "escape")
         assert len(names(app)) == 8
         assert table(app).has_focus
 
@@ -255,10 +258,132 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
         shown = await press(app, pilot, "escape", "g", *"12gib", "enter")
         assert "plan for a GPU" in shown
         assert " · 12.0 GiB, 1.25 GiB kept free · no bandwidth · " in shown
-        shown = await press(app, pilot, "g", "enter")
+        shown = await press(app, pilot, "g")
+        assert "● a GPU of the given size 12.0 GiB" in " ".join(shown.split())
+        shown = await press(app, pilot, "enter")
+        assert " · 12.0 GiB, 1.25 GiB kept free" in shown
+        shown = await press(app, pilot, "g", *"this", "enter")
         assert "RTX 4090 · 22.0 GiB free of 24.0 GiB" in shown
+        assert "● this machine" in await press(app, pilot, "g")
 
     drive(app, steps)
+
+
+def test_a_card_smaller_than_its_reserve_is_refused(app: App, drive: Drive) -> None:
+    """With a line that says so; enter then chooses nothing."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        shown = await press(app, pilot, "g", *"512MiB", "enter")
+        assert "too small: 1.25 GiB of a card are kept free" in shown
+        assert "plan for a GPU" not in await press(app, pilot, "escape")
+
+    drive(app, steps)
+
+
+def test_enter_twice_chooses_a_card_once(app: App, drive: Drive) -> None:
+    """However fast; the Library is in front with the focus where it was, and more keys work."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "enter")
+        assert table(app).has_focus
+        await press(app, pilot, "g", *"3060 ti")
+        app.simulate_key("enter")
+        app.simulate_key("enter")
+        await settle(app, pilot)
+        assert "plan for RTX 3060 Ti" in words_of(app)
+        assert table(app).has_focus
+        await press(app, pilot, "g", "escape", "escape")
+        assert isinstance(app.screen, LibraryScreen)
+
+    drive(app, steps)
+
+
+def test_a_window_that_grows_again_has_the_focus_where_it_was(app: App, drive: Drive) -> None:
+    """In the table, not in a filter that would take the keys, also after a sheet was over it."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "enter", "j")
+        await pilot.resize_terminal(50, 10)
+        await settle(app, pilot)
+        await pilot.resize_terminal(80, 24)
+        await settle(app, pilot)
+        assert table(app).has_focus
+        await press(app, pilot, "g")
+        await pilot.resize_terminal(50, 10)
+        await settle(app, pilot)
+        await press(app, pilot, "escape")
+        await pilot.resize_terminal(80, 24)
+        await settle(app, pilot)
+        assert table(app).has_focus
+
+    drive(app, steps)
+
+
+def test_tab_goes_past_the_filters(app: App, drive: Drive) -> None:
+    """From the models to the table and back, from a filter to the other side; the footer of a filter says its keys."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        models = app.screen.query_one(ModelList)
+        await press(app, pilot, "tab")
+        assert table(app).has_focus
+        await press(app, pilot, "tab")
+        assert models.has_focus
+        await press(app, pilot, "shift+tab")
+        assert table(app).has_focus
+        footer = (await press(app, pilot, "slash")).splitlines()[-1]
+        assert "⏎ To the list" in footer
+        assert "Clear" in footer
+        await press(app, pilot, "tab")
+        assert models.has_focus
+
+    drive(app, steps)
+
+
+def test_a_length_of_runs_is_chosen_by_a_key(app: App, drive: Drive) -> None:
+    """Through four of them and round; what is shown is what a run is asked for."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        assert "n 200 tokens" in words_of(app)
+        seen = []
+        for _ in range(5):
+            await press(app, pilot, "n")
+            seen.append(app.n_gen)
+        assert seen == [300, 1_000, 3_000, 10_000, 300]
+        assert "n 300 tokens" in words_of(app)
+
+    drive(app, steps)
+
+
+@pytest.mark.parametrize(("key", "n_ctx", "told"), [("right", 16_384, ""), ("left", None, "take n_ctx 10,240")])
+def test_a_run_takes_the_context_that_was_planned(
+    tiny_twin: Path,
+    services: Services,
+    planner: FakePlanner,
+    monkeypatch: pytest.MonkeyPatch,
+    drive: Drive,
+    key: str,
+    n_ctx: int | None,
+    told: str,
+) -> None:
+    """Where it holds the run; else what the run needs. Notices tell of that, and of a card that is not measured on."""
+    model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
+    planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
+    asked: list[int | None] = []
+
+    def add(_targets: object, _kind: str, config: LoadConfig, _n_gen: int) -> None:
+        asked.append(config.n_ctx)
+
+    async def steps(app: App, pilot: Page) -> None:
+        monkeypatch.setattr(app.run_queue, "add", add)
+        await press(app, pilot, "enter", key, "g", *"3060 ti", "enter")
+        await press(app, pilot, "b")
+        assert asked == [n_ctx]
+        said = [notice.message for notice in app._notifications]
+        assert any("measured on this machine" in each for each in said)
+        assert any(told in each for each in said)
+        assert len(said) == (2 if told else 1)
+
+    drive(App(dataclasses.replace(services, local_models=lambda: (model,))), steps)
 
 
 def test_marked_quants_are_measured(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import DataTable
 
 from ggbench.catalog.disk import find_local_models
 from ggbench.catalog.selector import Target, resolve
@@ -236,6 +237,33 @@ def test_much_is_asked_about_and_a_stopped_part_is_kept(
     drive(GgbenchApp(online), steps, (120, 30))
 
 
+def test_what_goes_on_is_stopped_from_any_row(app: GgbenchApp, drive: Drive) -> None:
+    """The cursor begins at it, its key is offered beside one that is over too, and goes when nothing goes on."""
+    opened = threading.Event()
+
+    def wait(on_progress: OnProgress) -> Path:
+        opened.wait(60)
+        on_progress(1, GIB)
+        return Path("/models/m.gguf")
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        queue = WatchedQueue(app.pull_queue)
+        app.pull_queue.add([scripted(lambda _: Path("/models/first.gguf"), "q2_k"), scripted(wait)])
+        await asyncio.to_thread(queue.wait, lambda: app.pull_queue.items[1].state is PullState.DOWNLOADING)
+        shown = await press(app, pilot, "4")
+        assert app.screen.query_one(DataTable).cursor_row == 1
+        assert "Stop" in shown.splitlines()[-1]
+        shown = await press(app, pilot, "k")
+        assert "Stop" in shown.splitlines()[-1]
+        await press(app, pilot, "c")
+        opened.set()
+        await queue.idle()
+        assert "Stop" not in (await press(app, pilot, "j")).splitlines()[-1]
+        assert [item.state for item in app.pull_queue.items] == [PullState.DONE, PullState.STOPPED]
+
+    drive(app, steps)
+
+
 def test_without_a_network_the_search_says_what_works(app: GgbenchApp, drive: Drive) -> None:
     """In the list that it failed, under it why and what needs none; the twins are still planned."""
 
@@ -244,8 +272,9 @@ def test_without_a_network_the_search_says_what_works(app: GgbenchApp, drive: Dr
         assert "the search failed" in shown
         assert "this is offline" in shown
         assert "synth:" in shown
-        shown = await press(app, pilot, "escape", "j")
+        shown = await press(app, pilot, "escape", "escape", "j")
         assert "8 quants" in shown
+        assert "this is offline" not in shown
         shown = await press(app, pilot, *["j"] * 3, "p")
         assert not app.is_busy
 
@@ -264,5 +293,6 @@ def test_a_repo_typed_in_full_is_opened(services: Services, planner: FakePlanner
         assert "maker/not-there" not in [asked[0] for asked in planner.asked]
         shown = await press(app, pilot, "enter")
         assert "✗ there is no repo maker/not-there" in shown
+        assert "no repo" not in await press(app, pilot, "escape", "escape")
 
     drive(GgbenchApp(services), steps, (120, 30))

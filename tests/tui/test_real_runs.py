@@ -109,7 +109,7 @@ def test_pause_skip_and_close_with_a_real_worker(tiny_twin: Path) -> None:
         watched.wait(lambda queue: queue.items[0].state is JobState.DECODING)
         queue.pause()
         queue.skip()
-        watched.wait(lambda queue: queue.items[0].state is JobState.CANCELLED)
+        watched.wait(lambda queue: queue.items[0].state is JobState.SKIPPED)
         assert queue.items[1].state is JobState.WAITING
         queue.resume()
         watched.wait(lambda queue: queue.items[1].state is JobState.DECODING)

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 from textual.worker import WorkerFailed
 
 from ggbench.errors import StoreError
+from ggbench.records import Outcome
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.messages import RunStored
@@ -163,6 +165,30 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
     look(steps, (100, 50))
 
 
+def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
+    """Without a pause between them, a question names the runs that are marked, and no other."""
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        async def at_once(*keys: str) -> None:
+            for key in keys:
+                app.post_message(Key(key, " " if key == "space" else key))
+            await settle(app, pilot)
+
+        await at_once("space", "d")
+        assert "Delete run 4 (synth:qwen1.5-0.5b q2_k)" in words_of(app)
+        await press(app, pilot, "n")
+        await at_once("space", "w")
+        assert "Save 2 runs (4, 3)" in words_of(app)
+        await press(app, pilot, "escape")
+        await at_once("g", "space", "space", "space", "d")
+        assert "Delete run 2 (synth:qwen1.5-0.5b f16)" in words_of(app)
+        await press(app, pilot, "n")
+        await at_once("space", "c")
+        assert "Comparing runs 2, 1" in words_of(app)
+
+    look(steps)
+
+
 def test_a_run_that_measured_nothing_compares_too(look: Look, filled: Path) -> None:
     """No samples, no plot, and no better one; the reason is told without its control characters."""
 
@@ -207,7 +233,7 @@ def test_enter_opens_one_run_in_full(look: Look, filled: Path, size: Size) -> No
 
 
 def test_the_command_is_copied_and_shown(look: Look, path: Path) -> None:
-    """On one line whatever was stored: a line break would run it as soon as it is pasted."""
+    """On one line whatever was stored: a line break would run it as soon as it is pasted; the marked, a line each."""
     with Store.open(path) as store:
         put_run(store, start(command="ggbench bench 'a [b]model'\nrm -rf x"), n_gen=30)
 
@@ -215,6 +241,11 @@ def test_the_command_is_copied_and_shown(look: Look, path: Path) -> None:
         await press(app, pilot, "y")
         assert app.clipboard == "ggbench bench 'a [b]model' rm -rf x"
         assert "ggbench bench 'a [b]model' rm -rf x" in words_of(app)
+        with Store.open(path) as store:
+            put_run(store, start(command="ggbench bench other"), n_gen=30)
+        await press(app, pilot, "r", "g", "space", "space", "y")
+        assert app.clipboard == "ggbench bench other\nggbench bench 'a [b]model' rm -rf x"
+        assert "Copied 2 commands" in told(app)
 
     look(steps)
 
@@ -268,12 +299,35 @@ def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
 
         async def steps(app: GgbenchApp, pilot: Page) -> None:
             assert "…" in words_of(app).splitlines()[3]
-            await press(app, pilot, "d", "y")
+            await press(app, pilot, "w")
+            assert "Run 1 still runs: saved as far as it is." in words_of(app)
+            await press(app, pilot, "escape", "d")
+            assert "Run 1 still runs: stays until it has ended." in words_of(app)
+            await press(app, pilot, "y")
             assert "still running" in told(app)
             assert "stop it first" in told(app)
             assert shown(app) == [1]
 
         look(steps)
+
+
+def test_without_samples_there_is_no_picture_to_save(look: Look, filled: Path) -> None:
+    """It is not offered, and its key does nothing; a run that a person ended has a dash and no cross."""
+    with Store.open(filled) as store:
+        run_id = store.begin(start())
+        row = store.load_run(1).row
+        assert row is not None
+        store.finish(run_id, dataclasses.replace(row, outcome=Outcome.CANCELLED))
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        assert "❯     5  –" in words_of(app)
+        await press(app, pilot, "w")
+        assert "as two CSV files" in words_of(app)
+        assert "SVG" not in words_of(app)
+        await press(app, pilot, "s")
+        assert not isinstance(app.screen, ResultsScreen)
+
+    look(steps)
 
 
 def test_an_empty_store_says_how_to_measure(look: Look, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from textual.widgets import Footer, Static
 
 from ggbench.catalog.selector import Target, resolve
 from ggbench.errors import StoreError
+from ggbench.experiments.search_progress import ProbeStarted
 from ggbench.records import Certificate, GpuReading, LoadConfig, MachineReading, Outcome, Probe
 from ggbench.store.database import Store
 from ggbench.tui.live_trial import LiveTrial
@@ -146,7 +148,10 @@ def test_keys_pause_skip_and_cancel(target: Target, tmp_path: Path) -> None:
         await pilot.press("p")
         assert services.rigs[0].hold.is_set()
         assert lines_of(host)[0].startswith("‖")
+        assert "Resume" in keys_of(host)
+        assert "Pause" not in keys_of(host)
         await pilot.press("p")
+        assert "Pause" in keys_of(host)
         assert not services.rigs[0].hold.is_set()
         await pilot.press("s")
         gates[0].opened.set()
@@ -155,6 +160,8 @@ def test_keys_pause_skip_and_cancel(target: Target, tmp_path: Path) -> None:
         gates[1].opened.set()
         await reach(host, pilot, lambda queue: not queue.is_busy)
         assert [line[0] for line in lines_of(host)] == ["–", "–", "–"]
+        assert "  skipped, W" in lines_of(host)[0]
+        assert "  cancelled, W" in lines_of(host)[1]
         assert "Pause" not in keys_of(host)
 
     drive(services, steps)
@@ -192,6 +199,9 @@ def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
         assert "2,048 works, 2,304 does not" in drawn
         assert host.screen.query_one(BracketPlot).display
         assert not host.screen.query_one(LatencyPlot).display
+        await pilot.press("t")
+        assert not host.screen.query_one(DecodedText).display
+        assert "Text" not in keys_of(host)
 
     drive(FakeServices(tmp_path, [small_context]), steps)
 
@@ -230,7 +240,10 @@ def test_the_machine_is_read_while_something_runs(target: Target, tmp_path: Path
         await pilot.pause()
         assert services.n_readings > idle
         assert "CPU 50 %" in host.screen.query_one(Gauges).render().plain
+        assert "last reading" not in host.screen.query_one(Gauges).render().plain
         gate.opened.set()
+        await reach(host, pilot, lambda queue: not queue.is_busy)
+        assert host.screen.query_one(Gauges).render().plain.startswith("last reading\nCPU 50 %")
 
     services.reading = READING
     drive(services, steps)
@@ -267,6 +280,11 @@ def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
         widget = host.screen.query_one(DecodedText)
         widget.show("[bold]a\x1b[31mb\n\x07c")
         assert widget.render().plain == "[bold]a[31mb c"
+        widget.show("")
+        assert widget.render().plain == "no text yet"
+        for mute in ({"n_done": 100}, {"is_twin": True}):
+            widget.show("", **mute)
+            assert widget.render().plain == "this file has no tokenizer, so there is no text"
         widget.show("x" * 100_000 + "end")
         assert widget.render().plain.endswith("xend")
         assert len(widget.render().plain) <= widget.size.area
@@ -306,4 +324,16 @@ def test_the_bracket_closes_in() -> None:
     assert third.count("━") > second.count("━") == first.count("━")
     assert gap == "12,288 works, 16,384 does not, 4,096 between"
     assert all(len(line) <= 80 for line in (first, second, third))
+    for outcome, words in ((Outcome.CANCELLED, "cancelled"), (Outcome.TIMED_OUT, "timed out")):
+        *_, unknown, same_gap = bracket_lines([*probes, Probe(14_336, "alloc", outcome, 9.0)], None, 80)
+        assert unknown == f"context    14,336 – not known ({words})"
+        assert same_gap == gap
+    question = ProbeStarted(8192, "alloc", None, None, 8 << 30)
+    *_, asking, gap, warning = bracket_lines([], question, 80, 75)
+    assert "8,192 ? asking 1:15" in asking
+    assert gap == "none known to work"
+    assert warning == "it may take nearly all of 8.00 GiB of memory"
+    later = dataclasses.replace(question, n_ctx=14_336, passed=12_288)
+    assert bracket_lines(probes, later, 80)[-1] == same_gap
+    assert bracket_lines(probes, dataclasses.replace(later, kind="decode"), 80)[-1] == warning
     assert bracket_lines([Probe(512, "dry", Outcome.COMPLETED, 0.0)], None, 80) == ["planning with 1 dry context"]

@@ -16,6 +16,9 @@ from ggbench.experiments.rig import Rig
 from ggbench.records import LoadConfig, Outcome
 from ggbench.store.database import Store
 from ggbench.tui.run_queue import JobState, RunQueue
+from ggbench.tui.widgets.bracket_plot import bracket_lines
+from ggbench.tui.widgets.queue_list import describe
+from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices, Gate, WatchedQueue, small_context
 
 
@@ -64,7 +67,7 @@ def test_a_crash_and_too_little_memory_are_items_with_their_reasons(target: Targ
 
 
 def test_skip_keeps_what_was_measured_and_the_next_one_runs(target: Target, tmp_path: Path) -> None:
-    """The row of a job that was skipped has the samples up to then."""
+    """The row of a job that was skipped has the samples up to then; it is called skipped, not cancelled."""
     gate = Gate()
     with WatchedQueue(FakeServices(tmp_path, [gate.answer])) as watched:
         watched.queue.add([target, target], "bench", n_gen=1000)
@@ -73,7 +76,7 @@ def test_skip_keeps_what_was_measured_and_the_next_one_runs(target: Target, tmp_
         gate.opened.set()
         watched.wait(is_done)
         skipped, done = watched.queue.items
-    assert (skipped.state, done.state) == (JobState.CANCELLED, JobState.DONE)
+    assert (skipped.state, done.state) == (JobState.SKIPPED, JobState.DONE)
     assert skipped.row is not None
     assert skipped.row.n_gen == 200
 
@@ -135,6 +138,44 @@ def test_a_search_tells_its_probes_and_ends_in_a_certificate(target: Target, tmp
     assert live is not None
     assert live.probes == item.certificate.probes
     assert not watched.queue.trials
+
+
+def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Target, tmp_path: Path) -> None:
+    """Neither that the n_ctx works nor that it does not, also where its worker dies of the skip; no question stays."""
+    asked, skipped = threading.Event(), threading.Event()
+
+    def die_of_it(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        live = watched.queue.live
+        if isinstance(request, protocol.MakeContext) and live is not None and live.asking is not None:
+            asked.set()
+            assert skipped.wait(60)
+            yield Crashed(-9, ())
+        else:
+            yield from obey(request)
+
+    with WatchedQueue(FakeServices(tmp_path, [die_of_it])) as watched:
+        watched.queue.add([target], "maxctx", LoadConfig(n_ctx=4096))
+        assert asked.wait(60)
+        live = watched.queue.live
+        assert live is not None
+        question, asked_s = live.asking, live.asked_s
+        watched.queue.skip()
+        skipped.set()
+        watched.wait(is_done)
+        (item,) = watched.queue.items
+    assert item.state is JobState.SKIPPED
+    assert item.certificate is not None
+    assert item.certificate.max_n_ctx is item.certificate.first_fail_n_ctx is None
+    assert item.certificate.probes[-1].outcome is Outcome.CANCELLED
+    assert question is not None
+    assert question.budget_bytes
+    assert asked_s is not None
+    assert live.asked_s is None
+    assert bracket_lines(live.probes, live.asking, 60)[-2:] == [
+        "context     4,096 – not known (cancelled)",
+        "none known to work",
+    ]
+    assert describe(item, " ", 0, paused=False).endswith("  skipped, no n_ctx is known yet to work")
 
 
 def test_without_a_store_the_run_goes_on(target: Target, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_pulls_in_every_state(app: GgbenchApp, drive: Drive, size: tuple[int, in
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         app.pull_queue._items = {item.id: item for item in states}
         app.pull_queue._targets = dict.fromkeys(range(len(states)), target)
-        await pilot.press("4", "j", "j")
+        await pilot.press("4", "j")
         await settle(app, pilot)
         check_snapshot(app, f"pulls_{size[0]}x{size[1]}")
         app.pull_queue._items = {}

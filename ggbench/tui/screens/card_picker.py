@@ -10,17 +10,18 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
 from ggbench.errors import GgbenchError
-from ggbench.experiments.budget import given_budget
+from ggbench.experiments.budget import CARD_RESERVE_BYTES, given_budget
 from ggbench.machine.known_gpus import known_gpus
+from ggbench.plain import plain
 from ggbench.plan_records import Budget
+from ggbench.tui.screens.dialog import Dialog
 from ggbench.units import GIB, format_bandwidth, format_bytes, parse_size
 
-_HERE, _SIZE = "here", "size"
+_HERE, _SIZE, _PRESENT = "here", "size", "present"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Picked:
     """None is this machine."""
 
 
-class CardPicker(ModalScreen[Picked | None]):
+class CardPicker(Dialog[Picked | None]):
     """Ends with a choice, or with None where the person left it."""
 
     DEFAULT_CSS = """
@@ -43,6 +44,11 @@ class CardPicker(ModalScreen[Picked | None]):
         Binding("down", "move(1)", show=False),
         Binding("up", "move(-1)", show=False),
     ]
+
+    def __init__(self, present: Budget | None = None) -> None:
+        """`present` is what is planned for now; None is this machine."""
+        super().__init__()
+        self._present = present
 
     def compose(self) -> ComposeResult:
         """An input over the list that it filters."""
@@ -72,6 +78,8 @@ class CardPicker(ModalScreen[Picked | None]):
         elif event.option_id == _SIZE:
             size = parse_size(self.query_one(Input).value)
             self.dismiss(Picked(given_budget(gpu=None, vram_bytes=size, reserve_bytes=None, bandwidth=None)))
+        elif event.option_id == _PRESENT:
+            self.dismiss(None)
         elif event.option_id is not None:
             self.dismiss(Picked(given_budget(gpu=event.option_id, vram_bytes=None, reserve_bytes=None, bandwidth=None)))
 
@@ -84,23 +92,35 @@ class CardPicker(ModalScreen[Picked | None]):
             options.action_cursor_up()
 
     def _show(self, text: str) -> None:
-        options = self.query_one(OptionList)
+        """What has all the words; the present choice is marked, and highlighted while nothing is typed."""
+        options, present = self.query_one(OptionList), self._present
         options.clear_options()
         words = text.casefold().split()
-        if not words:
-            options.add_option(Option(Text("this machine"), id=_HERE))
+        ids = {gpu.name: gpu.id for gpu in known_gpus()}
+        present_id = _HERE if present is None else ids.get(present.device, _PRESENT)
+
+        def add(option_id: str, name: str, figures: str = "") -> None:
+            glyph = "●" if option_id == present_id else " "
+            options.add_option(Option(Text(f"{glyph} {name:<34} {figures}".rstrip()), id=option_id))
+
+        if all("this".startswith(word) or "machine".startswith(word) for word in words):
+            add(_HERE, "this machine")
+        if present is not None and present_id == _PRESENT and not words:
+            add(_PRESENT, plain(present.device), f"{format_bytes(present.memory_bytes):>8}")
         for gpu in known_gpus():
             if all(word in f"{gpu.id} {gpu.name}".casefold() for word in words):
-                memory = format_bytes(gpu.memory_gib * GIB)
                 rate = format_bandwidth(gpu.bandwidth_gb_s * 1e9)
-                options.add_option(Option(Text(f"{gpu.name:<34} {memory:>8}  {rate}"), id=gpu.id))
+                add(gpu.id, gpu.name, f"{format_bytes(gpu.memory_gib * GIB):>8}  {rate}")
         size_bytes = _size(text)
-        if size_bytes is not None:
-            options.add_option(Option(Text(f"a GPU with {format_bytes(size_bytes)}"), id=_SIZE))
+        if size_bytes is not None and size_bytes > CARD_RESERVE_BYTES:
+            add(_SIZE, f"a GPU with {format_bytes(size_bytes)}")
         if options.option_count:
-            options.highlighted = 0
-        else:
-            options.add_option(Option(Text("no such card; a size is written 24GiB"), disabled=True))
+            options.highlighted = 0 if words else options.get_option_index(present_id)
+            return
+        told = "no such card; a size is written 24GiB"
+        if size_bytes is not None:
+            told = f"too small: {format_bytes(CARD_RESERVE_BYTES)} of a card are kept free, so it has to have more"
+        options.add_option(Option(Text(told), disabled=True))
 
 
 def _size(text: str) -> int | None:

@@ -18,7 +18,7 @@ class CompareScreen(MeasuredScreen):
 
     CSS_PATH = "compare.tcss"
     HELP = """★ is better: its 95 % interval lies wholly beyond another's, and no other's beyond its own.
-Where one run tells no interval, the larger or the lower is named and nothing claimed.
+Memory has no interval: it is exact. Where one run tells none, the larger or the lower is named and nothing claimed.
 In the plot: samples as a band, ╌ the fitted line, · the limit of the machine's memory."""
 
     def compose(self) -> ComposeResult:

@@ -10,8 +10,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.dom import DOMNode
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 from textual.widgets import Static
+
+from ggbench.tui.screens.dialog import Dialog
 
 _WORDS = """latency(n) = (n - 1) / W + B, with n tokens in the cache
 B    ms of the first token: the weights are read once
@@ -21,7 +23,7 @@ twin a file made here in a model's true shape, its weights random: as
      fast and as large, and it says nothing sensible"""
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Dialog[None]):
     """Closed by any of the keys that close things."""
 
     DEFAULT_CSS = "HelpScreen .dialog Static { width: 1fr; }"

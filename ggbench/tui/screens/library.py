@@ -22,15 +22,18 @@ from ggbench.tui import library_news as news
 from ggbench.tui.download_consent import download_question, refusal
 from ggbench.tui.library_errands import LibraryErrands
 from ggbench.tui.library_models import ModelEntry, found_models, list_models
+from ggbench.tui.library_words import hidden_words, start_notices, state_words
 from ggbench.tui.messages import ModelsChanged, PullRequested, RunRequested, RunStored
+from ggbench.tui.run_length import next_length, run_config
 from ggbench.tui.screens.confirm import ConfirmScreen
 from ggbench.tui.variants import Measured, Variant, files_here, look_up
+from ggbench.tui.widgets.filter_input import FilterInput
 from ggbench.tui.widgets.machine_bar import MachineBar
 from ggbench.tui.widgets.memory_bar import MemoryBar
 from ggbench.tui.widgets.models_pane import ModelsPane
 from ggbench.tui.widgets.told import Told
 from ggbench.tui.widgets.variants_table import VariantsTable
-from ggbench.units import format_bytes, format_count
+from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
     from ggbench.tui.screens.card_picker import Picked
@@ -45,7 +48,7 @@ class LibraryScreen(LibraryErrands):
         "best, before any download. Mark some and measure them. A twin needs no download at all."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space", "mark", "Mark", tooltip="Mark a quant, or take its mark away"),
+        Binding("space", "mark", "Mark", tooltip="Mark a quant, or take its mark away; go on to the next"),
         Binding("b", "start('bench')", "Run", tooltip="Measure what is marked, else the chosen quant"),
         Binding("m", "start('maxctx')", "Maxctx", tooltip="Search the largest n_ctx that works"),
         Binding("p", "start('pull')", "Pull", tooltip="Download what is marked, else the chosen quant"),
@@ -53,6 +56,8 @@ class LibraryScreen(LibraryErrands):
         Binding("f", "toggle_fits", "Fits", tooltip="Hide what does not fit, or show it again"),
         Binding("s", "sort", "Sort", tooltip="Sort by the next column"),
         Binding("S", "turn", "Sort the other way", show=False),
+        Binding("n", "change_length", "Tokens of a run: 300, 1,000, 3,000, 10,000", show=False),
+        Binding("tab,shift+tab", "other_part", show=False),
         Binding("g", "choose_card", "Plan for another card", show=False),
         Binding("r", "look_again", "Look again at disk, memory and headers", show=False),
         Binding("escape", "leave", "Back", show=False),
@@ -71,6 +76,8 @@ class LibraryScreen(LibraryErrands):
         self._marks: dict[str, dict[str, None]] = {}
         """Names by model, in the order in which they were marked."""
         self._n_ctx: int | None = None
+        self._asked_n_ctx: int | None = None
+        """What was planned of what is being started; None where nothing special was."""
         self._request = 0
         self._is_planning = self._is_draw_due = False
         self._offers = False, False
@@ -83,8 +90,9 @@ class LibraryScreen(LibraryErrands):
         with Horizontal(id="middle"):
             yield ModelsPane(id="left")
             with Vertical(id="right"):
-                yield Input(placeholder="filter the quants", id="quant-filter", compact=True)
+                yield FilterInput("filter these quants by name", id="quant-filter")
                 yield VariantsTable(id="variants")
+                yield Static(id="none-shown", markup=False)
         yield Told(id="told")
         yield Static(id="state", markup=False)
         yield MemoryBar(id="memory")
@@ -106,7 +114,7 @@ class LibraryScreen(LibraryErrands):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys are offered where they do something."""
         if isinstance(self.focused, Input):
-            return action == "leave"
+            return action in ("leave", "other_part")
         if action == "mark":
             return bool(self._variants) and self._table.has_focus
         if action == "start" and parameters == ("pull",):
@@ -175,7 +183,10 @@ class LibraryScreen(LibraryErrands):
             self.post_message(PullRequested(message.targets))
             self.query_one(Told).tell(f"downloading {format_bytes(message.download_bytes)}; 4 shows how far it is")
         else:
-            self.post_message(RunRequested(message.targets, message.job, LoadConfig()))
+            n_ctx, n_gen = self._asked_n_ctx if message.job == "bench" else None, self._host.n_gen
+            for words in start_notices(n_ctx, n_gen, is_here=self._card is None):
+                self.notify(words, markup=False)
+            self.post_message(RunRequested(message.targets, message.job, run_config(n_ctx, n_gen)))
 
     @on(news.ErrandFailed)
     def _take_failure(self, message: news.ErrandFailed) -> None:
@@ -184,6 +195,8 @@ class LibraryScreen(LibraryErrands):
                 return
             self._is_planning = False
         if message.errand == "search":
+            if not self._left.input.value:
+                return  # nobody waits for it any more
             self._left.show_failure()
         self._fail(message.errand, message.error)
 
@@ -214,6 +227,11 @@ class LibraryScreen(LibraryErrands):
         self._table.filter(event.value)
         self._show_memory()
         self._tell()
+
+    @on(Input.Changed, "#model-filter")
+    def _forget_search(self) -> None:
+        if self._problems.pop("search", None) is not None:
+            self._tell()
 
     @on(Input.Submitted, "#quant-filter")
     def _leave_quant_filter(self) -> None:
@@ -255,6 +273,8 @@ class LibraryScreen(LibraryErrands):
             wanted = [(self._entry.model, (chosen.name,))]
         if wanted:
             self._problems.pop("start", None)
+            planned = {self._entry.model} if self._entry is not None else set()
+            self._asked_n_ctx = self._n_ctx if {model for model, _ in wanted} <= planned else None
             self._find_targets(job, wanted, self._catalog)
 
     def action_filter(self) -> None:
@@ -271,10 +291,23 @@ class LibraryScreen(LibraryErrands):
             self.query_one("#quant-filter", Input).clear()
             self.remove_class("-filter-quants")
             self._table.focus()
-        elif self._left.models.has_focus:
+        elif self._left.models.has_focus or self._left.input.has_focus:
             self._left.input.clear()
+            self._left.models.focus()
         else:
             self._left.models.focus()
+
+    def action_other_part(self) -> None:
+        """Between the models and the quants, past the filters."""
+        if self.focused in (self._table, self.query_one("#quant-filter")):
+            self._left.models.focus()
+        else:
+            self._table.focus()
+
+    def action_change_length(self) -> None:
+        """The next longer run, after the longest the shortest."""
+        self._host.n_gen = next_length(self._host.n_gen)
+        self._tell()
 
     def action_toggle_fits(self) -> None:
         """Hide what does not fit, or show it again."""
@@ -294,7 +327,7 @@ class LibraryScreen(LibraryErrands):
         """Plan for a card that need not be here."""
         from ggbench.tui.screens.card_picker import CardPicker
 
-        self.app.push_screen(CardPicker(), self._take_card)
+        self.app.push_screen(CardPicker(self._card), self._take_card)
 
     def _take_card(self, picked: Picked | None) -> None:
         if picked is not None:
@@ -374,32 +407,22 @@ class LibraryScreen(LibraryErrands):
 
     def _tell(self) -> None:
         """What went wrong, and under it what is shown and what is hidden."""
-        self.query_one("#state", Static).update(Text(self._state_words(), no_wrap=True, overflow="ellipsis"))
+        table, n_marked, n_gen = self._table, sum(map(len, self._marks.values())), self._host.n_gen
+        words = state_words(
+            self._entry,
+            table,
+            n_marked,
+            n_gen,
+            is_machine_known=self._machine is not None,
+            is_planning=self._is_planning,
+        )
+        is_empty = bool(self._variants) and not table.n_shown
+        self.set_class(is_empty, "-none-shown")
+        if is_empty:
+            self.query_one("#none-shown", Static).update("\n".join(hidden_words(table)))
+        self.query_one("#state", Static).update(Text(words, no_wrap=True, overflow="ellipsis"))
         problem = next((self._problems[errand] for errand in news.ERRANDS if errand in self._problems), None)
         if problem is None:
             self.query_one(Told).tell()
         else:
             self.query_one(Told).tell_error(problem)
-
-    def _state_words(self) -> str:
-        entry = self._entry
-        if entry is None:
-            return "choose a model on the left"
-        if entry.reason:
-            return f"✗ {entry.title}: {entry.reason}"
-        if self._machine is None:
-            return f"{entry.title} · planned once this machine is known"
-        if self._is_planning and not self._variants:
-            return f"{entry.title} · {'reading its headers from the Hub…' if entry.needs_network else 'planning…'}"
-        table, n_marked = self._table, sum(map(len, self._marks.values()))
-        chosen = table.chosen.plan if table.chosen else None
-        parts = (
-            entry.title,
-            f"{format_count(table.n_shown)} quant{'' if table.n_shown == 1 else 's'}" if self._variants else "",
-            f"{format_count(table.n_hidden)} hidden that do not fit (f)" if table.n_hidden else "",
-            f"{format_count(n_marked)} marked" if n_marked else "",
-            f"* beyond the training context, {format_count(chosen.n_ctx_train)}"
-            if chosen is not None and chosen.exceeds_training
-            else "",
-        )
-        return " · ".join(filter(None, parts))

@@ -47,7 +47,9 @@ class MeasuredScreen(Screen[None]):
     def action_save(self) -> None:
         """Ask in which form."""
         numbers = ", ".join(str(one.run.run_id) for one in self.runs)
-        self.app.push_screen(SaveChoice(f"run {numbers}" if len(self.runs) == 1 else f"runs {numbers}"), self._save_as)
+        what = f"run {numbers}" if len(self.runs) == 1 else f"runs {numbers}"
+        has_samples = any(len(one.samples.step_ns) for one in self.runs)
+        self.app.push_screen(SaveChoice(what, has_samples=has_samples), self._save_as)
 
     @on(_Saved)
     def tell_saved(self, event: _Saved) -> None:

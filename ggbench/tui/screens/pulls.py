@@ -9,6 +9,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.coordinate import Coordinate
+from textual.events import ScreenResume
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 
@@ -61,7 +62,7 @@ class PullsScreen(Screen[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: tuple[int, PullState] | None = None
+        self._told: tuple[int, PullState, bool] | None = None
         """Of which download the detail and the keys are: to draw those anew is dear."""
 
     def compose(self) -> ComposeResult:
@@ -77,18 +78,25 @@ class PullsScreen(Screen[None]):
         self.query_one(DataTable).focus()
         self._draw()
 
+    @on(ScreenResume)
+    def _go_to_running(self) -> None:
+        """From one that is over to the one that goes on, which is what a person comes to see."""
+        chosen, stoppable = self._chosen, self._stoppable
+        if chosen is not None and chosen.state.is_over and stoppable is not None:
+            self.query_one(DataTable).move_cursor(row=stoppable.id)
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys are offered where they do something."""
         item = self._chosen
         if action == "stop":
-            return item is not None and not item.state.is_over
+            return self._stoppable is not None
         if action == "again":
             return item is not None and item.state in (PullState.FAILED, PullState.STOPPED)
         return True
 
     def action_stop(self) -> None:
-        """End the chosen one; its part stays."""
-        if (item := self._chosen) is not None:
+        """End the chosen one, or the running one where the chosen is over; its part stays."""
+        if (item := self._stoppable) is not None:
             self._queue.stop(item.id)
 
     def action_again(self) -> None:
@@ -99,7 +107,7 @@ class PullsScreen(Screen[None]):
     @on(DataTable.RowHighlighted, "#pulls")
     def _show_detail(self) -> None:
         item = self._chosen
-        told = None if item is None else (item.id, item.state)
+        told = None if item is None else (item.id, item.state, self._stoppable is not None)
         if item is None or told == self._told:
             return
         self._told = told
@@ -126,6 +134,15 @@ class PullsScreen(Screen[None]):
     @property
     def _queue(self) -> PullQueue:
         return cast("_Host", self.app).pull_queue
+
+    @property
+    def _stoppable(self) -> PullItem | None:
+        """The chosen one, where it can be stopped; else what is being downloaded, else what waits."""
+        chosen = self._chosen
+        if chosen is not None and not chosen.state.is_over:
+            return chosen
+        left = [item for item in self._queue.items if not item.state.is_over]
+        return min(left, key=lambda item: item.state is PullState.WAITING, default=None)
 
     @property
     def _chosen(self) -> PullItem | None:

@@ -33,11 +33,13 @@ from ggbench.tui.stored_runs import (
     StoredRun,
     count_text,
     delete_runs,
+    describe_list,
     describe_runs,
     in_order,
     matching,
     read_measured,
     read_runs,
+    still_running,
 )
 from ggbench.tui.widgets.runs_table import RunsTable
 from ggbench.tui.widgets.told import Told
@@ -95,7 +97,7 @@ class ResultsScreen(Screen[None]):
     AUTO_FOCUS = ""
     CSS_PATH = "results.tcss"
     HELP = """Every run in the store, newest first, also those of other ggbench on this machine.
-✓ completed   … running   ✗ see its outcome and note, further to the right
+✓ completed   … running   – ended by a person   ✗ see its outcome and note, further to the right
 enter opens a run; space marks, c compares what is marked."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "compare", "Compare"),
@@ -112,7 +114,6 @@ enter opens a run; space marks, c compares what is marked."""
     def __init__(self) -> None:
         super().__init__()
         self._runs: tuple[StoredRun, ...] = ()
-        self._marks: frozenset[int] = frozenset()
         self._sorted_by: RunColumn = COLUMNS_OF_RUNS[0]
         self._falling = True
         self._error: GgbenchError | None = None
@@ -158,7 +159,8 @@ enter opens a run; space marks, c compares what is marked."""
         if not field.has_focus or not table.runs:
             field.value = ""
             self.query_one(Told).tell()
-            self._show()
+        # At once: a key that follows in the same breath is for what the filter leaves.
+        self._show()
         field.set_class(not field.value, "-off")
         self.set_focus(table)
 
@@ -186,11 +188,10 @@ enter opens a run; space marks, c compares what is marked."""
         """A second click turns the order around."""
         self._sort_by(event.column)
 
-    @on(RunsTable.MarkToggled)
-    def toggle_mark(self, event: RunsTable.MarkToggled) -> None:
+    @on(RunsTable.MarksChanged)
+    def count_marks(self) -> None:
         """Marks stay when a filter hides their runs."""
-        self._marks ^= {event.run.run_id}
-        self._show()
+        self._show_count()
 
     @on(RunsTable.Chosen)
     def open_run(self, event: RunsTable.Chosen) -> None:
@@ -206,9 +207,9 @@ enter opens a run; space marks, c compares what is marked."""
             self._read_measured(marked)
 
     def action_copy_command(self) -> None:
-        """The line that measures the chosen run again: to the clipboard, and here to select it by hand."""
-        for run in self._chosen():
-            self.query_one(Told).offer(run.summary.command)
+        """The lines that measure the marked runs again, or the chosen one: copied, and here to select by hand."""
+        if runs := self._marked() or self._chosen():
+            self.query_one(Told).offer(*(run.summary.command for run in runs))
 
     def action_save(self) -> None:
         """The marked runs, or the chosen one."""
@@ -220,7 +221,9 @@ enter opens a run; space marks, c compares what is marked."""
             if form is not None:
                 self._save(runs, form)
 
-        self.app.push_screen(SaveChoice(describe_runs(runs)), save)
+        what = "\n".join([describe_runs(runs), *still_running(runs, "saved as far as it is")])
+        has_samples = any(run.is_running or run.summary.n_samples for run in runs)
+        self.app.push_screen(SaveChoice(what, has_samples=has_samples), save)
 
     def action_delete(self) -> None:
         """The marked runs, or the chosen one, once a person has said yes."""
@@ -234,13 +237,14 @@ enter opens a run; space marks, c compares what is marked."""
                 self._delete(tuple(run.run_id for run in runs))
 
         question = f"Delete {describe_runs(runs)} with {samples} samples? This cannot be undone."
+        question = "\n".join([question, *still_running(runs, "stays until it has ended")])
         self.app.push_screen(ConfirmScreen(question, "Delete"), delete)
 
     @on(_RunsRead)
     def show_runs(self, event: _RunsRead) -> None:
         """What the store holds."""
         self._runs, self._error, self._has_read = event.runs, None, True
-        self._marks &= {run.run_id for run in event.runs}
+        self.query_one(RunsTable).keep_marks({run.run_id for run in event.runs})
         if event.notices:
             self.query_one(Told).tell(*event.notices)
         self._show()
@@ -290,7 +294,8 @@ enter opens a run; space marks, c compares what is marked."""
 
     def _marked(self) -> tuple[StoredRun, ...]:
         """In the order of the list, those that a filter hides among them."""
-        return tuple(run for run in self._ordered() if run.run_id in self._marks)
+        marks = self.query_one(RunsTable).marks
+        return tuple(run for run in self._ordered() if run.run_id in marks)
 
     def _ordered(self) -> tuple[StoredRun, ...]:
         return in_order(self._runs, self._sorted_by, falling=self._falling)
@@ -307,7 +312,7 @@ enter opens a run; space marks, c compares what is marked."""
         words = self.query_one("#filter", Input).value
         shown = matching(self._ordered(), words)
         table, nothing = self.query_one(RunsTable), self.query_one("#nothing", Static)
-        table.show(shown, self._marks, self._sorted_by, falling=self._falling)
+        table.show(shown, self._sorted_by, falling=self._falling)
         had_keys = self.focused is None or self.focused is table
         # By a class and not by `display`, which would win over the rule that hides all in a window too small.
         table.set_class(not shown, "-off")
@@ -315,8 +320,13 @@ enter opens a run; space marks, c compares what is marked."""
         if shown and had_keys:
             self.set_focus(table)
         nothing.update(Text(self._why_empty(words)))
-        self.query_one("#count", Static).update(Text(self._count(len(shown))))
+        self._show_count()
         self.refresh_bindings()
+
+    def _show_count(self) -> None:
+        table = self.query_one(RunsTable)
+        told = describe_list(self._runs, table.runs, table.marks, self._sorted_by, falling=self._falling)
+        self.query_one("#count", Static).update(Text(told))
 
     def _why_empty(self, words: str) -> str:
         if self._error is not None and not self._runs:
@@ -325,18 +335,6 @@ enter opens a run; space marks, c compares what is marked."""
         if self._runs:
             return f"No run has “{plain(words)}”; esc takes the filter off."
         return _NO_RUNS if self._has_read else "Reading the results…"
-
-    def _count(self, n_shown: int) -> str:
-        if not self._runs:
-            return ""
-        n_runs, n_marked = len(self._runs), len(self._marks)
-        told = [f"{format_count(n_shown)} of {format_count(n_runs)} runs" if n_shown < n_runs else count_text(n_runs)]
-        if n_marked:
-            hidden = n_marked - sum(run.run_id in self._marks for run in self.query_one(RunsTable).runs)
-            told.append(f"{format_count(n_marked)} marked" + (f", {format_count(hidden)} hidden" if hidden else ""))
-        name = "state" if self._sorted_by.key == "state" else self._sorted_by.header
-        told.append("newest first" if name == "run" and self._falling else f"by {name} {'▼' if self._falling else '▲'}")
-        return " · ".join(told)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys that need a run are shown where there is one."""

@@ -56,9 +56,11 @@ class _Host(Protocol):
 class RunScreen(Screen[None]):
     """What runs, what waits, what became of the rest."""
 
+    AUTO_FOCUS = "QueueList"
     CSS_PATH = "run.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "pause", "Pause"),
+        Binding("p", "resume", "Resume"),
         Binding("s", "skip", "Skip"),
         Binding("c", "cancel", "Cancel all"),
         Binding("t", "toggle_text", "Text"),
@@ -71,7 +73,10 @@ class RunScreen(Screen[None]):
         self._due_at = 0.0
         """When more tokens of the same job may be drawn; what became of a job is drawn at once."""
         self._is_reading = False
-        self._shows_keys = False
+        self._drawn_asked_s: int | None = None
+        """Seconds that a search has waited for an answer, as they were drawn."""
+        self._shown_keys: tuple[bool, bool, bool] | None = None
+        """Whether keys of a run, of a pause and of a search were shown."""
         self._reason = ""
 
     def compose(self) -> ComposeResult:
@@ -103,16 +108,21 @@ class RunScreen(Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys of a run are shown while there is one."""
-        if action in ("pause", "skip", "cancel"):
-            return self._queue.is_busy
-        return True
+        is_busy, is_paused, is_search = self._keys()
+        if action in ("pause", "resume"):
+            return is_busy and is_paused == (action == "resume")
+        if action in ("skip", "cancel"):
+            return is_busy
+        return not (action == "toggle_text" and is_search)
 
     def action_pause(self) -> None:
-        """Hold the decode, or go on."""
-        if self._queue.is_paused:
-            self._queue.resume()
-        else:
-            self._queue.pause()
+        """Hold the decode."""
+        self._queue.pause()
+        self._draw()
+
+    def action_resume(self) -> None:
+        """Go on."""
+        self._queue.resume()
         self._draw()
 
     def action_skip(self) -> None:
@@ -145,7 +155,8 @@ class RunScreen(Screen[None]):
     def _look(self) -> None:
         """Draw what is new: another state at once, more tokens when they are due."""
         queue = self._queue
-        if not self.is_current or queue.revision == self._drawn_revision:
+        asked_s = None if queue.live is None else queue.live.asked_s
+        if not self.is_current or (queue.revision == self._drawn_revision and asked_s == self._drawn_asked_s):
             return
         if queue.items != self._drawn_items or time.monotonic() >= self._due_at:
             self._draw()
@@ -155,6 +166,7 @@ class RunScreen(Screen[None]):
         live, items = queue.live, queue.items  # in this order: the live job is among the items
         is_token = items == self._drawn_items
         self._drawn_items, self._drawn_revision = items, queue.revision
+        self._drawn_asked_s = None if live is None else live.asked_s
         self._show(queue, live, items)
         if is_token:
             self.call_after_refresh(self._note_cost, started)
@@ -172,24 +184,35 @@ class RunScreen(Screen[None]):
         letters = {trial.item_id: LETTERS[index % len(LETTERS)] for index, trial in enumerate(trials)}
         self.query_one(QueueList).show(items, letters, paused=queue.is_paused)
         self._show_reason(items)
-        if queue.is_busy != self._shows_keys:
-            self._shows_keys = queue.is_busy
+        keys = self._keys()
+        if keys != self._shown_keys:
+            self._shown_keys = keys
+            self.set_class(keys[2], "-search")
             self.refresh_bindings()
+        if not queue.is_busy:
+            self.query_one(Gauges).show_last()
         if live is None:
             return
         self._show_live(live, items[live.item_id], trials, paused=queue.is_paused)
 
+    def _keys(self) -> tuple[bool, bool, bool]:
+        """Whether there is a run, whether it is held, and whether the last one is a search, which has no text."""
+        queue = self._queue
+        live = queue.live
+        is_search = live is not None and queue.items[live.item_id].kind == "maxctx"
+        return queue.is_busy, queue.is_paused, is_search
+
     def _show_live(self, live: LiveTrial, item: QueueItem, trials: tuple[LiveTrial, ...], *, paused: bool) -> None:
         self.query_one(ContentSwitcher).current = "bracket" if item.kind == "maxctx" else "plot"
         if item.kind == "maxctx":
-            self.query_one(BracketPlot).show(live.probes, live.asking)
+            self.query_one(BracketPlot).show(live.probes, live.asking, self._drawn_asked_s)
         else:
             end = max((trial.n_end for trial in trials), default=None)
             series = [trial.series(dimmed=trial is not live) for trial in trials]
             self.query_one(LatencyPlot).show(series, end)
         self.query_one(Numbers).show(live, item, paused=paused)
         if self.has_class("-text"):
-            self.query_one(DecodedText).show(live.text)
+            self.query_one(DecodedText).show(live.text, n_done=live.n_done, is_twin=live.is_twin)
 
     def _show_reason(self, items: tuple[QueueItem, ...]) -> None:
         """Why the store does not keep the run, else why the chosen job failed."""
@@ -221,4 +244,5 @@ class RunScreen(Screen[None]):
         self.app.call_from_thread(self._show_reading, reading)
 
     def _show_reading(self, reading: MachineReading) -> None:
-        self.query_one(Gauges).show(reading)
+        if self._queue.is_busy:
+            self.query_one(Gauges).show(reading)

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from rich.text import Text
 from textual.widget import Widget
 
+from ggbench.experiments.bracket_text import is_answer
 from ggbench.experiments.search_progress import ProbeStarted
 from ggbench.records import KV_CELLS, Probe
 from ggbench.report.columns import outcome_words
-from ggbench.units import format_count, format_fixed
+from ggbench.units import format_bytes, format_count, format_duration, format_fixed
 
 _KINDS = {"alloc": "context", "decode": "decode"}
 _LABEL_WIDTH, _LEAST_LINE = 34, 12
@@ -24,24 +25,28 @@ class BracketPlot(Widget):
         super().__init__(id=id)
         self._probes: tuple[Probe, ...] = ()
         self._asking: ProbeStarted | None = None
+        self._asked_s: int | None = None
 
-    def show(self, probes: Sequence[Probe], asking: ProbeStarted | None) -> None:
-        """The answers so far, and what is being asked."""
-        if (tuple(probes), asking) != (self._probes, self._asking):
-            self._probes, self._asking = tuple(probes), asking
+    def show(self, probes: Sequence[Probe], asking: ProbeStarted | None, asked_s: int | None = None) -> None:
+        """The answers so far, and what is being asked for how many seconds."""
+        if (tuple(probes), asking, asked_s) != (self._probes, self._asking, self._asked_s):
+            self._probes, self._asking, self._asked_s = tuple(probes), asking, asked_s
             self.refresh()
 
     def render(self) -> Text:
         """As many of the last lines as there is room for, below the scale."""
-        scale, *lines = bracket_lines(self._probes, self._asking, self.size.width)
+        scale, *lines = bracket_lines(self._probes, self._asking, self.size.width, self._asked_s)
         room = max(1, self.size.height - 1)
         return Text("\n".join([scale, *lines[-room:]]), no_wrap=True)
 
 
-def bracket_lines(probes: Sequence[Probe], asking: ProbeStarted | None, width: int) -> list[str]:
+def bracket_lines(
+    probes: Sequence[Probe], asking: ProbeStarted | None, width: int, asked_s: int | None = None
+) -> list[str]:
     """The scale of n_ctx, a line for each probe of a real context with the bracket after it, and the open question.
 
-    `━` works, `╳` does not, `·` between them is not known yet. Dry probes are told as a number.
+    `━` works, `╳` does not, `·` between them is not known yet. Dry probes are told as a number, and one that was
+    cancelled or took too long moves neither end.
     """
     real = [probe for probe in probes if probe.kind != "dry"]
     asked = [probe.n_ctx for probe in real] + ([asking.n_ctx] if asking is not None else [])
@@ -57,6 +62,10 @@ def bracket_lines(probes: Sequence[Probe], asking: ProbeStarted | None, width: i
     passed: int | None = None
     failed: int | None = None
     for probe in real:
+        asked_for = f"{_KINDS[probe.kind]:<7} {format_count(probe.n_ctx):>9}"
+        if not is_answer(probe):
+            lines.append(f"{asked_for} – not known ({outcome_words(probe.outcome)})")
+            continue
         if probe.passed:
             passed = probe.n_ctx if passed is None else max(passed, probe.n_ctx)
         else:
@@ -64,14 +73,17 @@ def bracket_lines(probes: Sequence[Probe], asking: ProbeStarted | None, width: i
             if passed is not None and passed >= failed:
                 passed = None  # a decode failed where the context could be made: what works is asked again
         words = f"✓ works, {format_fixed(probe.seconds, 1)} s" if probe.passed else f"✗ {outcome_words(probe.outcome)}"
-        label = f"{_KINDS[probe.kind]:<7} {format_count(probe.n_ctx):>9} {words}"
+        label = f"{asked_for} {words}"
         lines.append(f"{label[:_LABEL_WIDTH]:<{_LABEL_WIDTH}} {_bar(passed, failed, low, high, n_columns)}")
     if asking is not None:
         label = f"{_KINDS[asking.kind]:<7} {format_count(asking.n_ctx):>9} ? asking"
+        label += "" if asked_s is None else f" {format_duration(asked_s)}"
         mark = _column(asking.n_ctx, low, high, n_columns)
         bar = _bar(passed, failed, low, high, n_columns)
         lines.append(f"{label:<{_LABEL_WIDTH}} {bar[:mark]}?{bar[mark + 1 :]}")
     lines.append(_gap(passed, failed))
+    if asking is not None and asking.budget_bytes and (asking.passed is None or asking.kind == "decode"):
+        lines.append(f"it may take nearly all of {format_bytes(asking.budget_bytes)} of memory")
     return [scale, *lines]
 
 

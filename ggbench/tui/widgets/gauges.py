@@ -22,10 +22,20 @@ class Gauges(Widget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._text = Text()
+        self._lines: list[str] = []
 
     def show(self, reading: MachineReading) -> None:
         """Take the place of the last reading."""
-        text = Text("\n".join(gauge_lines(reading)), no_wrap=True)
+        self._lines = gauge_lines(reading)
+        self._draw(self._lines)
+
+    def show_last(self) -> None:
+        """Say that what stands there is no longer read."""
+        if self._lines:
+            self._draw(["last reading", *self._lines])
+
+    def _draw(self, lines: list[str]) -> None:
+        text = Text("\n".join(lines), no_wrap=True)
         if text.plain != self._text.plain:
             taller = text.plain.count("\n") != self._text.plain.count("\n")
             self._text = text

@@ -47,7 +47,7 @@ _DASH_EVERY, _POINT_EVERY = 3, 2
 class LatencyPlot(PlotWidget):
     """Samples as braille, the fit as dashes, the limit as points, a letter at the end of each curve.
 
-    Steps beyond the y axis are marked at its top. A legend names the series where there are two or more.
+    Steps beyond the y axis are marked at its top. Of two series or more, a legend names those with samples.
     """
 
     DEFAULT_CSS = """
@@ -70,7 +70,7 @@ class LatencyPlot(PlotWidget):
         self._x_end: int | None = None
         self._limits = _NO_LIMITS
         self._is_zoomed = False
-        self._names: tuple[tuple[str, bool], ...] = ()
+        self._names: tuple[tuple[str, str, bool], ...] = ()
         self.set_reactive(PlotWidget.margin_top, 1)
         self.set_reactive(PlotWidget.margin_left, _MARGIN_LEFT)
 
@@ -153,13 +153,14 @@ class LatencyPlot(PlotWidget):
             self._draw_curves(canvas)
 
     def _show_names(self) -> None:
-        names = tuple((one.name, one.dimmed) for one in self.series)
+        drawn = [index for index, one in enumerate(self.series) if len(one.positions)]
+        names = tuple((_letter(index), self.series[index].name, self.series[index].dimmed) for index in drawn)
         if names != self._names:
             self._names = names
-            lines = [(f"{_letter(index)} {one.name}", self._style(index)) for index, one in enumerate(self.series)]
+            lines = [(f"{_letter(index)} {self.series[index].name}", self._style(index)) for index in drawn]
             legend = self.query_one("#names", Static)
             legend.update(Text("\n").join(Text(name, style) for name, style in lines))
-            legend.display = len(lines) > 1
+            legend.display = len(self.series) > 1 and bool(lines)
 
     def _draw_curves(self, canvas: Canvas) -> None:
         """What is finished first, each fitted line over its samples, letters over all."""

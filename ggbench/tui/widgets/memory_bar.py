@@ -62,17 +62,17 @@ class MemoryBar(Static):
         bar = Text(no_wrap=True)
         for part, cells in zip(parts, stack_widths(parts, width), strict=True):
             bar.append(part.glyph * cells, style=part.colour)
-        legends = (_legend(parts, n_sizes) for n_sizes in range(len(parts), 2, -1))
-        legend = next((text for text in legends if text.cell_len <= width), _legend(parts, 3))
+        legends = [_legend(parts, n_names, gap) for n_names in range(len(parts), -1, -1) for gap in ("  ", " ")]
+        legend = next((text for text in legends if text.cell_len <= width), legends[-1])
         self.update(Group(title, bar, legend))
 
 
-def _legend(parts: list[Part], n_sizes: int) -> Text:
-    """What each character means; the size of the first of them, as what is left is told elsewhere too."""
+def _legend(parts: list[Part], n_names: int, gap: str) -> Text:
+    """What each character means, with every size; where there is no room for more, the names of the first only."""
     legend = Text(no_wrap=True, overflow="ellipsis")
     for index, part in enumerate(parts):
-        legend.append(f"{'  ' if index else ''}{part.glyph}", style=part.colour)
-        legend.append(f" {part.name}{f' {format_bytes(part.n_bytes)}' if index < n_sizes else ''}")
+        legend.append(f"{gap if index else ''}{part.glyph}", style=part.colour)
+        legend.append(f"{f' {part.name}' if index < n_names else ''} {format_bytes(part.n_bytes)}")
     return legend
 
 

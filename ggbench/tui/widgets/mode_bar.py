@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from rich.text import Text
 from textual.events import Click
+from textual.widget import Widget
 from textual.widgets import Static
 
 if TYPE_CHECKING:
@@ -63,10 +64,24 @@ class ModeBar(Static):
 
 
 class TooSmall(Static):
-    """Stands in for a screen that has no room."""
+    """Stands in for a screen that has no room, and gives the focus back to what had it when there is room again."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+        self._had_focus: Widget | None = None
 
     def on_mount(self) -> None:
         """Say how much room it takes."""
         from ggbench.tui.app import LEAST_HEIGHT, LEAST_WIDTH
 
+        self.watch(self.screen, "focused", self._note_focus)
         self.update(f"ggbench needs at least {LEAST_WIDTH} x {LEAST_HEIGHT} characters here; make the window larger")
+
+    def on_hide(self) -> None:
+        """The screen is back."""
+        if self.screen.focused is None and self._had_focus is not None and self._had_focus.is_attached:
+            self.call_after_refresh(self.screen.set_focus, self._had_focus)
+
+    def _note_focus(self, focused: Widget | None) -> None:
+        if focused is not None:
+            self._had_focus = focused

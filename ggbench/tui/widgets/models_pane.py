@@ -12,6 +12,7 @@ from textual.message import Message
 from textual.widgets import Input, OptionList
 
 from ggbench.tui.library_models import ModelEntry
+from ggbench.tui.widgets.filter_input import FilterInput
 from ggbench.tui.widgets.model_list import SEARCH, ModelList
 
 
@@ -40,7 +41,7 @@ class ModelsPane(Vertical):
 
     def compose(self) -> ComposeResult:
         """The input over the list."""
-        yield Input(placeholder="/ filter, or search the Hub", id="model-filter", compact=True)
+        yield FilterInput("/ filter, or search the Hub", id="model-filter")
         yield ModelList(id="models")
 
     @property

@@ -21,6 +21,7 @@ _GLYPHS = {
     JobState.WAITING: "·",
     JobState.DONE: "✓",
     JobState.FAILED: "✗",
+    JobState.SKIPPED: "–",
     JobState.CANCELLED: "–",
 }
 _RUNNING, _PAUSED = "▶", "‖"
@@ -71,14 +72,21 @@ def _words(item: QueueItem, *, paused: bool) -> str:
         reason = plain(item.reason)
         return reason if not words or words == "failed" or reason.startswith(words) else f"{words}: {reason}"
     if item.certificate is not None:
-        return plain(ending(item.certificate))
+        found = item.certificate
+        known = not item.state.is_left or found.max_n_ctx is not None
+        return _left(item) + plain(ending(found)) if known else f"{item.state.value}, no n_ctx is known yet to work"
     if item.row is not None and item.row.fit is not None:
-        stopped = "" if item.state is JobState.DONE else f"{item.state.value}, "
-        return stopped + _measured(item.row)
+        return _left(item) + _measured(item.row)
+    if item.state is JobState.SKIPPED:
+        return item.state.value
     if item.state.is_over:
         return f"{item.state.value}: {plain(item.reason)}" if item.reason else item.state.value
     search = ", largest context" if item.kind == "maxctx" else ""
     return f"{'paused, ' if paused and item.state is not JobState.WAITING else ''}{item.state.value}{search}"
+
+
+def _left(item: QueueItem) -> str:
+    return f"{item.state.value}, " if item.state.is_left else ""
 
 
 def _measured(row: Row) -> str:

@@ -1,6 +1,7 @@
 """The list of stored runs: a cursor, marks, and columns that sort.
 
-Only the lines in view are drawn, so that a filter answers each letter however many runs there are.
+Only the lines in view are drawn, so that a filter answers each letter however many runs there are. The marks are kept
+here and change with the key itself: a message would let the next key see the old ones.
 """
 
 from __future__ import annotations
@@ -65,10 +66,8 @@ class RunsTable(ScrollView, can_focus=True):
         run: StoredRun
 
     @dataclass
-    class MarkToggled(Message):
-        """A person marks a run, or takes its mark off."""
-
-        run: StoredRun
+    class MarksChanged(Message):
+        """A person has marked a run, or taken its mark off."""
 
     @dataclass
     class HeaderClicked(Message):
@@ -92,14 +91,24 @@ class RunsTable(ScrollView, can_focus=True):
         return self._runs
 
     @property
+    def marks(self) -> frozenset[int]:
+        """Numbers of the marked runs, also of those that a filter hides."""
+        return self._marks
+
+    @property
     def cursor_run(self) -> StoredRun | None:
         """The chosen run; None where there are none."""
         return self._runs[self._cursor] if self._runs else None
 
-    def show(self, runs: Sequence[StoredRun], marks: Collection[int], sorted_by: RunColumn, *, falling: bool) -> None:
+    def keep_marks(self, run_ids: Collection[int]) -> None:
+        """Take off the marks of all other runs, which are gone."""
+        self._marks &= frozenset(run_ids)
+        self.refresh()
+
+    def show(self, runs: Sequence[StoredRun], sorted_by: RunColumn, *, falling: bool) -> None:
         """Show these runs; the cursor stays on its run, else on its line."""
         chosen = self.cursor_run
-        self._runs, self._marks = tuple(runs), frozenset(marks)
+        self._runs = tuple(runs)
         self._sorted_by, self._falling = sorted_by, falling
         places = {run.run_id: index for index, run in enumerate(self._runs)}
         last = max(0, len(self._runs) - 1)
@@ -133,7 +142,7 @@ class RunsTable(ScrollView, can_focus=True):
     def action_mark(self) -> None:
         """Mark the run at the cursor and go on to the next."""
         if self.cursor_run is not None:
-            self.post_message(self.MarkToggled(self.cursor_run))
+            self._toggle(self.cursor_run)
             self._go_to(self._cursor + 1)
 
     def on_click(self, event: Click) -> None:
@@ -149,7 +158,7 @@ class RunsTable(ScrollView, can_focus=True):
             return
         self._go_to(index)
         if x < _MARGIN:
-            self.post_message(self.MarkToggled(self._runs[index]))
+            self._toggle(self._runs[index])
         elif event.chain == 2:
             self.action_choose()
 
@@ -178,6 +187,11 @@ class RunsTable(ScrollView, can_focus=True):
     def _n_visible(self) -> int:
         """Lines of runs in view, the header left out."""
         return max(1, self.scrollable_content_region.height - 1)
+
+    def _toggle(self, run: StoredRun) -> None:
+        self._marks ^= {run.run_id}
+        self.refresh()
+        self.post_message(self.MarksChanged())
 
     def _go_to(self, index: int) -> None:
         self._cursor = min(max(index, 0), max(0, len(self._runs) - 1))

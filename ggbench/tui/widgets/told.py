@@ -31,12 +31,14 @@ class Told(Static):
         """What happened, and what to do."""
         self.tell(f"✗ {error.message}", *([error.hint] if error.hint else []), error=True)
 
-    def offer(self, command: str) -> None:
-        """Copy a command to the clipboard, and show it to be selected by hand: not every terminal takes it."""
-        # On one line: a line break would run it as soon as it is pasted.
-        line = plain(command)
-        if line:
-            self.app.copy_to_clipboard(line)
-            self.tell("Copied; where the terminal refused, select it here (with shift held):", line)
+    def offer(self, *commands: str) -> None:
+        """Copy commands to the clipboard, and show them to be selected by hand: not every terminal takes it."""
+        # Each on one line: a line break within would run half of it as soon as it is pasted.
+        lines = [line for line in map(plain, commands) if line]
+        if lines:
+            self.app.copy_to_clipboard("\n".join(lines))
+            count = "Copied" if len(lines) == 1 else f"Copied {len(lines)} commands"
+            what = "it" if len(lines) == 1 else "them"
+            self.tell(f"{count}; where the terminal refused, select {what} here (with shift held):", *lines)
         else:
-            self.tell("This run has no command.")
+            self.tell("There is no command." if len(commands) > 1 else "This run has no command.")

@@ -81,6 +81,11 @@ class VariantsTable(DataTable[Text]):
         """Quants that match the filter and are left out because they do not fit."""
         return sum(self._matches(variant) for variant in self._variants) - self.n_shown
 
+    @property
+    def n_filtered(self) -> int:
+        """Quants that do not match the filter."""
+        return sum(not self._matches(variant) for variant in self._variants)
+
     def filter(self, text: str) -> None:
         """Show those whose name has all the words."""
         self._words = tuple(text.casefold().split())
