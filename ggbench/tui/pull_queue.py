@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from ggbench.catalog.selector import Target
 from ggbench.errors import GgbenchError
+from ggbench.experiments.transfer import Transfer
 from ggbench.units import format_bytes, format_percent
 
 _TELL_EVERY_S = 0.25
@@ -186,21 +186,15 @@ class PullQueue:
 
     def _follow(self, item_id: int) -> Callable[[int, int], None]:
         """What to tell of the bytes of one download; it raises once they are not wanted any more."""
-        seen: deque[tuple[float, int]] = deque()
+        transfer = Transfer(self._clock, _RATE_OVER_S)
 
         def on_progress(done_bytes: int, total_bytes: int) -> None:
             if self._is_closed or item_id in self._stopped:
                 raise CancelledError
-            now = self._clock()
-            if seen and done_bytes < seen[-1][1]:
-                seen.clear()  # a file that arrived damaged was begun anew
-            seen.append((now, done_bytes))
-            while len(seen) > 2 and now - seen[0][0] > _RATE_OVER_S:
-                seen.popleft()
-            if now - self._told_at < _TELL_EVERY_S:
+            transfer.note(done_bytes, total_bytes)
+            if self._clock() - self._told_at < _TELL_EVERY_S:
                 return
-            (first_at, first_bytes), seconds = seen[0], now - seen[0][0]
-            rate = (done_bytes - first_bytes) / seconds if now > first_at else None
+            rate = transfer.rate_bytes_per_s
             self._update(item_id, done_bytes=done_bytes, total_bytes=total_bytes, bytes_per_s=rate)
 
         return on_progress

@@ -109,8 +109,6 @@ class RunQueue:
         """Every job that decoded anything, in the order they ran, the running one included."""
         self.store_error: StoreError | None = None
         """Why the last run is not kept, or not whole; None when it is."""
-        self.notices: tuple[str, ...] = ()
-        """What the store told when it was opened."""
         self.revision = 0
         """Grows with each change."""
 
@@ -228,7 +226,7 @@ class RunQueue:
         except StoreError as error:
             self.store_error = error
             return None
-        self.store_error, self.notices = None, store.notices
+        self.store_error = None
         return store
 
     def _run(self, item: QueueItem, store: Store | None) -> None:
