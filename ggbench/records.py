@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from ggbench.machine_records import Gpu, GpuProcess, GpuUse
+
 FlashAttn = Literal["auto", "on", "off"]
 
 N_PROMPT = 25
@@ -130,105 +132,6 @@ class DecodeLimit:
     b_ms: float
     bandwidth_bytes_per_s: float
     bandwidth_source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """One GPU at the moment of asking; None where the driver does not say."""
-
-    index: int
-    name: str
-    uuid: str | None
-    pci_bus_id: str | None
-    total_bytes: int | None
-    """None on chips that share the system's memory."""
-    free_bytes: int | None
-    bus_width_bits: int | None
-    memory_clock_mhz: int | None
-    """The highest memory clock as NVML counts it: half the data rate of a pin."""
-    driver: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
-    """A program that holds memory of a GPU."""
-
-    pid: int
-    """As the driver counts them, which in a container need not be the container's own number."""
-    name: str | None
-    """Path or name of its program, as the driver tells it: untrusted text."""
-    used_bytes: int | None
-    """None where the driver does not say, as on Windows."""
-
-
-@dataclass(frozen=True, slots=True)
-class GpuReading:
-    """One GPU at one moment; None where the chip or its driver does not tell."""
-
-    index: int
-    """NVML's, in the order of the PCI bus."""
-    name: str
-    uuid: str | None = None
-    pci_bus_id: str | None = None
-    sm_clock_mhz: int | None = None
-    memory_clock_mhz: int | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    used_bytes: int | None = None
-    total_bytes: int | None = None
-    energy_mj: int | None = None
-    """Millijoules since the driver was loaded; two readings tell what was used between them."""
-    throttle: tuple[str, ...] | None = None
-    """Why clocks are below what they could be, by nvidia-smi's names such as `sw_power_cap`; empty when nothing holds
-    them down, an idle GPU included."""
-    processes: tuple[GpuProcess, ...] | None = None
-    """By rising pid."""
-
-
-@dataclass(frozen=True, slots=True)
-class MachineReading:
-    """The machine at one moment."""
-
-    at_ns: int
-    """Since the epoch."""
-    cpu_share: float | None
-    """Share of all processors' time that was used since the reading before, 0 to 1; None in the first."""
-    used_bytes: int | None
-    """Of main memory within the container's limit, file cache left out."""
-    total_bytes: int | None
-    gpus: tuple[GpuReading, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Throttling:
-    """A reason for low clocks, and how often it was seen."""
-
-    reason: str
-    """As in `GpuReading.throttle`."""
-    n_readings: int
-
-
-@dataclass(frozen=True, slots=True)
-class GpuUse:
-    """What readings tell of the GPUs that a run used, over the time in which it was timed; None is not told.
-
-    Of several GPUs: the hottest, the slowest, and the sum of power and energy.
-    """
-
-    indices: tuple[int, ...]
-    """NVML's, of the GPUs that hold buffers."""
-    n_readings: int
-    """Taken while something was timed; a short run may have none."""
-    temperature_max_c: float | None = None
-    sm_clock_min_mhz: int | None = None
-    sm_clock_median_mhz: float | None = None
-    power_mean_w: float | None = None
-    energy_per_token_mj: float | None = None
-    """Millijoules for each decoded token, from the GPUs' energy counters."""
-    throttle: tuple[Throttling, ...] | None = None
-    """Most frequent first."""
-    other_processes: tuple[GpuProcess, ...] | None = None
-    """Programs beside this run's that held memory of these GPUs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.machine.gpus import visible_gpus
 from ggbench.machine.readings import list_gpu_processes, name_processes
-from ggbench.records import KV_CELLS, Certificate, GpuProcess, LoadConfig, Outcome, Probe
+from ggbench.machine_records import GpuProcess
+from ggbench.records import KV_CELLS, Certificate, LoadConfig, Outcome, Probe
 from ggbench.units import MIB, format_bytes, format_count
 
 SEARCH_TIMEOUT_S = 3600.0

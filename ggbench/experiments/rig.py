@@ -14,7 +14,8 @@ from ggbench.machine.cpu import default_threads
 from ggbench.machine.environment import environment
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth
 from ggbench.machine.readings import MachineReader
-from ggbench.records import Bandwidth, Environment, MachineReading
+from ggbench.machine_records import MachineReading
+from ggbench.records import Bandwidth, Environment
 from ggbench.store.database import Store
 
 

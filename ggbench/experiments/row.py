@@ -15,17 +15,8 @@ from ggbench.experiments.settings import TrialSettings
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import find_cuda_gpu
 from ggbench.machine.readings import name_processes
-from ggbench.records import (
-    Bandwidth,
-    DecodeLimit,
-    DeviceBuffers,
-    Environment,
-    GpuUse,
-    LoadConfig,
-    Outcome,
-    PrefillSpeed,
-    Row,
-)
+from ggbench.machine_records import GpuUse
+from ggbench.records import Bandwidth, DecodeLimit, DeviceBuffers, Environment, LoadConfig, Outcome, PrefillSpeed, Row
 from ggbench.stats.gpu_use import summarize_gpus, throttled
 from ggbench.stats.linefit import fit_line
 from ggbench.stats.steadiness import unsteady

@@ -9,7 +9,8 @@ import ggbench
 from ggbench.machine.cpu import Cpu, describe_cpu
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.memory import describe_ram
-from ggbench.records import Environment, Gpu
+from ggbench.machine_records import Gpu
+from ggbench.records import Environment
 
 
 @dataclass(frozen=True, slots=True)

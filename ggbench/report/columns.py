@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ggbench.machine_records import GpuUse
 from ggbench.plain import plain
-from ggbench.records import DecodeLimit, GpuUse, LatencySummary, LineFit, Outcome, Row
+from ggbench.records import DecodeLimit, LatencySummary, LineFit, Outcome, Row
 from ggbench.units import (
     format_bandwidth,
     format_bytes,

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Self
 
 from ggbench import paths
 from ggbench.errors import StoreError, UnknownName
-from ggbench.records import MachineReading, Outcome, Row
+from ggbench.machine_records import MachineReading
+from ggbench.records import Outcome, Row
 from ggbench.store import owners
 from ggbench.store.connection import as_store_errors, open_connection, writing
 from ggbench.store.runs import (

@@ -84,7 +84,7 @@ def create_runs_and_samples(connection: sqlite3.Connection) -> None:
 def create_readings(connection: sqlite3.Connection) -> None:
     """Version 2: what the machine did beside each run, about once a second.
 
-    `at_ns` is nanoseconds since the epoch; `reading` is JSON of `ggbench.records.MachineReading`.
+    `at_ns` is nanoseconds since the epoch; `reading` is JSON of `ggbench.machine_records.MachineReading`.
     """
     connection.execute(
         """

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ggbench.catalog.models import Catalog
     from ggbench.catalog.selector import Target
     from ggbench.hub.records import RepoSummary
+    from ggbench.machine_records import MachineReading
     from ggbench.plan_records import Budget
-    from ggbench.records import MachineReading
     from ggbench.tui.planner import PlannedQuant, Planner
     from ggbench.tui.variants import Measured
 

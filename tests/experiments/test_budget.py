@@ -7,7 +7,8 @@ import pytest
 from ggbench.errors import UnknownName, UsageError
 from ggbench.experiments.budget import given_budget, machine_budget
 from ggbench.machine.memory import Ram
-from ggbench.records import Bandwidth, Gpu
+from ggbench.machine_records import Gpu
+from ggbench.records import Bandwidth
 from ggbench.units import GIB, MIB
 
 RATE = Bandwidth(1e9, "given")

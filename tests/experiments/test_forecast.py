@@ -6,7 +6,7 @@ import pytest
 
 from ggbench.experiments.forecast import search_budget
 from ggbench.machine.memory import Ram
-from ggbench.records import Gpu
+from ggbench.machine_records import Gpu
 from ggbench.units import GIB, MIB
 
 

@@ -21,8 +21,9 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.environment import environment
+from ggbench.machine_records import Gpu, GpuProcess
 from ggbench.paths import twins_dir
-from ggbench.records import Certificate, Gpu, GpuProcess, LoadConfig, Outcome
+from ggbench.records import Certificate, LoadConfig, Outcome
 from ggbench.units import MIB
 from tests.fakes.engine import FakeEngine
 

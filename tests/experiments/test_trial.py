@@ -24,7 +24,8 @@ from ggbench.experiments.settings import TrialSettings
 from ggbench.experiments.stored import stored_row
 from ggbench.experiments.trial import run_trials
 from ggbench.gguf_file.header import read_model_file
-from ggbench.records import Bandwidth, Gpu, GpuProcess, GpuReading, LoadConfig, MachineReading, Outcome, Row
+from ggbench.machine_records import Gpu, GpuProcess, GpuReading, MachineReading
+from ggbench.records import Bandwidth, LoadConfig, Outcome, Row
 from ggbench.store.database import Store
 from ggbench.units import MIB
 from tests.fakes.engine import FakeEngine, fake_rig, obey

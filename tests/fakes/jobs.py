@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending
 from ggbench.experiments.rig import Rig
-from ggbench.records import MachineReading
+from ggbench.machine_records import MachineReading
 from ggbench.store.database import Store
 from ggbench.tui.run_queue import RunQueue
 from tests.fakes.engine import Answer, FakeEngine, fake_rig, obey

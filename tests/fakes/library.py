@@ -17,8 +17,9 @@ from ggbench.catalog.models import Catalog, CatalogModel
 from ggbench.catalog.sources import ARTICLE_QUANTS
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.machine_records import GpuReading, MachineReading
 from ggbench.plan_records import Budget, PlannedSpeed, PlanRow
-from ggbench.records import Bandwidth, DecodeLimit, GpuReading, LoadConfig, MachineReading
+from ggbench.records import Bandwidth, DecodeLimit, LoadConfig
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.pull_queue import PullQueue
 from ggbench.tui.run_queue import RunQueue

@@ -10,7 +10,8 @@ from textual.app import App
 from ggbench.catalog.selector import resolve
 from ggbench.experiments.rig import Rig, make_rig
 from ggbench.machine.readings import MachineReader
-from ggbench.records import Bandwidth, LoadConfig, MachineReading
+from ggbench.machine_records import MachineReading
+from ggbench.records import Bandwidth, LoadConfig
 from ggbench.store.database import Store
 from ggbench.tui.run_queue import RunQueue
 from ggbench.tui.screens.run import RunScreen

@@ -28,7 +28,8 @@ from ggbench.machine.cpu import default_threads
 from ggbench.machine.environment import environment
 from ggbench.machine.gpus import visible_gpus
 from ggbench.machine.readings import MachineReader
-from ggbench.records import Gpu, LoadConfig, Row
+from ggbench.machine_records import Gpu
+from ggbench.records import LoadConfig, Row
 
 Twin = Callable[[str, str], Target]
 Measure = Callable[..., Row]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, list_gpus, visible_gpus
-from ggbench.records import Gpu
+from ggbench.machine_records import Gpu
 from tests.fakes.nvml import GB10, RTX_4090, FakeNvml, NvmlError, install
 
 

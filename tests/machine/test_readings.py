@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from ggbench.machine.readings import MachineReader, list_gpu_processes, name_processes
-from ggbench.records import GpuProcess, GpuReading
+from ggbench.machine_records import GpuProcess, GpuReading
 from tests.fakes.nvml import GB10, RTX_4090, FakeNvml, install
 
 

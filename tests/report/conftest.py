@@ -12,20 +12,17 @@ from rich.console import Console, RenderableType
 
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
+from ggbench.machine_records import Gpu, GpuProcess, GpuUse, Throttling
 from ggbench.records import (
     DecodeLimit,
     DeviceBuffers,
     Environment,
-    Gpu,
-    GpuProcess,
-    GpuUse,
     LatencySummary,
     LineFit,
     LoadConfig,
     Outcome,
     PrefillSpeed,
     Row,
-    Throttling,
 )
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ggbench.records import Certificate, GpuProcess, Outcome
+from ggbench.machine_records import GpuProcess
+from ggbench.records import Certificate, Outcome
 from ggbench.report.certificate_document import certificate_document
 from ggbench.report.terminal.certificates import certificate_details
 

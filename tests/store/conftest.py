@@ -7,17 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.records import (
-    DecodeLimit,
-    DeviceBuffers,
-    Environment,
-    Gpu,
-    LatencySummary,
-    LineFit,
-    LoadConfig,
-    Outcome,
-    Row,
-)
+from ggbench.machine_records import Gpu
+from ggbench.records import DecodeLimit, DeviceBuffers, Environment, LatencySummary, LineFit, LoadConfig, Outcome, Row
 from ggbench.store.database import Store
 from ggbench.store.runs import RunStart
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from ggbench.errors import StoreError, UnknownName
-from ggbench.records import GpuReading, MachineReading, Outcome, Row
+from ggbench.machine_records import GpuReading, MachineReading
+from ggbench.records import Outcome, Row
 from ggbench.store.database import Store
 from ggbench.store.runs import RunStart
 

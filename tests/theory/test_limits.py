@@ -11,7 +11,8 @@ from ggbench.errors import UnknownName, Unsupported, UsageError
 from ggbench.gguf_file.drawn_model import draw_model
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.machine.known_gpus import find_gpu
-from ggbench.records import Bandwidth, Gpu
+from ggbench.machine_records import Gpu
+from ggbench.records import Bandwidth
 from ggbench.theory.hardware import Convention, Hardware, driver_hardware, known_hardware
 from ggbench.theory.kv_cache import kv_cache
 from ggbench.theory.limits import model_limits

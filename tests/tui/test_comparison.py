@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ggbench.records import (
-    DecodeLimit,
-    DeviceBuffers,
-    Environment,
-    Gpu,
-    LatencySummary,
-    LineFit,
-    LoadConfig,
-    Outcome,
-    Row,
-)
+from ggbench.machine_records import Gpu
+from ggbench.records import DecodeLimit, DeviceBuffers, Environment, LatencySummary, LineFit, LoadConfig, Outcome, Row
 from ggbench.tui.comparison import ComparedLine, Comparison, compare_rows
 
 ENVIRONMENT = Environment(

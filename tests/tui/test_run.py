@@ -16,7 +16,8 @@ from textual.widgets import Footer, Static
 from ggbench.catalog.selector import Target, resolve
 from ggbench.errors import StoreError
 from ggbench.experiments.search_progress import ProbeStarted
-from ggbench.records import Certificate, GpuReading, LoadConfig, MachineReading, Outcome, Probe
+from ggbench.machine_records import GpuReading, MachineReading
+from ggbench.records import Certificate, LoadConfig, Outcome, Probe
 from ggbench.store.database import Store
 from ggbench.tui.live_trial import LiveTrial
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue

@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.machine.readings import name_processes
+from ggbench.machine_records import GpuUse
 from ggbench.plain import plain
-from ggbench.records import DeviceBuffers, Environment, GpuUse, Outcome, Row
+from ggbench.records import DeviceBuffers, Environment, Outcome, Row
 from ggbench.report.columns import COLUMNS, note, outcome_words, w_text
 from ggbench.report.terminal.layout import TWIN_CAPTION, Facts, add_column, facts_table, new_table
 from ggbench.units import (

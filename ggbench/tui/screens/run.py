@@ -30,7 +30,7 @@ from ggbench.tui.widgets.numbers import Numbers
 from ggbench.tui.widgets.queue_list import QueueList
 
 if TYPE_CHECKING:
-    from ggbench.records import MachineReading
+    from ggbench.machine_records import MachineReading
     from ggbench.tui.services import Services
 
 _LOOK_EVERY_S = 0.1
