@@ -1,7 +1,8 @@
 """Proof on a real GPU, with no network: builds llama.cpp for CUDA, runs the tests marked `gpu`, prints one report.
 
-On the machine with the GPU this needs Linux, an NVIDIA driver, CUDA's compiler (nvcc), a C++ compiler, Python 3.11 or
-newer with venv, this source tree, and a folder of wheels. Nothing is fetched, and the GPU's settings stay as they are.
+On the machine with the GPU this needs Linux, an NVIDIA driver, CUDA's compiler (nvcc), cuBLAS (the toolkit's, or pip's
+nvidia-cublas in the Python that runs this), a C++ compiler, Python 3.11 or newer with venv, this source tree, and a
+folder of wheels. Nothing is fetched, and the GPU's settings stay as they are.
 
   prepare the folder   on any machine with pip and a network, for the other machine's Python:
                          scripts/gpu_check --prepare wheels --python-version 3.12
@@ -38,7 +39,8 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from scripts.gpu_report import report_text  # noqa: E402 - found through the line above
+from scripts.cuda_toolkit import CudaToolkit, find_toolkit  # noqa: E402 - found through the line above
+from scripts.gpu_report import report_text  # noqa: E402
 
 REQUIREMENTS = (
     "numpy", "psutil", "nvidia-ml-py", "click", "platformdirs", "msgspec", "rich", "diskcache", "jinja2",
@@ -134,8 +136,11 @@ def check(options: argparse.Namespace) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     if not any(wheels.glob("*.whl")):
         raise Missing(f"no wheels in {wheels}", "make that folder with --prepare, on a machine with a network")
+    toolkit = find_toolkit()
+    if toolkit is None:
+        raise Missing("there is no nvcc on PATH or in /usr/local/cuda/bin", "install the CUDA toolkit")
     python = make_venv(build / f"venv-{platform.python_version()}", wheels)
-    built = build_llama(python, device, wheels, build, options.jobs)
+    built = build_llama(python, device, toolkit, wheels, build, options.jobs)
     if options.build_only:
         return 0
     pieces, results = report_folder / "pieces.jsonl", report_folder / "results.xml"
@@ -149,9 +154,7 @@ def check(options: argparse.Namespace) -> int:
         "-rs",
         *(["-k", options.only] if options.only else []),
     ]
-    # CUDA's own libraries lie beside its compiler, and only some installers tell the loader so.
-    libraries = [str(Path(find_nvcc()).resolve().parent.parent / "lib64"), os.environ.get("LD_LIBRARY_PATH", "")]
-    env = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
+    env = {**os.environ, "LD_LIBRARY_PATH": with_folders(toolkit.library_folders, "LD_LIBRARY_PATH")}
     # The workers that the tests start find ggbench there: to install it would take its build backend along.
     env |= {"PYTHONPATH": str(ROOT), "GGBENCH_GPU_PIECES": str(pieces), "GGBENCH_GPU_TWINS": str(build / "twins")}
     status = subprocess.run(command, cwd=ROOT, env=env).returncode
@@ -215,61 +218,43 @@ def make_venv(folder: Path, wheels: Path) -> Path:
     return python
 
 
-def build_llama(python: Path, device: Device, wheels: Path, build: Path, jobs: int) -> dict[str, object]:
+def build_llama(
+    python: Path, device: Device, toolkit: CudaToolkit, wheels: Path, build: Path, jobs: int
+) -> dict[str, object]:
     """Build and install llama-cpp-python for that GPU, or install what a run before built. Raises Missing."""
-    compiler = find_nvcc()
-    version = nvcc_version(compiler)
     source = next(iter(sorted(wheels.glob("llama_cpp_python-*.tar.gz"))), None)
     if source is None:
         raise Missing(f"there is no source of {LLAMA} in {wheels}", "make that folder with --prepare")
-    arguments = cmake_arguments(device.architecture, compiler)
+    arguments = toolkit.cmake_arguments(device.architecture)
     # One folder for each way to build: a change of the compiler or of the GPU does not meet the other's objects.
-    folder = build / re.sub(
-        r"[^\w.-]", "-", f"{source.name.removesuffix('.tar.gz')}-{device.architecture}-cuda{version}"
-    )
+    name = f"{source.name.removesuffix('.tar.gz')}-{device.architecture}-cuda{toolkit.version}"
+    folder = build / re.sub(r"[^\w.-]", "-", name)
     wheel, seconds = next(folder.glob("*.whl"), None), None
     if wheel is None:
         env = {**os.environ, "CMAKE_ARGS": " ".join(arguments), "CMAKE_BUILD_PARALLEL_LEVEL": str(jobs)}
+        env |= {"CPATH": with_folders(toolkit.include_folders, "CPATH"), "PATH": with_folders([python.parent], "PATH")}
         started = time.monotonic()
         settings = f"--config-settings=build-dir={folder / 'objects'}"
         # pip's own cache does not tell how a wheel was built.
         steps = ["wheel", "--no-deps", "--no-cache-dir", *from_folder(wheels), "--no-build-isolation", settings]
         steps += ["--wheel-dir", str(folder)]
-        env["PATH"] = f"{python.parent}{os.pathsep}{env['PATH']}"
         if pip(python, *steps, source, env=env):
-            raise Missing(f"{LLAMA} could not be built", "the compiler's message is above; --help says what it needs")
+            raise Missing(f"{LLAMA} could not be built", "the reason is above; --help says what the build needs")
         wheel, seconds = next(folder.glob("*.whl")), time.monotonic() - started
     if pip(python, "install", "--quiet", "--no-deps", "--force-reinstall", *from_folder(wheels), wheel):
         raise Missing(f"{wheel} could not be installed", "delete it, to build it anew")
     return {
         "llama_cpp_python": wheel.name.split("-")[1],
-        "cuda": version,
+        "cuda": toolkit.version,
         "cmake_arguments": " ".join(arguments),
         "wheel_bytes": wheel.stat().st_size,
         "seconds": seconds,
     }
 
 
-def cmake_arguments(architecture: str, compiler: str) -> list[str]:
-    """For CUDA code of one architecture; what runs on the CPU is for the CPU that it is built on."""
-    arguments = ["-DGGML_CUDA=on", f"-DCMAKE_CUDA_ARCHITECTURES={architecture}", f"-DCMAKE_CUDA_COMPILER={compiler}"]
-    # llama.cpp's AMX code faults on some machines (its issue 20824).
-    return [*arguments, "-DCMAKE_C_FLAGS=-U__AMX_INT8__", "-DCMAKE_CXX_FLAGS=-U__AMX_INT8__"]
-
-
-def find_nvcc() -> str:
-    """CUDA's compiler, on PATH or where its installer puts it. Raises Missing."""
-    found = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
-    if found is None:
-        raise Missing("there is no nvcc on PATH or in /usr/local/cuda/bin", "install the CUDA toolkit")
-    return found
-
-
-def nvcc_version(compiler: str) -> str:
-    """`12.8`, or `unknown`."""
-    told = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
-    found = re.search(r"release (\d+\.\d+)", told)
-    return found[1] if found else "unknown"
+def with_folders(folders: Sequence[str | Path], variable: str) -> str:
+    """The folders before those that the environment's variable has."""
+    return os.pathsep.join(filter(None, [*map(str, folders), os.environ.get(variable, "")]))
 
 
 def prepare(folder: Path, python_version: str, *, with_cmake: bool) -> None:

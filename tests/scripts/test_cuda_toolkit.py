@@ -1,0 +1,124 @@
+"""Finding what llama.cpp is built with for CUDA, in folders laid out as the installers lay them out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from scripts import cuda_toolkit
+from scripts.cuda_toolkit import CudaToolkit, find_toolkit
+
+VERSION_LINE = "Cuda compilation tools, release 13.0, V13.0.88"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A toolkit with a compiler alone, as pip's packages make one; nothing of this machine's is found."""
+    root = tmp_path / "cuda-13.0"
+    make_file(root / "bin/nvcc", f"#!/bin/sh\necho '{VERSION_LINE}'\necho '#$ TOP={root}/bin/..' >&2\n")
+    (root / "bin/nvcc").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{root / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    monkeypatch.setattr(cuda_toolkit, "_loaded_driver_library", lambda: None)
+    return root
+
+
+def make_file(path: Path, text: str = "") -> Path:
+    """A file with its folders."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def find(*search_path: Path) -> CudaToolkit:
+    """The toolkit that must be there."""
+    toolkit = find_toolkit([str(folder) for folder in search_path])
+    assert toolkit is not None
+    return toolkit
+
+
+def test_a_whole_toolkit_needs_no_words_to_cmake(root: Path, tmp_path: Path) -> None:
+    """What CMake finds by itself is left to it, also where pip has a cuBLAS of its own."""
+    make_file(root / "include/cublas_v2.h")
+    make_file(root / "lib64/stubs/libcuda.so")
+    make_packaged_cublas(tmp_path / "site-packages")
+
+    toolkit = find(tmp_path / "site-packages")
+
+    assert (toolkit.root, toolkit.version, toolkit.cublas) == (root, "13.0", None)
+    assert not [word for word in toolkit.cmake_arguments("90-real") if "LIBRARY" in word]
+    assert toolkit.library_folders == [str(root / "lib64")]
+    assert toolkit.include_folders == []
+
+
+def make_packaged_cublas(site_packages: Path, name: str = "cu13") -> Path:
+    """As pip's nvidia-cublas lays it out: libraries with a version in their names, and no other."""
+    folder = site_packages / "nvidia" / name
+    make_file(folder / "include/cublas_v2.h")
+    for library in ("libcublas.so.13", "libcublasLt.so.13", "libnvblas.so.13"):
+        make_file(folder / "lib" / library)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["cu13", "cublas"])
+def test_pips_cublas_is_named_to_cmake_the_compilers_and_the_loader(root: Path, tmp_path: Path, name: str) -> None:
+    """A toolkit without cuBLAS is built with the one that Python's packages have, of either of their layouts."""
+    folder = make_packaged_cublas(tmp_path / "site-packages", name)
+
+    toolkit = find(tmp_path / "nothing here", tmp_path / "site-packages")
+
+    arguments = toolkit.cmake_arguments("90-real")
+    assert f"-DCUDA_cublas_LIBRARY={folder}/lib/libcublas.so.13" in arguments
+    assert f"-DCUDA_cublasLt_LIBRARY={folder}/lib/libcublasLt.so.13" in arguments
+    assert toolkit.include_folders == [str(folder / "include")]
+    assert toolkit.library_folders == [str(root / "lib64"), str(folder / "lib")]
+
+
+def test_a_cublas_without_its_library_is_none(root: Path, tmp_path: Path) -> None:
+    """Headers alone, as some packages have them, would end in a linker's error."""
+    make_file(tmp_path / "nvidia/cu13/include/cublas_v2.h")
+    assert find(tmp_path).cublas is None
+
+
+def test_the_drivers_own_library_is_linked_where_the_toolkit_has_no_stand_in(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CMake looks for libcuda.so, which a driver alone does not bring."""
+    driver = Path("/usr/lib/libcuda.so.580.10")
+    monkeypatch.setattr(cuda_toolkit, "_loaded_driver_library", lambda: driver)
+    assert f"-DCUDA_cuda_driver_LIBRARY={driver}" in find().cmake_arguments("90-real")
+
+    make_file(root / "lib64/stubs/libcuda.so")
+    assert find().driver_library is None
+
+
+def test_a_wrapper_of_the_compiler_is_seen_through(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler itself says where its toolkit is: the wrapper's own folder has no libraries for the loader."""
+    wrapper = make_file(tmp_path / "local/bin/nvcc", f'#!/bin/sh\nexec {root}/bin/nvcc "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(wrapper.parent), prepend=os.pathsep)
+
+    toolkit = find()
+
+    assert (toolkit.compiler, toolkit.root) == (str(wrapper), root)
+
+
+def test_a_compiler_that_says_nothing_is_taken_by_its_place(root: Path) -> None:
+    """Its version is unknown, and its toolkit the folder above its own."""
+    (root / "bin/nvcc").write_text("#!/bin/sh\nexit 1\n")
+    toolkit = find()
+    assert (toolkit.version, toolkit.root) == ("unknown", root)
+
+
+def test_no_compiler_is_no_toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither on PATH nor where the installer puts it."""
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    assert find_toolkit([]) is None
+
+
+def test_the_build_is_for_one_architecture() -> None:
+    """Only that GPU's code is made, with that compiler."""
+    arguments = CudaToolkit("/opt/cuda/bin/nvcc", Path("/opt/cuda"), "13.0").cmake_arguments("90-real")
+    assert {"-DGGML_CUDA=on", "-DCMAKE_CUDA_ARCHITECTURES=90-real"} <= set(arguments)
+    assert "-DCMAKE_CUDA_COMPILER=/opt/cuda/bin/nvcc" in arguments
