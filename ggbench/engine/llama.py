@@ -92,6 +92,11 @@ class Llama:
                 raise LlamaRefused("load", f"{len(request.tensor_split)} shares, but llama.cpp takes {n_devices}")
             shares = (ctypes.c_float * n_devices)(*request.tensor_split)
             params.tensor_split = shares
+        if request.memory_limit_bytes is not None and not request.n_gpu_layers:
+            # With no layer on a GPU llama.cpp still computes large batches there; a limit of main memory leaves a GPU's
+            # driver no address space.
+            no_devices = (ctypes.c_void_p * 1)(None)
+            params.devices = ctypes.addressof(no_devices)
         if request.memory_limit_bytes is not None:
             # A mapped file takes address space beside the copies that are made of it, so a limit would count it twice.
             params.load_mode = lib.LLAMA_LOAD_MODE_NONE

@@ -26,7 +26,9 @@ class LoadModel(msgspec.Struct, frozen=True, tag="load_model"):
     """The one GPU to use; None spreads the model over all of them."""
     tensor_split: tuple[float, ...] = ()
     memory_limit_bytes: int | None = None
-    """For model and contexts together, beyond what the worker holds before the load."""
+    """For model and contexts together, beyond what the worker holds before the load; on each GPU in use, if any is."""
+    reserve_bytes: int = 0
+    """Of each GPU in use, to leave alone."""
     dry: bool = False
     """Read the header alone and allocate nothing; contexts only tell what they would take. The file may be sparse."""
 

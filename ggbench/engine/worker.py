@@ -16,9 +16,10 @@ from collections.abc import Callable
 import msgspec
 
 from ggbench.engine import protocol
+from ggbench.engine.gpu_memory import GpuMemory, LimitFailed
 from ggbench.engine.llama import Llama, LlamaRefused, ggml_library
 from ggbench.engine.logs import tells_out_of_memory
-from ggbench.engine.memory_limit import LimitFailed, left_bytes, limit_memory
+from ggbench.engine.memory_limit import left_bytes, limit_memory
 
 EXIT_PARENT_GONE = 3
 EXIT_BAD_REQUEST = 4
@@ -34,8 +35,9 @@ class Worker:
         self._write_lock = threading.Lock()
         self._complaints: list[str] = []
         self._errors: list[str] = []
-        self._ballast: list[int] = []
-        self._on_gpus = True
+        self._gpus: GpuMemory | None = None
+        """None before a load, and where no layer is on a GPU."""
+        self._is_limited = False
         self._llama = Llama(self._tell_log)
         llama_cpp_python, llama_cpp, system_info = self._llama.versions
         self._tell(protocol.Ready(os.getpid(), llama_cpp_python, llama_cpp, system_info))
@@ -62,9 +64,9 @@ class Worker:
         started = time.perf_counter()
         match request:
             case protocol.LoadModel():
-                self._on_gpus = request.n_gpu_layers != 0
-                if request.memory_limit_bytes is not None and not self._ballast:
-                    self._ballast = limit_memory(request.memory_limit_bytes, ggml_library(), on_gpus=self._on_gpus)
+                if not self._is_limited:
+                    self._gpus = GpuMemory(ggml_library(), request.main_gpu) if request.n_gpu_layers else None
+                    self._limit(request)
                 self._llama.load(request, self._tell_at_times(protocol.Loading))
                 n_params, size_bytes, n_ctx_train, n_vocab = self._llama.model_facts
                 seconds = time.perf_counter() - started
@@ -87,8 +89,15 @@ class Worker:
                 seconds = time.perf_counter() - started
                 self._tell(protocol.ContextProven(seconds, *proof, self._left_bytes()))
 
+    def _limit(self, request: protocol.LoadModel) -> None:
+        if self._gpus:
+            self._gpus.shrink(request.memory_limit_bytes, request.reserve_bytes)
+        elif request.memory_limit_bytes is not None:
+            limit_memory(request.memory_limit_bytes)
+        self._is_limited = request.memory_limit_bytes is not None or request.reserve_bytes > 0
+
     def _left_bytes(self) -> int | None:
-        return left_bytes(ggml_library(), on_gpus=self._on_gpus)
+        return self._gpus.left_bytes if self._gpus else left_bytes()
 
     def _decode(self, request: protocol.Decode) -> None:
         def tell(first: int, step_ns: list[int], sample_ns: list[int], text: str) -> None:

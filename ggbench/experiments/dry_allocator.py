@@ -14,11 +14,11 @@ from typing import Self
 
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Crashed, Ending, TimedOut
-from ggbench.engine.logs import parse_allocations
+from ggbench.engine.logs import Allocations, parse_allocations
 from ggbench.engine.process import Engine
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.plan_records import Budget
-from ggbench.records import DeviceBuffers, LoadConfig
+from ggbench.records import LoadConfig
 
 
 class DryRunEnded(Exception):
@@ -48,8 +48,10 @@ class DryContext:
 
 
 def config_to_load(config: LoadConfig, budget: Budget) -> LoadConfig:
-    """How the allocator of a plan loads its headers: no layer on a GPU where main memory is planned for."""
-    return config if budget.on_gpu else replace(config, n_gpu_layers=0)
+    """How the allocator of a plan loads its headers: for one GPU, or for main memory with no layer on any."""
+    if not budget.on_gpu:
+        return replace(config, n_gpu_layers=0)
+    return replace(config, main_gpu=config.main_gpu or 0, tensor_split=())
 
 
 class DryAllocator:
@@ -68,6 +70,10 @@ class DryAllocator:
         """Names of the buffers that the last context would compute in."""
         self.has_gpu = False
         """Whether one of them is not in main memory."""
+        self.gpu_devices: tuple[tuple[str, str | None], ...] = ()
+        """llama.cpp's names of the GPUs that the last load would use, each with its PCI bus id or UUID."""
+        self.free_bytes: int | None = None
+        """What llama.cpp finds free on them; None before a load, and where it uses none."""
 
     def __enter__(self) -> Self:
         return self
@@ -84,13 +90,20 @@ class DryAllocator:
         Raises DryRunEnded.
         """
         self._shape = None
-        buffers, _, _ = self._ask(
+        config = self._config
+        allocations, answer = self._ask(
             protocol.LoadModel(
-                path=str(path), n_gpu_layers=self._config.n_gpu_layers, main_gpu=self._config.main_gpu or 0, dry=True
+                path=str(path),
+                n_gpu_layers=config.n_gpu_layers,
+                main_gpu=config.main_gpu,
+                tensor_split=config.tensor_split,
+                dry=True,
             )
         )
         self._shape = _shape(file)
-        return tuple(device.device for device in buffers)
+        self.gpu_devices = allocations.gpu_devices
+        self.free_bytes = answer.left_bytes if isinstance(answer, protocol.ModelLoaded) else None
+        return tuple(device.device for device in allocations.buffers)
 
     def context(self, n_ctx: int) -> DryContext:
         """What a context of so many tokens would take with the loaded model. Raises DryRunEnded."""
@@ -110,40 +123,38 @@ class DryAllocator:
             flash_attn=config.flash_attn,
             threads=self._threads,
         )
-        buffers, (cache_bytes, flash_attn), made = self._ask(request)
+        allocations, answer = self._ask(request)
+        buffers = allocations.buffers
         self.compute_devices = tuple(device.device for device in buffers if device.compute_bytes)
         self.has_gpu = any(device.compute_bytes for device in buffers if not device.is_host)
         return DryContext(
-            n_ctx=made or n_ctx,
-            cache_bytes=cache_bytes or 0,
+            n_ctx=answer.n_ctx if isinstance(answer, protocol.ContextMade) else n_ctx,
+            cache_bytes=allocations.cache_bytes or 0,
             device_compute_bytes=sum(device.compute_bytes for device in buffers if not device.is_host),
             host_compute_bytes=sum(device.compute_bytes for device in buffers if device.is_host),
             output_bytes=sum(device.output_bytes for device in buffers),
-            flash_attn=flash_attn,
+            flash_attn=allocations.flash_attn,
         )
 
-    def _ask(
-        self, request: protocol.Request
-    ) -> tuple[tuple[DeviceBuffers, ...], tuple[int | None, bool | None], int | None]:
-        """Buffers, cache bytes with flash attention, and n_ctx, as the log and the answer tell. Raises DryRunEnded."""
+    def _ask(self, request: protocol.Request) -> tuple[Allocations, protocol.ModelLoaded | protocol.ContextMade | None]:
+        """What the log tells of memory, and the answer. Raises DryRunEnded."""
         if self._engine is None:
             self._engine = self._launch()
         log: list[str] = []
-        n_ctx = None
+        answer: protocol.ModelLoaded | protocol.ContextMade | None = None
         for item in self._engine.call(request):
             if isinstance(item, protocol.Ready):
                 self.build = item.llama_cpp
             elif isinstance(item, protocol.Log):
                 log.append(item.text)
-            elif isinstance(item, protocol.ContextMade):
-                n_ctx = item.n_ctx
+            elif isinstance(item, protocol.ModelLoaded | protocol.ContextMade):
+                answer = item
             elif isinstance(item, Ending) and not isinstance(item, Completed):
                 if isinstance(item, Crashed | TimedOut):
                     self._engine.close()
                     self._engine = None
                 raise DryRunEnded(item)
-        allocations = parse_allocations(log)
-        return allocations.buffers, (allocations.cache_bytes, allocations.flash_attn), n_ctx
+        return parse_allocations(log), answer
 
 
 def _shape(file: ModelFile) -> object:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from ggbench.engine.endings import Cancelled
-from ggbench.errors import GgbenchError
 from ggbench.experiments.budget import CPU_RESERVE_BYTES
 from ggbench.experiments.dry_allocator import DryAllocator, DryContext, DryRunEnded
 from ggbench.experiments.largest_n_ctx import largest_n_ctx
+from ggbench.experiments.placement import Placement
 from ggbench.experiments.rig import Rig
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.gpus import visible_gpus
+from ggbench.machine.gpus import find_cuda_gpu, list_gpus
 from ggbench.machine.memory import describe_ram
+from ggbench.machine_records import Gpu
 from ggbench.records import KV_CELLS, LoadConfig, Outcome, Probe
 from ggbench.units import format_bytes, format_count
 
@@ -34,15 +36,21 @@ class SearchCancelled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The memory that weights and context may take."""
+    """The memory that weights and context may take: of all GPUs in use together, else main memory."""
 
     on_gpu: bool
     free_bytes: int
     """Before anything was loaded."""
     budget_bytes: int
     reserve_bytes: int
+    """Kept out of the budget, of each GPU."""
     worker_limit_bytes: int | None
-    """What the worker is held to; None leaves a GPU as it is. Main memory is always held, or overcommit would lie."""
+    """What the worker is held to, on each GPU; None leaves a GPU as it is. Main memory is always held, or overcommit
+    would lie."""
+    worker_reserve_bytes: int = 0
+    """What the worker sets aside on each GPU beside that."""
+    gpus: tuple[Gpu, ...] = ()
+    """Those in use, as they were before anything was loaded; empty where NVML does not know them."""
     warning: str = ""
 
     @property
@@ -51,32 +59,54 @@ class Budget:
         return "GPU memory" if self.on_gpu else "main memory"
 
 
-def search_budget(*, on_gpu: bool, limit_bytes: int | None, reserve_bytes: int | None) -> Budget:
-    """What is free at this moment or the limit, whichever is less, without the reserve.
+def gpu_budget(
+    gpus: Sequence[Gpu], told_bytes: int | None, *, limit_bytes: int | None, reserve_bytes: int | None
+) -> Budget:
+    """What is free on these GPUs at this moment, or the limit of each, whichever is less, without its reserve.
 
-    Unless given, a reserve is kept only of main memory that has no limit: real allocations need no allowance for what
-    a GPU's driver takes.
+    No reserve is kept unless it is given: real allocations need no allowance for what a driver takes. `told_bytes` is
+    what llama.cpp finds free on all of them, for GPUs that NVML does not know.
     """
-    if on_gpu:
-        free_bytes = sum(gpu.free_bytes or gpu.total_bytes or 0 for gpu in visible_gpus())
-    else:
-        free_bytes = describe_ram().available_bytes
+    known = tuple(free for gpu in gpus if (free := gpu.free_bytes or gpu.total_bytes))
+    each_free = known if gpus and len(known) == len(gpus) else (told_bytes or 0,)
+    reserve = reserve_bytes or 0
+    most = [free if limit_bytes is None else min(free or limit_bytes, limit_bytes) for free in each_free]
+    return Budget(
+        on_gpu=True,
+        free_bytes=sum(each_free),
+        budget_bytes=max(1, sum(max(0, each - reserve) for each in most)),
+        reserve_bytes=reserve,
+        worker_limit_bytes=limit_bytes,
+        worker_reserve_bytes=reserve,
+        gpus=tuple(gpus) if len(known) == len(gpus) else (),
+        warning=_lower_than_asked(min(each_free), limit_bytes),
+    )
+
+
+def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) -> Budget:
+    """What is available at this moment or the limit, whichever is less, without the reserve.
+
+    Unless given, a reserve is kept where there is no limit.
+    """
+    free_bytes = describe_ram().available_bytes
     if reserve_bytes is None:
-        reserve_bytes = 0 if on_gpu or limit_bytes is not None else CPU_RESERVE_BYTES
-    is_limited = limit_bytes is not None or reserve_bytes > 0
+        reserve_bytes = CPU_RESERVE_BYTES if limit_bytes is None else 0
     most = free_bytes if limit_bytes is None else min(limit_bytes, free_bytes or limit_bytes)
     budget_bytes = max(1, most - reserve_bytes)
-    warning = ""
-    if limit_bytes is not None and most < limit_bytes:
-        warning = f"only {format_bytes(free_bytes)} are free, so the limit of {format_bytes(limit_bytes)} is lower here"
     return Budget(
-        on_gpu=on_gpu,
+        on_gpu=False,
         free_bytes=free_bytes,
         budget_bytes=budget_bytes,
         reserve_bytes=reserve_bytes,
-        worker_limit_bytes=None if on_gpu and not is_limited else budget_bytes,
-        warning=warning,
+        worker_limit_bytes=budget_bytes,
+        warning=_lower_than_asked(free_bytes, limit_bytes),
     )
+
+
+def _lower_than_asked(free_bytes: int, limit_bytes: int | None) -> str:
+    if limit_bytes is None or not free_bytes or free_bytes >= limit_bytes:
+        return ""
+    return f"only {format_bytes(free_bytes)} are free, so the limit of {format_bytes(limit_bytes)} is lower here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +147,7 @@ def forecast(
     """
     probes: list[Probe] = []
     assert config.threads is not None
+    gpus = list_gpus()  # the dry worker will hold some of their memory itself
     with DryAllocator(lambda: rig.launch(rig.cancel), config, config.threads) as dry:
         least: DryContext | None = None
         line: tuple[DryContext, DryContext] | None = None
@@ -125,11 +156,25 @@ def forecast(
             least, line = dry.context(KV_CELLS), (dry.context(_NEAR), dry.context(_FAR))
         except DryRunEnded as ended:
             _raise_if_cancelled(ended)
-        on_gpu = least is not None and least.device_compute_bytes > 0
-        budget = search_budget(on_gpu=on_gpu, limit_bytes=config.memory_limit_bytes, reserve_bytes=reserve_bytes)
-        weight_bytes = _weight_bytes(file, on_gpu=on_gpu)
+        # Where no layer is on a GPU, llama.cpp computes large batches there all the same.
+        on_gpu = config.n_gpu_layers != 0 and least is not None and least.device_compute_bytes > 0
+        if on_gpu:
+            found = tuple(find_cuda_gpu(gpus, *device) for device in dry.gpu_devices)
+            used = tuple(gpu for gpu in found if gpu is not None)
+            budget = gpu_budget(
+                used if len(used) == len(found) else (),
+                dry.free_bytes,
+                limit_bytes=config.memory_limit_bytes,
+                reserve_bytes=reserve_bytes,
+            )
+        else:
+            budget = main_memory_budget(limit_bytes=config.memory_limit_bytes, reserve_bytes=reserve_bytes)
+        placement = Placement(file, config, on_gpu=on_gpu)
+        weight_bytes = placement.weight_bytes
         grows = line is None or line[1].cache_bytes > line[0].cache_bytes
-        theory = _theory(file, config, budget.budget_bytes, weight_bytes) if grows else None
+        theory = None
+        if grows and weight_bytes is not None:
+            theory = placement.theory_n_ctx(max(0, budget.budget_bytes - weight_bytes))
         ceiling, warnings = _ceiling(file, config, grows=grows, cap_train=cap_train)
         if budget.warning:
             warnings = (budget.warning, *warnings)
@@ -137,7 +182,7 @@ def forecast(
         def need(n_ctx: int) -> int:
             started = time.perf_counter()
             told = dry.context(n_ctx)
-            n_bytes = _need(told, on_gpu=on_gpu)
+            n_bytes = placement.context_bytes(told)
             fits = weight_bytes is not None and weight_bytes + n_bytes <= budget.budget_bytes
             probes.append(
                 Probe(
@@ -146,7 +191,7 @@ def forecast(
                     Outcome.COMPLETED if fits else Outcome.OUT_OF_MEMORY,
                     time.perf_counter() - started,
                     told.cache_bytes,
-                    told.device_compute_bytes if on_gpu else told.host_compute_bytes,
+                    placement.compute_bytes(told),
                     "" if fits else f"weights, cache and compute buffers exceed {format_bytes(budget.budget_bytes)}",
                 )
             )
@@ -158,7 +203,7 @@ def forecast(
             bound = min(ceiling, theory or ceiling)
             first = min(ceiling, theory or _FAR)
             try:
-                planned = largest_n_ctx(need, left, bound, first, _slope(line, on_gpu=on_gpu))
+                planned = largest_n_ctx(need, left, bound, first, _slope(line, placement))
                 if planned > _FAR:
                     line = dry.context(planned - _NEAR), dry.context(planned)
             except DryRunEnded as ended:
@@ -169,9 +214,9 @@ def forecast(
         theory_n_ctx=theory,
         planned_n_ctx=planned,
         ceiling_n_ctx=ceiling,
-        least_bytes=None if least is None else _need(least, on_gpu=on_gpu),
-        bytes_per_token=None if line is None else _slope(line, on_gpu=on_gpu),
-        known_at=None if line is None else (line[1].n_ctx, _need(line[1], on_gpu=on_gpu)),
+        least_bytes=None if least is None else placement.context_bytes(least),
+        bytes_per_token=None if line is None else _slope(line, placement),
+        known_at=None if line is None else (line[1].n_ctx, placement.context_bytes(line[1])),
         probes=tuple(probes),
         warnings=warnings,
     )
@@ -182,37 +227,9 @@ def _raise_if_cancelled(ended: DryRunEnded) -> None:
         raise SearchCancelled from ended
 
 
-def _need(told: DryContext, *, on_gpu: bool) -> int:
-    return told.cache_bytes + (told.device_compute_bytes if on_gpu else told.host_compute_bytes)
-
-
-def _slope(line: tuple[DryContext, DryContext], *, on_gpu: bool) -> float:
-    rise = _need(line[1], on_gpu=on_gpu) - _need(line[0], on_gpu=on_gpu)
+def _slope(line: tuple[DryContext, DryContext], placement: Placement) -> float:
+    rise = placement.context_bytes(line[1]) - placement.context_bytes(line[0])
     return rise / (line[1].n_ctx - line[0].n_ctx)
-
-
-def _weight_bytes(file: ModelFile, *, on_gpu: bool) -> int | None:
-    if not on_gpu:
-        return file.weight_bytes
-    from ggbench.theory.weights import file_weights
-
-    try:
-        return round(file_weights(file, file.name).resident_bytes)
-    except GgbenchError:
-        return file.weight_bytes
-
-
-def _theory(file: ModelFile, config: LoadConfig, budget_bytes: int, weight_bytes: int | None) -> int | None:
-    """Tokens whose KV fits beside the weights; None where either cannot be counted. Source: the article, 5.2.3."""
-    from ggbench.theory.kv_cache import kv_cache
-
-    if weight_bytes is None:
-        return None
-    try:
-        kv = kv_cache(file, config.type_k, config.type_v)
-    except GgbenchError:
-        return None
-    return kv.n_that_fit(max(0, budget_bytes - weight_bytes))
 
 
 def _ceiling(file: ModelFile, config: LoadConfig, *, grows: bool, cap_train: bool) -> tuple[int, tuple[str, ...]]:

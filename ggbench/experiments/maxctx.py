@@ -7,7 +7,7 @@ which not even the smallest context works, is an error.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,9 +27,9 @@ from ggbench.experiments.search_progress import ProbeFinished, ProbeStarted, Sea
 from ggbench.experiments.trial import prepare
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
-from ggbench.machine.gpus import visible_gpus
+from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes, name_processes
-from ggbench.machine_records import GpuProcess
+from ggbench.machine_records import Gpu, GpuProcess
 from ggbench.records import KV_CELLS, Certificate, LoadConfig, Outcome, Probe
 from ggbench.units import MIB, format_bytes, format_count
 
@@ -115,7 +115,13 @@ class _Search:
         if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.budget_bytes:
             raise self._does_not_fit(seen.weight_bytes, seen.budget)
         file = self._file = yield from prepare(self._target, self._rig.cancel)
-        prober = self._prober = Prober(self._rig, file, self._config, seen.budget.worker_limit_bytes)
+        prober = self._prober = Prober(
+            self._rig,
+            file,
+            self._config,
+            limit_bytes=seen.budget.worker_limit_bytes,
+            reserve_bytes=seen.budget.worker_reserve_bytes,
+        )
         self._bracket = Bracket(seen.ceiling_n_ctx)
         try:
             yield from self._allocate(prober, seen)
@@ -288,12 +294,7 @@ class _Search:
         assert self._forecast is not None
         budget = self._forecast.budget
         if budget.on_gpu:
-            gpus, before_bytes = visible_gpus(), budget.free_bytes
-            if budget.worker_limit_bytes is not None:
-                # The worker holds a ballast on each GPU that leaves the limit free; it is no part of what it needed.
-                before_bytes = min(before_bytes, budget.worker_limit_bytes) if len(gpus) == 1 else 0
-            free_bytes = sum(gpu.free_bytes or 0 for gpu in gpus)
-            self._peak_bytes = before_bytes - free_bytes if free_bytes and before_bytes > free_bytes else None
+            self._peak_bytes = _taken_bytes(budget, list_gpus())
         else:
             self._peak_bytes = prober.peak_bytes
 
@@ -335,7 +336,8 @@ class _Search:
         if self._gpu_processes:
             what += f"; GPU memory is held by {name_processes(self._gpu_processes)}"
         room = budget.budget_bytes - least_bytes - (_UNSEEN_BYTES if missing <= 0 else 0)
-        return DoesNotFit(what, _advice(self._target, room))
+        fewer_layers = "; -ngl puts fewer layers on the GPU" if budget.on_gpu else ""
+        return DoesNotFit(what, _advice(self._target, room) + fewer_layers)
 
     @property
     def _name(self) -> str:
@@ -384,6 +386,21 @@ def _kv_bytes_per_token(file: ModelFile, config: LoadConfig) -> int | None:
         return file.kv_bytes_per_token(config.type_k, config.type_v)
     except GgbenchError:
         return None
+
+
+def _taken_bytes(budget: Budget, gpus: Sequence[Gpu]) -> int | None:
+    """What the GPUs of a budget have less free than before; None where NVML does not tell of each."""
+    free_now = {gpu.index: gpu.free_bytes for gpu in gpus}
+    taken_bytes = 0
+    for before in budget.gpus:
+        free_bytes, after_bytes = before.free_bytes, free_now.get(before.index)
+        if free_bytes is None or after_bytes is None:
+            return None
+        if budget.worker_limit_bytes is not None:
+            free_bytes = min(free_bytes, budget.worker_limit_bytes)
+        # The worker's ballast is no part of what it needed.
+        taken_bytes += free_bytes - budget.worker_reserve_bytes - after_bytes
+    return taken_bytes if taken_bytes > 0 else None
 
 
 def _other_bytes(peak_bytes: int | None, told: Allocations, *, on_gpu: bool) -> int | None:

@@ -16,15 +16,15 @@ from ggbench.errors import GgbenchError, Unsupported, UsageError
 from ggbench.experiments.command import reproduce
 from ggbench.experiments.dry_allocator import DryAllocator, DryContext, DryRunEnded
 from ggbench.experiments.largest_n_ctx import largest_n_ctx
+from ggbench.experiments.placement import Placement
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.plan_records import Budget, PlannedSpeed, PlanRow
 from ggbench.records import KV_CELLS, DecodeLimit, LoadConfig, Outcome
-from ggbench.theory.kv_cache import KvCache, kv_cache
-from ggbench.theory.offload import Offload, offload
+from ggbench.theory.kv_cache import kv_cache
 from ggbench.theory.roofline import decode_limit, decode_read_ms
 from ggbench.theory.weights import file_weights
-from ggbench.units import MIB, format_bytes, format_count
+from ggbench.units import format_bytes, format_count
 
 DEFAULT_N_CTX = 8192
 """Tokens that a plan is made for when none are given, or the model's training context where that is shorter."""
@@ -34,8 +34,6 @@ LONGEST = 1 << 24
 """Of any context: beyond it even a dry run takes a gigabyte, for a table of the cache's cells."""
 DECODE_POSITIONS = (1024, 8192, 32768)
 
-_AGREE_BYTES = MIB // 16
-_AGREE_SHARE = 0.001
 _TOO_MUCH = 1 << 62
 """For a context that llama.cpp refuses even to size."""
 
@@ -85,42 +83,35 @@ def _planned(
 ) -> PlanRow:
     budget, config = request.budget, request.config
     n_ctx = config.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
-    placed = _placed(file, request)
-    cache = _Cache(file, config, placed, on_gpu=budget.on_gpu)
-    unplanned = _unplanned(variant, request)
-    weights = unplanned.device_weight_bytes
+    placement = Placement(file, config, on_gpu=budget.on_gpu)
+    weights = placement.weight_bytes
     asked = allocator.context(n_ctx)
-    compute = _compute_bytes(asked, budget)
-    notes = [*_notes(file, budget, placed, cache, weight_buffers), *cache.disagreement(asked)]
-    need = None if weights is None else weights + _context_bytes(asked, cache, budget)
+    notes = [*_notes(file, placement, weight_buffers), *placement.disagreement(asked)]
+    need = None if weights is None else weights + placement.context_bytes(asked)
     ceiling = max(CEILING, asked.n_ctx, min(file.n_ctx_train or 0, LONGEST))
-    longest = None if weights is None else _longest(weights, cache, budget, allocator, asked, ceiling)
+    longest = None if weights is None else _longest(weights, placement, budget, allocator, asked, ceiling)
     left = None if need is None else budget.usable_bytes - need
-    limit, decode = _limits(file, request, placed, longest)
+    limit, decode = _limits(file, request, placement, longest)
     return replace(
-        unplanned,
+        _unplanned(variant, request),
         n_ctx=asked.n_ctx,
         kv_bytes=asked.cache_bytes,
-        device_kv_bytes=cache.device_bytes(asked),
-        theory_kv_bytes=cache.theory_bytes(asked.n_ctx),
-        kv_bytes_per_token=None if cache.theory is None else cache.theory.bytes_per_token,
-        compute_bytes=compute,
+        device_kv_bytes=placement.cache_bytes(asked),
+        theory_kv_bytes=placement.theory_bytes(asked.n_ctx),
+        kv_bytes_per_token=None if placement.theory is None else placement.theory.bytes_per_token,
+        compute_bytes=placement.compute_bytes(asked),
         output_bytes=asked.output_bytes,
         host_compute_bytes=asked.host_compute_bytes if budget.on_gpu and asked.device_compute_bytes else None,
         left_bytes=left,
         fits=None if left is None else left >= 0,
         planned_n_ctx=longest or None,
         reached_ceiling=longest is not None and longest >= ceiling // KV_CELLS * KV_CELLS,
-        theory_n_ctx=None if weights is None else cache.theory_n_ctx(budget.usable_bytes - weights),
+        theory_n_ctx=None if weights is None else placement.theory_n_ctx(budget.usable_bytes - weights),
         limit=limit,
         decode=decode,
         flash_attn=asked.flash_attn,
         notes=tuple(notes),
     )
-
-
-def _placed(file: ModelFile, request: PlanRequest) -> Offload:
-    return offload(file, request.config.n_gpu_layers if request.budget.on_gpu else 0)
 
 
 def _unplanned(variant: PlannedVariant, request: PlanRequest) -> PlanRow:
@@ -137,7 +128,7 @@ def _unplanned(variant: PlannedVariant, request: PlanRequest) -> PlanRow:
     file, on_gpu = variant.file, request.budget.on_gpu
     if file is None:
         return row
-    placed, known = _placed(file, request), not file.unknown_types
+    placement = Placement(file, request.config, on_gpu=on_gpu)
     return replace(
         row,
         file=str(file.paths[0]) if file.paths else "",
@@ -146,78 +137,14 @@ def _unplanned(variant: PlannedVariant, request: PlanRequest) -> PlanRow:
         bpw=file.bpw,
         weight_bytes=file.weight_bytes,
         n_ctx_train=file.n_ctx_train,
-        n_gpu_layers=placed.n_gpu_layers if on_gpu else None,
-        device_weight_bytes=None if not known else placed.device_weight_bytes if on_gpu else file.weight_bytes,
-        host_weight_bytes=None if not known else placed.host_weight_bytes if on_gpu else 0,
+        n_gpu_layers=placement.offload.n_gpu_layers if on_gpu else None,
+        device_weight_bytes=placement.weight_bytes,
+        host_weight_bytes=placement.host_weight_bytes,
     )
 
 
-class _Cache:
-    """The cache of one model: the allocator's figure, and what of it lies on the device."""
-
-    def __init__(self, file: ModelFile, config: LoadConfig, placed: Offload, *, on_gpu: bool) -> None:
-        self.theory: KvCache | None = None
-        self._device_theory: KvCache | None = None
-        self.no_theory_reason = ""
-        self._layers_share = 1.0
-        self._is_split = on_gpu and placed.is_partial
-        try:
-            self.theory = kv_cache(file, config.type_k, config.type_v)
-            self._device_theory = (
-                kv_cache(placed.device_part(file), config.type_k, config.type_v) if self._is_split else self.theory
-            )
-        except Unsupported as error:
-            self.no_theory_reason = error.message
-        if self._is_split:
-            self._layers_share = 1 - placed.first_gpu_layer / file.n_layer if file.n_layer else 0.0
-
-    def device_bytes(self, context: DryContext) -> int:
-        """What of the cache lies in the planned memory: that of the layers there, as the theory weighs them."""
-        if not self._is_split:
-            return context.cache_bytes
-        share = self._layers_share
-        if self.theory is not None and self._device_theory is not None and self.theory.bytes_per_token:
-            cached = float(self.theory.cached_bytes(context.n_ctx))
-            share = float(self._device_theory.cached_bytes(context.n_ctx)) / cached
-        return round(context.cache_bytes * share)
-
-    def theory_bytes(self, n_ctx: int) -> int | None:
-        """The whole cache by the theory's formula."""
-        return None if self.theory is None else round(float(self.theory.cached_bytes(n_ctx)))
-
-    def theory_n_ctx(self, left_bytes: int) -> int | None:
-        """Tokens that the bytes beside the weights hold by the theory's formula."""
-        if self._device_theory is None or not self._device_theory.bytes_per_token or left_bytes < 0:
-            return None
-        return self._device_theory.n_that_fit(left_bytes) or None
-
-    def disagreement(self, context: DryContext) -> list[str]:
-        """What to say where the formula and the allocator differ by more than the log's rounding."""
-        counted = self.theory_bytes(context.n_ctx)
-        if counted is None:
-            return []
-        if abs(counted - context.cache_bytes) <= max(_AGREE_BYTES, _AGREE_SHARE * context.cache_bytes):
-            return []
-        return [
-            f"KV: the theory counts {format_bytes(counted)}, llama.cpp's allocator {format_bytes(context.cache_bytes)}"
-        ]
-
-
-def _compute_bytes(context: DryContext, budget: Budget) -> int:
-    """Compute buffers in the planned memory; those of the CPU stand for a GPU's where llama.cpp has none here."""
-    if budget.on_gpu and context.device_compute_bytes:
-        return context.device_compute_bytes
-    return context.device_compute_bytes + context.host_compute_bytes
-
-
-def _context_bytes(context: DryContext, cache: _Cache, budget: Budget) -> int:
-    """What a context takes of the planned memory; the logits lie in main memory."""
-    output_bytes = 0 if budget.on_gpu else context.output_bytes
-    return cache.device_bytes(context) + _compute_bytes(context, budget) + output_bytes
-
-
 def _longest(
-    weights: int, cache: _Cache, budget: Budget, allocator: DryAllocator, asked: DryContext, ceiling: int
+    weights: int, placement: Placement, budget: Budget, allocator: DryAllocator, asked: DryContext, ceiling: int
 ) -> int:
     """The longest context within the budget, looked for from the one that was asked for; 0 where none is."""
     if weights > budget.usable_bytes:
@@ -230,18 +157,18 @@ def _longest(
             if not isinstance(end.ending, Failed | OutOfMemory):
                 raise
             return _TOO_MUCH
-        return weights + _context_bytes(context, cache, budget)
+        return weights + placement.context_bytes(context)
 
-    bytes_per_token = cache.device_bytes(asked) / asked.n_ctx
+    bytes_per_token = placement.cache_bytes(asked) / asked.n_ctx
     return largest_n_ctx(need, budget.usable_bytes, ceiling, asked.n_ctx, bytes_per_token)
 
 
 def _limits(
-    file: ModelFile, request: PlanRequest, placed: Offload, longest: int | None
+    file: ModelFile, request: PlanRequest, placement: Placement, longest: int | None
 ) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
     """The bound of the planned memory's bandwidth; none where weights lie in memories of two speeds."""
     bandwidth, config = request.budget.bandwidth, request.config
-    if bandwidth is None or (request.budget.on_gpu and placed.is_partial):
+    if bandwidth is None or placement.is_split:
         return None, ()
     try:
         limit = decode_limit(file, bandwidth, config.type_k, config.type_v)
@@ -255,24 +182,20 @@ def _limits(
     )
 
 
-def _notes(
-    file: ModelFile, budget: Budget, placed: Offload, cache: _Cache, weight_buffers: Sequence[str]
-) -> Iterator[str]:
+def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str]) -> Iterator[str]:
     if file.paths and file.file_bytes < (file.weight_bytes or 0):
         yield f"the file is incomplete: {format_bytes(file.file_bytes)} of tensors that take more"
     if file.unknown_types:
         yield f"tensors of unknown type, so size only: {', '.join(file.unknown_types)}"
     if file.no_kv_reason:
         yield f"{file.no_kv_reason}; its size is the allocator's, and the theory has no limits for it"
-    elif cache.no_theory_reason:
-        yield f"no KV from the theory: {cache.no_theory_reason}"
-    elif cache.theory is not None and cache.theory.remark:
-        yield cache.theory.remark
-    if budget.on_gpu and placed.is_partial:
-        yield (
-            f"{placed.n_gpu_layers} of {file.n_layer + 1} layers on the GPU, the rest and its KV in main memory: "
-            "no limit from one bandwidth"
-        )
+    elif placement.no_theory_reason:
+        yield f"no KV from the theory: {placement.no_theory_reason}"
+    elif placement.theory is not None and placement.theory.remark:
+        yield placement.theory.remark
+    if placement.is_split:
+        layers = f"{placement.offload.n_gpu_layers} of {file.n_layer + 1} layers"
+        yield f"{layers} on the GPU, the rest and its KV in main memory: no limit from one bandwidth"
     repacked = [name for name in weight_buffers if name in ("CPU_REPACK", "AMX")]
-    if not budget.on_gpu and repacked:
+    if not placement.on_gpu and repacked:
         yield f"some matrices are repacked ({repacked[0]}); counted once, as the pages they came from can be dropped"

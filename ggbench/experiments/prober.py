@@ -29,10 +29,12 @@ class LoadEnded(Exception):
 class Prober:
     """Asks for contexts of one file. `close` ends the worker."""
 
-    def __init__(self, rig: Rig, file: ModelFile, config: LoadConfig, limit_bytes: int | None) -> None:
-        """`limit_bytes` is what model and context may take; None leaves a GPU as it is."""
+    def __init__(
+        self, rig: Rig, file: ModelFile, config: LoadConfig, *, limit_bytes: int | None, reserve_bytes: int = 0
+    ) -> None:
+        """`limit_bytes` is what model and context may take; None leaves a GPU as it is, but for the reserve."""
         self._rig, self._file, self._config = rig, file, config
-        self._limit_bytes = limit_bytes
+        self._limit_bytes, self._reserve_bytes = limit_bytes, reserve_bytes
         self._engine: Engine | None = None
         self._pid: int | None = None
         self._load_log: list[str] = []
@@ -71,6 +73,7 @@ class Prober:
                 main_gpu=self._config.main_gpu,
                 tensor_split=self._config.tensor_split,
                 memory_limit_bytes=self._limit_bytes,
+                reserve_bytes=self._reserve_bytes,
             )
         )
         self._load_log = self._log

@@ -2,45 +2,73 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from ggbench.experiments.forecast import search_budget
+from ggbench.experiments.forecast import gpu_budget, main_memory_budget
 from ggbench.machine.memory import Ram
 from ggbench.machine_records import Gpu
 from ggbench.units import GIB, MIB
 
+CARD = Gpu(0, "card", None, None, 24 * GIB, 22 * GIB, None, None, None)
+SMALL_CARD = Gpu(1, "small card", None, None, 12 * GIB, 10 * GIB, None, None, None)
+
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """16 GiB of main memory, 10 of them available, and a card with 22 GiB free."""
-    card = Gpu(0, "card", None, None, 24 * GIB, 22 * GIB, None, None, None)
+    """16 GiB of main memory, 10 of them available."""
     monkeypatch.setattr("ggbench.experiments.forecast.describe_ram", lambda: Ram(16 * GIB, 10 * GIB))
-    monkeypatch.setattr("ggbench.experiments.forecast.visible_gpus", lambda: (card,))
 
 
 def test_main_memory_is_always_limited() -> None:
     """Plain malloc overcommits, so without a limit the worker is held to what is available, less a reserve."""
-    budget = search_budget(on_gpu=False, limit_bytes=None, reserve_bytes=None)
+    budget = main_memory_budget(limit_bytes=None, reserve_bytes=None)
     assert budget.budget_bytes == budget.worker_limit_bytes == 10 * GIB - 256 * MIB
     assert budget.free_bytes == 10 * GIB
 
 
 def test_a_limit_is_the_budget() -> None:
     """Nothing is kept out of it unless asked for."""
-    assert search_budget(on_gpu=False, limit_bytes=3 * GIB, reserve_bytes=None).budget_bytes == 3 * GIB
-    assert search_budget(on_gpu=False, limit_bytes=3 * GIB, reserve_bytes=GIB).budget_bytes == 2 * GIB
+    assert main_memory_budget(limit_bytes=3 * GIB, reserve_bytes=None).budget_bytes == 3 * GIB
+    assert main_memory_budget(limit_bytes=3 * GIB, reserve_bytes=GIB).budget_bytes == 2 * GIB
 
 
 def test_a_limit_above_what_is_free_cannot_be_kept() -> None:
     """What is free counts, and it is said."""
-    budget = search_budget(on_gpu=False, limit_bytes=64 * GIB, reserve_bytes=None)
+    budget = main_memory_budget(limit_bytes=64 * GIB, reserve_bytes=None)
     assert budget.budget_bytes == 10 * GIB
+    assert "10.0 GiB" in budget.warning
+    assert "22.0 GiB" in gpu_budget([CARD], None, limit_bytes=64 * GIB, reserve_bytes=None).warning
+
+
+@pytest.mark.parametrize(
+    ("limit_bytes", "reserve_bytes", "budget_gib"),
+    [
+        pytest.param(None, None, 22, id="all that is free"),
+        pytest.param(12 * GIB, None, 12, id="a limit"),
+        pytest.param(None, 2 * GIB, 20, id="a reserve"),
+        pytest.param(12 * GIB, 2 * GIB, 10, id="both"),
+    ],
+)
+def test_a_gpu_limits_itself(limit_bytes: int | None, reserve_bytes: int | None, budget_gib: int) -> None:
+    """No reserve is taken that was not asked for; the worker is told both, and holds a ballast."""
+    budget = gpu_budget([CARD], None, limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
+    assert budget.budget_bytes == budget_gib * GIB
+    assert (budget.worker_limit_bytes, budget.worker_reserve_bytes) == (limit_bytes, reserve_bytes or 0)
+    assert budget.gpus == (CARD,)
+
+
+def test_a_limit_holds_for_each_of_several_gpus() -> None:
+    """Two cards held to 12 GiB each have 22 together where one of them has only 10 free."""
+    budget = gpu_budget([CARD, SMALL_CARD], None, limit_bytes=12 * GIB, reserve_bytes=None)
+    assert (budget.budget_bytes, budget.free_bytes) == (22 * GIB, 32 * GIB)
     assert "10.0 GiB" in budget.warning
 
 
-def test_a_gpu_limits_itself() -> None:
-    """The free memory is the budget and no ballast is needed, unless a limit or a reserve is asked for."""
-    assert search_budget(on_gpu=True, limit_bytes=None, reserve_bytes=None).worker_limit_bytes is None
-    assert search_budget(on_gpu=True, limit_bytes=None, reserve_bytes=None).budget_bytes == 22 * GIB
-    assert search_budget(on_gpu=True, limit_bytes=12 * GIB, reserve_bytes=None).worker_limit_bytes == 12 * GIB
-    assert search_budget(on_gpu=True, limit_bytes=None, reserve_bytes=2 * GIB).worker_limit_bytes == 20 * GIB
+def test_a_gpu_that_nvml_does_not_know_has_what_llama_cpp_finds_free() -> None:
+    """Another maker's, or one that shares the system's memory."""
+    silent = replace(CARD, total_bytes=None, free_bytes=None)
+    for gpus in ((), (silent,)):
+        budget = gpu_budget(gpus, 9 * GIB, limit_bytes=None, reserve_bytes=GIB)
+        assert (budget.free_bytes, budget.budget_bytes, budget.gpus) == (9 * GIB, 8 * GIB, ())

@@ -1,0 +1,88 @@
+"""Where a model's weights and its context lie: in the memory that is planned for, or in main memory beside it.
+
+A plan and the search for the largest context count alike, also where only some of the layers are on a GPU.
+"""
+
+from __future__ import annotations
+
+from ggbench.errors import Unsupported
+from ggbench.experiments.dry_allocator import DryContext
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.records import LoadConfig
+from ggbench.theory.kv_cache import KvCache, kv_cache
+from ggbench.theory.offload import offload
+from ggbench.units import MIB, format_bytes
+
+_AGREE_BYTES = MIB // 16
+_AGREE_SHARE = 0.001
+
+
+class Placement:
+    """One model under one configuration; `on_gpu` says whether a GPU's memory is planned for."""
+
+    def __init__(self, file: ModelFile, config: LoadConfig, *, on_gpu: bool) -> None:
+        self.on_gpu = on_gpu
+        self.offload = offload(file, config.n_gpu_layers if on_gpu else 0)
+        self.is_split = on_gpu and self.offload.is_partial
+        """Whether some of what could be offloaded lies in main memory."""
+        is_known = not file.unknown_types
+        self.weight_bytes = (self.offload.device_weight_bytes if on_gpu else file.weight_bytes) if is_known else None
+        """In the planned memory; None where a tensor's type, and so its size, is unknown."""
+        self.host_weight_bytes = (self.offload.host_weight_bytes if on_gpu else 0) if is_known else None
+        """Outside it."""
+        self.theory: KvCache | None = None
+        """The whole cache by formula; None where the theory has none, for which `no_theory_reason` says why."""
+        self.no_theory_reason = ""
+        self._device_theory: KvCache | None = None
+        try:
+            self.theory = kv_cache(file, config.type_k, config.type_v)
+            self._device_theory = (
+                kv_cache(self.offload.device_part(file), config.type_k, config.type_v) if self.is_split else self.theory
+            )
+        except Unsupported as error:
+            self.no_theory_reason = error.message
+        self._layers_share = 1.0
+        if self.is_split:
+            self._layers_share = 1 - self.offload.first_gpu_layer / file.n_layer if file.n_layer else 0.0
+
+    def cache_bytes(self, context: DryContext) -> int:
+        """What of the cache lies in the planned memory: that of the layers there, as the theory weighs them."""
+        if not self.is_split:
+            return context.cache_bytes
+        share = self._layers_share
+        if self.theory is not None and self._device_theory is not None and self.theory.bytes_per_token:
+            cached = float(self.theory.cached_bytes(context.n_ctx))
+            share = float(self._device_theory.cached_bytes(context.n_ctx)) / cached
+        return round(context.cache_bytes * share)
+
+    def compute_bytes(self, context: DryContext) -> int:
+        """Compute buffers there; those of the CPU stand for a GPU's where llama.cpp has none here."""
+        if self.on_gpu and context.device_compute_bytes:
+            return context.device_compute_bytes
+        return context.device_compute_bytes + context.host_compute_bytes
+
+    def context_bytes(self, context: DryContext) -> int:
+        """All that a context takes there; the logits lie in main memory."""
+        output_bytes = 0 if self.on_gpu else context.output_bytes
+        return self.cache_bytes(context) + self.compute_bytes(context) + output_bytes
+
+    def theory_bytes(self, n_ctx: int) -> int | None:
+        """The whole cache by the theory's formula."""
+        return None if self.theory is None else round(float(self.theory.cached_bytes(n_ctx)))
+
+    def theory_n_ctx(self, left_bytes: int) -> int | None:
+        """Tokens that the bytes beside the weights hold by the theory's formula; None where not one, or it has none."""
+        if self._device_theory is None or not self._device_theory.bytes_per_token or left_bytes < 0:
+            return None
+        return self._device_theory.n_that_fit(left_bytes) or None
+
+    def disagreement(self, context: DryContext) -> list[str]:
+        """What to say where the formula and the allocator differ by more than the log's rounding."""
+        counted = self.theory_bytes(context.n_ctx)
+        if counted is None:
+            return []
+        if abs(counted - context.cache_bytes) <= max(_AGREE_BYTES, _AGREE_SHARE * context.cache_bytes):
+            return []
+        return [
+            f"KV: the theory counts {format_bytes(counted)}, llama.cpp's allocator {format_bytes(context.cache_bytes)}"
+        ]

@@ -1,0 +1,112 @@
+"""The memory of GPUs through a stand-in for ggml, and through the real one, which sees no GPU in the tests."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from ggbench.engine import gpu_memory
+from ggbench.engine.gpu_memory import GpuMemory, LimitFailed
+from ggbench.engine.llama import ggml_library
+from ggbench.units import GIB
+
+CPU, GPU, IGPU = 0, 1, 2
+
+
+@dataclass
+class FakeGgml:
+    """Devices with their type and free bytes; a ballast takes what it is given."""
+
+    devices: list[tuple[int, int]]
+    is_full: bool = False
+    held: dict[int, int] = field(default_factory=dict)
+
+    def ggml_backend_dev_count(self) -> int:
+        return len(self.devices)
+
+    def ggml_backend_dev_get(self, index: int) -> int:
+        return index
+
+    def ggml_backend_dev_type(self, device: int) -> int:
+        return self.devices[device][0]
+
+    def ggml_backend_dev_memory(self, device: int, free: object, total: object) -> None:
+        ctypes.cast(free, ctypes.POINTER(ctypes.c_size_t))[0] = self.devices[device][1] - self.held.get(device, 0)  # type: ignore[arg-type]
+
+    def ggml_backend_dev_buffer_type(self, device: int) -> int:
+        return device
+
+    def ggml_backend_buft_alloc_buffer(self, device: int, n_bytes: int) -> int | None:
+        if self.is_full:
+            return None
+        self.held[device] = self.held.get(device, 0) + n_bytes
+        return 1
+
+
+def over(monkeypatch: pytest.MonkeyPatch, ggml: FakeGgml, main_gpu: int | None = None) -> GpuMemory:
+    """The memory of a stand-in's GPUs."""
+    monkeypatch.setattr(gpu_memory, "_open_ggml", lambda library: ggml)
+    return GpuMemory(Path("libggml.so"), main_gpu)
+
+
+@pytest.mark.parametrize(
+    ("limit_bytes", "reserve_bytes", "left_gib"),
+    [
+        pytest.param(8 * GIB, 0, 8, id="a limit"),
+        pytest.param(None, 2 * GIB, 20, id="a reserve"),
+        pytest.param(8 * GIB, 2 * GIB, 6, id="a reserve within a limit"),
+        pytest.param(64 * GIB, 0, 22, id="a limit above what is free"),
+        pytest.param(8 * GIB, 64 * GIB, 0, id="a reserve above all"),
+    ],
+)
+def test_a_ballast_leaves_the_limit_without_the_reserve(
+    monkeypatch: pytest.MonkeyPatch, limit_bytes: int | None, reserve_bytes: int, left_gib: int
+) -> None:
+    """A card with 22 GiB free behaves as a smaller one."""
+    memory = over(monkeypatch, FakeGgml([(CPU, 0), (GPU, 22 * GIB)]))
+    memory.shrink(limit_bytes, reserve_bytes)
+    assert memory.left_bytes == left_gib * GIB
+
+
+def test_each_gpu_is_limited_and_the_least_free_counts_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is spread over two GPUs takes of both; the one with less free ends it."""
+    ggml = FakeGgml([(GPU, 22 * GIB), (CPU, 0), (GPU, 10 * GIB)])
+    memory = over(monkeypatch, ggml)
+    assert memory.left_bytes == 20 * GIB
+    memory.shrink(8 * GIB, 0)
+    assert ggml.held == {0: 14 * GIB, 2: 2 * GIB}
+    assert memory.left_bytes == 16 * GIB
+
+
+def test_a_main_gpu_is_the_only_one_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other is nobody's business, however little it has."""
+    ggml = FakeGgml([(GPU, 0), (GPU, 10 * GIB)])
+    memory = over(monkeypatch, ggml, main_gpu=1)
+    memory.shrink(8 * GIB, 0)
+    assert memory.left_bytes == 8 * GIB
+    assert 0 not in ggml.held
+    assert not over(monkeypatch, ggml, main_gpu=2)
+
+
+def test_an_integrated_gpu_counts_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As llama.cpp uses it: alone, and never beside a card."""
+    assert over(monkeypatch, FakeGgml([(CPU, 0), (IGPU, 100 * GIB)])).left_bytes == 100 * GIB
+    assert over(monkeypatch, FakeGgml([(IGPU, 100 * GIB), (GPU, 10 * GIB)])).left_bytes == 10 * GIB
+
+
+def test_a_ballast_that_cannot_be_had_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the limit would be a wish."""
+    memory = over(monkeypatch, FakeGgml([(GPU, 22 * GIB)], is_full=True))
+    with pytest.raises(LimitFailed, match="GPU memory"):
+        memory.shrink(8 * GIB, 0)
+
+
+def test_the_real_ggml_without_a_gpu() -> None:
+    """Nothing is in use, and nothing is held."""
+    memory = GpuMemory(ggml_library(), None)
+    memory.shrink(GIB, 0)
+    assert not memory
+    assert memory.left_bytes == 0
