@@ -48,6 +48,7 @@ class GpuReading:
     temperature_c: float | None = None
     power_w: float | None = None
     used_bytes: int | None = None
+    """With what the driver reserves, which nvidia-smi tells apart: this and what is free make up the total."""
     total_bytes: int | None = None
     energy_mj: int | None = None
     """Millijoules since the driver was loaded; two readings tell what was used between them."""

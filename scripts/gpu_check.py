@@ -187,6 +187,11 @@ def find_device() -> Device:
     command = ["nvidia-smi", f"--query-gpu={DEVICE_QUERY}", "--format=csv,noheader"]
     told = subprocess.run(command, capture_output=True, text=True)
     devices = parse_devices(told.stdout) if told.returncode == 0 else []
+    if not devices and "compute_cap" in told.stdout + told.stderr:
+        raise Missing(
+            f"this nvidia-smi does not know what to build for: {(told.stdout or told.stderr).strip()}",
+            "a driver from 495 on tells the compute capability",
+        )
     if not devices:
         raise Missing(
             f"nvidia-smi lists no GPU: {(told.stderr or told.stdout).strip()}", "see that its driver is loaded"

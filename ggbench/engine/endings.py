@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
+from ggbench.engine.logs import tells_cause
 from ggbench.records import Outcome
 
 
@@ -86,8 +87,8 @@ class Crashed:
             what = f"the worker was ended by {_signal_name(-self.returncode)}"
         else:
             what = f"the worker left with exit status {self.returncode}"
-        last = next((line for line in reversed(self.log_tail) if line.strip()), "")
-        return f"{what}: {last.strip()}" if last else what
+        cause = tells_cause(self.log_tail)
+        return f"{what}: {cause}" if cause else what
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ class Nvml:
         function = getattr(self._pynvml, question, None)  # pynvml drops what NVIDIA retires
         try:
             return None if function is None else function(*args)
-        except self._pynvml.NVMLError:
+        except (self._pynvml.NVMLError, UnicodeDecodeError):
+            # pynvml decodes names as UTF-8, which those under WSL are not (cuda-python's pull request 2118).
             return None
 
     def devices(self) -> Iterator[tuple[int, Any]]:

@@ -37,6 +37,8 @@ _THROTTLE_NAMES = {
 """NVML's nvmlClocksEventReason* bits by the names that nvidia-smi's `clocks_event_reasons.` queries give them."""
 _IDLE = 0x001
 """Clocks are low because nothing runs: not a slowdown."""
+_NO_PIDS = (0, 0xFFFFFFFF)
+"""What pynvml takes for process ids where it reads a driver's records at the wrong places."""
 _MOST_NAMED, _NAME_WIDTH = 3, 40
 
 
@@ -98,16 +100,28 @@ def read_gpus(nvml: Nvml) -> tuple[GpuReading, ...]:
 
 
 def list_gpu_processes() -> tuple[GpuProcess, ...]:
-    """The programs that hold memory of any GPU that CUDA sees from here; empty where none does, or nothing tells."""
+    """The programs that hold memory of any GPU that CUDA sees from here, each once with what it holds of all of them.
+
+    Empty where none does, or nothing tells.
+    """
     nvml = open_nvml()
     if nvml is None:
         return ()
     try:
         visible = {gpu.index for gpu in visible_gpus()}
         gpus = [gpu for gpu in read_gpus(nvml) if gpu.index in visible]
-        return tuple(process for gpu in gpus for process in gpu.processes or ())
     finally:
         nvml.close()
+    found: dict[int, GpuProcess] = {}
+    for process in (process for gpu in gpus for process in gpu.processes or ()):
+        before = found.get(process.pid)
+        found[process.pid] = process if before is None else _add(before, process)
+    return tuple(found.values())
+
+
+def _add(one: GpuProcess, other: GpuProcess) -> GpuProcess:
+    used = (one.used_bytes, other.used_bytes)
+    return GpuProcess(one.pid, one.name, None if None in used else sum(filter(None, used)))
 
 
 def name_processes(processes: Sequence[GpuProcess]) -> str:
@@ -123,8 +137,10 @@ def name_processes(processes: Sequence[GpuProcess]) -> str:
 
 
 def _program(name: str | None) -> str:
-    words = (name or "").split(" ", 1)[0]
-    return shorten(words.replace("\\", "/").rpartition("/")[2], _NAME_WIDTH) or "a program without a name"
+    """The file's name alone: of a path on Windows, which may have spaces, or of a command line."""
+    path = name or ""
+    file = path.rpartition("\\")[2] if "\\" in path else path.split(" ", 1)[0].rpartition("/")[2]
+    return shorten(file, _NAME_WIDTH) or "a program without a name"
 
 
 def _read_gpu(nvml: Nvml, index: int, handle: Any) -> GpuReading:  # noqa: ANN401 - pynvml has no types
@@ -140,6 +156,7 @@ def _read_gpu(nvml: Nvml, index: int, handle: Any) -> GpuReading:  # noqa: ANN40
         memory_clock_mhz=nvml.ask("nvmlDeviceGetClockInfo", handle, nvml.constant("NVML_CLOCK_MEM")) or None,
         temperature_c=_temperature_c(nvml, handle),
         power_w=power_mw / 1e3 if power_mw else None,
+        # With what the driver reserves, which nvidia-smi tells apart since 510: used and free make up the total.
         used_bytes=None if memory is None else int(memory.used),
         total_bytes=None if memory is None else int(memory.total),
         energy_mj=nvml.ask("nvmlDeviceGetTotalEnergyConsumption", handle) or None,
@@ -170,10 +187,23 @@ def _throttle(nvml: Nvml, handle: Any) -> tuple[str, ...] | None:  # noqa: ANN40
 
 def _processes(nvml: Nvml, handle: Any) -> tuple[GpuProcess, ...] | None:  # noqa: ANN401
     """Those that compute and those that draw; one that does both is in both lists with the same memory."""
-    lists = [nvml.ask(f"nvmlDeviceGet{kind}RunningProcesses", handle) for kind in ("Compute", "Graphics")]
+    lists = [_running(nvml, handle, kind) for kind in ("Compute", "Graphics")]
     if all(processes is None for processes in lists):
         return None
     found: dict[int, int | None] = {}
     for process in (process for processes in lists for process in processes or ()):
         found[process.pid] = process.usedGpuMemory if found.get(process.pid) is None else found[process.pid]
     return tuple(GpuProcess(pid, nvml.ask("nvmlSystemGetProcessName", pid), found[pid]) for pid in sorted(found))
+
+
+def _running(nvml: Nvml, handle: Any, kind: str) -> list[Any] | None:  # noqa: ANN401
+    """One of NVML's lists, by the latest of its functions that this driver has and fills as pynvml reads it.
+
+    Drivers before 510.39, and 535.98, lack `_v3`. Those from 535.43 to 535.86 fill it with larger records, which shows
+    as process ids that no program has. Source: https://github.com/XuehaiPan/nvitop/pull/89.
+    """
+    for version in ("_v3", "_v2"):
+        processes: list[Any] | None = nvml.ask(f"nvmlDeviceGet{kind}RunningProcesses{version}", handle)
+        if processes is not None and not any(process.pid in _NO_PIDS for process in processes):
+            return processes
+    return None

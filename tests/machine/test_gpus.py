@@ -1,30 +1,33 @@
-"""GPUs through a stand-in for pynvml."""
+"""GPUs as real cards described themselves to nvidia-smi, replayed through pynvml."""
 
 from __future__ import annotations
 
+import pynvml
 import pytest
 
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, list_gpus, visible_gpus
 from ggbench.machine_records import Gpu
-from tests.fakes.nvml import GB10, RTX_4090, FakeNvml, NvmlError, install
+from tests.fakes.nvml import FakeNvml, install, replay, uninstall_pynvml
+
+MIB = 1 << 20
 
 
 def test_every_fact_of_a_card_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     """A desktop card answers everything, and NVML is shut down afterwards."""
-    nvml = FakeNvml([RTX_4090])
+    nvml = replay("rtx-5090")
     install(monkeypatch, nvml)
 
     assert list_gpus() == (
         Gpu(
             index=0,
-            name="NVIDIA GeForce RTX 4090",
-            uuid="GPU-3a1f6f2e-0c44-2f6b-9a42-6d0a1f4b7c11",
-            pci_bus_id="00000000:01:00.0",
-            total_bytes=25757220864,
-            free_bytes=24830476288,
-            bus_width_bits=384,
-            memory_clock_mhz=10501,
-            driver="570.86.15",
+            name="NVIDIA GeForce RTX 5090",
+            uuid="GPU-ea2294a3-4d61-1757-8aed-f91723f16ad2",
+            pci_bus_id="00000000:02:00.0",
+            total_bytes=32607 * MIB,
+            free_bytes=32119 * MIB,
+            bus_width_bits=512,
+            memory_clock_mhz=14001,
+            driver="570.124.06",
         ),
     )
     assert nvml.sessions == 0
@@ -32,18 +35,47 @@ def test_every_fact_of_a_card_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_chip_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal costs that one fact and no bandwidth is made up from the rest."""
-    install(monkeypatch, FakeNvml([GB10]))
+    install(monkeypatch, replay("gb10", "gtx-680"))
+
+    gb10, gtx_680 = list_gpus()
+
+    assert (gb10.name, gb10.pci_bus_id, gb10.driver) == ("NVIDIA GB10", "0000000F:01:00.0", "580.173.02")
+    assert (gb10.total_bytes, gb10.free_bytes) == (None, None)
+    assert (gtx_680.total_bytes, gtx_680.free_bytes) == (2000 * MIB, 2000 * MIB)
+    for gpu in (gb10, gtx_680):
+        assert (gpu.bus_width_bits, gpu.memory_clock_mhz, gpu_bandwidth(gpu)) == (None, None, None)
+
+
+def test_two_gpus_of_one_kind_are_told_apart_by_their_bus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """llama.cpp's device is found by the bus id that CUDA writes in lower case with a short domain."""
+    install(monkeypatch, replay("two-a5000"))
+
+    gpus = list_gpus()
+
+    assert [(gpu.index, gpu.pci_bus_id) for gpu in gpus] == [(0, "00000000:81:00.0"), (1, "00000000:C1:00.0")]
+    assert find_cuda_gpu(gpus, "CUDA0", "0000:c1:00.0", {}) is gpus[1]
+
+
+def test_a_name_that_is_no_text_costs_the_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under WSL some drivers mix names up so that pynvml cannot decode them.
+
+    The error is that of https://github.com/gpuopenanalytics/pynvml/issues/53; the bytes are what the cause told in
+    https://github.com/NVIDIA/cuda-python/pull/2118 makes of "NV".
+    """
+    nvml = replay("rtx-5090")
+    nvml.cards[0]["Name"] = b"\xf8\x95\xa0\x81\x8e"
+    install(monkeypatch, nvml)
 
     (gpu,) = list_gpus()
 
-    assert gpu.name == "NVIDIA GB10"
-    assert (gpu.total_bytes, gpu.free_bytes, gpu.bus_width_bits, gpu.memory_clock_mhz) == (None, None, None, None)
-    assert gpu_bandwidth(gpu) is None
+    assert (gpu.name, gpu.uuid) == ("NVIDIA GPU", "GPU-ea2294a3-4d61-1757-8aed-f91723f16ad2")
 
 
 def test_a_zero_clock_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Virtual GPUs answer 0 where they mean nothing; that is no bandwidth of zero."""
-    install(monkeypatch, FakeNvml([{**RTX_4090, "MaxClockInfo": 0}]))
+    """A 0 where a chip means nothing, here made up, is no bandwidth of zero."""
+    nvml = replay("rtx-5090")
+    nvml.cards[0]["MaxClockInfo"] = {pynvml.NVML_CLOCK_MEM: 0}
+    install(monkeypatch, nvml)
 
     (gpu,) = list_gpus()
 
@@ -52,17 +84,17 @@ def test_a_zero_clock_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_lost_gpu_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card that fell off the bus is left out; the next one keeps NVML's index."""
-    install(monkeypatch, FakeNvml([{}, RTX_4090]))
+    """A card that fell off the bus, here made up, is left out; the next one keeps NVML's index."""
+    install(monkeypatch, FakeNvml([{}, *replay("h200").cards]))
 
-    assert [gpu.index for gpu in list_gpus()] == [1]
+    assert [(gpu.index, gpu.name) for gpu in list_gpus()] == [(1, "NVIDIA H200")]
 
 
 @pytest.mark.parametrize(
     "nvml",
     [
-        pytest.param(None, id="pynvml is not installed"),
-        pytest.param(FakeNvml([], NvmlError("NVML Shared Library Not Found")), id="no driver"),
+        pytest.param(None, id="no driver"),
+        pytest.param(FakeNvml([], init_status=pynvml.NVML_ERROR_DRIVER_NOT_LOADED), id="a driver that is not loaded"),
         pytest.param(FakeNvml([]), id="a driver without a GPU"),
     ],
 )
@@ -71,6 +103,26 @@ def test_no_gpu_is_no_error(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml | No
     install(monkeypatch, nvml)
 
     assert list_gpus() == ()
+
+
+def test_no_pynvml_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is not installed the list is empty too."""
+    uninstall_pynvml(monkeypatch)
+
+    assert list_gpus() == ()
+
+
+@pytest.mark.parametrize(("recording", "datasheet_gb_per_s"), [("rtx-5090", 1792), ("h200", 4800)])
+def test_bandwidth_follows_from_what_a_card_told(
+    monkeypatch: pytest.MonkeyPatch, recording: str, datasheet_gb_per_s: float
+) -> None:
+    """Within 2.5 % of NVIDIA's figure, which for the H200 is rounded down to 4.8 TB/s."""
+    install(monkeypatch, replay(recording))
+
+    bandwidth = gpu_bandwidth(list_gpus()[0])
+
+    assert bandwidth is not None
+    assert bandwidth.bytes_per_s / 1e9 == pytest.approx(datasheet_gb_per_s, rel=0.025)
 
 
 @pytest.mark.parametrize(

@@ -1,48 +1,69 @@
-"""What the machine is doing, read through a stand-in for pynvml and the system's own counters."""
+"""What the machine is doing: real GPUs' answers replayed through pynvml, and the system's own counters."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
 import psutil
+import pynvml
 import pytest
 
 from ggbench.machine.readings import MachineReader, list_gpu_processes, name_processes
 from ggbench.machine_records import GpuProcess, GpuReading
-from tests.fakes.nvml import GB10, RTX_4090, FakeNvml, install
+from tests.fakes.nvml import FakeNvml, install, reason_bits, replay
+
+MIB = 1 << 20
+LLAMA_SERVER = "/root/src/llama.cpp/build/bin/llama-server"
 
 
-def test_a_card_tells_clocks_heat_power_energy_and_who_holds_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Units are MHz, degrees, watts, bytes and millijoules; a program in both of NVML's lists is told once."""
-    nvml = FakeNvml([RTX_4090])
+def read(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml) -> tuple[GpuReading, ...]:
+    """One reading of these GPUs."""
     install(monkeypatch, nvml)
-
     with MachineReader() as reader:
-        reading = reader.read()
+        return reader.read().gpus
 
-    assert reading.gpus == (
-        GpuReading(
-            index=0,
-            name="NVIDIA GeForce RTX 4090",
-            uuid="GPU-3a1f6f2e-0c44-2f6b-9a42-6d0a1f4b7c11",
-            pci_bus_id="00000000:01:00.0",
-            sm_clock_mhz=2520,
-            memory_clock_mhz=10251,
-            temperature_c=71.0,
-            power_w=318.45,
-            used_bytes=926744576,
-            total_bytes=25757220864,
-            energy_mj=48_120_733,
-            throttle=("sw_power_cap",),
-            processes=(GpuProcess(911, None, 314_572_800), GpuProcess(4242, "/usr/bin/python3.11", 6_442_450_944)),
-        ),
+
+def test_cards_tell_clocks_heat_power_and_who_holds_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units are MHz, degrees, watts and bytes; memory that the driver reserves is used, as it is not to be had."""
+    nvml = replay("two-a5000")
+
+    first, second = read(monkeypatch, nvml)
+
+    assert first == GpuReading(
+        index=0,
+        name="NVIDIA RTX A5000",
+        uuid="GPU-12345678-aaaa-bbbb-cccc-0123456789ab",
+        pci_bus_id="00000000:81:00.0",
+        sm_clock_mhz=210,
+        memory_clock_mhz=405,
+        temperature_c=13.0,
+        power_w=6.41,
+        used_bytes=(24564 - 1678) * MIB,
+        total_bytes=24564 * MIB,
+        energy_mj=None,
+        throttle=(),
+        processes=(GpuProcess(100477, LLAMA_SERVER, 22430 * MIB),),
     )
+    assert (second.index, second.pci_bus_id, second.power_w) == (1, "00000000:C1:00.0", 13.6)
+    assert second.processes == (GpuProcess(100477, LLAMA_SERVER, 17246 * MIB),)
     assert nvml.sessions == 0
+
+
+def test_energy_is_the_cards_own_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Millijoules, as NVML counts them.
+
+    The figure is that of another A100 in MIG mode, which DCGM told as DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
+    https://github.com/NVIDIA/cloud-native-docs, gpu-telemetry/dcgm-exporter.rst.
+    """
+    nvml = replay("a100-mig")
+    nvml.cards[0]["TotalEnergyConsumption"] = 319_159_391
+
+    assert read(monkeypatch, nvml)[0].energy_mj == 319_159_391
 
 
 def test_a_session_of_nvml_outlives_a_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readings once a second do not start NVML once a second; closing ends the session, and twice is no error."""
-    nvml = FakeNvml([RTX_4090])
+    nvml = replay("h200")
     install(monkeypatch, nvml)
     reader = MachineReader()
 
@@ -55,46 +76,182 @@ def test_a_session_of_nvml_outlives_a_reading(monkeypatch: pytest.MonkeyPatch) -
     assert nvml.sessions == 0
 
 
-def test_what_a_chip_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a refusal nor a 0 that a virtual GPU says for lack of an answer becomes a number."""
-    zeros = {"Temperature": 0, "PowerUsage": 0, "TotalEnergyConsumption": 0, "ClockInfo": {1: 0, 2: 0}}
-    install(monkeypatch, FakeNvml([GB10, {**GB10, **zeros}]))
+def test_a_chip_that_shares_the_systems_memory_tells_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is refused, or not in the recording, is None."""
+    assert read(monkeypatch, replay("gb10")) == (
+        GpuReading(0, "NVIDIA GB10", pci_bus_id="0000000F:01:00.0", temperature_c=35.0, power_w=11.17),
+    )
 
-    with MachineReader() as reader:
-        refused, zero = reader.read().gpus
 
-    told = {"name": "NVIDIA GB10", "uuid": GB10["UUID"], "pci_bus_id": "0000000F:01:00.0"}
-    assert refused == GpuReading(index=0, **told)
-    assert zero == GpuReading(index=1, **told)
+def test_an_old_card_under_an_old_driver_tells_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That driver's NVML has neither the later list of programs nor the later questions for heat and slowdowns."""
+    (gpu,) = read(monkeypatch, replay("gtx-680"))
+
+    assert (gpu.temperature_c, gpu.used_bytes, gpu.total_bytes, gpu.processes) == (35.0, 0, 2000 * MIB, ())
+    assert (gpu.sm_clock_mhz, gpu.memory_clock_mhz, gpu.power_w, gpu.energy_mj, gpu.throttle) == (None,) * 5
+
+
+def test_a_zero_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A 0 that a chip says for lack of an answer, here made up, does not become a number."""
+    nvml = replay("h200")
+    nvml.cards[0] |= {
+        "TemperatureV": {"temperature": 0},
+        "Temperature": {pynvml.NVML_TEMPERATURE_GPU: 0},
+        "PowerUsage": 0,
+        "TotalEnergyConsumption": 0,
+        "ClockInfo": {pynvml.NVML_CLOCK_SM: 0, pynvml.NVML_CLOCK_MEM: 0},
+    }
+
+    (gpu,) = read(monkeypatch, nvml)
+
+    told = (gpu.temperature_c, gpu.power_w, gpu.energy_mj, gpu.sm_clock_mhz, gpu.memory_clock_mhz)
+    assert told == (None,) * 5
+
+
+@pytest.mark.parametrize(
+    ("recording", "reasons"),
+    [
+        pytest.param("a100-mig", (), id="nothing, told as throttle reasons"),
+        pytest.param("rtx-2080-windows", (), id="idle, told as throttle reasons: not slowed"),
+        pytest.param("h200", (), id="idle, told as event reasons: not slowed"),
+        pytest.param("rtx-5090", ("sw_power_cap",), id="a power cap, which an idle GeForce may claim too"),
+    ],
+)
+def test_what_held_clocks_down_is_read_from_any_driver(
+    monkeypatch: pytest.MonkeyPatch, recording: str, reasons: tuple[str, ...]
+) -> None:
+    """Drivers before 535 know the reasons by an older name; no reason is another answer than no knowledge."""
+    assert read(monkeypatch, replay(recording))[0].throttle == reasons
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "applications_clocks_setting",
+        "sw_power_cap",
+        "hw_slowdown",
+        "hw_thermal_slowdown",
+        "hw_power_brake_slowdown",
+        "sync_boost",
+        "sw_thermal_slowdown",
+        "display_clocks_setting",
+    ],
+)
+def test_reasons_have_nvidia_smis_names(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Each reason that nvidia-smi reports on has a constant in pynvml, which is told by the report's name."""
+    nvml = replay("h200")
+    nvml.cards[0]["CurrentClocksEventReasons"] = reason_bits(name)
+
+    assert read(monkeypatch, nvml)[0].throttle == (name,)
 
 
 @pytest.mark.parametrize(
     ("bits", "names"),
     [
-        pytest.param(0x000, (), id="nothing holds the clocks down"),
-        pytest.param(0x001, (), id="an idle GPU is not slowed"),
-        pytest.param(0x064, ("sw_power_cap", "sw_thermal_slowdown", "hw_thermal_slowdown"), id="several at once"),
-        pytest.param(0x8000, ("reason_0x8000",), id="a reason from a later driver"),
+        pytest.param(
+            reason_bits("gpu_idle", "sw_thermal_slowdown", "hw_thermal_slowdown"),
+            ("sw_thermal_slowdown", "hw_thermal_slowdown"),
+            id="several at once",
+        ),
+        pytest.param(
+            pynvml.nvmlClocksThrottleReasonBoardLimit | pynvml.nvmlClocksThrottleReasonReliability,
+            ("board_limit", "reliability"),
+            id="what the recordings' drivers do not name",
+        ),
+        pytest.param(0x8000, ("reason_0x8000",), id="a reason from a later driver, made up"),
     ],
 )
-def test_throttle_reasons_have_nvidia_smis_names(
-    monkeypatch: pytest.MonkeyPatch, bits: int, names: tuple[str, ...]
+def test_each_bit_is_a_reason(monkeypatch: pytest.MonkeyPatch, bits: int, names: tuple[str, ...]) -> None:
+    """None is lost, and one without a name tells its bit."""
+    nvml = replay("h200")
+    nvml.cards[0]["CurrentClocksEventReasons"] = bits
+
+    assert read(monkeypatch, nvml)[0].throttle == names
+
+
+def test_windows_does_not_tell_a_programs_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that compute and draw are in both of NVML's lists and told once; a path there may have spaces."""
+    (gpu,) = read(monkeypatch, replay("rtx-2080-windows"))
+
+    assert gpu.processes is not None
+    assert [(process.pid, process.used_bytes) for process in gpu.processes] == [
+        (21472, None),
+        (22600, None),
+        (25436, None),
+        (30212, None),
+    ]
+    assert name_processes(gpu.processes) == (
+        "chrome.exe (pid 21472), a program without a name (pid 22600), SearchHost.exe (pid 25436) and 1 more"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lacks", "pids"),
+    [
+        pytest.param(set(), [1184, 16040, 19984], id="the earlier list is right"),
+        pytest.param({"nvmlDeviceGetComputeRunningProcesses_v2"}, None, id="there is no other list"),
+    ],
+)
+def test_a_list_whose_pids_are_shuffled_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch, lacks: set[str], pids: list[int] | None
 ) -> None:
-    """Each bit that is set is a name; no reason is another answer than no knowledge."""
-    install(monkeypatch, FakeNvml([{**RTX_4090, "CurrentClocksEventReasons": bits}]))
+    """Drivers 535.43 to 535.86 fill the later list with larger records than pynvml reads.
 
-    with MachineReader() as reader:
-        assert reader.read().gpus[0].throttle == names
+    The pids are the first that pynvml told in https://github.com/XuehaiPan/nvitop/issues/75. The earlier list is made
+    up of the programs among them.
+    """
+    nvml = replay("rtx-2080-windows")
+    shuffled = [1184, 0, 4294967295, 4294967295, 16040, 0, 4294967295, 4294967295, 19984]
+    nvml.cards[0] |= {
+        "ComputeRunningProcesses_v3": [{"pid": pid} for pid in shuffled],
+        "ComputeRunningProcesses_v2": [{"pid": pid} for pid in shuffled[::4]],
+    }
+    del nvml.cards[0]["GraphicsRunningProcesses_v3"], nvml.cards[0]["GraphicsRunningProcesses_v2"]
+    nvml.lacks |= lacks
+
+    (gpu,) = read(monkeypatch, nvml)
+
+    assert (gpu.processes and [process.pid for process in gpu.processes]) == pids
 
 
-def test_an_older_driver_is_asked_by_the_older_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Throttle reasons come from drivers that do not know them as event reasons."""
-    card = {**RTX_4090, "CurrentClocksThrottleReasons": 0x08}
-    del card["CurrentClocksEventReasons"]
-    install(monkeypatch, FakeNvml([card]))
+def test_a_program_over_several_gpus_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory is added up over the GPUs that CUDA sees; a sum with an unknown part is unknown."""
+    install(monkeypatch, replay("rtx-2080-windows", "rtx-2080-windows"))  # one card put twice into a machine
+    assert [process.used_bytes for process in list_gpu_processes()] == [None] * 4
+    install(monkeypatch, replay("two-a5000"))
+    assert list_gpu_processes() == (GpuProcess(100477, LLAMA_SERVER, (22430 + 17246) * MIB),)
+    assert name_processes(list_gpu_processes()) == "llama-server (pid 100477, 38.7 GiB)"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert name_processes(list_gpu_processes()) == "llama-server (pid 100477, 16.8 GiB)"
 
-    with MachineReader() as reader:
-        assert reader.read().gpus[0].throttle == ("hw_slowdown",)
+
+def test_a_program_whose_name_is_no_text_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under WSL NVML mixes names up, so that pynvml cannot decode them.
+
+    The bytes are what the cause told in https://github.com/NVIDIA/cuda-python/pull/2118 makes of "NV".
+    """
+    nvml = replay("two-a5000")
+    nvml.process_names[100477] = b"\xf8\x95\xa0\x81\x8e"
+
+    assert read(monkeypatch, nvml)[0].processes == (GpuProcess(100477, None, 22430 * MIB),)
+
+
+def test_programs_are_named_by_size() -> None:
+    """The file's name without folder, arguments or control characters, the largest first, and how many more."""
+    many = [GpuProcess(pid, f"/opt/p\x1b[2J{pid} --flag", pid * MIB) for pid in range(5)]
+    assert name_processes(many) == (
+        "p[2J4 (pid 4, 4.00 MiB), p[2J3 (pid 3, 3.00 MiB), p[2J2 (pid 2, 2.00 MiB) and 2 more"
+    )
+    assert name_processes([]) == ""
+
+
+def test_gpus_that_cuda_does_not_see_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs of a hidden GPU are not told, nor is there an error without NVML."""
+    install(monkeypatch, replay("two-a5000"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert list_gpu_processes() == ()
+    install(monkeypatch, None)
+    assert list_gpu_processes() == ()
 
 
 def test_a_machine_without_a_gpu_has_processors_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,23 +272,3 @@ def test_a_machine_without_a_gpu_has_processors_and_memory(monkeypatch: pytest.M
     assert second.used_bytes is not None and second.total_bytes is not None
     assert 0 < second.used_bytes < second.total_bytes
     assert first.at_ns <= second.at_ns
-
-
-def test_programs_are_named_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file's name without folder or control characters, the largest first, and how many more there are."""
-    install(monkeypatch, FakeNvml([RTX_4090]))
-    assert name_processes(list_gpu_processes()) == (
-        "python3.11 (pid 4242, 6.00 GiB), a program without a name (pid 911, 300.0 MiB)"
-    )
-    many = [GpuProcess(pid, f"C:\\apps\\p\x1b[2J{pid}.exe --flag", None) for pid in range(5)]
-    assert name_processes(many) == "p[2J0.exe (pid 0), p[2J1.exe (pid 1), p[2J2.exe (pid 2) and 2 more"
-    assert name_processes([]) == ""
-
-
-def test_gpus_that_cuda_does_not_see_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs of a hidden GPU are not told, nor is there an error without NVML."""
-    install(monkeypatch, FakeNvml([RTX_4090]))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert list_gpu_processes() == ()
-    install(monkeypatch, None)
-    assert list_gpu_processes() == ()

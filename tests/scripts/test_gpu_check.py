@@ -1,4 +1,4 @@
-"""scripts/gpu_check as far as it goes without a GPU. Every text of a tool in here is made up after its format."""
+"""scripts/gpu_check as far as it goes without a GPU. What a tool prints is made up unless a source is named."""
 
 from __future__ import annotations
 
@@ -19,18 +19,52 @@ from scripts.gpu_report import fact, report_text
 
 ROOT = Path(__file__).parents[2]
 NVIDIA_SMI = """\
-A Made-Up GPU, GPU-aaaa1111-0000-0000-0000-000000000001, 00000000:41:00.0, 580.10, 9.0, 143771 MiB
-A Card Whose Driver Is Too Old To Tell, GPU-bbbb2222, 00000000:42:00.0, 470.10, [N/A], 8192 MiB
+NVIDIA H200, GPU-cb3dfa52-e2f3-9ca4-a399-7d16041c3732, 00000000:03:00.0, 550.90.12, 9.0, 143771 MiB
+NVIDIA GeForce RTX 5090, GPU-ea2294a3-4d61-1757-8aed-f91723f16ad2, 00000000:02:00.0, 570.124.06, 12.0, 32607 MiB
+"""
+"""What two cards told, each on a machine of its own, as one answer to DEVICE_QUERY.
+
+Source: https://github.com/thamada/gls at c0bed08d and 5d64b880, gls/{H200,RTX5090}_{smi,deviceQuery}.py.
 """
 DEVICE = gpu_check.Device(
-    "A Made-Up GPU", "GPU-aaaa1111-0000-0000-0000-000000000001", "00000000:41:00.0", "580.10", "9.0", "143771 MiB"
+    "NVIDIA H200", "GPU-cb3dfa52-e2f3-9ca4-a399-7d16041c3732", "00000000:03:00.0", "550.90.12", "9.0", "143771 MiB"
 )
 
 
 def test_devices_are_read_from_nvidia_smi() -> None:
-    """A line for each GPU; one that does not tell what to build for is passed over."""
-    assert gpu_check.parse_devices(NVIDIA_SMI) == [DEVICE]
-    assert gpu_check.parse_devices("No devices were found\n") == []
+    """One for each line."""
+    h200, rtx_5090 = gpu_check.parse_devices(NVIDIA_SMI)
+    assert h200 == DEVICE
+    assert (rtx_5090.name, rtx_5090.compute_capability) == ("NVIDIA GeForce RTX 5090", "12.0")
+    assert rtx_5090.architecture == "120-real"
+
+
+def test_a_device_without_memory_of_its_own_is_one() -> None:
+    """A GB10 shares the system's memory, of which nvidia-smi tells `[N/A]`.
+
+    Sources: https://github.com/unslothai/unsloth/pull/10703 for that, https://github.com/leptonai/gpud/pull/1170 for
+    the UUID, https://github.com/XuehaiPan/nvitop/pull/208 for bus id and driver: not of one machine.
+    """
+    told = "NVIDIA GB10, GPU-2dee1e25-b3b5-007e-2b55-79f2d0f2ebe5, 0000000F:01:00.0, 580.173.02, 12.1, [N/A]\n"
+    (gb10,) = gpu_check.parse_devices(told)
+    assert (gb10.architecture, gb10.memory) == ("121-real", "[N/A]")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param("No devices were found\n", id="no GPU"),
+        pytest.param('Field "compute_cap" is not a valid field to query.\n', id="an nvidia-smi of 470"),
+        pytest.param("Failed to initialize NVML: Driver/library version mismatch\n", id="a driver half updated"),
+    ],
+)
+def test_what_is_no_device_is_passed_over(told: str) -> None:
+    """The texts are nvidia-smi's own.
+
+    Sources: https://github.com/canonical/inference-snaps/issues/89 for the second, and for the third
+    https://github.com/tinygrad/open-gpu-kernel-modules/issues/47.
+    """
+    assert gpu_check.parse_devices(told) == []
 
 
 def test_help_says_how_to_prepare_and_needs_nothing_installed() -> None:
@@ -67,6 +101,16 @@ def test_a_machine_without_a_gpu_is_told_so(
     assert gpu_check.main(words) == 2
     assert "No devices were found" in capsys.readouterr().err
     assert not (tmp_path / "build").exists()
+
+
+def test_an_nvidia_smi_too_old_to_tell_what_to_build_for_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That of driver 470 knows no such question: the driver is there, and too old."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    make_tool(tmp_path / "nvidia-smi", """echo 'Field "compute_cap" is not a valid field to query.'; exit 2""")
+    assert gpu_check.main(["--wheels", str(tmp_path), "--build", str(tmp_path / "build")]) == 2
+    assert "a driver from 495 on" in capsys.readouterr().err
 
 
 def make_tool(path: Path, line: str) -> None:
