@@ -4,7 +4,7 @@
     ├── UsageError            2  the command line or a config file is wrong
     │   └── UnknownName       2  a model, quant or column that is not there; names the nearest
     ├── DoesNotFit            3  memory or disk is too small
-    ├── NetworkError          4  the network or the Hub
+    ├── NetworkError          4  the network or the Hub, a repo that it does not have included
     ├── BadFile               5  a file that is broken or not what it claims
     │   └── Unsupported       5  a well-formed file that ggbench cannot count
     ├── EngineFailed          6  llama.cpp or its worker ended badly

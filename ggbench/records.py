@@ -179,6 +179,10 @@ class Row:
     other_bytes: int | None = None
     """What the buffers do not explain of `peak_bytes`; None where they explain more, some being untouched."""
     n_ctx: int | None = None
+    n_batch: int | None = None
+    """As llama.cpp made it, no more than n_ctx; `config` has what was asked for. None without a context, or untold."""
+    n_ubatch: int | None = None
+    """As llama.cpp made it, no more than n_batch."""
     max_n_ctx: int | None = None
     """The largest that works on this machine; None where none was found, or nobody searched."""
     max_n_ctx_verified: bool | None = None
@@ -308,6 +312,8 @@ class Certificate:
     """For people, one line each: a context beyond the training's, a state that does not grow."""
     config: LoadConfig = field(default_factory=LoadConfig)
     environment: Environment | None = None
+    run_id: int | None = None
+    """Of the store; None where nothing is kept."""
     command: str = ""
     """The line that searches again."""
 

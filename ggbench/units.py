@@ -26,7 +26,10 @@ _LARGEST = 1 << 60
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `24GiB`, `24G` (both 2^30), `24GB` (10^9), or a bare number of a MiB and more. Raises UsageError."""
+    """Bytes of `24GiB`, `24G` (both 2^30), `24GB` (10^9), or a bare number of a MiB and more. Raises UsageError.
+
+    In small letters throughout, `24gb` is `24GB`; `24Gb` says bits, and is refused.
+    """
     accepted = "a size such as 24GiB, 512MiB or 8GB"
     n_bytes = round(_parse(text, per_second=False, accepted=accepted))
     if not n_bytes:
@@ -37,7 +40,10 @@ def parse_size(text: str) -> int:
 
 
 def parse_bandwidth(text: str, *, binary: bool = False) -> float:
-    """Bytes per second of `1008GB/s` or `80GiB/s`; `binary` takes GB for 2^30 as well. Raises UsageError."""
+    """Bytes per second of `1008GB/s` or `80GiB/s`; `binary` takes GB for 2^30 as well. Raises UsageError.
+
+    Bits are refused as `parse_size` does, `100gbps` among them.
+    """
     return _parse(text, per_second=True, accepted="a bandwidth such as 1008GB/s or 80GiB/s", binary=binary)
 
 
@@ -58,10 +64,22 @@ def _parse(text: str, *, per_second: bool, accepted: str, binary: bool = False) 
     unit = match[2].lower() if match else None
     if match is None or unit not in _SIZE_UNITS or bool(match[3]) != per_second:
         raise UsageError(f"{text!r} is not {accepted}", "GiB is 2^30 bytes, GB is 10^9")
+    if _says_bits(match[2], match[3]):
+        prefix = match[2][:-1]
+        in_bytes = f"{match[1]}{prefix[:1].upper()}{prefix[1:]}B{'/s' if per_second else ''}"
+        raise UsageError(f"{text!r} counts bits, for its b is small", f"for bytes write {in_bytes}, with a capital B")
     value = float(match[1]) * (1024 ** _DECIMAL[unit] if binary and unit in _DECIMAL else _SIZE_UNITS[unit])
     if not 0 < value <= _LARGEST:
         raise UsageError(f"{text!r} is out of range for {accepted}", "it has to be above zero and below 2^60 bytes")
     return value
+
+
+def _says_bits(unit: str, per_second: str | None) -> bool:
+    """Whether a unit's b is a bit: after a capital, as in `Gb`, and in the networks' `gbps`.
+
+    People who write `24gb` shift no key at all, and mean bytes.
+    """
+    return unit.endswith("b") and (unit != unit.lower() or per_second == "ps")
 
 
 def format_bytes(n_bytes: float | None) -> str:

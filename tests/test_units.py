@@ -38,6 +38,12 @@ from ggbench.units import (
         (".5k", 512),
         ("1TiB", 2**40),
         ("1tb", 10**12),
+        ("6gb", 6 * 10**9),
+        ("6gB", 6 * 10**9),
+        ("6G", 6 * 2**30),
+        ("6g", 6 * 2**30),
+        ("6 GiB", 6 * 2**30),
+        ("6kib", 6 * 2**10),
         ("1048576", 2**20),
         ("7b", 7),
     ],
@@ -49,7 +55,14 @@ def test_sizes_are_read_in_both_conventions(text: str, n_bytes: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "bytes_per_s"),
-    [("1008GB/s", 1.008e12), ("80GiB/s", 80 * 2**30), ("24.7 GB/s", 24.7e9), ("3TBps", 3e12)],
+    [
+        ("1008GB/s", 1.008e12),
+        ("80GiB/s", 80 * 2**30),
+        ("24.7 GB/s", 24.7e9),
+        ("3TBps", 3e12),
+        ("1008gb/s", 1.008e12),
+        ("1008G/s", 1008 * 2**30),
+    ],
 )
 def test_bandwidths_are_read(text: str, bytes_per_s: float) -> None:
     """A datasheet's figure is in powers of ten."""
@@ -59,7 +72,7 @@ def test_bandwidths_are_read(text: str, bytes_per_s: float) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", " ", "24", "-1GiB", "24 Gi B", "24XB", "1e9", "0", "0.0GiB", "0.4", "1,5GiB", "1.2.3", "24GiB/s", "9" * 400,
-     "2000000TiB", "٢٤GiB", "24GiB\n24", "nan", "inf"],
+     "2000000TiB", "٢٤GiB", "24GiB\n24", "nan", "inf", "-1", "+6GiB", "6e9GB", "0x10G", "٦GB", "6ＧB", "6GBs", "GiB"],
 )  # fmt: skip
 def test_what_is_no_size_is_a_usage_error(text: str) -> None:
     """Each with one line of what is wrong and one of what to write."""
@@ -69,11 +82,43 @@ def test_what_is_no_size_is_a_usage_error(text: str) -> None:
     assert "\n" not in caught.value.message
 
 
-@pytest.mark.parametrize("text", ["", "80", "80GiB", "80GiB/m", "-80GiB/s", "0GB/s"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "80", "80GiB", "80GiB/m", "-80GiB/s", "0GB/s", "1e9", "-1", "nan", "inf", "٦GB/s", "1,008GB/s"]
+)
 def test_what_is_no_bandwidth_is_a_usage_error(text: str) -> None:
     """A bandwidth needs its `/s`."""
     with pytest.raises(UsageError):
         parse_bandwidth(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "in_bytes"),
+    [("6Gb", "6GB"), ("6 Gb", "6GB"), ("6Gib", "6GiB"), ("6Mb", "6MB"), ("6Kb", "6KB"), ("1.5Tb", "1.5TB")],
+)
+def test_a_size_in_bits_is_refused(text: str, in_bytes: str) -> None:
+    """A small b after a capital is a bit, an eighth of what would be taken; the hint writes it with bytes."""
+    with pytest.raises(UsageError, match=f"'{text}' counts bits") as caught:
+        parse_size(text)
+    assert in_bytes in caught.value.hint
+    parse_size(in_bytes)
+
+
+@pytest.mark.parametrize(
+    ("text", "in_bytes"),
+    [
+        ("1008Gb/s", "1008GB/s"),
+        ("100Gbps", "100GB/s"),
+        ("100gbps", "100GB/s"),
+        ("80Gib/s", "80GiB/s"),
+        ("7bps", "7B/s"),
+    ],
+)
+def test_a_bandwidth_in_bits_is_refused(text: str, in_bytes: str) -> None:
+    """Networks write bits as bps, whatever the case of the letters before."""
+    with pytest.raises(UsageError, match=f"'{text}' counts bits") as caught:
+        parse_bandwidth(text)
+    assert in_bytes in caught.value.hint
+    parse_bandwidth(in_bytes)
 
 
 @settings(deadline=None)

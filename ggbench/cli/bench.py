@@ -58,6 +58,7 @@ def command(
     """
     from ggbench.catalog.selector import resolve
     from ggbench.cli.downloads import allow_downloads, interruptible, tell_left_out
+    from ggbench.cli.gpu_options import check_main_gpu
     from ggbench.cli.shown_runs import against_document, show_against, show_rows
     from ggbench.cli.trials import measure
     from ggbench.experiments.settings import TrialSettings
@@ -69,6 +70,7 @@ def command(
         raise UsageError("--plot goes under a table", "leave --json and --format out, or take results show ID --plot")
     if against and text_format != "table":
         raise UsageError(f"--against {against} does not go into {text_format}", "leave --format out, or take --json")
+    check_main_gpu(config)
     settings = TrialSettings("bench", config, n_gen=n_gen, repeat=repeat)
     with interruptible(output):
         targets = resolve(model, quants, hub=hub.access())

@@ -50,6 +50,7 @@ def command(
     """
     from ggbench.catalog.selector import resolve_one
     from ggbench.cli.downloads import allow_downloads, interruptible
+    from ggbench.cli.gpu_options import check_main_gpu
     from ggbench.cli.shown_runs import run_document, show_run
     from ggbench.cli.trials import measure
     from ggbench.experiments.settings import TrialSettings
@@ -58,6 +59,7 @@ def command(
         raise UsageError("--samples goes with --json", "add --json, or take results show ID --json --samples")
     if plot and output.as_json:
         raise UsageError("--plot does not go into JSON", "leave --json out, or take results show ID --plot")
+    check_main_gpu(config)
     settings = TrialSettings("decode", config, n_gen=n_gen, repeat=repeat)
     with interruptible(output):
         target = resolve_one(model, quant, hub=hub.access())

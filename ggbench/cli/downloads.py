@@ -23,8 +23,9 @@ INTERRUPTED = "interrupted; what was moved is kept, and the same command goes on
 def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) -> None:
     """Return where every target may be had; tells or asks how much would be downloaded.
 
-    Raises UsageError where the person or an option says no, or nobody can be asked, and NetworkError where there is no
-    network. A target that cannot be had for another reason is not asked for: its turn tells why.
+    Raises UsageError where an option says no or nobody can be asked, and NetworkError where there is no network. Where
+    the person says no it ends the command with 130: nothing was wrong with what they asked for. A target that cannot be
+    had for another reason is not asked for: its turn tells why.
     """
     sizes = [target.download_bytes for target in targets]
     wanted = [target for target, n_bytes in zip(targets, sizes, strict=True) if n_bytes]
@@ -46,7 +47,8 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
             f"{what} would be downloaded, which is more than 1 GB", f"say --yes, or fetch it: {_pull(wanted)}"
         )
     elif not click.confirm(f"Download {what} into Hugging Face's cache?", err=True):
-        raise UsageError("nothing was downloaded", f"ggbench plan {wanted[0].model} tells what each quant would need")
+        output.notice(plain(f"nothing was downloaded; ggbench plan {wanted[0].model} tells what each quant needs"))
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
 def tell_left_out(

@@ -42,12 +42,15 @@ def follow(progress: Generator[BenchProgress], output: Output, cancel: threading
         view = _Lines(output)
     finished: list[TrialFinished] = []
     with interrupt_sets(cancel), contextlib.closing(view), contextlib.closing(progress):
-        told = False
+        told, n_trials = False, 0
         for record in progress:
             if cancel.is_set() and not told and not isinstance(record, FilePrepared):
                 told = True
                 view.tell("stopping; what was measured is kept (Ctrl-C again leaves at once)")
-            view.draw(record)
+            if not (isinstance(record, TrialFinished) and record.error and n_trials == 1):  # the command ends with it
+                view.draw(record)
+            if isinstance(record, TrialStarted):
+                n_trials = record.n_trials
             if isinstance(record, TrialFinished):
                 finished.append(record)
             elif isinstance(record, RowExtended):
@@ -173,7 +176,8 @@ class _Bar:
 def _ending(record: TrialFinished) -> str:
     row = record.row
     if row.outcome is not Outcome.COMPLETED:
-        return f"{outcome_words(row.outcome)}: {note(row)}"
+        words, why = outcome_words(row.outcome), note(row)
+        return why if words in why.partition(":")[0] else f"{words}: {why}"
     if row.fit is None:
         return "done"
     tok_s = row.latency.tok_s if row.latency else None

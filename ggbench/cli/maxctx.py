@@ -65,6 +65,7 @@ def command(
     """
     from ggbench.catalog.selector import resolve, resolve_one
     from ggbench.cli.downloads import allow_downloads, interruptible, tell_left_out
+    from ggbench.cli.gpu_options import check_main_gpu
     from ggbench.cli.searches import exit_code_of, search
     from ggbench.errors import UsageError
     from ggbench.experiments.maxctx import MaxctxSettings
@@ -72,6 +73,7 @@ def command(
 
     if every and quant is not None:
         raise UsageError(f"--all and the quant {quant!r} exclude each other", "leave one of them out")
+    check_main_gpu(config)
     access = hub.access()
     with interruptible(output):
         targets = resolve(model, hub=access) if every else (resolve_one(model, quant, hub=access),)

@@ -103,7 +103,7 @@ def _list_folder(folder: Path, output: Output) -> None:
     if output.as_json:
         from ggbench.report.documents import local_model_document
 
-        output.document("models", rows=[local_model_document(model) for model in found])
+        output.document("models.folder", rows=[local_model_document(model) for model in found])
     elif found:
         _show_models(found, output)
     else:
@@ -127,7 +127,7 @@ def _verify(blob: Path, output: Output) -> None:
     if output.as_json:
         from ggbench.report.documents import verified_document
 
-        output.document("models", **verified_document(verified))
+        output.document("models.verify", **verified_document(verified))
     name = plain(str(blob))
     if verified.matches is None:
         raise UsageError(

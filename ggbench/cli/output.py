@@ -25,7 +25,7 @@ class Output:
     quiet: bool
 
     def document(self, name: str, /, **fields: object) -> None:
-        """One JSON document on stdout."""
+        """One JSON document on stdout; `name` names its shape: the command, and which of its answers."""
         from ggbench.report.documents import document
 
         click.echo(document(name, **fields))
@@ -39,7 +39,9 @@ class Output:
     def notice(self, text: str) -> None:
         """One line on stderr; `--quiet` keeps it."""
         if not self.quiet:
-            click.echo(text, err=True)
+            # Not click.echo: it looks for the stream below sys.stderr, and so writes into a bar that rich draws there.
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
 
     @contextlib.contextmanager
     def byte_progress(self, title: str) -> Iterator[Callable[[int, int], None]]:

@@ -40,11 +40,13 @@ def command(
     """Time prompts of several lengths, each from an empty cache, after one that does not count; tells the medians."""
     from ggbench.catalog.selector import resolve_one
     from ggbench.cli.downloads import allow_downloads, interruptible
+    from ggbench.cli.gpu_options import check_main_gpu
     from ggbench.cli.trials import measure
     from ggbench.experiments.settings import TrialSettings
     from ggbench.report.documents import row_document
     from ggbench.report.terminal.row_details import prefill_table
 
+    check_main_gpu(config)
     settings = TrialSettings("prefill", config, prefill_lengths=parse_lengths(lengths), repeat=repeat)
     with interruptible(output):
         target = resolve_one(model, quant, hub=hub.access())

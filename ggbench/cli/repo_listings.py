@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from ggbench.cli.hub_options import HubOptions
@@ -26,16 +27,22 @@ def show_repo(repo: str, hub: HubOptions, output: Output) -> None:
     from ggbench.report.repo_document import repo_document
 
     address = spell_out_address(repo)
-    ref = parse_model(f"hf:{address or repo}" if not repo.lower().startswith("hf:") else repo)
+    try:
+        ref = parse_model(f"hf:{address or repo}" if not repo.lower().startswith("hf:") else repo)
+    except UsageError:
+        ref = None
     if not isinstance(ref, HubRef) or (ref.quant is not None and address is None):
-        raise UsageError(f"{plain(repo)} is not a repo", "write it as org/name")
+        raise UsageError(
+            f"{plain(repo) or repr(repo)} is not a repo",
+            f"write it as org/name; ggbench models --search {plain(shlex.quote(repo))} looks for one",
+        )
     access = hub.access()
     listing = list_repo(access, ref.repo, ref.revision)
     paths = {each.name: cached_paths(access, listing, listing.repo, each) for each in listing.variants}
     here = {name: found for name, found in paths.items() if found}
     here_bytes = {each.name: _here_bytes(access, listing, each) for each in listing.variants}
     if output.as_json:
-        output.document("models", **repo_document(listing, here, here_bytes))
+        output.document("models.repo", **repo_document(listing, here, here_bytes))
     else:
         from ggbench.report.terminal.repo_tables import repo_report
 
@@ -51,7 +58,7 @@ def show_search(text: str, limit: int, hub: HubOptions, output: Output) -> None:
 
     found = search_repos(hub.access(), text, limit)
     if output.as_json:
-        output.document("models", search=text, rows=[summary_document(each) for each in found])
+        output.document("models.search", search=text, rows=[summary_document(each) for each in found])
         return
     if not found:
         output.notice(plain(f"The Hub finds no GGUF repo for {text!r}; try fewer or other words."))

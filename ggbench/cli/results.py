@@ -10,7 +10,7 @@ import click
 
 from ggbench.cli.options import against_option
 from ggbench.cli.output import Output, output_options
-from ggbench.errors import UsageError
+from ggbench.errors import ExitCode, UsageError
 from ggbench.plain import plain
 
 if TYPE_CHECKING:
@@ -100,7 +100,9 @@ def remove(run_ids: tuple[int, ...], yes: bool) -> None:
         if not yes:
             if not sys.stdin.isatty():
                 raise UsageError("removing runs needs a yes", "give --yes")
-            click.confirm("Remove?", abort=True, err=True)
+            if not click.confirm("Remove?", err=True):
+                click.echo("nothing was removed", err=True)
+                raise click.exceptions.Exit(ExitCode.INTERRUPTED)
         for run_id in run_ids:
             store.delete_run(run_id)
 

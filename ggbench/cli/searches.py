@@ -10,6 +10,7 @@ from typing import Protocol
 
 from ggbench.catalog.selector import Target
 from ggbench.cli.downloads import INTERRUPTED
+from ggbench.cli.gpu_options import tell_ignored_options
 from ggbench.cli.live import interrupt_sets
 from ggbench.cli.output import Output
 from ggbench.cli.transfer import Preparation, download_lines
@@ -51,7 +52,7 @@ def search(
     One that it ends while its file is downloaded has no certificate, and a notice that nothing is lost.
     Raises the error of a search that has one, where asked to.
     """
-    rig = make_rig(timeout_s or SEARCH_TIMEOUT_S)
+    rig = tell_ignored_options(make_rig(timeout_s or SEARCH_TIMEOUT_S), settings.config, output)
     view = _Silent() if output.quiet else _Bar(output) if sys.stderr.isatty() else _Lines(output)
     finished: list[SearchFinished] = []
     was_downloading = False

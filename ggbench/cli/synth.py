@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from ggbench.cli.output import Output, output_options
+from ggbench.errors import UsageError
+from ggbench.plain import plain
 
 
 @click.command()
@@ -35,7 +37,14 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     from ggbench.gguf_file.twin import cached_twin
     from ggbench.units import format_bytes, format_number
 
-    known = load_catalog().model(model.removeprefix("synth:"))
+    model_id = model.removeprefix("synth:")
+    if "/" in model_id:
+        raise UsageError(
+            f"{plain(model)} is not in the catalog, and synth writes twins of its models alone",
+            "ggbench models lists them; a twin of a published file is made where it is measured: "
+            f"ggbench decode twin:{plain(model_id.removeprefix('hf:').removeprefix('twin:'))}",
+        )
+    known = load_catalog().model(model_id)
     twins = []
     for quant in dict.fromkeys(quant.lower() for quant in quants or ARTICLE_QUANTS):
         with output.byte_progress(f"{known.id} {quant}") as on_progress:

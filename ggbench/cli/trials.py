@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import click
 
 from ggbench.catalog.selector import Target
 from ggbench.cli.downloads import INTERRUPTED, interruptible
+from ggbench.cli.gpu_options import tell_ignored_options
 from ggbench.cli.live import follow
 from ggbench.cli.output import Output
 from ggbench.errors import ExitCode, StoreError
@@ -19,6 +21,7 @@ from ggbench.experiments.progress import TrialFinished
 from ggbench.experiments.rig import make_rig
 from ggbench.experiments.settings import TrialSettings
 from ggbench.experiments.trial import run_trials
+from ggbench.plain import plain
 from ggbench.records import Bandwidth, Outcome, Row
 from ggbench.store.database import Store
 
@@ -64,10 +67,13 @@ def measure(
         is_download = any(target.download_bytes for target in targets)
         with interruptible(output) if is_download else contextlib.nullcontext():
             rig = make_rig(store, given_bandwidth=bandwidth, timeout_s=silence_s)
+        rig = tell_ignored_options(rig, settings.config, output)
         run = run_bench if maxctx else run_trials
         finished = follow(run(rig, tuple(targets), settings), output, rig.cancel)
     if len(targets) == 1 and finished and finished[0].error is not None:
         raise finished[0].error
+    if len(finished) == len(targets) == 1 and (hint := _hint(targets[0], finished[0].row)):
+        output.notice(f"Hint: {hint}")
     was_measuring = finished and finished[-1].row.outcome is Outcome.CANCELLED
     if rig.cancel.is_set() and not was_measuring and any(each.download_bytes for each in targets[len(finished) :][:1]):
         output.notice(INTERRUPTED)
@@ -76,6 +82,23 @@ def measure(
         exit_code=ExitCode.INTERRUPTED if rig.cancel.is_set() else _exit_code_of(finished),
         store_error=next((record.store_error for record in finished if record.store_error is not None), None),
     )
+
+
+def _hint(target: Target, row: Row) -> str:
+    """What to do about the end of an only trial; empty where it has none that anybody could do something about."""
+    match row.outcome:
+        case Outcome.OUT_OF_MEMORY:
+            limit = row.config.memory_limit_bytes
+            limited = () if limit is None else ("--memory-limit", str(limit))
+            search = plain(shlex.join(("ggbench", "maxctx", *target.named, *limited)))
+            return f"{search} finds the n_ctx that fits; a smaller quant or --type-k q8_0 --type-v q8_0 needs less"
+        case Outcome.TIMED_OUT:
+            return "--timeout gives the worker longer"
+        case Outcome.FAILED:
+            return "the reason is llama.cpp's own; other options or another quant may do"
+        case Outcome.CRASHED:
+            return "the file may be broken, or llama.cpp itself: see whether another quant crashes too"
+    return ""
 
 
 def _exit_code_of(finished: Sequence[TrialFinished]) -> ExitCode:

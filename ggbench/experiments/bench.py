@@ -53,17 +53,19 @@ def run_bench(rig: Rig, targets: tuple[Target, ...], settings: TrialSettings) ->
         if row.outcome in (Outcome.COMPLETED, Outcome.OUT_OF_MEMORY):
             found = yield from _search(rig, target, settings)
             if found is not None:
-                row = _extended(row, found)
-                yield RowExtended(row, store_error or _keep(rig.store, row))
+                row = _extended(row, found.certificate)
+                yield RowExtended(row, store_error or found.store_error or _keep(rig.store, row))
 
 
-def _search(rig: Rig, target: Target, settings: TrialSettings) -> Generator[SearchProgress, None, Certificate | None]:
-    found: Certificate | None = None
+def _search(
+    rig: Rig, target: Target, settings: TrialSettings
+) -> Generator[SearchProgress, None, SearchFinished | None]:
+    found: SearchFinished | None = None
     config = replace(settings.config, n_ctx=None)
     with contextlib.closing(run_maxctx(rig, (target,), MaxctxSettings(config))) as search:
         for record in search:
             if isinstance(record, SearchFinished):
-                found = record.certificate
+                found = record
             if not isinstance(record, TrialStarted):
                 yield record
     return found

@@ -23,6 +23,8 @@ from ggbench.experiments.forecast import Budget, Forecast, SearchCancelled, fore
 from ggbench.experiments.prober import LoadEnded, Prober
 from ggbench.experiments.progress import TrialStarted
 from ggbench.experiments.rig import Rig
+from ggbench.experiments.row import kv_bytes_per_token, make_run_start
+from ggbench.experiments.search_log import SearchLog
 from ggbench.experiments.search_progress import ProbeFinished, ProbeStarted, SearchFinished, SearchProgress
 from ggbench.experiments.trial import prepare
 from ggbench.gguf_file.model_file import ModelFile
@@ -84,7 +86,8 @@ def run_maxctx(rig: Rig, targets: tuple[Target, ...], settings: MaxctxSettings) 
             search.outcome, search.reason = _outcome_of(caught), caught.message
         finally:
             search.close()
-        yield SearchFinished(search.certificate(), error)
+        certificate = search.log.finish(search.certificate())
+        yield SearchFinished(certificate, error, search.log.error)
 
 
 class _Search:
@@ -102,12 +105,16 @@ class _Search:
         self._verified = False
         self._peak_bytes: int | None = None
         self._gpu_processes: tuple[GpuProcess, ...] = ()
+        self.log = SearchLog(rig.store)
         self.outcome = Outcome.FAILED
         self.reason = ""
 
     def run(self) -> Generator[SearchProgress]:
         """All of it. Raises DoesNotFit, EngineFailed and what `materialize` does."""
         seen = self._forecast = yield from self._look_ahead()
+        if self._file is not None:
+            command = self._settings.command_for(self._target)
+            self.log.begin(make_run_start("maxctx", self._target, self._file, self._config, None, command))
         if seen.budget.on_gpu:
             self._gpu_processes = list_gpu_processes()
         for probe in seen.probes:
@@ -172,7 +179,7 @@ class _Search:
                 n_params=file.n_params,
                 bpw=file.bpw,
                 weight_bytes=file.weight_bytes,
-                kv_bytes_per_token=_kv_bytes_per_token(file, self._config),
+                kv_bytes_per_token=kv_bytes_per_token(file, self._config),
                 n_ctx_train=file.n_ctx_train,
             )
         if seen is not None:
@@ -276,6 +283,7 @@ class _Search:
 
     def _answered(self, probe: Probe) -> ProbeFinished:
         self._probes.append(probe)
+        self.log.keep(probe)
         return ProbeFinished(probe, self._bracket.passed, self._bracket.failed)
 
     def _stopped(self, probe: Probe) -> bool:
@@ -379,13 +387,6 @@ def _sizes(target: Target) -> dict[str, int]:
 def _without_quant(name: str, quant: str) -> str:
     """The part of a file's name that tells the model."""
     return name.lower().partition(quant)[0]
-
-
-def _kv_bytes_per_token(file: ModelFile, config: LoadConfig) -> int | None:
-    try:
-        return file.kv_bytes_per_token(config.type_k, config.type_v)
-    except GgbenchError:
-        return None
 
 
 def _taken_bytes(budget: Budget, gpus: Sequence[Gpu]) -> int | None:

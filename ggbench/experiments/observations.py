@@ -35,6 +35,9 @@ class Observations:
         """None until the worker is ready."""
         self.n_ctx: int | None = None
         """As llama.cpp rounded it; None until there is a context."""
+        self.n_batch: int | None = None
+        self.n_ubatch: int | None = None
+        """Both as llama.cpp clamped them."""
         self.prefill_ns: dict[int, list[int]] = {}
         """Every timed prompt, by its length."""
         self.samples = SampleLog(self._append)
@@ -69,7 +72,7 @@ class Observations:
             case protocol.Log() if self.n_ctx is None:
                 self._log.append(event.text)
             case protocol.ContextMade():
-                self.n_ctx = event.n_ctx
+                self.n_ctx, self.n_batch, self.n_ubatch = event.n_ctx, event.n_batch, event.n_ubatch
             case protocol.Prefilled(n_prompt, prefill_ns):
                 _add_span(self.prefill_spans, prefill_ns)
                 timings = self.prefill_ns.setdefault(n_prompt, [])

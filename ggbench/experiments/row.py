@@ -21,30 +21,30 @@ from ggbench.stats.gpu_use import summarize_gpus, throttled
 from ggbench.stats.linefit import fit_line
 from ggbench.stats.steadiness import unsteady
 from ggbench.stats.summary import summarize
-from ggbench.store.runs import RunStart
+from ggbench.store.runs import RunKind, RunStart
 from ggbench.theory.roofline import decode_limit
 
 BandwidthOf = Callable[[Allocations, Environment | None], Bandwidth | None]
 
 
 def make_run_start(
-    target: Target, file: ModelFile, settings: TrialSettings, environment: Environment | None, command: str
+    kind: RunKind, target: Target, file: ModelFile, config: LoadConfig, environment: Environment | None, command: str
 ) -> RunStart:
-    """What is known of a trial before anything is measured."""
+    """What is known of a trial or a search before anything is measured."""
     return RunStart(
-        kind=settings.kind,
+        kind=kind,
         model=target.model,
         quant=target.quant,
-        file=str(file.paths[0].absolute()),
+        file=str(file.paths[0].absolute()) if file.paths else "",
         provenance=target.provenance,
         file_bytes=file.file_bytes,
         header_sha256=file.header_sha256,
         n_params=file.n_params,
         bpw=file.bpw,
         weight_bytes=file.weight_bytes,
-        kv_bytes_per_token=_kv_bytes_per_token(file, settings.config),
+        kv_bytes_per_token=kv_bytes_per_token(file, config),
         command=command,
-        config=settings.config,
+        config=config,
         environment=environment,
     )
 
@@ -73,7 +73,7 @@ def make_row(
         n_params=file.n_params,
         bpw=file.bpw,
         weight_bytes=file.weight_bytes,
-        kv_bytes_per_token=_kv_bytes_per_token(file, config),
+        kv_bytes_per_token=kv_bytes_per_token(file, config),
         outcome=ending.outcome,
         reason=_explain(ending, allocations.buffers, gpu_use),
         buffers=allocations.buffers,
@@ -82,6 +82,8 @@ def make_row(
         peak_bytes=seen.peak_bytes,
         other_bytes=_other_bytes(seen.peak_bytes, allocations.buffers),
         n_ctx=seen.n_ctx,
+        n_batch=seen.n_batch,
+        n_ubatch=seen.n_ubatch,
         n_prompt=settings.n_prompt if settings.n_gen else None,
         n_gen=len(samples.step_ns),
         prefill_ms=statistics.median(prompt_ns) / 1e6 if prompt_ns else None,
@@ -118,7 +120,8 @@ def row_without_file(target: Target, settings: TrialSettings, error: GgbenchErro
     )
 
 
-def _kv_bytes_per_token(file: ModelFile, config: LoadConfig) -> int | None:
+def kv_bytes_per_token(file: ModelFile, config: LoadConfig) -> int | None:
+    """Of both caches as they are typed; None where the KV is not counted from the header."""
     try:
         return file.kv_bytes_per_token(config.type_k, config.type_v)
     except Unsupported:

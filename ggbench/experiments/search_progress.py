@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ggbench.errors import GgbenchError
+from ggbench.errors import GgbenchError, StoreError
 from ggbench.experiments.progress import FilePrepared, ModelLoading, TrialStarted
 from ggbench.records import Certificate, Probe
 
@@ -49,6 +49,8 @@ class SearchFinished:
     certificate: Certificate
     error: GgbenchError | None = None
     """Why there is no largest context; a front end that runs only this search raises it."""
+    store_error: StoreError | None = None
+    """Why the store does not have the search, or not all of it."""
 
 
 SearchProgress = (

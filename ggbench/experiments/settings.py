@@ -9,6 +9,10 @@ from ggbench.catalog.selector import Target
 from ggbench.errors import UsageError
 from ggbench.experiments.command import reproduce
 from ggbench.records import KV_CELLS, N_PROMPT, Bandwidth, LoadConfig
+from ggbench.units import format_count
+
+_LARGEST_N_CTX = (1 << 31) - KV_CELLS
+"""Positions are signed 32-bit integers in llama.cpp; what is larger would be cut without a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,12 @@ class TrialSettings:
             raise UsageError(
                 f"n_ctx {self.config.n_ctx} does not hold the {self.n_ctx_needed} tokens of this run",
                 "leave --n-ctx out to take just enough, or measure fewer tokens",
+            )
+        if self.n_ctx > _LARGEST_N_CTX:
+            raise UsageError(
+                f"this run takes an n_ctx of {format_count(self.n_ctx)}, and llama.cpp has none above "
+                f"{format_count(_LARGEST_N_CTX)}",
+                "measure fewer tokens",
             )
 
     @property

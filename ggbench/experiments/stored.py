@@ -1,4 +1,4 @@
-"""Rows of runs that never made one: what the store kept of an interrupted run, fitted as far as it came."""
+"""What came of a stored run; of one that was interrupted, what its samples or its probes tell."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import median
 
 from ggbench.experiments.row import prefill_speeds
-from ggbench.records import N_PROMPT, Outcome, Row
+from ggbench.records import N_PROMPT, Certificate, Outcome, Row
 from ggbench.stats.linefit import fit_line
 from ggbench.stats.steadiness import unsteady
 from ggbench.stats.summary import summarize
@@ -24,8 +24,7 @@ def stored_row(store: Store, run: Run) -> Row:
         prefill_ns.setdefault(timing.n_prompt, []).append(timing.prefill_ns)
     prompts_only = run.kind == "prefill"
     prompt_ns = [] if prompts_only else prefill_ns.get(N_PROMPT, [])
-    reason = "still running" if run.state == RUNNING else "ggbench ended before the run did"
-    row = run.start.as_row(Outcome.INTERRUPTED, reason)
+    row = run.start.as_row(Outcome.INTERRUPTED, _why_unfinished(run))
     return replace(
         row,
         run_id=run.run_id,
@@ -37,3 +36,41 @@ def stored_row(store: Store, run: Run) -> Row:
         latency=summarize(samples.step_ns, samples.sample_ns),
         unsteady=unsteady(samples.position, samples.step_ns),
     )
+
+
+def stored_certificate(store: Store, run: Run) -> Certificate:
+    """The certificate of a run of kind `maxctx`; where it has none, what its probes tell. Raises StoreError."""
+    found = store.load_certificate(run.run_id)
+    if found is not None:
+        return found
+    probes = store.load_probes(run.run_id)
+    real = [probe for probe in probes if probe.kind != "dry"]
+    first_fail = min((probe.n_ctx for probe in real if not probe.passed), default=None)
+    passed = [probe for probe in real if probe.passed and (first_fail is None or probe.n_ctx < first_fail)]
+    largest = max((probe.n_ctx for probe in passed), default=None)
+    start = run.start
+    return Certificate(
+        model=start.model,
+        quant=start.quant,
+        file=start.file,
+        provenance=start.provenance,
+        file_bytes=start.file_bytes,
+        n_params=start.n_params,
+        bpw=start.bpw,
+        weight_bytes=start.weight_bytes,
+        kv_bytes_per_token=start.kv_bytes_per_token,
+        outcome=Outcome.INTERRUPTED,
+        reason=_why_unfinished(run),
+        max_n_ctx=largest,
+        first_fail_n_ctx=first_fail,
+        verified_by_decode=any(probe.kind == "decode" and probe.n_ctx == largest for probe in passed),
+        probes=probes,
+        config=start.config,
+        environment=start.environment,
+        run_id=run.run_id,
+        command=start.command,
+    )
+
+
+def _why_unfinished(run: Run) -> str:
+    return "still running" if run.state == RUNNING else "ggbench ended before the run did"

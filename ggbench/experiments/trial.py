@@ -89,7 +89,9 @@ def _measure(
                 observations.note(item)
             # A CUDA build logs before it is ready; a worker that dies at its start never is.
             if not observations.has_begun and (observations.environment or isinstance(item, Ending)):
-                observations.begin(make_run_start(target, file, settings, observations.environment, command))
+                observations.begin(
+                    make_run_start(settings.kind, target, file, settings.config, observations.environment, command)
+                )
             if isinstance(item, Completed):
                 break
             if isinstance(item, Ending):

@@ -85,7 +85,7 @@ def hub_cache_folder(environment: Mapping[str, str]) -> Path:
     return Path(os.path.expanduser(text)).absolute()  # noqa: PTH111 - pathlib's raises where nobody has that home
 
 
-def refusal(response: httpx2.Response, repo: str, doing: str) -> GgbenchError:
+def refusal(response: httpx2.Response, repo: str, doing: str) -> NetworkError:
     """The error that an answer of the Hub with a status of 400 and more stands for; nothing of its text is repeated.
 
     Source: the codes that huggingface_hub tells apart (`X-Error-Code`). A repo that is not there and one that may not
@@ -100,13 +100,13 @@ def refusal(response: httpx2.Response, repo: str, doing: str) -> GgbenchError:
         )
     if code == "RevisionNotFound":
         where = "no such revision" if repo in doing else f"{repo} has no such revision"
-        return UsageError(f"{where} while {doing}", "name a branch, a tag or a commit of it")
+        return NetworkError(f"{where} while {doing}", "name a branch, a tag or a commit of it")
     if code == "EntryNotFound":
         return NetworkError(f"the Hub does not find the file while {doing}", "list the repo again: it may have changed")
     if status == 401 and "Invalid credentials" in response.headers.get("X-Error-Message", ""):
         return NetworkError("the Hub does not know your token", f"{_LOG_IN} again, or unset HF_TOKEN")
     if code == "RepoNotFound" or status == 401:
-        return UsageError(
+        return NetworkError(
             f"there is no repo {repo}, or it is private",
             f"look for it with `ggbench models --search`; for a private one, {_LOG_IN}",
         )
@@ -142,8 +142,9 @@ def asked_pause_s(response: httpx2.Response) -> float | None:
 def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
     """Turn what huggingface_hub, httpx2 and the disk raise into errors of ours; `doing` is such as `listing org/name`.
 
-    Raises UsageError for a repo or revision that is not there and for a folder that may not be written, DoesNotFit for
-    a full disk, else NetworkError. Their own words are left out: they may hold a token or a signed address.
+    Raises UsageError for a name, an address or a token that none can be and for a folder that may not be written,
+    DoesNotFit for a full disk, else NetworkError: whatever the Hub itself answers is its own, a repo that it does not
+    have included. Their own words are left out: they may hold a token or a signed address.
     """
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled

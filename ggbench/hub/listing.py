@@ -73,8 +73,8 @@ class _KeptListing(msgspec.Struct):
 def list_repo(access: HubAccess, repo: str, revision: str = "main") -> RepoListing:
     """What the repo holds at the commit that the revision (a branch, a tag or a commit) stands for.
 
-    Offline it is what was kept of the last time. Raises UsageError for a repo or revision that is not there and for a
-    repo without GGUF, BadFile for a path that leads out of its folder, NetworkError for the rest.
+    Offline it is what was kept of the last time. Raises UsageError for a name that no repo can have and for a repo
+    without GGUF, BadFile for a path that leads out of its folder, NetworkError for the rest.
     """
     _check_name(repo)
     doing = f"listing {_spoken(repo, revision)}"

@@ -28,7 +28,10 @@ _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\u
 
 
 def document(command: str, /, **fields: object) -> str:
-    """One JSON document of a command, `schema` first; a number that JSON does not have becomes null."""
+    """One JSON document, `schema` first; a number that JSON does not have becomes null.
+
+    `command` names the shape, one for each name: `plan`, `models.repo`.
+    """
     content = {"schema": f"ggbench.{command}/1"} | {name: _strict(value) for name, value in fields.items()}
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=2)
     return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
@@ -53,6 +56,8 @@ def row_document(row: Row) -> dict[str, object]:
         "peak_bytes": row.peak_bytes,
         "buffers": [asdict(buffers) for buffers in row.buffers],
         "n_ctx": row.n_ctx,
+        "n_batch": row.n_batch,
+        "n_ubatch": row.n_ubatch,
         "max_n_ctx": row.max_n_ctx,
         "max_n_ctx_verified": row.max_n_ctx_verified,
         "max_n_ctx_reason": row.max_n_ctx_reason or None,
@@ -108,8 +113,11 @@ def run_summary_document(run: RunSummary) -> dict[str, object]:
     }
 
 
-def model_file_document(model_file: ModelFile, *, tensors: bool = False) -> dict[str, object]:
-    """What a GGUF's header tells; every tensor too where asked for. An array left out of the header is its length."""
+def model_file_document(model_file: ModelFile, *, missing_bytes: int = 0, tensors: bool = False) -> dict[str, object]:
+    """What a GGUF's header tells; every tensor too where asked for. An array left out of the header is its length.
+
+    `missing_bytes` are those that its files lack.
+    """
     try:
         kv_bytes_per_token, no_kv_reason = model_file.kv_bytes_per_token(), None
     except Unsupported as error:
@@ -120,6 +128,7 @@ def model_file_document(model_file: ModelFile, *, tensors: bool = False) -> dict
         "files": [str(path) for path in model_file.paths],
         "provenance": "twin" if model_file.is_twin else "file",
         "file_bytes": model_file.file_bytes,
+        "missing_bytes": missing_bytes,
         "gguf_version": model_file.version,
         "big_endian": model_file.big_endian,
         "header_sha256": model_file.header_sha256,

@@ -1,7 +1,7 @@
-"""The results file: every run with its raw samples and readings of the machine, in SQLite.
+"""The results file: every run with its raw samples, probes and readings of the machine, in SQLite.
 
-Samples are committed as they are appended, so a process that is killed leaves what it had. Its run still says
-`running`; whoever opens or lists the store next sees that the owner is gone and marks it `interrupted`. A store
+Samples and probes are committed as they are appended, so a process that is killed leaves what it had. Its run still
+says `running`; whoever opens or lists the store next sees that the owner is gone and marks it `interrupted`. A store
 belongs to the thread that opened it, and any number of stores may have one file open.
 """
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from ggbench import paths
 from ggbench.errors import StoreError, UnknownName
 from ggbench.machine_records import MachineReading
-from ggbench.records import Outcome, Row
+from ggbench.records import Certificate, Outcome, Probe, Row
 from ggbench.store import owners
 from ggbench.store.connection import as_store_errors, open_connection, writing
 from ggbench.store.runs import (
@@ -161,18 +161,27 @@ class Store:
                 [(run_id, reading.at_ns, encode(reading)) for reading in readings],
             )
 
-    def finish(self, run_id: int, row: Row) -> Row:
-        """End a run with what came of it; returns the row as stored, which knows its run. Raises UnknownName.
-
-        Its state becomes the row's outcome, also where another process had taken the run for interrupted, as one in
-        another container may that does not see this one.
-        """
-        row = dataclasses.replace(row, run_id=run_id)
+    def append_probe(self, run_id: int, number: int, probe: Probe) -> None:
+        """Store the answer to one question of a search; `number` counts from 0. Raises UnknownName."""
         with writing(self._connection, self.path):
             self._require(run_id)
             self._connection.execute(
-                "UPDATE runs SET state = ?, finished_at = ?, outcome_row = ? WHERE id = ?",
-                (row.outcome.value, _utc_now(), encode(row), run_id),
+                "INSERT INTO probes (run_id, number, probe) VALUES (?, ?, ?)", (run_id, number, encode(probe))
+            )
+
+    def finish(self, run_id: int, row: Row, certificate: Certificate | None = None) -> Row:
+        """End a run with what came of it; returns the row as stored, which knows its run. Raises UnknownName.
+
+        A search has a certificate beside the row that lists show. The run's state becomes the row's outcome, also where
+        another process had taken it for interrupted, as one in another container may that does not see this one.
+        """
+        row = dataclasses.replace(row, run_id=run_id)
+        certified = None if certificate is None else encode(dataclasses.replace(certificate, run_id=run_id))
+        with writing(self._connection, self.path):
+            self._require(run_id)
+            self._connection.execute(
+                "UPDATE runs SET state = ?, finished_at = ?, outcome_row = ?, certificate = ? WHERE id = ?",
+                (row.outcome.value, _utc_now(), encode(row), certified, run_id),
             )
         self._unfinished.discard(run_id)
         return row
@@ -238,6 +247,18 @@ class Store:
         records = self._select("SELECT reading FROM readings WHERE run_id = ? ORDER BY at_ns, id", (run_id,))
         readings = (decode(record["reading"], MachineReading)[0] for record in records)
         return tuple(reading for reading in readings if reading is not None)
+
+    def load_probes(self, run_id: int) -> tuple[Probe, ...]:
+        """What a search asked so far, those left out that this ggbench cannot read. Raises UnknownName."""
+        self._require(run_id)
+        records = self._select("SELECT probe FROM probes WHERE run_id = ? ORDER BY number", (run_id,))
+        probes = (decode(record["probe"], Probe)[0] for record in records)
+        return tuple(probe for probe in probes if probe is not None)
+
+    def load_certificate(self, run_id: int) -> Certificate | None:
+        """What a search ended with; None where it has not, or this ggbench cannot read it. Raises UnknownName."""
+        text = self._require(run_id)["certificate"]
+        return None if text is None else decode(text, Certificate)[0]
 
     def delete_run(self, run_id: int) -> None:
         """Delete a run with what it has. Raises UnknownName, and StoreError while its process still runs it."""

@@ -99,7 +99,26 @@ def create_readings(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX readings_by_run ON readings (run_id)")
 
 
-MIGRATIONS: tuple[Migration, ...] = (create_runs_and_samples, create_readings)
+def create_probes(connection: sqlite3.Connection) -> None:
+    """Version 3: what each search for the largest context asked, in its order, and its certificate once it ended.
+
+    `probe` is JSON of `ggbench.records.Probe`, `certificate` of `ggbench.records.Certificate`; runs of other kinds have
+    neither.
+    """
+    connection.execute("ALTER TABLE runs ADD COLUMN certificate TEXT")
+    connection.execute(
+        """
+        CREATE TABLE probes (
+            run_id INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            number INTEGER NOT NULL,
+            probe TEXT NOT NULL,
+            PRIMARY KEY (run_id, number)
+        )
+        """
+    )
+
+
+MIGRATIONS: tuple[Migration, ...] = (create_runs_and_samples, create_readings, create_probes)
 
 
 def version_of(connection: sqlite3.Connection) -> int:

@@ -60,7 +60,8 @@ class FakeMachine:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    """Measuring commands get engines that answer as `answers` says."""
+    """Measuring commands get engines that answer as `answers` says, on a machine without a GPU."""
+    monkeypatch.setattr("ggbench.machine.gpus.list_gpus", tuple)
     fake = FakeMachine({}, [], threading.Event())
 
     def make_rig(store: Store | None, **_: object) -> Rig:

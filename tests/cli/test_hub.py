@@ -167,10 +167,10 @@ def test_a_missing_shard_is_named(ggbench: Run, hub: TestHub, tiny_twin: Path, m
 @pytest.mark.parametrize(
     ("name", "code", "words"),
     [
-        ("org/nowhere", 2, "org/nowhere"),
+        ("org/nowhere", 4, "org/nowhere"),
         ("org/gated", 4, "hf auth login"),
-        ("org/private", 2, "hf auth login"),
-        ("org/there@no-such-branch", 2, "no such revision"),
+        ("org/private", 4, "hf auth login"),
+        ("org/there@no-such-branch", 4, "no such revision"),
     ],
 )
 def test_a_repo_that_cannot_be_had(
@@ -182,7 +182,7 @@ def test_a_repo_that_cannot_be_had(
     code: int,
     words: str,
 ) -> None:
-    """Two lines that say why and how to get in; the token of the environment is in neither."""
+    """Whatever the Hub refuses ends in 4, in two lines that say why and how to get in; the token is in neither."""
     monkeypatch.setenv("HF_TOKEN", "hf_not_for_your_eyes")
     hub.add_repo("org/there", files={"m-q8_0.gguf": tiny_twin})
     hub.add_repo("org/gated", files={"m-q8_0.gguf": tiny_twin}, gated=True)
@@ -269,11 +269,11 @@ def test_a_large_download_is_never_silent(
     assert ggbench("decode", repo, "q8_0", "-n", "300", "--yes").code == 0
 
 
-@pytest.mark.parametrize(("answer", "code"), [(True, 0), (False, 2)])
+@pytest.mark.parametrize(("answer", "code"), [(True, 0), (False, 130)])
 def test_in_a_terminal_it_is_asked(
     ggbench: Run, repo: str, machine: FakeMachine, monkeypatch: pytest.MonkeyPatch, answer: bool, code: int
 ) -> None:
-    """No is no error of the program's, but nothing is measured."""
+    """A no is no error of anybody's: nothing is measured, and it ends as an interruption does."""
     asked: list[str] = []
 
     def confirm(text: str, **_: object) -> bool:
@@ -283,9 +283,13 @@ def test_in_a_terminal_it_is_asked(
     monkeypatch.setattr(downloads, "FREE_DOWNLOAD_BYTES", 1000)
     monkeypatch.setattr(downloads, "can_ask", lambda: True)
     monkeypatch.setattr("click.confirm", confirm)
-    assert ggbench("decode", repo, "q8_0", "-n", "300").code == code
+    ran = ggbench("decode", repo, "q8_0", "-n", "300")
+    assert ran.code == code
     assert len(asked) == 1
     assert "q8_0 (" in asked[0]
+    assert "Error" not in ran.err
+    assert (f"nothing was downloaded; ggbench plan {repo} tells what each quant needs" in ran.err) != answer
+    assert bool(machine.engines) == answer
 
 
 @pytest.mark.llama

@@ -142,6 +142,25 @@ def test_a_trial_that_ends_badly(
     assert ran.json["outcome"] == outcome
 
 
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [(crash, "another quant"), (starve, "ggbench maxctx {} q8_0 --memory-limit 1048576 finds the n_ctx that fits")],
+)
+def test_an_only_trial_that_ends_badly_says_what_to_do(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, answer: Answer, hint: str
+) -> None:
+    """Once and in one line, after the reason, which is not told twice over."""
+    machine.answers = {0: answer}
+    ran = ggbench("decode", tiny_twin, "-n", "300", "--memory-limit", "1MiB")
+    *_, reason, last = ran.err.splitlines()
+    assert last.startswith("Hint: ")
+    assert hint.format(tiny_twin) in last
+    assert reason.count("out of memory") <= 2  # cudaMalloc says it too
+    assert ggbench("decode", tiny_twin, "-n", "300", "--quiet").err == ""
+    machine.answers = {}
+    assert "Hint" not in ggbench("decode", tiny_twin, "-n", "300").err
+
+
 @pytest.mark.parametrize("content", [b"", b"plain text, no model", b"GGUF\x03\0\0\0" + b"\xff" * 16])
 def test_a_bad_file_is_exit_code_5(ggbench: Run, machine: FakeMachine, tmp_path: Path, content: bytes) -> None:
     """Empty, text, and counts of 2^64: one line each, before anything is loaded."""
@@ -151,6 +170,7 @@ def test_a_bad_file_is_exit_code_5(ggbench: Run, machine: FakeMachine, tmp_path:
         ran = ggbench(command, path)
         assert ran.code == 5
         assert ran.err.splitlines()[-2].startswith("Error: ")
+        assert ran.err.count(ran.err.splitlines()[-2].removeprefix("Error: ")) == 1
     assert machine.engines == []
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from ggbench.catalog import stores
 from tests.cli.conftest import Run
+from tests.fakes.hub import TestHub
 from tests.fakes.stores import gguf_bytes, put_in_hub_cache, put_in_ollama
 
 
@@ -136,6 +137,25 @@ def test_a_file_with_no_hash_in_its_name_cannot_be_verified(ggbench: Run, lm_stu
     ran = ggbench("models", "--verify", path)
     assert ran.code == 2
     assert hashlib.sha256(gguf_bytes()).hexdigest() in ran.err
+
+
+def test_each_question_has_a_schema_of_its_own(ggbench: Run, hub: TestHub, home: Path, tiny_twin: Path) -> None:
+    """One name stands for one set of keys, so that a program knows from the schema what it may read."""
+    hub.add_repo("org/tiny", files={"tiny-q8_0.gguf": tiny_twin})
+    blob = put_in_ollama(home / ".ollama/models", gguf_bytes())
+    questions: dict[str, tuple[object, ...]] = {
+        "models": (),
+        "models.folder": ("--dir", tiny_twin.parent),
+        "models.repo": ("--repo", "org/tiny"),
+        "models.search": ("--search", "tiny"),
+        "models.verify": ("--verify", blob),
+    }
+    documents = {name: ggbench("models", *words, "--json").json for name, words in questions.items()}
+    assert {name: each["schema"] for name, each in documents.items()} == {
+        name: f"ggbench.{name}/1" for name in questions
+    }
+    keys = {name: frozenset(each) for name, each in documents.items()}
+    assert len(set(keys.values())) == len(questions), keys
 
 
 def test_one_question_at_a_time(ggbench: Run, tmp_path: Path) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import gguf
+import numpy as np
+import pytest
+
 from ggbench import paths
 from ggbench.gguf_file.header import read_model_file
 from ggbench.store.database import Store
@@ -33,6 +37,18 @@ def test_list_show_and_remove(ggbench: Run, machine: FakeMachine, tiny_twin: Pat
     assert "--yes" in refused.err
     assert ggbench("results", "rm", "1", "--yes").code == 0
     assert [row["run_id"] for row in ggbench("results", "list", "--json").json["rows"]] == [2]
+
+
+def test_a_no_removes_nothing(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends as an interruption does, and is no error."""
+    ggbench("decode", tiny_twin, "-n", "300")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("click.confirm", lambda *_, **_options: False)
+    ran = ggbench("results", "rm", "1")
+    assert (ran.code, ran.err.splitlines()[-1]) == (130, "nothing was removed")
+    assert ggbench("results", "show", "1").code == 0
 
 
 def test_a_run_that_is_not_there(ggbench: Run) -> None:
@@ -87,6 +103,54 @@ def test_inspect_counts_what_the_header_says(ggbench: Run, tiny_twin: Path) -> N
     assert document["n_params"] == model.n_params
     assert len(document["tensors"]) == len(model.tensors)
     assert "blk.1.ffn_down.weight" in ggbench("inspect", tiny_twin, "--tensors").out
+
+
+def test_inspect_of_a_download_that_stopped(
+    ggbench: Run, tiny_twin: Path, tmp_path: Path, machine: FakeMachine
+) -> None:
+    """The header has it all, so it is shown with what is missing; a run of it is refused before anything is loaded."""
+    path, size = tmp_path / "begun-q8_0.gguf", tiny_twin.stat().st_size
+    path.write_bytes(tiny_twin.read_bytes()[:-100_000])
+    whole, begun = (ggbench("inspect", each, "--json").json for each in (tiny_twin, path))
+    assert (whole["missing_bytes"], begun["missing_bytes"]) == (0, 100_000)
+    assert (whole["file_bytes"], begun["file_bytes"]) == (size, size - 100_000)
+    assert begun["tensor_types"] == whole["tensor_types"]
+    shown = ggbench("inspect", path)
+    assert (shown.code, shown.err) == (0, "")
+    assert "truncated: 97.7 KiB of its " in shown.out
+    assert "truncated" not in ggbench("inspect", tiny_twin).out
+    for command in ("decode", "maxctx"):
+        ran = ggbench(command, path)
+        assert (ran.code, "97.7 KiB of its" in ran.err) == (5, True)
+    assert machine.engines == []
+
+
+def test_inspect_counts_what_every_shard_lacks(ggbench: Run, tmp_path: Path) -> None:
+    """A split model is short of the sum; one whose shard is not there at all is still an error."""
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama", split_max_tensors=1)
+    writer.add_block_count(1)
+    for index in range(2):
+        writer.add_tensor(f"t{index}", np.zeros((4, 32), dtype=np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    shards = [tmp_path / f"m-{number:05}-of-00002.gguf" for number in (1, 2)]
+    for path in shards:
+        path.write_bytes(path.read_bytes()[:-32])
+    assert ggbench("inspect", shards[0], "--json").json["missing_bytes"] == 64
+    shards[1].unlink()
+    ran = ggbench("inspect", shards[0])
+    assert (ran.code, "00002-of-00002.gguf is missing" in ran.err) == (5, True)
+
+
+def test_inspect_of_a_header_that_stopped(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
+    """There is nothing to show, and it says so."""
+    path = tmp_path / "begun.gguf"
+    path.write_bytes(tiny_twin.read_bytes()[:200])
+    ran = ggbench("inspect", path)
+    assert (ran.code, ran.out) == (5, "")
+    assert "begun.gguf" in ran.err
 
 
 def test_synth_writes_twins_that_say_so(ggbench: Run, tmp_path: Path) -> None:

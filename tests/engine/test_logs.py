@@ -1,7 +1,7 @@
 """What llama.cpp allocated, and whether it ran out of memory, read from logs that llama.cpp wrote on real machines.
 
 The first line of each log in `llama_cuda` tells where its author published it and what it was recorded on. Lines left
-out are marked "..."; what a server put before a line (time, level, colour) is gone, as llama.cpp's callback has none of it.
+out are marked "..."; what a server put before a line (time, level, colour) is gone, for llama.cpp's callback has none.
 """
 
 from __future__ import annotations

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -13,10 +16,11 @@ from ggbench.catalog.selector import Target, resolve_one
 from ggbench.engine import protocol
 from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory
 from ggbench.engine.process import WorkerProcess
-from ggbench.errors import DoesNotFit, EngineFailed
+from ggbench.errors import DoesNotFit, EngineFailed, StoreError
 from ggbench.experiments.maxctx import MaxctxSettings, run_maxctx
 from ggbench.experiments.rig import Rig
-from ggbench.experiments.search_progress import ProbeFinished, SearchFinished
+from ggbench.experiments.search_progress import ProbeFinished, ProbeStarted, SearchFinished
+from ggbench.experiments.stored import stored_certificate
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
@@ -24,6 +28,7 @@ from ggbench.machine.environment import environment
 from ggbench.machine_records import Gpu, GpuProcess
 from ggbench.paths import twins_dir
 from ggbench.records import Certificate, LoadConfig, Outcome
+from ggbench.store.database import Store
 from ggbench.units import MIB
 from tests.fakes.engine import FakeEngine
 
@@ -404,3 +409,80 @@ def ending_of(worker: WorkerProcess, request: protocol.Request) -> Ending:
     assert isinstance(last, Ending)
     assert not isinstance(last, Cancelled)
     return last
+
+
+def test_a_search_is_kept_with_its_certificate(target: Target, kv_bytes: int, tmp_path: Path) -> None:
+    """The store has every answer, the certificate, and a line for its lists."""
+    with Store.open(tmp_path / "results.sqlite") as store:
+        found = certified(replace(SmallMachine(kv_bytes, 4096).rig(), store=store), target, settings())
+
+        assert found.run_id is not None
+        run = store.load_run(found.run_id)
+        assert (run.kind, run.state, run.command) == ("maxctx", "completed", found.command)
+        assert store.load_certificate(found.run_id) == found == stored_certificate(store, run)
+        assert store.load_probes(found.run_id) == found.probes
+        assert run.row is not None
+        assert (run.row.max_n_ctx, run.row.max_n_ctx_verified, run.row.kv_bytes) == (4096, True, found.kv_bytes)
+        assert run.row.buffers == found.buffers
+
+
+def test_a_search_that_was_killed_keeps_what_it_had_asked(target: Target, kv_bytes: int, tmp_path: Path) -> None:
+    """What works and what does not, as far as it came, and no claim of a proof."""
+    path = tmp_path / "results.sqlite"
+    with Store.open(path) as store:
+        progress = run_maxctx(replace(SmallMachine(kv_bytes, 4096).rig(), store=store), (target,), settings())
+        with contextlib.closing(progress):
+            seen = [each.probe for each in takewhile(not_proving, progress) if isinstance(each, ProbeFinished)]
+    with Store.open(path) as store:
+        (run,) = store.list_runs()
+        left = stored_certificate(store, store.load_run(run.run_id))
+    assert run.state == "interrupted"
+    assert left.probes == tuple(seen)
+    assert (left.max_n_ctx, left.first_fail_n_ctx, left.verified_by_decode) == (4096, 4352, False)
+    assert (left.outcome, left.reason) == (Outcome.INTERRUPTED, "ggbench ended before the run did")
+
+
+def not_proving(record: object) -> bool:
+    """Whether the search has not come to its decode."""
+    return not (isinstance(record, ProbeStarted) and record.kind == "decode")
+
+
+def test_a_search_that_was_killed_at_once_has_found_nothing(target: Target, kv_bytes: int, tmp_path: Path) -> None:
+    """No context is known to work."""
+    with Store.open(tmp_path / "results.sqlite") as store:
+        progress = run_maxctx(replace(SmallMachine(kv_bytes, 4096).rig(), store=store), (target,), settings())
+        with contextlib.closing(progress):
+            next(each for each in progress if isinstance(each, ProbeFinished))
+        (run,) = store.list_runs()
+        left = stored_certificate(store, store.load_run(run.run_id))
+    assert (left.max_n_ctx, left.first_fail_n_ctx, len(left.probes)) == (None, None, 1)
+
+
+def test_a_store_that_fails_costs_no_answer(
+    target: Target, kv_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The certificate is told with why it is not kept."""
+
+    def fail(self: Store, *_: object) -> None:
+        raise StoreError("the disk is full", "make room")
+
+    for method in ("append_probe", "begin"):
+        monkeypatch.setattr(Store, method, fail)
+        with Store.open(tmp_path / f"{method}.sqlite") as store:
+            finished = search(replace(SmallMachine(kv_bytes, 4096).rig(), store=store), target, settings())
+        assert finished.certificate.max_n_ctx == 4096
+        assert finished.store_error is not None
+
+
+def test_a_search_whose_run_is_deleted_goes_on(target: Target, kv_bytes: int, tmp_path: Path) -> None:
+    """As from another container, which takes the search for dead: nothing more is kept, and nothing is wrong."""
+    path = tmp_path / "results.sqlite"
+    with Store.open(path) as store, contextlib.closing(sqlite3.connect(path, isolation_level=None)) as raw:
+        records = []
+        for record in run_maxctx(replace(SmallMachine(kv_bytes, 4096).rig(), store=store), (target,), settings()):
+            records.append(record)
+            raw.execute("DELETE FROM runs")
+    finished = records[-1]
+    assert isinstance(finished, SearchFinished)
+    assert (finished.certificate.max_n_ctx, finished.certificate.run_id) == (4096, None)
+    assert finished.store_error is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import sys
 import threading
 import time
@@ -27,6 +28,7 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.machine_records import Gpu, GpuProcess, GpuReading, MachineReading
 from ggbench.records import Bandwidth, LoadConfig, Outcome, Row
 from ggbench.store.database import Store
+from ggbench.store.runs import decode, encode
 from ggbench.units import MIB
 from tests.fakes.engine import FakeEngine, fake_rig, obey
 
@@ -70,6 +72,45 @@ def test_a_decode_becomes_a_row(target: Target, store: Store, tiny_twin: Path) -
     assert samples.position.tolist() == list(range(26, 1026))
     assert store.load_run(row.run_id).row == row
     assert len(store.load_samples(row.run_id, phase="warmup").step_ns) == 8
+
+
+def test_batches_are_what_llama_cpp_made_of_them(target: Target, store: Store) -> None:
+    """It clamps n_batch to n_ctx and n_ubatch to n_batch; what was asked for stays in the configuration."""
+
+    def clamp(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        for item in obey(request):
+            if isinstance(item, protocol.ContextMade):
+                item = protocol.ContextMade(item.seconds, 256, n_batch=256, n_ubatch=64)
+            yield item
+
+    def refuse(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        yield OutOfMemory("context", "failed to allocate")
+
+    rig, _ = fake_rig(store, {0: clamp, 1: refuse})
+    settings = TrialSettings("decode", LoadConfig(n_ubatch=64), n_gen=20)
+    made, refused = rows_of(rig, [target, target], settings)
+    assert (made.n_batch, made.n_ubatch) == (256, 64)
+    assert (made.config.n_batch, made.config.n_ubatch) == (2048, 64)
+    assert made.run_id is not None
+    assert store.load_run(made.run_id).row == made
+    assert (refused.n_batch, refused.n_ubatch) == (None, None)
+
+
+def test_a_row_that_was_stored_without_its_batches_is_read(target: Target) -> None:
+    """They are unknown then, not what was asked for."""
+    (row,) = rows_of(fake_rig()[0], [target], TrialSettings("decode", n_gen=20))
+    stored = json.loads(encode(row))
+    del stored["n_batch"], stored["n_ubatch"]
+    read, reason = decode(json.dumps(stored), Row)
+    assert (read, reason) == (dataclasses.replace(row, n_batch=None, n_ubatch=None), "")
+
+
+@pytest.mark.llama
+def test_llama_cpp_tells_its_own_batches(target: Target, store: Store) -> None:
+    """A context of 256 tokens has no batch of 512."""
+    rig = dataclasses.replace(fake_rig(store)[0], launch=WorkerProcess)
+    (row,) = rows_of(rig, [target], TrialSettings("prefill", LoadConfig(threads=1), prefill_lengths=(8,)))
+    assert (row.n_ctx, row.n_batch, row.n_ubatch) == (256, 256, 256)
 
 
 def test_repetitions_are_fitted_together_and_stored_apart(target: Target, store: Store) -> None:

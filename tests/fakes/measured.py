@@ -62,6 +62,8 @@ def put_run(store: Store, run: RunStart, b_ms: float = 10.0, w: float = 400.0, n
     row = replace(
         row,
         buffers=(DeviceBuffers("CPU", weight_bytes, 3072 * 98_304, 300 << 20, 607_744),),
+        n_batch=2048,
+        n_ubatch=512,
         n_prompt=25,
         n_gen=n_gen,
         prefill_ms=130.0,

@@ -71,7 +71,7 @@ def test_a_private_repo_reads_as_one_that_is_not_there(
         monkeypatch.setenv("HF_TOKEN", "hf_a_stranger")
     hub.add_repo("org/private", GGUF, private=True)
     for repo in ("org/private", "org/nowhere"):
-        with pytest.raises(UsageError, match=f"no repo {repo}") as raised:
+        with pytest.raises(NetworkError, match=f"no repo {repo}") as raised:
             list_repo(access, repo)
         assert "hf auth login" in raised.value.hint
         assert not isinstance(raised.value, UnknownName)
@@ -87,8 +87,8 @@ def test_a_private_repo_reads_as_one_that_is_not_there(
         (Unavailable(504), NetworkError, ["504"]),
         (Says(b"", 418), NetworkError, ["418", "HF_ENDPOINT"]),
         (Says(b"", 403), NetworkError, ["refuses", "token"]),
-        (Says(b"[1]", 404, headers={"X-Error-Code": "RepoNotFound"}), UsageError, ["no repo org/name"]),
-        (Says(b"\xff", 404, headers={"X-Error-Code": "RevisionNotFound"}), UsageError, ["revision"]),
+        (Says(b"[1]", 404, headers={"X-Error-Code": "RepoNotFound"}), NetworkError, ["no repo org/name"]),
+        (Says(b"\xff", 404, headers={"X-Error-Code": "RevisionNotFound"}), NetworkError, ["revision"]),
         (
             Says(b"", 401, headers={"X-Error-Message": "Invalid credentials in Authorization header"}),
             NetworkError,

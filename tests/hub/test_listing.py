@@ -136,7 +136,7 @@ def test_revisions_are_pinned(access: HubAccess, hub: TestHub) -> None:
     new = hub.add_repo(REPO, {"m-q8_0.gguf": b"newer"})
     assert [list_repo(access, REPO, each).commit for each in ("main", "refs/pr/1", old)] == [new, old, old]
     assert all(request.path.endswith((old, new)) for request in hub.requests if "/tree/" in request.path)
-    with pytest.raises(UsageError, match=r"no such revision .*nope"):
+    with pytest.raises(NetworkError, match=r"no such revision .*nope"):
         list_repo(access, REPO, "nope")
 
 

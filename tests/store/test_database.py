@@ -10,7 +10,7 @@ import pytest
 
 from ggbench.errors import StoreError, UnknownName
 from ggbench.machine_records import GpuReading, MachineReading
-from ggbench.records import Outcome, Row
+from ggbench.records import Certificate, Outcome, Probe, Row
 from ggbench.store.database import Store
 from ggbench.store.runs import RunStart
 
@@ -218,3 +218,39 @@ def test_readings_come_back_by_time(store: Store, start: RunStart) -> None:
     assert store.load_readings(other) == ()
     with pytest.raises(UnknownName):
         store.append_readings(99, [early])
+
+
+def test_a_search_comes_back_with_what_it_asked(path: Path, start: RunStart, row: Row) -> None:
+    """Probes as they were appended, and the certificate that knows its run; deleting the run takes both."""
+    probes = (
+        Probe(512, "dry", Outcome.COMPLETED, 0.25, 1, 2),
+        Probe(768, "alloc", Outcome.OUT_OF_MEMORY, 1.5, reason="failed to allocate"),
+    )
+    certificate = Certificate(
+        model=start.model,
+        quant=start.quant,
+        file=start.file,
+        provenance=start.provenance,
+        outcome=Outcome.COMPLETED,
+        max_n_ctx=512,
+        probes=probes,
+        config=start.config,
+        environment=start.environment,
+    )
+    with Store.open(path) as store:
+        run_id = store.begin(dataclasses.replace(start, kind="maxctx"))
+        for number, probe in enumerate(probes):
+            store.append_probe(run_id, number, probe)
+        assert store.load_certificate(run_id) is None
+        store.finish(run_id, row, certificate)
+    with Store.open(path) as store:
+        assert store.load_probes(run_id) == probes
+        assert store.load_certificate(run_id) == dataclasses.replace(certificate, run_id=run_id)
+        store.delete_run(run_id)
+        with pytest.raises(UnknownName):
+            store.append_probe(run_id, 2, probes[0])
+        with pytest.raises(UnknownName):
+            store.load_probes(run_id)
+    raw = sqlite3.connect(path)
+    assert raw.execute("SELECT count(*) FROM probes").fetchone() == (0,)
+    raw.close()

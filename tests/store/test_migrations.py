@@ -42,7 +42,8 @@ def test_the_runs_of_every_version_are_read(path: Path, script: Path) -> None:
     """Both the finished run and the killed one come up to date with their samples, and end in the schema of today."""
     build(script, path)
     with Store.open(path) as store:
-        killed, finished = store.list_runs()
+        *searches, killed, finished = store.list_runs()
+        assert [run.kind for run in searches] == (["maxctx"] * 2 if script.stem >= "store_v3" else [])
         assert (killed.run_id, killed.kind, killed.state, killed.n_samples) == (2, "bench", "interrupted", 2)
         assert (finished.run_id, finished.kind, finished.state, finished.n_samples) == (1, "decode", "completed", 4)
         assert (killed.row, killed.row_error, finished.row_error) == (None, "", "")
@@ -76,6 +77,24 @@ def test_readings_of_version_2_are_read(path: Path) -> None:
     assert second.gpus[0].processes == (GpuProcess(911, "/usr/bin/desktop", 314572800), GpuProcess(4243, None, None))
     assert row is not None and row.gpu_use is not None
     assert (row.gpu_use.energy_per_token_mj, row.gpu_use.throttle) == (5120.5, (Throttling("sw_power_cap", 1),))
+
+
+def test_searches_of_version_3_are_read(path: Path) -> None:
+    """The finished one has its certificate, and the killed one what it had asked."""
+    build(DATA / "store_v3.sql", path)
+    with Store.open(path) as store:
+        certificate, row = store.load_certificate(3), store.load_run(3).row
+        assert certificate is not None and row is not None
+        assert (certificate.max_n_ctx, certificate.verified_by_decode, certificate.run_id) == (24_576, True, 3)
+        assert (certificate.probes, row.max_n_ctx_verified) == (store.load_probes(3), True)
+        assert certificate.gpu_processes == (GpuProcess(911, "/usr/bin/desktop", 314_572_800),)
+        assert store.load_certificate(4) is None
+        assert [(probe.kind, probe.n_ctx, probe.passed) for probe in store.load_probes(4)] == [
+            ("dry", 24_576, True),
+            ("dry", 24_832, False),
+            ("alloc", 24_576, True),
+            ("alloc", 24_832, False),
+        ]
 
 
 def test_a_run_of_version_1_takes_readings(path: Path) -> None:

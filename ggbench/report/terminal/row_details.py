@@ -77,10 +77,17 @@ def _model(row: Row) -> Facts:
         ("context", ", ".join(run)),
         ("largest", _largest_context(row)),
         ("KV cache", f"{cache}{per_token}{flash}"),
-        ("batches", f"n_batch {config.n_batch}, n_ubatch {config.n_ubatch}"),
+        ("batches", _batches(row)),
         ("threads", format_count(config.threads) if config.threads else ""),
         ("limited to", "" if config.memory_limit_bytes is None else format_bytes(config.memory_limit_bytes)),
     ]
+
+
+def _batches(row: Row) -> str:
+    """What llama.cpp took; what it was asked for where there was no context, or nobody wrote down what it took."""
+    if row.n_batch is None or row.n_ubatch is None:
+        return f"n_batch {row.config.n_batch}, n_ubatch {row.config.n_ubatch} asked for"
+    return f"n_batch {row.n_batch}, n_ubatch {row.n_ubatch}"
 
 
 def _largest_context(row: Row) -> str:

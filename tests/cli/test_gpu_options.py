@@ -1,0 +1,160 @@
+"""Options for GPUs where there is none, or not that one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ggbench.engine import protocol
+from ggbench.engine.endings import Completed, Ending, OutOfMemory
+from ggbench.experiments.rig import Rig
+from ggbench.machine_records import Gpu
+from ggbench.units import GIB
+from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.engine import Answer, FakeEngine, fake_rig, obey
+
+IGNORED = "llama.cpp can use no GPU here, so "
+CARDS = tuple(Gpu(index, "NVIDIA H200", None, None, 140 * GIB, 100 * GIB, 6144, 3201, "580.1") for index in (0, 1))
+MEASURING = (["decode", "-n", "20"], ["prefill", "--lengths", "1"], ["bench", "-n", "20"])
+
+
+def on_a_gpu(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    """A worker that finds a GPU for the model."""
+    if isinstance(request, protocol.LoadModel):
+        yield protocol.Log(2, "load_tensors:        CUDA0 model buffer size =   100.00 MiB")
+    yield from obey(request)
+
+
+def of_few_cells(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    """A worker without a GPU in which contexts end at 1024."""
+    match request:
+        case protocol.MakeContext(n_ctx=n_ctx) if n_ctx > 1024:
+            yield OutOfMemory("context", "failed to allocate")
+        case protocol.ProveContext():
+            yield protocol.ContextProven(0.1, 512, 1, 1, "copied", full=True)
+            yield Completed()
+        case _:
+            yield from obey(request)
+
+
+@pytest.fixture
+def search(monkeypatch: pytest.MonkeyPatch) -> list[FakeEngine]:
+    """The engines of maxctx."""
+    rig, engines = fake_rig(answers=dict.fromkeys(range(3), of_few_cells))
+
+    def make_rig(_timeout_s: float) -> Rig:
+        return rig
+
+    monkeypatch.setattr("ggbench.cli.searches.make_rig", make_rig)
+    return engines
+
+
+@pytest.mark.parametrize("words", MEASURING)
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["-ngl", "20"], "--n-gpu-layers is ignored"),
+        (["-ngl", "-1"], "--n-gpu-layers is ignored"),
+        (["-mg", "1"], "--main-gpu is ignored"),
+        (["-ts", "3,1", "-ngl", "9"], "--n-gpu-layers and --tensor-split are ignored"),
+        (["-ts", "1", "-ngl", "9", "-mg", "0"], "--n-gpu-layers, --main-gpu and --tensor-split are ignored"),
+    ],
+)
+def test_an_option_for_nothing_is_told(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, words: list[str], given: list[str], named: str
+) -> None:
+    """One line on stderr names what the person typed; the run goes on as it did."""
+    ran = ggbench(*words, tiny_twin, *given)
+    assert ran.code == 0
+    [line] = [line for line in ran.err.splitlines() if IGNORED in line]
+    assert named in line
+    assert IGNORED not in ran.out
+
+
+@pytest.mark.parametrize("words", MEASURING)
+@pytest.mark.parametrize(
+    ("given", "answer"), [([], obey), (["-ngl", "0"], obey), (["-t", "1"], obey), (["-ngl", "9"], on_a_gpu)]
+)
+def test_nothing_is_told_where_nothing_was_ignored(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, words: list[str], given: list[str], answer: Answer
+) -> None:
+    """Not of the defaults, not of no layers at all, and not where there is a GPU."""
+    machine.answers = {0: answer}
+    ran = ggbench(*words, tiny_twin, *given)
+    assert (ran.code, IGNORED in ran.err) == (0, False)
+
+
+def test_it_is_told_once_however_many_are_measured(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
+) -> None:
+    """Each quant has a worker of its own; one that does not load leaves it to the next."""
+    for name in ("m-q4_0.gguf", "m-q8_0.gguf", "m-q2_k.gguf"):
+        (tmp_path / name).write_bytes(tiny_twin.read_bytes())
+
+    def starve(_request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        yield OutOfMemory("load", "failed to allocate")
+
+    machine.answers = {0: starve}
+    ran = ggbench("bench", tmp_path, "-n", "20", "-ngl", "9")
+    assert len(machine.engines) == 3
+    assert ran.err.count(IGNORED) == 1
+    assert IGNORED not in ggbench("bench", tmp_path, "-n", "20", "-ngl", "9", "--quiet").err
+
+
+def test_a_search_tells_it_before_the_first_context(ggbench: Run, search: list[FakeEngine], tiny_twin: Path) -> None:
+    """The dry worker knows it already; the real one does not say it again."""
+    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "-mg", "0")
+    assert ran.code == 0, ran.err
+    assert len(search) == 2
+    assert ran.err.count(f"{IGNORED}--main-gpu is ignored") == 1
+    assert ran.err.index(IGNORED) < ran.err.index("context ")
+    assert IGNORED not in ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB").err
+
+
+@pytest.mark.parametrize("words", [*MEASURING, ["maxctx"]])
+def test_a_gpu_that_is_not_there_is_a_usage_error(
+    ggbench: Run, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """Where NVML counts them, before anything is loaded; llama.cpp itself would fail to load the model."""
+    monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: CARDS)
+    ran = ggbench(*words, tiny_twin, "-mg", "3")
+    assert ran.code == 2
+    assert ran.err.splitlines() == ["Error: there is no GPU 3 here", "Hint: there are 2, counted from 0"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "given", "code"),
+    [
+        (None, ["-mg", "1"], 0),
+        ("1", ["-mg", "1"], 2),
+        ("0,MIG-a", ["-mg", "1"], 0),
+        (None, ["-mg", "2", "-ngl", "0"], 0),
+    ],
+)
+def test_gpus_are_counted_as_cuda_counts_them(
+    ggbench: Run,
+    machine: FakeMachine,
+    tiny_twin: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    visible: str | None,
+    given: list[str],
+    code: int,
+) -> None:
+    """CUDA_VISIBLE_DEVICES hides some, and a part of a GPU is one; with no layer on a GPU its number is nothing."""
+    monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: CARDS)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    machine.answers = {0: on_a_gpu}
+    assert ggbench("decode", tiny_twin, "-n", "20", *given).code == code
+
+
+@pytest.mark.llama
+def test_llama_cpp_itself_says_nothing(ggbench: Run, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real worker that sees no GPU takes the options; the line is ours."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    ran = ggbench("decode", tiny_twin, "-n", "20", "-ngl", "5", "-mg", "1", "-t", "1", "--bandwidth", "20GB/s")
+    assert ran.code == 0, ran.err
+    assert ran.err.count(f"{IGNORED}--n-gpu-layers and --main-gpu are ignored") == 1
