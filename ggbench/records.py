@@ -306,6 +306,9 @@ class Certificate:
     """What the buffers do not explain of `peak_bytes`; None where they explain more, some being untouched."""
     gpu_processes: tuple[GpuProcess, ...] = ()
     """Programs that held GPU memory before the search began; empty where none did, or main memory was searched."""
+    n_batch: int | None = None
+    """As llama.cpp made it at `max_n_ctx`; `config` has what was asked for."""
+    n_ubatch: int | None = None
     flash_attn: bool | None = None
     """What `auto` became."""
     warnings: tuple[str, ...] = ()

@@ -81,7 +81,8 @@ def command(
         tell_left_out(model, (), targets, hub, output)
     allow_downloads(targets, hub, output)
     settings = MaxctxSettings(config, reserve_bytes=reserve_bytes, prove=prove, cap_train=cap_train)
-    certificates = search(targets, settings, output, timeout_s=timeout_s, raise_error=not every)
+    finished = search(targets, settings, output, timeout_s=timeout_s, raise_error=not every)
+    certificates = [record.certificate for record in finished]
     if output.as_json and every:
         output.document("maxctx", model=model, rows=[certificate_document(each) for each in certificates])
     elif output.as_json:
@@ -96,4 +97,7 @@ def command(
 
         for certificate in certificates:
             output.show(certificate_details(certificate))
+    store_error = next((record.store_error for record in finished if record.store_error is not None), None)
+    if store_error is not None:
+        raise store_error
     ctx.exit(exit_code_of(certificates))

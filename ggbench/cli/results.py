@@ -15,6 +15,7 @@ from ggbench.plain import plain
 
 if TYPE_CHECKING:
     from ggbench.store.database import Store
+    from ggbench.store.runs import Run
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -71,8 +72,11 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
 
     with Store.open() as store:
         run = store.load_run(run_id)
-        row = stored_row(store, run)
         _tell(store, output)
+        if run.kind == "maxctx":
+            _show_search(store, run, output)
+            return
+        row = stored_row(store, run)
     if output.as_json:
         fields = run_document(row, samples=samples) | (against_document(row) if against else {})
         output.document("results", **fields, state=run.state, started_at=run.started_at, finished_at=run.finished_at)
@@ -83,6 +87,20 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
     show_run(row, output, plot=plot)
     if against:
         show_against([row], output)
+
+
+def _show_search(store: Store, run: Run, output: Output) -> None:
+    from ggbench.experiments.stored import stored_certificate
+    from ggbench.report.certificate_document import certificate_document
+    from ggbench.report.terminal.certificates import certificate_details
+
+    found = stored_certificate(store, run)
+    if output.as_json:
+        fields = certificate_document(found)
+        output.document("maxctx", **fields, state=run.state, started_at=run.started_at, finished_at=run.finished_at)
+        return
+    click.echo(f"run {run.run_id}  {run.kind}  {run.state}  {run.started_at}")
+    output.show(certificate_details(found))
 
 
 @command.command("rm")

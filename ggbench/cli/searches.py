@@ -30,6 +30,7 @@ from ggbench.experiments.search_progress import (
 from ggbench.machine.cpu import default_threads
 from ggbench.machine.environment import environment
 from ggbench.records import Certificate, Outcome
+from ggbench.store.database import Store
 from ggbench.units import format_percent
 
 _EXIT_CODES = {
@@ -46,39 +47,42 @@ def search(
     *,
     timeout_s: float | None,
     raise_error: bool,
-) -> list[Certificate]:
+) -> list[SearchFinished]:
     """Search for each target, drawing the progress; the first Ctrl-C ends it with what it has.
 
     One that it ends while its file is downloaded has no certificate, and a notice that nothing is lost.
     Raises the error of a search that has one, where asked to.
     """
-    rig = tell_ignored_options(make_rig(timeout_s or SEARCH_TIMEOUT_S), settings.config, output)
-    view = _Silent() if output.quiet else _Bar(output) if sys.stderr.isatty() else _Lines(output)
     finished: list[SearchFinished] = []
     was_downloading = False
-    progress = run_maxctx(rig, tuple(targets), settings)
-    with interrupt_sets(rig.cancel), contextlib.closing(view), contextlib.closing(progress):
-        for record in progress:
-            if isinstance(record, SearchFinished):
-                if raise_error and record.error is not None:
-                    raise record.error
-                if record.certificate.outcome is Outcome.CANCELLED and targets[len(finished)].download_bytes:
-                    was_downloading = True
-                    break
-                finished.append(record)
-            view.draw(record)
+    with Store.open() as store:
+        for notice in store.notices:
+            output.notice(notice)
+        rig = tell_ignored_options(make_rig(timeout_s or SEARCH_TIMEOUT_S, store), settings.config, output)
+        view = _Silent() if output.quiet else _Bar(output) if sys.stderr.isatty() else _Lines(output)
+        progress = run_maxctx(rig, tuple(targets), settings)
+        with interrupt_sets(rig.cancel), contextlib.closing(view), contextlib.closing(progress):
+            for record in progress:
+                if isinstance(record, SearchFinished):
+                    if raise_error and record.error is not None:
+                        raise record.error
+                    if record.certificate.outcome is Outcome.CANCELLED and targets[len(finished)].download_bytes:
+                        was_downloading = True
+                        break
+                    finished.append(record)
+                view.draw(record)
     if was_downloading:
         output.notice(INTERRUPTED)
-    return [record.certificate for record in finished]
+    return finished
 
 
-def make_rig(timeout_s: float) -> Rig:
-    """A rig that stores nothing and needs no bandwidth."""
+def make_rig(timeout_s: float, store: Store | None = None) -> Rig:
+    """A rig that needs no bandwidth; without a store it keeps nothing."""
 
     def launch(cancel: threading.Event) -> WorkerProcess:
         return WorkerProcess(cancel, timeout_s)
 
-    return Rig(launch=launch, threads=default_threads(), describe_environment=environment)
+    return Rig(launch=launch, threads=default_threads(), describe_environment=environment, store=store)
 
 
 def exit_code_of(certificates: Iterable[Certificate]) -> ExitCode:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from ggbench.engine.endings import Cancelled
+from ggbench.errors import DoesNotFit
 from ggbench.experiments.budget import CPU_RESERVE_BYTES
 from ggbench.experiments.dry_allocator import DryAllocator, DryContext, DryRunEnded
 from ggbench.experiments.largest_n_ctx import largest_n_ctx
@@ -65,7 +66,7 @@ def gpu_budget(
     """What is free on these GPUs at this moment, or the limit of each, whichever is less, without its reserve.
 
     No reserve is kept unless it is given: real allocations need no allowance for what a driver takes. `told_bytes` is
-    what llama.cpp finds free on all of them, for GPUs that NVML does not know.
+    what llama.cpp finds free on all of them, for GPUs that NVML does not know. Raises DoesNotFit where nothing is left.
     """
     known = tuple(free for gpu in gpus if (free := gpu.free_bytes or gpu.total_bytes))
     each_free = known if gpus and len(known) == len(gpus) else (told_bytes or 0,)
@@ -74,7 +75,7 @@ def gpu_budget(
     return Budget(
         on_gpu=True,
         free_bytes=sum(each_free),
-        budget_bytes=max(1, sum(max(0, each - reserve) for each in most)),
+        budget_bytes=_without_reserve(most, reserve, "GPU memory"),
         reserve_bytes=reserve,
         worker_limit_bytes=limit_bytes,
         worker_reserve_bytes=reserve,
@@ -86,13 +87,13 @@ def gpu_budget(
 def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) -> Budget:
     """What is available at this moment or the limit, whichever is less, without the reserve.
 
-    Unless given, a reserve is kept where there is no limit.
+    Unless given, a reserve is kept where there is no limit. Raises DoesNotFit where nothing is left.
     """
     free_bytes = describe_ram().available_bytes
     if reserve_bytes is None:
         reserve_bytes = CPU_RESERVE_BYTES if limit_bytes is None else 0
     most = free_bytes if limit_bytes is None else min(limit_bytes, free_bytes or limit_bytes)
-    budget_bytes = max(1, most - reserve_bytes)
+    budget_bytes = _without_reserve([most], reserve_bytes, "main memory")
     return Budget(
         on_gpu=False,
         free_bytes=free_bytes,
@@ -101,6 +102,16 @@ def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) ->
         worker_limit_bytes=budget_bytes,
         warning=_lower_than_asked(free_bytes, limit_bytes),
     )
+
+
+def _without_reserve(most_bytes: Sequence[int], reserve_bytes: int, place: str) -> int:
+    left_bytes = sum(max(0, each - reserve_bytes) for each in most_bytes)
+    if left_bytes == 0:
+        raise DoesNotFit(
+            f"of {format_bytes(sum(most_bytes))} of {place} a reserve of {format_bytes(reserve_bytes)} leaves nothing",
+            "give a smaller --reserve, or close what holds the memory",
+        )
+    return left_bytes
 
 
 def _lower_than_asked(free_bytes: int, limit_bytes: int | None) -> str:

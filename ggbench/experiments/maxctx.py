@@ -102,6 +102,7 @@ class _Search:
         self._probes: list[Probe] = []
         self._bracket = Bracket(0)
         self._allocations: dict[int, Allocations] = {}
+        self._batch_sizes: dict[int, tuple[int, int] | None] = {}
         self._verified = False
         self._peak_bytes: int | None = None
         self._gpu_processes: tuple[GpuProcess, ...] = ()
@@ -154,6 +155,7 @@ class _Search:
         """What is known by now."""
         file, seen, max_n_ctx = self._file, self._forecast, self._bracket.passed
         target, told = self._target, self._allocations.get(max_n_ctx or 0)
+        n_batch, n_ubatch = self._batch_sizes.get(max_n_ctx or 0) or (None, None)
         found = Certificate(
             model=target.model,
             quant=target.quant,
@@ -199,6 +201,8 @@ class _Search:
                 kv_bytes=told.total("kv_bytes"),
                 compute_bytes=told.total("compute_bytes"),
                 other_bytes=_other_bytes(self._peak_bytes, told, on_gpu=seen.budget.on_gpu),
+                n_batch=n_batch,
+                n_ubatch=n_ubatch,
                 flash_attn=told.flash_attn,
             )
         return found
@@ -235,7 +239,7 @@ class _Search:
             self._bracket.note(n_ctx, passed=probe.passed)
             yield self._answered(probe)
             if probe.passed:
-                self._allocations[n_ctx] = prober.allocations
+                self._note_context(prober, n_ctx)
                 if prober.left_bytes is not None and seen.bytes_per_token:
                     expected = n_ctx + int(prober.left_bytes / seen.bytes_per_token)
 
@@ -258,7 +262,7 @@ class _Search:
                 return
             if probe.passed:
                 self._verified = True
-                self._allocations[n_ctx] = prober.allocations
+                self._note_context(prober, n_ctx)
                 self._note_peak(prober)
             if below is None:
                 if probe.passed:
@@ -297,6 +301,9 @@ class _Search:
         else:
             return False
         return True
+
+    def _note_context(self, prober: Prober, n_ctx: int) -> None:
+        self._allocations[n_ctx], self._batch_sizes[n_ctx] = prober.allocations, prober.batch_sizes
 
     def _note_peak(self, prober: Prober) -> None:
         assert self._forecast is not None

@@ -43,6 +43,8 @@ class Prober:
         self._proof: protocol.ContextProven | None = None
         self.environment: Environment | None = None
         """None until a worker was ready."""
+        self.batch_sizes: tuple[int, int] | None = None
+        """n_batch and n_ubatch as llama.cpp made them in the last context; None before one."""
         self.left_bytes: int | None = None
         """What the last load or context left to take; None where llama.cpp has no limit, or no worker told."""
 
@@ -158,6 +160,8 @@ class Prober:
                     yield FarEndFilling(share)
                 case protocol.ModelLoaded() | protocol.ContextMade():
                     self.left_bytes = item.left_bytes
+                    if isinstance(item, protocol.ContextMade):
+                        self.batch_sizes = item.n_batch, item.n_ubatch
                 case protocol.ContextProven():
                     self._proof, self.left_bytes = item, item.left_bytes
             if isinstance(item, Ending):

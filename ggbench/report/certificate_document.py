@@ -39,7 +39,8 @@ def certificate_document(certificate: Certificate) -> dict[str, object]:
         "type_k": c.config.type_k,
         "type_v": c.config.type_v,
         "flash_attn": c.flash_attn,
-        "n_ubatch": c.config.n_ubatch,
+        "n_batch": c.n_batch,
+        "n_ubatch": c.n_ubatch,
         "n_allocations": c.n_allocations,
         "seconds": c.seconds,
         "probes": [
@@ -59,5 +60,6 @@ def certificate_document(certificate: Certificate) -> dict[str, object]:
         "reason": c.reason or None,
         "config": asdict(c.config),
         "environment": None if c.environment is None else asdict(c.environment),
+        "run_id": c.run_id,
         "command": c.command,
     }

@@ -287,8 +287,9 @@ class RunQueue:
                 self._update(item.id, state=state, reason=row.reason, row=row, run_id=row.run_id)
             case SearchFinished(certificate=found):
                 live.asking = None
+                self.store_error = record.store_error or self.store_error
                 state = self._state_after(found.outcome)
-                self._update(item.id, state=state, reason=found.reason, certificate=found)
+                self._update(item.id, state=state, reason=found.reason, certificate=found, run_id=found.run_id)
 
     def _update(
         self,

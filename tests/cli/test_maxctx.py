@@ -12,6 +12,7 @@ from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending, OutOfMemory
 from ggbench.experiments.rig import Rig
 from ggbench.machine.environment import environment
+from ggbench.store.database import Store
 from ggbench.units import MIB
 from tests.cli.conftest import Run
 from tests.fakes.engine import FakeEngine
@@ -51,8 +52,8 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[FakeEngine]:
         started.append(FakeEngine(cancel, Worker().answer))
         return started[-1]
 
-    def make_rig(_timeout_s: float) -> Rig:
-        return Rig(launch=launch, threads=2, describe_environment=environment)
+    def make_rig(_timeout_s: float, store: Store | None = None) -> Rig:
+        return Rig(launch=launch, threads=2, describe_environment=environment, store=store)
 
     monkeypatch.setattr("ggbench.cli.searches.make_rig", make_rig)
     return started
@@ -139,3 +140,20 @@ def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
     assert found["max_n_ctx"] < found["planned_n_ctx"] < found["theory_n_ctx"]
     assert found["kv_bytes"] == found["max_n_ctx"] * found["kv_bytes_per_token"]
     assert found["environment"]["llama_cpp"]
+
+
+def test_a_search_is_among_the_results(ggbench: Run, engines: list[FakeEngine], tiny_twin: Path) -> None:
+    """The list says what it found; shown again it is the same certificate, as text and as JSON."""
+    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--json")
+    run_id = ran.json["run_id"]
+
+    listed = ggbench("results")
+    shown = ggbench("results", "show", run_id)
+    again = ggbench("results", "show", run_id, "--json").json
+
+    assert "n_ctx 8,192 works, proven by a decode" in " ".join(listed.out.split())
+    assert f"run {run_id}  maxctx  completed" in shown.out
+    assert "a batch of 512 and one more token were decoded at its far end" in " ".join(shown.out.split())
+    kept = {name: again.pop(name) for name in ("state", "started_at", "finished_at")}
+    assert again == ran.json
+    assert kept["state"] == "completed"

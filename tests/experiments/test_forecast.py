@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from ggbench.errors import DoesNotFit
 from ggbench.experiments.forecast import gpu_budget, main_memory_budget
 from ggbench.machine.memory import Ram
 from ggbench.machine_records import Gpu
@@ -72,3 +73,11 @@ def test_a_gpu_that_nvml_does_not_know_has_what_llama_cpp_finds_free() -> None:
     for gpus in ((), (silent,)):
         budget = gpu_budget(gpus, 9 * GIB, limit_bytes=None, reserve_bytes=GIB)
         assert (budget.free_bytes, budget.budget_bytes, budget.gpus) == (9 * GIB, 8 * GIB, ())
+
+
+def test_a_reserve_above_what_is_free_leaves_nothing() -> None:
+    """Said so, before anything is loaded."""
+    with pytest.raises(DoesNotFit, match=r"of 10\.0 GiB of main memory a reserve of 900\.0 GiB leaves nothing"):
+        main_memory_budget(limit_bytes=None, reserve_bytes=900 * GIB)
+    with pytest.raises(DoesNotFit, match=r"of 8\.00 GiB of GPU memory"):
+        gpu_budget([CARD], None, limit_bytes=8 * GIB, reserve_bytes=9 * GIB)

@@ -91,7 +91,7 @@ def test_kv_of_a_recurrent_model_says_why_it_is_unknown(model_file: ModelFile, r
 
 
 def test_runs_table(rows: tuple[Row, ...], render: Render, golden: Golden) -> None:
-    """Finished, failed and running runs under each other."""
+    """Finished, failed and running runs under each other, and a search with what it found."""
     runs = [
         RunSummary(
             run_id=row.run_id or 0,
@@ -111,6 +111,8 @@ def test_runs_table(rows: tuple[Row, ...], render: Render, golden: Golden) -> No
         for row in rows
     ]
     runs.append(replace(runs[0], run_id=45, state="running", finished_at=None, n_samples=512, row=None))
+    searched = replace(rows[0], max_n_ctx=24_576, max_n_ctx_verified=True, fit=None, latency=None, n_gen=None)
+    runs.append(replace(runs[0], run_id=46, kind="maxctx", n_samples=0, row=searched))
     golden("runs.txt", render(runs_table(runs, width=200), 200) + render(runs_table(runs, width=80), 80))
 
 

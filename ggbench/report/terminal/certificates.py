@@ -70,7 +70,8 @@ def certificates_table(certificates: Sequence[Certificate], *, width: int | None
 
 def _facts(c: Certificate) -> list[tuple[str, str]]:
     config = c.config
-    proof = f"a batch of {config.n_ubatch} and one more token were decoded at its far end"
+    n_ubatch = config.n_ubatch if c.n_ubatch is None else c.n_ubatch
+    proof = f"a batch of {n_ubatch} and one more token were decoded at its far end"
     n_dry = sum(probe.kind == "dry" for probe in c.probes)
     attention = {True: "flash attention on", False: "flash attention off", None: ""}[c.flash_attn]
     return [
@@ -91,9 +92,7 @@ def _facts(c: Certificate) -> list[tuple[str, str]]:
         ("held by others", name_processes(c.gpu_processes)),
         (
             "with",
-            ", ".join(
-                filter(None, (f"K {config.type_k}, V {config.type_v}", attention, f"n_ubatch {config.n_ubatch}"))
-            ),
+            ", ".join(filter(None, (f"K {config.type_k}, V {config.type_v}", attention, f"n_ubatch {n_ubatch}"))),
         ),
     ]
 

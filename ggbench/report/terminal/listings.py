@@ -23,7 +23,7 @@ _MEASURED = ("w_tokens_per_ms", "b_ms", "tok_s")
 
 
 def runs_table(runs: Sequence[RunSummary], *, width: int | None = None) -> Table:
-    """Stored runs, in the order given, with W, B and speed where they came so far; `width` as in `rows_table`."""
+    """Stored runs, in the order given, with what came of them so far; `width` as in `rows_table`."""
 
     def names(header: str, texts: Iterable[str], priority: int = ESSENTIAL, *, is_name: bool = False) -> Cells:
         return Cells(header, tuple(map(plain, texts)), priority=priority, is_name=is_name)
@@ -56,8 +56,14 @@ def runs_table(runs: Sequence[RunSummary], *, width: int | None = None) -> Table
 
 
 def _run_note(run: RunSummary) -> str:
-    """The row's own note; for a run that made no row, why, which the state may tell alone."""
-    return note(run.row) if run.row else plain(run.row_error) or run.state.replace("_", " ")
+    """The row's own note, and what a search found; for a run that made no row, why, which the state may tell alone."""
+    if run.row is None:
+        return plain(run.row_error) or run.state.replace("_", " ")
+    found = ""
+    if run.kind == "maxctx" and run.row.max_n_ctx is not None:
+        proof = "proven by a decode" if run.row.max_n_ctx_verified else "not proven by a decode"
+        found = f"n_ctx {format_count(run.row.max_n_ctx)} works, {proof}"
+    return "; ".join(filter(None, (found, note(run.row))))
 
 
 def catalog_table(
