@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ggbench.errors import GgbenchError, StoreError, UnknownName
-from ggbench.experiments.stored import stored_row
+from ggbench.experiments.stored import stored_certificate, stored_row
 from ggbench.plain import plain
-from ggbench.records import Outcome, Row
+from ggbench.records import Certificate, Outcome, Row
 from ggbench.report.columns import COLUMNS, Value, note
 from ggbench.store.database import Store
 from ggbench.store.runs import RUNNING, RunSummary, Samples
@@ -62,6 +62,8 @@ class MeasuredRun:
 
     run: StoredRun
     samples: Samples
+    certificate: Certificate | None = None
+    """Of a search; None for a run of another kind."""
 
     def series(self) -> PlotSeries:
         """For the plot, with the fitted line and the machine's limit."""
@@ -140,9 +142,11 @@ def read_runs(store: Store, known: Mapping[int, StoredRun]) -> tuple[StoredRun, 
 
 
 def read_measured(store: Store, run: StoredRun) -> MeasuredRun:
-    """The run with its samples. Raises StoreError, also where another ggbench deleted it meanwhile."""
+    """The run with its samples and certificate. Raises StoreError, also where another ggbench deleted it meanwhile."""
     try:
-        return MeasuredRun(run, store.load_samples(run.run_id))
+        is_search = run.summary.kind == "maxctx"
+        certificate = stored_certificate(store, store.load_run(run.run_id)) if is_search else None
+        return MeasuredRun(run, store.load_samples(run.run_id), certificate)
     except UnknownName as error:
         raise StoreError(f"run {run.run_id} was deleted meanwhile", "the list no longer has it") from error
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from ggbench.errors import GgbenchError
+from ggbench.records import Outcome, Probe
 from ggbench.store.database import Store
 from ggbench.tui.curve_svg import curves_as_svg
 from ggbench.tui.plotting import PlotSeries
@@ -52,6 +53,18 @@ def test_only_what_changed_is_read_again(path: Path) -> None:
         again = {run.run_id: run for run in read_runs(store, before)}
     assert all(again[run_id] is run for run_id, run in before.items())
     assert len(again) == 5
+
+
+def test_a_search_has_its_certificate(path: Path) -> None:
+    """A killed one what its probes tell; a decode has none."""
+    probe = Probe(4096, "alloc", Outcome.COMPLETED, 1.5)
+    with Store.open(path) as store:
+        run_id = store.begin(start(kind="maxctx"))
+        store.append_probe(run_id, 0, probe)
+    decode, search = measured(path, 1, run_id)
+    assert decode.certificate is None
+    assert search.certificate is not None
+    assert (search.certificate.max_n_ctx, search.certificate.probes) == (4096, (probe,))
 
 
 def test_a_running_run_is_read_as_it_grows(path: Path) -> None:

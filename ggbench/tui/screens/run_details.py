@@ -1,4 +1,4 @@
-"""One run in full: its curve, and all that is known of it."""
+"""One run in full: its curve, or the certificate of a search, and all that is known of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Footer, Static
 
 from ggbench.plain import plain
+from ggbench.report.terminal.certificates import certificate_details
 from ggbench.report.terminal.row_details import row_details
 from ggbench.tui.screens.measured_screen import MeasuredScreen, Reading
 from ggbench.tui.widgets.latency_plot import LatencyPlot
@@ -33,7 +34,8 @@ class RunDetails(MeasuredScreen):
                 yield LatencyPlot()
             if run.problem:
                 yield Static(f"! {run.problem}", classes="problem", markup=False)
-            yield Static(row_details(run.row), id="details")
+            found = measured.certificate
+            yield Static(row_details(run.row) if found is None else certificate_details(found), id="details")
         yield Told()
         yield TooSmall()
         yield Footer(show_command_palette=False)
