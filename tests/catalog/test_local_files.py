@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ggbench.catalog.local_files import local_variants
 from ggbench.errors import BadFile
-
-MakeFile = Callable[[str, int], Path]
-
-
-@pytest.fixture
-def make_file(tmp_path: Path) -> MakeFile:
-    """Makes a file of a size, a hole on the disk, below the test's folder."""
-
-    def make(name: str, n_bytes: int) -> Path:
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            file.truncate(n_bytes)
-        return path
-
-    return make
+from tests.catalog.conftest import MakeFile
 
 
 def test_variants_come_largest_first_with_their_quants_in_lower_case(tmp_path: Path, make_file: MakeFile) -> None:

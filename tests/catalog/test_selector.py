@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,8 +20,7 @@ from ggbench.catalog.reference import (
 from ggbench.catalog.selector import materialize, resolve, resolve_one
 from ggbench.errors import BadFile, GgbenchError, NetworkError, UnknownName, UsageError
 from ggbench.hub.access import HubAccess
-
-MakeFile = Callable[[str, int], Path]
+from tests.catalog.conftest import MakeFile
 
 TINY = """\
 [[model]]
@@ -45,20 +43,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
-
-
-@pytest.fixture
-def make_file(folder: Path) -> MakeFile:
-    """Makes a file of a size, a hole on the disk, in the working directory."""
-
-    def make(name: str, n_bytes: int) -> Path:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            file.truncate(n_bytes)
-        return path
-
-    return make
 
 
 @pytest.fixture

@@ -1,27 +1,19 @@
-"""A queue over fake engines, and a way to wait for what it does without looking at a clock."""
+"""What a queue of runs asks for, over fake engines."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending
 from ggbench.experiments.rig import Rig
 from ggbench.machine_records import MachineReading
 from ggbench.store.database import Store
-from ggbench.tui.run_queue import RunQueue
 from tests.fakes.engine import Answer, FakeEngine, fake_rig, obey
-
-if TYPE_CHECKING:
-    from ggbench.tui.services import Services
-
-WAIT_S = 60.0
-"""Longer than anything here takes; a test that waits for so long has failed."""
-
+from tests.fakes.watched import WAIT_S
 
 _ENGINES = 16
 """More than one job starts."""
@@ -62,29 +54,6 @@ class FakeServices:
         object.__setattr__(rig, "launch", remember)
         self.rigs.append(rig)
         return rig
-
-
-class WatchedQueue:
-    """A queue, and every change of it as something to wait for."""
-
-    def __init__(self, services: object) -> None:
-        self._changed = threading.Condition()
-        self.queue = RunQueue(cast("Services", services), self._note)
-
-    def __enter__(self) -> WatchedQueue:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.queue.close()
-
-    def wait(self, reached: Callable[[RunQueue], bool]) -> None:
-        """Until the queue is so; fails where it never is."""
-        with self._changed:
-            assert self._changed.wait_for(lambda: reached(self.queue), WAIT_S), self.queue.items
-
-    def _note(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
 
 
 @dataclass

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from textual.app import App
-from textual.pilot import Pilot
 
 from ggbench.catalog.disk import LocalModel
 from ggbench.catalog.models import Catalog, CatalogModel
@@ -21,11 +16,9 @@ from ggbench.machine_records import GpuReading, MachineReading
 from ggbench.plan_records import Budget, PlannedSpeed, PlanRow
 from ggbench.records import Bandwidth, DecodeLimit, LoadConfig
 from ggbench.tui.planner import PlannedQuant
-from ggbench.tui.pull_queue import PullQueue
-from ggbench.tui.run_queue import RunQueue
 from ggbench.units import GIB
+from tests.fakes.watched import WAIT_S
 
-WAIT_S = 60.0
 CARD = "NVIDIA GeForce RTX 4090"
 BUDGET = Budget(CARD, True, 22 * GIB, "free, NVML", GIB, "for CUDA", Bandwidth(1008e9, "NVML"))
 READING = MachineReading(
@@ -116,34 +109,3 @@ class FakePlanner:
     def close(self) -> None:
         """Noted."""
         self.is_closed = True
-
-
-class WatchedQueue:
-    """The queue of an app, with every change as something to wait for; made before anything is added."""
-
-    def __init__(self, queue: RunQueue | PullQueue) -> None:
-        self._changed = threading.Condition()
-        self._queue, self._notify = queue, queue._notify
-        queue._notify = self._note
-
-    async def idle(self) -> None:
-        """Until nothing runs or waits."""
-        await asyncio.to_thread(self.wait, lambda: not self._queue.is_busy)
-
-    def wait(self, reached: Callable[[], bool]) -> None:
-        """Until it is so; fails where it never is."""
-        with self._changed:
-            assert self._changed.wait_for(reached, WAIT_S), self._queue.items
-
-    def _note(self) -> None:
-        self._notify()
-        with self._changed:
-            self._changed.notify_all()
-
-
-async def settle(app: App[Any], pilot: Pilot[None]) -> None:
-    """Until no thread is at work and what they told is drawn; what one tells may start another."""
-    for _ in range(4):
-        await pilot.pause()
-        await app.workers.wait_for_complete()
-    await pilot.pause()

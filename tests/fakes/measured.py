@@ -9,21 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ggbench.records import (
-    DecodeLimit,
-    DeviceBuffers,
-    Environment,
-    LoadConfig,
-    Outcome,
-)
+from ggbench.records import DecodeLimit, DeviceBuffers, LoadConfig, Outcome
 from ggbench.stats.linefit import fit_line
 from ggbench.stats.summary import summarize
 from ggbench.store.database import Store
 from ggbench.store.runs import RunStart
+from tests.fakes import machines
 
-ENVIRONMENT = Environment(
-    ggbench="0.1.0", python="3.11.2", llama_cpp_python="0.3.36", llama_cpp="build 7000", system_info="AVX2 = 1",
-    os="Debian", cpu="EPYC", n_cores=2, ram_bytes=24 << 30,
+ENVIRONMENT = replace(
+    machines.ENVIRONMENT, llama_cpp="build 7000", system_info="AVX2 = 1", os="Debian", cpu="EPYC", n_cores=2,
+    ram_bytes=24 << 30, gpus=(),
 )  # fmt: skip
 BPW = {"q4_k_m": 5.0, "q8_0": 8.5, "q2_k": 3.5}
 

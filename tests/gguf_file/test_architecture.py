@@ -12,9 +12,9 @@ import pytest
 
 from ggbench.errors import BadFile, Unsupported
 from ggbench.gguf_file.architecture import read_shape
-from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.header import assemble, read_model_file
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.gguf_file.parser import ArrayLength
+from ggbench.gguf_file.parser import ArrayLength, Header
 
 if TYPE_CHECKING:
     from tests.gguf_file.conftest import Encoder
@@ -113,32 +113,8 @@ CACHE_LINE = re.compile(r"llama_kv_cache: size = +[0-9.]+ MiB .*K \(f16\): +([0-
 
 def model_of(architecture: str, keys: dict[str, object], tensors: tuple[TensorInfo, ...] = ()) -> ModelFile:
     """A model file from metadata alone."""
-    metadata = {f"{architecture}.{key}": value for key, value in keys.items()}
-    shape = read_shape("x", architecture, metadata, tensors)
-    return ModelFile(
-        name="x",
-        paths=(),
-        file_bytes=0,
-        version=3,
-        big_endian=False,
-        architecture=architecture,
-        metadata=metadata,
-        tensors=tensors,
-        header_sha256="",
-        n_layer=shape.n_layer,
-        n_embd=shape.n_embd,
-        n_head=shape.n_head,
-        n_head_kv=shape.n_head_kv,
-        head_dim_k=shape.head_dim_k,
-        head_dim_v=shape.head_dim_v,
-        n_ff=shape.n_ff,
-        n_vocab=shape.n_vocab,
-        n_ctx_train=shape.n_ctx_train,
-        n_expert=shape.n_expert,
-        n_expert_used=shape.n_expert_used,
-        sliding_window=shape.sliding_window,
-        no_kv_reason=shape.no_kv_reason,
-    )
+    metadata = {"general.architecture": architecture, **{f"{architecture}.{key}": keys[key] for key in keys}}
+    return assemble([Header(b"", 3, False, metadata, tensors, file_bytes=0, data_offset=0)], "x")
 
 
 @pytest.mark.llama

@@ -12,11 +12,10 @@ from rich.console import Console, RenderableType
 
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
-from ggbench.machine_records import Gpu, GpuProcess, GpuUse, Throttling
+from ggbench.machine_records import GpuProcess, GpuUse, Throttling
 from ggbench.records import (
     DecodeLimit,
     DeviceBuffers,
-    Environment,
     LatencySummary,
     LineFit,
     LoadConfig,
@@ -24,22 +23,10 @@ from ggbench.records import (
     PrefillSpeed,
     Row,
 )
+from tests.fakes.machines import ENVIRONMENT
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 MIB = 1 << 20
-
-ENVIRONMENT = Environment(
-    ggbench="0.1.0",
-    python="3.11.2",
-    llama_cpp_python="0.3.36",
-    llama_cpp="build 7000 (abcdef1)",
-    system_info="CUDA : ARCHS = 890 | CPU : AVX512 = 1",
-    os="Debian GNU/Linux 12 (bookworm), Linux 6.1.0 x86_64",
-    cpu="AMD EPYC 9B14",
-    n_cores=8,
-    ram_bytes=64 << 30,
-    gpus=(Gpu(0, "NVIDIA RTX 4090", "GPU-1", "0000:01:00.0", 24 << 30, 23 << 30, 384, 10501, "580.1"),),
-)
 
 
 @pytest.fixture

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ggbench.machine_records import Gpu
-from ggbench.records import DecodeLimit, DeviceBuffers, Environment, LatencySummary, LineFit, LoadConfig, Outcome, Row
+from ggbench.records import DecodeLimit, DeviceBuffers, LatencySummary, LineFit, LoadConfig, Outcome, Row
 from ggbench.store.database import Store
 from ggbench.store.runs import RunStart
+from tests.fakes.machines import ENVIRONMENT, GPU
 
 
 @pytest.fixture
@@ -43,18 +44,7 @@ def start() -> RunStart:
         kv_bytes_per_token=98_304,
         command="ggbench decode synth:qwen1.5-0.5b q4_k_m -n 300",
         config=LoadConfig(n_ctx=512, flash_attn="on", tensor_split=(0.25, 0.75), memory_limit_bytes=3 << 30),
-        environment=Environment(
-            ggbench="0.1.0",
-            python="3.11.2",
-            llama_cpp_python="0.3.36",
-            llama_cpp="version: 1",
-            system_info="AVX512 = 1",
-            os="Linux",
-            cpu="EPYC",
-            n_cores=2,
-            ram_bytes=24 << 30,
-            gpus=(Gpu(0, "A GPU", "GPU-1", "0000:01:00.0", 24 << 30, 23 << 30, 384, None, "580.1"),),
-        ),
+        environment=replace(ENVIRONMENT, gpus=(replace(GPU, memory_clock_mhz=None),)),
     )
 
 

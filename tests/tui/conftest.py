@@ -15,12 +15,22 @@ from ggbench.hub.access import HubAccess
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import Planner
 from ggbench.tui.services import Services
+from tests.fakes.driving import settle, wait_until_quiet
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import BUDGET, CATALOG, READING, FakePlanner
-from tests.fakes.library import settle as settle
+from tests.fakes.measured import fill
 
 Steps = Callable[[GgbenchApp, Pilot[None]], Awaitable[None]]
 Drive = Callable[..., None]
+Look = Callable[..., None]
+Size = tuple[int, int]
+
+
+@pytest.fixture(autouse=True)
+def pilots_look_at_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pilot waits for what the app has left to do, not for a while in which the process computes little."""
+    for module in ("app", "pilot"):
+        monkeypatch.setattr(f"textual.{module}.wait_for_idle", wait_until_quiet)
 
 
 @pytest.fixture
@@ -70,5 +80,34 @@ def drive() -> Drive:
                 app.close_queues()
 
         asyncio.run(in_app())
+
+    return run
+
+
+@pytest.fixture
+def start_with_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Results screen is the first that is shown."""
+    monkeypatch.setattr(GgbenchApp, "DEFAULT_MODE", "results")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the store of `services` lives."""
+    return tmp_path / "results.sqlite"
+
+
+@pytest.fixture
+def filled(path: Path) -> Path:
+    """Runs 1 to 4: q4_k_m, f16 out of memory, q8_0, q2_k interrupted."""
+    assert fill(path) == [1, 2, 3, 4]
+    return path
+
+
+@pytest.fixture
+def look(services: Services, drive: Drive) -> Look:
+    """Opens an app of these services and does these steps."""
+
+    def run(steps: Steps, size: Size = (80, 24)) -> None:
+        drive(GgbenchApp(services), steps, size)
 
     return run

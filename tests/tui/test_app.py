@@ -22,9 +22,10 @@ from ggbench.tui.screens.confirm import ConfirmScreen
 from ggbench.tui.screens.help import HelpScreen
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.mode_bar import ModeBar
+from tests.fakes.driving import press, settle
 from tests.fakes.jobs import FakeServices, Gate
-from tests.fakes.library import WatchedQueue, settle
 from tests.fakes.snapshots import words_of
+from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
 
 App = GgbenchApp
@@ -37,8 +38,7 @@ def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
 
     async def steps(app: App, pilot: Page) -> None:
         for key, mode in MODES.items():
-            await pilot.press(key)
-            await settle(app, pilot)
+            await press(app, pilot, key)
             assert app.current_mode == mode
             assert "1 Library  2 Run  3 Results  4 Pulls" in words_of(app).splitlines()[0]
             if key != "1":
@@ -55,11 +55,9 @@ def test_the_footer_fits_80_columns(app: App, drive: Drive, key: str) -> None:
     """No key of the moment is cut off, nor are those of the quants."""
 
     async def steps(app: App, pilot: Page) -> None:
-        await pilot.press(key)
-        await settle(app, pilot)
+        await press(app, pilot, key)
         if key == "1":
-            await pilot.press("j", "j", "j", "j", "enter")
-            await settle(app, pilot)
+            await press(app, pilot, "j", "j", "j", "j", "enter")
             assert "p Pull" in words_of(app).splitlines()[-1]
         shown = [each for each in app.screen.query_one(Footer).query(FooterKey) if each.display]
         assert shown
@@ -74,14 +72,12 @@ def test_help_and_palette_tell_every_key(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         commands = {command.title for command in app.get_system_commands(app.screen)}
         assert {"Run", "Library", "Filter", "Plan for another card", "Help", "Theme"} <= commands
-        await pilot.press("question_mark")
-        await settle(app, pilot)
+        await press(app, pilot, "question_mark")
         assert isinstance(app.screen, HelpScreen)
         shown = words_of(app)
         assert "Measure what is marked, else the chosen quant" in shown
         assert "Page up" not in shown
-        await pilot.press("escape")
-        await settle(app, pilot)
+        await press(app, pilot, "escape")
         assert not isinstance(app.screen, HelpScreen)
 
     drive(app, steps, (100, 60))
@@ -92,10 +88,8 @@ def test_enter_twice_in_a_palette_chooses_once(app: App, drive: Drive) -> None:
 
     async def steps(app: App, pilot: Page) -> None:
         for n_enters in (2, 3, 4):
-            await pilot.press("ctrl+p")
-            await settle(app, pilot)
-            await pilot.press(*"theme")
-            await settle(app, pilot)
+            await press(app, pilot, "ctrl+p")
+            await press(app, pilot, *"theme")
             for _ in range(n_enters):
                 app.simulate_key("enter")
             await settle(app, pilot)
@@ -106,8 +100,7 @@ def test_enter_twice_in_a_palette_chooses_once(app: App, drive: Drive) -> None:
                 app.simulate_key("enter")
             await settle(app, pilot)
             while len(app.screen_stack) > 1:
-                await pilot.press("escape", "escape")
-                await settle(app, pilot)
+                await press(app, pilot, "escape", "escape")
         answers: list[bool | None] = []
         app.push_screen(ConfirmScreen("Really?"), answers.append)
         await settle(app, pilot)
@@ -154,14 +147,11 @@ def test_quitting_during_a_run_asks(tiny_twin: Path, services: Services, jobs: F
         await asyncio.to_thread(gate.reached.wait, 60)
         await settle(app, pilot)
         assert "▶ running, 1 to go" in words_of(app)
-        await pilot.press("q")
-        await settle(app, pilot)
+        await press(app, pilot, "q")
         assert isinstance(app.screen, ConfirmScreen)
-        await pilot.press("n")
-        await settle(app, pilot)
+        await press(app, pilot, "n")
         assert app.is_busy
-        await pilot.press("q")
-        await settle(app, pilot)
+        await press(app, pilot, "q")
         Thread(target=open_at_the_end, args=(app.run_queue._cancel,)).start()
         await pilot.press("y")
 
@@ -217,8 +207,7 @@ def test_two_at_once_share_the_results(tiny_twin: Path, services: Services, driv
         async with other.run_test(size=(80, 24)) as other_pilot:
             await settle(other, other_pilot)
             await asyncio.gather(measure(app, pilot), measure(other, other_pilot))
-            await other_pilot.press("3")
-            await settle(other, other_pilot)
+            await press(other, other_pilot, "3")
             assert words_of(other).count("completed") + words_of(other).count("✓") >= 2
 
     drive(App(services, n_gen=200), both)

@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ggbench.machine_records import Gpu
-from ggbench.records import DecodeLimit, DeviceBuffers, Environment, LatencySummary, LineFit, LoadConfig, Outcome, Row
+from ggbench.records import DecodeLimit, DeviceBuffers, LatencySummary, LineFit, LoadConfig, Outcome, Row
 from ggbench.tui.comparison import ComparedLine, Comparison, compare_rows
-
-ENVIRONMENT = Environment(
-    ggbench="0.1.0",
-    python="3.11.2",
-    llama_cpp_python="0.3.36",
-    llama_cpp="build 7000",
-    system_info="CPU : AVX2 = 1 | AVX512 = 1",
-    os="Debian",
-    cpu="EPYC",
-    n_cores=8,
-    ram_bytes=64 << 30,
-    gpus=(Gpu(0, "A GPU", "GPU-1", None, 24 << 30, 23 << 30, 384, 10501, "580.1"),),
-)
+from tests.fakes.machines import ENVIRONMENT
 
 
 def row(
@@ -141,7 +128,7 @@ def test_nothing_differs_between_a_run_and_its_repetition() -> None:
 
 def test_differences_are_named_with_their_letters() -> None:
     """By topic: the file, how it was loaded, and the machine."""
-    other = replace(ENVIRONMENT, llama_cpp="build 7001", system_info="CPU : AVX2 = 1 | AMX = 1", gpus=())
+    other = replace(ENVIRONMENT, llama_cpp="build 7001", system_info="CUDA : ARCHS = 890 | CPU : AMX = 1", gpus=())
     changed = row(
         quant="q8_0", bpw=8.5, n_ctx=1024, config=LoadConfig(threads=4, flash_attn="off"), environment=other,
         limit=DecodeLimit(250.0, 8.0, 40e9, "given"),
@@ -151,9 +138,9 @@ def test_differences_are_named_with_their_letters() -> None:
     assert "BPW: 4.00 in a and c, 8.50 in b" in file.lines
     assert "threads: one for each core in a and c, 4 in b" in configuration.lines
     assert "flash attention: auto in a and c, off in b" in configuration.lines
-    assert "llama.cpp: build 7000 in a and c, build 7001 in b" in environment.lines
+    assert "llama.cpp: build 7000 (abcdef1) in a and c, build 7001 in b" in environment.lines
     assert "compiled in: AVX512 = 1 in a and c, AMX = 1 in b" in environment.lines
-    assert "GPUs: A GPU 24.0 GiB in a and c, none in b" in environment.lines
+    assert "GPUs: NVIDIA RTX 4090 24.0 GiB in a and c, none in b" in environment.lines
     assert "bandwidth of the limits: 20.0 GB/s in a and c, 40.0 GB/s in b" in environment.lines
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator
@@ -24,9 +23,11 @@ from ggbench.tui.screens.confirm import ConfirmScreen
 from ggbench.tui.screens.pulls import pull_cells
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.model_list import ModelList
+from tests.fakes.driving import press
 from tests.fakes.hub import Hang, TestHub
-from tests.fakes.library import FakePlanner, WatchedQueue, settle
+from tests.fakes.library import FakePlanner
 from tests.fakes.snapshots import words_of
+from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
 
 Page = Pilot[None]
@@ -93,7 +94,7 @@ def test_rate_and_end_are_of_the_last_seconds(queue: PullQueue, clock: Clock) ->
 
     watched = WatchedQueue(queue)
     queue.add([scripted(run)])
-    watched.wait(lambda: not queue.is_busy)
+    watched.wait(lambda queue: not queue.is_busy)
     assert seen[0] == (None, None)
     assert seen[8][0] == 100 << 20
     assert seen[8][1] == pytest.approx(4.22)
@@ -129,7 +130,7 @@ def test_one_after_another_and_none_twice(queue: PullQueue) -> None:
     queue.stop(1)
     queue.stop(0)
     opened.set()
-    watched.wait(lambda: not queue.is_busy)
+    watched.wait(lambda queue: not queue.is_busy)
     assert [item.state for item in queue.items] == [PullState.STOPPED, PullState.STOPPED, PullState.DONE]
     assert done == [1]
     assert str(pull_cells(queue.items[0])[2]) == "– stopped"
@@ -147,11 +148,11 @@ def test_a_failure_has_its_reason_and_can_be_tried_again(queue: PullQueue) -> No
 
     watched = WatchedQueue(queue)
     queue.add([scripted(fails)])
-    watched.wait(lambda: not queue.is_busy)
+    watched.wait(lambda queue: not queue.is_busy)
     assert queue.items[0].reason == "the Hub is in trouble; try again later"
     assert amount_text(queue.items[0]) == "—"
     queue.again(0)
-    watched.wait(lambda: not queue.is_busy)
+    watched.wait(lambda queue: not queue.is_busy)
     assert "unexpected: RuntimeError('boom')" in queue.items[0].reason
     assert len(queue.items) == 1
 
@@ -161,12 +162,6 @@ def online(services: Services, hub: TestHub, monkeypatch: pytest.MonkeyPatch) ->
     """The services of a test with a Hub and with the disk of this test's home."""
     monkeypatch.setattr("ggbench.hub.answers.BACKOFF_S", (0.0, 0.0, 0.0))
     return dataclasses.replace(services, hub=HubAccess.from_environment(), local_models=find_local_models)
-
-
-async def press(app: GgbenchApp, pilot: Page, *keys: str) -> str:
-    await pilot.press(*keys)
-    await settle(app, pilot)
-    return words_of(app)
 
 
 async def find(app: GgbenchApp, pilot: Page, text: str) -> str:
@@ -222,7 +217,7 @@ def test_much_is_asked_about_and_a_stopped_part_is_kept(
         hub.fail("*tiny-q8_0.gguf", Hang(size // 2))
         queue = WatchedQueue(app.pull_queue)
         await press(app, pilot, "p", "y", "4")
-        await asyncio.to_thread(queue.wait, lambda: (app.pull_queue.items[0].done_bytes or 0) > 1000)
+        await queue.reach(lambda queue: (queue.items[0].done_bytes or 0) > 1000)
         assert "↓ downloading" in await press(app, pilot, "r")
         await press(app, pilot, "c")
         await queue.idle()
@@ -249,7 +244,7 @@ def test_what_goes_on_is_stopped_from_any_row(app: GgbenchApp, drive: Drive) -> 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         queue = WatchedQueue(app.pull_queue)
         app.pull_queue.add([scripted(lambda _: Path("/models/first.gguf"), "q2_k"), scripted(wait)])
-        await asyncio.to_thread(queue.wait, lambda: app.pull_queue.items[1].state is PullState.DOWNLOADING)
+        await queue.reach(lambda queue: queue.items[1].state is PullState.DOWNLOADING)
         shown = await press(app, pilot, "4")
         assert app.screen.query_one(DataTable).cursor_row == 1
         assert "Stop" in shown.splitlines()[-1]

@@ -19,8 +19,8 @@ from ggbench.machine.readings import MachineReader
 from ggbench.records import LoadConfig, Outcome
 from ggbench.store.database import Store
 from ggbench.tui.run_queue import JobState
-from tests.fakes.jobs import WatchedQueue
 from tests.fakes.run_app import RealServices
+from tests.fakes.watched import watched_runs
 
 pytestmark = pytest.mark.llama
 
@@ -103,7 +103,7 @@ def test_quitting_in_mid_run_leaves_no_worker(tiny_twin: Path) -> None:
 def test_pause_skip_and_close_with_a_real_worker(tiny_twin: Path) -> None:
     """A paused decode stands still and can be left; closing the queue ends the worker of the next."""
     target = resolve(str(tiny_twin))[0]
-    with WatchedQueue(RealServices(MachineReader())) as watched:
+    with watched_runs(RealServices(MachineReader())) as watched:
         queue = watched.queue
         queue.add([target, target], "bench", LoadConfig(threads=1), n_gen=100_000)
         watched.wait(lambda queue: queue.items[0].state is JobState.DECODING)

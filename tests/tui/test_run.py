@@ -28,7 +28,8 @@ from ggbench.tui.widgets.gauges import Gauges, gauge_lines
 from ggbench.tui.widgets.latency_plot import LatencyPlot
 from ggbench.tui.widgets.numbers import number_lines
 from ggbench.tui.widgets.queue_list import QueueList, describe
-from tests.fakes.jobs import FakeServices, Gate, WatchedQueue, small_context
+from tests.fakes.jobs import FakeServices, Gate, small_context
+from tests.fakes.watched import watched_runs
 from tests.tui.test_run_queue import crash
 
 READING = MachineReading(
@@ -48,7 +49,7 @@ class Host(App[None]):
     def __init__(self, services: FakeServices) -> None:
         super().__init__()
         self.services = services
-        self.watched = WatchedQueue(services)
+        self.watched = watched_runs(services)
         self.run_queue = self.watched.queue
 
     def on_mount(self) -> None:
@@ -85,7 +86,7 @@ def drive(
 
 async def reach(host: Host, pilot: Pilot[None], reached: Callable[[RunQueue], bool]) -> None:
     """Wait for the queue in a thread, then for what is drawn of it."""
-    await asyncio.to_thread(host.watched.wait, reached)
+    await host.watched.reach(reached)
     host.run_screen._look()
     await pilot.pause()
 
@@ -179,7 +180,7 @@ def test_a_run_goes_on_behind_another_screen(target: Target, tmp_path: Path) -> 
         run_screen = host.run_screen
         await host.switch_mode("other")
         gate.opened.set()
-        await asyncio.to_thread(host.watched.wait, lambda queue: not queue.is_busy)
+        await host.watched.reach(lambda queue: not queue.is_busy)
         run_screen._look()
         assert not str(run_screen.query_one(QueueList).options[0].prompt).startswith("✓")
         await host.switch_mode("run")

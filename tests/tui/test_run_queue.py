@@ -19,7 +19,8 @@ from ggbench.tui.run_queue import JobState, RunQueue
 from ggbench.tui.widgets.bracket_plot import bracket_lines
 from ggbench.tui.widgets.queue_list import describe
 from tests.fakes.engine import obey
-from tests.fakes.jobs import FakeServices, Gate, WatchedQueue, small_context
+from tests.fakes.jobs import FakeServices, Gate, small_context
+from tests.fakes.watched import watched_runs
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def run_out(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
 def test_jobs_run_one_after_another_and_are_kept(target: Target, tmp_path: Path) -> None:
     """Each ends in its row, which the store has under the item's run, with every sample beside it to plot."""
     services = FakeServices(tmp_path)
-    with WatchedQueue(services) as watched:
+    with watched_runs(services) as watched:
         watched.queue.add([target, target], "bench", n_gen=500)
         watched.wait(is_done)
         items, trials = watched.queue.items, watched.queue.trials
@@ -55,7 +56,7 @@ def test_jobs_run_one_after_another_and_are_kept(target: Target, tmp_path: Path)
 
 def test_a_crash_and_too_little_memory_are_items_with_their_reasons(target: Target, tmp_path: Path) -> None:
     """The queue goes on behind both."""
-    with WatchedQueue(FakeServices(tmp_path, [crash, run_out])) as watched:
+    with watched_runs(FakeServices(tmp_path, [crash, run_out])) as watched:
         watched.queue.add([target] * 3, "bench", n_gen=100)
         watched.wait(is_done)
         crashed, full, done = watched.queue.items
@@ -69,7 +70,7 @@ def test_a_crash_and_too_little_memory_are_items_with_their_reasons(target: Targ
 def test_skip_keeps_what_was_measured_and_the_next_one_runs(target: Target, tmp_path: Path) -> None:
     """The row of a job that was skipped has the samples up to then; it is called skipped, not cancelled."""
     gate = Gate()
-    with WatchedQueue(FakeServices(tmp_path, [gate.answer])) as watched:
+    with watched_runs(FakeServices(tmp_path, [gate.answer])) as watched:
         watched.queue.add([target, target], "bench", n_gen=1000)
         assert gate.reached.wait(60)
         watched.queue.skip()
@@ -85,7 +86,7 @@ def test_cancel_leaves_the_jobs_that_wait(target: Target, tmp_path: Path) -> Non
     """They say that they never began, no engine is started for them, and the queue takes new jobs afterwards."""
     gate, services = Gate(), FakeServices(tmp_path)
     services.answers.append(gate.answer)
-    with WatchedQueue(services) as watched:
+    with watched_runs(services) as watched:
         watched.queue.add([target, target], "bench", n_gen=1000)
         assert gate.reached.wait(60)
         watched.queue.cancel()
@@ -103,7 +104,7 @@ def test_a_pause_holds_the_engine_and_the_jobs_behind_it(target: Target, tmp_pat
     """The rig's event is set while paused, also for a job that starts meanwhile; nothing starts until it goes on."""
     gate, services = Gate(), FakeServices(tmp_path)
     services.answers.append(gate.answer)
-    with WatchedQueue(services) as watched:
+    with watched_runs(services) as watched:
         watched.queue.add([target, target], "bench", n_gen=1000)
         assert gate.reached.wait(60)
         watched.queue.pause()
@@ -118,7 +119,7 @@ def test_a_pause_holds_the_engine_and_the_jobs_behind_it(target: Target, tmp_pat
 
 def test_a_cancel_of_a_paused_queue_is_answered(target: Target, tmp_path: Path) -> None:
     """A person may stop without going on first."""
-    with WatchedQueue(FakeServices(tmp_path)) as watched:
+    with watched_runs(FakeServices(tmp_path)) as watched:
         watched.queue.pause()
         watched.queue.add([target], "bench", n_gen=100)
         watched.queue.cancel()
@@ -128,7 +129,7 @@ def test_a_cancel_of_a_paused_queue_is_answered(target: Target, tmp_path: Path) 
 def test_a_search_tells_its_probes_and_ends_in_a_certificate(target: Target, tmp_path: Path) -> None:
     """The item has the certificate, the live job every answer on the way to it."""
     config = LoadConfig(n_ctx=4096)
-    with WatchedQueue(FakeServices(tmp_path, [small_context])) as watched:
+    with watched_runs(FakeServices(tmp_path, [small_context])) as watched:
         watched.queue.add([target], "maxctx", config)
         watched.wait(is_done)
         (item,), live = watched.queue.items, watched.queue.live
@@ -153,7 +154,7 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
         else:
             yield from obey(request)
 
-    with WatchedQueue(FakeServices(tmp_path, [die_of_it])) as watched:
+    with watched_runs(FakeServices(tmp_path, [die_of_it])) as watched:
         watched.queue.add([target], "maxctx", LoadConfig(n_ctx=4096))
         assert asked.wait(60)
         live = watched.queue.live
@@ -185,7 +186,7 @@ def test_without_a_store_the_run_goes_on(target: Target, tmp_path: Path) -> None
         def open_store(self) -> Store:
             raise StoreError("the results file is newer than this ggbench", "update ggbench")
 
-    with WatchedQueue(NoStore(tmp_path)) as watched:
+    with watched_runs(NoStore(tmp_path)) as watched:
         watched.queue.add([target], "bench", n_gen=100)
         watched.wait(is_done)
         assert watched.queue.items[0].state is JobState.DONE
@@ -203,7 +204,7 @@ def test_a_fault_of_a_job_does_not_end_the_queue(target: Target, tmp_path: Path)
                 raise RuntimeError("a fault")
             return super().make_rig(store)
 
-    with WatchedQueue(Faulty(tmp_path)) as watched:
+    with watched_runs(Faulty(tmp_path)) as watched:
         watched.queue.add([target, target], "bench", n_gen=100)
         watched.wait(is_done)
         first, second = watched.queue.items
@@ -216,7 +217,7 @@ def test_close_ends_the_engine_and_the_thread(target: Target, tmp_path: Path) ->
     gate, services = Gate(), FakeServices(tmp_path)
     services.answers.append(gate.answer)
     before = threading.active_count()
-    with WatchedQueue(services) as watched:
+    with watched_runs(services) as watched:
         watched.queue.add([target, target], "bench", n_gen=1000)
         assert gate.reached.wait(60)
         threading.Timer(0.05, gate.opened.set).start()

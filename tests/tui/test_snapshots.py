@@ -14,8 +14,9 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.pull_queue import PullItem, PullState
 from ggbench.tui.screens.confirm import ConfirmScreen
 from ggbench.tui.services import Services
+from tests.fakes.driving import press, settle
 from tests.fakes.jobs import FakeServices
-from tests.fakes.library import local, settle
+from tests.fakes.library import local
 from tests.fakes.measured import put_run, start
 from tests.fakes.snapshots import check_snapshot
 from tests.tui.conftest import Drive
@@ -45,10 +46,8 @@ def test_the_library(services: Services, jobs: FakeServices, drive: Drive, size:
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         app.animation_level = "none"
-        await pilot.press(*["j"] * 5, "enter")
-        await settle(app, pilot)
-        await pilot.press("space", "j", "space", "right", *keys[state])
-        await settle(app, pilot)
+        await press(app, pilot, *["j"] * 5, "enter")
+        await press(app, pilot, "space", "j", "space", "right", *keys[state])
         if state == "confirm":
             app.push_screen(ConfirmScreen(QUESTION, "Download"))
             await settle(app, pilot)
@@ -72,8 +71,7 @@ def test_pulls_in_every_state(app: GgbenchApp, drive: Drive, size: tuple[int, in
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         app.pull_queue._items = {item.id: item for item in states}
         app.pull_queue._targets = dict.fromkeys(range(len(states)), target)
-        await pilot.press("4", "j")
-        await settle(app, pilot)
+        await press(app, pilot, "4", "j")
         check_snapshot(app, f"pulls_{size[0]}x{size[1]}")
         app.pull_queue._items = {}
 

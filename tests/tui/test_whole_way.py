@@ -14,8 +14,10 @@ from ggbench.records import Bandwidth
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.services import Services
-from tests.fakes.library import BUDGET, WatchedQueue, settle
+from tests.fakes.driving import press
+from tests.fakes.library import BUDGET
 from tests.fakes.snapshots import words_of
+from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
 
 
@@ -38,14 +40,12 @@ def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
         queue = WatchedQueue(app.run_queue)
         assert "q8_0" in words_of(app)
         assert "✓" in words_of(app)
-        await pilot.press("b")
-        await settle(app, pilot)
+        await press(app, pilot, "b")
         assert app.current_mode == "run"
         await queue.idle()
         (measured,) = app.run_queue.items
         assert measured.row is not None
-        await pilot.press("3")
-        await settle(app, pilot)
+        await press(app, pilot, "3")
         assert "q8_0" in words_of(app)
         assert "completed" in words_of(app)
 

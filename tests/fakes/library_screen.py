@@ -1,0 +1,38 @@
+"""What stands on the Library screen, and the way to a model in it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from textual.pilot import Pilot
+
+from ggbench.catalog.disk import LocalModel
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.services import Services
+from ggbench.tui.widgets.variants_table import VariantsTable
+from tests.fakes.driving import press
+
+
+async def choose(app: GgbenchApp, pilot: Pilot[None], model: str, n_before: int = 0) -> str:
+    """Type the model's name and choose it, after those that match too."""
+    return await press(app, pilot, "slash", *model, "enter", *["j"] * n_before, "enter")
+
+
+def table(app: GgbenchApp) -> VariantsTable:
+    """The quants of the chosen model."""
+    return app.screen.query_one(VariantsTable)
+
+
+def names(app: GgbenchApp) -> list[str]:
+    """The quants in the table, in order."""
+    return [str(table(app).get_row_at(row)[0]).strip("● ") for row in range(table(app).row_count)]
+
+
+def with_disk(services: Services, *models: LocalModel) -> GgbenchApp:
+    """An app that finds these models on the disk."""
+
+    def local_models() -> Sequence[LocalModel]:
+        return models
+
+    return GgbenchApp(dataclasses.replace(services, local_models=local_models), n_gen=200)

@@ -1,0 +1,56 @@
+"""A queue of the TUI, and a way to wait for what it does without looking at a clock."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar, cast
+
+from ggbench.tui.pull_queue import PullQueue
+from ggbench.tui.run_queue import RunQueue
+from ggbench.tui.services import Services
+
+WAIT_S = 60.0
+"""Longer than anything here takes; a test that waits for so long has failed."""
+
+Queue = TypeVar("Queue", RunQueue, PullQueue)
+
+
+class WatchedQueue(Generic[Queue]):
+    """A queue, and every change of it as something to wait for; made before anything is added."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._changed = threading.Condition()
+        self.queue: Queue = queue
+        self._notify = queue._notify
+        queue._notify = self._note
+
+    def __enter__(self) -> WatchedQueue[Queue]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.queue.close()
+
+    async def idle(self) -> None:
+        """Until nothing runs or waits."""
+        await self.reach(lambda queue: not queue.is_busy)
+
+    async def reach(self, reached: Callable[[Queue], bool]) -> None:
+        """Until the queue is so, while the app goes on."""
+        await asyncio.to_thread(self.wait, reached)
+
+    def wait(self, reached: Callable[[Queue], bool]) -> None:
+        """Until the queue is so; fails where it never is."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: reached(self.queue), WAIT_S), self.queue.items
+
+    def _note(self) -> None:
+        self._notify()
+        with self._changed:
+            self._changed.notify_all()
+
+
+def watched_runs(services: object) -> WatchedQueue[RunQueue]:
+    """A queue of runs over as much of the services as it asks for."""
+    return WatchedQueue(RunQueue(cast("Services", services), lambda: None))

@@ -1,0 +1,153 @@
+"""What an ended download leaves behind, and how the next one goes on from there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import CancelledError
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggbench.errors import DoesNotFit, NetworkError, UsageError
+from ggbench.hub import transfer
+from ggbench.hub.access import HubAccess
+from ggbench.hub.cached import cached_paths
+from ggbench.hub.download import download
+from ggbench.hub.records import RepoListing, RepoVariant
+from tests.fakes.hub import Hang, TestHub
+from tests.fakes.tiny_repo import BODIES, CONTENT, MIB, REPO, assert_nothing_has_its_name, part_of, put_part
+
+KILLED = """
+import sys
+from pathlib import Path
+from ggbench.hub.access import HubAccess
+from ggbench.hub.download import download
+from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
+endpoint, cache, repo, commit, path, n_bytes, sha256 = sys.argv[1:]
+folder = Path(cache)
+access = HubAccess(False, endpoint, folder, folder, folder)
+variant = RepoVariant("killed", None, (RepoFile(path, int(n_bytes), sha256, ""),))
+listing = RepoListing(repo, "main", commit, (variant,), (), 0, "")
+download(access, listing, variant, on_progress=lambda done, total: print(done, flush=True))
+"""
+
+
+def test_a_whole_part_needs_no_byte_more(
+    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
+) -> None:
+    """A kill between the last byte and the name costs a hash and no request."""
+    put_part(access, one, CONTENT)
+    (path,) = download(access, listing, one)
+    assert path.read_bytes() == CONTENT
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize("part", [CONTENT[:-MIB][::-1], CONTENT[::-1], CONTENT + b"x"], ids=["part", "whole", "longer"])
+def test_a_part_that_was_damaged_on_this_disk_is_begun_anew(
+    access: HubAccess, listing: RepoListing, one: RepoVariant, part: bytes
+) -> None:
+    """Also where the part is as long as the file, or longer."""
+    put_part(access, one, part)
+    (path,) = download(access, listing, one)
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_link_in_place_of_the_part_is_not_followed(
+    access: HubAccess, listing: RepoListing, one: RepoVariant, tmp_path: Path
+) -> None:
+    """A folder that others may write into: what it leads to stays as it is."""
+    mine = tmp_path / "mine"
+    mine.write_bytes(b"mine" * MIB)
+    part = put_part(access, one, b"")
+    part.unlink()
+    part.symlink_to(mine)
+    with pytest.raises(UsageError, match="cannot write into"):
+        download(access, listing, one)
+    assert mine.read_bytes() == b"mine" * MIB
+
+
+def test_offline_without_the_file_says_so_and_keeps_the_part(
+    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
+) -> None:
+    """No request is made."""
+    part = put_part(access, one, CONTENT[:MIB])
+    with pytest.raises(NetworkError):
+        download(replace(access, offline=True), listing, one)
+    assert hub.requests == []
+    assert part.read_bytes() == CONTENT[:MIB]
+
+
+def test_cancelling_keeps_the_part(
+    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends although the Hub hangs, by CancelledError, and the next call asks only for the rest."""
+    monkeypatch.setattr(transfer, "READ_TIMEOUT_S", 60)
+    hub.fail(BODIES, Hang(MIB))
+    part = part_of(access, one)
+    with pytest.raises(CancelledError):
+        download(access, listing, one, cancel=lambda: part.is_file() and part.stat().st_size == MIB)
+    assert part.read_bytes() == CONTENT[:MIB]
+    hub.forget_requests()
+    download(access, listing, one)
+    assert hub.sent_bytes() == 2 * MIB
+
+
+def test_what_progress_raises_comes_out_and_keeps_the_part(
+    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
+) -> None:
+    """A front end stops a download from within its own callback."""
+    hub.fail(BODIES, Hang(MIB), times=None)
+
+    def stop_at_a_third(done: int, total: int) -> None:
+        if done >= total // 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        download(access, listing, one, on_progress=stop_at_a_third)
+    assert part_of(access, one).stat().st_size == MIB
+
+
+def test_a_kill_loses_nothing(access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant) -> None:
+    """After three kills and one more run the file is right, and the Hub has sent each byte once."""
+    file = one.files[0]
+    command = [sys.executable, "-c", KILLED, hub.url, str(access.hub_cache), REPO, listing.commit]
+    command += [file.path, str(file.n_bytes), str(file.sha256)]
+    reached = 0
+    for n_bytes in (300_000, 1, 1_500_000):
+        hub.fail(BODIES, Hang(n_bytes))
+        reached += n_bytes
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert any(int(line) == reached for line in process.stdout)
+            process.send_signal(signal.SIGKILL)
+        assert_nothing_has_its_name(access)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    paths = cached_paths(access, listing, REPO, one)
+    assert paths is not None and paths[0].read_bytes() == CONTENT
+    assert hub.sent_bytes() == len(CONTENT)
+
+
+def test_a_disk_that_fills_up_keeps_the_part(
+    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program took the room meanwhile: the error says so, and after making room it continues."""
+    really_write = os.pwrite
+
+    def write(descriptor: int, data: bytes, offset: int) -> int:
+        if offset >= MIB:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return really_write(descriptor, data[: MIB - offset], offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", write)
+        with pytest.raises(DoesNotFit, match="filled up"):
+            download(access, listing, one)
+    assert part_of(access, one).read_bytes() == CONTENT[:MIB]
+    hub.forget_requests()
+    download(access, listing, one)
+    assert hub.sent_bytes() == 2 * MIB

@@ -1,0 +1,89 @@
+"""A model of several files, and a file in several pieces."""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggbench.errors import BadFile, NetworkError
+from ggbench.hub import transfer
+from ggbench.hub.access import HubAccess
+from ggbench.hub.download import download, needed_bytes
+from ggbench.hub.records import RepoListing, RepoVariant
+from tests.fakes.hub import Cut, Hang, TestHub
+from tests.fakes.tiny_repo import CONTENT, MIB, SHARD_PATHS, SHARDS, part_of
+
+
+def test_shards_come_together_and_count_as_one(access: HubAccess, listing: RepoListing, split: RepoVariant) -> None:
+    """All shards lie in one folder in order, and progress ends at the bytes of all of them."""
+    told: list[tuple[int, int]] = []
+    paths = download(access, listing, split, on_progress=lambda done, total: told.append((done, total)))
+    assert [path.read_bytes() for path in paths] == list(SHARDS)
+    assert [path.name for path in paths] == [Path(path).name for path in SHARD_PATHS]
+    assert len({path.parent for path in paths}) == 1
+    assert told[-1] == (3 * MIB, 3 * MIB)
+
+
+def test_two_shards_come_at_a_time(
+    access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the first hangs the second and then the third come."""
+    monkeypatch.setattr(transfer, "READ_TIMEOUT_S", 60)
+    hub.fail(f"*{SHARD_PATHS[0]}", Hang())
+    blobs = [part_of(access, split).with_name(str(file.sha256)) for file in split.files]
+    with pytest.raises(CancelledError):
+        download(access, listing, split, cancel=lambda: blobs[1].exists() and blobs[2].exists())
+    assert not blobs[0].exists()
+
+
+def test_a_shard_that_is_there_is_not_moved_again(
+    access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant
+) -> None:
+    """When one shard fails its bytes and the others' stay, whole or in part: only what is missing comes."""
+    hub.fail(f"*{SHARD_PATHS[1]}", Cut(MIB // 2))
+    hub.fail(f"*{SHARD_PATHS[1]}", Cut(0), times=None)
+    with pytest.raises(NetworkError):
+        download(access, listing, split)
+    hub.heal()
+    hub.forget_requests()
+    missing = needed_bytes(access, listing, split)
+    assert MIB // 2 <= missing <= 3 * MIB - MIB // 2
+    assert [path.read_bytes() for path in download(access, listing, split)] == list(SHARDS)
+    assert hub.sent_bytes() == missing
+
+
+def test_a_missing_shard_is_named_before_anything_is_moved(
+    access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant
+) -> None:
+    """The error has its path, and the Hub was not asked."""
+    broken = replace(split, files=split.files[:2], missing=(SHARD_PATHS[2],))
+    with pytest.raises(BadFile, match="00003-of-00003"):
+        download(access, listing, broken)
+    assert hub.requests == []
+
+
+def test_a_mistake_of_the_programs_own_is_not_hidden(
+    access: HubAccess, listing: RepoListing, split: RepoVariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a thread dies of comes out, and is not taken for the end of the work."""
+
+    def fail(*_: object) -> None:
+        raise IndexError("a bug")
+
+    monkeypatch.setattr("ggbench.hub.download.fill_from_hub", fail)
+    with pytest.raises(IndexError, match="a bug"):
+        download(access, listing, split)
+
+
+def test_a_large_file_is_asked_for_in_pieces(
+    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No request asks for more than the Hub's network gives at once."""
+    monkeypatch.setattr(transfer, "RANGE_BYTES", 2 * MIB)
+    (path,) = download(access, listing, one)
+    assert path.read_bytes() == CONTENT
+    asked = [each.range for each in hub.requests if each.path.startswith("/cdn/")]
+    assert asked == [f"bytes=0-{2 * MIB - 1}", f"bytes={2 * MIB}-{3 * MIB - 1}"]

@@ -1,0 +1,108 @@
+"""Downloads into a folder of the person's choice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggbench.errors import NetworkError, UsageError
+from ggbench.hub.access import HubAccess
+from ggbench.hub.download import download, needed_bytes
+from ggbench.hub.records import RepoListing, RepoVariant
+from tests.fakes.hub import Cut, Hang, TestHub
+from tests.fakes.tiny_repo import BODIES, CONTENT, FILE, MIB, SHARD_PATHS, SHARDS
+
+
+def test_files_keep_their_folders_and_nothing_else_stays(
+    access: HubAccess, listing: RepoListing, split: RepoVariant, tmp_path: Path
+) -> None:
+    """Shards lie below the folder as in the repo; no part, no lock, no cache."""
+    to = tmp_path / "models"
+    paths = download(access, listing, split, to=to)
+    assert paths == tuple(to / path for path in SHARD_PATHS)
+    assert [path.read_bytes() for path in paths] == list(SHARDS)
+    assert sorted(path for path in to.rglob("*") if path.is_file()) == sorted(paths)
+    assert not access.hub_cache.exists()
+
+
+def test_a_part_is_continued(
+    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, tmp_path: Path
+) -> None:
+    """After a network error the rest alone is asked for."""
+    hub.fail(BODIES, Cut(MIB))
+    hub.fail(BODIES, Cut(0), times=None)
+    with pytest.raises(NetworkError):
+        download(access, listing, one, to=tmp_path / "to")
+    assert not (tmp_path / "to" / FILE).exists()
+    assert needed_bytes(access, listing, one, tmp_path / "to") == 2 * MIB
+    hub.heal()
+    hub.forget_requests()
+    (path,) = download(access, listing, one, to=tmp_path / "to")
+    assert path.read_bytes() == CONTENT
+    assert hub.sent_bytes() == 2 * MIB
+
+
+def test_the_right_file_is_used_as_it_is(
+    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, tmp_path: Path
+) -> None:
+    """It is hashed and not moved."""
+    (tmp_path / FILE).write_bytes(CONTENT)
+    assert download(access, listing, one, to=tmp_path) == (tmp_path / FILE,)
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize("content", [b"mine", CONTENT[::-1]], ids=["other size", "same size"])
+def test_another_file_is_never_overwritten(
+    access: HubAccess,
+    hub: TestHub,
+    listing: RepoListing,
+    one: RepoVariant,
+    tmp_path: Path,
+    content: bytes,
+) -> None:
+    """A file of that name with other content stays, and the error says why."""
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(UsageError, match="nothing is overwritten"):
+        download(access, listing, one, to=tmp_path)
+    assert (tmp_path / FILE).read_bytes() == content
+    assert hub.requests == []
+
+
+def test_a_file_that_appears_meanwhile_is_not_overwritten(
+    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, tmp_path: Path
+) -> None:
+    """The name was free at the start and is not at the end."""
+    hub.fail(BODIES, Hang(MIB))
+
+    def take_the_name(done: int, total: int) -> None:
+        (tmp_path / FILE).write_bytes(b"mine")
+
+    with pytest.raises(UsageError, match="nothing is overwritten"):
+        download(access, listing, one, to=tmp_path, on_progress=take_the_name)
+    assert (tmp_path / FILE).read_bytes() == b"mine"
+
+
+def test_the_cache_fills_the_folder_without_a_request(
+    access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant, tmp_path: Path
+) -> None:
+    """Offline too, and the copies are files of their own."""
+    cached = download(access, listing, split)
+    hub.forget_requests()
+    to = tmp_path / "to"
+    assert needed_bytes(access, listing, split, to) == 0
+    paths = download(replace(access, offline=True), listing, split, to=to)
+    assert [path.read_bytes() for path in paths] == list(SHARDS)
+    assert not any(path.samefile(other) for path, other in zip(paths, cached, strict=True))
+    assert hub.requests == []
+
+
+def test_a_damaged_file_in_the_cache_is_not_passed_on(
+    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, tmp_path: Path
+) -> None:
+    """What the disk has spoilt is fetched from the Hub instead."""
+    (cached,) = download(access, listing, one)
+    cached.write_bytes(CONTENT[::-1])
+    (path,) = download(access, listing, one, to=tmp_path / "to")
+    assert path.read_bytes() == CONTENT

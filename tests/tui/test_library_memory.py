@@ -1,0 +1,106 @@
+"""The Library over other contexts and other cards, and the bar of their memory."""
+
+from __future__ import annotations
+
+import pytest
+from textual.pilot import Pilot
+
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.screens.library import LibraryScreen
+from tests.fakes.driving import press, settle
+from tests.fakes.library import BUDGET, FakePlanner, plan_row
+from tests.fakes.library_screen import table
+from tests.fakes.snapshots import words_of
+from tests.tui.conftest import Drive
+
+App = GgbenchApp
+Page = Pilot[None]
+
+
+def test_left_and_right_change_the_context(app: App, planner: FakePlanner, drive: Drive) -> None:
+    """By half or twice, with shift by 1,024; the chosen quant is planned first, its bar moves, and there are ends."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "enter", "j", "j")
+        shown = await press(app, pilot, "right")
+        assert "q5_k_m at n_ctx 16,384" in shown
+        assert planner.asked[-1] == ("synth:small-0.6b", (), 16_384, "q5_k_m")
+        assert "n_ctx 17,408" in await press(app, pilot, "shift+right")
+        assert "n_ctx 8,704" in await press(app, pilot, "left")
+        assert "n_ctx 256:" in await press(app, pilot, *["left"] * 9)
+        assert "n_ctx 1,048,576: ✗" in await press(app, pilot, *["right"] * 14)
+        assert "╳ missing" in words_of(app)
+
+    drive(app, steps)
+
+
+def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
+    """A known card by a part of its name, a size as it is typed, and back to this machine."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        shown = await press(app, pilot, "g", *"3060 ti", "enter")
+        assert "plan for RTX 3060 Ti · 8.00 GiB, 1.25 GiB kept free · 448 GB/s" in shown
+        assert "q8_0    ✓ 5.09 GiB left" in shown
+        shown = await press(app, pilot, "g", *"no such card", "enter")
+        assert "no such card" in shown
+        shown = await press(app, pilot, "escape", "g", *"12gib", "enter")
+        assert "plan for a GPU" in shown
+        assert " · 12.0 GiB, 1.25 GiB kept free · no bandwidth · " in shown
+        shown = await press(app, pilot, "g")
+        assert "● a GPU of the given size 12.0 GiB" in " ".join(shown.split())
+        shown = await press(app, pilot, "enter")
+        assert " · 12.0 GiB, 1.25 GiB kept free" in shown
+        shown = await press(app, pilot, "g", *"this", "enter")
+        assert "RTX 4090 · 22.0 GiB free of 24.0 GiB" in shown
+        assert "● this machine" in await press(app, pilot, "g")
+
+    drive(app, steps)
+
+
+def test_a_card_smaller_than_its_reserve_is_refused(app: App, drive: Drive) -> None:
+    """With a line that says so; enter then chooses nothing."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        shown = await press(app, pilot, "g", *"512MiB", "enter")
+        assert "too small: 1.25 GiB of a card are kept free" in shown
+        assert "plan for a GPU" not in await press(app, pilot, "escape")
+
+    drive(app, steps)
+
+
+def test_enter_twice_chooses_a_card_once(app: App, drive: Drive) -> None:
+    """However fast; the Library is in front with the focus where it was, and more keys work."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "enter")
+        assert table(app).has_focus
+        await press(app, pilot, "g", *"3060 ti")
+        app.simulate_key("enter")
+        app.simulate_key("enter")
+        await settle(app, pilot)
+        assert "plan for RTX 3060 Ti" in words_of(app)
+        assert table(app).has_focus
+        await press(app, pilot, "g", "escape", "escape")
+        assert isinstance(app.screen, LibraryScreen)
+
+    drive(app, steps)
+
+
+def test_the_stack_fills_the_line_exactly() -> None:
+    """Parts that are there have a character at least; what is missing covers the end of what is wanted."""
+    from ggbench.tui.widgets.memory_bar import memory_parts, stack_widths
+
+    fitting = plan_row("small", "q8_0", BUDGET)
+    for width in (10, 78, 200):
+        parts = memory_parts(fitting, BUDGET)
+        widths = stack_widths(parts, width)
+        assert sum(widths) == width
+        assert all(widths)
+    missing = plan_row("large", "q8_0", BUDGET)
+    parts = memory_parts(missing, BUDGET)
+    assert parts[-1].name == "missing"
+    widths = stack_widths(parts, 100)
+    assert sum(widths) == 100
+    assert widths[-1] == pytest.approx(
+        100 * -(missing.left_bytes or 0) / (72.3e9 * 8.5 / 8 + 8192 * 2_621_440 + 300 * 2**20), abs=1
+    )

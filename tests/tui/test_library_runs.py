@@ -1,0 +1,124 @@
+"""From the Library to a run: what is asked for, and what comes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from ggbench.errors import BadFile
+from ggbench.records import LoadConfig
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.planner import PlannedQuant
+from ggbench.tui.services import Services
+from tests.fakes.driving import press
+from tests.fakes.jobs import FakeServices
+from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
+from tests.fakes.library_screen import with_disk
+from tests.fakes.snapshots import words_of
+from tests.fakes.watched import WatchedQueue
+from tests.tui.conftest import Drive
+
+App = GgbenchApp
+Page = Pilot[None]
+
+
+def test_a_length_of_runs_is_chosen_by_a_key(app: App, drive: Drive) -> None:
+    """Through four of them and round; what is shown is what a run is asked for."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        assert "n 200 tokens" in words_of(app)
+        seen = []
+        for _ in range(5):
+            await press(app, pilot, "n")
+            seen.append(app.n_gen)
+        assert seen == [300, 1_000, 3_000, 10_000, 300]
+        assert "n 300 tokens" in words_of(app)
+
+    drive(app, steps)
+
+
+@pytest.mark.parametrize(("key", "n_ctx", "told"), [("right", 16_384, ""), ("left", None, "take n_ctx 10,240")])
+def test_a_run_takes_the_context_that_was_planned(
+    tiny_twin: Path,
+    services: Services,
+    planner: FakePlanner,
+    monkeypatch: pytest.MonkeyPatch,
+    drive: Drive,
+    key: str,
+    n_ctx: int | None,
+    told: str,
+) -> None:
+    """Where it holds the run; else what the run needs. Notices tell of that, and of a card that is not measured on."""
+    model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
+    planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
+    asked: list[int | None] = []
+
+    def add(_targets: object, _kind: str, config: LoadConfig, _n_gen: int) -> None:
+        asked.append(config.n_ctx)
+
+    async def steps(app: App, pilot: Page) -> None:
+        monkeypatch.setattr(app.run_queue, "add", add)
+        await press(app, pilot, "enter", key, "g", *"3060 ti", "enter")
+        await press(app, pilot, "b")
+        assert asked == [n_ctx]
+        said = [notice.message for notice in app._notifications]
+        assert any("measured on this machine" in each for each in said)
+        assert any(told in each for each in said)
+        assert len(said) == (2 if told else 1)
+
+    drive(App(dataclasses.replace(services, local_models=lambda: (model,))), steps)
+
+
+def test_marked_quants_are_measured(
+    tiny_twin: Path, services: Services, planner: FakePlanner, jobs: FakeServices, drive: Drive
+) -> None:
+    """The Run screen comes to the front with the jobs; what they measured stands in the Library afterwards."""
+    model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
+    planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
+
+    async def steps(app: App, pilot: Page) -> None:
+        queue = WatchedQueue(app.run_queue)
+        await press(app, pilot, "enter", "space")
+        assert "1 marked" in words_of(app)
+        await press(app, pilot, "space")
+        assert "marked" not in words_of(app)
+        await press(app, pilot, "space", "b")
+        assert app.current_mode == "run"
+        assert [(item.model, item.kind) for item in app.run_queue.items] == [(str(tiny_twin), "bench")]
+        await queue.idle()
+        await press(app, pilot, "1")
+        line = next(line for line in words_of(app).splitlines() if " q8_0 " in line)
+        assert "10.63   94.1" in line
+        assert "●" not in line
+        await press(app, pilot, "m")
+        assert app.run_queue.items[-1].kind == "maxctx"
+
+    drive(with_disk(services, model), steps, (200, 40))
+    assert jobs.engines[0].closed
+
+
+def test_a_file_that_is_gone_is_told_where_it_was_listed(
+    tmp_path: Path, services: Services, planner: FakePlanner, drive: Drive
+) -> None:
+    """When it is planned, and when it is to be measured; the other models still work."""
+    path = tmp_path / "gone.gguf"
+    model = local(str(path), "q8_0", store="folder", name="gone", paths=(path,))
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "enter", "b")
+        assert app.current_mode == "library"
+        assert "gone.gguf" in words_of(app)
+        assert "✗" in words_of(app)
+        planner.errors[str(path)] = BadFile("gone.gguf cannot be read", "check the path")
+        shown = await press(app, pilot, "r", "right")
+        assert "✗ gone.gguf cannot be read" in shown
+        assert "check the path" in shown
+        assert planner.n_forgotten == 1
+        shown = await press(app, pilot, "escape", "j")
+        assert "synth:small-0.6b · 8 quants" in shown
+        assert "✗ gone" not in shown
+
+    drive(with_disk(services, model), steps)

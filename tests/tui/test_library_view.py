@@ -1,0 +1,145 @@
+"""What of the Library is in view, and where its keys go: filters, columns, focus, the mouse."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.planner import PlannedQuant
+from ggbench.tui.widgets.model_list import ModelList
+from ggbench.tui.widgets.variants_table import VariantsTable
+from tests.fakes.driving import press, settle
+from tests.fakes.library import BUDGET, FakePlanner, plan_row
+from tests.fakes.library_screen import choose, names, table
+from tests.fakes.snapshots import words_of
+from tests.tui.conftest import Drive
+
+App = GgbenchApp
+Page = Pilot[None]
+
+
+def keys(app: App) -> list[str]:
+    return [each.binding.description for each in app.screen.active_bindings.values() if each.binding.show]
+
+
+def test_the_filter_takes_letters_and_gives_them_back(app: App, drive: Drive) -> None:
+    """In the input every letter is typed, q too; enter goes to what is left, escape back to all."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "slash", *"qb l")
+        assert isinstance(app.screen.focused, Input)
+        assert app.screen.focused.value == "qb l"
+        assert "Quit" not in keys(app)
+        assert "Run" not in keys(app)
+        await press(app, pilot, *["backspace"] * 4, *"LARGE", "enter")
+        assert app.screen.query_one(ModelList).n_models == 2
+        assert "synth:large-72b · 8 quants" in words_of(app)
+        await press(app, pilot, "escape")
+        assert app.screen.query_one(ModelList).n_models == 5
+
+    drive(app, steps)
+
+
+def test_quants_are_filtered_and_those_that_fit_kept(app: App, drive: Drive) -> None:
+    """What is hidden because it does not fit is counted; escape ends the filter."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        await choose(app, pilot, "synth:large-72b")
+        assert len(names(app)) == 8
+        shown = await press(app, pilot, "f")
+        assert names(app) == []
+        assert "8 hidden that do not fit (f)" in shown
+        await press(app, pilot, "f", "slash", *"Q4_")
+        assert names(app) == ["q4_k_m", "q4_0"]
+        shown = await press(app, pilot, "z")
+        assert "at n_ctx" not in shown
+        assert shown.count("8 hidden by the filter") == 2
+        assert "hidden by" not in await press(app, pilot, "escape")
+        assert len(names(app)) == 8
+        assert table(app).has_focus
+
+    drive(app, steps)
+
+
+def test_any_column_sorts(app: App, planner: FakePlanner, drive: Drive) -> None:
+    """By a key, column after column and the other way round, or by a click; what is unknown stays last."""
+    broken = dataclasses.replace(plan_row("x", "q6_k", BUDGET), left_bytes=None, fits=None, planned_n_ctx=None)
+    rows = [PlannedQuant("q6_k", broken)]
+    rows += [PlannedQuant(quant, plan_row("x", quant, BUDGET)) for quant in ("q8_0", "q2_k", "q4_0")]
+    planner.rows_of["synth:small-0.6b"] = rows
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "enter")
+        assert names(app) == ["q6_k", "q8_0", "q2_k", "q4_0"]
+        await press(app, pilot, "s")
+        assert names(app) == ["q2_k", "q4_0", "q6_k", "q8_0"]
+        shown = await press(app, pilot, "s")
+        assert names(app) == ["q2_k", "q4_0", "q8_0", "q6_k"]
+        assert "fits ↓" in shown
+        assert "? unknown" in shown
+        await press(app, pilot, "S")
+        assert names(app) == ["q8_0", "q4_0", "q2_k", "q6_k"]
+        await pilot.click(VariantsTable, offset=(3, 0))
+        await settle(app, pilot)
+        assert names(app) == ["q2_k", "q4_0", "q6_k", "q8_0"]
+
+    drive(app, steps)
+
+
+def test_tab_goes_past_the_filters(app: App, drive: Drive) -> None:
+    """From the models to the table and back, from a filter to the other side; the footer of a filter says its keys."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        models = app.screen.query_one(ModelList)
+        await press(app, pilot, "tab")
+        assert table(app).has_focus
+        await press(app, pilot, "tab")
+        assert models.has_focus
+        await press(app, pilot, "shift+tab")
+        assert table(app).has_focus
+        footer = (await press(app, pilot, "slash")).splitlines()[-1]
+        assert "⏎ To the list" in footer
+        assert "Clear" in footer
+        await press(app, pilot, "tab")
+        assert models.has_focus
+
+    drive(app, steps)
+
+
+def test_a_window_that_grows_again_has_the_focus_where_it_was(app: App, drive: Drive) -> None:
+    """In the table, not in a filter that would take the keys, also after a sheet was over it."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "enter", "j")
+        await pilot.resize_terminal(50, 10)
+        await settle(app, pilot)
+        await pilot.resize_terminal(80, 24)
+        await settle(app, pilot)
+        assert table(app).has_focus
+        await press(app, pilot, "g")
+        await pilot.resize_terminal(50, 10)
+        await settle(app, pilot)
+        await press(app, pilot, "escape")
+        await pilot.resize_terminal(80, 24)
+        await settle(app, pilot)
+        assert table(app).has_focus
+
+    drive(app, steps)
+
+
+def test_a_click_chooses_and_marks(app: App, drive: Drive) -> None:
+    """A click on a model plans it, one on a quant chooses it, a second marks it."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        await pilot.click(ModelList, offset=(3, 2))
+        await settle(app, pilot)
+        assert "synth:large-72b" in words_of(app)
+        await pilot.click(VariantsTable, offset=(5, 2))
+        await pilot.click(VariantsTable, offset=(5, 2))
+        await settle(app, pilot)
+        assert "1 marked" in words_of(app)
+
+    drive(app, steps)

@@ -1,0 +1,225 @@
+"""What the Results screen does with runs: open, compare, copy, save, delete."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from textual.events import Key
+from textual.pilot import Pilot
+
+from ggbench.records import Outcome
+from ggbench.store.database import Store
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.screens.compare import CompareScreen
+from ggbench.tui.screens.confirm import ConfirmScreen
+from ggbench.tui.screens.results import ResultsScreen
+from ggbench.tui.screens.run_details import RunDetails
+from tests.fakes.driving import press, settle
+from tests.fakes.measured import put_run, start
+from tests.fakes.results_screen import chosen, shown, told
+from tests.fakes.snapshots import words_of
+from tests.tui.conftest import Look, Size
+
+Page = Pilot[None]
+
+pytestmark = pytest.mark.usefixtures("start_with_results")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 45)])
+def test_enter_opens_one_run_in_full(look: Look, filled: Path, size: Size) -> None:
+    """Its curve, and below it everything that is known; a run without samples opens without a curve."""
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "G", "enter")
+        assert isinstance(app.screen, RunDetails)
+        assert "Run 1 · bench · 2026-11-20 01:00 UTC" in words_of(app)
+        assert "position" in words_of(app) or size == (80, 24)
+        await press(app, pilot, "end")
+        assert "Again: ggbench bench synth:qwen1.5-0.5b q4_k_m -n 3000" in words_of(app)
+        await press(app, pilot, "escape", "k", "enter")
+        assert "out of memory" in words_of(app)
+
+    look(steps, size)
+
+
+def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
+    """Less than two is told; the better one has a star and is named, and what differs is too; esc comes back."""
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "j", "space")
+        await press(app, pilot, "c")
+        assert "Mark two runs or more" in told(app)
+        await press(app, pilot, "j", "space", "c")
+        assert isinstance(app.screen, CompareScreen)
+        text = words_of(app)
+        assert "Comparing runs 3, 1" in text
+        assert "★ 10.0" in text
+        assert "b is better" in text
+        assert "quant: q8_0 in a, q4_k_m in b" in text
+        await press(app, pilot, "escape")
+        assert "2 marked" in words_of(app)
+
+    look(steps, (100, 50))
+
+
+def test_a_run_that_measured_nothing_compares_too(look: Look, filled: Path) -> None:
+    """No samples, no plot, and no better one; the reason is told without its control characters."""
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "j", "space", "space", "c")
+        text = words_of(app)
+        assert "! b did not complete: out of memory in load: [31mno room" in text
+        assert "★" not in text
+
+    look(steps, (100, 50))
+
+
+def test_many_runs_are_wider_than_the_window(look: Look, filled: Path) -> None:
+    """Their numbers are cut off nowhere: the rest comes into view to the right."""
+    with Store.open(filled) as store:
+        for _ in range(4):
+            put_run(store, start())
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, *["space"] * 8, "c")
+        await press(app, pilot, "pagedown", *["right"] * 60)
+        assert "★ 10.01 ±0.08    10.25    17.02 ±0.10    —    ★ 10.01 ±0.08  a, b, c" in words_of(app)
+
+    look(steps)
+
+
+def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
+    """Without a pause between them, a question names the runs that are marked, and no other."""
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        async def at_once(*keys: str) -> None:
+            for key in keys:
+                app.post_message(Key(key, " " if key == "space" else key))
+            await settle(app, pilot)
+
+        await at_once("space", "d")
+        assert "Delete run 4 (synth:qwen1.5-0.5b q2_k)" in words_of(app)
+        await press(app, pilot, "n")
+        await at_once("space", "w")
+        assert "Save 2 runs (4, 3)" in words_of(app)
+        await press(app, pilot, "escape")
+        await at_once("g", "space", "space", "space", "d")
+        assert "Delete run 2 (synth:qwen1.5-0.5b f16)" in words_of(app)
+        await press(app, pilot, "n")
+        await at_once("space", "c")
+        assert "Comparing runs 2, 1" in words_of(app)
+
+    look(steps)
+
+
+def test_the_command_is_copied_and_shown(look: Look, path: Path) -> None:
+    """On one line whatever was stored: a line break would run it as soon as it is pasted; the marked, a line each."""
+    with Store.open(path) as store:
+        put_run(store, start(command="ggbench bench 'a [b]model'\nrm -rf x"), n_gen=30)
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "y")
+        assert app.clipboard == "ggbench bench 'a [b]model' rm -rf x"
+        assert "ggbench bench 'a [b]model' rm -rf x" in words_of(app)
+        with Store.open(path) as store:
+            put_run(store, start(command="ggbench bench other"), n_gen=30)
+        await press(app, pilot, "r", "g", "space", "space", "y")
+        assert app.clipboard == "ggbench bench other\nggbench bench 'a [b]model' rm -rf x"
+        assert "Copied 2 commands" in told(app)
+
+    look(steps)
+
+
+def test_runs_are_saved_where_ggbench_was_started(
+    look: Look, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The marked as CSV, the chosen as SVG from its own screen; each says where it is."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "j", "space", "w", "c")
+        assert f"Saved {folder}/ggbench-run-3.csv" in told(app).replace("\n", "")
+        await press(app, pilot, "G", "enter", "w", "j", "enter")
+        assert "Saved" in words_of(app)
+        await press(app, pilot, "w", "escape", "escape", "k", "k", "k", "enter", "w", "s")
+        assert sorted(file.name for file in folder.iterdir()) == [
+            "ggbench-run-1.svg", "ggbench-run-3-samples.csv", "ggbench-run-3.csv", "ggbench-run-4.svg",
+        ]  # fmt: skip
+
+    look(steps, (140, 45))
+
+
+def test_without_samples_there_is_no_picture_to_save(look: Look, filled: Path) -> None:
+    """It is not offered, and its key does nothing; a run that a person ended has a dash and no cross."""
+    with Store.open(filled) as store:
+        run_id = store.begin(start())
+        row = store.load_run(1).row
+        assert row is not None
+        store.finish(run_id, dataclasses.replace(row, outcome=Outcome.CANCELLED))
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        assert "❯     5  –" in words_of(app)
+        await press(app, pilot, "w")
+        assert "as two CSV files" in words_of(app)
+        assert "SVG" not in words_of(app)
+        await press(app, pilot, "s")
+        assert not isinstance(app.screen, ResultsScreen)
+
+    look(steps)
+
+
+def test_deleting_asks_first(look: Look, filled: Path) -> None:
+    """No leaves all; yes takes the marked ones from the store, and the cursor stays in the list."""
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "space", "space", "G", "d")
+        assert isinstance(app.screen, ConfirmScreen)
+        assert "Delete 2 runs (4, 3) with 3,100 samples?" in words_of(app)
+        await press(app, pilot, "n")
+        assert shown(app) == [4, 3, 2, 1]
+        await press(app, pilot, "d", "y")
+        assert shown(app) == [2, 1]
+        assert chosen(app) == 1
+        assert "Deleted 2 runs." in told(app)
+        await press(app, pilot, "d", "y")
+        assert shown(app) == [2]
+
+    look(steps)
+    with Store.open(filled) as store:
+        assert [run.run_id for run in store.list_runs()] == [2]
+
+
+def test_deleting_what_is_gone_already_is_no_error(look: Look, filled: Path) -> None:
+    """The person wanted it gone."""
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        with Store.open(filled) as store:
+            store.delete_run(4)
+        await press(app, pilot, "d", "y")
+        assert "Deleted 1 run." in told(app)
+        assert shown(app) == [3, 2, 1]
+
+    look(steps)
+
+
+def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
+    """The store refuses, and the screen says what to do; the run is listed as running meanwhile."""
+    with Store.open(path) as store:
+        store.begin(start())
+
+        async def steps(app: GgbenchApp, pilot: Page) -> None:
+            assert "…" in words_of(app).splitlines()[3]
+            await press(app, pilot, "w")
+            assert "Run 1 still runs: saved as far as it is." in words_of(app)
+            await press(app, pilot, "escape", "d")
+            assert "Run 1 still runs: stays until it has ended." in words_of(app)
+            await press(app, pilot, "y")
+            assert "still running" in told(app)
+            assert "stop it first" in told(app)
+            assert shown(app) == [1]
+
+        look(steps)

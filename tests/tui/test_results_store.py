@@ -1,0 +1,128 @@
+"""The Results screen over a store that others change, lock or have made newer."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sqlite3
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.worker import WorkerFailed
+
+from ggbench.errors import StoreError
+from ggbench.store.database import Store
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.messages import RunStored
+from ggbench.tui.screens.results import ResultsScreen
+from ggbench.tui.screens.run_details import RunDetails
+from ggbench.tui.services import Services
+from tests.fakes.driving import press, settle
+from tests.fakes.measured import put_run, start
+from tests.fakes.results_screen import chosen, shown, told
+from tests.fakes.snapshots import words_of
+from tests.tui.conftest import Drive, Look
+
+Page = Pilot[None]
+
+pytestmark = pytest.mark.usefixtures("start_with_results")
+
+
+def test_a_store_of_a_newer_ggbench_says_so(look: Look, filled: Path) -> None:
+    """In place of the runs, with what to do."""
+    with sqlite3.connect(filled) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        text = " ".join(words_of(app).split())
+        assert "written by a newer ggbench" in text
+        assert "upgrade ggbench" in text
+
+    look(steps)
+
+
+def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: Path) -> None:
+    """The error stands where the runs would be and goes away with them; a later one leaves them in view."""
+    locked = True
+
+    def open_store() -> Store:
+        if locked:
+            raise StoreError("another program kept the file locked for 10 s", "try again once it has ended")
+        return Store.open(filled)
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        nonlocal locked
+        assert "kept the file locked" in words_of(app)
+        assert "r reads it again" in words_of(app)
+        locked = False
+        await press(app, pilot, "r")
+        assert shown(app) == [4, 3, 2, 1]
+        await press(app, pilot, "j")
+        assert chosen(app) == 3
+        locked = True
+        await press(app, pilot, "r")
+        assert shown(app) == [4, 3, 2, 1]
+        assert "kept the file locked" in told(app)
+        for keys in (("enter",), ("w", "c"), ("d", "y")):
+            await press(app, pilot, *keys)
+            assert isinstance(app.screen, ResultsScreen)
+            assert "try again once it has ended" in told(app)
+
+    drive(GgbenchApp(dataclasses.replace(services, open_store=open_store)), steps)
+
+
+def test_a_run_that_arrives_moves_nothing(look: Look, filled: Path) -> None:
+    """The cursor, the marks and the filter stay while the list grows."""
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "j", "space", "slash", *"synth", "enter")
+        assert chosen(app) == 2
+        with Store.open(filled) as store:
+            put_run(store, start(quant="q2_k"), n_gen=30)
+            put_run(store, start(model="another"), n_gen=30)
+        app.screen.post_message(RunStored(5))
+        await settle(app, pilot)
+        assert shown(app) == [5, 4, 3, 2, 1]
+        assert chosen(app) == 2
+        assert "5 of 6 runs · 1 marked" in words_of(app)
+
+    look(steps)
+
+
+@pytest.mark.parametrize("keys", [("enter",), ("w", "c")])
+def test_a_run_that_another_ggbench_deleted(look: Look, filled: Path, keys: tuple[str, ...]) -> None:
+    """Opening or saving it says that it is gone, and the list is brought up to date."""
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        with Store.open(filled) as store:
+            store.delete_run(4)
+        await press(app, pilot, *keys)
+        assert "run 4 was deleted meanwhile" in told(app)
+        assert shown(app) == [3, 2, 1]
+
+    look(steps)
+
+
+def test_a_fault_is_told_and_ends_nothing(services: Services, drive: Drive, filled: Path) -> None:
+    """A run may go on behind this screen, so what nobody foresaw is words and not the end of the app."""
+    works = True
+
+    def open_store() -> Store:
+        if not works:
+            raise RuntimeError("nobody foresaw this")
+        return Store.open(filled)
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        nonlocal works
+        works = False
+        with contextlib.suppress(WorkerFailed):  # where it is still waited for
+            await press(app, pilot, "r")
+        await pilot.pause()
+        assert "nobody foresaw this" in told(app)
+        works = True
+        await press(app, pilot, "r", "enter")
+        assert isinstance(app.screen, RunDetails)
+
+    drive(GgbenchApp(dataclasses.replace(services, open_store=open_store)), steps)
