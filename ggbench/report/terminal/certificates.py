@@ -10,12 +10,13 @@ from rich.text import Text
 
 from ggbench.machine.readings import name_processes
 from ggbench.plain import plain
-from ggbench.records import Certificate, Outcome, Probe
+from ggbench.records import Certificate, DeviceBuffers, Outcome, Probe
 from ggbench.report.columns import ESSENTIAL
 from ggbench.report.terminal.fitted import Cells, fitted_table
 from ggbench.report.terminal.layout import TWIN_CAPTION, add_column, facts_table, new_table
 from ggbench.units import format_bytes, format_count, format_number
 
+_PARTS = "weights", "KV", "compute"
 _KINDS = {"alloc": "context", "decode": "decode"}
 
 
@@ -83,11 +84,7 @@ def _facts(c: Certificate) -> list[tuple[str, str]]:
             f"{format_count(c.theory_n_ctx)} by theory",
         ),
         ("budget", _budget(c)),
-        (
-            "memory",
-            f"weights {format_bytes(sum(each.weight_bytes for each in c.buffers) or c.weight_bytes)}, "
-            f"KV {format_bytes(c.kv_bytes)}, compute {format_bytes(c.compute_bytes)}",
-        ),
+        ("memory", _memory(c)),
         ("peak", _peak(c)),
         ("held by others", name_processes(c.gpu_processes)),
         (
@@ -95,6 +92,24 @@ def _facts(c: Certificate) -> list[tuple[str, str]]:
             ", ".join(filter(None, (f"K {config.type_k}, V {config.type_v}", attention, f"n_ubatch {n_ubatch}"))),
         ),
     ]
+
+
+def _memory(c: Certificate) -> str:
+    on_gpu = [each for each in c.buffers if not each.is_host]
+    if not on_gpu:
+        weight_bytes = sum(each.weight_bytes for each in c.buffers) or c.weight_bytes
+        parts = (weight_bytes, c.kv_bytes, c.compute_bytes)
+        return ", ".join(f"{name} {format_bytes(n_bytes)}" for name, n_bytes in zip(_PARTS, parts, strict=True))
+    in_main_memory = [each for each in c.buffers if each.is_host]
+    return f"{_sizes(on_gpu)} on the GPU; {_sizes(in_main_memory)} in main memory"
+
+
+def _sizes(buffers: Sequence[DeviceBuffers]) -> str:
+    """What there is of each part, over several devices."""
+    totals = (sum(each.weight_bytes for each in buffers), sum(each.kv_bytes for each in buffers))
+    parts = (*totals, sum(each.compute_bytes for each in buffers))
+    told = [f"{name} {format_bytes(n_bytes)}" for name, n_bytes in zip(_PARTS, parts, strict=True) if n_bytes]
+    return ", ".join(told) or "nothing"
 
 
 def _peak(c: Certificate) -> str:
