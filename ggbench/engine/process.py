@@ -229,7 +229,7 @@ class _LineReader:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self._partial = b""
+        self._partial = bytearray()
         os.set_blocking(fd, False)
 
     def read_lines(self) -> list[bytes] | None:
@@ -240,7 +240,11 @@ class _LineReader:
             return []
         if not data:
             return None
-        *lines, self._partial = (self._partial + data).split(b"\n")
+        self._partial += data
+        lines: list[bytes] = []
+        if b"\n" in data:
+            *lines, rest = bytes(self._partial).split(b"\n")
+            self._partial = bytearray(rest)
         if len(self._partial) > protocol.MAX_LINE_BYTES:
             raise _LineTooLong
         return lines
