@@ -74,6 +74,8 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
         run = store.load_run(run_id)
         _tell(store, output)
         if run.kind == "maxctx":
+            if samples or plot or against:
+                output.notice("a search has no samples to show, to plot or to hold against others")
             _show_search(store, run, output)
             return
         row = stored_row(store, run)

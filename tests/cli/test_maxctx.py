@@ -157,3 +157,6 @@ def test_a_search_is_among_the_results(ggbench: Run, engines: list[FakeEngine], 
     kept = {name: again.pop(name) for name in ("state", "started_at", "finished_at")}
     assert again == ran.json
     assert kept["state"] == "completed"
+    plotted = ggbench("results", "show", run_id, "--plot")
+    assert plotted.out == shown.out
+    assert "no samples" in plotted.err
