@@ -154,7 +154,9 @@ def check(options: argparse.Namespace) -> int:
         "-rs",
         *(["-k", options.only] if options.only else []),
     ]
-    env = {**os.environ, "LD_LIBRARY_PATH": with_folders(toolkit.library_folders, "LD_LIBRARY_PATH")}
+    # A person's own libraries come first.
+    libraries = [os.environ.get("LD_LIBRARY_PATH", ""), *toolkit.library_folders]
+    env = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
     # The workers that the tests start find ggbench there: to install it would take its build backend along.
     env |= {"PYTHONPATH": str(ROOT), "GGBENCH_GPU_PIECES": str(pieces), "GGBENCH_GPU_TWINS": str(build / "twins")}
     status = subprocess.run(command, cwd=ROOT, env=env).returncode

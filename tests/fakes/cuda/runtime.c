@@ -1,0 +1,280 @@
+/* A stand-in for CUDA's runtime under llama.cpp's CUDA backend: it counts memory and computes nothing.
+ *
+ * Kernels do not run, copies to the device are dropped, and what is copied from it is zeros, so every logit is 0. Real is
+ * what ggbench has to get right without a GPU: what llama.cpp allocates where, says of it, and does when it runs out. */
+#include "device.h"
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <string.h>
+
+#undef cudaGetDeviceProperties
+
+#define ALIGNED(bytes) (((bytes) + 2 * MIB - 1) & ~(2 * MIB - 1)) /* CUDA hands out 2 MiB at a time */
+#define NOTHING(...) { return cudaSuccess; }
+
+static __thread cudaError_t last_error;
+static int is_capturing;
+
+static struct allocation {
+    void *place;
+    uint64_t bytes;
+    struct allocation *next;
+} *allocations;
+
+static cudaError_t failed(cudaError_t error) {
+    last_error = error;
+    return error;
+}
+
+static void make_context(void) {
+    static int is_made;
+    if (!is_made) is_made = device_take(CONTEXT_BYTES);
+}
+
+static cudaError_t make_handle(void *handle) {
+    *(void **)handle = malloc(1);
+    return cudaSuccess;
+}
+
+/* Memory. */
+
+cudaError_t cudaMalloc(void **place, size_t bytes) {
+    make_context();
+    uint64_t taken = ALIGNED(bytes ? bytes : 1);
+    *place = NULL;
+    if (!device_take(taken)) return failed(cudaErrorMemoryAllocation);
+    struct allocation *allocation = malloc(sizeof *allocation);
+    *allocation = (struct allocation){address_space(taken), taken, allocations};
+    allocations = allocation;
+    *place = allocation->place;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *place) {
+    for (struct allocation **link = &allocations; *link; link = &(*link)->next) {
+        struct allocation *found = *link;
+        if (found->place != place) continue;
+        *link = found->next;
+        munmap(found->place, found->bytes);
+        device_give(found->bytes);
+        free(found);
+        break;
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
+    make_context();
+    uint64_t left, total;
+    device_memory(&left, &total);
+    *free_bytes = left, *total_bytes = total;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void **place, size_t bytes) {
+    return posix_memalign(place, 4096, bytes ? bytes : 1) ? failed(cudaErrorMemoryAllocation) : cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *place) {
+    free(place);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMallocManaged(void **place, size_t bytes, unsigned flags) { return cudaMalloc(place, bytes); }
+cudaError_t cudaHostAlloc(void **place, size_t bytes, unsigned flags) { return cudaMallocHost(place, bytes); }
+cudaError_t cudaHostRegister(void *place, size_t bytes, unsigned flags) NOTHING()
+cudaError_t cudaHostUnregister(void *place) NOTHING()
+cudaError_t cudaHostGetDevicePointer(void **device_place, void *place, unsigned flags) {
+    *device_place = place;
+    return cudaSuccess;
+}
+
+static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
+    if (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDefault) memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
+    return copy(to, from, bytes, kind);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
+    return copy(to, from, bytes, kind);
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
+                              enum cudaMemcpyKind kind, cudaStream_t stream) NOTHING()
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes,
+                                cudaStream_t stream) NOTHING()
+cudaError_t cudaMemset(void *place, int value, size_t bytes) NOTHING()
+cudaError_t cudaMemsetAsync(void *place, int value, size_t bytes, cudaStream_t stream) NOTHING()
+
+/* The device: as large in everything but memory as an H100, so that llama.cpp takes the ways it has for one. */
+
+cudaError_t cudaGetDeviceCount(int *count) {
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    *count = !visible || *visible;
+    return *count ? cudaSuccess : failed(cudaErrorNoDevice);
+}
+
+cudaError_t cudaGetDevice(int *number) {
+    *number = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int number) { return number ? failed(cudaErrorInvalidDevice) : cudaSuccess; }
+cudaError_t cudaSetDeviceFlags(unsigned flags) NOTHING()
+
+cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int number) {
+    snprintf(text, size, "%s", DEVICE_BUS_ID + 4); /* CUDA writes four digits of the domain, NVML eight */
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *told, int number) {
+    uint64_t left, total;
+    device_memory(&left, &total);
+    *told = (struct cudaDeviceProp){
+        .name = DEVICE_NAME,
+        .totalGlobalMem = total,
+        .major = 9,
+        .multiProcessorCount = 132,
+        .sharedMemPerBlock = 49152,
+        .sharedMemPerBlockOptin = 232448,
+        .sharedMemPerMultiprocessor = 233472,
+        .warpSize = 32,
+        .regsPerBlock = 65536,
+        .maxThreadsPerBlock = 1024,
+        .maxThreadsPerMultiProcessor = 2048,
+        .pciBusID = 4,
+        .cooperativeLaunch = 1,
+    };
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int number) {
+    *value = attribute == cudaDevAttrComputeCapabilityMajor       ? 9
+             : attribute == cudaDevAttrMultiProcessorCount        ? 132
+             : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? 232448
+             : attribute == cudaDevAttrWarpSize                   ? 32
+             : attribute == cudaDevAttrCooperativeLaunch          ? 1
+                                                                  : 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int one, int other) {
+    *can = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned flags) NOTHING()
+cudaError_t cudaDeviceSynchronize(void) NOTHING()
+
+/* Errors. */
+
+cudaError_t cudaGetLastError(void) {
+    cudaError_t error = last_error;
+    last_error = cudaSuccess;
+    return error;
+}
+
+cudaError_t cudaPeekAtLastError(void) { return last_error; }
+
+const char *cudaGetErrorString(cudaError_t error) {
+    return error == cudaSuccess                 ? "no error"
+           : error == cudaErrorMemoryAllocation ? "out of memory"
+           : error == cudaErrorNoDevice         ? "no CUDA-capable device is detected"
+           : error == cudaErrorInvalidDevice    ? "invalid device ordinal"
+                                                : "unknown error";
+}
+
+/* Streams, events and graphs: everything is done as soon as it is asked for. */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) { return make_handle(stream); }
+cudaError_t cudaStreamDestroy(cudaStream_t stream) NOTHING()
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) NOTHING()
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    usleep(200); /* else a decode is over before a machine's readings can begin */
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status) {
+    *status = is_capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
+    is_capturing = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
+    is_capturing = 0;
+    return make_handle(graph);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) { return make_handle(event); }
+cudaError_t cudaEventDestroy(cudaEvent_t event) NOTHING()
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) NOTHING()
+cudaError_t cudaEventSynchronize(cudaEvent_t event) NOTHING()
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *instance, cudaGraph_t graph, unsigned long long flags) {
+    return make_handle(instance);
+}
+
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t instance, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *told) {
+    memset(told, 0, sizeof *told);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t instance, cudaStream_t stream) NOTHING()
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) NOTHING()
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t instance) NOTHING()
+
+/* Kernels: they are registered, looked up and launched, and nothing runs. */
+
+void **__cudaRegisterFatBinary(void *binary) {
+    static void *handle;
+    return &handle;
+}
+
+void __cudaRegisterFatBinaryEnd(void **handle) {}
+void __cudaUnregisterFatBinary(void **handle) {}
+void __cudaRegisterFunction(void **handle, const char *host, char *device_function, const char *name, int threads,
+                            void *thread, void *block, void *block_size, void *grid_size, int *warp_size) {}
+void __cudaRegisterVar(void **handle, char *host, char *address, const char *name, int is_external, size_t bytes,
+                       int is_constant, int is_global) {}
+
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, void *stream) { return 0; }
+
+cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared_bytes, void *stream) {
+    memset(grid, 0, sizeof *grid);
+    memset(block, 0, sizeof *block);
+    *shared_bytes = 0;
+    *(void **)stream = NULL;
+    return cudaSuccess;
+}
+
+cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host) {
+    *kernel = (cudaKernel_t)host;
+    return cudaSuccess;
+}
+
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
+                               cudaStream_t stream) NOTHING()
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments) NOTHING()
+cudaError_t cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
+                                        cudaStream_t stream) NOTHING()
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *told, const void *kernel) {
+    *told = (struct cudaFuncAttributes){.binaryVersion = 90, .ptxVersion = 90, .maxThreadsPerBlock = 1024, .numRegs = 64};
+    return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value) NOTHING()
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *count, const void *kernel, int block_size,
+                                                                   size_t shared_bytes, unsigned flags) {
+    *count = 2;
+    return cudaSuccess;
+}
