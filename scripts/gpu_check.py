@@ -139,7 +139,7 @@ def check(options: argparse.Namespace) -> int:
     toolkit = find_toolkit()
     if toolkit is None:
         raise Missing("there is no nvcc on PATH or in /usr/local/cuda/bin", "install the CUDA toolkit")
-    python = make_venv(build / f"venv-{platform.python_version()}", wheels)
+    python = make_venv(venv_folder(build), wheels)
     built = build_llama(python, device, toolkit, wheels, build, options.jobs)
     if options.build_only:
         return 0
@@ -205,6 +205,11 @@ def parse_devices(text: str) -> list[Device]:
     """What nvidia-smi answers to DEVICE_QUERY as CSV without a header; lines of another form are passed over."""
     lines = ([field.strip() for field in line.split(",")] for line in text.splitlines())
     return [Device(*fields) for fields in lines if len(fields) == 6 and re.fullmatch(r"\d+\.\d+", fields[4])]
+
+
+def venv_folder(build: Path) -> Path:
+    """Where this Python's environment lies in a build."""
+    return build / f"venv-{platform.python_version()}"
 
 
 def make_venv(folder: Path, wheels: Path) -> Path:

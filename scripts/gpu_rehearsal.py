@@ -6,7 +6,11 @@ how it ends when memory runs out, and all that ggbench makes of that, is real.
 
 It needs what gpu_check needs but the GPU and its driver: CUDA 13's compiler, cuBLAS's headers (of the toolkit, or pip's
 nvidia-cublas), and the folder of wheels that `scripts/gpu_check --prepare` makes. The first build takes most of an hour
-on two cores; --build keeps it. Exit code: that of gpu_check.
+on two cores; --build keeps it. Behind `--` a ggbench command takes the place of the check, as
+
+  scripts/gpu_rehearsal --wheels wheels --memory-mib 24564 -- maxctx synth:qwen1.5-7b q4_k_m --flash-attn off --no-prove
+
+Exit code: that of gpu_check, or of the command.
 """
 
 from __future__ import annotations
@@ -21,7 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from scripts.cuda_toolkit import CudaToolkit, find_toolkit  # noqa: E402 - found through the line above
+from scripts import gpu_check  # noqa: E402 - found through the line above
+from scripts.cuda_toolkit import CudaToolkit, find_toolkit  # noqa: E402
 
 SOURCES = ROOT / "tests/fakes/cuda"
 CUDA_MAJOR = "13"
@@ -38,6 +43,9 @@ def main() -> int:
     parser.add_argument("--build", type=Path, metavar="FOLDER", default=ROOT / ".gpu_check", help="kept between runs")
     parser.add_argument("--memory-mib", type=int, default=81920, metavar="MIB", help="of the device (default: 81920)")
     parser.add_argument("--only", metavar="EXPRESSION", help="tests to run, as pytest's -k takes them")
+    parser.add_argument(
+        "command", nargs="*", metavar="ARGS", help="a ggbench command to run in place of the check, after --"
+    )
     options = parser.parse_args()
     toolkit, compiler = find_toolkit(), shutil.which("cc")
     if toolkit is None or compiler is None or toolkit.version.partition(".")[0] != CUDA_MAJOR:
@@ -46,9 +54,14 @@ def main() -> int:
     folder = options.build.resolve() / "stand-ins"
     make_stand_ins(folder, compiler, toolkit)
     environ = environment(folder, options.memory_mib)
-    words = ["--wheels", options.wheels, "--build", options.build, "--report", options.build / "rehearsal"]
-    words += ["--only", options.only] if options.only else []
-    return subprocess.run([sys.executable, ROOT / "scripts/gpu_check.py", *words], env=environ).returncode
+    check = [sys.executable, ROOT / "scripts/gpu_check.py", "--wheels", options.wheels, "--build", options.build]
+    if options.command:
+        built = subprocess.run([*check, "--build-only"], env=environ).returncode
+        python = gpu_check.venv_folder(options.build.resolve()) / "bin/python"
+        run = [python, "-m", "ggbench", *options.command]
+        return built or subprocess.run(run, env={**environ, "PYTHONPATH": str(ROOT)}).returncode
+    only = ["--only", options.only] if options.only else []
+    return subprocess.run([*check, "--report", options.build / "rehearsal", *only], env=environ).returncode
 
 
 def make_stand_ins(folder: Path, compiler: str, toolkit: CudaToolkit) -> None:
