@@ -31,7 +31,7 @@ from scripts.cuda_toolkit import CudaToolkit, find_toolkit  # noqa: E402
 SOURCES = ROOT / "tests/fakes/cuda"
 CUDA_MAJOR = "13"
 """The stand-ins have the functions that a library built with this CUDA asks for."""
-NVIDIA_SMI = "Stand-in GPU, GPU-00000000-0000-0000-0000-000000000001, 00000000:04:00.0, 0.0 stand-in, 9.0, {mib} MiB"
+NVIDIA_SMI = "Stand-in GPU, GPU-00000000-0000-0000-0000-000000000000, 00000000:00:00.0, 0.0 stand-in, 9.0, {mib} MiB"
 
 
 def main() -> int:
@@ -41,7 +41,8 @@ def main() -> int:
     )
     parser.add_argument("--wheels", type=Path, required=True, metavar="FOLDER", help="what gpu_check --prepare made")
     parser.add_argument("--build", type=Path, metavar="FOLDER", default=ROOT / ".gpu_check", help="kept between runs")
-    parser.add_argument("--memory-mib", type=int, default=81920, metavar="MIB", help="of the device (default: 81920)")
+    parser.add_argument("--gpus", type=int, default=1, choices=range(1, 5), help="how many devices (default: 1)")
+    parser.add_argument("--memory-mib", type=int, default=81920, metavar="MIB", help="of each (default: 81920)")
     parser.add_argument("--only", metavar="EXPRESSION", help="tests to run, as pytest's -k takes them")
     parser.add_argument(
         "command", nargs="*", metavar="ARGS", help="a ggbench command to run in place of the check, after --"
@@ -53,7 +54,7 @@ def main() -> int:
         return 2
     folder = options.build.resolve() / "stand-ins"
     make_stand_ins(folder, compiler, toolkit)
-    environ = environment(folder, options.memory_mib)
+    environ = environment(folder, options.memory_mib, options.gpus)
     check = [sys.executable, ROOT / "scripts/gpu_check.py", "--wheels", options.wheels, "--build", options.build]
     if options.command:
         built = subprocess.run([*check, "--build-only"], env=environ).returncode
@@ -83,8 +84,8 @@ def compile_library(compiler: str, source: str, target: Path, options: list[str]
     subprocess.run([compiler, *flags, *options, "-o", target, SOURCES / f"{source}.c"], check=True)
 
 
-def environment(folder: Path, memory_mib: int) -> dict[str, str]:
-    """In which the stand-ins are found before anything real, and one device has that much memory."""
+def environment(folder: Path, memory_mib: int, n_gpus: int = 1) -> dict[str, str]:
+    """In which the stand-ins are found before anything real, and every device has that much memory."""
     smi = folder / "nvidia-smi"
     smi.write_text(f"#!/bin/sh\necho '{NVIDIA_SMI.format(mib=memory_mib)}'\n", encoding="ascii")
     smi.chmod(0o755)
@@ -96,6 +97,7 @@ def environment(folder: Path, memory_mib: int) -> dict[str, str]:
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("LD_LIBRARY_PATH", "")])),
         "STAND_IN_GPU_FILE": str(device),
         "STAND_IN_GPU_MIB": str(memory_mib),
+        "STAND_IN_GPUS": str(n_gpus),
     }
 
 

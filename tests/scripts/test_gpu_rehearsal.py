@@ -39,7 +39,7 @@ def test_nvml_is_read_through_its_real_binding(compiler: str, tmp_path: Path) ->
     told = subprocess.run([sys.executable, "-c", READ], env=environ, capture_output=True, text=True, check=True)
 
     gpu, reading = json.loads(told.stdout)
-    assert (gpu["name"], gpu["pci_bus_id"], gpu["driver"]) == ("Stand-in GPU", "00000000:04:00.0", "0.0 stand-in")
+    assert (gpu["name"], gpu["pci_bus_id"], gpu["driver"]) == ("Stand-in GPU", "00000000:00:00.0", "0.0 stand-in")
     assert (gpu["total_bytes"], gpu["total_bytes"] - gpu["free_bytes"]) == (8192 << 20, 600 << 20)
     assert (gpu["bus_width_bits"], gpu["memory_clock_mhz"]) == (5120, 2619)
     assert reading["used_bytes"] == 600 << 20

@@ -3,12 +3,18 @@
 
 #include <cuda.h>
 
-CUresult cuDeviceGet(CUdevice *number, int ordinal) {
-    *number = ordinal;
+static struct mapping {
+    CUdeviceptr place;
+    int number;
+    struct mapping *next;
+} *mappings;
+
+CUresult cuDeviceGet(CUdevice *wanted, int ordinal) {
+    *wanted = ordinal;
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice number) {
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice wanted) {
     *value = attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
     return CUDA_SUCCESS;
 }
@@ -37,12 +43,16 @@ CUresult cuMemAddressFree(CUdeviceptr place, size_t bytes) {
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
                      unsigned long long flags) {
-    *handle = 0;
-    return device_take(bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    int number = visible_device(properties->location.id);
+    *handle = number;
+    return device_take(number, bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuMemMap(CUdeviceptr place, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
+    struct mapping *mapping = malloc(sizeof *mapping);
+    *mapping = (struct mapping){place, (int)handle, mappings};
+    mappings = mapping;
     return CUDA_SUCCESS;
 }
 
@@ -53,6 +63,11 @@ CUresult cuMemSetAccess(CUdeviceptr place, size_t bytes, const CUmemAccessDesc *
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) { return CUDA_SUCCESS; }
 
 CUresult cuMemUnmap(CUdeviceptr place, size_t bytes) {
-    device_give(bytes);
+    for (struct mapping **link = &mappings; *link; link = &(*link)->next) {
+        struct mapping *found = *link;
+        if (found->place < place || found->place >= place + bytes) continue;
+        device_give(found->number, bytes);
+        break; /* llama.cpp unmaps its whole pool at once, which is on one device */
+    }
     return CUDA_SUCCESS;
 }

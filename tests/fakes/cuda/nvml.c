@@ -1,4 +1,4 @@
-/* NVML of the same device, laid out as pynvml reads it. Its clocks, heat and power are constants. */
+/* NVML of the same devices, laid out as pynvml reads it. Its clocks, heat and power are constants. */
 #include "device.h"
 
 #include <stdio.h>
@@ -44,27 +44,35 @@ int nvmlSystemGetProcessName(unsigned pid, char *text, unsigned size) {
 }
 
 int nvmlDeviceGetCount_v2(unsigned *count) {
-    *count = 1;
+    *count = device_count();
     return SUCCESS;
 }
 
+/* A handle is the number of its device, from 1. */
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
-    *handle = &device;
-    return index ? INVALID_ARGUMENT : SUCCESS;
+    *handle = (void *)(intptr_t)(index + 1);
+    return index < device_count() ? SUCCESS : INVALID_ARGUMENT;
 }
 
+static int number_of(void *handle) { return (int)(intptr_t)handle - 1; }
+
 int nvmlDeviceGetName(void *handle, char *text, unsigned size) { return tell(text, size, DEVICE_NAME); }
-int nvmlDeviceGetUUID(void *handle, char *text, unsigned size) { return tell(text, size, DEVICE_UUID); }
+
+int nvmlDeviceGetUUID(void *handle, char *text, unsigned size) {
+    snprintf(text, size, DEVICE_UUID, number_of(handle));
+    return SUCCESS;
+}
 
 int nvmlDeviceGetPciInfo_v3(void *handle, struct pci *told) {
     memset(told, 0, sizeof *told);
-    tell(told->bus_id, sizeof told->bus_id, DEVICE_BUS_ID);
-    return tell(told->legacy_bus_id, sizeof told->legacy_bus_id, DEVICE_BUS_ID + 4);
+    snprintf(told->bus_id, sizeof told->bus_id, DEVICE_BUS_ID, number_of(handle));
+    snprintf(told->legacy_bus_id, sizeof told->legacy_bus_id, DEVICE_BUS_ID + 4, number_of(handle));
+    return SUCCESS;
 }
 
 int nvmlDeviceGetMemoryInfo(void *handle, struct memory *told) {
     uint64_t free_bytes, total_bytes;
-    device_memory(&free_bytes, &total_bytes);
+    device_memory(number_of(handle), &free_bytes, &total_bytes);
     *told = (struct memory){total_bytes, free_bytes, total_bytes - free_bytes};
     return SUCCESS;
 }
@@ -106,7 +114,8 @@ int nvmlDeviceGetCurrentClocksEventReasons(void *handle, unsigned long long *rea
 int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, struct process *told) {
     unsigned room = *count, found = 0;
     device_lock();
-    device_used_bytes();
+    struct device *device = devices + number_of(handle);
+    device_used_bytes(device);
     for (struct holder *each = device->holders; each < device->holders + MAX_PROCESSES; each++) {
         if (!each->bytes) continue;
         if (told && found < room) told[found] = (struct process){each->pid, each->bytes, ~0u, ~0u};

@@ -14,9 +14,11 @@
 #define NOTHING(...) { return cudaSuccess; }
 
 static __thread cudaError_t last_error;
+static __thread int ordinal; /* of the device that this thread works with */
 static int is_capturing;
 
 static struct allocation {
+    int number;
     void *place;
     uint64_t bytes;
     struct allocation *next;
@@ -27,9 +29,12 @@ static cudaError_t failed(cudaError_t error) {
     return error;
 }
 
-static void make_context(void) {
-    static int is_made;
-    if (!is_made) is_made = device_take(CONTEXT_BYTES);
+/* The number of this thread's device, which costs what a context does when it is first used. */
+static int device_in_use(void) {
+    static int has_context[MAX_DEVICES];
+    int number = visible_device(ordinal);
+    if (!has_context[number]) has_context[number] = device_take(number, CONTEXT_BYTES);
+    return number;
 }
 
 static cudaError_t make_handle(void *handle) {
@@ -40,12 +45,12 @@ static cudaError_t make_handle(void *handle) {
 /* Memory. */
 
 cudaError_t cudaMalloc(void **place, size_t bytes) {
-    make_context();
+    int number = device_in_use();
     uint64_t taken = ALIGNED(bytes ? bytes : 1);
     *place = NULL;
-    if (!device_take(taken)) return failed(cudaErrorMemoryAllocation);
+    if (!device_take(number, taken)) return failed(cudaErrorMemoryAllocation);
     struct allocation *allocation = malloc(sizeof *allocation);
-    *allocation = (struct allocation){address_space(taken), taken, allocations};
+    *allocation = (struct allocation){number, address_space(taken), taken, allocations};
     allocations = allocation;
     *place = allocation->place;
     return cudaSuccess;
@@ -57,7 +62,7 @@ cudaError_t cudaFree(void *place) {
         if (found->place != place) continue;
         *link = found->next;
         munmap(found->place, found->bytes);
-        device_give(found->bytes);
+        device_give(found->number, found->bytes);
         free(found);
         break;
     }
@@ -65,9 +70,8 @@ cudaError_t cudaFree(void *place) {
 }
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
-    make_context();
     uint64_t left, total;
-    device_memory(&left, &total);
+    device_memory(device_in_use(), &left, &total);
     *free_bytes = left, *total_bytes = total;
     return cudaSuccess;
 }
@@ -113,27 +117,32 @@ cudaError_t cudaMemsetAsync(void *place, int value, size_t bytes, cudaStream_t s
 /* The device: as large in everything but memory as an H100, so that llama.cpp takes the ways it has for one. */
 
 cudaError_t cudaGetDeviceCount(int *count) {
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    *count = !visible || *visible;
+    int numbers[MAX_DEVICES];
+    *count = visible_devices(numbers);
     return *count ? cudaSuccess : failed(cudaErrorNoDevice);
 }
 
-cudaError_t cudaGetDevice(int *number) {
-    *number = 0;
+cudaError_t cudaGetDevice(int *wanted) {
+    *wanted = ordinal;
     return cudaSuccess;
 }
 
-cudaError_t cudaSetDevice(int number) { return number ? failed(cudaErrorInvalidDevice) : cudaSuccess; }
+cudaError_t cudaSetDevice(int wanted) {
+    if (visible_device(wanted) < 0) return failed(cudaErrorInvalidDevice);
+    ordinal = wanted;
+    return cudaSuccess;
+}
+
 cudaError_t cudaSetDeviceFlags(unsigned flags) NOTHING()
 
-cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int number) {
-    snprintf(text, size, "%s", DEVICE_BUS_ID + 4); /* CUDA writes four digits of the domain, NVML eight */
+cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int wanted) {
+    snprintf(text, size, DEVICE_BUS_ID + 4, visible_device(wanted)); /* of its domain four digits, where NVML has eight */
     return cudaSuccess;
 }
 
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *told, int number) {
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *told, int wanted) {
     uint64_t left, total;
-    device_memory(&left, &total);
+    device_memory(visible_device(wanted), &left, &total);
     *told = (struct cudaDeviceProp){
         .name = DEVICE_NAME,
         .totalGlobalMem = total,
@@ -146,13 +155,13 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *told, int number) {
         .regsPerBlock = 65536,
         .maxThreadsPerBlock = 1024,
         .maxThreadsPerMultiProcessor = 2048,
-        .pciBusID = 4,
+        .pciBusID = visible_device(wanted),
         .cooperativeLaunch = 1,
     };
     return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int number) {
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int wanted) {
     *value = attribute == cudaDevAttrComputeCapabilityMajor       ? 9
              : attribute == cudaDevAttrMultiProcessorCount        ? 132
              : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? 232448
