@@ -101,5 +101,8 @@ class GpuUse:
     """Millijoules for each decoded token, from the GPUs' energy counters."""
     throttle: tuple[Throttling, ...] | None = None
     """Most frequent first."""
+    worker_bytes: int | None = None
+    """Most memory that this run's own worker held, of all these GPUs together; None also where NVML counts processes
+    differently from here, as for a container."""
     other_processes: tuple[GpuProcess, ...] | None = None
     """Programs beside this run's that held memory of these GPUs."""

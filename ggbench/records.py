@@ -177,7 +177,8 @@ class Row:
     peak_bytes: int | None = None
     """Most resident memory that the worker had."""
     other_bytes: int | None = None
-    """What the buffers do not explain of `peak_bytes`; None where they explain more, some being untouched."""
+    """What the buffers do not explain of `peak_bytes`, or with weights on GPUs of what the worker held there; None
+    where they explain more, some being untouched."""
     n_ctx: int | None = None
     n_batch: int | None = None
     """As llama.cpp made it, no more than n_ctx; `config` has what was asked for. None without a context, or untold."""

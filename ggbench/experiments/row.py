@@ -80,7 +80,7 @@ def make_row(
         kv_bytes=allocations.total("kv_bytes") if seen.n_ctx else None,
         compute_bytes=allocations.total("compute_bytes") if seen.n_ctx else None,
         peak_bytes=seen.peak_bytes,
-        other_bytes=_other_bytes(seen.peak_bytes, allocations.buffers),
+        other_bytes=_other_bytes(seen.peak_bytes, gpu_use, allocations.buffers),
         n_ctx=seen.n_ctx,
         n_batch=seen.n_batch,
         n_ubatch=seen.n_ubatch,
@@ -138,9 +138,17 @@ def limit_of(file: ModelFile, bandwidth: Bandwidth | None, config: LoadConfig) -
         return None
 
 
-def _other_bytes(peak_bytes: int | None, buffers: tuple[DeviceBuffers, ...]) -> int | None:
-    if peak_bytes is None or any(b.weight_bytes and not b.is_host for b in buffers):
-        return None  # what was read on its way to a GPU stays resident and belongs to no buffer
+def _other_bytes(peak_bytes: int | None, gpu_use: GpuUse | None, buffers: tuple[DeviceBuffers, ...]) -> int | None:
+    """Of what the worker had resident; where weights are on GPUs, of what it held of these.
+
+    What was read on its way to a GPU stays resident and belongs to no buffer.
+    """
+    on_gpu = any(each.weight_bytes and not each.is_host for each in buffers)
+    if on_gpu:
+        buffers = tuple(each for each in buffers if not each.is_host)
+        peak_bytes = None if gpu_use is None else gpu_use.worker_bytes
+    if peak_bytes is None:
+        return None
     other_bytes = peak_bytes - sum(b.weight_bytes + b.kv_bytes + b.compute_bytes + b.output_bytes for b in buffers)
     return other_bytes if other_bytes >= 0 else None
 

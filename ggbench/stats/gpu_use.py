@@ -52,6 +52,7 @@ def summarize_gpus(
         power_mean_w=statistics.fmean(powers) if powers else None,
         energy_per_token_mj=_energy_per_token_mj(timed, sum(end - begin for begin, end in spans), n_tokens),
         throttle=_throttle(moments),
+        worker_bytes=_most_held([gpus for _, gpus in chosen if gpus], worker_pid),
         other_processes=_others([gpus for _, gpus in chosen if gpus], worker_pid),
     )
 
@@ -100,6 +101,11 @@ def _throttle(moments: Sequence[tuple[GpuReading, ...]]) -> tuple[Throttling, ..
         is_known = is_known or bool(known)
         reasons.update({reason for throttle in known for reason in throttle})
     return tuple(Throttling(*each) for each in reasons.most_common()) if is_known else None
+
+
+def _most_held(moments: Sequence[tuple[GpuReading, ...]], worker_pid: int | None) -> int | None:
+    found = ((_processes(gpus) or {}).get(worker_pid or -1) for gpus in moments)
+    return max((process.used_bytes for process in found if process and process.used_bytes is not None), default=None)
 
 
 def _others(moments: Sequence[tuple[GpuReading, ...]], worker_pid: int | None) -> tuple[GpuProcess, ...] | None:

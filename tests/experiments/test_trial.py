@@ -299,6 +299,8 @@ def test_a_log_before_the_worker_is_ready_does_not_hide_who_measures(target: Tar
 
 
 GPU = Gpu(0, "Card", "GPU-1", "00000000:41:00.0", 24 << 30, 23 << 30, 384, 10501, "580")
+WORKER_PID = 1
+"""Of the stand-in for the worker."""
 CUDA = "using device CUDA0 (NVIDIA Card (x)) (0000:41:00.0) - 23000 MiB free"
 
 
@@ -400,7 +402,10 @@ def test_readings_beside_a_run_are_stored_and_told(target: Target, store: Store)
                     power_w=250,
                     energy_mj=next(energies),
                     throttle=("sw_power_cap",),
-                    processes=(GpuProcess(911, "/usr/bin/desktop", 300 << 20),),
+                    processes=(
+                        GpuProcess(WORKER_PID, "python", 640 << 20),
+                        GpuProcess(911, "/usr/bin/desktop", 300 << 20),
+                    ),
                 ),
             ),
         )
@@ -430,6 +435,7 @@ def test_readings_beside_a_run_are_stored_and_told(target: Target, store: Store)
     assert (row.gpu_use.sm_clock_min_mhz, row.gpu_use.power_mean_w) == (1900, 250)
     assert row.gpu_use.energy_per_token_mj is not None
     assert row.gpu_use.other_processes == (GpuProcess(911, "/usr/bin/desktop", 300 << 20),)
+    assert (row.gpu_use.worker_bytes, row.other_bytes) == (640 << 20, 540 << 20)
     assert "sw_power_cap" in row.unsteady
     assert row.run_id is not None
     stored = store.load_readings(row.run_id)

@@ -123,6 +123,26 @@ def test_programs_beside_the_worker_are_told() -> None:
     assert use is not None and use.other_processes == (DESKTOP,)
 
 
+def test_what_the_worker_held_at_most_is_the_sum_over_its_gpus() -> None:
+    """Of every reading, timed or not; unknown where the driver tells no size, or its pids are not ours."""
+    grown = dataclasses.replace(WORKER, used_bytes=7 << 30)
+    readings = [
+        reading(0, gpu(0, processes=(DESKTOP,)), gpu(1, processes=())),
+        reading(1, gpu(0, processes=(WORKER, DESKTOP)), gpu(1, processes=(grown,))),
+        reading(2, gpu(0, processes=(WORKER,)), gpu(1, processes=(WORKER,))),
+    ]
+    untold = [reading(0, gpu(processes=(dataclasses.replace(WORKER, used_bytes=None),)))]
+
+    def held(readings: list[MachineReading], pid: int) -> int | None:
+        use = summarize_gpus(readings, [gpu.index for gpu in readings[0].gpus], [(0, S // 2)], 100, worker_pid=pid)
+        assert use is not None
+        return use.worker_bytes
+
+    assert held(readings, 500) == 13 << 30
+    assert held(readings, 7) is None
+    assert held(untold, 500) is None
+
+
 def test_where_pids_differ_those_from_before_the_worker_are_told() -> None:
     """In a container NVML's pids are the host's: what was there before the worker began is not the worker."""
     readings = [reading(0, gpu(processes=(DESKTOP,))), reading(1, gpu(processes=(WORKER, DESKTOP)))]

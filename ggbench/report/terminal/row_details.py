@@ -196,6 +196,7 @@ def _gpu(use: GpuUse) -> Facts:
         ("power", "" if use.power_mean_w is None else f"{format_number(use.power_mean_w)} W on average"),
         ("energy", "" if energy is None else f"{format_number(energy / 1e3)} J for each token"),
         ("slowed by", throttle),
+        ("held", "" if use.worker_bytes is None else f"{format_bytes(use.worker_bytes)} at most"),
         ("others", "" if others is None else name_processes(others) or "none holds its memory"),
     ]
 
