@@ -130,7 +130,8 @@ def _sources(rows: list[PlanRow], budget: Budget, allocator: DryAllocator) -> di
     weights = "tensor table of the header"
     if any(row.provenance == "catalog" for row in rows):
         weights = "llama.cpp's quantizer run dry on the catalog's shape; a published file adds its tokenizer, some MB"
-    sized = f"llama.cpp {allocator.build}'s allocator run dry"
+    build = "" if allocator.ready is None else f" {allocator.ready[1]}"
+    sized = f"llama.cpp{build}'s allocator run dry"
     if allocator.compute_devices:
         sized += f", compute in {', '.join(allocator.compute_devices)}"
     if budget.on_gpu and allocator.compute_devices and not allocator.has_gpu:

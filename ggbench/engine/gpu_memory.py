@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
+from ggbench.units import format_bytes
+
 _GPU, _IGPU = 1, 2
 """Of ggml's `ggml_backend_dev_type`; an integrated GPU works in main memory."""
 
@@ -35,7 +37,10 @@ class GpuMemory:
         for device in self._devices:
             free_bytes = self._free_bytes(device)
             over_bytes = 0 if limit_bytes is None else max(0, free_bytes - limit_bytes)
-            n_bytes = min(free_bytes, over_bytes + reserve_bytes)
+            n_bytes = over_bytes + reserve_bytes
+            if n_bytes and n_bytes >= free_bytes:
+                free, reserve = format_bytes(free_bytes), format_bytes(reserve_bytes)
+                raise LimitFailed(f"of {free} of free GPU memory a reserve of {reserve} leaves nothing")
             if n_bytes:
                 self._ballast.append(self._hold(device, n_bytes))
 
@@ -56,7 +61,7 @@ class GpuMemory:
         buffer_type = self._ggml.ggml_backend_dev_buffer_type(device)
         ballast: int | None = self._ggml.ggml_backend_buft_alloc_buffer(buffer_type, n_bytes)
         if not ballast:
-            raise LimitFailed(f"could not set {n_bytes} bytes of GPU memory aside")
+            raise LimitFailed(f"could not set {format_bytes(n_bytes)} of GPU memory aside")
         return ballast
 
 

@@ -92,9 +92,9 @@ class Llama:
                 raise LlamaRefused("load", f"{len(request.tensor_split)} shares, but llama.cpp takes {n_devices}")
             shares = (ctypes.c_float * n_devices)(*request.tensor_split)
             params.tensor_split = shares
-        if request.memory_limit_bytes is not None and not request.n_gpu_layers:
-            # With no layer on a GPU llama.cpp still computes large batches there; a limit of main memory leaves a GPU's
-            # driver no address space.
+        if not request.n_gpu_layers and (request.dry or request.memory_limit_bytes is not None):
+            # With no layer on a GPU llama.cpp still computes large batches there. A plan for main memory does not count
+            # on that, and a limit of it leaves a GPU's driver no address space.
             no_devices = (ctypes.c_void_p * 1)(None)
             params.devices = ctypes.addressof(no_devices)
         if request.memory_limit_bytes is not None:

@@ -51,7 +51,7 @@ class Worker:
             self._dispatch(request)
         except (LlamaRefused, LimitFailed) as refusal:
             stage: protocol.Stage = refusal.stage if isinstance(refusal, LlamaRefused) else "load"
-            blame = tells_out_of_memory(self._complaints)
+            blame = str(refusal) if isinstance(refusal, LimitFailed) else tells_out_of_memory(self._complaints)
             message = blame or next(iter(self._errors), "") or str(refusal)  # the first names the cause
             self._tell(protocol.Refused(stage, out_of_memory=bool(blame), message=message))
         except MemoryError:

@@ -51,7 +51,7 @@ def config_to_load(config: LoadConfig, budget: Budget) -> LoadConfig:
     """How the allocator of a plan loads its headers: for one GPU, or for main memory with no layer on any."""
     if not budget.on_gpu:
         return replace(config, n_gpu_layers=0)
-    return replace(config, main_gpu=config.main_gpu or 0, tensor_split=())
+    return replace(config, main_gpu=0, tensor_split=())  # the card that is planned for need not be here
 
 
 class DryAllocator:
@@ -64,16 +64,17 @@ class DryAllocator:
         self._config, self._threads = config, threads
         self._known: dict[tuple[object, int], DryContext] = {}
         self._shape: object = None
-        self.build = ""
-        """llama.cpp's version line; empty before the first load."""
+        self.ready: tuple[str, str, str] | None = None
+        """llama-cpp-python's version, llama.cpp's version line and its system info; None before the first load."""
         self.compute_devices: tuple[str, ...] = ()
         """Names of the buffers that the last context would compute in."""
         self.has_gpu = False
         """Whether one of them is not in main memory."""
         self.gpu_devices: tuple[tuple[str, str | None], ...] = ()
-        """llama.cpp's names of the GPUs that the last load would use, each with its PCI bus id or UUID."""
-        self.free_bytes: int | None = None
-        """What llama.cpp finds free on them; None before a load, and where it uses none."""
+        """llama.cpp's names of the GPUs that the last load would use, each with its PCI bus id or UUID; of a load that
+        was refused those with an id."""
+        self.free_bytes: int = 0
+        """What llama.cpp finds free on all of them, each taken for the fullest; 0 where it uses none."""
 
     def __enter__(self) -> Self:
         return self
@@ -102,7 +103,7 @@ class DryAllocator:
         )
         self._shape = _shape(file)
         self.gpu_devices = allocations.gpu_devices
-        self.free_bytes = answer.left_bytes if isinstance(answer, protocol.ModelLoaded) else None
+        self.free_bytes = (answer.left_bytes or 0) if isinstance(answer, protocol.ModelLoaded) else 0
         return tuple(device.device for device in allocations.buffers)
 
     def context(self, n_ctx: int) -> DryContext:
@@ -144,7 +145,7 @@ class DryAllocator:
         answer: protocol.ModelLoaded | protocol.ContextMade | None = None
         for item in self._engine.call(request):
             if isinstance(item, protocol.Ready):
-                self.build = item.llama_cpp
+                self.ready = item.llama_cpp_python, item.llama_cpp, item.system_info
             elif isinstance(item, protocol.Log):
                 log.append(item.text)
             elif isinstance(item, protocol.ModelLoaded | protocol.ContextMade):
@@ -153,6 +154,8 @@ class DryAllocator:
                 if isinstance(item, Crashed | TimedOut):
                     self._engine.close()
                     self._engine = None
+                if isinstance(request, protocol.LoadModel):
+                    self.gpu_devices = parse_allocations(log).gpu_devices
                 raise DryRunEnded(item)
         return parse_allocations(log), answer
 

@@ -19,7 +19,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import find_cuda_gpu, list_gpus
 from ggbench.machine.memory import describe_ram
 from ggbench.machine_records import Gpu
-from ggbench.records import KV_CELLS, LoadConfig, Outcome, Probe
+from ggbench.records import KV_CELLS, Environment, LoadConfig, Outcome, Probe
 from ggbench.units import format_bytes, format_count
 
 LARGEST_N_CTX = (1 << 31) - KV_CELLS
@@ -61,15 +61,15 @@ class Budget:
 
 
 def gpu_budget(
-    gpus: Sequence[Gpu], told_bytes: int | None, *, limit_bytes: int | None, reserve_bytes: int | None
+    gpus: Sequence[Gpu], told_bytes: Sequence[int], *, limit_bytes: int | None, reserve_bytes: int | None
 ) -> Budget:
     """What is free on these GPUs at this moment, or the limit of each, whichever is less, without its reserve.
 
     No reserve is kept unless it is given: real allocations need no allowance for what a driver takes. `told_bytes` is
-    what llama.cpp finds free on all of them, for GPUs that NVML does not know. Raises DoesNotFit where nothing is left.
+    what llama.cpp finds free on each, for GPUs that NVML does not know. Raises DoesNotFit where nothing is left.
     """
     known = tuple(free for gpu in gpus if (free := gpu.free_bytes or gpu.total_bytes))
-    each_free = known if gpus and len(known) == len(gpus) else (told_bytes or 0,)
+    each_free = known if gpus and len(known) == len(gpus) else tuple(told_bytes)
     reserve = reserve_bytes or 0
     most = [free if limit_bytes is None else min(free or limit_bytes, limit_bytes) for free in each_free]
     return Budget(
@@ -140,6 +140,8 @@ class Forecast:
     """An n_ctx near the planned one, and the bytes of its cache and compute buffers."""
     probes: tuple[Probe, ...]
     warnings: tuple[str, ...]
+    environment: Environment | None = None
+    """Of the worker that ran dry; None where it was not even ready."""
 
     def n_ctx_within(self, left_bytes: int) -> int | None:
         """The largest n_ctx whose buffers those bytes hold, by a straight line; None where no line is known."""
@@ -168,13 +170,15 @@ def forecast(
         except DryRunEnded as ended:
             _raise_if_cancelled(ended)
         # Where no layer is on a GPU, llama.cpp computes large batches there all the same.
-        on_gpu = config.n_gpu_layers != 0 and least is not None and least.device_compute_bytes > 0
+        computes_on_gpu = bool(dry.gpu_devices) if least is None else least.device_compute_bytes > 0
+        on_gpu = config.n_gpu_layers != 0 and computes_on_gpu
         if on_gpu:
             found = tuple(find_cuda_gpu(gpus, *device) for device in dry.gpu_devices)
             used = tuple(gpu for gpu in found if gpu is not None)
+            n_gpus = max(1, len(found))
             budget = gpu_budget(
                 used if len(used) == len(found) else (),
-                dry.free_bytes,
+                [dry.free_bytes // n_gpus] * n_gpus,
                 limit_bytes=config.memory_limit_bytes,
                 reserve_bytes=reserve_bytes,
             )
@@ -230,6 +234,7 @@ def forecast(
         known_at=None if line is None else (line[1].n_ctx, placement.context_bytes(line[1])),
         probes=tuple(probes),
         warnings=warnings,
+        environment=None if dry.ready is None else rig.describe_environment(*dry.ready),
     )
 
 

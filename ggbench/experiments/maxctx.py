@@ -113,16 +113,18 @@ class _Search:
     def run(self) -> Generator[SearchProgress]:
         """All of it. Raises DoesNotFit, EngineFailed and what `materialize` does."""
         seen = self._forecast = yield from self._look_ahead()
-        if self._file is not None:
-            command = self._settings.command_for(self._target)
-            self.log.begin(make_run_start("maxctx", self._target, self._file, self._config, None, command))
         if seen.budget.on_gpu:
-            self._gpu_processes = list_gpu_processes()
+            self._gpu_processes = list_gpu_processes([gpu.index for gpu in seen.budget.gpus])
         for probe in seen.probes:
-            yield self._answered(probe)
+            self._probes.append(probe)
+            yield ProbeFinished(probe, self._bracket.passed, self._bracket.failed)
         if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.budget_bytes:
             raise self._does_not_fit(seen.weight_bytes, seen.budget)
         file = self._file = yield from prepare(self._target, self._rig.cancel)
+        command = self._settings.command_for(self._target)
+        self.log.begin(make_run_start("maxctx", self._target, file, self._config, seen.environment, command))
+        for probe in seen.probes:
+            self.log.keep(probe)
         prober = self._prober = Prober(
             self._rig,
             file,

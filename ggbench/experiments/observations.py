@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ggbench.engine import protocol
 from ggbench.engine.logs import Allocations, parse_allocations
-from ggbench.errors import StoreError
+from ggbench.errors import StoreError, UnknownName
 from ggbench.experiments.reading_log import ReadingLog
 from ggbench.experiments.sample_log import SampleLog
 from ggbench.records import Environment, Row
@@ -108,6 +108,8 @@ class Observations:
             return
         try:
             write(self._store, self.run_id)
+        except UnknownName:  # deleted from another container, which takes the run for dead
+            self._store = None
         except StoreError as error:
             self._give_up(error)
 

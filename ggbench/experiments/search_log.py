@@ -38,22 +38,27 @@ class SearchLog:
             try:
                 self._store.append_probe(self._run_id, self._n_probes, probe)
             except UnknownName:
-                self._store = None
+                self._forget()
             except StoreError as error:
                 self._give_up(error)
             self._n_probes += 1
 
     def finish(self, certificate: Certificate) -> Certificate:
         """End the run; the certificate then knows it. One that never began is given back as it is."""
-        if self._store is None or self._run_id is None or self._start is None:
+        if self._run_id is None or self._start is None:
             return certificate
-        try:
-            self._store.finish(self._run_id, _as_row(self._start, certificate), certificate)
-        except UnknownName:
-            return certificate
-        except StoreError as error:
-            self._give_up(error)
+        certificate = replace(certificate, run_id=self._run_id)
+        if self._store is not None:
+            try:
+                self._store.finish(self._run_id, _as_row(self._start, certificate), certificate)
+            except UnknownName:
+                self._forget()
+            except StoreError as error:
+                self._give_up(error)
         return replace(certificate, run_id=self._run_id)
+
+    def _forget(self) -> None:
+        self._store = self._run_id = None
 
     def _give_up(self, error: StoreError) -> None:
         self._store, self.error = None, error
@@ -71,6 +76,8 @@ def _as_row(start: RunStart, found: Certificate) -> Row:
         peak_bytes=found.peak_bytes,
         other_bytes=found.other_bytes,
         n_ctx=found.max_n_ctx,
+        n_batch=found.n_batch,
+        n_ubatch=found.n_ubatch,
         max_n_ctx=found.max_n_ctx,
         max_n_ctx_verified=None if found.max_n_ctx is None else found.verified_by_decode,
         max_n_ctx_reason=found.reason if is_found else "",

@@ -13,6 +13,9 @@ from ggbench.stats.summary import summarize
 from ggbench.store.database import Store
 from ggbench.store.runs import RUNNING, Run
 
+_NO_ANSWER = (Outcome.CANCELLED, Outcome.TIMED_OUT)
+"""Of a probe: nothing is known of its n_ctx."""
+
 
 def stored_row(store: Store, run: Run) -> Row:
     """The run's own row; made from its samples where it has none. Raises StoreError where they cannot be read."""
@@ -40,14 +43,15 @@ def stored_row(store: Store, run: Run) -> Row:
 
 def stored_certificate(store: Store, run: Run) -> Certificate:
     """The certificate of a run of kind `maxctx`; where it has none, what its probes tell. Raises StoreError."""
-    found = store.load_certificate(run.run_id)
+    found, unreadable = store.load_certificate(run.run_id)
     if found is not None:
         return found
     probes = store.load_probes(run.run_id)
-    real = [probe for probe in probes if probe.kind != "dry"]
+    real = [probe for probe in probes if probe.kind != "dry" and probe.outcome not in _NO_ANSWER]
     first_fail = min((probe.n_ctx for probe in real if not probe.passed), default=None)
     passed = [probe for probe in real if probe.passed and (first_fail is None or probe.n_ctx < first_fail)]
     largest = max((probe.n_ctx for probe in passed), default=None)
+    at_largest = next((probe for probe in passed if probe.n_ctx == largest), None)
     start = run.start
     return Certificate(
         model=start.model,
@@ -60,8 +64,10 @@ def stored_certificate(store: Store, run: Run) -> Certificate:
         weight_bytes=start.weight_bytes,
         kv_bytes_per_token=start.kv_bytes_per_token,
         outcome=Outcome.INTERRUPTED,
-        reason=_why_unfinished(run),
+        reason=unreadable or _why_unfinished(run),
         max_n_ctx=largest,
+        kv_bytes=None if at_largest is None else at_largest.kv_bytes,
+        compute_bytes=None if at_largest is None else at_largest.compute_bytes,
         first_fail_n_ctx=first_fail,
         verified_by_decode=any(probe.kind == "decode" and probe.n_ctx == largest for probe in passed),
         probes=probes,

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from ggbench.machine.gpus import visible_gpus
 from ggbench.machine.memory import describe_ram
 from ggbench.machine.nvml import Nvml, open_nvml
 from ggbench.machine_records import GpuProcess, GpuReading, MachineReading
@@ -99,8 +98,8 @@ def read_gpus(nvml: Nvml) -> tuple[GpuReading, ...]:
     return tuple(_read_gpu(nvml, index, handle) for index, handle in nvml.devices())
 
 
-def list_gpu_processes() -> tuple[GpuProcess, ...]:
-    """The programs that hold memory of any GPU that CUDA sees from here, each once with what it holds of all of them.
+def list_gpu_processes(indices: Collection[int]) -> tuple[GpuProcess, ...]:
+    """The programs that hold memory of the GPUs with these NVML indices, each once with what it holds of all of them.
 
     Empty where none does, or nothing tells.
     """
@@ -108,8 +107,7 @@ def list_gpu_processes() -> tuple[GpuProcess, ...]:
     if nvml is None:
         return ()
     try:
-        visible = {gpu.index for gpu in visible_gpus()}
-        gpus = [gpu for gpu in read_gpus(nvml) if gpu.index in visible]
+        gpus = [gpu for gpu in read_gpus(nvml) if gpu.index in indices]
     finally:
         nvml.close()
     found: dict[int, GpuProcess] = {}

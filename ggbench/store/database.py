@@ -255,10 +255,10 @@ class Store:
         probes = (decode(record["probe"], Probe)[0] for record in records)
         return tuple(probe for probe in probes if probe is not None)
 
-    def load_certificate(self, run_id: int) -> Certificate | None:
-        """What a search ended with; None where it has not, or this ggbench cannot read it. Raises UnknownName."""
+    def load_certificate(self, run_id: int) -> tuple[Certificate | None, str]:
+        """What a search ended with, and ""; None where it has not, or why it cannot be read. Raises UnknownName."""
         text = self._require(run_id)["certificate"]
-        return None if text is None else decode(text, Certificate)[0]
+        return (None, "") if text is None else decode(text, Certificate)
 
     def delete_run(self, run_id: int) -> None:
         """Delete a run with what it has. Raises UnknownName, and StoreError while its process still runs it."""

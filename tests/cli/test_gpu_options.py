@@ -11,6 +11,7 @@ from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending, OutOfMemory
 from ggbench.experiments.rig import Rig
 from ggbench.machine_records import Gpu
+from ggbench.store.database import Store
 from ggbench.units import GIB
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import Answer, FakeEngine, fake_rig, obey
@@ -44,7 +45,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> list[FakeEngine]:
     """The engines of maxctx."""
     rig, engines = fake_rig(answers=dict.fromkeys(range(3), of_few_cells))
 
-    def make_rig(_timeout_s: float) -> Rig:
+    def make_rig(_timeout_s: float, _store: Store | None = None) -> Rig:
         return rig
 
     monkeypatch.setattr("ggbench.cli.searches.make_rig", make_rig)

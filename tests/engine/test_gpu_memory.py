@@ -59,7 +59,6 @@ def over(monkeypatch: pytest.MonkeyPatch, ggml: FakeGgml, main_gpu: int | None =
         pytest.param(None, 2 * GIB, 20, id="a reserve"),
         pytest.param(8 * GIB, 2 * GIB, 6, id="a reserve within a limit"),
         pytest.param(64 * GIB, 0, 22, id="a limit above what is free"),
-        pytest.param(8 * GIB, 64 * GIB, 0, id="a reserve above all"),
     ],
 )
 def test_a_ballast_leaves_the_limit_without_the_reserve(
@@ -95,6 +94,13 @@ def test_an_integrated_gpu_counts_where_there_is_no_other(monkeypatch: pytest.Mo
     """As llama.cpp uses it: alone, and never beside a card."""
     assert over(monkeypatch, FakeGgml([(CPU, 0), (IGPU, 100 * GIB)])).left_bytes == 100 * GIB
     assert over(monkeypatch, FakeGgml([(IGPU, 100 * GIB), (GPU, 10 * GIB)])).left_bytes == 10 * GIB
+
+
+def test_a_reserve_of_all_there_is_leaves_nothing_to_load_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said before llama.cpp meets a device without memory."""
+    memory = over(monkeypatch, FakeGgml([(GPU, 22 * GIB)]))
+    with pytest.raises(LimitFailed, match="leaves nothing"):
+        memory.shrink(None, 22 * GIB)
 
 
 def test_a_ballast_that_cannot_be_had_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ def test_a_limit_above_what_is_free_cannot_be_kept() -> None:
     budget = main_memory_budget(limit_bytes=64 * GIB, reserve_bytes=None)
     assert budget.budget_bytes == 10 * GIB
     assert "10.0 GiB" in budget.warning
-    assert "22.0 GiB" in gpu_budget([CARD], None, limit_bytes=64 * GIB, reserve_bytes=None).warning
+    assert "22.0 GiB" in gpu_budget([CARD], (), limit_bytes=64 * GIB, reserve_bytes=None).warning
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_limit_above_what_is_free_cannot_be_kept() -> None:
 )
 def test_a_gpu_limits_itself(limit_bytes: int | None, reserve_bytes: int | None, budget_gib: int) -> None:
     """No reserve is taken that was not asked for; the worker is told both, and holds a ballast."""
-    budget = gpu_budget([CARD], None, limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
+    budget = gpu_budget([CARD], (), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
     assert budget.budget_bytes == budget_gib * GIB
     assert (budget.worker_limit_bytes, budget.worker_reserve_bytes) == (limit_bytes, reserve_bytes or 0)
     assert budget.gpus == (CARD,)
@@ -62,7 +62,7 @@ def test_a_gpu_limits_itself(limit_bytes: int | None, reserve_bytes: int | None,
 
 def test_a_limit_holds_for_each_of_several_gpus() -> None:
     """Two cards held to 12 GiB each have 22 together where one of them has only 10 free."""
-    budget = gpu_budget([CARD, SMALL_CARD], None, limit_bytes=12 * GIB, reserve_bytes=None)
+    budget = gpu_budget([CARD, SMALL_CARD], (), limit_bytes=12 * GIB, reserve_bytes=None)
     assert (budget.budget_bytes, budget.free_bytes) == (22 * GIB, 32 * GIB)
     assert "10.0 GiB" in budget.warning
 
@@ -71,7 +71,7 @@ def test_a_gpu_that_nvml_does_not_know_has_what_llama_cpp_finds_free() -> None:
     """Another maker's, or one that shares the system's memory."""
     silent = replace(CARD, total_bytes=None, free_bytes=None)
     for gpus in ((), (silent,)):
-        budget = gpu_budget(gpus, 9 * GIB, limit_bytes=None, reserve_bytes=GIB)
+        budget = gpu_budget(gpus, [9 * GIB], limit_bytes=None, reserve_bytes=GIB)
         assert (budget.free_bytes, budget.budget_bytes, budget.gpus) == (9 * GIB, 8 * GIB, ())
 
 
@@ -80,4 +80,10 @@ def test_a_reserve_above_what_is_free_leaves_nothing() -> None:
     with pytest.raises(DoesNotFit, match=r"of 10\.0 GiB of main memory a reserve of 900\.0 GiB leaves nothing"):
         main_memory_budget(limit_bytes=None, reserve_bytes=900 * GIB)
     with pytest.raises(DoesNotFit, match=r"of 8\.00 GiB of GPU memory"):
-        gpu_budget([CARD], None, limit_bytes=8 * GIB, reserve_bytes=9 * GIB)
+        gpu_budget([CARD], (), limit_bytes=8 * GIB, reserve_bytes=9 * GIB)
+
+
+def test_a_limit_holds_for_each_gpu_that_nvml_does_not_know() -> None:
+    """As for those that it does."""
+    budget = gpu_budget((), [22 * GIB, 22 * GIB], limit_bytes=12 * GIB, reserve_bytes=GIB)
+    assert (budget.free_bytes, budget.budget_bytes) == (44 * GIB, 22 * GIB)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
@@ -248,7 +249,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         hidden = replace(CARD, index=1, uuid="GPU-2", pci_bus_id="00000000:41:00.0", free_bytes=0)
         monkeypatch.setattr("ggbench.experiments.forecast.list_gpus", lambda: (CARD, hidden))
         monkeypatch.setattr("ggbench.experiments.maxctx.list_gpus", lambda: (hidden, *after))
-        monkeypatch.setattr("ggbench.experiments.maxctx.list_gpu_processes", lambda: ())
+        monkeypatch.setattr("ggbench.experiments.maxctx.list_gpu_processes", lambda _: ())
 
     return install
 
@@ -259,7 +260,7 @@ def test_what_a_gpu_gave_is_told_without_the_ballast_of_a_limit(
     """Under a limit the peak is what of the limit is gone, not of the card; who held memory before is told."""
     gpus()
     desktop = GpuProcess(911, "/usr/bin/desktop", 300 * MIB)
-    monkeypatch.setattr("ggbench.experiments.maxctx.list_gpu_processes", lambda: (desktop,))
+    monkeypatch.setattr("ggbench.experiments.maxctx.list_gpu_processes", lambda _: (desktop,))
     edge = (LIMIT - COMPUTE - UNSEEN) // kv_bytes // 256 * 256
 
     found = certified(SmallMachine(kv_bytes, edge, device="CUDA0").rig(), target, settings())
@@ -419,7 +420,7 @@ def test_a_search_is_kept_with_its_certificate(target: Target, kv_bytes: int, tm
         assert found.run_id is not None
         run = store.load_run(found.run_id)
         assert (run.kind, run.state, run.command) == ("maxctx", "completed", found.command)
-        assert store.load_certificate(found.run_id) == found == stored_certificate(store, run)
+        assert store.load_certificate(found.run_id)[0] == found == stored_certificate(store, run)
         assert store.load_probes(found.run_id) == found.probes
         assert run.row is not None
         assert (run.row.max_n_ctx, run.row.max_n_ctx_verified, run.row.kv_bytes) == (4096, True, found.kv_bytes)
@@ -452,10 +453,12 @@ def test_a_search_that_was_killed_at_once_has_found_nothing(target: Target, kv_b
     with Store.open(tmp_path / "results.sqlite") as store:
         progress = run_maxctx(replace(SmallMachine(kv_bytes, 4096).rig(), store=store), (target,), settings())
         with contextlib.closing(progress):
-            next(each for each in progress if isinstance(each, ProbeFinished))
+            next(each for each in progress if isinstance(each, ProbeStarted))
         (run,) = store.list_runs()
         left = stored_certificate(store, store.load_run(run.run_id))
-    assert (left.max_n_ctx, left.first_fail_n_ctx, len(left.probes)) == (None, None, 1)
+    assert (left.max_n_ctx, left.first_fail_n_ctx) == (None, None)
+    assert {probe.kind for probe in left.probes} == {"dry"}
+    assert left.environment is not None
 
 
 def test_a_store_that_fails_costs_no_answer(
@@ -486,3 +489,49 @@ def test_a_search_whose_run_is_deleted_goes_on(target: Target, kv_bytes: int, tm
     assert isinstance(finished, SearchFinished)
     assert (finished.certificate.max_n_ctx, finished.certificate.run_id) == (4096, None)
     assert finished.store_error is None
+
+
+def test_a_probe_that_gave_no_answer_is_no_failure(target: Target, kv_bytes: int, tmp_path: Path) -> None:
+    """What works stays known where the decode after it was cancelled or too slow, and the search then killed."""
+    with Store.open(tmp_path / "results.sqlite") as store:
+        found = certified(replace(SmallMachine(kv_bytes, 4096).rig(), store=store), target, settings())
+        assert found.run_id is not None
+        run_id = store.begin(store.load_run(found.run_id).start)
+        slow = [
+            replace(probe, outcome=Outcome.TIMED_OUT) if probe.kind == "decode" else probe for probe in found.probes
+        ]
+        for number, probe in enumerate(slow):
+            store.append_probe(run_id, number, probe)
+        left = stored_certificate(store, store.load_run(run_id))
+    assert (left.max_n_ctx, left.first_fail_n_ctx, left.verified_by_decode) == (4096, 4352, False)
+    assert (left.kv_bytes, left.compute_bytes) == (found.kv_bytes, found.compute_bytes)
+
+
+def test_a_certificate_of_another_version_is_explained(target: Target, kv_bytes: int, tmp_path: Path) -> None:
+    """What its probes tell, and why the rest cannot be read."""
+    path = tmp_path / "results.sqlite"
+    with Store.open(path) as store:
+        found = certified(replace(SmallMachine(kv_bytes, 4096).rig(), store=store), target, settings())
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as raw:
+            raw.execute("UPDATE runs SET certificate = '{}'")
+        assert found.run_id is not None
+        left = stored_certificate(store, store.load_run(found.run_id))
+    assert (left.max_n_ctx, left.verified_by_decode) == (4096, True)
+    assert "another version of ggbench" in left.reason
+
+
+def test_ctrl_c_before_the_file_is_there_leaves_no_run(
+    kv_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a trial whose file is not there yet."""
+
+    def prepare(*_: object) -> Generator[None]:
+        yield from ()
+        raise CancelledError
+
+    monkeypatch.setattr("ggbench.experiments.maxctx.prepare", prepare)
+    with Store.open(tmp_path / "results.sqlite") as store:
+        rig = replace(SmallMachine(kv_bytes, 4096).rig(), store=store)
+        finished = search(rig, resolve_one("synth:qwen1.5-0.5b", "q8_0"), settings(limit_bytes=4096 * MIB))
+        assert finished.certificate.outcome is Outcome.CANCELLED
+        assert store.list_runs() == ()

@@ -215,14 +215,13 @@ def test_a_list_whose_pids_are_shuffled_is_not_believed(
 
 
 def test_a_program_over_several_gpus_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its memory is added up over the GPUs that CUDA sees; a sum with an unknown part is unknown."""
+    """Its memory is added up over the GPUs that are asked for; a sum with an unknown part is unknown."""
     install(monkeypatch, replay("rtx-2080-windows", "rtx-2080-windows"))  # one card put twice into a machine
-    assert [process.used_bytes for process in list_gpu_processes()] == [None] * 4
+    assert [process.used_bytes for process in list_gpu_processes([0, 1])] == [None] * 4
     install(monkeypatch, replay("two-a5000"))
-    assert list_gpu_processes() == (GpuProcess(100477, LLAMA_SERVER, (22430 + 17246) * MIB),)
-    assert name_processes(list_gpu_processes()) == "llama-server (pid 100477, 38.7 GiB)"
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert name_processes(list_gpu_processes()) == "llama-server (pid 100477, 16.8 GiB)"
+    assert list_gpu_processes([0, 1]) == (GpuProcess(100477, LLAMA_SERVER, (22430 + 17246) * MIB),)
+    assert name_processes(list_gpu_processes([0, 1])) == "llama-server (pid 100477, 38.7 GiB)"
+    assert name_processes(list_gpu_processes([1])) == "llama-server (pid 100477, 16.8 GiB)"
 
 
 def test_a_program_whose_name_is_no_text_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,13 +244,12 @@ def test_programs_are_named_by_size() -> None:
     assert name_processes([]) == ""
 
 
-def test_gpus_that_cuda_does_not_see_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs of a hidden GPU are not told, nor is there an error without NVML."""
+def test_gpus_that_are_not_in_use_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs of another GPU are not told, nor is there an error without NVML."""
     install(monkeypatch, replay("two-a5000"))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert list_gpu_processes() == ()
+    assert list_gpu_processes([]) == ()
     install(monkeypatch, None)
-    assert list_gpu_processes() == ()
+    assert list_gpu_processes([0]) == ()
 
 
 def test_a_machine_without_a_gpu_has_processors_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -241,11 +241,11 @@ def test_a_search_comes_back_with_what_it_asked(path: Path, start: RunStart, row
         run_id = store.begin(dataclasses.replace(start, kind="maxctx"))
         for number, probe in enumerate(probes):
             store.append_probe(run_id, number, probe)
-        assert store.load_certificate(run_id) is None
+        assert store.load_certificate(run_id) == (None, "")
         store.finish(run_id, row, certificate)
     with Store.open(path) as store:
         assert store.load_probes(run_id) == probes
-        assert store.load_certificate(run_id) == dataclasses.replace(certificate, run_id=run_id)
+        assert store.load_certificate(run_id) == (dataclasses.replace(certificate, run_id=run_id), "")
         store.delete_run(run_id)
         with pytest.raises(UnknownName):
             store.append_probe(run_id, 2, probes[0])

@@ -83,12 +83,12 @@ def test_searches_of_version_3_are_read(path: Path) -> None:
     """The finished one has its certificate, and the killed one what it had asked."""
     build(DATA / "store_v3.sql", path)
     with Store.open(path) as store:
-        certificate, row = store.load_certificate(3), store.load_run(3).row
+        (certificate, _), row = store.load_certificate(3), store.load_run(3).row
         assert certificate is not None and row is not None
         assert (certificate.max_n_ctx, certificate.verified_by_decode, certificate.run_id) == (24_576, True, 3)
         assert (certificate.probes, row.max_n_ctx_verified) == (store.load_probes(3), True)
         assert certificate.gpu_processes == (GpuProcess(911, "/usr/bin/desktop", 314_572_800),)
-        assert store.load_certificate(4) is None
+        assert store.load_certificate(4) == (None, "")
         assert [(probe.kind, probe.n_ctx, probe.passed) for probe in store.load_probes(4)] == [
             ("dry", 24_576, True),
             ("dry", 24_832, False),
