@@ -84,7 +84,7 @@ def command(
     finished = search(targets, settings, output, timeout_s=timeout_s, raise_error=not every)
     certificates = [record.certificate for record in finished]
     if output.as_json and every:
-        output.document("maxctx", model=model, rows=[certificate_document(each) for each in certificates])
+        output.document("maxctx.all", model=model, rows=[certificate_document(each) for each in certificates])
     elif output.as_json:
         for certificate in certificates:
             output.document("maxctx", **certificate_document(certificate))

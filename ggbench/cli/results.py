@@ -81,7 +81,7 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
         row = stored_row(store, run)
     if output.as_json:
         fields = run_document(row, samples=samples) | (against_document(row) if against else {})
-        output.document("results", **fields, state=run.state, started_at=run.started_at, finished_at=run.finished_at)
+        output.document("results.show", **fields, **_state(run))
         return
     click.echo(f"run {run_id}  {run.kind}  {run.state}  {run.started_at}")
     if run.row_error:
@@ -98,11 +98,14 @@ def _show_search(store: Store, run: Run, output: Output) -> None:
 
     found = stored_certificate(store, run)
     if output.as_json:
-        fields = certificate_document(found)
-        output.document("maxctx", **fields, state=run.state, started_at=run.started_at, finished_at=run.finished_at)
+        output.document("results.search", **certificate_document(found), **_state(run))
         return
     click.echo(f"run {run.run_id}  {run.kind}  {run.state}  {run.started_at}")
     output.show(certificate_details(found))
+
+
+def _state(run: Run) -> dict[str, str | None]:
+    return {"state": run.state, "started_at": run.started_at, "finished_at": run.finished_at}
 
 
 @command.command("rm")

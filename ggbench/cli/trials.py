@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
@@ -16,7 +15,7 @@ from ggbench.cli.live import follow
 from ggbench.cli.output import Output
 from ggbench.errors import ExitCode, StoreError
 from ggbench.experiments.bench import run_bench
-from ggbench.experiments.maxctx import SEARCH_TIMEOUT_S
+from ggbench.experiments.maxctx import SEARCH_TIMEOUT_S, MaxctxSettings
 from ggbench.experiments.progress import TrialFinished
 from ggbench.experiments.rig import make_rig
 from ggbench.experiments.settings import TrialSettings
@@ -72,7 +71,7 @@ def measure(
         finished = follow(run(rig, tuple(targets), settings), output, rig.cancel)
     if len(targets) == 1 and finished and finished[0].error is not None:
         raise finished[0].error
-    if len(finished) == len(targets) == 1 and (hint := _hint(targets[0], finished[0].row)):
+    if len(finished) == len(targets) == 1 and (hint := _hint(targets[0], finished[0].row, was_searched=maxctx)):
         output.notice(f"Hint: {hint}")
     was_measuring = finished and finished[-1].row.outcome is Outcome.CANCELLED
     if rig.cancel.is_set() and not was_measuring and any(each.download_bytes for each in targets[len(finished) :][:1]):
@@ -84,21 +83,33 @@ def measure(
     )
 
 
-def _hint(target: Target, row: Row) -> str:
+def _hint(target: Target, row: Row, *, was_searched: bool) -> str:
     """What to do about the end of an only trial; empty where it has none that anybody could do something about."""
     match row.outcome:
         case Outcome.OUT_OF_MEMORY:
-            limit = row.config.memory_limit_bytes
-            limited = () if limit is None else ("--memory-limit", str(limit))
-            search = plain(shlex.join(("ggbench", "maxctx", *target.named, *limited)))
-            return f"{search} finds the n_ctx that fits; a smaller quant or --type-k q8_0 --type-v q8_0 needs less"
+            return _out_of_memory_hint(target, row, was_searched=was_searched)
         case Outcome.TIMED_OUT:
             return "--timeout gives the worker longer"
         case Outcome.FAILED:
             return "the reason is llama.cpp's own; other options or another quant may do"
+        case Outcome.CRASHED if "CUDA error" in row.reason:
+            return "the driver may be too old for this build of llama.cpp, or the build not for this GPU"
         case Outcome.CRASHED:
             return "the file may be broken, or llama.cpp itself: see whether another quant crashes too"
     return ""
+
+
+def _out_of_memory_hint(target: Target, row: Row, *, was_searched: bool) -> str:
+    less = ["a smaller quant"]
+    if row.config.n_gpu_layers and any(not each.is_host for each in row.buffers):
+        less.append("fewer layers on the GPU (-ngl)")
+    if row.buffers and {row.config.type_k, row.config.type_v} & {"f16", "f32", "bf16"}:
+        less.append("--type-k q8_0 --type-v q8_0")
+    needs_less = f"{' or '.join(less)} needs less"
+    if was_searched or not row.buffers:  # without a buffer not even the weights fitted
+        return needs_less
+    search = MaxctxSettings(replace(row.config, n_ctx=None)).command_for(target)
+    return f"{plain(search)} finds the n_ctx that fits; {needs_less}"
 
 
 def _exit_code_of(finished: Sequence[TrialFinished]) -> ExitCode:

@@ -12,7 +12,6 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ggbench.catalog.local_files import local_variants
 from ggbench.catalog.selector import Target
 from ggbench.engine.endings import Cancelled, OutOfMemory
 from ggbench.engine.logs import Allocations
@@ -26,6 +25,7 @@ from ggbench.experiments.rig import Rig
 from ggbench.experiments.row import kv_bytes_per_token, make_run_start
 from ggbench.experiments.search_log import SearchLog
 from ggbench.experiments.search_progress import ProbeFinished, ProbeStarted, SearchFinished, SearchProgress
+from ggbench.experiments.smaller_quant import smaller_quant_advice
 from ggbench.experiments.trial import prepare
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
@@ -353,49 +353,13 @@ class _Search:
         if self._gpu_processes:
             what += f"; GPU memory is held by {name_processes(self._gpu_processes)}"
         room = budget.budget_bytes - least_bytes - (_UNSEEN_BYTES if missing <= 0 else 0)
+        in_budget = weight_bytes / (self._file.weight_bytes or weight_bytes) if self._file else 1.0
         fewer_layers = "; -ngl puts fewer layers on the GPU" if budget.on_gpu else ""
-        return DoesNotFit(what, _advice(self._target, room) + fewer_layers)
+        return DoesNotFit(what, smaller_quant_advice(self._target, room, in_budget) + fewer_layers)
 
     @property
     def _name(self) -> str:
         return f"{self._target.model} {self._target.quant}"
-
-
-def _advice(target: Target, room_bytes: int) -> str:
-    """The largest other quant whose weights those bytes hold, else that there is none."""
-    sizes = _sizes(target)
-    fitting = {quant: n_bytes for quant, n_bytes in sizes.items() if n_bytes <= room_bytes and quant != target.quant}
-    if fitting:
-        quant = max(fitting, key=lambda each: fitting[each])
-        return f"{quant} would fit: its weights take {format_bytes(fitting[quant])}"
-    smallest = min(sizes, key=lambda each: sizes[each], default=target.quant)
-    if smallest == target.quant:
-        return "there is no smaller quant here; take a smaller model, or give it more memory"
-    return f"not even {smallest} would fit, with weights of {format_bytes(sizes[smallest])}; take a smaller model"
-
-
-def _sizes(target: Target) -> dict[str, int]:
-    """Bytes of the weights of every quant that there could be: as the source tells, else of the files beside this."""
-    if target.source is not None:
-        return target.source.sizes()
-    if target.path is None:
-        return {}
-    try:
-        variants = local_variants(Path(target.path).parent)
-    except GgbenchError:
-        return {}
-    return {
-        variant.quant: variant.file_bytes
-        for variant in variants
-        if variant.quant
-        and not variant.n_missing
-        and _without_quant(variant.name, variant.quant) == _without_quant(target.path.name, target.quant)
-    }
-
-
-def _without_quant(name: str, quant: str) -> str:
-    """The part of a file's name that tells the model."""
-    return name.lower().partition(quant)[0]
 
 
 def _taken_bytes(budget: Budget, gpus: Sequence[Gpu]) -> int | None:

@@ -94,6 +94,7 @@ def assemble(headers: Sequence[Header], name: str, paths: Sequence[Path] = ()) -
         name=name,
         paths=tuple(paths),
         file_bytes=sum(header.file_bytes for header in headers),
+        missing_bytes=sum(header.missing_bytes for header in headers),
         version=first.version,
         big_endian=first.big_endian,
         architecture=architecture,

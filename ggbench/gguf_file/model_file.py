@@ -69,6 +69,8 @@ class ModelFile:
     """Positions that a windowed layer keeps; None when every layer keeps all."""
     no_kv_reason: str = ""
     """Why KV is more than fixed bytes for each position (a recurrent state, a second cache); empty when it is not."""
+    missing_bytes: int = 0
+    """What the files are shorter than their tensor tables say, as of a download that stopped."""
 
     @cached_property
     def n_params(self) -> int:

@@ -56,6 +56,8 @@ class Header:
     file_bytes: int
     data_offset: int
     """Where the first tensor's bytes begin."""
+    missing_bytes: int = 0
+    """What the file is shorter than its tensor table says."""
 
 
 def read_header(source: Source, size: int, name: str, *, allow_missing_data: bool = False) -> Header:
@@ -76,7 +78,8 @@ def read_header(source: Source, size: int, name: str, *, allow_missing_data: boo
             f"{name} is truncated: {format_bytes(missing)} of its {format_bytes(size + missing)} are missing",
             "download it again; ggbench needs the whole file here",
         )
-    return Header(cursor.consumed, version, big_endian, metadata, tensors, size, data_offset)
+    missing = max(0, missing) if data_bytes else 0
+    return Header(cursor.consumed, version, big_endian, metadata, tensors, size, data_offset, missing)
 
 
 def read_leading_metadata(source: Source, size: int, name: str) -> dict[str, object]:

@@ -113,11 +113,8 @@ def run_summary_document(run: RunSummary) -> dict[str, object]:
     }
 
 
-def model_file_document(model_file: ModelFile, *, missing_bytes: int = 0, tensors: bool = False) -> dict[str, object]:
-    """What a GGUF's header tells; every tensor too where asked for. An array left out of the header is its length.
-
-    `missing_bytes` are those that its files lack.
-    """
+def model_file_document(model_file: ModelFile, *, tensors: bool = False) -> dict[str, object]:
+    """What a GGUF's header tells; every tensor too where asked for. An array left out of the header is its length."""
     try:
         kv_bytes_per_token, no_kv_reason = model_file.kv_bytes_per_token(), None
     except Unsupported as error:
@@ -128,7 +125,7 @@ def model_file_document(model_file: ModelFile, *, missing_bytes: int = 0, tensor
         "files": [str(path) for path in model_file.paths],
         "provenance": "twin" if model_file.is_twin else "file",
         "file_bytes": model_file.file_bytes,
-        "missing_bytes": missing_bytes,
+        "missing_bytes": model_file.missing_bytes,
         "gguf_version": model_file.version,
         "big_endian": model_file.big_endian,
         "header_sha256": model_file.header_sha256,

@@ -23,6 +23,15 @@ def starve(_request: protocol.Request) -> Iterator[protocol.Event | Ending]:
     yield OutOfMemory("load", "cudaMalloc failed: out of memory")
 
 
+def starve_later(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    """The weights fit, and a context does not."""
+    yield from obey(request) if isinstance(request, protocol.LoadModel) else starve(request)
+
+
+def fail_on_cuda(_request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    yield Crashed(-6, ("CUDA error: no kernel image is available for execution on the device",))
+
+
 def test_decode_tells_w_and_b(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
     """The story of one decode on stdout, progress on stderr."""
     ran = ggbench("decode", tiny_twin, "-n", "1000")
@@ -144,14 +153,23 @@ def test_a_trial_that_ends_badly(
 
 @pytest.mark.parametrize(
     ("answer", "hint"),
-    [(crash, "another quant"), (starve, "ggbench maxctx {} q8_0 --memory-limit 1048576 finds the n_ctx that fits")],
+    [
+        (crash, "another quant"),
+        (fail_on_cuda, "the driver may be too old for this build"),
+        (starve, "Hint: a smaller quant needs less"),
+        (
+            starve_later,
+            "ggbench maxctx {} q8_0 --n-ubatch 256 --threads 2 --memory-limit 1048576 finds the n_ctx that fits",
+        ),
+        (starve_later, "; a smaller quant or --type-k q8_0 --type-v q8_0 needs less"),
+    ],
 )
 def test_an_only_trial_that_ends_badly_says_what_to_do(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, answer: Answer, hint: str
 ) -> None:
     """Once and in one line, after the reason, which is not told twice over."""
     machine.answers = {0: answer}
-    ran = ggbench("decode", tiny_twin, "-n", "300", "--memory-limit", "1MiB")
+    ran = ggbench("decode", tiny_twin, "-n", "300", "--memory-limit", "1MiB", "-ub", "256")
     *_, reason, last = ran.err.splitlines()
     assert last.startswith("Hint: ")
     assert hint.format(tiny_twin) in last

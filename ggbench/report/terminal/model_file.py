@@ -24,19 +24,16 @@ _VALUE_WIDTH = 72
 _LIST_ENDS = 8
 
 
-def header_details(model_file: ModelFile, missing_bytes: int = 0) -> RenderableType:
-    """Shape, memory, tensor types and metadata; the tensors themselves are `tensors_table`'s.
-
-    `missing_bytes` are those that its files lack; what is shown is then still all there, being the header's.
-    """
+def header_details(model_file: ModelFile) -> RenderableType:
+    """Shape, memory, tensor types and metadata; the tensors themselves are `tensors_table`'s."""
     heading = Text(f"{plain(model_file.name)}  {plain(quant_label(model_file))}", style="bold")
     if model_file.is_twin:
         heading.append(f"\n{TWIN_CAPTION}", style="not bold yellow")
-    if missing_bytes:
-        whole = format_bytes(model_file.file_bytes + missing_bytes)
+    if model_file.missing_bytes:
+        whole = format_bytes(model_file.file_bytes + model_file.missing_bytes)
         heading.append(
-            f"\ntruncated: {format_bytes(missing_bytes)} of its {whole} are missing, as of a download that stopped; "
-            "it cannot be loaded, and what follows is from its header, which is whole",
+            f"\ntruncated: {format_bytes(model_file.missing_bytes)} of its {whole} are missing, as of a download that "
+            "stopped; it cannot be loaded, and what follows is from its header, which is whole",
             style="bold red",
         )
     if model_file.unknown_types:

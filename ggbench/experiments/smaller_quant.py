@@ -1,0 +1,53 @@
+"""What to take in place of a quant that does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ggbench.catalog.local_files import local_variants
+from ggbench.catalog.selector import Target
+from ggbench.errors import GgbenchError
+from ggbench.units import format_bytes
+
+
+def smaller_quant_advice(target: Target, room_bytes: int, in_budget: float = 1.0) -> str:
+    """The largest other quant whose weights those bytes hold, else that there is none.
+
+    `in_budget` is the share of the weights that lies in the memory that is too small: that of the target's own, since
+    the others keep as many layers elsewhere.
+    """
+    sizes = {quant: round(n_bytes * in_budget) for quant, n_bytes in _sizes(target).items()}
+    fitting = {quant: n_bytes for quant, n_bytes in sizes.items() if n_bytes <= room_bytes and quant != target.quant}
+    about = "about " if in_budget < 1 else ""
+    if fitting:
+        quant = max(fitting, key=lambda each: fitting[each])
+        return f"{quant} would fit: its weights take {about}{format_bytes(fitting[quant])} there"
+    smallest = min(sizes, key=lambda each: sizes[each], default=target.quant)
+    if smallest == target.quant:
+        return "there is no smaller quant here; take a smaller model, or give it more memory"
+    taken = f"{about}{format_bytes(sizes[smallest])}"
+    return f"not even {smallest} would fit, with weights of {taken}; take a smaller model"
+
+
+def _sizes(target: Target) -> dict[str, int]:
+    """Bytes of the weights of every quant that there could be: as the source tells, else of the files beside this."""
+    if target.source is not None:
+        return target.source.sizes()
+    if target.path is None:
+        return {}
+    try:
+        variants = local_variants(Path(target.path).parent)
+    except GgbenchError:
+        return {}
+    return {
+        variant.quant: variant.file_bytes
+        for variant in variants
+        if variant.quant
+        and not variant.n_missing
+        and _without_quant(variant.name, variant.quant) == _without_quant(target.path.name, target.quant)
+    }
+
+
+def _without_quant(name: str, quant: str) -> str:
+    """The part of a file's name that tells the model."""
+    return name.lower().partition(quant)[0]
