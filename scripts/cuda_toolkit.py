@@ -15,6 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+SYSTEM = Path("/usr")
+"""Where distributions put a toolkit's headers and libraries."""
+
 
 @dataclass(frozen=True, slots=True)
 class CudaToolkit:
@@ -58,7 +61,7 @@ class CudaToolkit:
     def library_folders(self) -> list[str]:
         """Where the loader has to look at run time: only some installers tell it."""
         outside = [] if self.cublas is None else [str(self.cublas / "lib")]
-        return [str(self.root / "lib64"), *outside]
+        return [*map(str, _library_folders(self.root)), *outside]
 
 
 def find_toolkit(search_path: Sequence[str] = sys.path) -> CudaToolkit | None:
@@ -87,7 +90,14 @@ def _root(compiler: str) -> Path:
 
 def _has_cublas(root: Path) -> bool:
     """Whether CMake finds cuBLAS by itself: in the toolkit, or in the system's folders, where distributions put it."""
-    return any((folder / "cublas_v2.h").exists() for folder in (root / "include", Path("/usr/include")))
+    has_header = any((folder / "cublas_v2.h").exists() for folder in (root / "include", SYSTEM / "include"))
+    folders = (*_library_folders(root), SYSTEM / "lib64", *SYSTEM.glob("lib/*-linux-gnu"))
+    return has_header and any((folder / "libcublas.so").exists() for folder in folders)
+
+
+def _library_folders(root: Path) -> Iterator[Path]:
+    """Those of a toolkit that are there; pip's packages have no `lib64`."""
+    yield from (folder for name in ("lib64", "lib") if (folder := root / name).is_dir())
 
 
 def _packaged_cublas(search_path: Sequence[str]) -> Iterator[Path]:

@@ -53,7 +53,11 @@ def main() -> int:
         print(f"Error: CUDA {CUDA_MAJOR}'s nvcc and a C compiler are needed", file=sys.stderr)
         return 2
     folder = options.build.resolve() / "stand-ins"
-    make_stand_ins(folder, compiler, toolkit)
+    try:
+        make_stand_ins(folder, compiler, toolkit)
+    except subprocess.CalledProcessError:
+        print(f"Error: the stand-ins in {SOURCES} do not compile; the compiler's message is above", file=sys.stderr)
+        return 2
     environ = environment(folder, options.memory_mib, options.gpus)
     check = [sys.executable, ROOT / "scripts/gpu_check.py", "--wheels", options.wheels, "--build", options.build]
     if options.command:

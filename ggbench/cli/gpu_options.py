@@ -5,9 +5,11 @@ llama.cpp's own tools warn of options that are ignored where it can use no GPU; 
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -28,8 +30,8 @@ _OPTIONS = {"n_gpu_layers": "--n-gpu-layers", "main_gpu": "--main-gpu", "tensor_
 
 
 def check_main_gpu(config: LoadConfig) -> None:
-    """Raise UsageError for a `--main-gpu` above the GPUs that CUDA would count here; of others nobody knows."""
-    if config.main_gpu is None or not config.n_gpu_layers:
+    """Raise UsageError for a `--main-gpu` above the GPUs that CUDA counts here; what other backends count is theirs."""
+    if config.main_gpu is None or not config.n_gpu_layers or not _is_built_for_cuda():
         return
     from ggbench.machine.gpus import cuda_devices, list_gpus
 
@@ -37,6 +39,11 @@ def check_main_gpu(config: LoadConfig) -> None:
     if 0 < n_gpus <= config.main_gpu:
         there = "there is 1, number 0" if n_gpus == 1 else f"there are {format_count(n_gpus)}, counted from 0"
         raise UsageError(f"there is no GPU {config.main_gpu} here", there)
+
+
+def _is_built_for_cuda() -> bool:
+    package = importlib.util.find_spec("llama_cpp")
+    return bool(package and package.origin and any((Path(package.origin).parent / "lib").glob("libggml-cuda*")))
 
 
 def tell_ignored_options(rig: Rig, config: LoadConfig, output: Output) -> Rig:

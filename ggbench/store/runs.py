@@ -32,7 +32,7 @@ _Record = TypeVar("_Record")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStart:
-    """One trial of one quant, as it is known before anything is measured."""
+    """One trial or search of one quant, as it is known before anything is measured."""
 
     kind: RunKind
     model: str

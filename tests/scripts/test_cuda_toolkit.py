@@ -21,6 +21,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "bin/nvcc").chmod(0o755)
     monkeypatch.setenv("PATH", f"{root / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin")
     monkeypatch.setattr(cuda_toolkit, "_loaded_driver_library", lambda: None)
+    monkeypatch.setattr(cuda_toolkit, "SYSTEM", tmp_path / "usr")
     return root
 
 
@@ -41,6 +42,7 @@ def find(*search_path: Path) -> CudaToolkit:
 def test_a_whole_toolkit_needs_no_words_to_cmake(root: Path, tmp_path: Path) -> None:
     """What CMake finds by itself is left to it, also where pip has a cuBLAS of its own."""
     make_file(root / "include/cublas_v2.h")
+    make_file(root / "lib64/libcublas.so")
     make_file(root / "lib64/stubs/libcuda.so")
     make_packaged_cublas(tmp_path / "site-packages")
 
@@ -61,6 +63,28 @@ def make_packaged_cublas(site_packages: Path, name: str = "cu13") -> Path:
     return folder
 
 
+def test_a_distributions_cublas_is_left_to_cmake(root: Path, tmp_path: Path) -> None:
+    """Debian's packages put it into the system's own folders."""
+    make_file(tmp_path / "usr/include/cublas_v2.h")
+    make_file(tmp_path / "usr/lib/x86_64-linux-gnu/libcublas.so")
+    make_packaged_cublas(tmp_path / "site-packages")
+    assert find(tmp_path / "site-packages").cublas is None
+
+
+def test_a_toolkit_of_pips_packages_alone_is_named_whole(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiler and cuBLAS in one folder, whose libraries have no names that CMake would find."""
+    folder = make_packaged_cublas(tmp_path / "site-packages")
+    make_file(folder / "bin/nvcc", f"#!/bin/sh\necho '#$ TOP={folder}/bin/..' >&2\n").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder / "bin"), prepend=os.pathsep)
+
+    toolkit = find(tmp_path / "site-packages")
+
+    assert f"-DCUDA_cublas_LIBRARY={folder}/lib/libcublas.so.13" in toolkit.cmake_arguments("90-real")
+    assert toolkit.library_folders[0] == str(folder / "lib")
+
+
 @pytest.mark.parametrize("name", ["cu13", "cublas"])
 def test_pips_cublas_is_named_to_cmake_the_compilers_and_the_loader(root: Path, tmp_path: Path, name: str) -> None:
     """A toolkit without cuBLAS is built with the one that Python's packages have, of either of their layouts."""
@@ -72,7 +96,7 @@ def test_pips_cublas_is_named_to_cmake_the_compilers_and_the_loader(root: Path, 
     assert f"-DCUDA_cublas_LIBRARY={folder}/lib/libcublas.so.13" in arguments
     assert f"-DCUDA_cublasLt_LIBRARY={folder}/lib/libcublasLt.so.13" in arguments
     assert toolkit.include_folders == [str(folder / "include")]
-    assert toolkit.library_folders == [str(root / "lib64"), str(folder / "lib")]
+    assert toolkit.library_folders == [str(folder / "lib")]
 
 
 def test_a_cublas_without_its_library_is_none(root: Path, tmp_path: Path) -> None:

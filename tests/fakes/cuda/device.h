@@ -21,8 +21,8 @@
 #define MAX_DEVICES 4
 #define DEVICE_DRIVER "0.0 stand-in"
 #define MIB (1ull << 20)
-#define CONTEXT_BYTES (500 * MIB)  /* what a process costs on a large card before it allocates anything */
-#define RESERVED_BYTES (600 * MIB) /* the driver's own */
+#define CONTEXT_BYTES (500 * MIB)  /* what a process costs before it allocates anything: a round figure */
+#define RESERVED_BYTES (600 * MIB) /* the driver's own: as on the A100 of tests/data/nvml, 605 MiB */
 #define MAX_PROCESSES 64
 
 struct device {
