@@ -16,6 +16,9 @@ N_PROMPT = 25
 KV_CELLS = 256
 """llama.cpp pads a context to this many cells and reads the KV cache in steps of it."""
 
+LARGEST_N_CTX = (1 << 31) - KV_CELLS
+"""Positions are signed 32-bit integers in llama.cpp; what is larger would be cut without a word."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadConfig:

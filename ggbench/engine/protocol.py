@@ -128,8 +128,8 @@ class ModelLoaded(msgspec.Struct, frozen=True, tag="model_loaded"):
     n_ctx_train: int
     n_vocab: int
     left_bytes: int | None = None
-    """Of what may be taken: of the memory limit; or of the GPUs in use, each taken for the one with the least. None where
-    nothing is limited."""
+    """Of what may be taken: of the memory limit, or of the GPUs in use, each taken for the one with the least; None
+    where nothing is limited."""
 
 
 class ContextMade(msgspec.Struct, frozen=True, tag="context_made"):

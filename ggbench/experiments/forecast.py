@@ -19,11 +19,9 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import find_cuda_gpu, list_gpus
 from ggbench.machine.memory import describe_ram
 from ggbench.machine_records import Gpu
-from ggbench.records import KV_CELLS, Environment, LoadConfig, Outcome, Probe
+from ggbench.records import KV_CELLS, LARGEST_N_CTX, Environment, LoadConfig, Outcome, Probe
 from ggbench.units import format_bytes, format_count
 
-LARGEST_N_CTX = (1 << 31) - KV_CELLS
-"""Positions are signed 32-bit integers in llama.cpp."""
 CEILING_WITHOUT_GROWTH = 1 << 20
 """Where the search ends for a model whose state is the same at any length."""
 
@@ -106,6 +104,8 @@ def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) ->
 
 def _without_reserve(most_bytes: Sequence[int], reserve_bytes: int, place: str) -> int:
     left_bytes = sum(max(0, each - reserve_bytes) for each in most_bytes)
+    if left_bytes == 0 and not reserve_bytes:
+        raise DoesNotFit(f"nothing of {place} is free", "close what holds it")
     if left_bytes == 0:
         raise DoesNotFit(
             f"of {format_bytes(sum(most_bytes))} of {place} a reserve of {format_bytes(reserve_bytes)} leaves nothing",

@@ -8,11 +8,8 @@ from typing import Literal
 from ggbench.catalog.selector import Target
 from ggbench.errors import UsageError
 from ggbench.experiments.command import reproduce
-from ggbench.records import KV_CELLS, N_PROMPT, Bandwidth, LoadConfig
+from ggbench.records import KV_CELLS, LARGEST_N_CTX, N_PROMPT, Bandwidth, LoadConfig
 from ggbench.units import format_count
-
-_LARGEST_N_CTX = (1 << 31) - KV_CELLS
-"""Positions are signed 32-bit integers in llama.cpp; what is larger would be cut without a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +37,11 @@ class TrialSettings:
                 f"n_ctx {self.config.n_ctx} does not hold the {self.n_ctx_needed} tokens of this run",
                 "leave --n-ctx out to take just enough, or measure fewer tokens",
             )
-        if self.n_ctx > _LARGEST_N_CTX:
+        if self.n_ctx > LARGEST_N_CTX:
             raise UsageError(
                 f"this run takes an n_ctx of {format_count(self.n_ctx)}, and llama.cpp has none above "
-                f"{format_count(_LARGEST_N_CTX)}",
-                "measure fewer tokens",
+                f"{format_count(LARGEST_N_CTX)}",
+                "measure fewer tokens" if self.config.n_ctx is None else "give a smaller --n-ctx",
             )
 
     @property

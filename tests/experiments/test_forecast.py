@@ -87,3 +87,9 @@ def test_a_limit_holds_for_each_gpu_that_nvml_does_not_know() -> None:
     """As for those that it does."""
     budget = gpu_budget((), [22 * GIB, 22 * GIB], limit_bytes=12 * GIB, reserve_bytes=GIB)
     assert (budget.free_bytes, budget.budget_bytes) == (44 * GIB, 22 * GIB)
+
+
+def test_no_free_memory_is_no_fault_of_a_reserve() -> None:
+    """A card that others fill, or one of which nobody tells how much is free."""
+    with pytest.raises(DoesNotFit, match="nothing of GPU memory is free"):
+        gpu_budget((), [0], limit_bytes=None, reserve_bytes=None)
