@@ -82,6 +82,14 @@ def _says_bits(unit: str, per_second: str | None) -> bool:
     return unit.endswith("b") and (unit != unit.lower() or per_second == "ps")
 
 
+def exact_size(n_bytes: int) -> str:
+    """`1GiB`, `1200MiB`, `1000000`: what `parse_size` reads as exactly these bytes, in the largest whole unit."""
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
+        if n_bytes and n_bytes % unit == 0:
+            return f"{n_bytes // unit}{name}"
+    return str(n_bytes)
+
+
 def format_bytes(n_bytes: float | None) -> str:
     """`382.6 MiB`, `4.43 GiB`; an em dash when unknown."""
     if n_bytes is None:

@@ -88,7 +88,7 @@ def main(words: Sequence[str] | None = None) -> int:
             prepare(options.prepare, options.python_version, with_cmake=options.with_cmake)
             return 0
         if options.show:
-            print(report_text(json.loads(options.show.read_text(encoding="utf-8"))))
+            print(report_text(read_report(options.show)))
             return 0
         return check(options)
     except Missing as missing:
@@ -312,6 +312,15 @@ def pip(python: Path, *words: str | Path, env: dict[str, str] | None = None) -> 
     """Run pip; its exit code."""
     command = [str(python), "-m", "pip", "--disable-pip-version-check", *map(str, words)]
     return subprocess.run(command, env=env).returncode
+
+
+def read_report(file: Path) -> dict[str, Any]:
+    """What --show prints again. Raises Missing."""
+    try:
+        report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Missing(f"{file} cannot be read: {error}", "name the report.json of an earlier check") from error
+    return report
 
 
 def read_pieces(file: Path) -> list[dict[str, object]]:

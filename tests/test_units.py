@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ggbench.errors import UsageError
 from ggbench.units import (
+    exact_size,
     format_bandwidth,
     format_bytes,
     format_compute,
@@ -292,3 +293,13 @@ def test_what_is_no_compute_rate(text: str) -> None:
     with pytest.raises(UsageError, match="a compute rate such as") as caught:
         parse_compute(text)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text"),
+    [(3 << 30, "3GiB"), (1200 << 20, "1200MiB"), (1_000_000, "1000000"), (0, "0"), ((1 << 30) + 1, "1073741825")],
+)
+def test_an_exact_size_is_read_back_as_the_same_bytes(n_bytes: int, text: str) -> None:
+    """In a command that reproduces a run a size may not be rounded."""
+    assert exact_size(n_bytes) == text
+    assert n_bytes == 0 or parse_size(text) == n_bytes

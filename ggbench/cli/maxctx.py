@@ -29,7 +29,7 @@ def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) 
     "reserve_bytes",
     callback=_parse_size,
     metavar="SIZE",
-    help="Memory to keep out of it. Default: 256 MiB of main memory without a limit, else none.",
+    help="Memory to keep out of it. Default: 1 GiB of main memory without a limit, else none.",
 )
 @click.option("--cap-train", is_flag=True, help="Search no further than the context that the model was trained on.")
 @click.option("--prove/--no-prove", default=True, show_default=True, help="Decode at the far end of the winner.")
@@ -81,7 +81,7 @@ def command(
         tell_left_out(model, (), targets, hub, output)
     allow_downloads(targets, hub, output)
     settings = MaxctxSettings(config, reserve_bytes=reserve_bytes, prove=prove, cap_train=cap_train)
-    finished = search(targets, settings, output, timeout_s=timeout_s, raise_error=not every)
+    finished = search(targets, settings, output, timeout_s=timeout_s)
     certificates = [record.certificate for record in finished]
     if output.as_json and every:
         output.document("maxctx.all", model=model, rows=[certificate_document(each) for each in certificates])
@@ -95,9 +95,12 @@ def command(
     else:
         from ggbench.report.terminal.certificates import certificate_details
 
-        for certificate in certificates:
-            output.show(certificate_details(certificate))
+        for record in finished:
+            if record.error is None:
+                output.show(certificate_details(record.certificate))
     store_error = next((record.store_error for record in finished if record.store_error is not None), None)
     if store_error is not None:
         raise store_error
+    if not every and finished and finished[0].error is not None:
+        raise finished[0].error
     ctx.exit(exit_code_of(certificates))

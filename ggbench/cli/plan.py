@@ -62,7 +62,7 @@ def command(
     if config.tensor_split:
         raise UsageError("plan counts one GPU", "leave --tensor-split out; --main-gpu says which one")
     threads = config.threads or default_threads()
-    budget = _budget(gpu, vram, reserve, bandwidth, config, threads)
+    budget = _budget(gpu, vram, reserve, bandwidth, config)
     given = {"gpu": gpu, "vram": vram, "reserve": reserve, "bandwidth": bandwidth}
     options = tuple((name, value) for name, value in given.items() if value is not None)
     loaded = config_to_load(config, budget)
@@ -91,9 +91,10 @@ def command(
 
 
 def _budget(
-    gpu: str | None, vram: str | None, reserve: str | None, bandwidth: str | None, config: LoadConfig, threads: int
+    gpu: str | None, vram: str | None, reserve: str | None, bandwidth: str | None, config: LoadConfig
 ) -> Budget:
-    from ggbench.experiments.budget import given_budget, machine_budget
+    from ggbench.experiments.budget import BESIDE_BUFFERS_BYTES, given_budget, machine_budget
+    from ggbench.machine.cpu import default_threads
     from ggbench.records import Bandwidth
     from ggbench.units import parse_bandwidth, parse_size
 
@@ -106,7 +107,7 @@ def _budget(
         budget = machine_budget(
             n_gpu_layers=config.n_gpu_layers,
             main_gpu=config.main_gpu,
-            threads=threads,
+            threads=default_threads(),  # the memory's bandwidth is all that its processors can read, as for a run
             reserve_bytes=reserve_bytes,
             bandwidth=rate,
         )
@@ -116,7 +117,10 @@ def _budget(
     given = dataclasses.replace(budget, memory_bytes=limit, memory_source="given as --memory-limit")
     if reserve_bytes is not None:
         return given
-    return dataclasses.replace(given, reserve_bytes=0, reserve_source="a --memory-limit is for the model alone")
+    if budget.on_gpu:
+        return dataclasses.replace(given, reserve_bytes=0, reserve_source="a --memory-limit is for the model alone")
+    why = "for what llama.cpp's process takes beside its buffers, which a --memory-limit counts too"
+    return dataclasses.replace(given, reserve_bytes=BESIDE_BUFFERS_BYTES, reserve_source=why)
 
 
 def _launch() -> Engine:

@@ -83,7 +83,7 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
         fields = run_document(row, samples=samples) | (against_document(row) if against else {})
         output.document("results.show", **fields, **_state(run))
         return
-    click.echo(f"run {run_id}  {run.kind}  {run.state}  {run.started_at}")
+    click.echo(_heading(run))
     if run.row_error:
         output.notice(f"its row cannot be read ({run.row_error}); what follows is made from its samples")
     show_run(row, output, plot=plot)
@@ -100,8 +100,12 @@ def _show_search(store: Store, run: Run, output: Output) -> None:
     if output.as_json:
         output.document("results.search", **certificate_document(found), **_state(run))
         return
-    click.echo(f"run {run.run_id}  {run.kind}  {run.state}  {run.started_at}")
+    click.echo(_heading(run))
     output.show(certificate_details(found))
+
+
+def _heading(run: Run) -> str:
+    return f"run {run.run_id}  {run.kind}  {run.state.replace('_', ' ')}  {run.started_at}"
 
 
 def _state(run: Run) -> dict[str, str | None]:

@@ -46,26 +46,24 @@ def search(
     output: Output,
     *,
     timeout_s: float | None,
-    raise_error: bool,
 ) -> list[SearchFinished]:
     """Search for each target, drawing the progress; the first Ctrl-C ends it with what it has.
 
     One that it ends while its file is downloaded has no certificate, and a notice that nothing is lost.
-    Raises the error of a search that has one, where asked to.
     """
     finished: list[SearchFinished] = []
     was_downloading = False
     with Store.open() as store:
         for notice in store.notices:
             output.notice(notice)
+        if settings.config.memory_limit_bytes is None:
+            output.notice("without --memory-limit a search may take nearly all the memory that is free")
         rig = tell_ignored_options(make_rig(timeout_s or SEARCH_TIMEOUT_S, store), settings.config, output)
         view = _Silent() if output.quiet else _Bar(output) if sys.stderr.isatty() else _Lines(output)
         progress = run_maxctx(rig, tuple(targets), settings)
         with interrupt_sets(rig.cancel), contextlib.closing(view), contextlib.closing(progress):
             for record in progress:
                 if isinstance(record, SearchFinished):
-                    if raise_error and record.error is not None:
-                        raise record.error
                     if record.certificate.outcome is Outcome.CANCELLED and targets[len(finished)].download_bytes:
                         was_downloading = True
                         break

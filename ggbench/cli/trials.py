@@ -66,6 +66,8 @@ def measure(
         is_download = any(target.download_bytes for target in targets)
         with interruptible(output) if is_download else contextlib.nullcontext():
             rig = make_rig(store, given_bandwidth=bandwidth, timeout_s=silence_s)
+        if maxctx and settings.config.memory_limit_bytes is None:
+            output.notice("without --memory-limit a search may take nearly all the memory that is free")
         rig = tell_ignored_options(rig, settings.config, output)
         run = run_bench if maxctx else run_trials
         finished = follow(run(rig, tuple(targets), settings), output, rig.cancel)
@@ -73,6 +75,8 @@ def measure(
         raise finished[0].error
     if len(finished) == len(targets) == 1 and (hint := _hint(targets[0], finished[0].row, was_searched=maxctx)):
         output.notice(f"Hint: {hint}")
+    if output.quiet:
+        _tell_failures(finished)
     was_measuring = finished and finished[-1].row.outcome is Outcome.CANCELLED
     if rig.cancel.is_set() and not was_measuring and any(each.download_bytes for each in targets[len(finished) :][:1]):
         output.notice(INTERRUPTED)
@@ -81,6 +85,14 @@ def measure(
         exit_code=ExitCode.INTERRUPTED if rig.cancel.is_set() else _exit_code_of(finished),
         store_error=next((record.store_error for record in finished if record.store_error is not None), None),
     )
+
+
+def _tell_failures(finished: Sequence[TrialFinished]) -> None:
+    """What no view has told: `--quiet` is silent only while nothing fails."""
+    for record in finished:
+        row = record.row
+        if row.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
+            click.echo(f"Error: {plain(f'{row.model} {row.quant}: {row.reason}')}", err=True)
 
 
 def _hint(target: Target, row: Row, *, was_searched: bool) -> str:

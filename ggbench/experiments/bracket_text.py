@@ -9,7 +9,7 @@ from ggbench.units import format_count, format_number
 
 def question(record: ProbeStarted) -> str:
     """`context 8,192; 4,096 works, 16,384 does not`."""
-    return f"{_KINDS[record.kind]} {format_count(record.n_ctx)}; {_bracket(record.passed, record.failed)}"
+    return f"{_KINDS[record.kind]} {format_count(record.n_ctx)}; {_bracket(record.kind, record.passed, record.failed)}"
 
 
 def answer(record: ProbeFinished) -> str:
@@ -19,7 +19,9 @@ def answer(record: ProbeFinished) -> str:
     if not is_answer(probe):
         ended = f"is not known ({ended})"
     asked = f"{_KINDS[probe.kind]} {format_count(probe.n_ctx)}"
-    return f"{asked} {ended} in {format_number(probe.seconds, 2)} s; {_bracket(record.passed, record.failed)}"
+    return (
+        f"{asked} {ended} in {format_number(probe.seconds, 2)} s; {_bracket(probe.kind, record.passed, record.failed)}"
+    )
 
 
 def is_answer(probe: Probe) -> bool:
@@ -33,14 +35,16 @@ def ending(certificate: Certificate) -> str:
         return f"{certificate.outcome.value.replace('_', ' ')}: {certificate.reason}"
     proven = "proven by a decode" if certificate.verified_by_decode else "not proven"
     made = certificate.n_allocations
-    least = "" if certificate.outcome is Outcome.COMPLETED else "at least "
-    largest = f"{least}n_ctx {format_count(certificate.max_n_ctx)}"
+    so_far = "" if certificate.outcome is Outcome.COMPLETED else "so far "
+    largest = f"{so_far}n_ctx {format_count(certificate.max_n_ctx)}"
     return f"{largest}, {proven}, after {made} context{'' if made == 1 else 's'}"
 
 
 _KINDS = {"dry": "dry context", "alloc": "context", "decode": "decode"}
 
 
-def _bracket(passed: int | None, failed: int | None) -> str:
-    works = "none known to work" if passed is None else f"{format_count(passed)} works"
+def _bracket(kind: str, passed: int | None, failed: int | None) -> str:
+    """Once a decode has failed, a context that was made counts for nothing until one is decoded in."""
+    none = "none proven yet" if kind == "decode" else "none known to work"
+    works = none if passed is None else f"{format_count(passed)} works"
     return works if failed is None else f"{works}, {format_count(failed)} does not"

@@ -18,8 +18,13 @@ FREE_RESERVE_BYTES = GIB
 
 Source: the margin that llama.cpp's own fitting leaves on each device, the default of its `--fit-target`.
 """
-CPU_RESERVE_BYTES = 256 * MIB
-"""Of main memory, for the process that llama.cpp runs in: 60 MiB measured without any buffer, and what it works in."""
+CPU_RESERVE_BYTES = GIB
+"""Of main memory, for the process that llama.cpp runs in, 60 MiB measured without any buffer, and for everything else.
+
+With 256 MiB kept free, a machine of 24 GiB without swap took minutes for decodes that take seconds.
+"""
+BESIDE_BUFFERS_BYTES = 64 * MIB
+"""What a context takes of a limit beside its buffers: graphs, cell tables; some 50 MiB measured."""
 
 
 def given_budget(
@@ -92,7 +97,7 @@ def _in_main_memory(threads: int, reserve_bytes: int | None, bandwidth: Bandwidt
     from ggbench.machine.cpu import describe_cpu
     from ggbench.machine.memory import describe_ram
 
-    reserved, why = _reserve(reserve_bytes, CPU_RESERVE_BYTES, "for the process that llama.cpp runs in")
+    reserved, why = _reserve(reserve_bytes, CPU_RESERVE_BYTES, "for the process that llama.cpp runs in, and the system")
     return Budget(
         device=f"{describe_cpu().name}, main memory",
         on_gpu=False,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 
 from ggbench.records import LoadConfig
+from ggbench.units import exact_size
 
 
 def reproduce(kind: str, named: tuple[str, ...], config: LoadConfig, options: Mapping[str, object]) -> str:
@@ -19,5 +20,11 @@ def reproduce(kind: str, named: tuple[str, ...], config: LoadConfig, options: Ma
         if value == field.default:
             continue
         name = field.name.removesuffix("_bytes").replace("_", "-")
-        words += [f"--{name}", ",".join(f"{share:g}" for share in value) if isinstance(value, tuple) else str(value)]
+        words += [f"--{name}", _word(field.name, value)]
     return shlex.join(words)
+
+
+def _word(name: str, value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(f"{share:g}" for share in value)
+    return exact_size(value) if name.endswith("_bytes") and isinstance(value, int) else str(value)

@@ -17,6 +17,7 @@ from ggbench.engine.endings import Cancelled, OutOfMemory
 from ggbench.engine.logs import Allocations
 from ggbench.errors import DoesNotFit, EngineFailed, GgbenchError
 from ggbench.experiments.bracket import Bracket
+from ggbench.experiments.budget import BESIDE_BUFFERS_BYTES
 from ggbench.experiments.command import reproduce
 from ggbench.experiments.forecast import Budget, Forecast, SearchCancelled, forecast
 from ggbench.experiments.prober import LoadEnded, Prober
@@ -33,14 +34,13 @@ from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes, name_processes
 from ggbench.machine_records import Gpu, GpuProcess
 from ggbench.records import KV_CELLS, Certificate, LoadConfig, Outcome, Probe
-from ggbench.units import MIB, format_bytes, format_count
+from ggbench.units import exact_size, format_bytes, format_count
 
 SEARCH_TIMEOUT_S = 3600.0
 """Longest silence of a worker that decodes at the far end of a context, which is slow on a CPU."""
 
-_UNSEEN_BYTES = 64 * MIB
-"""What a context takes beside its buffers (graphs, cell tables), kept free at the first guess: one that passes tells
-how much is left, one that fails does not."""
+_UNSEEN_BYTES = BESIDE_BUFFERS_BYTES
+"""Kept free at the first guess: a context that passes tells how much is left, one that fails does not."""
 
 _OF_A_CELL_BYTES = 100
 """What llama.cpp keeps of a cell once it is in use, beside K and V: measured 90 with its 0.5.0, on a 64-bit machine."""
@@ -53,7 +53,7 @@ class MaxctxSettings:
     config: LoadConfig = field(default_factory=LoadConfig)
     """`n_ctx` is a ceiling."""
     reserve_bytes: int | None = None
-    """Memory kept out of the budget; None takes 256 MiB of main memory that has no limit."""
+    """Memory kept out of the budget; None takes 1 GiB of main memory that has no limit."""
     prove: bool = True
     """Decode at the far end of the winner."""
     cap_train: bool = False
@@ -61,7 +61,7 @@ class MaxctxSettings:
 
     def command_for(self, target: Target) -> str:
         """The line that searches again."""
-        reserve = {} if self.reserve_bytes is None else {"reserve": self.reserve_bytes}
+        reserve = {} if self.reserve_bytes is None else {"reserve": exact_size(self.reserve_bytes)}
         flags = [*(["--cap-train"] if self.cap_train else []), *([] if self.prove else ["--no-prove"])]
         return " ".join([reproduce("maxctx", target.named, self.config, reserve), *flags])
 
@@ -345,17 +345,20 @@ class _Search:
         parts = f"weights of {format_bytes(weight_bytes)}"
         if least_bytes:
             parts += f" and {format_bytes(least_bytes)} for {KV_CELLS} tokens"
-        what = f"{self._name} does not fit into {format_bytes(budget.budget_bytes)} of {budget.place}: {parts}"
+        room = f"{format_bytes(budget.budget_bytes)} of {budget.place}"
+        if budget.reserve_bytes:
+            room += f", {format_bytes(budget.reserve_bytes)} being kept in reserve"
+        what = f"{self._name} does not fit into {room}: {parts}"
         if missing > 0:
             what += f", {format_bytes(missing)} are missing"
         elif reason:
             what += f", and llama.cpp needs more beside them ({reason})"
         if self._gpu_processes:
             what += f"; GPU memory is held by {name_processes(self._gpu_processes)}"
-        room = budget.budget_bytes - least_bytes - (_UNSEEN_BYTES if missing <= 0 else 0)
+        room_bytes = budget.budget_bytes - least_bytes - (_UNSEEN_BYTES if missing <= 0 else 0)
         in_budget = weight_bytes / (self._file.weight_bytes or weight_bytes) if self._file else 1.0
         fewer_layers = "; -ngl puts fewer layers on the GPU" if budget.on_gpu else ""
-        return DoesNotFit(what, smaller_quant_advice(self._target, room, in_budget) + fewer_layers)
+        return DoesNotFit(what, smaller_quant_advice(self._target, room_bytes, in_budget) + fewer_layers)
 
     @property
     def _name(self) -> str:

@@ -50,6 +50,8 @@ def stored_certificate(store: Store, run: Run) -> Certificate:
     real = [probe for probe in probes if probe.kind != "dry" and probe.outcome not in _NO_ANSWER]
     first_fail = min((probe.n_ctx for probe in real if not probe.passed), default=None)
     passed = [probe for probe in real if probe.passed and (first_fail is None or probe.n_ctx < first_fail)]
+    if any(probe.kind == "decode" and not probe.passed for probe in real):  # contexts that were made count no longer
+        passed = [probe for probe in passed if probe.kind == "decode"]
     largest = max((probe.n_ctx for probe in passed), default=None)
     at_largest = next((probe for probe in passed if probe.n_ctx == largest), None)
     start = run.start

@@ -104,6 +104,8 @@ def run_summary_document(run: RunSummary) -> dict[str, object]:
         "n_samples": run.n_samples,
         "bpw": run.row and run.row.bpw,
         "n_ctx": run.row and run.row.n_ctx,
+        "max_n_ctx": run.row and run.row.max_n_ctx,
+        "max_n_ctx_verified": run.row and run.row.max_n_ctx_verified,
         "n_gen": run.row and run.row.n_gen,
         "prefill_ms": run.row and run.row.prefill_ms,
         "fit": None if fit is None else asdict(fit),

@@ -159,7 +159,7 @@ def test_a_trial_that_ends_badly(
         (starve, "Hint: a smaller quant needs less"),
         (
             starve_later,
-            "ggbench maxctx {} q8_0 --n-ubatch 256 --threads 2 --memory-limit 1048576 finds the n_ctx that fits",
+            "ggbench maxctx {} q8_0 --n-ubatch 256 --threads 2 --memory-limit 1MiB finds the n_ctx that fits",
         ),
         (starve_later, "; a smaller quant or --type-k q8_0 --type-v q8_0 needs less"),
     ],
@@ -174,7 +174,9 @@ def test_an_only_trial_that_ends_badly_says_what_to_do(
     assert last.startswith("Hint: ")
     assert hint.format(tiny_twin) in last
     assert reason.count("out of memory") <= 2  # cudaMalloc says it too
-    assert ggbench("decode", tiny_twin, "-n", "300", "--quiet").err == ""
+    machine.answers = {0: answer}
+    (line,) = ggbench("decode", tiny_twin, "-n", "300", "--quiet").err.splitlines()
+    assert line.startswith("Error: ")
     machine.answers = {}
     assert "Hint" not in ggbench("decode", tiny_twin, "-n", "300").err
 

@@ -96,10 +96,10 @@ def test_a_quantized_cache_and_flash_attention(ggbench: Run) -> None:
     assert without["planned_n_ctx"] < plain["planned_n_ctx"]
 
 
-def test_a_memory_limit_has_nothing_reserved(ggbench: Run) -> None:
-    """It is for model and context alone, as where they are measured under one."""
+def test_a_memory_limit_keeps_what_lies_beside_the_buffers(ggbench: Run) -> None:
+    """A limit of main memory counts the process too, as where it is measured under one."""
     ran = ggbench("plan", "qwen1.5-0.5b", "q4_k_m", "--memory-limit", "3GiB", "--bandwidth", "20GB/s", "--json")
-    assert ran.json["machine"]["budget_bytes"] == 3 << 30
+    assert ran.json["machine"]["budget_bytes"] == (3 << 30) - (64 << 20)
     [row] = ran.json["rows"]
-    left = (3 << 30) - row["weight_bytes"] - row["compute_bytes"]
+    left = (3 << 30) - (64 << 20) - row["weight_bytes"] - row["compute_bytes"]
     assert row["planned_n_ctx"] == pytest.approx(left / row["kv_bytes_per_token"], rel=0.01)

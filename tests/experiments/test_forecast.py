@@ -10,7 +10,7 @@ from ggbench.errors import DoesNotFit
 from ggbench.experiments.forecast import gpu_budget, main_memory_budget
 from ggbench.machine.memory import Ram
 from ggbench.machine_records import Gpu
-from ggbench.units import GIB, MIB
+from ggbench.units import GIB
 
 CARD = Gpu(0, "card", None, None, 24 * GIB, 22 * GIB, None, None, None)
 SMALL_CARD = Gpu(1, "small card", None, None, 12 * GIB, 10 * GIB, None, None, None)
@@ -25,7 +25,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_main_memory_is_always_limited() -> None:
     """Plain malloc overcommits, so without a limit the worker is held to what is available, less a reserve."""
     budget = main_memory_budget(limit_bytes=None, reserve_bytes=None)
-    assert budget.budget_bytes == budget.worker_limit_bytes == 10 * GIB - 256 * MIB
+    assert budget.budget_bytes == budget.worker_limit_bytes == 10 * GIB - GIB
     assert budget.free_bytes == 10 * GIB
 
 

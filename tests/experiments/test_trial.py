@@ -352,7 +352,7 @@ def test_the_command_names_every_option_that_is_not_the_default(target: Target) 
     named = dataclasses.replace(target, path=Path("/models/a b.gguf"))
     assert settings.command_for(named, Bandwidth(1008e9, "given")) == (
         "ggbench decode '/models/a b.gguf' -n 10 --repeat 2 --bandwidth 1008GB/s --type-k q8_0 --n-gpu-layers 12"
-        " --tensor-split 3,1 --memory-limit 1073741824"
+        " --tensor-split 3,1 --memory-limit 1GiB"
     )
     twin = resolve("synth:qwen1.5-0.5b", ["q4_0"])[0]
     assert settings.command_for(twin).startswith("ggbench decode synth:qwen1.5-0.5b q4_0 -n 10")

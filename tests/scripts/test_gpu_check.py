@@ -272,6 +272,14 @@ def test_the_report_says_what_was_seen_and_leaves_out_what_was_not(
     assert "\x1b" not in text
 
 
+def test_a_report_that_is_not_there_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor one that is none."""
+    (tmp_path / "report.json").write_text("{")
+    for name in ("nope.json", "report.json"):
+        assert gpu_check.main(["--show", str(tmp_path / name)]) == 2
+        assert "report.json of an earlier check" in capsys.readouterr().err
+
+
 def test_a_run_without_tests_is_no_success() -> None:
     """The report says so where pytest found or ran none."""
     assert "none ran (pytest ended with 5)" in report_text({**DOCUMENT, "tests": [], "pytest_status": 5})

@@ -14,6 +14,7 @@ from ggbench.records import Certificate, DeviceBuffers, Outcome, Probe
 from ggbench.report.columns import ESSENTIAL
 from ggbench.report.terminal.fitted import Cells, fitted_table
 from ggbench.report.terminal.layout import TWIN_CAPTION, add_column, facts_table, new_table
+from ggbench.report.terminal.origin import again_line, environment_line
 from ggbench.units import format_bytes, format_count, format_number
 
 _PARTS = "weights", "KV", "compute"
@@ -24,17 +25,17 @@ def certificate_details(certificate: Certificate) -> RenderableType:
     """The answer, where its memory goes, and every question but the dry ones, which are told in one line."""
     c = certificate
     asked = [probe for probe in c.probes if probe.kind != "dry"]
-    lines = [*(f"Warning: {warning}" for warning in c.warnings)]
+    lines = [f"Warning: {warning}" for warning in c.warnings]
     if c.reason:
         lines.append(f"Note: {c.reason}")
     if c.provenance == "twin":
         lines.append(TWIN_CAPTION)
-    if c.command:
-        lines.append(f"Again: {c.command}")
+    if c.environment is not None:
+        lines.append(f"Measured with {environment_line(c.environment)}")
     parts: list[RenderableType] = [facts_table(f"{c.model} {c.quant}", _facts(c)), Text()]
     if asked:
         parts += [_probes_table(asked), Text()]
-    return Group(*parts, *(Text(plain(line)) for line in lines))
+    return Group(*parts, *(Text(plain(line)) for line in lines), *again_line(c.command))
 
 
 def certificates_table(certificates: Sequence[Certificate], *, width: int | None = None) -> Table:
@@ -77,7 +78,7 @@ def _facts(c: Certificate) -> list[tuple[str, str]]:
     attention = {True: "flash attention on", False: "flash attention off", None: ""}[c.flash_attn]
     return [
         ("works", f"n_ctx {format_count(c.max_n_ctx)}; {proof if c.verified_by_decode else 'not proven by a decode'}"),
-        ("fails", "" if c.first_fail_n_ctx is None else f"n_ctx {format_count(c.first_fail_n_ctx)}"),
+        ("fails", _failure(c)),
         (
             "expected",
             f"{format_count(c.planned_n_ctx)} planned by {n_dry} dry allocation{'' if n_dry == 1 else 's'}, "
@@ -119,11 +120,21 @@ def _peak(c: Certificate) -> str:
     return f"{format_bytes(c.peak_bytes)}{other}"
 
 
+def _failure(c: Certificate) -> str:
+    if c.first_fail_n_ctx is not None:
+        return f"n_ctx {format_count(c.first_fail_n_ctx)}"
+    if c.max_n_ctx is not None and c.max_n_ctx == c.ceiling_n_ctx:
+        return f"none was asked for above {format_count(c.ceiling_n_ctx)}, where the search was to end"
+    return ""
+
+
 def _budget(c: Certificate) -> str:
     if c.budget_bytes is None:
         return ""
-    reserve = f", {format_bytes(c.reserve_bytes)} of it kept in reserve" if c.reserve_bytes else ""
-    return f"{format_bytes(c.budget_bytes)}; {format_bytes(c.free_bytes)} were free before{reserve}"
+    limit = c.config.memory_limit_bytes
+    of = "" if limit is None else f"the limit is {format_bytes(limit)}, "
+    reserve = f"{format_bytes(c.reserve_bytes)} are kept in reserve, " if c.reserve_bytes else ""
+    return f"{format_bytes(c.budget_bytes)}; {of}{reserve}{format_bytes(c.free_bytes)} were free before"
 
 
 def _probes_table(probes: Sequence[Probe]) -> Table:

@@ -12,9 +12,10 @@ from rich.text import Text
 from ggbench.machine.readings import name_processes
 from ggbench.machine_records import GpuUse
 from ggbench.plain import plain
-from ggbench.records import DeviceBuffers, Environment, Outcome, Row
+from ggbench.records import DeviceBuffers, Outcome, Row
 from ggbench.report.columns import COLUMNS, note, outcome_words, w_text
 from ggbench.report.terminal.layout import TWIN_CAPTION, Facts, add_column, facts_table, new_table
+from ggbench.report.terminal.origin import again_line, environment_line
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
@@ -206,18 +207,4 @@ def _origin(row: Row) -> list[RenderableType]:
     if row.environment is not None:
         system_info = plain(row.environment.system_info)
         lines.append(Text(f"Measured with {environment_line(row.environment)}; {system_info}", style="dim"))
-    if row.command:
-        lines.append(Text(f"Again: {plain(row.command)}"))
-    return lines
-
-
-def environment_line(environment: Environment) -> str:
-    """Software and machine on one line."""
-    gpus = [
-        f"{gpu.name} {format_bytes(gpu.total_bytes)}{f' (driver {gpu.driver})' if gpu.driver else ''}"
-        for gpu in environment.gpus
-    ]
-    software = f"ggbench {environment.ggbench}, llama.cpp {environment.llama_cpp}"
-    bindings = f"llama-cpp-python {environment.llama_cpp_python}, Python {environment.python}"
-    cpu = f"{environment.cpu}, {environment.n_cores} cores, {format_bytes(environment.ram_bytes)} RAM"
-    return plain("; ".join([f"{software}, {bindings}", environment.os, cpu, *gpus]))
+    return [*lines, *again_line(row.command)]

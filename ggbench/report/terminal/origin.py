@@ -1,0 +1,26 @@
+"""Where a result comes from: the software and the machine, and the line that makes it again."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from ggbench.plain import plain
+from ggbench.records import Environment
+from ggbench.units import format_bytes
+
+
+def environment_line(environment: Environment) -> str:
+    """Software and machine on one line."""
+    gpus = [
+        f"{gpu.name} {format_bytes(gpu.total_bytes)}{f' (driver {gpu.driver})' if gpu.driver else ''}"
+        for gpu in environment.gpus
+    ]
+    software = f"ggbench {environment.ggbench}, llama.cpp {environment.llama_cpp}"
+    bindings = f"llama-cpp-python {environment.llama_cpp_python}, Python {environment.python}"
+    cpu = f"{environment.cpu}, {environment.n_cores} cores, {format_bytes(environment.ram_bytes)} RAM"
+    return plain("; ".join([f"{software}, {bindings}", environment.os, cpu, *gpus]))
+
+
+def again_line(command: str) -> list[Text]:
+    """The command, to be copied: whole in one line, which a terminal wraps by itself. Nothing where there is none."""
+    return [Text(f"Again: {plain(command)}", no_wrap=True, overflow="ignore")] if command else []
