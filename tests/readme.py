@@ -38,7 +38,7 @@ def _columns() -> str:
     from ggbench.report.columns import BENCH, COLUMNS
 
     lines = ["| column | unit | meaning |", "|---|---|---|"]
-    for key in BENCH:
+    for key in (*BENCH, "max_n_ctx"):
         column = COLUMNS[key]
         lines.append(f"| {column.header} | {column.unit} | {column.doc} |")
     return "\n".join(lines) + "\n"

@@ -61,7 +61,7 @@ def compare_rows(rows: Sequence[Row]) -> Comparison:
     """Everything about two rows or more; the n-th is called by the n-th letter."""
     return Comparison(
         names=tuple(plain(f"{row.model} {row.quant}") for row in rows),
-        lines=tuple(_compared(metric, rows) for metric in _METRICS),
+        lines=tuple(_compared(metric, rows) for metric in (*_METRICS, *_of_searches(rows))),
         differences=(
             Differences("file", _told(_FILE, rows)),
             Differences("configuration", _told(_CONFIGURATION, rows)),
@@ -133,9 +133,17 @@ def _b_w16_interval(row: Row) -> Interval | None:
 
 
 def _memory_interval(row: Row) -> Interval | None:
-    """Exact; none of a run that ended early, which may not have taken all of its memory."""
-    n_bytes = together_bytes(row) if row.outcome is Outcome.COMPLETED else None
+    """Exact; none of a run that ended early, which may not have taken all of its memory, nor of a search, which takes
+    what there is.
+    """
+    is_whole = row.outcome is Outcome.COMPLETED and bool(row.n_gen or row.prefills)
+    n_bytes = together_bytes(row) if is_whole else None
     return None if n_bytes is None else (n_bytes, n_bytes)
+
+
+def _max_n_ctx_interval(row: Row) -> Interval | None:
+    """Exact where a decode proved it."""
+    return (row.max_n_ctx, row.max_n_ctx) if row.max_n_ctx is not None and row.max_n_ctx_verified else None
 
 
 def _column(key: str, *, more_is_better: bool, interval: Callable[[Row], Interval | None] | None = None) -> _Metric:
@@ -159,6 +167,12 @@ _METRICS = (
     _column("p99_ms", more_is_better=False),
     _column("tok_s", more_is_better=True),
 )
+
+
+def _of_searches(rows: Sequence[Row]) -> tuple[_Metric, ...]:
+    """What only searches tell; nothing where none is among the rows."""
+    searched = any(row.max_n_ctx is not None for row in rows)
+    return (_column("max_n_ctx", more_is_better=True, interval=_max_n_ctx_interval),) if searched else ()
 
 
 def _compared(metric: _Metric, rows: Sequence[Row]) -> ComparedLine:

@@ -103,6 +103,13 @@ def _named(key: str, header: str, value: Callable[[StoredRun], str]) -> RunColum
     return RunColumn(key, header, value, lambda run: plain(value(run)))
 
 
+def _found(run: StoredRun) -> str:
+    """What a search found; empty for other runs, and where it found nothing."""
+    if run.summary.kind != "maxctx" or run.row.max_n_ctx is None:
+        return ""
+    return f"n_ctx {format_count(run.row.max_n_ctx)}{'' if run.row.max_n_ctx_verified else '?'}"
+
+
 COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
     RunColumn("run", "run", lambda run: run.run_id, lambda run: str(run.run_id), right_aligned=True),
     RunColumn("state", "", lambda run: run.summary.state, lambda run: _GLYPHS.get(run.summary.state, "✗")),
@@ -111,7 +118,7 @@ COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
     _measured("w_tokens_per_ms"),
     _measured("b_ms"),
     _measured("tok_s"),
-    _named("outcome", "outcome", lambda run: run.summary.state.replace("_", " ")),
+    _named("outcome", "outcome", lambda run: _found(run) or run.summary.state.replace("_", " ")),
     _measured("p50_ms"),
     _measured("p99_ms"),
     _measured("w_ratio"),

@@ -106,6 +106,19 @@ def test_memory_of_a_run_that_ended_early_is_no_better() -> None:
     assert memory.verdict == "b not completed"
 
 
+def test_searches_are_compared_by_what_they_found() -> None:
+    """More context is better where a decode proved it; the memory that a search filled is no merit."""
+    searches = [
+        row(n_gen=None, fit=None, latency=None, n_ctx=n_ctx, max_n_ctx=n_ctx, max_n_ctx_verified=n_ctx < 8192)
+        for n_ctx in (2816, 4096, 8192)
+    ]
+    proven = compare_rows(searches[:2])
+    assert line(proven, "max n_ctx").verdict == "b is better (exact)"
+    assert line(proven, "memory").better == (False, False)
+    assert line(compare_rows(searches[1:]), "max n_ctx").better == (False, False)
+    assert "max n_ctx" not in {line.header for line in compare_rows([row(), row()]).lines}
+
+
 def test_a_row_that_measured_nothing_stands_beside_one_that_did() -> None:
     """Everything unknown is a dash, nothing is better than nothing, and the reason is told."""
     nothing = row(

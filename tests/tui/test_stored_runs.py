@@ -7,6 +7,7 @@ import io
 import os
 import sqlite3
 import threading
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -19,7 +20,7 @@ from ggbench.store.database import Store
 from ggbench.tui.curve_svg import curves_as_svg
 from ggbench.tui.plotting import PlotSeries
 from ggbench.tui.saving import save_runs, write_new
-from ggbench.tui.stored_runs import MeasuredRun, matching, read_measured, read_runs
+from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, MeasuredRun, matching, read_measured, read_runs
 from tests.fakes.measured import fill, put_run, start
 
 
@@ -65,6 +66,18 @@ def test_a_search_has_its_certificate(path: Path) -> None:
     assert decode.certificate is None
     assert search.certificate is not None
     assert (search.certificate.max_n_ctx, search.certificate.probes) == (4096, (probe,))
+
+
+def test_a_search_says_what_it_found_where_others_say_how_they_ended(path: Path) -> None:
+    """A question mark where no decode proved it."""
+    (outcome,) = [column for column in COLUMNS_OF_RUNS if column.key == "outcome"]
+    with Store.open(path) as store:
+        run = start(kind="maxctx")
+        for is_proven in (True, False):
+            found = replace(run.as_row(Outcome.COMPLETED, ""), max_n_ctx=24_576, max_n_ctx_verified=is_proven)
+            store.finish(store.begin(run), found)
+        unproven, proven, *_ = read_runs(store, {})
+    assert (outcome.text(proven), outcome.text(unproven)) == ("n_ctx 24,576", "n_ctx 24,576?")
 
 
 def test_a_running_run_is_read_as_it_grows(path: Path) -> None:
