@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+import click
+
 from ggbench.catalog.selector import Target
 from ggbench.cli.downloads import INTERRUPTED
 from ggbench.cli.gpu_options import tell_ignored_options
@@ -29,6 +31,7 @@ from ggbench.experiments.search_progress import (
 )
 from ggbench.machine.cpu import default_threads
 from ggbench.machine.environment import environment
+from ggbench.plain import plain
 from ggbench.records import Certificate, Outcome
 from ggbench.store.database import Store
 from ggbench.units import format_percent
@@ -68,10 +71,21 @@ def search(
                         was_downloading = True
                         break
                     finished.append(record)
+                    if record.error is not None and len(targets) == 1:
+                        break  # the command ends with it
                 view.draw(record)
     if was_downloading:
         output.notice(INTERRUPTED)
+    if output.quiet:
+        _tell_failures(finished)
     return finished
+
+
+def _tell_failures(finished: Sequence[SearchFinished]) -> None:
+    """What neither a view nor the error that ends the command tells."""
+    for found in (record.certificate for record in finished if record.error is None):
+        if found.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
+            click.echo(f"Error: {plain(f'{found.model} {found.quant}: {found.reason}')}", err=True)
 
 
 def make_rig(timeout_s: float, store: Store | None = None) -> Rig:

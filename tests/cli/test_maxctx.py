@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Ending, OutOfMemory
+from ggbench.engine.endings import Completed, Ending, OutOfMemory, TimedOut
 from ggbench.experiments.rig import Rig
 from ggbench.machine.environment import environment
 from ggbench.store.database import Store
@@ -161,3 +161,39 @@ def test_a_search_is_among_the_results(ggbench: Run, engines: list[FakeEngine], 
     plotted = ggbench("results", "show", run_id, "--plot")
     assert plotted.out == shown.out
     assert "no samples" in plotted.err
+
+
+def test_a_model_that_does_not_fit_is_an_error_told_once_and_a_document(
+    ggbench: Run, engines: list[FakeEngine], tiny_twin: Path
+) -> None:
+    """A program gets the certificate, a person one line and what to do, also with `--quiet`."""
+    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "1MiB", "--json", "--quiet")
+    assert (ran.code, ran.json["outcome"]) == (3, "out_of_memory")
+    assert [line.partition(":")[0] for line in ran.err.splitlines()] == ["Error", "Hint"]
+    told = ggbench("maxctx", tiny_twin, "--memory-limit", "1MiB")
+    assert (told.code, told.out) == (3, "")
+    assert told.err.count("does not fit") == 1
+
+
+def test_a_search_that_is_too_slow_is_told_also_when_quiet(
+    ggbench: Run, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--quiet` is silent only while nothing fails."""
+    worker = Worker()
+
+    def slow(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        if isinstance(request, protocol.MakeContext) and not worker._dry:
+            yield TimedOut(1.0)
+        else:
+            yield from worker.answer(request)
+
+    def make_rig(_timeout_s: float, store: Store | None = None) -> Rig:
+        return Rig(
+            launch=lambda cancel: FakeEngine(cancel, slow), threads=2, describe_environment=environment, store=store
+        )
+
+    monkeypatch.setattr("ggbench.cli.searches.make_rig", make_rig)
+    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--quiet")
+    assert ran.code == 6
+    (line,) = ran.err.splitlines()
+    assert line.startswith("Error: ") and "no sign of life" in line
