@@ -183,8 +183,8 @@ def _limits(
 
 
 def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str]) -> Iterator[str]:
-    if file.paths and file.file_bytes < (file.weight_bytes or 0):
-        yield f"the file is incomplete: {format_bytes(file.file_bytes)} of tensors that take more"
+    if file.paths and file.missing_bytes:
+        yield f"the file is incomplete: {format_bytes(file.missing_bytes)} of its tensors are missing"
     if file.unknown_types:
         yield f"tensors of unknown type, so size only: {', '.join(file.unknown_types)}"
     if file.no_kv_reason:

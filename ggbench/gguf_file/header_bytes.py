@@ -12,7 +12,7 @@ from typing import Protocol
 from ggbench.errors import BadFile
 from ggbench.units import format_bytes, format_count
 
-BROKEN_HINT = "the file is damaged or not a GGUF; download or convert it again"
+BROKEN_HINT = "the file is damaged, only begun, or not a GGUF; download or convert it again"
 
 _CHUNK_BYTES = 256 << 10
 _LARGEST_HEADER_BYTES = 256 << 20

@@ -103,3 +103,16 @@ def test_a_memory_limit_keeps_what_lies_beside_the_buffers(ggbench: Run) -> None
     [row] = ran.json["rows"]
     left = (3 << 30) - (64 << 20) - row["weight_bytes"] - row["compute_bytes"]
     assert row["planned_n_ctx"] == pytest.approx(left / row["kv_bytes_per_token"], rel=0.01)
+
+
+def test_a_file_that_has_only_begun_to_arrive_is_planned_with_what_it_lacks(
+    ggbench: Run, tiny_twin: Path, tmp_path: Path
+) -> None:
+    """Its header is all that a plan needs, and what is missing is said."""
+    begun = tmp_path / "begun-q8_0.gguf"
+    begun.write_bytes(tiny_twin.read_bytes()[:-100_000])
+    [row] = ggbench("plan", begun, "--vram", "8GiB", "--json").json["rows"]
+    [whole] = ggbench("plan", tiny_twin, "--vram", "8GiB", "--json").json["rows"]
+    assert "the file is incomplete: 97.7 KiB of its tensors are missing" in row["notes"]
+    assert not any("incomplete" in note for note in whole["notes"])
+    assert row["planned_n_ctx"] == whole["planned_n_ctx"]
