@@ -102,7 +102,7 @@ class GpuUse:
     throttle: tuple[Throttling, ...] | None = None
     """Most frequent first."""
     worker_bytes: int | None = None
-    """Most memory that this run's own worker held, of all these GPUs together; None also where NVML counts processes
-    differently from here, as for a container."""
+    """Most memory that this run's own worker held, of all these GPUs together; None also under a memory limit, whose
+    ballast it holds as well, and where NVML counts processes differently from here, as for a container."""
     other_processes: tuple[GpuProcess, ...] | None = None
     """Programs beside this run's that held memory of these GPUs."""

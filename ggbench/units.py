@@ -83,11 +83,11 @@ def _says_bits(unit: str, per_second: str | None) -> bool:
 
 
 def exact_size(n_bytes: int) -> str:
-    """`1GiB`, `1200MiB`, `1000000`: what `parse_size` reads as exactly these bytes, in the largest whole unit."""
+    """`1GiB`, `1200MiB`, `1000000B`: what `parse_size` reads as exactly these bytes, in the largest whole unit."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
         if n_bytes and n_bytes % unit == 0:
             return f"{n_bytes // unit}{name}"
-    return str(n_bytes)
+    return f"{n_bytes}B" if n_bytes else "0"
 
 
 def format_bytes(n_bytes: float | None) -> str:

@@ -297,7 +297,7 @@ def test_what_is_no_compute_rate(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("n_bytes", "text"),
-    [(3 << 30, "3GiB"), (1200 << 20, "1200MiB"), (0, "0"), ((1 << 30) + 1, "1073741825")],
+    [(3 << 30, "3GiB"), (1200 << 20, "1200MiB"), (0, "0"), ((1 << 30) + 1, "1073741825B"), (512_000, "512000B")],
 )
 def test_an_exact_size_is_read_back_as_the_same_bytes(n_bytes: int, text: str) -> None:
     """In a command that reproduces a run a size may not be rounded."""

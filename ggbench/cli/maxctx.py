@@ -81,7 +81,7 @@ def command(
         tell_left_out(model, (), targets, hub, output)
     allow_downloads(targets, hub, output)
     settings = MaxctxSettings(config, reserve_bytes=reserve_bytes, prove=prove, cap_train=cap_train)
-    finished = search(targets, settings, output, timeout_s=timeout_s)
+    finished = search(targets, settings, output, timeout_s=timeout_s, every=every)
     certificates = [record.certificate for record in finished]
     if output.as_json and every:
         output.document("maxctx.all", model=model, rows=[certificate_document(each) for each in certificates])
@@ -99,8 +99,10 @@ def command(
             if record.error is None:
                 output.show(certificate_details(record.certificate))
     store_error = next((record.store_error for record in finished if record.store_error is not None), None)
+    if not every and finished and finished[0].error is not None:
+        if store_error is not None:
+            output.notice(store_error.message)
+        raise finished[0].error
     if store_error is not None:
         raise store_error
-    if not every and finished and finished[0].error is not None:
-        raise finished[0].error
     ctx.exit(exit_code_of(certificates))

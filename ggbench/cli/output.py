@@ -34,7 +34,7 @@ class Output:
         """Something for people, on stdout."""
         console = self.console()
         for renderable in renderables:
-            console.print(renderable)
+            console.print(renderable, crop=False)  # tables keep within the width by themselves; a command stays whole
 
     def notice(self, text: str) -> None:
         """One line on stderr; `--quiet` keeps it."""

@@ -49,9 +49,11 @@ def search(
     output: Output,
     *,
     timeout_s: float | None,
+    every: bool,
 ) -> list[SearchFinished]:
     """Search for each target, drawing the progress; the first Ctrl-C ends it with what it has.
 
+    `every` says that the command goes on after a search that has an error, and does not end with it.
     One that it ends while its file is downloaded has no certificate, and a notice that nothing is lost.
     """
     finished: list[SearchFinished] = []
@@ -71,19 +73,19 @@ def search(
                         was_downloading = True
                         break
                     finished.append(record)
-                    if record.error is not None and len(targets) == 1:
+                    if record.error is not None and not every:
                         break  # the command ends with it
                 view.draw(record)
     if was_downloading:
         output.notice(INTERRUPTED)
     if output.quiet:
-        _tell_failures(finished)
+        _tell_failures(record.certificate for record in finished if every or record.error is None)
     return finished
 
 
-def _tell_failures(finished: Sequence[SearchFinished]) -> None:
+def _tell_failures(certificates: Iterable[Certificate]) -> None:
     """What neither a view nor the error that ends the command tells."""
-    for found in (record.certificate for record in finished if record.error is None):
+    for found in certificates:
         if found.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
             click.echo(f"Error: {plain(f'{found.model} {found.quant}: {found.reason}')}", err=True)
 

@@ -21,7 +21,7 @@ from ggbench.experiments.rig import make_rig
 from ggbench.experiments.settings import TrialSettings
 from ggbench.experiments.trial import run_trials
 from ggbench.plain import plain
-from ggbench.records import Bandwidth, Outcome, Row
+from ggbench.records import KV_CELLS, Bandwidth, Outcome, Row
 from ggbench.store.database import Store
 
 _EXIT_CODES = {
@@ -73,7 +73,7 @@ def measure(
         finished = follow(run(rig, tuple(targets), settings), output, rig.cancel)
     if len(targets) == 1 and finished and finished[0].error is not None:
         raise finished[0].error
-    if len(finished) == len(targets) == 1 and (hint := _hint(targets[0], finished[0].row, was_searched=maxctx)):
+    if len(finished) == len(targets) == 1 and (hint := _hint(targets[0], finished[0].row, settings.n_ctx, maxctx)):
         output.notice(f"Hint: {hint}")
     if output.quiet:
         _tell_failures(finished)
@@ -95,11 +95,11 @@ def _tell_failures(finished: Sequence[TrialFinished]) -> None:
             click.echo(f"Error: {plain(f'{row.model} {row.quant}: {row.reason}')}", err=True)
 
 
-def _hint(target: Target, row: Row, *, was_searched: bool) -> str:
+def _hint(target: Target, row: Row, n_ctx: int, was_searched: bool) -> str:
     """What to do about the end of an only trial; empty where it has none that anybody could do something about."""
     match row.outcome:
         case Outcome.OUT_OF_MEMORY:
-            return _out_of_memory_hint(target, row, was_searched=was_searched)
+            return _out_of_memory_hint(target, row, n_ctx, was_searched)
         case Outcome.TIMED_OUT:
             return "--timeout gives the worker longer"
         case Outcome.FAILED:
@@ -111,14 +111,16 @@ def _hint(target: Target, row: Row, *, was_searched: bool) -> str:
     return ""
 
 
-def _out_of_memory_hint(target: Target, row: Row, *, was_searched: bool) -> str:
+def _out_of_memory_hint(target: Target, row: Row, n_ctx: int, was_searched: bool) -> str:
     less = ["a smaller quant"]
-    if row.config.n_gpu_layers and any(not each.is_host for each in row.buffers):
+    has_gpu = bool(row.environment and row.environment.gpus) or any(not each.is_host for each in row.buffers)
+    if row.config.n_gpu_layers and has_gpu:
         less.append("fewer layers on the GPU (-ngl)")
     if row.buffers and {row.config.type_k, row.config.type_v} & {"f16", "f32", "bf16"}:
         less.append("--type-k q8_0 --type-v q8_0")
     needs_less = f"{' or '.join(less)} needs less"
-    if was_searched or not row.buffers:  # without a buffer not even the weights fitted
+    # Without a buffer not even the weights fitted, and a search asks for no smaller context than this.
+    if was_searched or not row.buffers or n_ctx <= KV_CELLS:
         return needs_less
     search = MaxctxSettings(replace(row.config, n_ctx=None)).command_for(target)
     return f"{plain(search)} finds the n_ctx that fits; {needs_less}"

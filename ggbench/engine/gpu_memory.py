@@ -34,13 +34,13 @@ class GpuMemory:
 
     def shrink(self, limit_bytes: int | None, reserve_bytes: int) -> None:
         """Hold what is over the limit of each GPU, and the reserve, until the process ends. Raises LimitFailed."""
-        for device in self._devices:
-            free_bytes = self._free_bytes(device)
-            over_bytes = 0 if limit_bytes is None else max(0, free_bytes - limit_bytes)
-            n_bytes = over_bytes + reserve_bytes
-            if n_bytes and n_bytes >= free_bytes:
-                free, reserve = format_bytes(free_bytes), format_bytes(reserve_bytes)
-                raise LimitFailed(f"of {free} of free GPU memory a reserve of {reserve} leaves nothing")
+        every_free = [self._free_bytes(device) for device in self._devices]
+        over = [0 if limit_bytes is None else max(0, free_bytes - limit_bytes) for free_bytes in every_free]
+        held = [min(free, each + reserve_bytes) for free, each in zip(every_free, over, strict=True)]
+        if any(held) and held == every_free:
+            free, reserve = format_bytes(sum(every_free)), format_bytes(reserve_bytes)
+            raise LimitFailed(f"of {free} of free GPU memory a reserve of {reserve} on each GPU leaves nothing")
+        for device, n_bytes in zip(self._devices, held, strict=True):
             if n_bytes:
                 self._ballast.append(self._hold(device, n_bytes))
 

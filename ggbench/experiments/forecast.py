@@ -170,11 +170,12 @@ def forecast(
         except DryRunEnded as ended:
             _raise_if_cancelled(ended)
         # Where no layer is on a GPU, llama.cpp computes large batches there all the same.
-        computes_on_gpu = bool(dry.gpu_devices) if least is None else least.device_compute_bytes > 0
+        found = tuple(find_cuda_gpu(gpus, *device) for device in dry.gpu_devices)
+        used = tuple(gpu for gpu in found if gpu is not None)
+        # Of a model that llama.cpp does not load dry, only what NVML tells of the GPUs is known.
+        computes_on_gpu = bool(used) if least is None else least.device_compute_bytes > 0
         on_gpu = config.n_gpu_layers != 0 and computes_on_gpu
         if on_gpu:
-            found = tuple(find_cuda_gpu(gpus, *device) for device in dry.gpu_devices)
-            used = tuple(gpu for gpu in found if gpu is not None)
             n_gpus = max(1, len(found))
             budget = gpu_budget(
                 used if len(used) == len(found) else (),

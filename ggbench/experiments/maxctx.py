@@ -119,12 +119,11 @@ class _Search:
             self._probes.append(probe)
             yield ProbeFinished(probe, self._bracket.passed, self._bracket.failed)
         if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.budget_bytes:
+            if self._file is not None:
+                self._begin_run(self._file, seen)
             raise self._does_not_fit(seen.weight_bytes, seen.budget)
         file = self._file = yield from prepare(self._target, self._rig.cancel)
-        command = self._settings.command_for(self._target)
-        self.log.begin(make_run_start("maxctx", self._target, file, self._config, seen.environment, command))
-        for probe in seen.probes:
-            self.log.keep(probe)
+        self._begin_run(file, seen)
         prober = self._prober = Prober(
             self._rig,
             file,
@@ -147,6 +146,13 @@ class _Search:
                 f"{self._name}: not even {KV_CELLS} tokens of context work: {failed.reason}",
                 "another quant or --flash-attn setting may work",
             )
+
+    def _begin_run(self, file: ModelFile, seen: Forecast) -> None:
+        """From here on the store has it: a Ctrl-C before, while the file is downloaded, leaves no run."""
+        command = self._settings.command_for(self._target)
+        self.log.begin(make_run_start("maxctx", self._target, file, self._config, seen.environment, command))
+        for probe in seen.probes:
+            self.log.keep(probe)
 
     def close(self) -> None:
         """End the worker."""
@@ -357,8 +363,12 @@ class _Search:
             what += f"; GPU memory is held by {name_processes(self._gpu_processes)}"
         room_bytes = budget.budget_bytes - least_bytes - (_UNSEEN_BYTES if missing <= 0 else 0)
         in_budget = weight_bytes / (self._file.weight_bytes or weight_bytes) if self._file else 1.0
-        fewer_layers = "; -ngl puts fewer layers on the GPU" if budget.on_gpu else ""
-        return DoesNotFit(what, smaller_quant_advice(self._target, room_bytes, in_budget) + fewer_layers)
+        advice = [smaller_quant_advice(self._target, room_bytes, in_budget)]
+        if budget.on_gpu:
+            advice.append("-ngl puts fewer layers on the GPU")
+        if self._settings.reserve_bytes:
+            advice.append("a smaller --reserve leaves more")
+        return DoesNotFit(what, "; ".join(advice))
 
     @property
     def _name(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ggbench.catalog.selector import Target
 from ggbench.engine.endings import Crashed, Ending
@@ -63,6 +64,8 @@ def make_row(
     allocations = seen.allocations
     bandwidth = bandwidth_of(allocations, seen.environment)
     gpu_use = _gpu_use(seen, allocations)
+    if gpu_use is not None and config.memory_limit_bytes is not None:
+        gpu_use = replace(gpu_use, worker_bytes=None)  # the worker holds the ballast of the limit too
     prompt_ns = seen.prefill_ns.get(settings.n_prompt) if settings.n_gen else None
     return Row(
         model=target.model,

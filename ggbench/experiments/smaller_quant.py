@@ -11,13 +11,14 @@ from ggbench.units import format_bytes
 
 
 def smaller_quant_advice(target: Target, room_bytes: int, in_budget: float = 1.0) -> str:
-    """The largest other quant whose weights those bytes hold, else that there is none.
+    """The largest smaller quant whose weights those bytes hold, else that there is none.
 
     `in_budget` is the share of the weights that lies in the memory that is too small: that of the target's own, since
     the others keep as many layers elsewhere.
     """
     sizes = {quant: round(n_bytes * in_budget) for quant, n_bytes in _sizes(target).items()}
-    fitting = {quant: n_bytes for quant, n_bytes in sizes.items() if n_bytes <= room_bytes and quant != target.quant}
+    most_bytes = min(room_bytes, sizes.get(target.quant, room_bytes + 1) - 1)
+    fitting = {quant: n_bytes for quant, n_bytes in sizes.items() if n_bytes <= most_bytes and quant != target.quant}
     about = "about " if in_budget < 1 else ""
     if fitting:
         quant = max(fitting, key=lambda each: fitting[each])

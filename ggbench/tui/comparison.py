@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ggbench.plain import plain
@@ -95,6 +95,8 @@ class _Metric:
     """None where a run tells a value without one."""
     value: Callable[[Row], float | None] = lambda row: None
     """Used where there is no interval."""
+    left_out: str = ""
+    """Why a row has no value, where values are exact and need no interval; empty where they are not."""
 
 
 def _w_interval(row: Row) -> Interval | None:
@@ -142,8 +144,9 @@ def _memory_interval(row: Row) -> Interval | None:
 
 
 def _max_n_ctx_interval(row: Row) -> Interval | None:
-    """Exact where a decode proved it."""
-    return (row.max_n_ctx, row.max_n_ctx) if row.max_n_ctx is not None and row.max_n_ctx_verified else None
+    """Exact where a decode proved it; what was cut short is not the largest."""
+    is_answered = row.outcome is Outcome.COMPLETED and row.max_n_ctx_verified
+    return (row.max_n_ctx, row.max_n_ctx) if row.max_n_ctx is not None and is_answered else None
 
 
 def _column(key: str, *, more_is_better: bool, interval: Callable[[Row], Interval | None] | None = None) -> _Metric:
@@ -162,7 +165,9 @@ _METRICS = (
     _column("b_ms", more_is_better=False, interval=_b_interval),
     _column("b_ratio", more_is_better=True, interval=_b_ratio_interval),
     _column("b_w16_ms", more_is_better=False, interval=_b_w16_interval),
-    _Metric("memory", "", lambda row: format_bytes(together_bytes(row)), False, _memory_interval),
+    _Metric(
+        "memory", "", lambda row: format_bytes(together_bytes(row)), False, _memory_interval, left_out="not completed"
+    ),
     _column("p50_ms", more_is_better=False),
     _column("p99_ms", more_is_better=False),
     _column("tok_s", more_is_better=True),
@@ -172,7 +177,8 @@ _METRICS = (
 def _of_searches(rows: Sequence[Row]) -> tuple[_Metric, ...]:
     """What only searches tell; nothing where none is among the rows."""
     searched = any(row.max_n_ctx is not None for row in rows)
-    return (_column("max_n_ctx", more_is_better=True, interval=_max_n_ctx_interval),) if searched else ()
+    metric = _column("max_n_ctx", more_is_better=True, interval=_max_n_ctx_interval)
+    return (replace(metric, left_out="not proven"),) if searched else ()
 
 
 def _compared(metric: _Metric, rows: Sequence[Row]) -> ComparedLine:
@@ -182,8 +188,7 @@ def _compared(metric: _Metric, rows: Sequence[Row]) -> ComparedLine:
     else:
         intervals = [metric.interval(row) for row in rows]
         better = _better(intervals, metric.more_is_better)
-        exact = metric.interval is _memory_interval
-        verdict = _verdict(intervals, better, [text != UNKNOWN for text in texts], exact=exact)
+        verdict = _verdict(intervals, better, [text != UNKNOWN for text in texts], metric.left_out)
     return ComparedLine(metric.header, metric.unit, texts, better, verdict)
 
 
@@ -199,9 +204,7 @@ def _better(intervals: Sequence[Interval | None], more_is_better: bool) -> tuple
     )
 
 
-def _verdict(
-    intervals: Sequence[Interval | None], better: Sequence[bool], shown: Sequence[bool], *, exact: bool
-) -> str:
+def _verdict(intervals: Sequence[Interval | None], better: Sequence[bool], shown: Sequence[bool], exact: str) -> str:
     """In words; a row without an interval is left out, and named where it shows a value."""
     known = [index for index, interval in enumerate(intervals) if interval is not None]
     left_out = [index for index, interval in enumerate(intervals) if interval is None and shown[index]]
@@ -214,7 +217,7 @@ def _verdict(
     elif best:
         told.append(f"{_letters(best)} are better, and the same{' (exact)' if exact else ' within the interval'}")
     if left_out:
-        told.append(f"{_letters(left_out)} {'not completed' if exact else 'without an interval'}")
+        told.append(f"{_letters(left_out)} {exact or 'without an interval'}")
     return "; ".join(told)
 
 

@@ -105,7 +105,8 @@ def _named(key: str, header: str, value: Callable[[StoredRun], str]) -> RunColum
 
 def _found(run: StoredRun) -> str:
     """What a search found; empty for other runs, and where it found nothing."""
-    if run.summary.kind != "maxctx" or run.row.max_n_ctx is None:
+    is_answered = run.summary.kind == "maxctx" and run.row.outcome is Outcome.COMPLETED
+    if not is_answered or run.row.max_n_ctx is None:
         return ""
     return f"n_ctx {format_count(run.row.max_n_ctx)}{'' if run.row.max_n_ctx_verified else '?'}"
 

@@ -197,3 +197,15 @@ def test_a_search_that_is_too_slow_is_told_also_when_quiet(
     assert ran.code == 6
     (line,) = ran.err.splitlines()
     assert line.startswith("Error: ") and "no sign of life" in line
+
+
+def test_failures_among_several_are_told_also_when_quiet(
+    ggbench: Run, engines: list[FakeEngine], tiny_twin: Path, tmp_path: Path
+) -> None:
+    """`--all` goes on after each, and none ends the command."""
+    (tmp_path / "tiny-q8_0.gguf").symlink_to(tiny_twin)
+    quiet = ggbench("maxctx", tmp_path, "--all", "--memory-limit", "1MiB", "--quiet")
+    assert quiet.code == 3
+    assert [line.partition(":")[0] for line in quiet.err.splitlines()] == ["Error"]
+    assert "does not fit" in ggbench("maxctx", tmp_path, "--all", "--memory-limit", "1MiB").err
+    assert [run["state"] for run in ggbench("results", "--json").json["rows"]] == ["out_of_memory"] * 2

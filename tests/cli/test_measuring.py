@@ -290,3 +290,11 @@ def test_prefill_for_real(ggbench: Run, tiny_twin: Path) -> None:
     assert ran.code == 0, ran.err
     one, many = ran.json["prefills"]
     assert many["prefill_ms"] > one["prefill_ms"] > 0
+
+
+def test_the_command_that_measures_again_is_whole(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """In one line of any length, so that it can be copied from a pipe as well."""
+    ran = ggbench("decode", tiny_twin, "-n", "300", "--memory-limit", "2GiB")
+    (again,) = [line for line in ran.out.splitlines() if line.startswith("Again: ")]
+    assert again.rstrip().endswith(" -n 300 --threads 2 --memory-limit 2GiB")
+    assert str(tiny_twin) in again

@@ -103,6 +103,13 @@ def test_a_reserve_of_all_there_is_leaves_nothing_to_load_into(monkeypatch: pyte
         memory.shrink(None, 22 * GIB)
 
 
+def test_a_reserve_may_take_a_gpu_that_is_nearly_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one is left to load into."""
+    ggml = FakeGgml([(GPU, 22 * GIB), (GPU, GIB)])
+    over(monkeypatch, ggml).shrink(None, 2 * GIB)
+    assert ggml.held == {0: 2 * GIB, 1: GIB}
+
+
 def test_a_ballast_that_cannot_be_had_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the limit would be a wish."""
     memory = over(monkeypatch, FakeGgml([(GPU, 22 * GIB)], is_full=True))

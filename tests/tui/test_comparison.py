@@ -116,6 +116,8 @@ def test_searches_are_compared_by_what_they_found() -> None:
     assert line(proven, "max n_ctx").better == (False, True)
     assert line(proven, "memory").better == (False, False)
     assert line(compare_rows(searches[1:]), "max n_ctx").better == (False, False)
+    cut_short = replace(searches[1], outcome=Outcome.CANCELLED)
+    assert line(compare_rows([searches[0], cut_short]), "max n_ctx").better == (False, False)
     assert "max n_ctx" not in {line.header for line in compare_rows([row(), row()]).lines}
 
 

@@ -76,7 +76,10 @@ def test_a_search_says_what_it_found_where_others_say_how_they_ended(path: Path)
         for is_proven in (True, False):
             found = replace(run.as_row(Outcome.COMPLETED, ""), max_n_ctx=24_576, max_n_ctx_verified=is_proven)
             store.finish(store.begin(run), found)
-        unproven, proven, *_ = read_runs(store, {})
+        cut_short = replace(found, outcome=Outcome.CANCELLED)
+        store.finish(store.begin(run), cut_short)
+        cancelled, unproven, proven, *_ = read_runs(store, {})
+    assert outcome.text(cancelled) == "cancelled"
     assert (outcome.text(proven), outcome.text(unproven)) == ("n_ctx 24,576", "n_ctx 24,576?")
 
 

@@ -21,8 +21,11 @@ _PARTS = "weights", "KV", "compute"
 _KINDS = {"alloc": "context", "decode": "decode"}
 
 
-def certificate_details(certificate: Certificate) -> RenderableType:
-    """The answer, where its memory goes, and every question but the dry ones, which are told in one line."""
+def certificate_details(certificate: Certificate, *, folded: bool = False) -> RenderableType:
+    """The answer, where its memory goes, and every question but the dry ones, which are told in one line.
+
+    `folded` as in `again_line`.
+    """
     c = certificate
     asked = [probe for probe in c.probes if probe.kind != "dry"]
     lines = [f"Warning: {warning}" for warning in c.warnings]
@@ -35,7 +38,7 @@ def certificate_details(certificate: Certificate) -> RenderableType:
     parts: list[RenderableType] = [facts_table(f"{c.model} {c.quant}", _facts(c)), Text()]
     if asked:
         parts += [_probes_table(asked), Text()]
-    return Group(*parts, *(Text(plain(line)) for line in lines), *again_line(c.command))
+    return Group(*parts, *(Text(plain(line)) for line in lines), *again_line(c.command, folded=folded))
 
 
 def certificates_table(certificates: Sequence[Certificate], *, width: int | None = None) -> Table:

@@ -21,6 +21,10 @@ def environment_line(environment: Environment) -> str:
     return plain("; ".join([f"{software}, {bindings}", environment.os, cpu, *gpus]))
 
 
-def again_line(command: str) -> list[Text]:
-    """The command, to be copied: whole in one line, which a terminal wraps by itself. Nothing where there is none."""
-    return [Text(f"Again: {plain(command)}", no_wrap=True, overflow="ignore")] if command else []
+def again_line(command: str, *, folded: bool) -> list[Text]:
+    """The command; nothing where there is none.
+
+    Not folded it is whole in one line, to be copied, for a console that does not crop and a terminal that wraps.
+    """
+    text = f"Again: {plain(command)}"
+    return [Text(text, overflow="fold") if folded else Text(text, no_wrap=True, overflow="ignore")] if command else []

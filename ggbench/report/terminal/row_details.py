@@ -27,8 +27,11 @@ from ggbench.units import (
 )
 
 
-def row_details(row: Row) -> RenderableType:
-    """All that is known of one run: file, memory on each device, latency, its limit, environment, command."""
+def row_details(row: Row, *, folded: bool = False) -> RenderableType:
+    """All that is known of one run: file, memory on each device, latency, its limit, environment, command.
+
+    `folded` as in `again_line`.
+    """
     parts: list[RenderableType] = [_heading(row), facts_table("Model", _model(row))]
     if row.buffers:
         parts.append(_memory_table(row))
@@ -40,16 +43,16 @@ def row_details(row: Row) -> RenderableType:
         parts.append(facts_table("Limit of this machine's memory", _limit(row)))
     if row.gpu_use:
         parts.append(facts_table("GPU while it was timed", _gpu(row.gpu_use)))
-    return _spaced(parts, row)
+    return _spaced(parts, row, folded=folded)
 
 
 def prefill_table(row: Row) -> RenderableType:
     """The time to read prompts of several lengths."""
-    return _spaced([_heading(row), facts_table("Model", _model(row)), _prefills(row)], row)
+    return _spaced([_heading(row), facts_table("Model", _model(row)), _prefills(row)], row, folded=False)
 
 
-def _spaced(parts: Sequence[RenderableType], row: Row) -> Group:
-    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts), *_origin(row))
+def _spaced(parts: Sequence[RenderableType], row: Row, *, folded: bool) -> Group:
+    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts), *_origin(row, folded=folded))
 
 
 def _heading(row: Row) -> Text:
@@ -202,9 +205,9 @@ def _gpu(use: GpuUse) -> Facts:
     ]
 
 
-def _origin(row: Row) -> list[RenderableType]:
+def _origin(row: Row, *, folded: bool) -> list[RenderableType]:
     lines: list[RenderableType] = []
     if row.environment is not None:
         system_info = plain(row.environment.system_info)
         lines.append(Text(f"Measured with {environment_line(row.environment)}; {system_info}", style="dim"))
-    return [*lines, *again_line(row.command)]
+    return [*lines, *again_line(row.command, folded=folded)]

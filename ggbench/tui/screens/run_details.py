@@ -35,7 +35,8 @@ class RunDetails(MeasuredScreen):
             if run.problem:
                 yield Static(f"! {run.problem}", classes="problem", markup=False)
             found = measured.certificate
-            yield Static(row_details(run.row) if found is None else certificate_details(found), id="details")
+            details = row_details(run.row, folded=True) if found is None else certificate_details(found, folded=True)
+            yield Static(details, id="details")
         yield Told()
         yield TooSmall()
         yield Footer(show_command_palette=False)
