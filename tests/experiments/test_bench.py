@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ggbench.catalog.selector import Target, resolve_one
+from ggbench.catalog.selector import Target
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Crashed, Ending, OutOfMemory
 from ggbench.engine.process import WorkerProcess
@@ -53,11 +53,6 @@ def edged(edge: int = EDGE) -> Answer:
                 yield from obey(request)
 
     return answer
-
-
-@pytest.fixture
-def target(tiny_twin: Path) -> Target:
-    return resolve_one(str(tiny_twin))
 
 
 @pytest.fixture

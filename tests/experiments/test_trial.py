@@ -36,11 +36,6 @@ FAKE_WORKER = Path(__file__).parent.parent / "fakes" / "worker.py"
 
 
 @pytest.fixture
-def target(tiny_twin: Path) -> Target:
-    return resolve(str(tiny_twin))[0]
-
-
-@pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with Store.open(tmp_path / "results.sqlite") as opened:
         yield opened
