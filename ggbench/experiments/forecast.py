@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from ggbench.engine.endings import Cancelled
-from ggbench.errors import DoesNotFit
-from ggbench.experiments.budget import CPU_RESERVE_BYTES
 from ggbench.experiments.dry_allocator import DryAllocator, DryContext, DryRunEnded
 from ggbench.experiments.largest_n_ctx import largest_n_ctx
 from ggbench.experiments.placement import Placement
 from ggbench.experiments.rig import Rig
+from ggbench.experiments.search_budget import Budget, search_budget
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.gpus import find_cuda_gpu, list_gpus
-from ggbench.machine.memory import describe_ram
-from ggbench.machine_records import Gpu
+from ggbench.machine.gpus import list_gpus
 from ggbench.records import KV_CELLS, LARGEST_N_CTX, Environment, LoadConfig, Outcome, Probe
 from ggbench.units import format_bytes, format_count
 
@@ -31,93 +26,6 @@ _NEAR, _FAR = 16 * KV_CELLS, 32 * KV_CELLS
 
 class SearchCancelled(Exception):
     """The person stopped the search while it asked the dry allocator."""
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """The memory that weights and context may take: of all GPUs in use together, else main memory."""
-
-    on_gpu: bool
-    free_bytes: int
-    """Before anything was loaded."""
-    budget_bytes: int
-    reserve_bytes: int
-    """Kept out of the budget, of each GPU."""
-    worker_limit_bytes: int | None
-    """What the worker is held to, on each GPU; None leaves a GPU as it is. Main memory is always held, or overcommit
-    would lie."""
-    worker_reserve_bytes: int = 0
-    """What the worker sets aside on each GPU beside that."""
-    gpus: tuple[Gpu, ...] = ()
-    """Those in use, as they were before anything was loaded; empty where NVML does not know them."""
-    warning: str = ""
-
-    @property
-    def place(self) -> Literal["GPU memory", "main memory"]:
-        """For people."""
-        return "GPU memory" if self.on_gpu else "main memory"
-
-
-def gpu_budget(
-    gpus: Sequence[Gpu], told_bytes: Sequence[int], *, limit_bytes: int | None, reserve_bytes: int | None
-) -> Budget:
-    """What is free on these GPUs at this moment, or the limit of each, whichever is less, without its reserve.
-
-    No reserve is kept unless it is given: real allocations need no allowance for what a driver takes. `told_bytes` is
-    what llama.cpp finds free on each, for GPUs that NVML does not know. Raises DoesNotFit where nothing is left.
-    """
-    known = tuple(free for gpu in gpus if (free := gpu.free_bytes or gpu.total_bytes))
-    each_free = known if gpus and len(known) == len(gpus) else tuple(told_bytes)
-    reserve = reserve_bytes or 0
-    most = [free if limit_bytes is None else min(free or limit_bytes, limit_bytes) for free in each_free]
-    return Budget(
-        on_gpu=True,
-        free_bytes=sum(each_free),
-        budget_bytes=_without_reserve(most, reserve, "GPU memory"),
-        reserve_bytes=reserve,
-        worker_limit_bytes=limit_bytes,
-        worker_reserve_bytes=reserve,
-        gpus=tuple(gpus) if len(known) == len(gpus) else (),
-        warning=_lower_than_asked(min(each_free), limit_bytes),
-    )
-
-
-def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) -> Budget:
-    """What is available at this moment or the limit, whichever is less, without the reserve.
-
-    Unless given, a reserve is kept where there is no limit. Raises DoesNotFit where nothing is left.
-    """
-    free_bytes = describe_ram().available_bytes
-    if reserve_bytes is None:
-        reserve_bytes = CPU_RESERVE_BYTES if limit_bytes is None else 0
-    most = free_bytes if limit_bytes is None else min(limit_bytes, free_bytes or limit_bytes)
-    budget_bytes = _without_reserve([most], reserve_bytes, "main memory")
-    return Budget(
-        on_gpu=False,
-        free_bytes=free_bytes,
-        budget_bytes=budget_bytes,
-        reserve_bytes=reserve_bytes,
-        worker_limit_bytes=budget_bytes,
-        warning=_lower_than_asked(free_bytes, limit_bytes),
-    )
-
-
-def _without_reserve(most_bytes: Sequence[int], reserve_bytes: int, place: str) -> int:
-    left_bytes = sum(max(0, each - reserve_bytes) for each in most_bytes)
-    if left_bytes == 0 and not reserve_bytes:
-        raise DoesNotFit(f"nothing of {place} is free", "close what holds it")
-    if left_bytes == 0:
-        raise DoesNotFit(
-            f"of {format_bytes(sum(most_bytes))} of {place} a reserve of {format_bytes(reserve_bytes)} leaves nothing",
-            "give a smaller --reserve, or close what holds the memory",
-        )
-    return left_bytes
-
-
-def _lower_than_asked(free_bytes: int, limit_bytes: int | None) -> str:
-    if limit_bytes is None or not free_bytes or free_bytes >= limit_bytes:
-        return ""
-    return f"only {format_bytes(free_bytes)} are free, so the limit of {format_bytes(limit_bytes)} is lower here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,23 +77,8 @@ def forecast(
             least, line = dry.context(KV_CELLS), (dry.context(_NEAR), dry.context(_FAR))
         except DryRunEnded as ended:
             _raise_if_cancelled(ended)
-        # Where no layer is on a GPU, llama.cpp computes large batches there all the same.
-        found = tuple(find_cuda_gpu(gpus, *device) for device in dry.gpu_devices)
-        used = tuple(gpu for gpu in found if gpu is not None)
-        # Of a model that llama.cpp does not load dry, only what NVML tells of the GPUs is known.
-        computes_on_gpu = bool(used) if least is None else least.device_compute_bytes > 0
-        on_gpu = config.n_gpu_layers != 0 and computes_on_gpu
-        if on_gpu:
-            n_gpus = max(1, len(found))
-            budget = gpu_budget(
-                used if len(used) == len(found) else (),
-                [dry.free_bytes // n_gpus] * n_gpus,
-                limit_bytes=config.memory_limit_bytes,
-                reserve_bytes=reserve_bytes,
-            )
-        else:
-            budget = main_memory_budget(limit_bytes=config.memory_limit_bytes, reserve_bytes=reserve_bytes)
-        placement = Placement(file, config, on_gpu=on_gpu)
+        budget = search_budget(dry, least, gpus, config, reserve_bytes)
+        placement = Placement(file, config, on_gpu=budget.on_gpu)
         weight_bytes = placement.weight_bytes
         grows = line is None or line[1].cache_bytes > line[0].cache_bytes
         theory = None

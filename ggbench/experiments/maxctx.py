@@ -19,11 +19,12 @@ from ggbench.errors import DoesNotFit, EngineFailed, GgbenchError
 from ggbench.experiments.bracket import Bracket
 from ggbench.experiments.budget import BESIDE_BUFFERS_BYTES
 from ggbench.experiments.command import reproduce
-from ggbench.experiments.forecast import Budget, Forecast, SearchCancelled, forecast
+from ggbench.experiments.forecast import Forecast, SearchCancelled, forecast
 from ggbench.experiments.prober import LoadEnded, Prober
 from ggbench.experiments.progress import TrialStarted
 from ggbench.experiments.rig import Rig
 from ggbench.experiments.row import kv_bytes_per_token, make_run_start
+from ggbench.experiments.search_budget import Budget
 from ggbench.experiments.search_log import SearchLog
 from ggbench.experiments.search_progress import ProbeFinished, ProbeStarted, SearchFinished, SearchProgress
 from ggbench.experiments.smaller_quant import smaller_quant_advice
