@@ -7,7 +7,7 @@ which not even the smallest context works, is an error.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from ggbench.experiments.prober import LoadEnded, Prober
 from ggbench.experiments.progress import TrialStarted
 from ggbench.experiments.rig import Rig
 from ggbench.experiments.row import kv_bytes_per_token, make_run_start
-from ggbench.experiments.search_budget import Budget
+from ggbench.experiments.search_budget import Budget, taken_bytes
 from ggbench.experiments.search_log import SearchLog
 from ggbench.experiments.search_progress import ProbeFinished, ProbeStarted, SearchFinished, SearchProgress
 from ggbench.experiments.smaller_quant import smaller_quant_advice
@@ -33,7 +33,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes, name_processes
-from ggbench.machine_records import Gpu, GpuProcess
+from ggbench.machine_records import GpuProcess
 from ggbench.records import KV_CELLS, Certificate, LoadConfig, Outcome, Probe
 from ggbench.units import exact_size, format_bytes, format_count
 
@@ -318,7 +318,7 @@ class _Search:
         assert self._forecast is not None
         budget = self._forecast.budget
         if budget.on_gpu:
-            self._peak_bytes = _taken_bytes(budget, list_gpus())
+            self._peak_bytes = taken_bytes(budget, list_gpus())
         else:
             self._peak_bytes = prober.peak_bytes
 
@@ -374,21 +374,6 @@ class _Search:
     @property
     def _name(self) -> str:
         return f"{self._target.model} {self._target.quant}"
-
-
-def _taken_bytes(budget: Budget, gpus: Sequence[Gpu]) -> int | None:
-    """What the GPUs of a budget have less free than before; None where NVML does not tell of each."""
-    free_now = {gpu.index: gpu.free_bytes for gpu in gpus}
-    taken_bytes = 0
-    for before in budget.gpus:
-        free_bytes, after_bytes = before.free_bytes, free_now.get(before.index)
-        if free_bytes is None or after_bytes is None:
-            return None
-        if budget.worker_limit_bytes is not None:
-            free_bytes = min(free_bytes, budget.worker_limit_bytes)
-        # The worker's ballast is no part of what it needed.
-        taken_bytes += free_bytes - budget.worker_reserve_bytes - after_bytes
-    return taken_bytes if taken_bytes > 0 else None
 
 
 def _other_bytes(peak_bytes: int | None, told: Allocations, *, on_gpu: bool) -> int | None:

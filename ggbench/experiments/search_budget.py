@@ -109,6 +109,21 @@ def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) ->
     )
 
 
+def taken_bytes(budget: Budget, gpus: Sequence[Gpu]) -> int | None:
+    """What the GPUs of a budget have less free than before; None where NVML does not tell of each."""
+    free_now = {gpu.index: gpu.free_bytes for gpu in gpus}
+    taken_bytes = 0
+    for before in budget.gpus:
+        free_bytes, after_bytes = before.free_bytes, free_now.get(before.index)
+        if free_bytes is None or after_bytes is None:
+            return None
+        if budget.worker_limit_bytes is not None:
+            free_bytes = min(free_bytes, budget.worker_limit_bytes)
+        # The worker's ballast is no part of what it needed.
+        taken_bytes += free_bytes - budget.worker_reserve_bytes - after_bytes
+    return taken_bytes if taken_bytes > 0 else None
+
+
 def _without_reserve(most_bytes: Sequence[int], reserve_bytes: int, place: str) -> int:
     left_bytes = sum(max(0, each - reserve_bytes) for each in most_bytes)
     if left_bytes == 0 and not reserve_bytes:
