@@ -261,6 +261,11 @@ class Probe:
         """Whether this n_ctx works as far as this probe tells."""
         return self.outcome is Outcome.COMPLETED
 
+    @property
+    def is_answer(self) -> bool:
+        """Whether it tells if its n_ctx works; one that was cancelled or took too long tells nothing."""
+        return self.outcome not in (Outcome.CANCELLED, Outcome.TIMED_OUT)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:

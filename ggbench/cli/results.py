@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ggbench.cli.notices import tell_store_notices
 from ggbench.cli.options import against_option
 from ggbench.cli.output import Output, output_options
 from ggbench.errors import ExitCode, UsageError
@@ -49,7 +50,7 @@ def _list_runs(model: str | None, limit: int, output: Output) -> None:
 
     with Store.open() as store:
         runs = store.list_runs(model=model, limit=limit)
-        _tell(store, output)
+        tell_store_notices(store, output)
     if output.as_json:
         output.document("results", rows=[run_summary_document(run) for run in runs])
     elif not runs:
@@ -72,7 +73,7 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
 
     with Store.open() as store:
         run = store.load_run(run_id)
-        _tell(store, output)
+        tell_store_notices(store, output)
         if run.kind == "maxctx":
             if samples or plot or against:
                 output.notice("a search has no samples to show, to plot or to hold against others")
@@ -132,8 +133,3 @@ def remove(run_ids: tuple[int, ...], yes: bool) -> None:
                 raise click.exceptions.Exit(ExitCode.INTERRUPTED)
         for run_id in run_ids:
             store.delete_run(run_id)
-
-
-def _tell(store: Store, output: Output) -> None:
-    for notice in store.notices:
-        output.notice(notice)

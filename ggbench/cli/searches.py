@@ -8,12 +8,11 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-import click
-
 from ggbench.catalog.selector import Target
 from ggbench.cli.downloads import INTERRUPTED
 from ggbench.cli.gpu_options import tell_ignored_options
 from ggbench.cli.live import interrupt_sets
+from ggbench.cli.notices import tell_failures, tell_memory_use, tell_store_notices
 from ggbench.cli.output import Output
 from ggbench.cli.transfer import Preparation, download_lines
 from ggbench.engine.process import WorkerProcess
@@ -31,7 +30,6 @@ from ggbench.experiments.search_progress import (
 )
 from ggbench.machine.cpu import default_threads
 from ggbench.machine.environment import environment
-from ggbench.plain import plain
 from ggbench.records import Certificate, Outcome
 from ggbench.store.database import Store
 from ggbench.units import format_percent
@@ -59,10 +57,8 @@ def search(
     finished: list[SearchFinished] = []
     was_downloading = False
     with Store.open() as store:
-        for notice in store.notices:
-            output.notice(notice)
-        if settings.config.memory_limit_bytes is None:
-            output.notice("without --memory-limit a search may take nearly all the memory that is free")
+        tell_store_notices(store, output)
+        tell_memory_use(settings.config, output)
         rig = tell_ignored_options(make_rig(timeout_s or SEARCH_TIMEOUT_S, store), settings.config, output)
         view = _Silent() if output.quiet else _Bar(output) if sys.stderr.isatty() else _Lines(output)
         progress = run_maxctx(rig, tuple(targets), settings)
@@ -79,15 +75,8 @@ def search(
     if was_downloading:
         output.notice(INTERRUPTED)
     if output.quiet:
-        _tell_failures(record.certificate for record in finished if every or record.error is None)
+        tell_failures(record.certificate for record in finished if every or record.error is None)
     return finished
-
-
-def _tell_failures(certificates: Iterable[Certificate]) -> None:
-    """What neither a view nor the error that ends the command tells."""
-    for found in certificates:
-        if found.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
-            click.echo(f"Error: {plain(f'{found.model} {found.quant}: {found.reason}')}", err=True)
 
 
 def make_rig(timeout_s: float, store: Store | None = None) -> Rig:

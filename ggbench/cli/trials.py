@@ -12,6 +12,7 @@ from ggbench.catalog.selector import Target
 from ggbench.cli.downloads import INTERRUPTED, interruptible
 from ggbench.cli.gpu_options import tell_ignored_options
 from ggbench.cli.live import follow
+from ggbench.cli.notices import tell_failures, tell_memory_use, tell_store_notices
 from ggbench.cli.output import Output
 from ggbench.errors import ExitCode, StoreError
 from ggbench.experiments.bench import run_bench
@@ -60,14 +61,13 @@ def measure(
     With `maxctx`, each is followed by the search for its largest context.
     """
     with Store.open() as store:
-        for notice in store.notices:
-            output.notice(notice)
+        tell_store_notices(store, output)
         silence_s = timeout_s or (SEARCH_TIMEOUT_S if maxctx else None)
         is_download = any(target.download_bytes for target in targets)
         with interruptible(output) if is_download else contextlib.nullcontext():
             rig = make_rig(store, given_bandwidth=bandwidth, timeout_s=silence_s)
-        if maxctx and settings.config.memory_limit_bytes is None:
-            output.notice("without --memory-limit a search may take nearly all the memory that is free")
+        if maxctx:
+            tell_memory_use(settings.config, output)
         rig = tell_ignored_options(rig, settings.config, output)
         run = run_bench if maxctx else run_trials
         finished = follow(run(rig, tuple(targets), settings), output, rig.cancel)
@@ -76,7 +76,7 @@ def measure(
     if len(finished) == len(targets) == 1 and (hint := _hint(targets[0], finished[0].row, settings.n_ctx, maxctx)):
         output.notice(f"Hint: {hint}")
     if output.quiet:
-        _tell_failures(finished)
+        tell_failures(record.row for record in finished)
     was_measuring = finished and finished[-1].row.outcome is Outcome.CANCELLED
     if rig.cancel.is_set() and not was_measuring and any(each.download_bytes for each in targets[len(finished) :][:1]):
         output.notice(INTERRUPTED)
@@ -85,14 +85,6 @@ def measure(
         exit_code=ExitCode.INTERRUPTED if rig.cancel.is_set() else _exit_code_of(finished),
         store_error=next((record.store_error for record in finished if record.store_error is not None), None),
     )
-
-
-def _tell_failures(finished: Sequence[TrialFinished]) -> None:
-    """What no view has told: `--quiet` is silent only while nothing fails."""
-    for record in finished:
-        row = record.row
-        if row.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
-            click.echo(f"Error: {plain(f'{row.model} {row.quant}: {row.reason}')}", err=True)
 
 
 def _hint(target: Target, row: Row, n_ctx: int, was_searched: bool) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ggbench.experiments.search_progress import ProbeFinished, ProbeStarted
-from ggbench.records import Certificate, Outcome, Probe
+from ggbench.records import Certificate, Outcome
 from ggbench.units import format_count, format_number
 
 
@@ -16,17 +16,12 @@ def answer(record: ProbeFinished) -> str:
     """`context 8,192 works in 0.31 s; 8,192 works, 16,384 does not`."""
     probe = record.probe
     ended = "works" if probe.passed else probe.outcome.value.replace("_", " ")
-    if not is_answer(probe):
+    if not probe.is_answer:
         ended = f"is not known ({ended})"
     asked = f"{_KINDS[probe.kind]} {format_count(probe.n_ctx)}"
     return (
         f"{asked} {ended} in {format_number(probe.seconds, 2)} s; {_bracket(probe.kind, record.passed, record.failed)}"
     )
-
-
-def is_answer(probe: Probe) -> bool:
-    """Whether it tells if its n_ctx works; one that was cancelled or took too long tells nothing."""
-    return probe.outcome not in (Outcome.CANCELLED, Outcome.TIMED_OUT)
 
 
 def ending(certificate: Certificate) -> str:

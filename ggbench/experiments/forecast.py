@@ -11,7 +11,7 @@ from ggbench.experiments.dry_allocator import DryAllocator, DryContext, DryRunEn
 from ggbench.experiments.largest_n_ctx import largest_n_ctx
 from ggbench.experiments.placement import Placement
 from ggbench.experiments.rig import Rig
-from ggbench.experiments.search_budget import Budget, search_budget
+from ggbench.experiments.search_budget import SearchBudget, search_budget
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.records import KV_CELLS, LARGEST_N_CTX, Environment, LoadConfig, Outcome, Probe
@@ -32,7 +32,7 @@ class SearchCancelled(Exception):
 class Forecast:
     """What is expected of one quant in one budget. None is unknown."""
 
-    budget: Budget
+    budget: SearchBudget
     weight_bytes: int | None
     """Of those that lie in the budget's memory."""
     theory_n_ctx: int | None

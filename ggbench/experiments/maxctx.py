@@ -24,7 +24,7 @@ from ggbench.experiments.prober import LoadEnded, Prober
 from ggbench.experiments.progress import TrialStarted
 from ggbench.experiments.rig import Rig
 from ggbench.experiments.row import kv_bytes_per_token, make_run_start
-from ggbench.experiments.search_budget import Budget, taken_bytes
+from ggbench.experiments.search_budget import SearchBudget, taken_bytes
 from ggbench.experiments.search_log import SearchLog
 from ggbench.experiments.search_progress import ProbeFinished, ProbeStarted, SearchFinished, SearchProgress
 from ggbench.experiments.smaller_quant import smaller_quant_advice
@@ -345,7 +345,7 @@ class _Search:
             f"{self._name} does not load: {ended.ending.reason}", "llama.cpp may be too old for it, or the file broken"
         ) from ended
 
-    def _does_not_fit(self, weight_bytes: int, budget: Budget, reason: str = "") -> DoesNotFit:
+    def _does_not_fit(self, weight_bytes: int, budget: SearchBudget, reason: str = "") -> DoesNotFit:
         """How much is missing, and which quant would fit."""
         least_bytes = (self._forecast.least_bytes if self._forecast else None) or 0
         missing = weight_bytes + least_bytes - budget.budget_bytes

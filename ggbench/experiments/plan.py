@@ -59,31 +59,34 @@ class PlanRequest:
 def plan(variants: Sequence[PlannedVariant], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
     """One row for each variant, in their order; one that cannot be planned is a row with its reason."""
     for variant in variants:
+        named = _named(variant, request)
         if variant.file is None:
-            yield replace(_unplanned(variant, request), outcome=Outcome.FAILED, reason=variant.reason)
+            yield replace(named, outcome=Outcome.FAILED, reason=variant.reason)
             continue
+        placement = Placement(variant.file, request.config, on_gpu=request.budget.on_gpu)
+        unplanned = _with_header(named, variant.file, placement)
         try:
             with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
                 weight_buffers = allocator.load(variant.file, write_sparse(variant.file, Path(folder)))
-            yield _planned(variant, variant.file, request, allocator, weight_buffers)
+            yield _planned(unplanned, variant.file, placement, request, allocator, weight_buffers)
         except DryRunEnded as end:
-            yield replace(_unplanned(variant, request), outcome=end.ending.outcome, reason=end.ending.reason)
+            yield replace(unplanned, outcome=end.ending.outcome, reason=end.ending.reason)
         except GgbenchError as error:
             if len(variants) == 1:
                 raise
-            yield replace(_unplanned(variant, request), outcome=Outcome.FAILED, reason=error.message)
+            yield replace(unplanned, outcome=Outcome.FAILED, reason=error.message)
 
 
 def _planned(
-    variant: PlannedVariant,
+    row: PlanRow,
     file: ModelFile,
+    placement: Placement,
     request: PlanRequest,
     allocator: DryAllocator,
     weight_buffers: Sequence[str],
 ) -> PlanRow:
     budget, config = request.budget, request.config
     n_ctx = config.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
-    placement = Placement(file, config, on_gpu=budget.on_gpu)
     weights = placement.weight_bytes
     asked = allocator.context(n_ctx)
     notes = [*_notes(file, placement, weight_buffers), *placement.disagreement(asked)]
@@ -93,7 +96,7 @@ def _planned(
     left = None if need is None else budget.usable_bytes - need
     limit, decode = _limits(file, request, placement, longest)
     return replace(
-        _unplanned(variant, request),
+        row,
         n_ctx=asked.n_ctx,
         kv_bytes=asked.cache_bytes,
         device_kv_bytes=placement.cache_bytes(asked),
@@ -114,9 +117,9 @@ def _planned(
     )
 
 
-def _unplanned(variant: PlannedVariant, request: PlanRequest) -> PlanRow:
-    """The row with what the header tells by itself."""
-    row = PlanRow(
+def _named(variant: PlannedVariant, request: PlanRequest) -> PlanRow:
+    """The row with what is known without a header."""
+    return PlanRow(
         model=variant.model,
         quant=variant.quant,
         provenance=variant.provenance,
@@ -125,10 +128,10 @@ def _unplanned(variant: PlannedVariant, request: PlanRequest) -> PlanRow:
             "plan", (variant.model, variant.selector or variant.quant), request.config, dict(request.options)
         ),
     )
-    file, on_gpu = variant.file, request.budget.on_gpu
-    if file is None:
-        return row
-    placement = Placement(file, request.config, on_gpu=on_gpu)
+
+
+def _with_header(row: PlanRow, file: ModelFile, placement: Placement) -> PlanRow:
+    """The row with what the header tells by itself."""
     return replace(
         row,
         file=str(file.paths[0]) if file.paths else "",
@@ -137,7 +140,7 @@ def _unplanned(variant: PlannedVariant, request: PlanRequest) -> PlanRow:
         bpw=file.bpw,
         weight_bytes=file.weight_bytes,
         n_ctx_train=file.n_ctx_train,
-        n_gpu_layers=placement.offload.n_gpu_layers if on_gpu else None,
+        n_gpu_layers=placement.offload.n_gpu_layers if placement.on_gpu else None,
         device_weight_bytes=placement.weight_bytes,
         host_weight_bytes=placement.host_weight_bytes,
     )

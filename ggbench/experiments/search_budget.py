@@ -17,7 +17,7 @@ from ggbench.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class SearchBudget:
     """The memory that weights and context may take: of all GPUs in use together, else main memory."""
 
     on_gpu: bool
@@ -43,7 +43,7 @@ class Budget:
 
 def search_budget(
     dry: DryAllocator, context: DryContext | None, gpus: Sequence[Gpu], config: LoadConfig, reserve_bytes: int | None
-) -> Budget:
+) -> SearchBudget:
     """The budget of a model that was loaded dry, with a dry context of it; None where llama.cpp would not make one.
 
     `gpus` are NVML's as they were before the dry worker took some of their memory. Raises DoesNotFit where nothing is
@@ -67,7 +67,7 @@ def search_budget(
 
 def gpu_budget(
     gpus: Sequence[Gpu], told_bytes: Sequence[int], *, limit_bytes: int | None, reserve_bytes: int | None
-) -> Budget:
+) -> SearchBudget:
     """What is free on these GPUs at this moment, or the limit of each, whichever is less, without its reserve.
 
     No reserve is kept unless it is given: real allocations need no allowance for what a driver takes. `told_bytes` is
@@ -77,7 +77,7 @@ def gpu_budget(
     each_free = known if gpus and len(known) == len(gpus) else tuple(told_bytes)
     reserve = reserve_bytes or 0
     most = [free if limit_bytes is None else min(free or limit_bytes, limit_bytes) for free in each_free]
-    return Budget(
+    return SearchBudget(
         on_gpu=True,
         free_bytes=sum(each_free),
         budget_bytes=_without_reserve(most, reserve, "GPU memory"),
@@ -89,7 +89,7 @@ def gpu_budget(
     )
 
 
-def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) -> Budget:
+def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) -> SearchBudget:
     """What is available at this moment or the limit, whichever is less, without the reserve.
 
     Unless given, a reserve is kept where there is no limit. Raises DoesNotFit where nothing is left.
@@ -99,7 +99,7 @@ def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) ->
         reserve_bytes = CPU_RESERVE_BYTES if limit_bytes is None else 0
     most = free_bytes if limit_bytes is None else min(limit_bytes, free_bytes or limit_bytes)
     budget_bytes = _without_reserve([most], reserve_bytes, "main memory")
-    return Budget(
+    return SearchBudget(
         on_gpu=False,
         free_bytes=free_bytes,
         budget_bytes=budget_bytes,
@@ -109,10 +109,10 @@ def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) ->
     )
 
 
-def taken_bytes(budget: Budget, gpus: Sequence[Gpu]) -> int | None:
+def taken_bytes(budget: SearchBudget, gpus: Sequence[Gpu]) -> int | None:
     """What the GPUs of a budget have less free than before; None where NVML does not tell of each."""
     free_now = {gpu.index: gpu.free_bytes for gpu in gpus}
-    taken_bytes = 0
+    total_bytes = 0
     for before in budget.gpus:
         free_bytes, after_bytes = before.free_bytes, free_now.get(before.index)
         if free_bytes is None or after_bytes is None:
@@ -120,8 +120,8 @@ def taken_bytes(budget: Budget, gpus: Sequence[Gpu]) -> int | None:
         if budget.worker_limit_bytes is not None:
             free_bytes = min(free_bytes, budget.worker_limit_bytes)
         # The worker's ballast is no part of what it needed.
-        taken_bytes += free_bytes - budget.worker_reserve_bytes - after_bytes
-    return taken_bytes if taken_bytes > 0 else None
+        total_bytes += free_bytes - budget.worker_reserve_bytes - after_bytes
+    return total_bytes if total_bytes > 0 else None
 
 
 def _without_reserve(most_bytes: Sequence[int], reserve_bytes: int, place: str) -> int:

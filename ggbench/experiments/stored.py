@@ -13,9 +13,6 @@ from ggbench.stats.summary import summarize
 from ggbench.store.database import Store
 from ggbench.store.runs import RUNNING, Run
 
-_NO_ANSWER = (Outcome.CANCELLED, Outcome.TIMED_OUT)
-"""Of a probe: nothing is known of its n_ctx."""
-
 
 def stored_row(store: Store, run: Run) -> Row:
     """The run's own row; made from its samples where it has none. Raises StoreError where they cannot be read."""
@@ -47,7 +44,7 @@ def stored_certificate(store: Store, run: Run) -> Certificate:
     if found is not None:
         return found
     probes = store.load_probes(run.run_id)
-    real = [probe for probe in probes if probe.kind != "dry" and probe.outcome not in _NO_ANSWER]
+    real = [probe for probe in probes if probe.kind != "dry" and probe.is_answer]
     first_fail = min((probe.n_ctx for probe in real if not probe.passed), default=None)
     passed = [probe for probe in real if probe.passed and (first_fail is None or probe.n_ctx < first_fail)]
     if any(probe.kind == "decode" and not probe.passed for probe in real):  # contexts that were made count no longer

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from rich.text import Text
 from textual.widget import Widget
 
-from ggbench.experiments.bracket_text import is_answer
 from ggbench.experiments.search_progress import ProbeStarted
 from ggbench.records import KV_CELLS, Probe
 from ggbench.report.columns import outcome_words
@@ -63,7 +62,7 @@ def bracket_lines(
     failed: int | None = None
     for probe in real:
         asked_for = f"{_KINDS[probe.kind]:<7} {format_count(probe.n_ctx):>9}"
-        if not is_answer(probe):
+        if not probe.is_answer:
             lines.append(f"{asked_for} – not known ({outcome_words(probe.outcome)})")
             continue
         if probe.passed:
