@@ -95,8 +95,10 @@ class _Metric:
     """None where a run tells a value without one."""
     value: Callable[[Row], float | None] = lambda row: None
     """Used where there is no interval."""
-    left_out: str = ""
-    """Why a row has no value, where values are exact and need no interval; empty where they are not."""
+    left_out: Callable[[Row], str] = lambda row: "without an interval"
+    """Why a row that has none is not compared."""
+    exact: bool = False
+    """Whether its intervals are single values."""
 
 
 def _w_interval(row: Row) -> Interval | None:
@@ -143,6 +145,10 @@ def _memory_interval(row: Row) -> Interval | None:
     return None if n_bytes is None else (n_bytes, n_bytes)
 
 
+def _no_memory_to_compare(row: Row) -> str:
+    return "searched for the largest n_ctx" if row.outcome is Outcome.COMPLETED else "not completed"
+
+
 def _max_n_ctx_interval(row: Row) -> Interval | None:
     """Exact where a decode proved it; what was cut short is not the largest."""
     is_answered = row.outcome is Outcome.COMPLETED and row.max_n_ctx_verified
@@ -166,7 +172,13 @@ _METRICS = (
     _column("b_ratio", more_is_better=True, interval=_b_ratio_interval),
     _column("b_w16_ms", more_is_better=False, interval=_b_w16_interval),
     _Metric(
-        "memory", "", lambda row: format_bytes(together_bytes(row)), False, _memory_interval, left_out="not completed"
+        header="memory",
+        unit="",
+        text=lambda row: format_bytes(together_bytes(row)),
+        more_is_better=False,
+        interval=_memory_interval,
+        left_out=_no_memory_to_compare,
+        exact=True,
     ),
     _column("p50_ms", more_is_better=False),
     _column("p99_ms", more_is_better=False),
@@ -178,7 +190,7 @@ def _of_searches(rows: Sequence[Row]) -> tuple[_Metric, ...]:
     """What only searches tell; nothing where none is among the rows."""
     searched = any(row.max_n_ctx is not None for row in rows)
     metric = _column("max_n_ctx", more_is_better=True, interval=_max_n_ctx_interval)
-    return (replace(metric, left_out="not proven"),) if searched else ()
+    return (replace(metric, left_out=lambda row: "not proven", exact=True),) if searched else ()
 
 
 def _compared(metric: _Metric, rows: Sequence[Row]) -> ComparedLine:
@@ -188,7 +200,11 @@ def _compared(metric: _Metric, rows: Sequence[Row]) -> ComparedLine:
     else:
         intervals = [metric.interval(row) for row in rows]
         better = _better(intervals, metric.more_is_better)
-        verdict = _verdict(intervals, better, [text != UNKNOWN for text in texts], metric.left_out)
+        reasons = [
+            metric.left_out(row) if interval is None and text != UNKNOWN else ""
+            for row, interval, text in zip(rows, intervals, texts, strict=True)
+        ]
+        verdict = _verdict(intervals, better, reasons, exact=metric.exact)
     return ComparedLine(metric.header, metric.unit, texts, better, verdict)
 
 
@@ -204,10 +220,11 @@ def _better(intervals: Sequence[Interval | None], more_is_better: bool) -> tuple
     )
 
 
-def _verdict(intervals: Sequence[Interval | None], better: Sequence[bool], shown: Sequence[bool], exact: str) -> str:
-    """In words; a row without an interval is left out, and named where it shows a value."""
+def _verdict(
+    intervals: Sequence[Interval | None], better: Sequence[bool], left_out: Sequence[str], *, exact: bool
+) -> str:
+    """In words; a row that is left out though it shows a value is named with its reason."""
     known = [index for index, interval in enumerate(intervals) if interval is not None]
-    left_out = [index for index, interval in enumerate(intervals) if interval is None and shown[index]]
     best = [index for index in known if better[index]]
     told = []
     if len(known) > 1 and not best:
@@ -216,8 +233,8 @@ def _verdict(intervals: Sequence[Interval | None], better: Sequence[bool], shown
         told.append(f"{letter(best[0])} is better{' (exact)' if exact else ''}")
     elif best:
         told.append(f"{_letters(best)} are better, and the same{' (exact)' if exact else ' within the interval'}")
-    if left_out:
-        told.append(f"{_letters(left_out)} {exact or 'without an interval'}")
+    indices = {reason: [index for index, each in enumerate(left_out) if each == reason] for reason in left_out}
+    told.extend(f"{_letters(indices[reason])} {reason}" for reason in indices if reason)
     return "; ".join(told)
 
 

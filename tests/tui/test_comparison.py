@@ -115,6 +115,7 @@ def test_searches_are_compared_by_what_they_found() -> None:
     proven = compare_rows(searches[:2])
     assert line(proven, "max n_ctx").better == (False, True)
     assert line(proven, "memory").better == (False, False)
+    assert line(proven, "memory").verdict == "a and b searched for the largest n_ctx"
     assert line(compare_rows(searches[1:]), "max n_ctx").better == (False, False)
     cut_short = replace(searches[1], outcome=Outcome.CANCELLED)
     assert line(compare_rows([searches[0], cut_short]), "max n_ctx").better == (False, False)
