@@ -1,32 +1,39 @@
-"""How a request to the worker ended, as values: a crash is something to report, not something to raise."""
+"""How a request to an engine ended, as values: a crash is something to report, not something to raise."""
 
 from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
+from typing import ClassVar
 
-from ggbench.engine.logs import tells_cause
-from ggbench.records import Outcome
+from ggbench.engine.logs import crash_cause
+from ggbench.records.outcome import Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """The worker did what was asked."""
+class Ending:
+    """The end of a request; exactly one comes, after all events."""
 
-    @property
-    def outcome(self) -> Outcome:
-        """As a row says it."""
-        return Outcome.COMPLETED
+    __slots__ = ()
+    outcome: ClassVar[Outcome]
 
     @property
     def reason(self) -> str:
-        """Nothing to explain."""
+        """One line for people; empty where there is nothing to explain."""
         return ""
 
 
 @dataclass(frozen=True, slots=True)
-class OutOfMemory:
-    """An allocation did not fit; the worker lives, or died of it."""
+class Completed(Ending):
+    """The engine did what was asked."""
+
+    outcome: ClassVar[Outcome] = Outcome.COMPLETED
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory(Ending):
+    """An allocation did not fit; the worker is alive, or died of it."""
+
+    outcome: ClassVar[Outcome] = Outcome.OUT_OF_MEMORY
 
     stage: str
     """What was being done: load, context, prefill, decode."""
@@ -35,27 +42,19 @@ class OutOfMemory:
     alive: bool = True
 
     @property
-    def outcome(self) -> Outcome:
-        """As a row says it."""
-        return Outcome.OUT_OF_MEMORY
-
-    @property
     def reason(self) -> str:
         """One line for people."""
         return f"out of memory in {self.stage}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """llama.cpp refused and the worker lives."""
+class Failed(Ending):
+    """The engine refused, and is alive."""
+
+    outcome: ClassVar[Outcome] = Outcome.FAILED
 
     stage: str
     message: str
-
-    @property
-    def outcome(self) -> Outcome:
-        """As a row says it."""
-        return Outcome.FAILED
 
     @property
     def reason(self) -> str:
@@ -64,19 +63,19 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Crashed:
+class Crashed(Ending):
     """The worker ended by itself, or wrote something that is not the protocol."""
+
+    outcome: ClassVar[Outcome] = Outcome.CRASHED
 
     returncode: int | None
     """As subprocess has it: negative is a signal; None when it was ended for writing garbage."""
     log_tail: tuple[str, ...]
     """The last lines of llama.cpp's log and of the worker's stderr."""
     message: str = ""
-
-    @property
-    def outcome(self) -> Outcome:
-        """As a row says it."""
-        return Outcome.CRASHED
+    """What happened, where the worker did not end by itself."""
+    hint: str = ""
+    """What is known about such a crash; empty where nothing is."""
 
     @property
     def reason(self) -> str:
@@ -87,43 +86,35 @@ class Crashed:
             what = f"the worker was ended by {_signal_name(-self.returncode)}"
         else:
             what = f"the worker left with exit status {self.returncode}"
-        cause = tells_cause(self.log_tail)
-        return f"{what}: {cause}" if cause else what
+        cause = crash_cause(self.log_tail)
+        text = f"{what}: {cause}" if cause else what
+        return f"{text} ({self.hint})" if self.hint else text
 
 
 @dataclass(frozen=True, slots=True)
-class TimedOut:
-    """The worker said nothing for too long and was ended."""
+class TimedOut(Ending):
+    """The worker reported nothing for too long and was ended."""
+
+    outcome: ClassVar[Outcome] = Outcome.TIMED_OUT
 
     seconds: float
 
     @property
-    def outcome(self) -> Outcome:
-        """As a row says it."""
-        return Outcome.TIMED_OUT
-
-    @property
     def reason(self) -> str:
         """One line for people."""
-        return f"no sign of life from the worker for {self.seconds:g} s"
+        return f"no output from the worker for {self.seconds:g} s"
 
 
 @dataclass(frozen=True, slots=True)
-class Cancelled:
+class Cancelled(Ending):
     """The person stopped it."""
 
-    @property
-    def outcome(self) -> Outcome:
-        """As a row says it."""
-        return Outcome.CANCELLED
+    outcome: ClassVar[Outcome] = Outcome.CANCELLED
 
     @property
     def reason(self) -> str:
         """One line for people."""
         return "stopped before its end"
-
-
-Ending = Completed | OutOfMemory | Failed | Crashed | TimedOut | Cancelled
 
 
 def _signal_name(number: int) -> str:

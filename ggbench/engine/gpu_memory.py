@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
 
+from ggbench.engine.ggml_devices import GPU, IGPU, GgmlDevices
 from ggbench.units import format_bytes
-
-_GPU, _IGPU = 1, 2
-"""Of ggml's `ggml_backend_dev_type`; an integrated GPU works in main memory."""
 
 
 class LimitFailed(Exception):
@@ -18,10 +15,11 @@ class LimitFailed(Exception):
 class GpuMemory:
     """Of every GPU that a model is loaded on; empty, and false, where llama.cpp sees none."""
 
-    def __init__(self, ggml_library: Path, main_gpu: int | None) -> None:
+    def __init__(self, devices: GgmlDevices, main_gpu: int | None) -> None:
         """`main_gpu` is the one GPU in use, None means all."""
-        self._ggml = _open_ggml(ggml_library)
-        self._devices = self._list_devices(main_gpu)
+        self._ggml = devices.ggml
+        chosen = devices.of_type(GPU) or devices.of_type(IGPU)  # as llama.cpp does: integrated ones where no other is
+        self._devices = chosen if main_gpu is None else chosen[main_gpu : main_gpu + 1]
         self._ballast: list[int] = []
 
     def __bool__(self) -> bool:
@@ -44,14 +42,6 @@ class GpuMemory:
             if n_bytes:
                 self._ballast.append(self._hold(device, n_bytes))
 
-    def _list_devices(self, main_gpu: int | None) -> list[int]:
-        """As llama.cpp chooses them: integrated GPUs only where there is no other."""
-        ggml = self._ggml
-        every = [ggml.ggml_backend_dev_get(index) for index in range(ggml.ggml_backend_dev_count())]
-        by_type = {kind: [each for each in every if ggml.ggml_backend_dev_type(each) == kind] for kind in (_GPU, _IGPU)}
-        devices = by_type[_GPU] or by_type[_IGPU]
-        return devices if main_gpu is None else devices[main_gpu : main_gpu + 1]
-
     def _free_bytes(self, device: int) -> int:
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self._ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
@@ -63,18 +53,3 @@ class GpuMemory:
         if not ballast:
             raise LimitFailed(f"could not set {format_bytes(n_bytes)} of GPU memory aside")
         return ballast
-
-
-def _open_ggml(library: Path) -> ctypes.CDLL:
-    ggml = ctypes.CDLL(str(library))
-    ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
-    ggml.ggml_backend_dev_get.restype = ctypes.c_void_p
-    ggml.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
-    ggml.ggml_backend_dev_type.argtypes = [ctypes.c_void_p]
-    ggml.ggml_backend_dev_memory.restype = None
-    ggml.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-    ggml.ggml_backend_dev_buffer_type.restype = ctypes.c_void_p
-    ggml.ggml_backend_dev_buffer_type.argtypes = [ctypes.c_void_p]
-    ggml.ggml_backend_buft_alloc_buffer.restype = ctypes.c_void_p
-    ggml.ggml_backend_buft_alloc_buffer.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    return ggml

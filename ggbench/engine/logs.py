@@ -1,4 +1,4 @@
-"""llama.cpp's log, read for what it allocated where.
+"""llama.cpp's log, read for what it allocated where, and for the cause of a failure.
 
 The log is the only place where llama.cpp says so: `llama_get_memory_breakdown` returns a C++ map that has no binding.
 """
@@ -6,10 +6,11 @@ The log is the only place where llama.cpp says so: `llama_get_memory_breakdown` 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
-from ggbench.records import DeviceBuffers
+from ggbench.engine.events import Allocated
+from ggbench.engine.ggml_devices import place_of
+from ggbench.records.memory import DeviceBuffers, Place
 from ggbench.units import MIB
 
 _BUFFER = re.compile(
@@ -42,38 +43,10 @@ _FIELD_OF_KIND = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Allocations:
-    """What one load and one context took, by device in the order of the log."""
+def parse_allocations(lines: Iterable[str], places: Mapping[str, Place]) -> Allocated:
+    """Read the log of a load and of one context. Lines about anything else are skipped.
 
-    buffers: tuple[DeviceBuffers, ...]
-    flash_attn: bool | None
-    """What was used in the end; None when the log does not say."""
-    cache_bytes: int | None = None
-    """All caches of the context over all devices, told also by a dry run, whose KV buffers are empty; None when not."""
-    device_ids: tuple[tuple[str, str], ...] = ()
-    """PCI bus id or UUID of each GPU in use, by llama.cpp's name of it: (`CUDA0`, `0000:01:00.0`). One that llama.cpp
-    has no id of is left out."""
-    is_all_offloaded: bool = False
-    """Whether every layer went to GPUs, those included whose experts are kept in main memory."""
-
-    @property
-    def gpu_devices(self) -> tuple[tuple[str, str | None], ...]:
-        """llama.cpp's names of the GPUs that hold any buffer, each with its id; None where llama.cpp told none.
-
-        Before the first buffer was told: all that have an id.
-        """
-        ids = dict(self.device_ids)
-        holding = [each.device for each in self.buffers if not each.is_host]
-        return tuple((device, ids.get(device)) for device in (holding if self.buffers else ids))
-
-    def total(self, field: str) -> int:
-        """Sum over the devices of one field of DeviceBuffers; bytes."""
-        return sum(getattr(device, field) for device in self.buffers)
-
-
-def parse_allocations(lines: Iterable[str]) -> Allocations:
-    """Read the log of a load and of one context. Lines that say nothing of memory are passed over.
+    `places` are ggml's, as `GgmlDevices.places` gives them.
 
     llama.cpp prints MiB to two decimals, so each figure is within 5 KiB. Caches that a model holds side by side
     (sliding window, recurrent) print a line each and are added up. In a dry run the weights and KV of each device are
@@ -102,12 +75,12 @@ def parse_allocations(lines: Iterable[str]) -> Allocations:
             flash_attn = match[1] == "enabled"
         elif (match := _FLASH_ATTN_SET.search(line)) and match[1] != "auto":
             flash_attn = match[1] in ("enabled", "1")
-    buffers = tuple(DeviceBuffers(device, **fields) for device, fields in by_device.items())
-    return Allocations(buffers, flash_attn, cache_bytes, tuple(device_ids), is_all_offloaded)
+    buffers = tuple(DeviceBuffers(name, place_of(name, places), **fields) for name, fields in by_device.items())
+    return Allocated(buffers, flash_attn, cache_bytes, tuple(device_ids), is_all_offloaded)
 
 
-def tells_out_of_memory(lines: Iterable[str]) -> str:
-    """The first line that blames memory, without white space around it; empty when none does.
+def out_of_memory_line(lines: Iterable[str]) -> str:
+    """The first line that reports too little memory, without white space around it; empty when none does.
 
     What llama.cpp recovered from does not count.
     """
@@ -120,10 +93,10 @@ def tells_out_of_memory(lines: Iterable[str]) -> str:
     return blame
 
 
-def tells_cause(last_words: Sequence[str]) -> str:
-    """The line of a process that died which says why, without white space around it; empty where it said nothing.
+def crash_cause(last_lines: Sequence[str]) -> str:
+    """The line of a process that died which gives the cause, without white space around it; empty where it has none.
 
     Behind the cause llama.cpp prints where in its source it was, and often a backtrace.
     """
-    said = [line.strip() for line in last_words if line.strip()]
+    said = [line.strip() for line in last_lines if line.strip()]
     return next((line for line in said if _CAUSE.search(line)), said[-1] if said else "")

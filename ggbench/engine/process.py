@@ -1,7 +1,7 @@
-"""The parent's side of a worker: start it, ask it, and turn whatever becomes of it into a value.
+"""The parent's side of a worker: start it, send it requests, and turn however it ends into a value.
 
-Native code cannot be interrupted by a thread and may abort the process it lives in, so it lives in a child. The child
-is ended by closing its stdin or by a kill; it leaves no orphan, because the kernel closes that pipe when we die.
+Native code cannot be interrupted by a thread and may abort its process, so it runs in a child. The child is ended by
+closing its stdin or by a kill; it leaves no orphan, because the kernel closes that pipe when the parent dies.
 """
 
 from __future__ import annotations
@@ -22,25 +22,24 @@ from typing import Protocol, Self
 import msgspec
 
 from ggbench.engine import protocol
+from ggbench.engine.contract import DEFAULT_TIMEOUT_S, Stage
 from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
-from ggbench.engine.logs import tells_out_of_memory
-
-DEFAULT_TIMEOUT_S = 600.0
-"""Longest silence that is not yet a hang: a long prompt on a slow CPU says nothing until it is read."""
+from ggbench.engine.logs import out_of_memory_line
+from ggbench.machine.oom_kills import count_oom_kills
 
 _ENVIRONMENT = {"MALLOC_ARENA_MAX": "1", "GGML_NO_BACKTRACE": "1"}
 """glibc reserves 64 MiB of address space for each arena, which a memory limit would count before they are used; and an
 abort would start a debugger, which dies of the same limit and leaves its core in the person's folder."""
 _TAIL_LINES = 200
 _POLL_S = 0.1
-_FAREWELL_S = 5.0
+_SHUTDOWN_TIMEOUT_S = 5.0
 
 
-class Engine(Protocol):
-    """What an experiment needs of a worker; the tests have one that replays recorded events."""
+class Transport(Protocol):
+    """What carries requests to a worker; the tests have one that replays recorded messages."""
 
-    def call(self, request: protocol.Request) -> Iterator[protocol.Event | Ending]:
-        """Events as they come, and last, exactly once, how it ended."""
+    def call(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        """Messages as they come, and last, exactly once, how it ended."""
         ...
 
     def close(self) -> None:
@@ -67,7 +66,7 @@ class WorkerProcess:
         self._is_held = False
         self._timeout_s = timeout_s
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._complaints: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._warnings: deque[str] = deque(maxlen=_TAIL_LINES)
         events, child_events = os.pipe()
         try:
             self._process = subprocess.Popen(
@@ -84,7 +83,8 @@ class WorkerProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        self._stage: protocol.Stage = "start"
+        self._stage: Stage = "start"
+        self._n_oom_kills = count_oom_kills()
         self._events = _LineReader(events)
         self._output = _LineReader(self._stdout.fileno())
         self._selector = selectors.DefaultSelector()
@@ -105,11 +105,11 @@ class WorkerProcess:
         """Of the child."""
         return self._process.pid
 
-    def call(self, request: protocol.Request) -> Iterator[protocol.Event | Ending]:
-        """Send a request; yield its events and, last and once, its ending. After a crash every call ends in one."""
-        self._stage = protocol.STAGES[type(request)]
+    def call(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        """Send a request; yield its messages and, last and once, its ending. After a crash every call ends in one."""
+        self._stage = protocol.stage_of(request)
         self._tail.clear()
-        self._complaints.clear()
+        self._warnings.clear()
         try:
             line = protocol.encode(request)
         except UnicodeEncodeError:
@@ -133,30 +133,30 @@ class WorkerProcess:
                 if lines is None:
                     yield self._crashed()
                     return
-                events = [protocol.decode_event(line) for line in lines]
+                messages = [protocol.decode_message(line) for line in lines]
             except (msgspec.DecodeError, UnicodeDecodeError, _LineTooLong):
                 self.close()
-                yield Crashed(None, tuple(self._tail), "the worker wrote something that is not an event")
+                yield Crashed(None, tuple(self._tail), "the worker wrote something that is not a message")
                 return
-            if events or self._is_held:
+            if messages or self._is_held:
                 heard_at = time.monotonic()
             elif time.monotonic() - heard_at > self._timeout_s:
                 self.close()
                 yield TimedOut(self._timeout_s)
                 return
-            for event in events:
-                match event:
+            for message in messages:
+                match message:
                     case protocol.Done():
                         yield Completed()
                         return
-                    case protocol.Refused(stage, out_of_memory, message):
-                        yield OutOfMemory(stage, message) if out_of_memory else Failed(stage, message)
+                    case protocol.Refused(stage, out_of_memory, text):
+                        yield OutOfMemory(stage, text) if out_of_memory else Failed(stage, text)
                         return
                     case protocol.Log(level, text):
                         self._tail.append(text)
                         if level >= protocol.LOG_WARN:
-                            self._complaints.append(text)
-                yield event
+                            self._warnings.append(text)
+                yield message
 
     def close(self) -> None:
         """Kill the child and wait for it; may be called twice."""
@@ -198,26 +198,31 @@ class WorkerProcess:
     def _keep_output(self, lines: list[bytes]) -> None:
         texts = [line.decode(errors="replace") for line in lines]
         self._tail.extend(texts)
-        self._complaints.extend(texts)
+        self._warnings.extend(texts)
 
     def _crashed(self) -> Ending:
         """The child ends by itself: wait for it, hear its last words, tell how."""
         ended_by_itself = not self._closed
         if ended_by_itself:
             try:
-                self._process.wait(timeout=_FAREWELL_S)
+                self._process.wait(timeout=_SHUTDOWN_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.close()
                 return Crashed(None, tuple(self._tail), "the worker closed its pipe and lived on")
             while lines := self._output.read_lines():
                 self._keep_output(lines)
             self.close()
-        blame = tells_out_of_memory(self._complaints)
-        if not blame and ended_by_itself and self._process.returncode == -signal.SIGKILL:
-            blame = "the system killed the worker, as Linux does when memory runs out"
+        blame = out_of_memory_line(self._warnings)
+        if not blame and ended_by_itself and self._process.returncode == -signal.SIGKILL and self._has_oom_kill():
+            blame = "the kernel killed the worker because memory ran out"
         if blame:
             return OutOfMemory(self._stage, blame, alive=False)
         return Crashed(self._process.returncode, tuple(self._tail))
+
+    def _has_oom_kill(self) -> bool:
+        """Whether the kernel has killed anything for lack of memory since this worker began."""
+        count = count_oom_kills()
+        return count is not None and self._n_oom_kills is not None and count > self._n_oom_kills
 
 
 class _LineTooLong(Exception):

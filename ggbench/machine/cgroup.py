@@ -25,7 +25,7 @@ class MemoryLimit:
 def cpu_quota(proc: Path = PROC, sysfs: Path = SYSFS) -> float | None:
     """CPUs' worth of time that this process may use, such as 1.5; None when nothing limits it."""
     quotas = []
-    for group in _groups("cpu", proc, sysfs):
+    for group in groups("cpu", proc, sysfs):
         words = (read_text(group / "cpu.max") or "").split()
         if len(words) != 2:
             words = [
@@ -41,7 +41,7 @@ def cpu_quota(proc: Path = PROC, sysfs: Path = SYSFS) -> float | None:
 def memory_limits(proc: Path = PROC, sysfs: Path = SYSFS) -> tuple[MemoryLimit, ...]:
     """The memory limit of every level that has one."""
     limits = []
-    for group in _groups("memory", proc, sysfs):
+    for group in groups("memory", proc, sysfs):
         limit = read_number(group / "memory.max") or read_number(group / "memory.limit_in_bytes")
         used = read_number(group / "memory.current") or read_number(group / "memory.usage_in_bytes") or 0
         if limit is not None:
@@ -49,7 +49,7 @@ def memory_limits(proc: Path = PROC, sysfs: Path = SYSFS) -> tuple[MemoryLimit, 
     return tuple(limits)
 
 
-def _groups(controller: str, proc: Path, sysfs: Path) -> Iterator[Path]:
+def groups(controller: str, proc: Path, sysfs: Path) -> Iterator[Path]:
     """Folders of this process's group and its ancestors, in the unified hierarchy and in the controller's own."""
     mount = sysfs / "fs/cgroup"
     for line in (read_text(proc / "self/cgroup") or "").splitlines():

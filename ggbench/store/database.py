@@ -1,6 +1,6 @@
-"""The results file: every run with its raw samples, probes and readings of the machine, in SQLite.
+"""The results file: every run with its raw samples and observations, in SQLite.
 
-Samples and probes are committed as they are appended, so a process that is killed leaves what it had. Its run still
+Samples and observations are committed as they are appended, so a process that is killed leaves what it had. Its run still
 says `running`; whoever opens or lists the store next sees that the owner is gone and marks it `interrupted`. A store
 belongs to the thread that opened it, and any number of stores may have one file open.
 """
@@ -8,9 +8,10 @@ belongs to the thread that opened it, and any number of stores may have one file
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sqlite3
-from collections.abc import Iterable, Sequence
+import sys
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -18,24 +19,12 @@ from typing import TYPE_CHECKING, Self
 
 from ggbench import paths
 from ggbench.errors import StoreError, UnknownName
-from ggbench.machine_records import MachineReading
-from ggbench.records import Certificate, Outcome, Probe, Row
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run, RunHead
 from ggbench.store import owners
+from ggbench.store.codec import encode, storable_text
 from ggbench.store.connection import as_store_errors, open_connection, writing
-from ggbench.store.runs import (
-    RUNNING,
-    Phase,
-    PrefillTiming,
-    Run,
-    RunStart,
-    RunSummary,
-    Samples,
-    decode,
-    encode,
-    run_of,
-    storable_text,
-    summary_of,
-)
+from ggbench.store.runs import RUNNING, WARMUP, SampleChunk, Samples, StoredObservation, StoredRun, stored_run_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,104 +76,76 @@ class Store:
     ) -> None:
         self.close()
 
-    def begin(self, start: RunStart) -> int:
-        """Note that a run of this process starts, and return its id; ids are never used twice."""
+    def begin(self, head: RunHead) -> int:
+        """Record that a run of this process starts, and return its id; ids are never used twice."""
         owner = owners.this_process()
-        columns: dict[str, object] = {
-            field.name: getattr(start, field.name)
-            for field in dataclasses.fields(start)
-            if field.name not in ("config", "environment")
-        }
-        columns = {name: storable_text(value) if isinstance(value, str) else value for name, value in columns.items()}
-        columns |= {
-            "config": encode(start.config),
-            "environment": None if start.environment is None else encode(start.environment),
+        columns = _head_columns(head) | {
             "started_at": _utc_now(),
             "owner_pid": owner.pid,
             "owner_started_at": owner.started_at,
             "state": RUNNING,
         }
-        names, values = ", ".join(columns), ", ".join(f":{name}" for name in columns)
         with writing(self._connection, self.path):
-            run_id = self._connection.execute(f"INSERT INTO runs ({names}) VALUES ({values})", columns).lastrowid
-        assert run_id is not None
+            run_id = self._insert("runs", columns)
         self._unfinished.add(run_id)
         return run_id
 
     def append_samples(
         self,
         run_id: int,
-        repeat: int,
+        series: str,
         first_position: int,
         step_ns: Sequence[int] | NDArray[np.int64],
         sample_ns: Sequence[int] | NDArray[np.int64] | None = None,
         *,
-        phase: Phase = "decode",
+        at_ns: int = 0,
     ) -> None:
         """Store the steps at `first_position` and the positions after it, whole or not at all.
 
-        `sample_ns` is None where the sampler was not timed. Raises ValueError where the two differ in length,
-        UnknownName where the run was deleted, and StoreError where it has a chunk that begins at this position.
+        `sample_ns` is None where the sampler was not timed; `at_ns` is the moment, since the epoch. Raises ValueError
+        where the two differ in length, UnknownName where the run was deleted, and StoreError where the series has a
+        chunk that begins at this position.
         """
-        if sample_ns is not None and len(sample_ns) != len(step_ns):
-            raise ValueError(f"{len(step_ns)} steps but {len(sample_ns)} sampler timings")
-        if not len(step_ns):
-            return
-        chunk = (_int64_bytes(step_ns), None if sample_ns is None else _int64_bytes(sample_ns))
         with writing(self._connection, self.path):
             self._require(run_id)
-            self._connection.execute(
-                "INSERT INTO sample_chunks (run_id, phase, repeat, first_position, step_ns, sample_ns)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                (run_id, phase, repeat, first_position, *chunk),
-            )
-            if phase == "decode":
-                self._connection.execute(
-                    "UPDATE runs SET n_samples = n_samples + ? WHERE id = ?", (len(step_ns), run_id)
-                )
+            self._append_samples(run_id, series, first_position, step_ns, sample_ns, at_ns)
 
-    def append_prefill(self, run_id: int, repeat: int, n_prompt: int, prefill_ns: int, *, warmup: bool = False) -> None:
-        """Store how long a prompt of `n_prompt` tokens took. Raises UnknownName."""
+    def append_observations(self, run_id: int, observations: Sequence[tuple[int, str, object]]) -> None:
+        """Store what was observed of a run: nanoseconds since the epoch, kind and record. Raises UnknownName."""
         with writing(self._connection, self.path):
             self._require(run_id)
-            self._connection.execute(
-                "INSERT INTO prefills (run_id, repeat, n_prompt, prefill_ns, warmup) VALUES (?, ?, ?, ?, ?)",
-                (run_id, repeat, n_prompt, prefill_ns, warmup),
-            )
+            self._append_observations(run_id, observations)
 
-    def append_readings(self, run_id: int, readings: Sequence[MachineReading]) -> None:
-        """Store what the machine did beside a run. Raises UnknownName."""
-        with writing(self._connection, self.path):
-            self._require(run_id)
-            self._connection.executemany(
-                "INSERT INTO readings (run_id, at_ns, reading) VALUES (?, ?, ?)",
-                [(run_id, reading.at_ns, encode(reading)) for reading in readings],
-            )
+    def finish(self, run_id: int, run: Run) -> None:
+        """End a run with what came of it. Raises UnknownName.
 
-    def append_probe(self, run_id: int, number: int, probe: Probe) -> None:
-        """Store the answer to one question of a search; `number` counts from 0. Raises UnknownName."""
-        with writing(self._connection, self.path):
-            self._require(run_id)
-            self._connection.execute(
-                "INSERT INTO probes (run_id, number, probe) VALUES (?, ?, ?)", (run_id, number, encode(probe))
-            )
-
-    def finish(self, run_id: int, row: Row, certificate: Certificate | None = None) -> Row:
-        """End a run with what came of it; returns the row as stored, which knows its run. Raises UnknownName.
-
-        A search has a certificate beside the row that lists show. The run's state becomes the row's outcome, also where
-        another process had taken it for interrupted, as one in another container may that does not see this one.
+        The state becomes the run's outcome, also where another process had taken it for interrupted, as one in another
+        container may that does not see this one.
         """
-        row = dataclasses.replace(row, run_id=run_id)
-        certified = None if certificate is None else encode(dataclasses.replace(certificate, run_id=run_id))
         with writing(self._connection, self.path):
             self._require(run_id)
-            self._connection.execute(
-                "UPDATE runs SET state = ?, finished_at = ?, outcome_row = ?, certificate = ? WHERE id = ?",
-                (row.outcome.value, _utc_now(), encode(row), certified, run_id),
-            )
+            columns = _head_columns(run.head) | _end_columns(run) | {"finished_at": _utc_now(), "id": run_id}
+            assignments = ", ".join(f"{name} = :{name}" for name in columns if name != "id")
+            self._connection.execute(f"UPDATE runs SET {assignments} WHERE id = :id", columns)
         self._unfinished.discard(run_id)
-        return row
+
+    def add(
+        self, run: Run, samples: Iterable[SampleChunk] = (), observations: Sequence[tuple[int, str, object]] = ()
+    ) -> int:
+        """Store a finished run that was made elsewhere, whole or not at all; returns its id here."""
+        columns = _head_columns(run.head) | _end_columns(run) | {
+            "started_at": run.head.started_at or _utc_now(),
+            "finished_at": run.finished_at or _utc_now(),
+            "owner_pid": 0,
+            "owner_started_at": 0.0,
+        }
+        with writing(self._connection, self.path):
+            run_id = self._insert("runs", columns)
+            for chunk in samples:
+                timed = chunk.sample_ns or None
+                self._append_samples(run_id, chunk.series, chunk.first_position, chunk.step_ns, timed, chunk.at_ns)
+            self._append_observations(run_id, observations)
+        return run_id
 
     def list_runs(
         self,
@@ -194,7 +155,7 @@ class Store:
         kind: str | None = None,
         state: str | None = None,
         limit: int | None = None,
-    ) -> tuple[RunSummary, ...]:
+    ) -> tuple[StoredRun, ...]:
         """Runs that match every filter given, newest first, without their samples."""
         self._mark_interrupted()
         given = {"model": model, "quant": quant, "kind": kind, "state": state}
@@ -204,61 +165,57 @@ class Store:
             f"SELECT * FROM runs WHERE {where} ORDER BY id DESC LIMIT :limit",
             {**filters, "limit": -1 if limit is None else limit},
         )
-        return tuple(summary_of(record) for record in records)
+        return tuple(stored_run_of(record) for record in records)
 
-    def load_run(self, run_id: int) -> Run:
-        """A run with all that was known at its start. Raises UnknownName."""
+    def load_run(self, run_id: int) -> StoredRun:
+        """One run. Raises UnknownName."""
         self._mark_interrupted()
-        return run_of(self._require(run_id))
+        return stored_run_of(self._require(run_id))
 
-    def load_samples(self, run_id: int, phase: Phase = "decode") -> Samples:
-        """Raw samples of a run, of no length where it has none. Raises UnknownName."""
+    def load_samples(self, run_id: int, *, warmup: bool = False) -> Samples:
+        """Raw samples of a run, of no length where it has none; warm-up only where asked for. Raises UnknownName."""
         import numpy as np
 
-        self._require(run_id)
-        chunks = self._select(
-            "SELECT repeat, first_position, step_ns, sample_ns FROM sample_chunks"
-            " WHERE run_id = ? AND phase = ? ORDER BY repeat, first_position",
-            (run_id, phase),
-        )
-        lengths = [len(chunk["step_ns"]) // 8 for chunk in chunks]
-        starts = np.array([chunk["first_position"] for chunk in chunks], dtype=np.int64)
-        index_in_chunk = np.concatenate([np.arange(0), *(np.arange(length) for length in lengths)])
-        untimed = any(chunk["sample_ns"] is None for chunk in chunks)
+        chunks = [chunk for chunk in self.load_chunks(run_id) if warmup or not chunk.series.startswith(WARMUP)]
+        lengths = [len(chunk.step_ns) for chunk in chunks]
+        positions = [np.arange(c.first_position, c.first_position + len(c.step_ns), dtype=np.int64) for c in chunks]
+        untimed = any(not chunk.sample_ns for chunk in chunks)
+        no_number = np.empty(0, np.int64)
         return Samples(
-            repeat=np.repeat(np.array([chunk["repeat"] for chunk in chunks], dtype=np.int64), lengths),
-            position=np.repeat(starts, lengths) + index_in_chunk,
-            step_ns=_int64_array(b"".join(chunk["step_ns"] for chunk in chunks)),
-            sample_ns=None if untimed else _int64_array(b"".join(chunk["sample_ns"] for chunk in chunks)),
+            series=np.repeat(np.array([chunk.series for chunk in chunks], dtype=np.str_), lengths),
+            position=np.concatenate([no_number, *positions]),
+            step_ns=np.concatenate([no_number, *(np.array(chunk.step_ns, np.int64) for chunk in chunks)]),
+            sample_ns=None
+            if untimed
+            else np.concatenate([no_number, *(np.array(chunk.sample_ns, np.int64) for chunk in chunks)]),
         )
 
-    def load_prefills(self, run_id: int) -> tuple[PrefillTiming, ...]:
-        """Prefill timings of a run in the order they were taken, warm-ups among them. Raises UnknownName."""
+    def load_chunks(self, run_id: int) -> tuple[SampleChunk, ...]:
+        """The samples of a run as they were stored, series in the order in which they began. Raises UnknownName."""
         self._require(run_id)
-        records = self._select("SELECT * FROM prefills WHERE run_id = ? ORDER BY id", (run_id,))
+        records = self._select(
+            "SELECT *, (SELECT min(rowid) FROM samples AS s WHERE s.run_id = samples.run_id AND s.series = samples.series)"
+            " AS began FROM samples WHERE run_id = ? ORDER BY began, first_position",
+            (run_id,),
+        )
         return tuple(
-            PrefillTiming(record["repeat"], record["n_prompt"], record["prefill_ns"], bool(record["warmup"]))
+            SampleChunk(
+                record["series"],
+                record["first_position"],
+                record["at_ns"],
+                _int64s(record["step_ns"]),
+                _int64s(record["sample_ns"] or b""),
+            )
             for record in records
         )
 
-    def load_readings(self, run_id: int) -> tuple[MachineReading, ...]:
-        """Readings of a run by rising time, those left out that this ggbench cannot read. Raises UnknownName."""
+    def load_observations(self, run_id: int) -> tuple[StoredObservation, ...]:
+        """What was observed of a run, in the order in which it came. Raises UnknownName."""
         self._require(run_id)
-        records = self._select("SELECT reading FROM readings WHERE run_id = ? ORDER BY at_ns, id", (run_id,))
-        readings = (decode(record["reading"], MachineReading)[0] for record in records)
-        return tuple(reading for reading in readings if reading is not None)
-
-    def load_probes(self, run_id: int) -> tuple[Probe, ...]:
-        """What a search asked so far, those left out that this ggbench cannot read. Raises UnknownName."""
-        self._require(run_id)
-        records = self._select("SELECT probe FROM probes WHERE run_id = ? ORDER BY number", (run_id,))
-        probes = (decode(record["probe"], Probe)[0] for record in records)
-        return tuple(probe for probe in probes if probe is not None)
-
-    def load_certificate(self, run_id: int) -> tuple[Certificate | None, str]:
-        """What a search ended with, and ""; None where it has not, or why it cannot be read. Raises UnknownName."""
-        text = self._require(run_id)["certificate"]
-        return (None, "") if text is None else decode(text, Certificate)
+        records = self._select("SELECT * FROM observations WHERE run_id = ? ORDER BY number", (run_id,))
+        return tuple(
+            StoredObservation(record["number"], record["at_ns"], record["kind"], record["body"]) for record in records
+        )
 
     def delete_run(self, run_id: int) -> None:
         """Delete a run with what it has. Raises UnknownName, and StoreError while its process still runs it."""
@@ -268,6 +225,43 @@ class Store:
             if record["state"] == RUNNING and owners.is_alive(owner):
                 raise StoreError(f"run {run_id} is still running in process {owner.pid}", "stop it first")
             self._connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+
+    def _append_samples(
+        self,
+        run_id: int,
+        series: str,
+        first_position: int,
+        step_ns: Sequence[int] | NDArray[np.int64],
+        sample_ns: Sequence[int] | NDArray[np.int64] | None,
+        at_ns: int,
+    ) -> None:
+        if sample_ns is not None and len(sample_ns) != len(step_ns):
+            raise ValueError(f"{len(step_ns)} steps but {len(sample_ns)} sampler timings")
+        if not len(step_ns):
+            return
+        timed = None if sample_ns is None else _int64_bytes(sample_ns)
+        chunk = {"run_id": run_id, "series": series, "first_position": first_position, "at_ns": at_ns}
+        self._insert("samples", chunk | {"step_ns": _int64_bytes(step_ns), "sample_ns": timed})
+        if not series.startswith(WARMUP):
+            self._connection.execute("UPDATE runs SET n_samples = n_samples + ? WHERE id = ?", (len(step_ns), run_id))
+
+    def _append_observations(self, run_id: int, observations: Sequence[tuple[int, str, object]]) -> None:
+        if not observations:
+            return
+        first = self._connection.execute(
+            "SELECT coalesce(max(number), -1) + 1 FROM observations WHERE run_id = ?", (run_id,)
+        ).fetchone()[0]
+        rows = [
+            (run_id, number, at_ns, kind, encode(body))
+            for number, (at_ns, kind, body) in enumerate(observations, start=first)
+        ]
+        self._connection.executemany("INSERT INTO observations VALUES (?, ?, ?, ?, ?)", rows)
+
+    def _insert(self, table: str, columns: Mapping[str, object]) -> int:
+        names, values = ", ".join(columns), ", ".join(f":{name}" for name in columns)
+        row_id = self._connection.execute(f"INSERT INTO {table} ({names}) VALUES ({values})", columns).lastrowid
+        assert row_id is not None
+        return row_id
 
     def _mark_interrupted(self) -> None:
         running = self._select("SELECT id, owner_pid, owner_started_at FROM runs WHERE state = ?", (RUNNING,))
@@ -300,13 +294,41 @@ def _utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+def _head_columns(head: RunHead) -> dict[str, object]:
+    """What is known of a run before anything is measured."""
+    return {
+        "kind": head.kind,
+        "engine": head.setup.engine,
+        "model": storable_text(head.subject.model),
+        "quant": storable_text(head.subject.quant),
+        "source": head.subject.source,
+        "subject": encode(head.subject),
+        "setup": encode(head.setup),
+        "settings": encode(head.settings),
+        "environment": None if head.environment is None else encode(head.environment),
+        "command": storable_text(head.command),
+    }
+
+
+def _end_columns(run: Run) -> dict[str, object]:
+    """What came of a run."""
+    return {
+        "state": run.outcome.value,
+        "reason": storable_text(run.reason),
+        "memory": encode(run.memory),
+        "gpu_use": None if run.gpu_use is None else encode(run.gpu_use),
+        "result": None if run.result is None else encode(run.result),
+    }
+
+
 def _int64_bytes(values: Sequence[int] | NDArray[np.int64]) -> bytes:
     import numpy as np
 
     return np.asarray(values, dtype="<i8").tobytes()
 
 
-def _int64_array(blob: bytes) -> NDArray[np.int64]:
-    import numpy as np
-
-    return np.frombuffer(blob, dtype="<i8").astype(np.int64)
+def _int64s(blob: bytes) -> tuple[int, ...]:
+    values = array("q", blob)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return tuple(values)

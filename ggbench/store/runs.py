@@ -1,195 +1,135 @@
-"""What the store takes and gives: a run's start, its summary, and its raw samples.
+"""What the store gives: a run with the records that every kind shares, and those of its kind as JSON still to be read.
 
-What a run was is columns, so that it can be filtered and survives every version; what came of it is the JSON of a
-`records.Row`, which grows with ggbench. A row that this ggbench cannot read is None with the reason, never an error:
-the run and its samples are still there.
+The types of a setup, of settings and of a result belong to an engine and an experiment, which the store does not know;
+`ggbench.experiments.stored` reads them.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import sqlite3
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
-
-from ggbench.errors import StoreError
-from ggbench.records import Environment, LoadConfig, Outcome, Row
+from ggbench.records.machine import Environment, GpuUse
+from ggbench.records.memory import Memory
+from ggbench.records.subject import Subject
+from ggbench.store.codec import decode
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-RUNNING = "running"
-"""The state of a run that has not ended; every other state is a value of `records.Outcome`."""
-
-RunKind = Literal["decode", "prefill", "bench", "maxctx", "speed", "quality"]
-Phase = Literal["warmup", "decode"]
-
 _Record = TypeVar("_Record")
 
+RUNNING = "running"
+"""The state of a run that has not ended; every other state is a value of `records.outcome.Outcome`."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStart:
-    """One trial or search of one quant, as it is known before anything is measured."""
-
-    kind: RunKind
-    model: str
-    quant: str
-    file: str
-    provenance: str
-    """As `records.Row.provenance`: `file`, `twin` or `hub`."""
-    file_bytes: int
-    header_sha256: str
-    """`ModelFile.header_sha256`; empty when unknown."""
-    n_params: int
-    bpw: float | None
-    weight_bytes: int | None
-    kv_bytes_per_token: int | None
-    command: str
-    """The line that reproduces the run."""
-    config: LoadConfig
-    environment: Environment | None = None
-    """None where it is not known, or was written by a version of ggbench that this one cannot read."""
-
-    def as_row(self, outcome: Outcome, reason: str) -> Row:
-        """The row of a trial that ended before it measured anything."""
-        return Row(
-            model=self.model,
-            quant=self.quant,
-            file=self.file,
-            provenance=self.provenance,
-            file_bytes=self.file_bytes,
-            n_params=self.n_params,
-            bpw=self.bpw,
-            weight_bytes=self.weight_bytes,
-            kv_bytes_per_token=self.kv_bytes_per_token,
-            outcome=outcome,
-            reason=reason,
-            n_ctx=self.config.n_ctx,
-            config=self.config,
-            header_sha256=self.header_sha256,
-            command=self.command,
-            environment=self.environment,
-        )
+WARMUP = "warmup/"
+"""Series whose names begin so are kept, and count for nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSummary:
-    """A run without its samples, as a list shows it."""
+class StoredRun:
+    """A run without its samples and observations."""
 
     run_id: int
     kind: str
-    model: str
-    quant: str
-    file: str
-    provenance: str
-    command: str
+    engine: str
     state: str
-    """`running`, or a value of `records.Outcome`."""
+    """`running`, or a value of `records.outcome.Outcome`."""
+    reason: str
+    subject: Subject
+    command: str
     started_at: str
     """UTC, ISO 8601."""
     finished_at: str | None
     """UTC, ISO 8601; None while running, and for an interrupted run, whose end nobody saw."""
     n_samples: int
-    """Decode steps stored, over all repeats, warm-up left out."""
-    row: Row | None
-    """None for a run that is running or was interrupted, and where `row_error` says why it cannot be read."""
-    row_error: str
-    """Why a stored row cannot be read by this ggbench; empty when there is nothing wrong."""
+    """Timed steps stored, over all series, warm-up left out."""
+    environment: Environment | None
+    memory: Memory | None
+    """None for a run that is running or was interrupted."""
+    gpu_use: GpuUse | None
+    setup_json: str
+    settings_json: str
+    result_json: str | None
+    """None for a run that is running or was interrupted, and for one that measured nothing."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run(RunSummary):
-    """A run with all that was known at its start."""
-
-    start: RunStart
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run itself said how it ended."""
+        return self.finished_at is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Raw decode samples of one run, ordered by repeat and position; four arrays of one length, int64."""
+    """Raw samples of one run, in the order of their series; four arrays of one length."""
 
-    repeat: NDArray[np.int64]
-    """Which repetition, as the experiment counted it."""
+    series: NDArray[np.str_]
+    """Name of each sample's series, such as `decode/p25/b1/r0`."""
     position: NDArray[np.int64]
     """Tokens in the KV cache including the one being decoded."""
     step_ns: NDArray[np.int64]
     sample_ns: NDArray[np.int64] | None
     """Time of the sampler; None where it was not timed for every step."""
 
+    @property
+    def repeat(self) -> NDArray[np.int64]:
+        """Number of each sample's series, in the order in which they began."""
+        import numpy as np
+
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(self.series.tolist()))}
+        return np.array([numbers[name] for name in self.series.tolist()], dtype=np.int64)
+
 
 @dataclass(frozen=True, slots=True)
-class PrefillTiming:
-    """How long one prompt took."""
+class SampleChunk:
+    """Consecutive steps of one series as they were stored."""
 
-    repeat: int
-    n_prompt: int
-    """Tokens."""
-    prefill_ns: int
-    warmup: bool
+    series: str
+    first_position: int
+    at_ns: int
+    """When they were stored, since the epoch: just after the last of them. 0 where an older ggbench did not say."""
+    step_ns: tuple[int, ...]
+    sample_ns: tuple[int, ...]
+    """Empty where the sampler was not timed."""
 
 
-def summary_of(record: sqlite3.Row) -> RunSummary:
-    """The summary in a record of the table `runs`."""
-    row, row_error = (None, "") if record["outcome_row"] is None else decode(record["outcome_row"], Row)
-    return RunSummary(
+@dataclass(frozen=True, slots=True)
+class StoredObservation:
+    """One observation, its body still to be read."""
+
+    number: int
+    """In the order in which the run made them."""
+    at_ns: int
+    """Since the epoch; 0 where an older ggbench did not say."""
+    kind: str
+    """`ggbench.recording.recording.kind_of` of the record."""
+    body_json: str
+
+
+def stored_run_of(record: sqlite3.Row) -> StoredRun:
+    """The run in a record of the table `runs`."""
+    subject, _ = decode(record["subject"], Subject)
+    return StoredRun(
         run_id=record["id"],
         kind=record["kind"],
-        model=record["model"],
-        quant=record["quant"],
-        file=record["file"],
-        provenance=record["provenance"],
-        command=record["command"],
+        engine=record["engine"],
         state=record["state"],
+        reason=record["reason"],
+        subject=subject or Subject(model=record["model"], quant=record["quant"], source=record["source"]),
+        command=record["command"],
         started_at=record["started_at"],
         finished_at=record["finished_at"],
         n_samples=record["n_samples"],
-        row=row,
-        row_error=row_error,
+        environment=_read(record["environment"], Environment),
+        memory=_read(record["memory"], Memory),
+        gpu_use=_read(record["gpu_use"], GpuUse),
+        setup_json=record["setup"],
+        settings_json=record["settings"],
+        result_json=record["result"],
     )
 
 
-def run_of(record: sqlite3.Row) -> Run:
-    """The run in the same record. Raises StoreError where its load configuration cannot be read."""
-    config, reason = decode(record["config"], LoadConfig)
-    if config is None:
-        raise StoreError(f"the load configuration of run {record['id']} was {reason}", "upgrade ggbench to read it")
-    environment = None if record["environment"] is None else decode(record["environment"], Environment)[0]
-    summary = summary_of(record)
-    known: dict[str, Any] = {field.name: getattr(summary, field.name) for field in dataclasses.fields(summary)}
-    columns: dict[str, Any] = {
-        field.name: record[field.name]
-        for field in dataclasses.fields(RunStart)
-        if field.name not in ("config", "environment")
-    }
-    return Run(**known, start=RunStart(**columns, config=config, environment=environment))
-
-
-def encode(record: object) -> str:
-    """JSON of a frozen record."""
-    return msgspec.json.encode(_storable(msgspec.to_builtins(record))).decode()
-
-
-def decode(text: str, record_type: type[_Record]) -> tuple[_Record | None, str]:
-    """The record and "", or None and the reason. Fields that this ggbench does not know are passed over."""
-    try:
-        return msgspec.json.decode(text, type=record_type), ""
-    except msgspec.DecodeError as error:
-        return None, f"written by another version of ggbench: {error}"
-
-
-def storable_text(text: str) -> str:
-    r"""Text that UTF-8 can hold: the odd bytes of a Linux file name come as lone surrogates and are spelt `\udc..`."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _storable(value: object) -> object:
-    if isinstance(value, str):
-        return storable_text(value)
-    if isinstance(value, list | tuple):
-        return [_storable(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _storable(item) for key, item in value.items()}
-    return value
+def _read(text: str | None, record_type: type[_Record]) -> _Record | None:
+    return None if text is None else decode(text, record_type)[0]

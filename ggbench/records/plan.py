@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ggbench.records import Bandwidth, DecodeLimit, Outcome
+from ggbench.records.outcome import Outcome
+from ggbench.records.speed import Bandwidth, DecodeLimit
 
 
 @dataclass(frozen=True, slots=True)

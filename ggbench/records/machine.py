@@ -1,4 +1,4 @@
-"""The frozen records of the machine: its GPUs, what it was doing at one moment, and what that meant for a run."""
+"""The machine: its GPUs, what it was doing at one moment, what that meant for a run, and the software on it."""
 
 from __future__ import annotations
 
@@ -106,3 +106,22 @@ class GpuUse:
     ballast it holds as well, and where NVML counts processes differently from here, as for a container."""
     other_processes: tuple[GpuProcess, ...] | None = None
     """Programs beside this run's that held memory of these GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Where and with what a run was measured."""
+
+    ggbench: str
+    python: str
+    llama_cpp_python: str
+    llama_cpp: str
+    """llama.cpp's own version line."""
+    system_info: str
+    """`llama_print_system_info()`: the instruction sets and backends compiled in."""
+    os: str
+    cpu: str
+    n_cores: int
+    """Physical cores this process may use."""
+    ram_bytes: int
+    gpus: tuple[Gpu, ...] = ()

@@ -1,0 +1,103 @@
+"""What every engine is: it opens a model under a setup, carries out workloads, and ends each in a value.
+
+An engine is one module in `ggbench.engine` with a function `launch`, named by its setup's `engine`. It imports nothing
+of the experiments, and they never ask which engine they have: what it cannot do it says with `unsupported`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol
+
+import msgspec
+
+from ggbench.engine.endings import Ending
+from ggbench.engine.events import Event
+from ggbench.errors import StoreError
+from ggbench.records.setup import Setup
+
+Stage = Literal["start", "load", "context", "prefill", "decode"]
+
+DEFAULT_TIMEOUT_S = 600.0
+"""Longest time without a message that is not yet a hang: a long prompt on a slow CPU reports nothing until it is read."""
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """Something to do with an opened model: one module in `ggbench.engine.workloads` for each kind."""
+
+    name: ClassVar[str]
+    """Of its module."""
+    stage: ClassVar[Stage]
+    """What a failure of it is a failure of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where an engine gets its weights from."""
+
+    path: Path | None = None
+    """The GGUF file or its first shard; None where the weights are not a file here."""
+    url: str = ""
+    """Of a server; empty where there is none."""
+
+
+class Engine(Protocol):
+    """One model at a time, in whatever process or server runs it."""
+
+    def open(self, source: Source, setup: Setup) -> Iterator[Event | Ending]:
+        """Load the model and make a context; events as they come, and last, exactly once, how it ended.
+
+        Where only the setup's n_ctx differs from what is open, a loaded model may stay.
+        """
+        ...
+
+    def run(self, workload: Workload) -> Iterator[Event | Ending]:
+        """Carry out a workload; events as they come, and last, exactly once, how it ended."""
+        ...
+
+    def unsupported(self, workload: type[Workload]) -> str:
+        """Why this engine cannot carry out such a workload, in one line; empty where it can."""
+        ...
+
+    def close(self) -> None:
+        """End it and give its memory back; may be called twice."""
+        ...
+
+
+class Launch(Protocol):
+    """Starts an engine; the function `launch` of an engine's module."""
+
+    def __call__(self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None) -> Engine:
+        """Start it; `cancel`, once set, ends what it does, and `hold`, while set, pauses it between two steps."""
+        ...
+
+
+class EngineModule(Protocol):
+    """What a module in `ggbench.engine` offers."""
+
+    SETUP: type[Setup]
+    """The record that describes how it loads a model."""
+    launch: Launch
+
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+def engine_module(name: str) -> EngineModule:
+    """The module of an engine. Raises StoreError for one that this ggbench does not have."""
+    module: Any = None
+    if _NAME.fullmatch(name):
+        try:
+            module = importlib.import_module(f"ggbench.engine.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"ggbench.engine.{name}":
+                raise
+    if not hasattr(module, "SETUP"):
+        raise StoreError(f"this ggbench has no engine {name!r}", "upgrade ggbench to read the run")
+    found: EngineModule = module
+    return found

@@ -1,0 +1,139 @@
+"""What an engine reports while it opens a model or carries out a workload; the same for every engine.
+
+They are also the worker's messages, one JSON object a line, so they are msgspec structs with a tag.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ggbench.records.memory import DeviceBuffers, Memory
+
+Clock = Literal["engine", "client"]
+"""Whose clock timed a step: the process that computes, or the one that asks it over a network."""
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The engine runs; nothing is loaded yet."""
+
+    pid: int | None
+    """Of its process; None where it has none on this machine."""
+    versions: dict[str, str]
+    """Of the software, by the names of `records.machine.Environment`: `llama_cpp`, `llama_cpp_python`, `system_info`."""
+
+
+class Opening(msgspec.Struct, frozen=True, tag="opening"):
+    """Share of the model that is loaded, 0 to 1."""
+
+    share: float
+
+
+class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
+    """What the model, and the context where there is one, took so far; each replaces the one before."""
+
+    buffers: tuple[DeviceBuffers, ...]
+    flash_attn: bool | None = None
+    """What `auto` became; None before a context, and where the engine does not say."""
+    cache_bytes: int | None = None
+    """All caches of the context over all devices, also of a dry run, whose KV buffers are empty."""
+    device_ids: tuple[tuple[str, str], ...] = ()
+    """PCI bus id or UUID of each GPU in use, by the engine's name of it: (`CUDA0`, `0000:01:00.0`). One that the
+    engine has no id of is left out."""
+    is_all_offloaded: bool = False
+    """Whether every layer went to GPUs, those included whose experts are kept in main memory."""
+
+    @property
+    def gpu_devices(self) -> tuple[tuple[str, str | None], ...]:
+        """The engine's names of the GPUs that hold any buffer, each with its id; None where it reported none.
+
+        Before the first buffer was reported: all that have an id.
+        """
+        ids = dict(self.device_ids)
+        holding = [each.device for each in self.buffers if not each.is_host]
+        return tuple((device, ids.get(device)) for device in (holding if self.buffers else ids))
+
+    def total(self, field: str) -> int:
+        """Sum over the devices of one field of DeviceBuffers; bytes."""
+        return sum(getattr(device, field) for device in self.buffers)
+
+
+class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
+    """The model is in memory, with no context yet."""
+
+    seconds: float
+    left_bytes: int | None = None
+    """Of what may be taken: of the memory limit, or of the GPUs in use, each taken for the one with the least; None
+    where nothing is limited."""
+
+
+class Opened(msgspec.Struct, frozen=True, tag="opened"):
+    """Model and context are in memory; sizes as the engine rounded them."""
+
+    seconds: float
+    n_ctx: int | None = None
+    """None where the engine does not say, as a server may not."""
+    n_batch: int | None = None
+    n_ubatch: int | None = None
+    left_bytes: int | None = None
+    """As `Loaded.left_bytes`."""
+
+    def memory(self, allocated: Allocated) -> Memory:
+        """As a run keeps it."""
+        return Memory(
+            buffers=allocated.buffers,
+            n_ctx=self.n_ctx,
+            n_batch=self.n_batch,
+            n_ubatch=self.n_ubatch,
+            flash_attn=allocated.flash_attn,
+        )
+
+
+class PromptRead(msgspec.Struct, frozen=True, tag="prompt_read"):
+    """One prompt, or one for each of several sequences at once, was read from an empty cache."""
+
+    n_prompt: int
+    """Tokens of each sequence."""
+    elapsed_ns: int
+    n_seqs: int = 1
+
+
+class Steps(msgspec.Struct, frozen=True, tag="steps"):
+    """Some consecutive decode steps."""
+
+    first_position: int
+    """Tokens in the KV cache of a sequence at the first of these steps, the one being decoded included."""
+    step_ns: list[int]
+    """Of each step: the whole of it, for all sequences."""
+    sample_ns: list[int]
+    """The sampler, each step; empty where it was not timed."""
+    text: str = ""
+    """The tokens as text; empty for a model without a tokenizer."""
+    clock: Clock = "engine"
+
+
+class Filling(msgspec.Struct, frozen=True, tag="filling"):
+    """Share of the context that is filled before its far end, 0 to 1."""
+
+    share: float
+
+
+class ContextProven(msgspec.Struct, frozen=True, tag="context_proven"):
+    """The far end of the context was computed with."""
+
+    seconds: float
+    n_batch_tokens: int
+    """Decoded at once: n_ubatch, or what the context has room for."""
+    batch_ns: int
+    token_ns: int
+    """The single token, at the last position."""
+    fill: Literal["copied", "decoded", "none"]
+    """How the cells before the far end were filled: copies of a few decoded ones, a real prompt, or there are none."""
+    full: bool
+    """Whether the engine had no cell left for one token more; always true for a state that does not grow."""
+    left_bytes: int | None = None
+    """As `Loaded.left_bytes`, with all that the decodes took."""
+
+
+Event = Ready | Opening | Allocated | Loaded | Opened | PromptRead | Steps | Filling | ContextProven

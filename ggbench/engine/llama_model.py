@@ -1,0 +1,275 @@
+"""llama.cpp in the worker: one model and at most one context, through the C functions.
+
+Not through llama-cpp-python's `Llama` class, whose defaults differ from llama-bench's and which points the process's
+stdout and stderr elsewhere while it loads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+from llama_cpp import llama_cpp as lib
+
+from ggbench.engine.ggml_devices import GgmlDevices
+from ggbench.engine.contract import Stage
+from ggbench.records.setup import LlamaSetup
+
+_PROMPT = (
+    "Explain in simple words how a large language model turns a question into an answer, one token after another, and "
+    "why the memory of the machine decides how fast it can go. Begin with the tokens, then the weights, then the cache."
+)
+_FLASH_ATTN = {
+    "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+    "off": lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+}
+_SPLIT_MODES = {
+    "none": lib.LLAMA_SPLIT_MODE_NONE,
+    "layer": lib.LLAMA_SPLIT_MODE_LAYER,
+    "row": lib.LLAMA_SPLIT_MODE_ROW,
+    "tensor": lib.LLAMA_SPLIT_MODE_TENSOR,
+}
+_LOAD_MODES = {
+    (True, False): lib.LLAMA_LOAD_MODE_MMAP,
+    (True, True): lib.LLAMA_LOAD_MODE_MMAP_MLOCK,
+    (False, False): lib.LLAMA_LOAD_MODE_NONE,
+    (False, True): lib.LLAMA_LOAD_MODE_MLOCK,
+}
+"""By whether the file is mapped, and whether its pages are locked."""
+_GGML_LOG_LEVEL_DEBUG = 1
+_GGML_LOG_LEVEL_CONT = 5
+
+
+class _TensorOverride(ctypes.Structure):
+    """llama.h's `llama_model_tensor_buft_override`, which llama_cpp does not bind."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("buft", ctypes.c_void_p))
+
+
+class LlamaRefused(Exception):
+    """llama.cpp returned a failure from a call; its log has the reason."""
+
+    def __init__(self, stage: Stage, message: str) -> None:
+        super().__init__(message)
+        self.stage = stage
+
+
+class LlamaModel:
+    """One model and at most one context."""
+
+    def __init__(self, on_log: Callable[[int, str], None], left_bytes: Callable[[], int | None]) -> None:
+        """`left_bytes` says what of a memory limit, or of the GPUs, is still free."""
+        self._on_log = on_log
+        self.left_bytes = left_bytes
+        self._pending = ""
+        self._pending_level = 2
+        self._log_callback = lib.llama_log_callback(self._receive_log)  # ctypes frees it when nothing refers to it
+        lib.llama_log_set(self._log_callback, ctypes.c_void_p(0))
+        lib.llama_backend_init()
+        self.handle: Any = None
+        """llama.cpp's model; None before a load."""
+        self._context: Any = None
+        self.sampler: Any = lib.llama_sampler_init_greedy()
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of llama-cpp-python and llama.cpp, and llama.cpp's system info."""
+        return {
+            "llama_cpp_python": str(llama_cpp.__version__),
+            "llama_cpp": lib.llama_version().decode(errors="replace"),
+            "system_info": lib.llama_print_system_info().decode(errors="replace").strip(),
+        }
+
+    @property
+    def vocab(self) -> Any:  # noqa: ANN401 - ctypes pointers have no useful type
+        """llama.cpp's vocabulary of the model."""
+        return lib.llama_model_get_vocab(self.handle)
+
+    def load(
+        self, path: str, setup: LlamaSetup, devices: GgmlDevices, on_progress: Callable[[float], None], *, dry: bool
+    ) -> None:
+        """Load a model in place of the one there is; dry, read its header alone. Raises LlamaRefused."""
+        self.free_context()
+        if self.handle is not None:
+            lib.llama_model_free(self.handle)
+            self.handle = None
+        params = lib.llama_model_default_params()
+        params.n_gpu_layers = setup.n_gpu_layers
+        params.split_mode = _SPLIT_MODES[setup.split_mode]
+        if setup.main_gpu is not None:
+            params.split_mode, params.main_gpu = lib.LLAMA_SPLIT_MODE_NONE, setup.main_gpu
+        if setup.tensor_split:
+            n_devices = lib.llama_max_devices()
+            if len(setup.tensor_split) > n_devices:
+                raise LlamaRefused("load", f"{len(setup.tensor_split)} shares, but llama.cpp takes {n_devices}")
+            shares = (ctypes.c_float * n_devices)(*setup.tensor_split)
+            params.tensor_split = shares
+        overrides = _overrides(setup, devices)
+        if overrides is not None:
+            params.tensor_buft_overrides = ctypes.addressof(overrides)
+        if not setup.n_gpu_layers and (dry or setup.memory_limit_bytes is not None):
+            # With no layer on a GPU llama.cpp still computes large batches there. A plan for main memory does not count
+            # on that, and a limit of it leaves a GPU's driver no address space.
+            no_devices = (ctypes.c_void_p * 1)(None)
+            params.devices = ctypes.addressof(no_devices)
+        if not setup.mmap or setup.mlock:
+            params.load_mode = _LOAD_MODES[setup.mmap, setup.mlock]
+        if setup.memory_limit_bytes is not None:
+            # A mapped file takes address space beside the copies that are made of it, so a limit would count it twice.
+            params.load_mode = _LOAD_MODES[False, setup.mlock]
+        if dry:
+            params.no_alloc = True
+            params.load_mode = lib.LLAMA_LOAD_MODE_NONE  # nothing is mapped either
+        progress = lib.llama_progress_callback(_progress_callback(on_progress))
+        params.progress_callback = progress
+        self.handle = lib.llama_model_load_from_file(str(Path(path)).encode(), params)
+        if not self.handle:
+            self.handle = None
+            raise LlamaRefused("load", "llama.cpp could not load the model")
+
+    def make_context(self, setup: LlamaSetup) -> tuple[int, int, int]:
+        """Make a context in place of the one there is; returns n_ctx, n_batch and n_ubatch as rounded.
+
+        `setup.n_ctx` and `setup.threads` have to be given. Raises LlamaRefused.
+        """
+        if self.handle is None:
+            raise LlamaRefused("context", "no model is loaded")
+        self.free_context()
+        params = lib.llama_context_default_params()
+        params.n_ctx = setup.n_ctx
+        params.n_batch = setup.n_batch
+        params.n_ubatch = setup.n_ubatch
+        params.n_seq_max = setup.n_seq_max
+        params.n_threads = setup.threads
+        params.n_threads_batch = setup.threads_batch or setup.threads
+        params.type_k = _ggml_type_id(setup.type_k)
+        params.type_v = _ggml_type_id(setup.type_v)
+        params.flash_attn_type = _FLASH_ATTN[setup.flash_attn]
+        params.offload_kqv = setup.kv_offload
+        params.swa_full = setup.swa_full
+        self._context = lib.llama_init_from_model(self.handle, params)
+        if not self._context:
+            self._context = None
+            raise LlamaRefused("context", f"llama.cpp could not make a context of {setup.n_ctx} tokens")
+        return lib.llama_n_ctx(self._context), lib.llama_n_batch(self._context), lib.llama_n_ubatch(self._context)
+
+    def free_context(self) -> None:
+        """Free the context's memory; nothing happens without one."""
+        if self._context is not None:
+            lib.llama_free(self._context)
+            self._context = None
+
+    def context(self, stage: Stage) -> Any:  # noqa: ANN401 - ctypes pointers have no useful type
+        """llama.cpp's context. Raises LlamaRefused, for that stage, where none is made."""
+        if self._context is None:
+            raise LlamaRefused(stage, "no context is made")
+        return self._context
+
+    def clear_cache(self) -> None:
+        """Empty the KV cache, its data included."""
+        lib.llama_memory_clear(lib.llama_get_memory(self._context), True)
+
+    def read_prompts(self, n_prompt: int, n_seqs: int = 1) -> int:
+        """Nanoseconds to read a prompt into an empty cache, the same for each sequence; logits of the last token of each.
+
+        Raises LlamaRefused.
+        """
+        context = self.context("prefill")
+        self.clear_cache()
+        lib.llama_synchronize(context)
+        tokens = self.prompt_tokens(n_prompt)
+        batches = _prompt_batches(tokens, n_prompt, lib.llama_n_batch(context), n_seqs)
+        try:
+            started = time.perf_counter_ns()
+            for batch in batches:
+                status = lib.llama_decode(context, batch)
+                if status:
+                    raise LlamaRefused("prefill", f"llama_decode returned {status} for a prompt of {n_prompt} tokens")
+            lib.llama_synchronize(context)
+            return time.perf_counter_ns() - started
+        finally:
+            if n_seqs > 1:
+                for batch in batches:
+                    lib.llama_batch_free(batch)
+
+    def prompt_tokens(self, n_prompt: int) -> ctypes.Array[Any]:
+        """The same text for every model, cut or repeated to length; fixed random ids where there is no tokenizer."""
+        vocab = self.vocab
+        n_vocab = lib.llama_vocab_n_tokens(vocab)
+        if lib.llama_vocab_type(vocab) == lib.LLAMA_VOCAB_TYPE_NONE:
+            rng = random.Random(n_vocab)
+            ids = [rng.randrange(n_vocab) for _ in range(n_prompt)]
+        else:
+            text = _PROMPT.encode()
+            buffer = (lib.llama_token * (len(text) + 8))()
+            count = lib.llama_tokenize(vocab, text, len(text), buffer, len(buffer), True, False)
+            if count <= 0:
+                raise LlamaRefused("prefill", "the model's tokenizer could not read the prompt")
+            ids = [buffer[i % count] for i in range(n_prompt)]
+        tokens: ctypes.Array[Any] = (lib.llama_token * n_prompt)(*ids)
+        return tokens
+
+    def _receive_log(self, level: int, text: bytes, _: ctypes.c_void_p) -> None:
+        """Lines may come in pieces; a piece that continues the last one has a level of its own."""
+        if level != _GGML_LOG_LEVEL_CONT:
+            self._pending_level = level
+        self._pending += text.decode(errors="replace")
+        *lines, self._pending = self._pending.split("\n")
+        if self._pending_level > _GGML_LOG_LEVEL_DEBUG:
+            for line in lines:
+                self._on_log(self._pending_level, line)
+
+
+def _prompt_batches(tokens: ctypes.Array[Any], n_prompt: int, n_batch: int, n_seqs: int) -> list[Any]:
+    """Views of one sequence's tokens; of several sequences batches of their own, which the caller frees."""
+    batches = []
+    if n_seqs == 1:
+        for start in range(0, n_prompt, n_batch):
+            first = ctypes.cast(ctypes.byref(tokens, start * ctypes.sizeof(lib.llama_token)), lib.llama_token_p)
+            batches.append(lib.llama_batch_get_one(first, min(n_batch, n_prompt - start)))
+        return batches
+    places = [(seq, position) for seq in range(n_seqs) for position in range(n_prompt)]
+    for start in range(0, len(places), n_batch):
+        part = places[start : start + n_batch]
+        batch = lib.llama_batch_init(len(part), 0, 1)
+        batch.n_tokens = len(part)
+        for index, (seq, position) in enumerate(part):
+            batch.token[index], batch.pos[index] = tokens[position], position
+            batch.n_seq_id[index], batch.seq_id[index][0] = 1, seq
+            batch.logits[index] = position == n_prompt - 1
+        batches.append(batch)
+    return batches
+
+
+def _overrides(setup: LlamaSetup, devices: GgmlDevices) -> Any:  # noqa: ANN401 - an array of a ctypes type
+    """llama.cpp's array of tensor overrides, ended by an empty one; None where there are none. Raises LlamaRefused."""
+    given = setup.tensor_overrides
+    if not given:
+        return None
+    known = devices.buffer_types
+    overrides = (_TensorOverride * (len(given) + 1))()
+    for index, (pattern, device) in enumerate(given):
+        if device not in known:
+            raise LlamaRefused("load", f"there is no buffer type {device!r}; there are {', '.join(known)}")
+        overrides[index].pattern, overrides[index].buft = pattern.encode(), known[device]
+    return overrides
+
+
+def _progress_callback(on_progress: Callable[[float], None]) -> Callable[[float, Any], bool]:
+    def report(share: float, _: object) -> bool:
+        on_progress(share)
+        return True
+
+    return report
+
+
+def _ggml_type_id(name: str) -> int:
+    from ggbench.gguf_file.ggml_types import type_by_name
+
+    return type_by_name(name).type_id

@@ -1,0 +1,87 @@
+"""Time a decode of several sequences at once, one token of each in every step."""
+
+from __future__ import annotations
+
+import gc
+import time
+from array import array
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.engine.contract import Stage, Workload
+from ggbench.engine.events import Event, PromptRead, Steps
+from ggbench.engine.workloads.decode import FLUSH_NS
+
+if TYPE_CHECKING:
+    from ggbench.engine.llama_model import LlamaModel
+
+
+class BatchedDecode(Workload, frozen=True):
+    """Clear the cache, read a prompt for each of `n_seqs` sequences, then time `n_gen` steps of all of them.
+
+    The context needs `n_seq_max` of at least `n_seqs`, and room for `n_seqs` x (n_prompt + n_gen) tokens. Reports a
+    `PromptRead` and any number of `Steps`, whose positions are those of one sequence.
+    """
+
+    name: ClassVar[str] = "batched_decode"
+    stage: ClassVar[Stage] = "decode"
+
+    n_prompt: int
+    n_gen: int
+    n_seqs: int
+
+
+REQUEST = BatchedDecode
+
+
+def carry_out(model: LlamaModel, request: BatchedDecode, emit: Callable[[Event], None]) -> None:
+    """Raises LlamaRefused."""
+    elapsed_ns = model.read_prompts(request.n_prompt, request.n_seqs)
+    emit(PromptRead(request.n_prompt, elapsed_ns, request.n_seqs))
+    gc.collect()
+    gc.disable()
+    try:
+        _decode(model, request, emit)
+    finally:
+        gc.enable()
+
+
+def _decode(model: LlamaModel, request: BatchedDecode, emit: Callable[[Event], None]) -> None:
+    """Decode greedily and past any end of generation; nothing but the call and the clock is inside a timed region."""
+    from llama_cpp import llama_cpp as lib
+
+    from ggbench.engine.llama_model import LlamaRefused
+
+    llama_decode, llama_synchronize = lib.llama_decode, lib.llama_synchronize
+    llama_sampler_sample = lib.llama_sampler_sample
+    n_gen, n_seqs, context = request.n_gen, request.n_seqs, model.context("decode")
+    clock, sampler = time.perf_counter_ns, model.sampler
+    step_ns, sample_ns = array("q", bytes(8 * n_gen)), array("q", bytes(8 * n_gen))
+    batch = lib.llama_batch_init(n_seqs, 0, 1)
+    try:
+        batch.n_tokens = n_seqs
+        first = llama_sampler_sample(sampler, context, -1)  # every sequence read the same prompt
+        for seq in range(n_seqs):
+            batch.token[seq], batch.pos[seq], batch.logits[seq] = first, request.n_prompt, True
+            batch.n_seq_id[seq], batch.seq_id[seq][0] = 1, seq
+        sent, sent_at = 0, clock()
+        for i in range(n_gen):
+            before = clock()
+            status = llama_decode(context, batch)
+            llama_synchronize(context)
+            decoded = clock()
+            if status:
+                emit(Steps(request.n_prompt + 1 + sent, step_ns[sent:i].tolist(), sample_ns[sent:i].tolist()))
+                raise LlamaRefused("decode", f"llama_decode returned {status} at step {i + 1} of {n_gen}")
+            for seq in range(n_seqs):
+                batch.token[seq] = llama_sampler_sample(sampler, context, seq)
+                batch.pos[seq] += 1
+            sampled = clock()
+            step_ns[i] = decoded - before
+            sample_ns[i] = sampled - decoded
+            if sampled - sent_at > FLUSH_NS or i + 1 == n_gen:
+                end = i + 1
+                emit(Steps(request.n_prompt + 1 + sent, step_ns[sent:end].tolist(), sample_ns[sent:end].tolist()))
+                sent, sent_at = end, clock()
+    finally:
+        lib.llama_batch_free(batch)

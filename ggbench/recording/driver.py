@@ -1,0 +1,129 @@
+"""The one driver of every experiment: prepares, begins, records, reads the machine, cancels and finishes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import replace
+
+from ggbench.errors import DoesNotFit, GgbenchError
+from ggbench.machine.readings import name_processes
+from ggbench.recording.experiment import Concluded, Conclusion, Experiment, Job
+from ggbench.recording.progress import Finished, Progress, Started
+from ggbench.recording.reading_log import ReadingLog
+from ggbench.recording.recorder import Recorder
+from ggbench.recording.recording import Recording, join_spans
+from ggbench.recording.rig import Rig
+from ggbench.recording.session import Session, subject_of
+from ggbench.records.machine import GpuUse, MachineReading
+from ggbench.records.memory import DeviceBuffers, Memory
+from ggbench.records.observation import GpusInUse, PromptTiming, WorkerStarted
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run, RunHead
+from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.stats.gpu_use import Span, summarize_gpus
+
+
+def run_jobs(rig: Rig, jobs: Sequence[Job]) -> Generator[Progress]:
+    """Do one job after another; one that cannot be done is a run with its reason, and the rest goes on.
+
+    Once `rig.cancel` is set the running job ends with the run of what it has, and no other starts.
+    """
+    for index, job in enumerate(jobs):
+        if rig.cancel.is_set():
+            return
+        yield from run_job(rig, job, index, len(jobs))
+
+
+def run_job(rig: Rig, job: Job, index: int = 0, n_jobs: int = 1) -> Generator[Progress]:
+    """Do one job, the `index`-th of `n_jobs`; ends in `Finished`, unless it was cancelled before it began."""
+    target, experiment = job.target, job.experiment
+    job = replace(job, setup=_with_threads(job.setup, rig.threads))
+    yield Started(experiment.kind, target.model, target.quant, index, n_jobs)
+    head = RunHead(
+        kind=experiment.kind,
+        subject=subject_of(target, None, job.setup),
+        setup=job.setup,
+        settings=job.settings,
+        command=experiment.command(job, rig.given_bandwidth),
+    )
+    error: GgbenchError | None = None
+    with ReadingLog(rig.read_machine, rig.reading_interval_s) as readings:
+        recorder = Recorder(head, rig.store, readings)
+        session = Session(rig, job, recorder)
+        conclusion: Conclusion
+        try:
+            conclusion = yield from experiment.measure(session)
+        except CancelledError:
+            conclusion = Concluded(Outcome.CANCELLED, "stopped before its end")
+            if not recorder.has_begun:
+                return
+        except GgbenchError as caught:
+            error = caught
+            outcome = Outcome.OUT_OF_MEMORY if isinstance(caught, DoesNotFit) else Outcome.FAILED
+            conclusion = Concluded(outcome, caught.message)
+        finally:
+            session.close()
+    recorder.keep_readings()
+    run = run_of(experiment, recorder.recording, conclusion)
+    recorder.finish(run)
+    run = replace(run, run_id=recorder.run_id)
+    text = experiment.answer(run.result) if run.result is not None and run.is_complete else ""
+    yield Finished(run, text, error, recorder.store_error)
+
+
+def run_of(experiment: Experiment, recording: Recording, conclusion: Conclusion) -> Run:
+    """The run that a recording makes: as it ends, and read from the store after a kill."""
+    head = recording.head
+    result = experiment.reduce(recording)
+    memory = experiment.memory(recording, result)
+    gpu_use = _gpu_use(recording)
+    if gpu_use is not None and isinstance(head.setup, LlamaSetup) and head.setup.memory_limit_bytes is not None:
+        gpu_use = replace(gpu_use, worker_bytes=None)  # the worker holds the ballast of the limit too
+    reason = conclusion.reason
+    if conclusion.outcome is Outcome.OUT_OF_MEMORY and gpu_use is not None and gpu_use.other_processes:
+        reason = f"{reason}; GPU memory is held by {name_processes(gpu_use.other_processes)}"
+    if memory.other_bytes is None:
+        memory = replace(memory, other_bytes=other_bytes(memory, gpu_use))
+    return Run(
+        head=head, outcome=conclusion.outcome, reason=reason, memory=memory, gpu_use=gpu_use, result=result
+    )
+
+
+def other_bytes(memory: Memory, gpu_use: GpuUse | None) -> int | None:
+    """What the buffers do not explain of what the worker had resident; with weights on GPUs of what it held of these.
+
+    What was read on its way to a GPU stays resident and belongs to no buffer.
+    """
+    buffers: tuple[DeviceBuffers, ...] = memory.buffers
+    peak_bytes = memory.peak_bytes
+    if memory.weights_on_gpu:
+        buffers = tuple(each for each in buffers if not each.is_host)
+        peak_bytes = None if gpu_use is None else gpu_use.worker_bytes
+    if peak_bytes is None:
+        return None
+    unexplained = peak_bytes - sum(each.total_bytes for each in buffers)
+    return unexplained if unexplained >= 0 else None
+
+
+def _gpu_use(recording: Recording) -> GpuUse | None:
+    """What the GPUs that hold buffers did while something was timed."""
+    in_use, worker = recording.last(GpusInUse), recording.last(WorkerStarted)
+    if in_use is None:
+        return None
+    spans = recording.spans or join_spans(_prompt_spans(recording))
+    readings = recording.of(MachineReading)
+    return summarize_gpus(readings, in_use.indices, spans, recording.n_steps, worker.pid if worker else None)
+
+
+def _prompt_spans(recording: Recording) -> list[Span]:
+    """A prompt is recorded when it has just been read."""
+    return [
+        (each.at_ns - each.body.elapsed_ns, each.at_ns)
+        for each in recording.at(PromptTiming)
+        if isinstance(each.body, PromptTiming)
+    ]
+
+
+def _with_threads(setup: Setup, threads: int) -> Setup:
+    return replace(setup, threads=setup.threads or threads) if isinstance(setup, LlamaSetup) else setup

@@ -1,0 +1,87 @@
+"""What every experiment is: which workloads it runs, in which order, and how what was recorded becomes a result."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from ggbench.catalog.selector import Target
+from ggbench.recording.recording import Recording
+from ggbench.records.memory import Memory
+from ggbench.records.observation import WorkerPeak
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Result, Settings
+from ggbench.records.setup import Setup
+from ggbench.records.speed import Bandwidth
+
+if TYPE_CHECKING:
+    from ggbench.recording.progress import Progress
+    from ggbench.recording.session import Session
+
+
+class Conclusion(Protocol):
+    """How an experiment ended; every ending of an engine is one."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Of the run."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """One line for people; empty where there is nothing to explain."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """A conclusion of the experiment's own."""
+
+    outcome: Outcome = Outcome.COMPLETED
+    reason: str = ""
+
+
+class Experiment(abc.ABC):
+    """One kind of run. An instance has no state: what a run has is in its session and its recording."""
+
+    kind: ClassVar[str]
+    """Name of its module in `ggbench.experiments`, and of the runs in the store."""
+    settings_type: ClassVar[type[Settings]]
+    result_type: ClassVar[type[Result]]
+    needs_bandwidth: ClassVar[bool] = True
+    """Whether the machine's memory bandwidth has to be known before it starts."""
+    timeout_s: ClassVar[float | None] = None
+    """Longest time without a message that is not yet a hang; None takes the engine's default."""
+
+    @abc.abstractmethod
+    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+        """Carry it out. Raises GgbenchError for what ends the run with that error."""
+
+    @abc.abstractmethod
+    def reduce(self, recording: Recording) -> Result | None:
+        """The result of what was recorded, live and of a run that was killed; None where nothing was measured."""
+
+    @abc.abstractmethod
+    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
+        """The command line that does the job again, from any folder; `bandwidth` is the person's own figure."""
+
+    def memory(self, recording: Recording, result: Result | None) -> Memory:
+        """What the model and its context took."""
+        memory, peak = recording.last(Memory) or Memory(), recording.last(WorkerPeak)
+        return replace(memory, peak_bytes=None if peak is None else peak.peak_bytes)
+
+    def answer(self, result: Any) -> str:  # noqa: ANN401 - each experiment has a result type of its own
+        """The result in one line, for a list of what was done; empty where it has none."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One experiment on one target: what a queue holds."""
+
+    experiment: Experiment
+    target: Target
+    setup: Setup
+    settings: Settings

@@ -1,0 +1,116 @@
+"""Keeps what a running experiment sees: whole in memory for its result, and in the store against a kill."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ggbench.engine.events import Steps
+from ggbench.errors import StoreError, UnknownName
+from ggbench.machine.memory import peak_rss_bytes
+from ggbench.recording.reading_log import ReadingLog
+from ggbench.recording.recording import Observation, Recording, Series, kind_of
+from ggbench.records.observation import WorkerPeak, WorkerStarted
+from ggbench.records.run import Run, RunHead
+from ggbench.store.database import Store
+
+_STORE_EVERY_S = 1.0
+
+
+class Recorder:
+    """One run. A store that fails costs the run its place in it, never the measurement."""
+
+    def __init__(self, head: RunHead, store: Store | None, readings: ReadingLog) -> None:
+        self.recording = Recording(head)
+        self.run_id: int | None = None
+        """Of the store; None where nothing is kept."""
+        self.store_error: StoreError | None = None
+        """Why the store does not have the run, or not all of it; None when it has."""
+        self.has_begun = False
+        self._store = store
+        self._readings = readings
+        self._n_stored: dict[str, int] = {}
+        self._stored_at = time.monotonic()
+        self._pid: int | None = None
+
+    def begin(self, head: RunHead) -> None:
+        """Open a run in the store, so that a kill leaves a trace; what was observed before goes with it."""
+        self.has_begun, self.recording.head = True, head
+        try:
+            self.run_id = None if self._store is None else self._store.begin(head)
+        except StoreError as error:
+            self._give_up(error)
+        self._write_observations(self.recording.observations)
+
+    def observe(self, body: object) -> None:
+        """Keep a record; its type is the kind that the store knows it by."""
+        if isinstance(body, WorkerStarted):
+            self._pid = body.pid
+        observation = Observation(time.time_ns(), body)
+        self.recording.observations.append(observation)
+        self._write_observations([observation])
+
+    def add_steps(self, series: str, steps: Steps) -> None:
+        """Take in some consecutive steps of a series; they are stored at least once a second."""
+        kept = self.recording.series.setdefault(series, Series())
+        kept.extend(steps.first_position, steps.step_ns, steps.sample_ns)
+        if time.monotonic() - self._stored_at >= _STORE_EVERY_S:
+            self.flush()
+        self.keep_readings()
+
+    def flush(self) -> None:
+        """Store the samples that have come since the last time."""
+        now_ns, self._stored_at = time.time_ns(), time.monotonic()
+        for name, series in self.recording.series.items():
+            start, end = self._n_stored.get(name, 0), len(series.step_ns)
+            if start == end:
+                continue
+            self._n_stored[name] = end
+            step_ns, sample_ns = series.step_ns[start:end], series.sample_ns[start:end]
+            elapsed_ns = sum(step_ns) + sum(sample_ns)
+            self.recording.timed.append((name, (now_ns - elapsed_ns, now_ns)))
+            self._write(
+                lambda store, run_id, name=name, first=series.position[start], steps=step_ns, samples=sample_ns: (
+                    store.append_samples(run_id, name, first, steps, samples or None, at_ns=now_ns)
+                )
+            )
+
+    def keep_readings(self) -> None:
+        """Store the readings of the machine since the last time, and the worker's peak of memory where it has grown."""
+        new = self._readings.take_new()
+        if not new:
+            return
+        observations = [Observation(reading.at_ns, reading) for reading in new]
+        self.recording.observations += observations
+        self._write_observations(observations)
+        self.keep_peak()
+
+    def keep_peak(self) -> None:
+        """Store the most memory that the worker has had resident, where it has grown."""
+        if self._pid is None:
+            return
+        peak_bytes, known = peak_rss_bytes(self._pid), self.recording.last(WorkerPeak)
+        if peak_bytes is not None and (known is None or peak_bytes > known.peak_bytes):
+            self.observe(WorkerPeak(peak_bytes))
+
+    def finish(self, run: Run) -> None:
+        """End the run in the store with what came of it."""
+        self._write(lambda store, run_id: store.finish(run_id, run))
+
+    def _write_observations(self, observations: list[Observation]) -> None:
+        if observations:
+            rows = [(each.at_ns, kind_of(type(each.body)), each.body) for each in observations]
+            self._write(lambda store, run_id: store.append_observations(run_id, rows))
+
+    def _write(self, write: Callable[[Store, int], object]) -> None:
+        if self._store is None or self.run_id is None:
+            return
+        try:
+            write(self._store, self.run_id)
+        except UnknownName:  # deleted from another container, which sees no process of ours
+            self._store = None
+        except StoreError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: StoreError) -> None:
+        self._store, self.store_error = None, error

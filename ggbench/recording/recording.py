@@ -1,0 +1,112 @@
+"""What was recorded of one run so far: samples in series, and observations. The same live and read from the store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ggbench.records.run import RunHead
+from ggbench.stats.gpu_use import Span
+from ggbench.store.runs import WARMUP
+
+_PAUSE_NS = 1_000_000_000
+"""A gap of this length between timed steps is no part of what was timed."""
+
+_T = TypeVar("_T")
+
+
+def kind_of(observed: type) -> str:
+    """`prompt_timing` for PromptTiming: what the store calls a record, so that renaming one needs a migration."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", observed.__name__).lower()
+
+
+@dataclass(slots=True)
+class Series:
+    """Steps in the order in which they were timed."""
+
+    position: list[int] = field(default_factory=list)
+    """Tokens in the KV cache of a sequence, the one being decoded included."""
+    step_ns: list[int] = field(default_factory=list)
+    sample_ns: list[int] = field(default_factory=list)
+    """As long as `step_ns`, or empty where the sampler was not timed."""
+
+    def extend(self, first_position: int, step_ns: Sequence[int], sample_ns: Sequence[int]) -> None:
+        """Add consecutive steps."""
+        self.position.extend(range(first_position, first_position + len(step_ns)))
+        self.step_ns.extend(step_ns)
+        self.sample_ns.extend(sample_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One record with the moment at which it was made."""
+
+    at_ns: int
+    """Since the epoch."""
+    body: object
+
+
+@dataclass(slots=True)
+class Recording:
+    """One run as far as it came."""
+
+    head: RunHead
+    series: dict[str, Series] = field(default_factory=dict)
+    """By name, such as `decode/p25/b1/r0`, in the order in which they began."""
+    observations: list[Observation] = field(default_factory=list)
+    timed: list[tuple[str, Span]] = field(default_factory=list)
+    """When the steps of each series ran, a span for each chunk that was stored."""
+
+    def of(self, kind: type[_T]) -> tuple[_T, ...]:
+        """Every observation of that type, in the order in which they were made."""
+        return tuple(each.body for each in self.observations if isinstance(each.body, kind))
+
+    def last(self, kind: type[_T]) -> _T | None:
+        """The last observation of that type; None where there is none."""
+        return next((each.body for each in reversed(self.observations) if isinstance(each.body, kind)), None)
+
+    def at(self, kind: type) -> tuple[Observation, ...]:
+        """As `of`, with the moments."""
+        return tuple(each for each in self.observations if isinstance(each.body, kind))
+
+    @property
+    def samples(self) -> Series:
+        """Every timed step, warm-up left out, one series after the other."""
+        joined = Series()
+        for name, series in self.series.items():
+            if not name.startswith(WARMUP):
+                joined.position.extend(series.position)
+                joined.step_ns.extend(series.step_ns)
+                joined.sample_ns.extend(series.sample_ns)
+        return joined
+
+    @property
+    def n_steps(self) -> int:
+        """Timed steps so far, warm-up left out."""
+        return sum(len(series.step_ns) for name, series in self.series.items() if not name.startswith(WARMUP))
+
+    @property
+    def spans(self) -> list[Span]:
+        """When timed steps ran; a pause separates two of them."""
+        return join_spans(span for name, span in self.timed if not name.startswith(WARMUP))
+
+
+def join_spans(spans: Iterable[Span]) -> list[Span]:
+    """Spans in the order of time, those joined that follow each other closely."""
+    joined: list[Span] = []
+    for begin, end in spans:
+        if joined and begin - joined[-1][1] < _PAUSE_NS:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((begin, end))
+    return joined
+
+
+def prompt_ns(timings: Iterable[tuple[int, int]]) -> Mapping[int, list[int]]:
+    """Nanoseconds of every timed prompt, by its length."""
+    by_length: dict[int, list[int]] = {}
+    for n_prompt, elapsed_ns in timings:
+        by_length.setdefault(n_prompt, []).append(elapsed_ns)
+    return by_length

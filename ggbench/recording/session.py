@@ -1,0 +1,200 @@
+"""One run as its experiment sees it: a file, an engine, and a place for what is observed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+
+from ggbench.catalog.selector import Target
+from ggbench.engine.contract import Engine, Source, Workload
+from ggbench.engine.endings import Completed, Ending
+from ggbench.engine.events import Allocated, Event, Filling, Opened, Opening, PromptRead, Ready, Steps
+from ggbench.errors import Unsupported
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.gpus import find_cuda_gpu
+from ggbench.recording.experiment import Job
+from ggbench.recording.preparation import prepare
+from ggbench.recording.progress import ModelReady, Point, Progress, Samples, Working
+from ggbench.recording.recorder import Recorder
+from ggbench.recording.rig import Rig
+from ggbench.records.machine import Environment
+from ggbench.records.memory import Memory
+from ggbench.records.observation import GpusInUse, PromptTiming, WorkerStarted
+from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.records.speed import Bandwidth, DecodeLimit
+from ggbench.records.subject import Subject
+from ggbench.store.runs import WARMUP
+from ggbench.theory.roofline import decode_limit
+from ggbench.units import format_ms
+
+
+class Session:
+    """What an experiment asks for, and what is recorded of it on the way."""
+
+    def __init__(self, rig: Rig, job: Job, recorder: Recorder) -> None:
+        self.rig = rig
+        self.job = job
+        self.recorder = recorder
+        self.file: ModelFile | None = None
+        """None until it was prepared, or its header read."""
+        self.environment: Environment | None = None
+        """None until an engine was ready."""
+        self.allocated: Allocated | None = None
+        """What the last model and context took; None before the engine reported any."""
+        self._engine: Engine | None = None
+
+    @property
+    def target(self) -> Target:
+        """What is measured."""
+        return self.job.target
+
+    @property
+    def setup(self) -> Setup:
+        """How it is to be loaded, with the threads that the machine has."""
+        return self.job.setup
+
+    @property
+    def cancel(self) -> threading.Event:
+        """Set once the person wants it to end."""
+        return self.rig.cancel
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the setup, started when it is first asked for."""
+        if self._engine is None:
+            self._engine = self.rig.launch(self.setup, self.rig.cancel)
+        return self._engine
+
+    def prepare(self) -> Generator[Progress, None, ModelFile]:
+        """The target's file, made or downloaded first where it has to be."""
+        self.use_file((yield from prepare(self.target, self.rig.cancel)))
+        assert self.file is not None
+        return self.file
+
+    def use_file(self, file: ModelFile) -> None:
+        """From here on the subject is that of this file or header."""
+        self.file = file
+        recording = self.recorder.recording
+        recording.head = replace(recording.head, subject=subject_of(self.target, file, self.setup))
+
+    def open(self, setup: Setup) -> Generator[Progress, None, Ending]:
+        """Load the file and make a context, and record what they took."""
+        assert self.file is not None
+        path = self.file.paths[0] if self.file.paths else None
+        ending = yield from self._follow(self.engine.open(Source(path), setup), series="", n_total=0)
+        if not isinstance(ending, Completed) and self.allocated is not None:
+            self.recorder.observe(Memory(buffers=self.allocated.buffers, flash_attn=self.allocated.flash_attn))
+        return ending
+
+    def run(self, workload: Workload, series: str = "", n_total: int = 0) -> Generator[Progress, None, Ending]:
+        """Carry out a workload; its steps go to that series, of a run that times `n_total` steps in all.
+
+        Raises Unsupported where the engine cannot.
+        """
+        if reason := self.engine.unsupported(type(workload)):
+            raise Unsupported(reason)
+        ending = yield from self._follow(self.engine.run(workload), series, n_total)
+        self.recorder.flush()
+        return ending
+
+    def begin(self, environment: Environment | None) -> None:
+        """Open the run in the store; it has begun as soon as an engine is ready, or has failed to be."""
+        self.environment = self.environment or environment
+        if not self.recorder.has_begun:
+            head = replace(self.recorder.recording.head, environment=self.environment)
+            self.recorder.begin(head)
+
+    def close(self) -> None:
+        """End the engine, once the peak of its memory is known."""
+        self.recorder.flush()
+        self.recorder.keep_peak()
+        if self._engine is not None:
+            self._engine.close()
+
+    def _follow(
+        self, events: Iterator[Event | Ending], series: str, n_total: int
+    ) -> Generator[Progress, None, Ending]:
+        ending: Ending | None = None
+        for event in events:
+            match event:
+                case Ready():
+                    if event.pid is not None:
+                        self.recorder.observe(WorkerStarted(event.pid))
+                    self.begin(self.rig.describe_environment(event.versions))
+                case Opening(share):
+                    yield Working("load", share, 1.0)
+                case Allocated():
+                    self.allocated = event
+                case Opened():
+                    yield self._ready(event)
+                case PromptRead():
+                    timing = PromptTiming(event.n_prompt, event.elapsed_ns, event.n_seqs)
+                    self.recorder.observe(timing)
+                    self.recorder.keep_readings()
+                    yield Point(f"prompt of {event.n_prompt}: {format_ms(event.elapsed_ns / 1e6)} ms", timing)
+                case Steps():
+                    self.recorder.add_steps(series, event)
+                    if n_total and not series.startswith(WARMUP):
+                        n_done = self.recorder.recording.n_steps
+                        step_ns = tuple(event.step_ns)
+                        yield Samples(series, event.first_position, step_ns, n_done, n_total, event.text)
+                case Filling(share):
+                    yield Working("probe", share, 1.0)
+                case Ending():
+                    ending = event
+                case _:
+                    pass
+        assert ending is not None
+        self.begin(None)
+        return ending
+
+    def _ready(self, opened: Opened) -> ModelReady:
+        allocated = self.allocated or Allocated(())
+        memory = opened.memory(allocated)
+        self.recorder.observe(memory)
+        gpus = self.environment.gpus if self.environment else ()
+        found = [find_cuda_gpu(gpus, device, device_id) for device, device_id in allocated.gpu_devices]
+        if found and all(found):
+            self.recorder.observe(GpusInUse(tuple(gpu.index for gpu in found if gpu is not None)))
+        limit = self._limit(self.rig.bandwidth_of(allocated, self.environment))
+        if limit is not None:
+            self.recorder.observe(limit)
+        return ModelReady(memory, self.recorder.run_id, limit)
+
+    def _limit(self, bandwidth: Bandwidth | None) -> DecodeLimit | None:
+        if bandwidth is None or self.file is None or not isinstance(self.setup, LlamaSetup):
+            return None
+        try:
+            return decode_limit(self.file, bandwidth, self.setup.type_k, self.setup.type_v)
+        except Unsupported:
+            return None
+
+
+def subject_of(target: Target, file: ModelFile | None, setup: Setup) -> Subject:
+    """The subject as its header describes it; what is known without one where there is no file."""
+    if file is None:
+        return Subject(model=target.model, quant=target.quant, source=target.provenance, file=str(target.path or ""))
+    return Subject(
+        model=target.model,
+        quant=target.quant,
+        source=target.provenance,
+        file=str(file.paths[0].absolute()) if file.paths else "",
+        file_bytes=file.file_bytes,
+        header_sha256=file.header_sha256,
+        n_params=file.n_params,
+        bpw=file.bpw,
+        weight_bytes=file.weight_bytes,
+        kv_bytes_per_token=kv_bytes_per_token(file, setup),
+        n_ctx_train=file.n_ctx_train,
+    )
+
+
+def kv_bytes_per_token(file: ModelFile, setup: Setup) -> int | None:
+    """Of both caches as they are typed; None where the KV is not counted from the header."""
+    if not isinstance(setup, LlamaSetup):
+        return None
+    try:
+        return file.kv_bytes_per_token(setup.type_k, setup.type_v)
+    except Unsupported:
+        return None

@@ -1,0 +1,82 @@
+"""A decode: its settings and what it found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ggbench.errors import UsageError
+from ggbench.records.run import Result, Settings
+from ggbench.records.setup import KV_CELLS
+from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
+
+N_PROMPT = 25
+"""Tokens of prompt before a decode is timed, as in the article (section 6.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeSettings(Settings):
+    """How many tokens to decode. Raises UsageError for numbers that make no run."""
+
+    n_gen: int
+    """Tokens to decode and time in each repetition."""
+    n_prompt: int = N_PROMPT
+    repeat: int = 1
+    n_warmup: int = 8
+    """Tokens decoded before anything is timed."""
+
+    def __post_init__(self) -> None:
+        if self.n_gen < 1 or self.n_warmup < 0:
+            raise UsageError("the number of tokens to decode is below 1", "give 1 or more")
+        for what, value in (("the repeat", self.repeat), ("a prompt length", self.n_prompt)):
+            require_positive(what, value)
+
+    @property
+    def n_ctx_needed(self) -> int:
+        """Tokens that the run puts into the KV cache at most."""
+        return self.n_prompt + max(self.n_gen, self.n_warmup)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeResult(Result):
+    """Latency of every token against its position, reduced."""
+
+    n_prompt: int
+    n_gen: int
+    """Tokens decoded and timed, over all repetitions."""
+    prefill_ms: float | None = None
+    """Median time to read the prompt."""
+    fit: LineFit | None = None
+    latency: LatencySummary | None = None
+    limit: DecodeLimit | None = None
+    """Of the memory that the weights lie in; None where its bandwidth, or what a token reads, is unknown."""
+    unsteady: str = ""
+    """Why the samples should not be trusted; empty where the machine was steady."""
+
+    @property
+    def w_ratio(self) -> float | None:
+        """Measured W over the limit's; 1.0 is the physical limit."""
+        if self.fit is None or self.fit.w_tokens_per_ms is None:
+            return None
+        if self.limit is None or self.limit.w_tokens_per_ms is None:
+            return None
+        return self.fit.w_tokens_per_ms / self.limit.w_tokens_per_ms
+
+    @property
+    def b_ratio(self) -> float | None:
+        """The limit's B over the measured; 1.0 is the physical limit."""
+        return None if self.fit is None or self.limit is None or not self.fit.b_ms else self.limit.b_ms / self.fit.b_ms
+
+    def b_w16_ms(self, bpw: float | None) -> float | None:
+        """B as if every weight had 16 bits, to compare quants (article, section 6.4)."""
+        return None if self.fit is None or not self.fit.b_ms or not bpw else self.fit.b_ms * 16 / bpw
+
+
+def require_positive(what: str, value: int) -> None:
+    """Raise UsageError for a count below 1."""
+    if value < 1:
+        raise UsageError(f"{what} is {value}", "it has to be at least 1")
+
+
+def whole_steps(n_tokens: int) -> int:
+    """The smallest n_ctx that holds so many tokens, in whole steps of llama.cpp's padding."""
+    return -(-n_tokens // KV_CELLS) * KV_CELLS

@@ -1,0 +1,37 @@
+"""What is recorded of a run while it goes on, beside the samples: one record for each idea, stored as it comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStarted:
+    """The engine's process, to find it among those that hold a GPU's memory."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPeak:
+    """The most memory that the engine's process has had resident so far."""
+
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpusInUse:
+    """The GPUs that hold any of the model's buffers."""
+
+    indices: tuple[int, ...]
+    """NVML's."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTiming:
+    """How long one prompt took to read from an empty cache."""
+
+    n_prompt: int
+    """Tokens of each sequence."""
+    elapsed_ns: int
+    n_seqs: int = 1

@@ -1,0 +1,24 @@
+"""How a run ended."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Outcome(enum.StrEnum):
+    """The end of a run, of a probe, or of a request to an engine."""
+
+    COMPLETED = "completed"
+    OUT_OF_MEMORY = "out_of_memory"
+    FAILED = "failed"
+    """The engine refused and is still alive; the reason is its own."""
+    CRASHED = "crashed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    """ggbench itself was killed; what had been stored is kept."""
+
+    @property
+    def text(self) -> str:
+        """`out of memory` for `out_of_memory`."""
+        return self.value.replace("_", " ")

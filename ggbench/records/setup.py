@@ -1,0 +1,82 @@
+"""How a model is loaded: one record for each engine, with that engine's own names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+FlashAttn = Literal["auto", "on", "off"]
+SplitMode = Literal["layer", "row", "none", "tensor"]
+
+KV_CELLS = 256
+"""llama.cpp pads a context to this many cells and reads the KV cache in steps of it."""
+
+LARGEST_N_CTX = (1 << 31) - KV_CELLS
+"""Positions are signed 32-bit integers in llama.cpp; anything larger would be truncated silently."""
+
+
+_EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+
+
+class Setup:
+    """How one engine loads a model. A stored setup is read as the type of its engine."""
+
+    __slots__ = ()
+    engine: ClassVar[str]
+    """Name of the module in `ggbench.engine` that runs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaSetup(Setup):
+    """How llama.cpp loads a model and makes its context; names are llama.cpp's own."""
+
+    engine: ClassVar[str] = "llama"
+
+    n_ctx: int | None = None
+    """Tokens; None lets the experiment take just enough for its run."""
+    n_batch: int = 2048
+    n_ubatch: int = 512
+    type_k: str = "f16"
+    type_v: str = "f16"
+    flash_attn: FlashAttn = "auto"
+    n_gpu_layers: int = -1
+    """Layers offloaded to the GPU; negative means all."""
+    main_gpu: int | None = None
+    """The one GPU to use; None spreads the model over all, as llama.cpp does."""
+    tensor_split: tuple[float, ...] = ()
+    """Share of the model for each GPU; empty leaves it to llama.cpp."""
+    split_mode: SplitMode = "layer"
+    """How several GPUs share a model; `none` where `main_gpu` is given."""
+    cpu_moe: bool = False
+    """Keep the expert tensors of every layer in main memory."""
+    n_cpu_moe: int = 0
+    """Keep the expert tensors of the first so many layers in main memory."""
+    override_tensor: tuple[str, ...] = ()
+    """`PATTERN=BUFFER_TYPE` each: tensors whose names match the regular expression go into that buffer type."""
+    threads: int | None = None
+    """CPU threads; None means one for each physical core."""
+    threads_batch: int | None = None
+    """CPU threads for prompts and batches; None means as many as `threads`."""
+    mmap: bool = True
+    """Map the file instead of reading it; a memory limit of main memory turns it off."""
+    mlock: bool = False
+    """Keep the model's pages in main memory."""
+    kv_offload: bool = True
+    """Keep the KV cache on the GPU beside the layers that use it."""
+    swa_full: bool = False
+    """Keep all of the context in the caches of sliding-window layers; llama-server's default is off."""
+    n_seq_max: int = 1
+    """Sequences that a context can hold; n_ctx is shared out among them."""
+    memory_limit_bytes: int | None = None
+    """What model and context together may take; None means all there is."""
+
+    @property
+    def tensor_overrides(self) -> tuple[tuple[str, str], ...]:
+        """Pattern and buffer type of every tensor override, in llama.cpp's order: the first that matches decides.
+
+        Source of the patterns for experts: llama.cpp's common.h, `LLM_FFN_EXPS_REGEX`.
+        """
+        given = tuple(tuple(text.rsplit("=", 1)) for text in self.override_tensor)
+        layers = [] if self.cpu_moe else [rf"blk\.{layer}" for layer in range(self.n_cpu_moe)]
+        experts = tuple((layer + _EXPERTS, "CPU") for layer in (["", *layers] if self.cpu_moe else layers))
+        return (*((pattern, device) for pattern, device in given), *experts)

@@ -1,0 +1,68 @@
+"""Figures of speed: bandwidth, its limit on a decode, the fitted line, percentiles and prefill."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """Memory bandwidth that a limit is computed from, with where it comes from."""
+
+    bytes_per_s: float
+    source: str
+    """For people: `measured 2026-11-20 with 2 threads`, `NVML: 384 bit x 10501 MHz x 2`, `given`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLimit:
+    """Bandwidth bound on decode latency."""
+
+    w_tokens_per_ms: float | None
+    """None where what a token reads does not grow with the context."""
+    b_ms: float
+    bandwidth_bytes_per_s: float
+    bandwidth_source: str
+
+
+@dataclass(frozen=True, slots=True)
+class LineFit:
+    """latency(n) = (n - 1) / W + B, fitted; n is the position, counting the token being decoded."""
+
+    n_samples: int
+    w_tokens_per_ms: float | None
+    """Tokens until one takes 1 ms longer; None where the slope cannot be told from zero."""
+    w_ci95: tuple[float, float | None] | None
+    """95 % interval of W; an upper end of None is unbounded, so W is "> lower". None: too few samples, or no bound."""
+    b_ms: float | None
+    """Latency of a first token, the line's value at n = 1; None where the line is below zero there."""
+    b_ci95: tuple[float, float] | None
+    """95 % interval of B, cut off at zero. None: too few samples."""
+    r2: float | None
+    """Share of the variance that the line explains; None where the samples do not vary."""
+    robust_w_tokens_per_ms: float | None
+    """W from a Theil-Sen slope, to cross-check; None where that slope is not positive."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatencySummary:
+    """Percentiles and rate of the timed steps."""
+
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    tok_s: float
+    """Tokens per second over all timed decode steps, sampling left out, as llama-bench counts tg."""
+    sample_p50_ms: float | None
+    """Median time of the sampler for one token; None where it was not timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillSpeed:
+    """How fast a prompt of one length is read."""
+
+    n_prompt: int
+    prefill_ms: float
+    """Median over the repeats."""
+    tok_s: float
+    repeat: int

@@ -1,0 +1,156 @@
+"""The join of several runs of one quant, which tables, comparisons and picks are made from. Never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ggbench.records.context import ContextResult
+from ggbench.records.decode import DecodeResult
+from ggbench.records.machine import Environment, GpuUse
+from ggbench.records.memory import Memory
+from ggbench.records.outcome import Outcome
+from ggbench.records.prefill import PrefillResult
+from ggbench.records.run import Result, Run
+from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+from ggbench.records.subject import Subject
+
+_R = TypeVar("_R", bound=Result)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantSummary:
+    """One quant: the run that leads, and what other kinds of runs add."""
+
+    runs: tuple[Run, ...]
+    """At least one; the first gives subject, setup, memory, outcome and environment."""
+
+    @classmethod
+    def of(cls, runs: Iterable[Run]) -> QuantSummary:
+        """Join runs of one quant; the first leads. Raises ValueError for none."""
+        joined = tuple(runs)
+        if not joined:
+            raise ValueError("a summary needs a run")
+        return cls(joined)
+
+    @property
+    def run(self) -> Run:
+        """The run that leads."""
+        return self.runs[0]
+
+    def result(self, kind: type[_R]) -> _R | None:
+        """The first result of that type; None where no run has one."""
+        return next((run.result for run in self.runs if isinstance(run.result, kind)), None)
+
+    def run_with(self, kind: type[Result]) -> Run | None:
+        """The run that has the first result of that type."""
+        return next((run for run in self.runs if isinstance(run.result, kind)), None)
+
+    @property
+    def subject(self) -> Subject:
+        """What was measured."""
+        return self.run.subject
+
+    @property
+    def setup(self) -> Setup:
+        """How it was loaded."""
+        return self.run.head.setup
+
+    @property
+    def llama(self) -> LlamaSetup | None:
+        """How llama.cpp loaded it; None of another engine."""
+        return self.setup if isinstance(self.setup, LlamaSetup) else None
+
+    @property
+    def memory(self) -> Memory:
+        """What it took."""
+        return self.run.memory
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the leading run ended."""
+        return self.run.outcome
+
+    @property
+    def environment(self) -> Environment | None:
+        """Where and with what it was measured."""
+        return self.run.head.environment
+
+    @property
+    def gpu_use(self) -> GpuUse | None:
+        """What its GPUs did while it was timed."""
+        return self.run.gpu_use
+
+    @property
+    def decode(self) -> DecodeResult | None:
+        """Of a decode."""
+        return self.result(DecodeResult)
+
+    @property
+    def context(self) -> ContextResult | None:
+        """Of a search for the largest context."""
+        return self.result(ContextResult)
+
+    @property
+    def prefills(self) -> tuple[PrefillSpeed, ...]:
+        """Of prompts of several lengths, by rising length."""
+        found = self.result(PrefillResult)
+        return found.prefills if found else ()
+
+    @property
+    def fit(self) -> LineFit | None:
+        """W and B."""
+        return self.decode and self.decode.fit
+
+    @property
+    def latency(self) -> LatencySummary | None:
+        """Percentiles and speed."""
+        return self.decode and self.decode.latency
+
+    @property
+    def limit(self) -> DecodeLimit | None:
+        """What the memory's bandwidth allows."""
+        return self.decode and self.decode.limit
+
+    @property
+    def b_w16_ms(self) -> float | None:
+        """B as if every weight had 16 bits."""
+        return self.decode and self.decode.b_w16_ms(self.subject.bpw)
+
+    @property
+    def max_n_ctx(self) -> int | None:
+        """The largest context that works, of a search that ended as planned; None where none was found."""
+        return self.context.max_n_ctx if self.context and self._search_completed else None
+
+    @property
+    def max_n_ctx_verified(self) -> bool | None:
+        """Whether tokens were decoded at its far end; None without a `max_n_ctx`."""
+        return None if self.max_n_ctx is None or self.context is None else self.context.verified_by_decode
+
+    @property
+    def max_n_ctx_reason(self) -> str:
+        """Why the search found none, or what its answer lacks, in one line; empty without a search."""
+        run, context = self.run_with(ContextResult), self.context
+        if run is None or context is None:
+            return ""
+        if not self._search_completed or context.max_n_ctx is None:
+            return run.reason or run.outcome.text
+        if not run.reason and context.first_fail_n_ctx is None:
+            return f"none above {context.max_n_ctx:,} was tried"
+        return run.reason
+
+    @property
+    def _search_completed(self) -> bool:
+        run = self.run_with(ContextResult)
+        return run is not None and run.is_complete
+
+
+def join_by_quant(runs: Sequence[Run]) -> tuple[QuantSummary, ...]:
+    """One summary for each file and quant, in the order in which they first come."""
+    groups: dict[tuple[str, str, str], list[Run]] = {}
+    for run in runs:
+        subject = run.subject
+        groups.setdefault((subject.model, subject.quant, subject.file), []).append(run)
+    return tuple(QuantSummary.of(group) for group in groups.values())
