@@ -1,6 +1,6 @@
-"""The theory's curves in a plain terminal: reading against computing a prompt with the knees, and the decode lines.
+"""Theoretical curves as terminal plots: read and compute time of prefill with the knees, and decode latency.
 
-Prefill is drawn on logarithmic axes, since reading and computing lie close together over decades of lengths.
+Prefill has logarithmic axes, since read and compute time are close to each other over decades of lengths.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _LETTER_EVERY = 14
 _MIN_WIDTH, _MIN_HEIGHT = 40, 8
 _AROUND_KNEES = 6
-"""The prefill plot reaches this many times below the first knee and above the last."""
+"""The prefill plot starts at the first knee divided by this and ends at the last knee times this."""
 _WITHOUT_KNEES = 4096
 _FOREGROUND = 0
 
@@ -43,7 +43,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """One axis from its numbers to a share of its length."""
+    """Mapping of the values of an axis to a fraction of its length."""
 
     low: float
     high: float
@@ -55,7 +55,7 @@ class _Scale:
         return (np.asarray(value, np.float64) - self.low) / (self.high - self.low)
 
     def ticks(self, count: int) -> list[float]:
-        """Round numbers within the axis, about `count` of them."""
+        """Return about `count` round numbers within the axis."""
         if not self.is_log:
             rough = (self.high - self.low) / count
             power = 10.0 ** math.floor(math.log10(rough))
@@ -70,9 +70,9 @@ class _Scale:
 
 
 def prefill_plot(rows: Sequence[SchemeLimits], width: int, height: int, color: bool) -> str:
-    """Time to read and to compute a prompt (lm_head once), a read line for each scheme, knees marked ◆; with a legend.
+    """Plot compute time and, for each scheme, read time of a prompt (lm_head once), with knees marked ◆ and a legend.
 
-    Rows of other batch sizes than the first one's are left out. Empty where no row has its curves.
+    Only rows with the first row's batch size are plotted. Empty if no row has curves.
     """
     drawn = [row for row in rows if row.exact is not None and row.batch_size == rows[0].batch_size]
     if not drawn:
@@ -90,14 +90,15 @@ def prefill_plot(rows: Sequence[SchemeLimits], width: int, height: int, color: b
         sgr = _SGR[index % len(_SGR)]
         lines.append(_Line(letters[index % len(letters)], sgr, curve.n[at].astype(np.float64), curve.read_ms[at]))
         marks += [(float(knee), float(curve.compute_ms[knee - 1]), sgr) for knee in curve.knees() if knee <= last]
-    legend = [("c", _FOREGROUND, "to compute")]
-    for line, row in zip(lines[1:], drawn, strict=True):
-        legend.append((line.letter, line.sgr, f"to read, {plain(row.scheme)}, knees ◆ {knees_text(row.exact)}"))
+    legend = [("c", _FOREGROUND, "compute")]
+    for line, row, curve in zip(lines[1:], drawn, curves, strict=True):
+        name = "knee" if len(curve.knees()) == 1 else "knees"
+        legend.append((line.letter, line.sgr, f"read {plain(row.scheme)}, {name} ◆ {knees_text(curve)}"))
     return _plot("first token [ms]", "prompt [tokens]", lines, marks, legend, (width, height), color=color, is_log=True)
 
 
 def decode_plot(rows: Sequence[SchemeLimits], hardware: Hardware, width: int, height: int, color: bool) -> str:
-    """Latency of one step against position, a line for each scheme, ended by ◆ where no longer context fits."""
+    """Plot the latency of one step by position, one line for each scheme; ◆ marks the longest context that fits."""
     drawn = [row for row in rows if row.b_ms is not None and row.batch_size == rows[0].batch_size]
     if not drawn or hardware.bandwidth_bytes_per_s is None:
         return ""
@@ -173,8 +174,8 @@ def _plot(
         text.append(f"{at_row.get(row, ''):>{margin}} {rule}{canvas.line(row, color=color)}".rstrip())
     text += _x_axis(x_scale, lambda x: int(dots([x], [y_scale.high])[0][0]) // DOTS_ACROSS, columns, margin)
     text.append(f"{' ' * (margin + 2)}{x_title}")
-    for letter, sgr, words in legend:
-        text.append(f"\x1b[{sgr}m{letter}\x1b[0m {words}" if color and sgr else f"{letter} {words}")
+    for letter, sgr, label in legend:
+        text.append(f"\x1b[{sgr}m{letter}\x1b[0m {label}" if color and sgr else f"{letter} {label}")
     return "\n".join(text)
 
 

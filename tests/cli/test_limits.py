@@ -22,10 +22,23 @@ def test_the_articles_numbers_are_in_the_json(ggbench: Run) -> None:
         "W 2064, B 3.28 ms, 42382 tokens",
     ]
     assert rows["w16kv16"]["knees"] == {"rough": [99, 553], "exact": [113, 481]}
+    assert document["convention"]["kv_reads"] == "each_token"
     assert rows["w6kv16"]["max_n_ctx"] == 38997
     assert [point["fits"] for point in rows["w16kv16"]["decode"]] == [True, True, False]
     assert rows["w16kv16"]["prefill"][-1]["n_prompt"] == 131_072
     assert document["parameters"]["active"] / document["convention"]["giga"] == pytest.approx(6.61, abs=0.005)
+
+
+def test_by_default_prefill_reads_the_kv_cache_once(ggbench: Run) -> None:
+    """As flash attention does: long prompts are bound by compute, and the first token takes the floor's time."""
+    document = ggbench("limits", "qwen1.5-7b", "w16", "--gpu", "rtx-4090", "--json").json
+    assert document["convention"]["name"] == "si"
+    assert document["convention"]["kv_reads"] == "once"
+    (row,) = document["rows"]
+    assert [regime["bound"] for regime in row["regimes"]["exact"]] == ["weights", "compute"]
+    assert all(point["first_token_ms"]["exact"] == point["floor_ms"] for point in row["prefill"])
+    read_bytes = row["read_bytes"] + 131_072 * document["kv"]["bytes_per_token"]
+    assert row["prefill"][-1]["read_ms"] == pytest.approx(read_bytes / 1008e9 * 1e3)
 
 
 def test_figures_given_by_hand_are_those_of_the_gpu(ggbench: Run) -> None:
@@ -69,12 +82,12 @@ def test_plots_show_the_knees(ggbench: Run) -> None:
     """Both plots with a line for each scheme, and the knees in words."""
     out = ggbench("limits", "qwen1.5-7b", "w16", "w4", *ARTICLE, "--plot").out
     assert "◆" in out
-    assert "to read, w16kv16, knees ◆ 113 and 481" in out
+    assert "read w16kv16, knees ◆ 113 and 481" in out
     assert "w4kv16: W 2064 tokens/ms, B 3.28 ms" in out
 
 
 def test_without_a_machine_what_needs_one_is_unknown(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parameters and KV need none; the rest is null, and a notice tells how to name one."""
+    """Parameters and KV need none; the rest is null, and a notice says how to name one."""
     monkeypatch.setattr(gpus, "list_gpus", lambda: ())
     ran = ggbench("limits", "qwen2.5-7b", "--json")
     assert ran.code == 0
