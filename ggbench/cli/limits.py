@@ -145,7 +145,9 @@ def _batch_sizes(text: str) -> tuple[int, ...]:
     """Parse whole numbers separated by commas, without duplicates. Raises UsageError."""
     sizes = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     if not all(part.isdecimal() and 0 < int(part) <= _LARGEST_BATCH for part in sizes):
-        raise UsageError(f"{text!r} is not a list of batch sizes", f"write whole numbers from 1 to {_LARGEST_BATCH}: 1,8,32")
+        raise UsageError(
+            f"{text!r} is not a list of batch sizes", f"write whole numbers from 1 to {_LARGEST_BATCH}: 1,8,32"
+        )
     return tuple(map(int, sizes))
 
 

@@ -78,7 +78,7 @@ class KvCache:
         return self._summed_over(n, self.full.flop, self.windowed.flop)
 
     def n_that_fit(self, n_bytes: float) -> int:
-        """Return the maximum number of positions that fit in `n_bytes`: 0 if none does, at most llama.cpp's 2^32 - 1."""
+        """Return the maximum number of positions that fit in `n_bytes`, at most llama.cpp's 2^32 - 1."""
         if n_bytes < self.bytes_per_token:
             return 0
         most = (1 << 32) - 1

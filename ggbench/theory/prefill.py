@@ -85,7 +85,7 @@ class PrefillCurve:
         """Return the last length before each change between read-bound and compute-bound; empty if none is in range.
 
         At the first the bound changes from weights to compute. With `KvReads.EACH_TOKEN` there may be a second, where
-        it changes from compute to KV (section 4.3); with `ONCE` compute grows faster than reads, so there is at most one.
+        it changes from compute to KV (section 4.3); with `ONCE` compute outgrows the reads and stays the bound.
         """
         computing = self.compute_ms > self.read_ms
         return tuple(int(n) for n in self.n[:-1][computing[1:] != computing[:-1]])

@@ -98,5 +98,7 @@ def scheme_bits(text: str) -> float | None:
         return None
     bits = float(match[1])
     if not 0 < bits <= _MOST_BITS:
-        raise UsageError(f"{text!r} is not a valid number of bits", "write bits per weight after the w, above 0 and up to 64: w4.5")
+        raise UsageError(
+            f"{text!r} is not a valid number of bits", "write bits per weight after the w, above 0 and up to 64: w4.5"
+        )
     return bits

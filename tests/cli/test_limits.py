@@ -1,4 +1,4 @@
-"""`ggbench limits`: the article's numbers on the command line, other models, and what is refused."""
+"""`ggbench limits`: the article's numbers on the command line, other models, and errors."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def test_figures_given_by_hand_are_those_of_the_gpu(ggbench: Run) -> None:
 
 
 def test_every_output_names_the_convention_and_the_sources(ggbench: Run) -> None:
-    """A figure without them could not be told from one in the other convention."""
+    """A figure without its convention could be mistaken for one in the other."""
     for convention, meaning in (("si", "10^9 bytes/s"), ("article", "2^30 bytes/s")):
         out = ggbench("limits", "qwen1.5-7b", "--gpu", "4090", "--convention", convention).out
         assert f"convention  {convention}" in out
@@ -79,7 +79,7 @@ def test_batches_are_rows_of_their_own(ggbench: Run) -> None:
 
 
 def test_plots_show_the_knees(ggbench: Run) -> None:
-    """Both plots with a line for each scheme, and the knees in words."""
+    """Both plots have a line for each scheme, and their legends the knees, W and B."""
     out = ggbench("limits", "qwen1.5-7b", "w16", "w4", *ARTICLE, "--plot").out
     assert "◆" in out
     assert "read w16kv16, knees ◆ 113 and 481" in out
@@ -115,7 +115,7 @@ def test_without_a_machine_what_needs_one_is_unknown(ggbench: Run, monkeypatch: 
         (("q4_k_x",), "q4_k_m"),
     ],
 )
-def test_bad_input_is_told_what_is_accepted(ggbench: Run, args: tuple[str, ...], what: str) -> None:
+def test_an_error_on_bad_input_says_what_is_accepted(ggbench: Run, args: tuple[str, ...], what: str) -> None:
     """Two lines and exit code 2, nothing on stdout."""
     ran = ggbench("limits", "qwen1.5-7b", *args)
     assert (ran.code, ran.out) == (2, "")
@@ -123,7 +123,7 @@ def test_bad_input_is_told_what_is_accepted(ggbench: Run, args: tuple[str, ...],
     assert len(ran.err.splitlines()) == 2
 
 
-def test_an_unknown_model_is_told_the_nearest(ggbench: Run) -> None:
+def test_an_error_on_an_unknown_model_names_the_nearest(ggbench: Run) -> None:
     """As in every other command."""
     ran = ggbench("limits", "qwen1.5-8b", "--gpu", "4090")
     assert ran.code == 2
