@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ggbench.records import DecodeLimit, DeviceBuffers, LatencySummary, LineFit, LoadConfig, Outcome, Row
-from ggbench.tui.comparison import ComparedLine, Comparison, compare_rows
+from ggbench.report.comparison import ComparedLine, Comparison, compare_rows
 from tests.fakes.machines import ENVIRONMENT
 
 
@@ -152,7 +152,7 @@ def test_differences_are_named_with_their_letters() -> None:
     file, configuration, environment = compare_rows([row(), changed, row()]).differences
     assert "quant: q4_k_m in a and c, q8_0 in b" in file.lines
     assert "BPW: 4.00 in a and c, 8.50 in b" in file.lines
-    assert "threads: one for each core in a and c, 4 in b" in configuration.lines
+    assert "threads: one per core in a and c, 4 in b" in configuration.lines
     assert "flash attention: auto in a and c, off in b" in configuration.lines
     assert "llama.cpp: build 7000 (abcdef1) in a and c, build 7001 in b" in environment.lines
     assert "compiled in: AVX512 = 1 in a and c, AMX = 1 in b" in environment.lines
@@ -163,7 +163,7 @@ def test_differences_are_named_with_their_letters() -> None:
 def test_an_environment_that_nobody_noted_is_not_the_same() -> None:
     """It is told as not known, and nothing else is made up about it."""
     _, _, environment = compare_rows([row(), row(environment=None)]).differences
-    assert environment.lines == ("not known of b",)
+    assert environment.lines == ("unknown for b",)
 
 
 def test_numbers_of_different_things_come_with_a_word() -> None:
