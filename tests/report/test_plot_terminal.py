@@ -1,4 +1,4 @@
-"""The latency plot, read as a person reads it."""
+"""The latency plot of a terminal, read as a person reads it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_long_run(golden: Golden) -> None:
     golden("plot_long.txt", latency_plot([stairs("q4_k_m", 10.92, 10_000)], 80, 18, False) + "\n")
 
 
-def test_three_series_are_told_apart_without_colour(golden: Golden) -> None:
+def test_three_series_are_distinct_without_colour(golden: Golden) -> None:
     """Each has a letter on its line and in the legend."""
     series = [
         stairs(label, b_ms, 500, limit=False) for label, b_ms in (("q8_0", 16.0), ("q4_k_m", 10.9), ("q2_k", 8.0))
@@ -51,7 +51,7 @@ def test_three_series_are_told_apart_without_colour(golden: Golden) -> None:
 
 
 def test_one_huge_step_neither_flattens_the_plot_nor_hides(golden: Golden) -> None:
-    """A stall of 2 s among steps of 11 ms is marked and told, and the rest is drawn at its own scale."""
+    """A stall of 2 s among steps of 11 ms is marked and counted, and the rest is drawn at its own scale."""
     series = stairs("q4_k_m", 10.92, 1000)
     series.latency_ms[500] = 2000.0
     text = latency_plot([LatencySeries("q4_k_m", series.positions, series.latency_ms)], 80, 18, False)
