@@ -14,9 +14,10 @@ from ggbench.experiments.stored import stored_certificate, stored_row
 from ggbench.plain import plain
 from ggbench.records import Certificate, Outcome, Row
 from ggbench.report.columns import COLUMNS, Value, note
+from ggbench.report.plot.series import LatencySeries, measured_series
+from ggbench.report.saving import SavedRun
 from ggbench.store.database import Store
 from ggbench.store.runs import RUNNING, RunSummary, Samples
-from ggbench.tui.plotting import PlotSeries
 from ggbench.units import format_count
 
 _GLYPHS = {Outcome.COMPLETED.value: "✓", RUNNING: "…", Outcome.CANCELLED.value: "–"}
@@ -65,17 +66,14 @@ class MeasuredRun:
     certificate: Certificate | None = None
     """Of a search; None for a run of another kind."""
 
-    def series(self) -> PlotSeries:
-        """For the plot, with the fitted line and the machine's limit."""
-        fit, limit = self.run.row.fit, self.run.row.limit
-        return PlotSeries(
-            name=f"{self.run.name} (run {self.run.run_id})",
-            positions=self.samples.position,
-            latency_ms=self.samples.step_ns / 1e6,
-            # Of a bounded W or B no line is known: a flat one would look like one.
-            fit=None if fit is None or not fit.w_tokens_per_ms or fit.b_ms is None else (fit.w_tokens_per_ms, fit.b_ms),
-            limit=None if limit is None else (limit.w_tokens_per_ms, limit.b_ms),
-        )
+    def series(self) -> LatencySeries:
+        """Return it for a plot, with the fitted line and the limit."""
+        name, row = f"{self.run.name} (run {self.run.run_id})", self.run.row
+        return measured_series(name, self.samples.position, self.samples.step_ns, row.fit, row.limit)
+
+    def to_save(self) -> SavedRun:
+        """Return what is written of it to files."""
+        return SavedRun(self.run.run_id, self.run.row, self.samples, self.series())
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.widgets import Footer, Static
 
-from ggbench.tui.comparison import compare_rows
+from ggbench.report.comparison import compare_rows
 from ggbench.tui.screens.measured_screen import MeasuredScreen, Reading
 from ggbench.tui.widgets.comparison_table import ComparisonTable
 from ggbench.tui.widgets.latency_plot import LatencyPlot

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.screen import Screen
 
 from ggbench.errors import GgbenchError
-from ggbench.tui.saving import SavedForm, save_runs
+from ggbench.report.saving import SavedForm, save_runs
 from ggbench.tui.screens.save_choice import SaveChoice
 from ggbench.tui.stored_runs import MeasuredRun
 from ggbench.tui.widgets.told import Told
@@ -66,7 +66,7 @@ class MeasuredScreen(Screen[None]):
     @work(thread=True, group="save", exit_on_error=False)
     def _save(self, form: SavedForm) -> None:
         try:
-            self.post_message(_Saved(save_runs(self.runs, form, Path.cwd())))
+            self.post_message(_Saved(save_runs([one.to_save() for one in self.runs], form, Path.cwd())))
         except GgbenchError as error:
             self.post_message(_Saved(error=error))
 

@@ -22,8 +22,8 @@ from textual.worker import Worker, WorkerState, get_current_worker
 
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.plain import plain
+from ggbench.report.saving import SavedForm, save_runs
 from ggbench.tui.messages import RunStored
-from ggbench.tui.saving import SavedForm, save_runs
 from ggbench.tui.screens.confirm import ConfirmScreen
 from ggbench.tui.screens.save_choice import SaveChoice
 from ggbench.tui.stored_runs import (
@@ -373,7 +373,7 @@ enter opens a run; space marks, c compares what is marked."""
         """Read the samples and write the files."""
         answer: Message
         try:
-            paths = save_runs(self._load(runs), form, Path.cwd())
+            paths = save_runs([one.to_save() for one in self._load(runs)], form, Path.cwd())
             answer = _Done(tuple(f"Saved {path}" for path in paths))
         except GgbenchError as error:
             answer = _Done(error=error, store_changed=isinstance(error, StoreError))

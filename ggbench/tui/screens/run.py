@@ -19,8 +19,8 @@ from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Footer, OptionList, Static
 
 from ggbench.plain import plain
+from ggbench.report.plot.palette import letter
 from ggbench.tui.live_trial import LiveTrial
-from ggbench.tui.plotting import LETTERS
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.widgets.bracket_plot import BracketPlot
 from ggbench.tui.widgets.decoded_text import DecodedText
@@ -181,7 +181,7 @@ class RunScreen(Screen[None]):
     def _show(self, queue: RunQueue, live: LiveTrial | None, items: tuple[QueueItem, ...]) -> None:
         trials = queue.trials
         self.set_class(bool(items), "-busy")
-        letters = {trial.item_id: LETTERS[index % len(LETTERS)] for index, trial in enumerate(trials)}
+        letters = {trial.item_id: letter(index) for index, trial in enumerate(trials)}
         self.query_one(QueueList).show(items, letters, paused=queue.is_paused)
         self._show_reason(items)
         keys = self._keys()

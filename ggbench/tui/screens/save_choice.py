@@ -10,7 +10,7 @@ from textual.containers import Vertical
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from ggbench.tui.saving import SavedForm
+from ggbench.report.saving import SavedForm
 from ggbench.tui.screens.dialog import Dialog
 
 

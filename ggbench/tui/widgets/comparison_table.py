@@ -1,4 +1,4 @@
-"""Runs side by side: a column for each, a line for each property, and in words which is better."""
+"""Runs side by side: a column for each, a line for each property, and a verdict on which is better."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from rich.table import Table
 from rich.text import Text
 from textual.widgets import Static
 
+from ggbench.report.comparison import Comparison
+from ggbench.report.plot.palette import letter
 from ggbench.report.terminal.layout import GAP, add_column, new_table
-from ggbench.tui.comparison import Comparison, letter
 
 _BETTER = "★"
 _VERDICT_WIDTH = 24
-"""Least width of the words; they wrap beyond it."""
+"""Minimum width of the verdicts; they wrap beyond it."""
 
 
 class ComparisonTable(Static):
-    """What is better is bold with a star, and told in words; then what differs, by topic."""
+    """What is better is bold with a star and named in the verdict; then what differs, by topic."""
 
     def show(self, comparison: Comparison) -> None:
         """Show it in place of what is there; no number is cut off, so that many runs make it wider than the window."""
         names = [Text(f"{letter(index)} ", style="bold") + Text(name) for index, name in enumerate(comparison.names)]
         self.styles.min_width = _least_width(comparison) + self.gutter.width
-        self.update(Group(*names, Text(), _table(comparison), Text(), *_told(comparison)))
+        self.update(Group(*names, Text(), _table(comparison), Text(), *_notes(comparison)))
 
 
 def _table(comparison: Comparison) -> Table:
@@ -46,17 +47,17 @@ def _table(comparison: Comparison) -> Table:
 
 
 def _least_width(comparison: Comparison) -> int:
-    """Characters that the table takes with its words wrapped."""
+    """Characters that the table takes with its verdicts wrapped."""
     headers = [f"{line.header} {line.unit}".strip() for line in comparison.lines]
     by_run = zip(*(line.texts for line in comparison.lines), strict=True)
     columns = [headers, *([f"{_BETTER} {text}" for text in texts] for texts in by_run)]
     return sum(max(map(cell_len, column)) + GAP for column in columns) + _VERDICT_WIDTH
 
 
-def _told(comparison: Comparison) -> list[Text]:
+def _notes(comparison: Comparison) -> list[Text]:
     """Warnings, and a line for each difference under its topic."""
-    told = [Text(f"! {warning}") for warning in comparison.warnings]
+    notes = [Text(f"! {warning}") for warning in comparison.warnings]
     for differences in comparison.differences:
-        told.append(Text(f"{'Different' if differences.lines else 'Same'} {differences.topic}", "bold"))
-        told += [Text(f"  {line}") for line in differences.lines]
-    return told
+        notes.append(Text(f"{'Different' if differences.lines else 'Same'} {differences.topic}", "bold"))
+        notes += [Text(f"  {line}") for line in differences.lines]
+    return notes
