@@ -181,7 +181,7 @@ def test_a_machine_that_cannot_be_asked_is_told(services: Services, drive: Drive
     ("error", "told"),
     [
         (StoreError("the results are of a newer ggbench", "update ggbench"), "update ggbench"),
-        (RuntimeError("boom"), "unexpected, RuntimeError: boom"),
+        (RuntimeError("boom"), "unexpected RuntimeError: boom"),
     ],
 )
 def test_a_store_that_cannot_be_read_is_told(services: Services, drive: Drive, error: Exception, told: str) -> None:

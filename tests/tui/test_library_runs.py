@@ -29,13 +29,13 @@ def test_a_length_of_runs_is_chosen_by_a_key(app: App, drive: Drive) -> None:
     """Through four of them and round; what is shown is what a run is asked for."""
 
     async def steps(app: App, pilot: Page) -> None:
-        assert "n 200 tokens" in words_of(app)
+        assert "n_gen 200 (n)" in words_of(app)
         seen = []
         for _ in range(5):
             await press(app, pilot, "n")
             seen.append(app.n_gen)
         assert seen == [300, 1_000, 3_000, 10_000, 300]
-        assert "n 300 tokens" in words_of(app)
+        assert "n_gen 300 (n)" in words_of(app)
 
     drive(app, steps)
 

@@ -102,8 +102,8 @@ def test_rate_and_end_are_of_the_last_seconds(queue: PullQueue, clock: Clock) ->
     assert seen[10][0] == 100 << 20
     (item,) = queue.items
     assert (item.state, item.path, item.share) == (PullState.DONE, Path("/models/m.gguf"), 1.0)
-    assert queue.take_news_of_files()
-    assert not queue.take_news_of_files()
+    assert queue.take_completed()
+    assert not queue.take_completed()
 
 
 def test_one_after_another_and_none_twice(queue: PullQueue) -> None:
@@ -151,7 +151,7 @@ def test_a_failure_has_its_reason_and_can_be_tried_again(queue: PullQueue) -> No
     watched.wait(lambda queue: not queue.is_busy)
     assert queue.items[0].reason == "the Hub is in trouble; try again later"
     assert amount_text(queue.items[0]) == "—"
-    queue.again(0)
+    queue.retry(0)
     watched.wait(lambda queue: not queue.is_busy)
     assert "unexpected: RuntimeError('boom')" in queue.items[0].reason
     assert len(queue.items) == 1
