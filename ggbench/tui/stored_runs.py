@@ -216,7 +216,7 @@ def describe_list(
 
 
 def still_running(runs: Sequence[StoredRun], becomes: str) -> tuple[str, ...]:
-    """A sentence for each run that goes on, with what becomes of it: `Run 3 is still running: ….`"""
+    """Return a sentence for each run in progress: `Run 3 is still running: ….`"""
     return tuple(f"Run {run.run_id} is still running: {becomes}." for run in runs if run.is_running)
 
 

@@ -45,12 +45,12 @@ def test_enter_opens_one_run_in_full(look: Look, filled: Path, size: Size) -> No
 
 
 def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
-    """Less than two is told; the better one has a star and is named, and what differs is too; esc comes back."""
+    """Fewer than two give a message; the better value has a star, differences are listed, and esc returns."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "j", "space")
         await press(app, pilot, "c")
-        assert "Mark two runs or more" in message(app)
+        assert "Mark two or more runs" in message(app)
         await press(app, pilot, "j", "space", "c")
         assert isinstance(app.screen, CompareScreen)
         text = words_of(app)
@@ -65,7 +65,7 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
 
 
 def test_a_run_that_measured_nothing_compares_too(look: Look, filled: Path) -> None:
-    """No samples, no plot, and no better one; the reason is told without its control characters."""
+    """No samples, no plot, and no better one; the reason is shown without its control characters."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "j", "space", "space", "c")
@@ -164,7 +164,7 @@ def test_without_samples_there_is_no_picture_to_save(look: Look, filled: Path) -
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert "❯     5  –" in words_of(app)
         await press(app, pilot, "w")
-        assert "as two CSV files" in words_of(app)
+        assert "rows and samples, two files" in words_of(app)
         assert "SVG" not in words_of(app)
         await press(app, pilot, "s")
         assert not isinstance(app.screen, ResultsScreen)
@@ -214,9 +214,9 @@ def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
         async def steps(app: GgbenchApp, pilot: Page) -> None:
             assert "…" in words_of(app).splitlines()[3]
             await press(app, pilot, "w")
-            assert "Run 1 still runs: saved as far as it is." in words_of(app)
+            assert "Run 1 is still running: saved with the samples so far." in words_of(app)
             await press(app, pilot, "escape", "d")
-            assert "Run 1 still runs: stays until it has ended." in words_of(app)
+            assert "Run 1 is still running: it cannot be deleted before it ends." in words_of(app)
             await press(app, pilot, "y")
             assert "still running" in message(app)
             assert "stop it first" in message(app)

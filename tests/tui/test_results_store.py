@@ -105,7 +105,7 @@ def test_a_run_that_another_ggbench_deleted(look: Look, filled: Path, keys: tupl
     look(steps)
 
 
-def test_a_fault_is_told_and_ends_nothing(services: Services, drive: Drive, filled: Path) -> None:
+def test_an_unexpected_error_is_reported_and_ends_nothing(services: Services, drive: Drive, filled: Path) -> None:
     """A run may go on behind this screen, so what nobody foresaw is words and not the end of the app."""
     works = True
 

@@ -16,7 +16,8 @@ from textual.widgets import Static
 from ggbench.tui.screens.dialog import Dialog
 
 _GLOSSARY = """latency(n) = (n - 1) / W + B, with n tokens in the KV cache
-B    latency of the first token in ms: the cost of reading the weights
+B    latency of the first token in ms: the cost of reading the
+     weights
 W    tokens until one token takes 1 ms longer: the cost of reading
      the KV cache
 BPW  bits per weight, averaged over all tensors

@@ -20,7 +20,7 @@ def hidden_counts(table: QuantsTable) -> list[str]:
 
 def start_notices(planned_n_ctx: int | None, n_gen: int, *, is_here: bool) -> list[str]:
     """Return notices on how the run that starts differs from what was planned."""
-    other_card = "" if is_here else "this runs on this machine, not on the card you planned for"
+    other_card = "" if is_here else "this is measured on this machine, not on the card you planned for"
     return [notice for notice in (other_card, n_ctx_notice(planned_n_ctx, n_gen)) if notice]
 
 
@@ -49,7 +49,7 @@ def status_text(
         f"{format_count(table.n_shown)} quant{'' if table.n_shown == 1 else 's'}" if n_quants else "",
         *hidden_counts(table),
         f"{format_count(n_marked)} marked" if n_marked else "",
-        f"n_gen {format_count(n_gen)} (n)" if n_quants else "",
-        f"* beyond the trained {format_count(chosen.n_ctx_train)}" if chosen and chosen.exceeds_training else "",
+        f"n_gen {format_count(n_gen)}" if n_quants else "",
+        f"* exceeds the trained {format_count(chosen.n_ctx_train)}" if chosen and chosen.exceeds_training else "",
     )
     return " · ".join(filter(None, parts))

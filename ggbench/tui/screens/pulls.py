@@ -26,7 +26,7 @@ _GLYPHS = {
     PullState.FAILED: "✗",
     PullState.STOPPED: "–",
 }
-_COLUMNS = ("model", "quant", "state", "", "rate", "ETA", "size", "")
+_COLUMNS = ("model", "quant", "state", "", "rate", "ETA", "downloaded", "")
 _BAR_WIDTH = 10
 _NOTHING = """No downloads yet.
 

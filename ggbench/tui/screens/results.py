@@ -280,8 +280,10 @@ enter opens a run; space marks it; c compares the marked runs."""
     def show_unexpected_error(self, event: Worker.StateChanged) -> None:
         """Report an unexpected error; it must not end the app, as runs may be in progress."""
         if event.state is WorkerState.ERROR:
-            fault = f"a bug in ggbench: {event.worker.error!r}"
-            self.query_one(StatusMessage).show_error(GgbenchError(fault, "please report it, with the steps before it"))
+            message = f"a bug in ggbench: {event.worker.error!r}"
+            self.query_one(StatusMessage).show_error(
+                GgbenchError(message, "please report it, with the steps before it")
+            )
 
     def _chosen(self) -> tuple[StoredRun, ...]:
         run = self.query_one(RunsTable).cursor_run

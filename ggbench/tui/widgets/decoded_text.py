@@ -17,19 +17,19 @@ class DecodedText(Widget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._tail = ""
-        self._is_mute = False
+        self._has_no_text = False
 
     def show(self, text: str, *, n_done: int = 0, is_twin: bool = False) -> None:
         """Show the text of the first `n_done` tokens."""
-        is_mute = is_twin or n_done >= _SOME_TOKENS
-        if (text, is_mute) != (self._tail, self._is_mute):
-            self._tail, self._is_mute = text, is_mute
+        has_no_text = is_twin or n_done >= _SOME_TOKENS
+        if (text, has_no_text) != (self._tail, self._has_no_text):
+            self._tail, self._has_no_text = text, has_no_text
             self.refresh()
 
     def render(self) -> Text:
         """Return the end of the text, wrapped by characters at the widget's width."""
         room = max(1, self.size.width * self.size.height)
         if not self._tail:
-            mute = "this file has no tokenizer, so there is no text"
-            return Text(mute if self._is_mute else "no text yet")
+            notice = "this file has no tokenizer, so there is no text"
+            return Text(notice if self._has_no_text else "no text yet")
         return Text(plain(self._tail)[-room:], overflow="fold")

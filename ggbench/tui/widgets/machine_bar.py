@@ -49,7 +49,7 @@ def _device_text(budget: Budget, *, is_here: bool) -> str:
 
 def _figures(budget: Budget, reading: MachineReading | None, *, is_here: bool) -> str:
     """Return ` · 22.1 GiB free of 24.0 GiB · 1008 GB/s`."""
-    rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "unknown bandwidth"
+    rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "? GB/s"
     memory = format_bytes(budget.memory_bytes)
     if not is_here:
         return f" · {memory}, {format_bytes(budget.reserve_bytes)} kept free · {rate}"

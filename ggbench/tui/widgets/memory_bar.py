@@ -68,7 +68,7 @@ class MemoryBar(Static):
 
 
 def _legend(parts: list[Part], n_names: int, gap: str) -> Text:
-    """What each character means, with every size; where there is no room for more, the names of the first only."""
+    """Return the legend with every size; if it does not fit, only the first parts are named."""
     legend = Text(no_wrap=True, overflow="ellipsis")
     for index, part in enumerate(parts):
         legend.append(f"{gap if index else ''}{part.glyph}", style=part.colour)
