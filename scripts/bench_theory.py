@@ -59,7 +59,7 @@ def curve_work() -> Callable[[], None]:
     assert bandwidth is not None and compute is not None
 
     def work() -> None:
-        knees = prefill_curve(weights, kv, bandwidth, compute, LENGTHS).knees()
+        knees = prefill_curve(weights, kv, bandwidth, compute, LENGTHS, kv_reads=hardware.convention.kv_reads).knees()
         assert knees == (113, 481), knees
 
     return work

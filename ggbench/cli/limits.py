@@ -1,4 +1,4 @@
-"""`ggbench limits`: what the theory allows a model on a machine, before anything is downloaded or run."""
+"""`ggbench limits`: theoretical limits of a model on a machine, without downloading or running anything."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PLOT_HEIGHT = 20
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Tens of thousands of tensors and no cycles: the collector would only walk them, for 5 % of the time."""
+    """Disable garbage collection: scanning tens of thousands of tensors without cycles takes 5 % of the time."""
     gc.disable()
     try:
         yield
@@ -35,21 +35,22 @@ def _uncollected() -> Iterator[None]:
 @click.command()
 @click.argument("model")
 @click.argument("quants", nargs=-1)
-@click.option("--gpu", metavar="NAME", help="A known GPU, as rtx-4090. Default: this machine's.")
-@click.option("--vram", metavar="SIZE", help="Memory, as 24GiB; instead of the GPU's.")
-@click.option("--bandwidth", metavar="RATE", help="Memory bandwidth, as 1008GB/s; instead of the GPU's.")
-@click.option("--compute", metavar="RATE", help="FP16 rate, as 82.58TFLOPS; instead of the GPU's.")
+@click.option("--gpu", metavar="NAME", help="A known GPU, e.g. rtx-4090. Default: the GPU of this machine.")
+@click.option("--vram", metavar="SIZE", help="Memory, e.g. 24GiB. Default: the GPU's.")
+@click.option("--bandwidth", metavar="RATE", help="Memory bandwidth, e.g. 1008GB/s. Default: the GPU's.")
+@click.option("--compute", metavar="RATE", help="FP16 rate, e.g. 82.58TFLOPS. Default: the GPU's.")
 @click.option(
     "--convention",
     type=click.Choice(["si", "article"]),
     default="si",
     show_default=True,
-    help="What G and T mean: 10^9 and 10^12, or as in the article 2^30 and 2^40.",
+    help="si: G is 10^9, T is 10^12, prefill reads the KV cache once, as flash attention does. "
+    "article: G is 2^30, T is 2^40, each token of a prompt reads all KV before it.",
 )
 @click.option("-ctk", "--type-k", default="f16", show_default=True, help="Type of the K cache.")
 @click.option("-ctv", "--type-v", default="f16", show_default=True, help="Type of the V cache.")
 @click.option(
-    "--batch", "batch_sizes", metavar="SIZES", default="1", show_default=True, help="Sequences at once, as 1,8,32."
+    "--batch", "batch_sizes", metavar="SIZES", default="1", show_default=True, help="Batch sizes, e.g. 1,8,32."
 )
 @click.option(
     "-p",
@@ -59,7 +60,7 @@ def _uncollected() -> Iterator[None]:
     show_default=True,
     help="Longest prompt of the prefill curve.",
 )
-@click.option("--plot", is_flag=True, help="Plot prefill with its knees, and decode, in the terminal.")
+@click.option("--plot", is_flag=True, help="Plot prefill with its knees and decode latency in the terminal.")
 @output_options
 @_uncollected()
 def command(
@@ -77,10 +78,10 @@ def command(
     plot: bool,
     output: Output,
 ) -> None:
-    """Show parameters, KV cache, the length that fits, the knees of prefill, and W and B of MODEL.
+    """Show the theoretical limits of MODEL: context that fits, W and B of decode, time and knees of prefill.
 
-    QUANTS are bits for each weight (w16, w8, w4.5) or real quants (q4_k_m). Without any: w16, w8, w6 and w4, or what a
-    file holds.
+    QUANTS are bits per weight (w16, w8, w4.5) or real quants (q4_k_m). Default: w16, w8, w6 and w4, or for a file its
+    own quant.
     """
     from ggbench.gguf_file.ggml_types import type_by_name
     from ggbench.theory.hardware import Convention
@@ -109,13 +110,13 @@ def command(
         if plot:
             _plot(rows, hardware, output)
     if hardware.bandwidth_bytes_per_s is None or hardware.compute_flop_per_s is None:
-        output.notice("For the rest, name a machine: --gpu rtx-4090, or --vram, --bandwidth and --compute.")
+        output.notice("For all limits, name a machine: --gpu rtx-4090, or --vram, --bandwidth and --compute.")
 
 
 def _hardware(
     gpu: str | None, vram: str | None, bandwidth: str | None, compute: str | None, convention: Convention
 ) -> Hardware:
-    """The named GPU, else this machine's, with what was given in place of its figures."""
+    """Return the figures of the named GPU, or of this machine's, with the given figures in their place."""
     import dataclasses
 
     from ggbench.machine.known_gpus import find_gpu
@@ -141,20 +142,22 @@ def _hardware(
 
 
 def _batch_sizes(text: str) -> tuple[int, ...]:
-    """Whole numbers between commas, each once. Raises UsageError."""
+    """Parse whole numbers separated by commas, without duplicates. Raises UsageError."""
     sizes = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     if not all(part.isdecimal() and 0 < int(part) <= _LARGEST_BATCH for part in sizes):
-        raise UsageError(f"{text!r} are no batch sizes", f"write whole numbers from 1 to {_LARGEST_BATCH}: 1,8,32")
+        raise UsageError(
+            f"{text!r} is not a list of batch sizes", f"write whole numbers from 1 to {_LARGEST_BATCH}: 1,8,32"
+        )
     return tuple(map(int, sizes))
 
 
 def _this_machine(convention: Convention) -> Hardware:
-    """The first GPU of this machine; its figures stay unknown where there is none, for measuring takes too long."""
+    """Return the first GPU of this machine; without a GPU the figures are unknown, since measuring takes too long."""
     from ggbench.machine.gpus import list_gpus
     from ggbench.theory.hardware import Hardware, driver_hardware
 
     gpus = list_gpus()
-    return driver_hardware(gpus[0], convention) if gpus else Hardware("a machine that is not named", convention)
+    return driver_hardware(gpus[0], convention) if gpus else Hardware("an unknown machine", convention)
 
 
 def _plot(rows: Sequence[SchemeLimits], hardware: Hardware, output: Output) -> None:

@@ -33,7 +33,7 @@ COMMANDS = {
     "tui": "All of it by hand: choose, watch, compare.",
 }
 """Every command, in `ggbench.cli.<name>` unless `_ELSEWHERE`, with its one line of help."""
-_ELSEWHERE = {"tui": "ggbench.tui.command"}
+_ELSEWHERE = {"tui": "ggbench.tui.entry_point"}
 """The other front end is found by name alone: neither imports the other."""
 
 

@@ -1,4 +1,4 @@
-"""`ggbench published`: what others measured, as five documents print it."""
+"""`ggbench published`: published measurements of other systems, as printed in five documents."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from ggbench.errors import UsageError
 
 
 @click.command()
-@click.option("--model", metavar="ID", help="As qwen2.5-7b; qwen2.5 takes every size.")
-@click.option("--system", metavar="NAME", help="What ran it: vllm, llama.cpp, hf-transformers, autoawq, bitsandbytes.")
-@click.option("--device", metavar="NAME", help="As a100, rtx-4090, h100 or t4.")
-@click.option("--quant", metavar="NAME", help="As q4_k_m, gptq-int4, awq or bf16.")
-@click.option("--metric", metavar="NAME", help="Only rows that state it: tok_s, memory_gb, w_tokens_per_ms, max_n_ctx.")
-@click.option("--source", metavar="ID", help="One document; without any option they are listed.")
-@click.option("--sort", metavar="COLUMN", help="By any column, as tok_s; -tok_s from the largest.")
-@click.option("--csv", "as_csv", is_flag=True, help="CSV with every column on stdout.")
+@click.option("--model", metavar="ID", help="Model, e.g. qwen2.5-7b; qwen2.5 matches every size.")
+@click.option(
+    "--system", metavar="NAME", help="Inference system: vllm, llama.cpp, hf-transformers, autoawq, bitsandbytes."
+)
+@click.option("--device", metavar="NAME", help="GPU: a100, rtx-4090, h100 or t4.")
+@click.option("--quant", metavar="NAME", help="Quant, e.g. q4_k_m, gptq-int4, awq or bf16.")
+@click.option(
+    "--metric", metavar="NAME", help="Only rows with this figure: tok_s, memory_gb, w_tokens_per_ms, max_n_ctx."
+)
+@click.option("--source", metavar="ID", help="Id of one document. Without options, the documents are listed.")
+@click.option("--sort", metavar="COLUMN", help="Sort by a column, e.g. tok_s; -tok_s sorts in descending order.")
+@click.option("--csv", "as_csv", is_flag=True, help="Write CSV with every column to stdout.")
 @output_options
 def command(
     model: str | None,
@@ -29,10 +33,10 @@ def command(
     as_csv: bool,
     output: Output,
 ) -> None:
-    """Show published figures for models of the Qwen family and for bitsandbytes, as printed, next to your own.
+    """Show published figures for the Qwen models and for bitsandbytes, as printed.
 
-    A word such as oom or "not reported" stays one. With bench or results show, --against published puts the nearest
-    rows under your own.
+    A word in place of a figure, such as oom or "not reported", is shown as it is. With bench and results show,
+    --against published shows the nearest published rows under your own.
     """
     from ggbench.catalog.published import filter_published, load_published, load_sources
 
@@ -58,7 +62,7 @@ def command(
         from ggbench.report.terminal.published import sources_table
 
         output.show(sources_table(load_sources()))
-        output.notice(f"{len(rows)} rows. Pick some with --model qwen2.5-7b, --system vllm or --device a100.")
+        output.notice(f"{len(rows)} rows. Select some with --model qwen2.5-7b, --system vllm or --device a100.")
     elif rows:
         from ggbench.report.terminal.published import published_list, published_tables
 
@@ -66,4 +70,4 @@ def command(
         output.show(published_list(rows, picked, width=width) if picked else published_tables(rows, width=width))
         output.notice(f"{len(rows)} rows")
     else:
-        output.notice("No published row has all of that; leave an option out.")
+        output.notice("No published row matches all options; omit one.")

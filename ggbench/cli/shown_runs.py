@@ -12,7 +12,7 @@ from ggbench.records import Row
 from ggbench.store.database import Store
 
 if TYPE_CHECKING:
-    from ggbench.report.plots import LatencySeries
+    from ggbench.report.plot.series import LatencySeries
 
 _PLOT_HEIGHT = 18
 
@@ -79,7 +79,7 @@ def show_against(rows: Sequence[Row], output: Output) -> None:
 
 
 def _show_plot(rows: Sequence[Row], output: Output) -> None:
-    from ggbench.report.plots import latency_plot
+    from ggbench.report.plot.terminal import latency_plot
 
     console = output.console()
     series = _series(rows)
@@ -89,12 +89,12 @@ def _show_plot(rows: Sequence[Row], output: Output) -> None:
 
 
 def _series(rows: Sequence[Row]) -> list[LatencySeries]:
-    from ggbench.report.plots import LatencySeries
+    from ggbench.report.plot.series import measured_series
 
     series = []
     with Store.open() as store:
         for row in rows:
             if row.run_id is not None and row.n_gen:
                 samples = store.load_samples(row.run_id)
-                series.append(LatencySeries(row.quant, samples.position, samples.step_ns / 1e6, row.fit, row.limit))
+                series.append(measured_series(row.quant, samples.position, samples.step_ns, row.fit, row.limit))
     return series

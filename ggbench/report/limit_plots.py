@@ -1,36 +1,35 @@
-"""The theory's curves in a plain terminal: reading against computing a prompt with the knees, and the decode lines.
+"""Theoretical curves as terminal plots: read and compute time of prefill with the knees, and decode latency.
 
-Prefill is drawn on logarithmic axes, since reading and computing lie close together over decades of lengths.
+Prefill has logarithmic axes, since read and compute time are close to each other over decades of lengths.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ggbench.plain import plain
-from ggbench.report.braille import DOTS_ACROSS, DOTS_DOWN, BrailleCanvas
 from ggbench.report.limits_document import knees_text
+from ggbench.report.plot.axes import Axis
+from ggbench.report.plot.braille import DOTS_ACROSS, DOTS_DOWN, BrailleCanvas
+from ggbench.report.plot.palette import letter, terminal_color
+from ggbench.report.plot.series import Floats
+from ggbench.report.plot.terminal import x_axis_lines
 from ggbench.theory.hardware import Hardware
 from ggbench.theory.limits import DECODE_POSITIONS, SchemeLimits
 from ggbench.theory.roofline import decode_latency_ms
 from ggbench.units import format_count, format_ms, format_number
 
-_SGR = (36, 33, 35, 32, 34, 31)
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _LETTER_EVERY = 14
 _MIN_WIDTH, _MIN_HEIGHT = 40, 8
 _AROUND_KNEES = 6
-"""The prefill plot reaches this many times below the first knee and above the last."""
+"""The prefill plot starts at the first knee divided by this and ends at the last knee times this."""
 _WITHOUT_KNEES = 4096
 _FOREGROUND = 0
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,38 +40,10 @@ class _Line:
     y: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """One axis from its numbers to a share of its length."""
-
-    low: float
-    high: float
-    is_log: bool
-
-    def share(self, value: npt.ArrayLike) -> Floats:
-        if self.is_log:
-            return np.log(np.asarray(value, np.float64) / self.low) / math.log(self.high / self.low)
-        return (np.asarray(value, np.float64) - self.low) / (self.high - self.low)
-
-    def ticks(self, count: int) -> list[float]:
-        """Round numbers within the axis, about `count` of them."""
-        if not self.is_log:
-            rough = (self.high - self.low) / count
-            power = 10.0 ** math.floor(math.log10(rough))
-            step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
-            return [step * index for index in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
-        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        few = len(decades) > count
-        steps = (1,) if few else (1, 3) if 2 * len(decades) > count else (1, 2, 5)
-        return [
-            step * 10.0**decade for decade in decades for step in steps if self.low <= step * 10.0**decade <= self.high
-        ]
-
-
 def prefill_plot(rows: Sequence[SchemeLimits], width: int, height: int, color: bool) -> str:
-    """Time to read and to compute a prompt (lm_head once), a read line for each scheme, knees marked ◆; with a legend.
+    """Plot compute time and, for each scheme, read time of a prompt (lm_head once), with knees marked ◆ and a legend.
 
-    Rows of other batch sizes than the first one's are left out. Empty where no row has its curves.
+    Only rows with the first row's batch size are plotted. Empty if no row has curves.
     """
     drawn = [row for row in rows if row.exact is not None and row.batch_size == rows[0].batch_size]
     if not drawn:
@@ -84,20 +55,20 @@ def prefill_plot(rows: Sequence[SchemeLimits], width: int, height: int, color: b
     last = min(longest, max(knees) * _AROUND_KNEES if knees else _WITHOUT_KNEES)
     at = np.unique(np.geomspace(first, last, 4 * width).astype(np.int64)) - 1
     lines = [_Line("c", _FOREGROUND, curves[0].n[at].astype(np.float64), curves[0].compute_ms[at])]
-    letters = [letter for letter in _LETTERS if letter != "c"]
     marks = []
     for index, curve in enumerate(curves):
-        sgr = _SGR[index % len(_SGR)]
-        lines.append(_Line(letters[index % len(letters)], sgr, curve.n[at].astype(np.float64), curve.read_ms[at]))
+        sgr = terminal_color(index)
+        lines.append(_Line(letter(index, except_for="c"), sgr, curve.n[at].astype(np.float64), curve.read_ms[at]))
         marks += [(float(knee), float(curve.compute_ms[knee - 1]), sgr) for knee in curve.knees() if knee <= last]
-    legend = [("c", _FOREGROUND, "to compute")]
-    for line, row in zip(lines[1:], drawn, strict=True):
-        legend.append((line.letter, line.sgr, f"to read, {plain(row.scheme)}, knees ◆ {knees_text(row.exact)}"))
+    legend = [("c", _FOREGROUND, "compute")]
+    for line, row, curve in zip(lines[1:], drawn, curves, strict=True):
+        name = "knee" if len(curve.knees()) == 1 else "knees"
+        legend.append((line.letter, line.sgr, f"read {plain(row.scheme)}, {name} ◆ {knees_text(curve)}"))
     return _plot("first token [ms]", "prompt [tokens]", lines, marks, legend, (width, height), color=color, is_log=True)
 
 
 def decode_plot(rows: Sequence[SchemeLimits], hardware: Hardware, width: int, height: int, color: bool) -> str:
-    """Latency of one step against position, a line for each scheme, ended by ◆ where no longer context fits."""
+    """Plot the latency of one step by position, one line for each scheme; ◆ marks the longest context that fits."""
     drawn = [row for row in rows if row.b_ms is not None and row.batch_size == rows[0].batch_size]
     if not drawn or hardware.bandwidth_bytes_per_s is None:
         return ""
@@ -113,14 +84,14 @@ def decode_plot(rows: Sequence[SchemeLimits], hardware: Hardware, width: int, he
             x,
             row.batch_size,
         )
-        letter, sgr = _LETTERS[index % len(_LETTERS)], _SGR[index % len(_SGR)]
-        lines.append(_Line(letter, sgr, x, y))
+        name, sgr = letter(index), terminal_color(index)
+        lines.append(_Line(name, sgr, x, y))
         note = "" if row.fits is not False else ", does not fit"
         if last < DECODE_POSITIONS[-1]:
             marks.append((float(x[-1]), float(y[-1]), sgr))
             note = f", fits {format_count(row.max_n_ctx)} ◆"
         w = format_number(row.w_tokens_per_ms, 4)
-        legend.append((letter, sgr, f"{plain(row.scheme)}: W {w} tokens/ms, B {format_ms(row.b_ms)} ms{note}"))
+        legend.append((name, sgr, f"{plain(row.scheme)}: W {w} tokens/ms, B {format_ms(row.b_ms)} ms{note}"))
     return _plot("latency of one step [ms]", "position [tokens]", lines, marks, legend, (width, height), color=color)
 
 
@@ -136,9 +107,9 @@ def _plot(
     is_log: bool = False,
 ) -> str:
     width, rows = max(_MIN_WIDTH, size[0]), max(_MIN_HEIGHT, size[1]) - 4
-    x_scale = _Scale(min(float(line.x[0]) for line in lines), max(float(line.x[-1]) for line in lines), is_log)
+    x_scale = Axis(min(float(line.x[0]) for line in lines), max(float(line.x[-1]) for line in lines), is_log)
     y_low = min(float(line.y.min()) for line in lines) if is_log else 0.0
-    y_scale = _Scale(y_low, max(float(line.y.max()) for line in lines) * 1.001, is_log)
+    y_scale = Axis(y_low, max(float(line.y.max()) for line in lines) * 1.001, is_log)
     ticks = y_scale.ticks(rows // 3)
     labels = [format_number(tick, 1) for tick in ticks]
     margin = max(map(len, labels), default=1)
@@ -146,9 +117,8 @@ def _plot(
     canvas = BrailleCanvas(columns, rows)
 
     def dots(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        across = np.rint(x_scale.share(x) * (columns * DOTS_ACROSS - 1)).astype(np.int64)
-        down = np.rint((1 - y_scale.share(y)) * (rows * DOTS_DOWN - 1)).astype(np.int64)
-        return across, down
+        n_dots_down = rows * DOTS_DOWN
+        return x_scale.dots(x, columns * DOTS_ACROSS), n_dots_down - 1 - y_scale.dots(y, n_dots_down)
 
     for line in lines:
         path = [(int(x), int(y)) for x, y in zip(*dots(line.x, line.y), strict=True)]
@@ -171,22 +141,10 @@ def _plot(
     for row in range(rows):
         rule = "┤" if row in at_row else "│"
         text.append(f"{at_row.get(row, ''):>{margin}} {rule}{canvas.line(row, color=color)}".rstrip())
-    text += _x_axis(x_scale, lambda x: int(dots([x], [y_scale.high])[0][0]) // DOTS_ACROSS, columns, margin)
+    x_ticks = x_scale.ticks(max(2, columns // 10))
+    places = [int(dot) // DOTS_ACROSS for dot in x_scale.dots(x_ticks, columns * DOTS_ACROSS)]
+    text += x_axis_lines(list(zip(places, x_ticks, strict=True)), columns, margin)
     text.append(f"{' ' * (margin + 2)}{x_title}")
-    for letter, sgr, words in legend:
-        text.append(f"\x1b[{sgr}m{letter}\x1b[0m {words}" if color and sgr else f"{letter} {words}")
+    for name, sgr, label in legend:
+        text.append(f"\x1b[{sgr}m{name}\x1b[0m {label}" if color and sgr else f"{name} {label}")
     return "\n".join(text)
-
-
-def _x_axis(scale: _Scale, column_of: Callable[[float], int], columns: int, margin: int) -> list[str]:
-    rule, numbers = ["─"] * columns, [" "] * columns
-    free_from = 0
-    for tick in scale.ticks(max(2, columns // 10)):
-        column, label = column_of(tick), format_count(round(tick))
-        start = max(0, min(column - len(label) // 2, columns - len(label)))
-        if start >= free_from:
-            rule[column] = "┬"
-            numbers[start : start + len(label)] = label
-            free_from = start + len(label) + 1
-    indent = " " * (margin + 1)
-    return [f"{indent}└{''.join(rule)}", f"{indent} {''.join(numbers)}".rstrip()]

@@ -1,4 +1,4 @@
-"""The theory's limits as JSON has them."""
+"""Theoretical limits as a JSON document."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ from ggbench.units import format_count, format_ms
 def limits_document(
     file: ModelFile, parameters: Parameters, kv: KvCache, hardware: Hardware, rows: Sequence[SchemeLimits]
 ) -> dict[str, object]:
-    """The fields of `ggbench.limits/1`: numbers unrounded, every key always there, null for unknown."""
+    """Return the fields of `ggbench.limits/1`: numbers unrounded, every key present, null for unknown.
+
+    `convention.kv_reads` says what the prefill read times, first-token times, knees and regimes assume: `once`, the KV
+    cache read once for the prompt, or `each_token`, each token reads all KV before it.
+    """
     convention = hardware.convention
     return {
         "convention": {
@@ -28,6 +32,7 @@ def limits_document(
             "giga": convention.giga,
             "tera": convention.tera,
             "meaning": convention.meaning,
+            "kv_reads": convention.kv_reads.value,
         },
         "machine": {
             "name": hardware.name,
@@ -63,7 +68,7 @@ def limits_document(
 
 
 def printed_line(row: SchemeLimits) -> str:
-    """`W 2064, B 13.12 ms, 22072 tokens`, rounded as the article prints them; a length is cut off, never rounded up."""
+    """Format `W 2064, B 13.12 ms, 22072 tokens`, rounded as in the article; a length is truncated, never rounded up."""
     parts = []
     if row.w_tokens_per_ms is not None:
         parts.append(f"W {row.w_tokens_per_ms:.0f}")
@@ -109,7 +114,7 @@ def _regimes(curve: PrefillCurve | None) -> list[dict[str, object]] | None:
 
 
 def _prefill(rough: PrefillCurve | None, exact: PrefillCurve | None) -> list[dict[str, object]] | None:
-    """The curves at lengths that double, and at their end."""
+    """Return the curves at powers of two and at their last length."""
     if rough is None or exact is None:
         return None
     last = int(exact.n[-1])
@@ -127,7 +132,7 @@ def _prefill(rough: PrefillCurve | None, exact: PrefillCurve | None) -> list[dic
 
 
 def knees_text(curve: PrefillCurve | None) -> str:
-    """`99 and 553`; `none` where reading and computing never change places; an em dash for an unknown machine."""
+    """Format `99 and 553`; `none` if the bound never changes; an em dash if the hardware figures are unknown."""
     if curve is None:
         return "—"
     return " and ".join(format_count(knee) for knee in curve.knees()) or "none"

@@ -1,4 +1,4 @@
-"""Published rows for programs: JSON and CSV with every column, figures as numbers or as the words in their place."""
+"""Published rows as JSON and CSV with every column; a figure is a number, or the word printed in its place."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ggbench.catalog.published import METRICS, Figure, PublishedRow, Source, ver
 from ggbench.errors import UnknownName
 
 COLUMNS = tuple(field.name for field in fields(PublishedRow))
-"""Names of everything that a row can state."""
+"""Names of all fields of a row."""
 
 
 def published_document(row: PublishedRow) -> dict[str, object]:
-    """One row: null is not stated, a word such as `oom` stands for itself; with the versions of the software."""
+    """Return one row with its software versions; null is not stated, a word such as `oom` stays a string."""
     out: dict[str, object] = {name: _plain(getattr(row, name)) for name in COLUMNS}
     return out | {"versions": versions_of(row)}
 
 
 def source_document(source: Source) -> dict[str, object]:
-    """One document: its tables with their rows and versions, remarks, and what was left out."""
+    """Return one document: its tables with row counts and versions, remarks, and what was left out."""
     return {
         "id": source.id,
         "title": source.title,
@@ -36,7 +36,7 @@ def source_document(source: Source) -> dict[str, object]:
 
 
 def published_csv(rows: Sequence[PublishedRow]) -> str:
-    """The rows under the columns' names; an empty cell is not stated, versions stand as `vLLM 0.6.3; CUDA 12.4`."""
+    """Format the rows as CSV with a header; an empty cell is not stated, versions read `vLLM 0.6.3; CUDA 12.4`."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -47,14 +47,14 @@ def published_csv(rows: Sequence[PublishedRow]) -> str:
 
 
 def versions_text(versions: Mapping[str, str]) -> str:
-    """`vLLM 0.6.3; CUDA 12.4`."""
+    """Format `vLLM 0.6.3; CUDA 12.4`."""
     return "; ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def sort_published(rows: Sequence[PublishedRow], key: str) -> tuple[PublishedRow, ...]:
-    """The rows by a column, rising, or falling with a minus in front; words come after numbers, not stated last.
+    """Sort the rows by a column, ascending, or descending with a leading minus.
 
-    Raises UnknownName for a column that is none.
+    Words come after numbers, rows that do not state the column last. Raises UnknownName for an unknown column.
     """
     name = key.strip().lstrip("-").lower().replace("-", "_")
     if name not in COLUMNS:
@@ -72,9 +72,9 @@ def sort_published(rows: Sequence[PublishedRow], key: str) -> tuple[PublishedRow
             words.append((value, row))
         else:
             numbers.append((value, row))
-    falling = key.strip().startswith("-")
-    numbers.sort(key=lambda pair: pair[0], reverse=falling)
-    words.sort(key=lambda pair: pair[0], reverse=falling)
+    descending = key.strip().startswith("-")
+    numbers.sort(key=lambda pair: pair[0], reverse=descending)
+    words.sort(key=lambda pair: pair[0], reverse=descending)
     return (*(row for _, row in numbers), *(row for _, row in words), *not_stated)
 
 

@@ -1,5 +1,5 @@
-"""What the hardware allows, as pure functions of a ModelFile and a few numbers of a machine.
+"""Theoretical limits of speed and memory, as pure functions of a ModelFile and a few figures of the hardware.
 
-Sections in docstrings are those of "the article", the source `article` of `ggbench published`. Functions of a
-length take a number or an array of them and return an array of the same shape, of float64.
+Section numbers in docstrings refer to "the article", the source `article` of `ggbench published`. Functions of a length
+take a number or an array and return a float64 array of the same shape.
 """

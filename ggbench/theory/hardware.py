@@ -1,7 +1,7 @@
-"""The figures of a machine that the theory needs, in one of two conventions of what GB and TFLOPS mean.
+"""Hardware figures used by the theory, in one of two conventions: datasheets' (si) or the article's.
 
-Datasheets count bandwidth and compute in powers of ten; the article takes the same numbers for powers of two, which is
-7 and 10 percent more. A result without its convention could not be told apart from one in the other.
+Datasheets give bandwidth and compute in powers of ten; the article reads the same numbers as powers of two, which is 7
+and 10 percent more, and reads the KV cache once for each token of a prompt. Every result names its convention.
 """
 
 from __future__ import annotations
@@ -15,8 +15,17 @@ from ggbench.machine_records import Gpu
 from ggbench.units import GIB
 
 
+class KvReads(enum.StrEnum):
+    """How often prefill reads the KV cache of the prompt from memory."""
+
+    ONCE = "once"
+    """Once for the whole prompt: the limit of flash attention, which shares reads between tokens."""
+    EACH_TOKEN = "each_token"
+    """Once for each token, which reads all positions up to its own (the article, section 4.3)."""
+
+
 class Convention(enum.StrEnum):
-    """What G and T stand for in bandwidth, compute and parameters. Memory is in GiB in both."""
+    """What G and T mean in bandwidth, compute and parameters, and how prefill reads KV. Memory is in GiB in both."""
 
     SI = "si"
     ARTICLE = "article"
@@ -28,29 +37,34 @@ class Convention(enum.StrEnum):
 
     @property
     def giga(self) -> int:
-        """What G stands for."""
+        """Value of the prefix G."""
         return GIB if self.is_binary else 10**9
 
     @property
     def tera(self) -> int:
-        """What T stands for."""
+        """Value of the prefix T."""
         return 1 << 40 if self.is_binary else 10**12
 
     @property
+    def kv_reads(self) -> KvReads:
+        """How often prefill reads the KV cache."""
+        return KvReads.EACH_TOKEN if self is Convention.ARTICLE else KvReads.ONCE
+
+    @property
     def meaning(self) -> str:
-        """In words."""
+        """Description in words."""
         return (
-            "GB/s is 2^30 bytes/s, TFLOPS 2^40 flop/s, B 2^30 parameters; a GPU's compute is its FP16 rate without "
-            "tensor cores"
-            if self.is_binary
-            else "GB/s is 10^9 bytes/s, TFLOPS 10^12 flop/s, B 10^9 parameters, as datasheets have it; a GPU's compute "
-            "is its dense FP16 tensor rate"
+            "GB/s is 2^30 bytes/s, TFLOPS 2^40 flop/s, B 2^30 parameters; compute is the GPU's FP16 rate without "
+            "tensor cores; in prefill each token reads all KV before it"
+            if self is Convention.ARTICLE
+            else "GB/s is 10^9 bytes/s, TFLOPS 10^12 flop/s, B 10^9 parameters, as in datasheets; compute is the GPU's "
+            "dense FP16 tensor rate; prefill reads the KV cache once"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """A machine as three figures, each with where it comes from; None is unknown."""
+    """Memory, bandwidth and compute rate of a machine, each with its source; None is unknown."""
 
     name: str
     convention: Convention
@@ -63,10 +77,10 @@ class Hardware:
 
 
 def known_hardware(gpu: KnownGpu, convention: Convention) -> Hardware:
-    """A GPU of the shipped table in this convention.
+    """Return the figures of a GPU of the shipped table in this convention.
 
-    The article's own figure for the RTX 4090, 82.58 TFLOPS, is the rate without tensor cores, so its convention takes
-    that rate of every GPU; where it is not known, the tensor rate.
+    The article's figure for the RTX 4090, 82.58 TFLOPS, is the rate without tensor cores, so its convention uses that
+    rate for every GPU, and the tensor rate if it is unknown.
     """
     without_tensor_cores = convention.is_binary and gpu.fp16_tflops is not None
     tflops = gpu.fp16_tflops if without_tensor_cores else gpu.fp16_tensor_tflops
@@ -85,17 +99,19 @@ def known_hardware(gpu: KnownGpu, convention: Convention) -> Hardware:
 
 
 def driver_hardware(gpu: Gpu, convention: Convention) -> Hardware:
-    """A GPU of this machine: memory and bandwidth as its driver says, compute where the shipped table has the GPU."""
+    """Return the figures of a GPU of this machine: memory and bandwidth from its driver, compute from the table."""
     known = recognize_gpu(gpu.name, gpu.total_bytes)
     listed = Hardware(gpu.name, convention) if known is None else known_hardware(known, convention)
-    told = gpu_bandwidth(gpu)
+    reported = gpu_bandwidth(gpu)
     return Hardware(
         name=gpu.name,
         convention=convention,
         memory_bytes=gpu.total_bytes or listed.memory_bytes,
         memory_source="NVML" if gpu.total_bytes else listed.memory_source,
-        bandwidth_bytes_per_s=told.bytes_per_s / 1e9 * convention.giga if told else listed.bandwidth_bytes_per_s,
-        bandwidth_source=told.source if told else listed.bandwidth_source,
+        bandwidth_bytes_per_s=(
+            reported.bytes_per_s / 1e9 * convention.giga if reported else listed.bandwidth_bytes_per_s
+        ),
+        bandwidth_source=reported.source if reported else listed.bandwidth_source,
         compute_flop_per_s=listed.compute_flop_per_s,
         compute_source=listed.compute_source,
     )

@@ -1,7 +1,7 @@
-"""What the KV cache costs as it grows: bytes to keep, bytes to read, operations of attention.
+"""Cost of the KV cache by length: bytes stored, bytes read, operations of attention.
 
-Layers with a sliding window stop growing at it, where the header tells which layers those are. An architecture that
-keeps something other than K and V of each position is refused by name.
+Layers with a sliding window stop growing at the window, if the header says which layers have one. An architecture whose
+state is not K and V of each position raises Unsupported.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What one position adds in some layers together."""
+    """Cost of one position, summed over a set of layers."""
 
     params: int = 0
-    """Numbers in K and V."""
+    """Elements of K and V."""
     n_bytes: int = 0
     flop: int = 0
     """Operations of one token's attention to this position: a multiplication and an addition for each query head and
-    number in its K and V."""
+    element of its K and V."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,41 +37,48 @@ class KvCache:
     type_k: str
     type_v: str
     full: Growth
-    """Of the layers that keep every position."""
+    """Layers that keep every position."""
     windowed: Growth = Growth()
-    """Of the layers that keep the last `window` positions."""
+    """Layers that keep the last `window` positions."""
     window: int | None = None
     remark: str = ""
-    """What the header leaves open; empty when nothing is."""
+    """Assumption made because the header is incomplete; empty if there is none."""
 
     @property
     def params_per_token(self) -> int:
-        """Parameters that one position adds (sections 3.2 and 5.2.2), within the window."""
+        """Elements that one position within the window adds (sections 3.2 and 5.2.2)."""
         return self.full.params + self.windowed.params
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes that one position adds, within the window."""
+        """Bytes that one position within the window adds."""
         return self.full.n_bytes + self.windowed.n_bytes
 
     def cached_bytes(self, n: npt.ArrayLike) -> Floats:
-        """Bytes of n positions; also what decoding the n-th reads."""
+        """Return the bytes stored for n positions, which is also what decoding the n-th token reads."""
         return self._over(n, self.full.n_bytes, self.windowed.n_bytes)
 
     def attention_flop(self, n: npt.ArrayLike) -> Floats:
-        """Operations of the n-th token's attention."""
+        """Return the operations of the n-th token's attention."""
         return self._over(n, self.full.flop, self.windowed.flop)
 
+    def prompt_bytes(self, n: npt.ArrayLike) -> Floats:
+        """Return the bytes of K and V of a prompt of n tokens, each position once, those outside the window included.
+
+        Every position is attended to by the tokens after it, so prefill reads at least this much.
+        """
+        return np.asarray(self.bytes_per_token * np.asarray(n, np.float64))
+
     def prefill_bytes(self, n: npt.ArrayLike) -> Floats:
-        """Bytes read while n positions are filled, each reading all before it and itself (section 4.3)."""
+        """Return the bytes read in a prefill of n tokens if each reads all positions up to its own (section 4.3)."""
         return self._summed_over(n, self.full.n_bytes, self.windowed.n_bytes)
 
     def prefill_flop(self, n: npt.ArrayLike) -> Floats:
-        """Operations of attention while n positions are filled."""
+        """Return the operations of attention in a prefill of n tokens."""
         return self._summed_over(n, self.full.flop, self.windowed.flop)
 
     def n_that_fit(self, n_bytes: float) -> int:
-        """The most positions that this many bytes hold; 0 where not one does, at most 2^32 - 1 as in llama.cpp."""
+        """Return the maximum number of positions that fit in `n_bytes`, at most llama.cpp's 2^32 - 1."""
         if n_bytes < self.bytes_per_token:
             return 0
         most = (1 << 32) - 1
@@ -81,14 +88,14 @@ class KvCache:
         return min(most, int(beyond / self.full.n_bytes)) if self.full.n_bytes else most
 
     def _over(self, n: npt.ArrayLike, full: int, windowed: int) -> Floats:
-        """What n positions come to where each counts `full`, and `windowed` as far as the window reaches."""
+        """Return `full` times n plus `windowed` times the part of n within the window."""
         lengths = np.asarray(n, np.float64)
         if not self.window:
             return np.asarray(full * lengths)
         return np.asarray(full * lengths + windowed * np.minimum(lengths, self.window))
 
     def _summed_over(self, n: npt.ArrayLike, full: int, windowed: int) -> Floats:
-        """What `_over` gives for 1, 2, ... n, added up."""
+        """Return the sum of `_over` for 1, 2, ... n."""
         lengths = np.asarray(n, np.float64)
         summed = full * _sum_to(lengths)
         if self.window:
@@ -98,10 +105,10 @@ class KvCache:
 
 
 def kv_cache(file: ModelFile, type_k: str = "f16", type_v: str = "f16") -> KvCache:
-    """The cache that a model keeps of one sequence in these types.
+    """Return the KV cache of one sequence in the given types.
 
-    Source: the article, sections 3.2 and 5.2.2. Raises Unsupported where the architecture's state is no KV cache or a
-    hyperparameter is missing, and UnknownName for a type.
+    Source: the article, sections 3.2 and 5.2.2. Raises Unsupported if the architecture's state is not a KV cache or a
+    hyperparameter is missing, and UnknownName for an unknown type.
     """
     _require(file)
     windowed, remark = _windowed_layers(file)
@@ -125,7 +132,7 @@ def kv_cache(file: ModelFile, type_k: str = "f16", type_v: str = "f16") -> KvCac
 
 
 def _require(file: ModelFile) -> None:
-    """Raises Unsupported for a state that is not a KV cache, and for a header that lacks what it is counted from."""
+    """Raise Unsupported if the state is not a KV cache or the header lacks a key needed to compute its size."""
     for key, present in (
         ("block_count", file.n_layer),
         ("embedding_length", file.n_embd),
@@ -134,20 +141,20 @@ def _require(file: ModelFile) -> None:
     ):
         if not present:
             raise Unsupported(
-                f"{file.name}: its header lacks {file.architecture}.{key}, and the KV cache is counted from it",
+                f"{file.name}: the header lacks {file.architecture}.{key}, which the size of the KV cache depends on",
                 "convert the model again with a converter that writes it",
             )
     if file.no_kv_reason:
         raise Unsupported(
-            f"{file.name}: {file.no_kv_reason}", "its memory can be measured, but not counted from the header"
+            f"{file.name}: {file.no_kv_reason}", "its memory can be measured but not computed from the header"
         )
 
 
 def _windowed_layers(file: ModelFile) -> tuple[list[bool], str]:
-    """Which layers have the window, and what is said where the header does not tell.
+    """Return which layers have the window, and a remark if the header does not say.
 
-    Source: llama.cpp's key `attention.sliding_window_pattern`, a flag for each layer, or the number of layers of which
-    the last one has no window (`set_swa_pattern`).
+    Source: llama.cpp's key `attention.sliding_window_pattern`: a flag for each layer, or a period of layers whose last
+    one has no window (`set_swa_pattern`).
     """
     none = [False] * file.n_layer
     if file.sliding_window is None:
@@ -158,13 +165,13 @@ def _windowed_layers(file: ModelFile) -> tuple[list[bool], str]:
     if isinstance(pattern, int) and not isinstance(pattern, bool) and pattern >= 0:
         return [pattern == 0 or layer % pattern < pattern - 1 for layer in range(file.n_layer)], ""
     return none, (
-        f"the header tells of a window of {file.sliding_window} positions but not in which layers, "
-        "so all are counted as keeping every position"
+        f"the header has a sliding window of {file.sliding_window} positions but does not say in which layers, "
+        "so every layer is assumed to keep every position"
     )
 
 
 def _value_length(file: ModelFile) -> int:
-    """Width of V where the cache holds none because it is a view of K (MLA)."""
+    """Return the head dimension of V if the cache stores no V because it is a view of K (MLA)."""
     stated = file.metadata.get(f"{file.architecture}.attention.value_length")
     return stated if isinstance(stated, int) else file.head_dim_k
 

@@ -1,4 +1,4 @@
-"""Everything the theory says of one model on one machine, gathered for the reports."""
+"""All theoretical limits of one model on one machine, for the reports."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ DECODE_POSITIONS = (1024, 8192, 32768)
 
 @dataclass(frozen=True, slots=True)
 class DecodePoint:
-    """The speed of one position at best."""
+    """Maximum decode speed at one position."""
 
     n: int
     latency_ms: float
-    """Of one step of the batch."""
+    """Latency of one step of the batch."""
     tok_s: float
-    """Over all sequences of the batch."""
+    """Throughput over all sequences of the batch."""
     fits: bool | None
-    """Whether a context of n tokens fits; None where the memory is unknown."""
+    """Whether a context of n tokens fits; None if the memory is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemeLimits:
-    """The limits of one way of storing the weights, for one batch size; None where the machine's figure is unknown."""
+    """Limits of one weight and KV type at one batch size; None if the hardware figure is unknown."""
 
     weights: Weights
     kv: KvCache
     batch_size: int
     max_n_ctx: int | None
-    """Tokens for each sequence; None also where the weights alone do not fit."""
+    """Tokens for each sequence; None also if the weights alone do not fit."""
     fits: bool | None
-    """Whether the weights and one token of each sequence do."""
+    """Whether the weights and one token of each sequence fit."""
     w_tokens_per_ms: float | None
-    """None also where what a token reads does not grow with the context."""
+    """None also if the bytes read for a token do not grow with the context."""
     b_ms: float | None
     decode: tuple[DecodePoint, ...]
     rough: PrefillCurve | None
-    """With lm_head for every token."""
+    """Prefill with lm_head computed for every token."""
     exact: PrefillCurve | None
-    """With lm_head once."""
+    """Prefill with lm_head computed once."""
 
     @property
     def scheme(self) -> str:
-        """`w16kv16`; another KV type is spelt out: `w4kv-q8_0`, `q4_k_m kv16`."""
+        """`w16kv16`, `q4_k_m kv16`; a KV type other than 16 or 32 bits is named: `w4kv-q8_0`."""
         kv = self.kv
         plain = {"f16": "kv16", "bf16": "kv16", "f32": "kv32"}
         if kv.type_k == kv.type_v or plain.get(kv.type_k, "") == plain.get(kv.type_v):
@@ -72,9 +72,9 @@ def model_limits(
     batch_sizes: Sequence[int] = (1,),
     positions: Sequence[int] = DECODE_POSITIONS,
 ) -> tuple[SchemeLimits, ...]:
-    """All limits of one model in each way of storing its weights, and of each for every batch size.
+    """Return the limits of one model for each combination of weights and batch size.
 
-    `lengths` are those of the prefill curves, rising; `positions` those of decode.
+    `lengths` are the prompt lengths of the prefill curves, ascending; `positions` those of decode.
     """
     curves = {batch_size: _Curves(kv, hardware, lengths, batch_size) for batch_size in batch_sizes}
     return tuple(
@@ -85,7 +85,7 @@ def model_limits(
 
 
 class _Curves:
-    """Prefill curves for one batch size; what schemes have in common is computed once."""
+    """Prefill curves for one batch size; what does not depend on the weight type is computed once."""
 
     def __init__(self, kv: KvCache, hardware: Hardware, lengths: Sequence[int] | range, batch_size: int) -> None:
         self.batch_size = batch_size
@@ -94,14 +94,21 @@ class _Curves:
         self._known: dict[tuple[Parameters, bool], PrefillCurve] = {}
 
     def curve(self, weights: Weights, *, exact: bool) -> PrefillCurve | None:
-        """The curve of these weights; None where bandwidth or compute is unknown."""
+        """Return the curve of these weights; None if bandwidth or compute is unknown."""
         bandwidth, compute = self._hardware.bandwidth_bytes_per_s, self._hardware.compute_flop_per_s
         if bandwidth is None or compute is None:
             return None
         key = weights.parameters, exact
         if key not in self._known:
             self._known[key] = prefill_curve(
-                weights, self._kv, bandwidth, compute, self._n, exact=exact, batch_size=self.batch_size
+                weights,
+                self._kv,
+                bandwidth,
+                compute,
+                self._n,
+                exact=exact,
+                batch_size=self.batch_size,
+                kv_reads=self._hardware.convention.kv_reads,
             )
         return with_weights(self._known[key], weights, bandwidth, self.batch_size)
 

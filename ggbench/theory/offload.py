@@ -1,7 +1,7 @@
-"""Which part of a model llama.cpp puts on the GPU, for a number of layers asked for and one device.
+"""Which tensors llama.cpp puts on the GPU for a given `n_gpu_layers` and one device.
 
-Source: `load_tensors` and the tensors' classes in llama.cpp. The repeating layers are followed by one more for the
-output; the last `n_gpu_layers` of all these are offloaded, and the input embedding never is.
+Source: `load_tensors` and the tensor classes in llama.cpp. The output counts as one more layer after the repeating
+ones; the last `n_gpu_layers` of them are offloaded, and the input embedding never is.
 """
 
 from __future__ import annotations
@@ -16,37 +16,36 @@ _LAYER = re.compile(r"blk\.(\d+)\.")
 _INPUT = ("token_embd", "position_embd", "token_types")
 _PER_LAYER_TABLE = "per_layer_token_embd.weight"
 _ROWS_READ_ON_CUDA = frozenset({"f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"})
-"""Types of which ggml's CUDA backend looks rows up; a table of another type stays on the CPU."""
+"""Types for which ggml's CUDA backend implements GET_ROWS; a table of another type stays on the CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """Where the layers of a model lie."""
+    """Split of a model's layers between device and host."""
 
     n_gpu_layers: int
-    """As llama.cpp counts them, the output among them."""
+    """As llama.cpp counts, the output included."""
     first_gpu_layer: int
-    """Of the repeating layers; all from here on are on the device, none where it is their number."""
+    """Index of the first repeating layer on the device; equal to the number of layers if none is."""
     output_on_device: bool
     device_weight_bytes: int
     host_weight_bytes: int
 
     @property
     def is_partial(self) -> bool:
-        """Whether some of what can be offloaded stays behind."""
+        """Whether some layer that could be offloaded stays on the host."""
         return self.first_gpu_layer > 0
 
     def device_part(self, file: ModelFile) -> ModelFile:
-        """The model with KV heads in the layers on the device alone, to count the cache there."""
+        """Return the model with KV heads only in the layers on the device, to compute the cache there."""
         heads = (0 if layer < self.first_gpu_layer else n_head_kv for layer, n_head_kv in enumerate(file.n_head_kv))
         return replace(file, n_head_kv=tuple(heads))
 
 
 def offload(file: ModelFile, n_gpu_layers: int) -> Offload:
-    """The bytes of the weights on the device and on the host; a negative number of layers means all.
+    """Return the bytes of the weights on the device and on the host; a negative number of layers means all.
 
-    A table that is both input and output lies on both, as llama.cpp loads it twice. Tensors of unknown type count
-    nothing.
+    A tied embedding table is counted on both, since llama.cpp loads it twice. Tensors of unknown type count as 0 bytes.
     """
     n_slots = file.n_layer + 1
     n_offloaded = n_slots if n_gpu_layers < 0 else min(n_gpu_layers, n_slots)

@@ -1,7 +1,7 @@
-"""How many parameters a model has, and how many of them one token uses.
+"""Number of parameters of a model, and of those active for one token.
 
-Counted from the tensor table, so that grouped heads, experts, biases and tied embeddings need no formula of their own.
-Norms are left out, as in the article: they are fewer than one parameter in ten thousand.
+Counted from the tensor table, so that GQA, experts, biases and tied embeddings need no formula of their own. Norms are
+not counted, as in the article: they are fewer than one parameter in ten thousand.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ _EMBEDDINGS = ("token_embd.weight", "per_layer_token_embd.weight", "position_emb
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Parameters of a model by what they are for; plain counts."""
+    """Parameter counts of a model by role."""
 
     layers: int
-    """Of the decoder layers, what every token passes: attention, dense and shared feed-forward, routers."""
+    """In the decoder layers, used by every token: attention, dense and shared feed-forward, routers."""
     experts: int
-    """Of the decoder layers, all routed experts; 0 in a dense model."""
+    """In the decoder layers, all routed experts; 0 in a dense model."""
     lm_head: int
-    """The output matrix; where it is tied, the table of embeddings."""
+    """Output matrix; the embedding table if it is tied."""
     embedding: int
-    """The tables of which a token takes one row; 0 where the only one is tied to the output."""
+    """Tables of which a token reads one row; 0 if the only one is tied to the output."""
     n_expert: int = 0
     n_expert_used: int = 0
 
     @property
     def expert_share(self) -> float:
-        """Share of the experts that one token uses."""
+        """Fraction of the experts active for one token."""
         return self.n_expert_used / self.n_expert if self.n_expert else 1.0
 
     @property
     def layers_active(self) -> int:
-        """Of the decoder layers, what one token uses."""
+        """Parameters of the decoder layers active for one token."""
         return self.layers + round(self.experts * self.expert_share)
 
     @property
     def active(self) -> int:
-        """What one token uses: its part of the layers, and the output."""
+        """Parameters active for one token: layers and output."""
         return self.layers_active + self.lm_head
 
     @property
     def total(self) -> int:
-        """All of them, norms left out."""
+        """All parameters but the norms."""
         return self.layers + self.experts + self.lm_head + self.embedding
 
 
 def count_parameters(file: ModelFile) -> Parameters:
-    """Parameters of a model by role.
+    """Count the parameters of a model by role.
 
-    Source: the article, sections 3.1 and 5.2.1. Raises Unsupported where a tensor that they count is missing.
+    Source: the article, sections 3.1 and 5.2.1. Raises Unsupported if a required tensor is missing.
     """
     counts = dict.fromkeys(("layers", "experts", "lm_head", "embedding", "norms"), 0)
     tied = is_tied(file)
@@ -65,7 +65,7 @@ def count_parameters(file: ModelFile) -> Parameters:
         counts[role_of(tensor, tied=tied)] += tensor.n_elements
     for role, tensors in (("lm_head", "output.weight nor token_embd.weight"), ("layers", "blk.0.*")):
         if not counts[role]:
-            raise Unsupported(f"{file.name}: has no {tensors}, and the theory counts them", "give the whole model")
+            raise Unsupported(f"{file.name}: has no {tensors}, which the theory needs", "give the whole model")
     return Parameters(
         layers=counts["layers"],
         experts=counts["experts"],
@@ -77,12 +77,12 @@ def count_parameters(file: ModelFile) -> Parameters:
 
 
 def is_tied(file: ModelFile) -> bool:
-    """Whether the output reuses the table of input embeddings."""
+    """Return whether the output reuses the input embedding table."""
     return not any(tensor.name == "output.weight" for tensor in file.tensors)
 
 
 def role_of(tensor: TensorInfo, *, tied: bool) -> Role:
-    """What a tensor is for."""
+    """Return the role of a tensor."""
     name = tensor.name
     if name in _EMBEDDINGS:
         return "lm_head" if tied and name == "token_embd.weight" else "embedding"
@@ -94,7 +94,7 @@ def role_of(tensor: TensorInfo, *, tied: bool) -> Role:
 
 
 def bytes_by_role(tensors: Iterable[TensorInfo], *, tied: bool) -> dict[Role, int]:
-    """Bytes of the tensors for each role; tensors of unknown type count nothing."""
+    """Sum the bytes of the tensors by role; tensors of unknown type count as 0 bytes."""
     found: dict[Role, int] = {"layers": 0, "experts": 0, "lm_head": 0, "embedding": 0, "norms": 0}
     for tensor in tensors:
         found[role_of(tensor, tied=tied)] += tensor.n_bytes or 0

@@ -1,4 +1,4 @@
-"""How fast memory lets a model decode: a token has to read the weights once and the KV cache once."""
+"""Bandwidth bound on decode speed: each token reads the active weights once and the KV cache once."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ggbench.theory.weights import Floats, Weights, file_weights
 
 
 def decode_limit(model: ModelFile, bandwidth: Bandwidth, type_k: str = "f16", type_v: str = "f16") -> DecodeLimit:
-    """Bandwidth bound on decode latency of a file: B [ms] reads the active weights and one position, 1/W one more.
+    """Return the bandwidth bound on decode latency: B [ms] reads the active weights and one position, 1/W one more.
 
-    Source: the article, section 4.4. Raises Unsupported where the state is no KV cache or a tensor's size is unknown,
+    Source: the article, section 4.4. Raises Unsupported if the state is not a KV cache or a tensor's size is unknown,
     and UsageError for a bandwidth that is not above zero.
     """
     weights = file_weights(model, model.name)
@@ -31,15 +31,15 @@ def decode_limit(model: ModelFile, bandwidth: Bandwidth, type_k: str = "f16", ty
 def decode_line(
     weights: Weights, kv: KvCache, bandwidth_bytes_per_s: float, batch_size: int = 1
 ) -> tuple[float | None, float]:
-    """W [tokens/ms] and B [ms] of latency(n) = (n - 1) / W + B for a batch of sequences, each at position n.
+    """Return W [tokens/ms] and B [ms] of latency(n) = (n - 1) / W + B for a batch of sequences, each at position n.
 
-    Source: the article, sections 4.4, 5.1 and 5.2.5. B is the latency at n = 1, so it holds one position of KV, which
-    the article's text leaves out and its figures hold. Where some layers have a window the latency is a broken line: W
-    is that of the part beyond the window, None where every layer has one and nothing grows. Raises UsageError for a
-    bandwidth that is not above zero.
+    Source: the article, sections 4.4, 5.1 and 5.2.5. B is the latency at n = 1, so it includes one position of KV,
+    which the article's text omits but its figures include. If some layers have a window, latency is piecewise linear
+    and W is that of the part beyond the window; None if every layer has one, so that latency does not grow. Raises
+    UsageError for a bandwidth that is not above zero.
     """
     if not bandwidth_bytes_per_s > 0:
-        raise UsageError(f"a bandwidth of {bandwidth_bytes_per_s} bytes/s limits nothing", "give it as 1008GB/s")
+        raise UsageError(f"a bandwidth of {bandwidth_bytes_per_s} bytes/s is not above zero", "write it as 1008GB/s")
     growth = (kv.full.n_bytes if kv.window else kv.bytes_per_token) * batch_size
     w_tokens_per_ms = bandwidth_bytes_per_s / growth / 1e3 if growth else None
     return w_tokens_per_ms, float(decode_read_ms(weights, kv, bandwidth_bytes_per_s, 1, batch_size))
@@ -48,7 +48,7 @@ def decode_line(
 def decode_read_ms(
     weights: Weights, kv: KvCache, bandwidth_bytes_per_s: float, n: npt.ArrayLike, batch_size: int = 1
 ) -> Floats:
-    """Time [ms] to read what one step of the batch reads at position n: weights once, KV of each sequence (4.4)."""
+    """Return the time [ms] to read the weights once and the KV of each sequence at position n (section 4.4)."""
     n_bytes = weights.read_bytes(batch_size) + batch_size * kv.cached_bytes(n)
     return np.asarray(n_bytes / bandwidth_bytes_per_s * 1e3)
 
@@ -56,7 +56,7 @@ def decode_read_ms(
 def decode_compute_ms(
     weights: Weights, kv: KvCache, compute_flop_per_s: float, n: npt.ArrayLike, batch_size: int = 1
 ) -> Floats:
-    """Time [ms] to compute one step of the batch: two operations for each active parameter and in attention (4.4)."""
+    """Return the compute time [ms] of one step: two operations per active parameter, and attention (section 4.4)."""
     flop = batch_size * (2 * weights.parameters.active + kv.attention_flop(n))
     return np.asarray(flop / compute_flop_per_s * 1e3)
 
@@ -69,7 +69,7 @@ def decode_latency_ms(
     n: npt.ArrayLike,
     batch_size: int = 1,
 ) -> Floats:
-    """The later of reading and computing; reading alone where the compute rate is unknown."""
+    """Return the maximum of read time and compute time [ms]; the read time if the compute rate is unknown."""
     read_ms = decode_read_ms(weights, kv, bandwidth_bytes_per_s, n, batch_size)
     if compute_flop_per_s is None:
         return read_ms

@@ -1,6 +1,6 @@
-"""What a model's weights weigh: at so many bits for each, or as a file really stores them.
+"""Size of a model's weights: at a uniform number of bits per weight, or as a file stores them.
 
-A token reads the embeddings' one row, which counts nothing, and of the experts only those that it is sent to.
+A token reads one row of the embedding table, which is not counted, and only the experts that it is routed to.
 """
 
 from __future__ import annotations
@@ -24,39 +24,40 @@ _MOST_BITS = 64.0
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Bytes of a model's weights by role, with how many parameters a token computes with."""
+    """Bytes of a model's weights by role, with its parameter counts."""
 
     name: str
-    """`w16`, or a quant's name."""
+    """`w16`, or the name of a quant."""
     bpw: float
     parameters: Parameters
     layer_bytes: float
-    """Of the decoder layers, what every token reads."""
+    """Bytes of the decoder layers that every token reads."""
     expert_bytes: float
-    """All routed experts."""
+    """Bytes of all routed experts."""
     lm_head_bytes: float
 
     @property
     def resident_bytes(self) -> float:
-        """What has to lie in the GPU's memory: all but the table of embeddings, which llama.cpp leaves to the CPU."""
+        """Bytes in GPU memory: all weights but the embedding table, which llama.cpp keeps on the CPU."""
         return self.layer_bytes + self.expert_bytes + self.lm_head_bytes
 
     def read_bytes(self, n_tokens: npt.ArrayLike = 1) -> Floats:
-        """Bytes read to pass that many tokens through the model together.
+        """Return the bytes read to process `n_tokens` in one batch.
 
-        Of a mixture of experts, those that at least one token is sent to, each token to any of them alike.
+        Of a mixture of experts, only the experts that at least one token is routed to are read; routing is assumed to
+        be uniform.
         """
         parameters = self.parameters
         if not 0 < parameters.expert_share < 1:
             return np.broadcast_to(np.float64(self.resident_bytes), np.shape(n_tokens))
-        # A share below e^-50 is no byte of any model, and numbers that go on to vanish are slow.
+        # A share below e^-50 is less than a byte of any model, and denormal numbers are slow.
         exponents = np.log1p(-parameters.expert_share) * np.asarray(n_tokens, np.float64)
         unused = np.exp(np.maximum(exponents, -50.0))
         return np.asarray(self.layer_bytes + self.lm_head_bytes + self.expert_bytes * (1 - unused))
 
 
 def uniform_weights(parameters: Parameters, bits: float, name: str = "") -> Weights:
-    """Every weight at so many bits, as the article's w16, w8, w6 and w4 (sections 3.3 and 5.1)."""
+    """Return weights of `bits` each, as the article's w16, w8, w6 and w4 (sections 3.3 and 5.1)."""
     return Weights(
         name=name or f"w{bits:g}",
         bpw=bits,
@@ -68,16 +69,16 @@ def uniform_weights(parameters: Parameters, bits: float, name: str = "") -> Weig
 
 
 def file_weights(file: ModelFile, name: str) -> Weights:
-    """The weights as the tensor table has them, norms included. Raises Unsupported for a tensor of unknown type."""
+    """Return the weights as in the tensor table, norms included. Raises Unsupported for a tensor of unknown type."""
     if file.unknown_types:
         raise Unsupported(
-            f"{file.name} has tensors of unknown type: {', '.join(file.unknown_types)}", "a newer ggbench may know them"
+            f"{file.name} has tensors of unknown type: {', '.join(file.unknown_types)}", "try a newer ggbench"
         )
     return tensor_weights(file.tensors, count_parameters(file), name, tied=is_tied(file))
 
 
 def tensor_weights(tensors: Iterable[TensorInfo], parameters: Parameters, name: str, *, tied: bool) -> Weights:
-    """The weights that tensors of known types hold, norms included."""
+    """Return the weights stored in tensors of known types, norms included."""
     table = tuple(tensors)
     sizes = bytes_by_role(table, tied=tied)
     return Weights(
@@ -91,11 +92,13 @@ def tensor_weights(tensors: Iterable[TensorInfo], parameters: Parameters, name: 
 
 
 def scheme_bits(text: str) -> float | None:
-    """Bits of each weight in `w16` or `w4.5`, `w16kv16` too; None where it is not such a scheme. Raises UsageError."""
+    """Parse the bits per weight of `w16`, `w4.5` or `w16kv16`; None if it is not such a scheme. Raises UsageError."""
     match = _SCHEME.fullmatch(re.sub(r"kv16$", "", text, flags=re.IGNORECASE))
     if match is None:
         return None
     bits = float(match[1])
     if not 0 < bits <= _MOST_BITS:
-        raise UsageError(f"{text!r} has no size", "write the bits of a weight after the w, above 0 and up to 64: w4.5")
+        raise UsageError(
+            f"{text!r} is not a valid number of bits", "write bits per weight after the w, above 0 and up to 64: w4.5"
+        )
     return bits

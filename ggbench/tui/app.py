@@ -1,6 +1,6 @@
-"""The TUI's app: four screens over one queue of runs and one of downloads, which go on whatever screen is in front.
+"""The TUI's app: four screens over a queue of runs and a queue of downloads, which continue whatever screen is shown.
 
-A screen and all that it needs is imported when it is first shown, so that the first frame comes quickly.
+A screen and its dependencies are imported when it is first shown, so that the first frame appears quickly.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
+from ggbench.tui.host import DEFAULT_N_GEN, MIN_HEIGHT, MIN_WIDTH
 from ggbench.tui.messages import (
     ModelsChanged,
     PullRequested,
@@ -29,11 +30,6 @@ from ggbench.tui.widgets.mode_bar import ModeBar, TooSmall
 if TYPE_CHECKING:
     from ggbench.tui.pull_queue import PullQueue
     from ggbench.tui.run_queue import RunQueue
-
-LEAST_WIDTH, LEAST_HEIGHT = 60, 16
-"""Characters and lines below which a screen says so instead."""
-N_GEN = 10_000
-"""Tokens that a run decodes unless told."""
 
 
 def _library() -> Screen[Any]:
@@ -61,15 +57,15 @@ def _pulls() -> Screen[Any]:
 
 
 class GgbenchApp(App[None]):
-    """Choose, watch, compare."""
+    """The Library, Run, Results and Pulls screens."""
 
     TITLE = "ggbench"
     CSS_PATH = "app.tcss"
     DEFAULT_MODE = "library"
     AUTO_FOCUS = ""
-    """A screen puts the focus itself; Textual's choice would be the filter, which comes first."""
-    HORIZONTAL_BREAKPOINTS = [(0, "-too-narrow"), (LEAST_WIDTH, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's
-    VERTICAL_BREAKPOINTS = [(0, "-too-low"), (LEAST_HEIGHT, "-high")]  # noqa: RUF012 - Textual's
+    """Each screen sets the focus itself; Textual would choose the filter, which comes first."""
+    HORIZONTAL_BREAKPOINTS = [(0, "-too-narrow"), (MIN_WIDTH, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's
+    VERTICAL_BREAKPOINTS = [(0, "-too-low"), (MIN_HEIGHT, "-high")]  # noqa: RUF012 - Textual's
     SCREENS_OF_MODES: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {
         "library": _library,
         "run": _run,
@@ -85,111 +81,112 @@ class GgbenchApp(App[None]):
         Binding("q", "leave", "Quit"),
     ]
 
-    def __init__(self, services: Services, *, n_gen: int = N_GEN) -> None:
-        """`n_gen` is how many tokens a run decodes."""
+    def __init__(self, services: Services, *, n_gen: int = DEFAULT_N_GEN) -> None:
+        """`n_gen` is the number of tokens that a run decodes."""
         super().__init__()
         self.services = services
         self.n_gen = n_gen
         self._screens: dict[str, Screen[Any]] = {}
-        self._told_over: set[int] = set()
+        self._announced: set[int] = set()
+        """Ids of ended runs that the screens know of."""
         for mode in self.SCREENS_OF_MODES:
             self.add_mode(mode, functools.partial(self._screen_of, mode))
 
     @functools.cached_property
     def run_queue(self) -> RunQueue:
-        """The runs; made when it is first wanted."""
+        """The queue of runs; made on first use."""
         from ggbench.tui.run_queue import RunQueue
 
         return RunQueue(self.services, lambda: self._post(QueueChanged()))
 
     @functools.cached_property
     def pull_queue(self) -> PullQueue:
-        """The downloads; made when it is first wanted."""
+        """The queue of downloads; made on first use."""
         from ggbench.tui.pull_queue import PullQueue
 
         return PullQueue(lambda: self._post(PullsChanged()))
 
     @property
     def is_busy(self) -> bool:
-        """Whether a run or a download goes on or waits."""
+        """Whether a run or a download is in progress or waiting."""
         return any(queue.is_busy for queue in self._queues())
 
     def close_queues(self) -> None:
-        """End every run and download, and wait until their workers are gone; may be called twice."""
+        """End every run and download and wait for their workers to exit; may be called twice."""
         for queue in self._queues():
             queue.close()
 
     def on_unmount(self) -> None:
-        """Leave nothing behind, however the app ends."""
+        """Stop all workers, however the app ends."""
         self.close_queues()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The palette offers every key of the moment beside Textual's own."""
+        """Offer every active key in the palette, beside Textual's own commands."""
         yield from super().get_system_commands(screen)
         for active in screen.active_bindings.values():
             binding = active.binding
             if binding.description and active.enabled and "(" not in binding.description:
                 yield SystemCommand(
                     binding.description,
-                    binding.tooltip or f"as with {self.get_key_display(binding)}",
+                    binding.tooltip or f"same as {self.get_key_display(binding)}",
                     functools.partial(self._run_bound, active.node, binding.action),
                 )
 
     @on(RunRequested)
     def add_runs(self, message: RunRequested) -> None:
-        """Put them at the end of the queue and show it."""
+        """Queue the runs and show the Run screen."""
         self.run_queue.add(message.targets, message.kind, message.config, self.n_gen)
         self.switch_mode("run")
 
     @on(PullRequested)
     def add_pulls(self, message: PullRequested) -> None:
-        """Put them at the end of the downloads."""
+        """Queue the downloads."""
         self.pull_queue.add(message.targets)
 
     @on(QueueChanged)
-    def tell_of_runs(self) -> None:
-        """Tell the screens of runs that have ended since the last time."""
-        over = [item for item in self.run_queue.items if item.state.is_over and item.id not in self._told_over]
+    def announce_ended_runs(self) -> None:
+        """Notify the screens of runs that ended since the last call."""
+        over = [item for item in self.run_queue.items if item.state.is_over and item.id not in self._announced]
         for item in over:
-            self._told_over.add(item.id)
-            self._tell_screens(functools.partial(RunStored, item.run_id))
+            self._announced.add(item.id)
+            self._post_to_screens(functools.partial(RunStored, item.run_id))
         if over:
-            self._tell_screens(ModelsChanged)
-        self._draw_bars()
+            self._post_to_screens(ModelsChanged)
+        self._refresh_bars()
 
     @on(PullsChanged)
-    def tell_of_pulls(self) -> None:
-        """Bring the Pulls screen and the bars up to date; a download that has ended changes what is on this disk."""
-        if self.pull_queue.take_news_of_files():
-            self._tell_screens(ModelsChanged)
+    def announce_pulls(self) -> None:
+        """Update the Pulls screen and the bars; a completed download changes the models on this disk."""
+        if self.pull_queue.take_completed():
+            self._post_to_screens(ModelsChanged)
         if (screen := self._screens.get("pulls")) is not None:
             screen.post_message(PullsChanged())
-        self._draw_bars()
+        self._refresh_bars()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Letters are typed where an input has the keys, so they are no keys of the app there."""
+        """Disable the app's letter keys while an input has the focus."""
         return not (action in ("leave", "show_help", "switch_mode") and isinstance(self.focused, Input))
 
     async def action_quit(self) -> None:
-        """As the palette and Textual's own key have it."""
+        """Quit; the action behind Textual's palette and its own key."""
         self.action_leave()
 
     def action_leave(self) -> None:
-        """Leave; asks first while a run or a download goes on."""
+        """Quit; ask first while a run or a download is in progress."""
         from ggbench.tui.screens.confirm import ConfirmScreen
 
         if not self.is_busy:
             self.exit()
         elif not isinstance(self.screen, ConfirmScreen):
-            kept = "What was measured so far and the parts of downloads are kept."
-            self.push_screen(ConfirmScreen(f"Stop what is going on and quit? {kept}", "Quit"), self._leave_if)
+            question = "Stop all runs and downloads and quit? Samples and partial downloads are kept."
+            self.push_screen(ConfirmScreen(question, "Quit"), self._leave_if)
 
-    def _leave_if(self, is_wanted: bool | None) -> None:
-        if is_wanted:
+    def _leave_if(self, confirmed: bool | None) -> None:
+        if confirmed:
             self.exit()
 
     def action_show_help(self) -> None:
-        """The keys of the screen in front, and what its words mean."""
+        """Show the keys of the current screen and a glossary."""
         from ggbench.tui.screens.help import HelpScreen
 
         if not self.screen.is_modal:
@@ -226,11 +223,11 @@ class GgbenchApp(App[None]):
         if self.is_running:
             self.post_message(message)
 
-    def _tell_screens(self, make: Callable[[], RunStored | ModelsChanged]) -> None:
+    def _post_to_screens(self, make: Callable[[], RunStored | ModelsChanged]) -> None:
         for screen in self._screens.values():
             screen.post_message(make())
 
-    def _draw_bars(self) -> None:
+    def _refresh_bars(self) -> None:
         for screen in self._screens.values():
             for bar in screen.query(ModeBar):
-                bar.refresh_news()
+                bar.refresh_status()

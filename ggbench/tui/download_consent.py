@@ -1,4 +1,4 @@
-"""Whether what a person starts may be downloaded: nothing offline, a little at once, more after a question."""
+"""Ask before a large download: up to 1 GB proceeds, more asks, and nothing is downloaded offline."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ggbench.units import format_bytes
 
 
 def refusal(targets: Sequence[Target], download_bytes: int, *, is_offline: bool) -> GgbenchError | None:
-    """Why it cannot begin, with what to do; None where it can."""
+    """Return why it cannot start, with a hint; None if it can."""
     if not targets:
-        why = "a twin is made where it is measured, and the others are on this disk"
-        return UsageError("nothing to download", why)
+        hint = "twins are written when they are measured; the other files are already on this disk"
+        return UsageError("nothing to download", hint)
     if download_bytes and is_offline:
-        what = f"{format_bytes(download_bytes)} would have to be downloaded, and this is offline"
-        return NetworkError(what, "a twin needs no network: see synth: on the left")
+        message = f"{format_bytes(download_bytes)} must be downloaded, but ggbench is offline"
+        return NetworkError(message, "twins need no network: see synth: on the left")
     return None
 
 
 def download_question(targets: Sequence[Target], download_bytes: int) -> str | None:
-    """What to ask first, printable; None where it may begin at once."""
+    """Return the question to ask first, printable; None if the download may start at once."""
     if download_bytes <= FREE_DOWNLOAD_BYTES:
         return None
     names = ", ".join(dict.fromkeys(f"{target.model} {target.quant}" for target in targets))

@@ -1,4 +1,4 @@
-"""The models that the Library lists, section by section: on this disk, as twins, in the catalog, found on the Hub."""
+"""The models that the Library lists, by section: on this disk, twins, in the catalog, found on the Hub."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ class ModelEntry:
 
     section: Section
     model: str
-    """MODEL as plan and bench take it; empty for a place in which nothing can be seen. Not made printable."""
+    """MODEL as `plan` and `bench` accept it; empty for a folder that cannot be read. Untrusted text."""
     title: str
-    """What to call it; printable."""
+    """The name to show; printable."""
     about: str = ""
-    """A few words behind the title; printable."""
+    """A short note after the title; printable."""
     quants: tuple[str, ...] = ()
-    """Those to plan; empty means all that there are."""
+    """The quants to plan; empty means all."""
     reason: str = ""
-    """Why it cannot be measured, printable; empty where nothing speaks against it."""
+    """Why it cannot be measured, printable; empty if it can."""
 
     @property
     def key(self) -> str:
-        """Told from every other entry by it."""
+        """Unique among all entries."""
         return f"{self.section.name}:{self.model or self.title}"
 
     @property
     def needs_network(self) -> bool:
-        """Whether planning it may ask the Hub, so that it waits until it is chosen."""
+        """Whether planning it may query the Hub, so that it is planned only once chosen."""
         return self.section is Section.HUB
 
     @property
     def is_twin(self) -> bool:
-        """Whether its files are made here."""
+        """Whether ggbench writes its files itself."""
         return self.section is Section.TWINS
 
     def matches(self, text: str) -> bool:
-        """Whether each of the words is somewhere in its name, in any case."""
+        """Return whether its name contains every word, in any case."""
         name = f"{self.title} {self.model}".casefold()
         return all(word in name for word in text.casefold().split())
 
 
 def list_models(catalog: Catalog, local: Sequence[LocalModel]) -> tuple[ModelEntry, ...]:
-    """Everything that needs no search."""
+    """List every model that can be found without a search of the Hub."""
     twins = twins_by_model(local)
     entries = list(_on_disk(local))
     for model in catalog:
@@ -72,7 +72,7 @@ def list_models(catalog: Catalog, local: Sequence[LocalModel]) -> tuple[ModelEnt
 
 
 def found_models(found: Iterable[RepoSummary]) -> tuple[ModelEntry, ...]:
-    """What a search of the Hub told."""
+    """List the results of a search of the Hub."""
     return tuple(
         ModelEntry(Section.HUB, repo.repo, plain(repo.repo), "gated" if repo.gated else _downloads(repo.downloads))
         for repo in found
@@ -80,13 +80,13 @@ def found_models(found: Iterable[RepoSummary]) -> tuple[ModelEntry, ...]:
 
 
 def named_repo(text: str) -> ModelEntry | None:
-    """The repo that a person typed in full, `org/name`; None for any other text."""
+    """Return the repo that the text names in full, `org/name`; None for any other text."""
     name = text.strip().removeprefix("hf:")
-    return ModelEntry(Section.HUB, name, name, "open it") if HUB_REPO.fullmatch(name) else None
+    return ModelEntry(Section.HUB, name, name, "open this repo") if HUB_REPO.fullmatch(name) else None
 
 
 def _on_disk(local: Sequence[LocalModel]) -> Iterable[ModelEntry]:
-    """A model each, whose quants stand beside each other where one name means them all."""
+    """Yield one entry for each model, with all its quants where one name covers them."""
     groups: dict[str, list[LocalModel]] = {}
     for model in local:
         if not model.model.startswith("synth:"):

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from ggbench.experiments.progress import FilePrepared
 from ggbench.experiments.search_progress import ProbeStarted
 from ggbench.records import DecodeLimit, DeviceBuffers, Probe
+from ggbench.report.plot.series import LatencySeries, Line, limit_line
 from ggbench.stats.linefit import RunningFit
-from ggbench.tui.plotting import PlotSeries
 
 _TEXT_TAIL = 4000
 """Characters of decoded text that are kept."""
@@ -118,17 +118,17 @@ class LiveTrial:
         """The last position there will be, where each repetition starts from the same."""
         return int(self._positions[0]) - 1 + self.n_total if self._n_done else self.n_total
 
-    def series(self, *, dimmed: bool = False) -> PlotSeries:
+    def series(self, *, dimmed: bool = False) -> LatencySeries:
         """For the plot, with the line through the samples so far."""
         positions = self.positions
         self._fit_new()
         b_ms = self._fit.b_ms
-        return PlotSeries(
+        return LatencySeries(
             name=self.quant,
             positions=positions,
             latency_ms=self.step_ns[: len(positions)] / 1e6,
-            fit=None if b_ms is None else (self._fit.w_tokens_per_ms, b_ms),
-            limit=None if self.limit is None else (self.limit.w_tokens_per_ms, self.limit.b_ms),
+            fit=None if b_ms is None else Line(self._fit.w_tokens_per_ms, b_ms),
+            limit=limit_line(self.limit),
             dimmed=dimmed,
         )
 

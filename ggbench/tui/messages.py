@@ -1,4 +1,4 @@
-"""What the screens tell the app: requests for work that outlives a screen, and news that every screen may want."""
+"""Messages between the screens and the app: requests for work that outlives a screen, and changes that concern all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class RunRequested(Message):
-    """Measure these, or search their largest context, one after another."""
+    """Measure these targets, or search their maximum context, one after another."""
 
     targets: Sequence[Target]
     kind: Literal["bench", "maxctx"]
@@ -24,37 +24,37 @@ class RunRequested(Message):
 
 @dataclass
 class PullRequested(Message):
-    """Download these in the background."""
+    """Download these targets in the background."""
 
     targets: Sequence[Target]
 
 
 @dataclass
 class QueueChanged(Message, bubble=False):
-    """Something about the runs is different; a newer one of these replaces an older one that nobody has read yet."""
+    """The run queue changed; a newer message replaces an older one that is still unread."""
 
     def can_replace(self, message: Message) -> bool:
-        """Whatever changed, one look tells all of it."""
+        """Replace any older one: the reader looks at the whole queue."""
         return isinstance(message, QueueChanged)
 
 
 @dataclass
 class PullsChanged(Message, bubble=False):
-    """Something about the downloads is different; replaced as QueueChanged is."""
+    """The download queue changed; replaced like QueueChanged."""
 
     def can_replace(self, message: Message) -> bool:
-        """Whatever changed, one look tells all of it."""
+        """Replace any older one: the reader looks at the whole queue."""
         return isinstance(message, PullsChanged)
 
 
 @dataclass
 class RunStored(Message, bubble=False):
-    """The store holds another run, or one fewer."""
+    """A run was added to the store or removed from it."""
 
     run_id: int | None = None
-    """None where it is not one run."""
+    """None if more than one run changed, or the run was not stored."""
 
 
 @dataclass
 class ModelsChanged(Message, bubble=False):
-    """What is on this disk is different: a twin was written, or a download has ended."""
+    """The models on this disk changed: a twin was written, or a download ended."""

@@ -1,7 +1,7 @@
-"""Plans for the Library, over and over, as the chosen model, card and context change.
+"""Plans for the Library, made again each time the chosen model, card or context changes.
 
-The worker behind a plan takes a while to be ready and headers a while to be read, so both are kept. One plan is made at
-a time; whoever wants another first leaves the one that goes on.
+Starting the worker and reading headers are slow, so both are cached. Only one plan is made at a time: close the current
+one before starting another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
 
 _MODELS_KEPT = 16
-"""Whose headers are kept; a header with its tokens is some MB."""
+"""Models whose headers are cached; a header with its tokens takes several MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,30 +32,29 @@ class PlannedQuant:
     """One row of a plan."""
 
     name: str
-    """The QUANT that means it and no other of its model."""
+    """The QUANT argument that selects it alone among the quants of its model."""
     row: PlanRow
 
 
 class Planner:
-    """Rows of plans. Its methods may be called from any thread."""
+    """Makes plans, row by row. Its methods may be called from any thread."""
 
     def __init__(self, hub: HubAccess, launch: Callable[[], Engine] = WorkerProcess) -> None:
-        """Starts no worker before the first plan."""
+        """Start no worker before the first plan."""
         self._hub, self._launch = hub, launch
         self._lock = threading.Lock()
         self._allocator: DryAllocator | None = None
         self._allocates_for: LoadConfig | None = None
         self._models: dict[tuple[str, tuple[str, ...]], PlannedModel] = {}
-        """The one used last at the end."""
+        """In order of use, the most recent last."""
         self._is_closed = False
 
     def rows(
         self, model: str, quants: Sequence[str], budget: Budget, config: LoadConfig, first: str | None = None
     ) -> Generator[PlannedQuant]:
-        """One row for each quant as it is planned, `first` before the others. Close it to leave early.
+        """Yield one row for each quant, `first` before the others. Close the generator to stop early.
 
-        A header that was read is not read again before `forget`. Raises GgbenchError where nothing of the model can be
-        planned.
+        Headers are cached until `forget`. Raises GgbenchError if no quant of the model can be planned.
         """
         variants = self._planned(model, tuple(quants)).variants
         ordered = sorted(variants, key=lambda variant: first not in (variant.selector, variant.quant))
@@ -66,11 +65,11 @@ class Planner:
                     yield PlannedQuant(variant.selector or variant.quant, row)
 
     def forget(self) -> None:
-        """Read headers and listings again when they are next wanted."""
+        """Drop the cached headers and listings."""
         self._models.clear()
 
     def close(self) -> None:
-        """End the worker; nothing is planned any more."""
+        """End the worker; later plans yield no rows."""
         self._is_closed = True
         with self._lock:
             self._end_worker()
@@ -84,7 +83,7 @@ class Planner:
         return planned
 
     def _allocator_for(self, budget: Budget, config: LoadConfig) -> DryAllocator:
-        """The worker that is there, or another where layers or the cache's types are to be other ones."""
+        """Return the running worker, or a new one if the placement of layers or the cache types differ."""
         loaded = dataclasses.replace(config_to_load(config, budget), n_ctx=None)
         if self._allocator is None or loaded != self._allocates_for:
             self._end_worker()

@@ -1,7 +1,7 @@
-"""Downloads in the background, one after another, whatever screen is in front.
+"""Downloads in the background, one after another, independent of the screen shown.
 
-Knows nothing of Textual: it says that something changed, and whoever draws looks. What was moved is kept whatever
-ends a download, so that the same one asked for again goes on from there.
+Independent of Textual: it notifies of a change, and the screen reads the items. A partial download is kept however it
+ends, and a later one of the same file resumes from it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ggbench.errors import GgbenchError
 from ggbench.experiments.transfer import Transfer
 from ggbench.units import format_bytes, format_percent
 
-_TELL_EVERY_S = 0.25
-"""Between two notices that only tell of more bytes."""
+_NOTIFY_INTERVAL_S = 0.25
+"""Between two notifications that only report more bytes."""
 _RATE_OVER_S = 5.0
-_FAREWELL_S = 10.0
+_SHUTDOWN_TIMEOUT_S = 10.0
 
 
 class PullState(enum.StrEnum):
-    """Where a download is; the last three are its end."""
+    """The state of a download; the last three are final."""
 
     WAITING = "waiting"
     DOWNLOADING = "downloading"
@@ -36,79 +36,79 @@ class PullState(enum.StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more comes of it."""
+        """Whether it is final."""
         return self in (PullState.DONE, PullState.FAILED, PullState.STOPPED)
 
 
 @dataclass(frozen=True, slots=True)
 class PullItem:
-    """One download as it is now. None is unknown."""
+    """A snapshot of one download. None is unknown."""
 
     id: int
     model: str
     quant: str
     state: PullState = PullState.WAITING
     done_bytes: int | None = None
-    """What is there, parts of an earlier try counted."""
+    """Includes the parts of an earlier attempt."""
     total_bytes: int | None = None
     bytes_per_s: float | None = None
-    """Over the last seconds."""
+    """Over the last 5 s."""
     reason: str = ""
-    """Why it failed and what to do, in one line; not yet plain."""
+    """Why it failed and a hint, in one line; untrusted text."""
     path: Path | None = None
-    """Of the first file, once it is there."""
+    """Of the first file; None until it is complete."""
 
     @property
     def share(self) -> float | None:
-        """What is there of the whole, 0 to 1."""
+        """The fraction that is done, 0 to 1."""
         return None if self.done_bytes is None or not self.total_bytes else self.done_bytes / self.total_bytes
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds to its end at this rate."""
+        """Seconds until it is done at the current rate."""
         if self.done_bytes is None or self.total_bytes is None or not self.bytes_per_s:
             return None
         return (self.total_bytes - self.done_bytes) / self.bytes_per_s
 
 
 class PullQueue:
-    """Takes targets and downloads them. Its methods may be called from any thread; all but `close` return at once."""
+    """Downloads targets. Its methods may be called from any thread; all but `close` return at once."""
 
     def __init__(self, notify: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
-        """`notify` is called, from any thread, when something changed; `clock` counts seconds."""
+        """`notify` is called from any thread after a change; `clock` counts seconds."""
         self._notify, self._clock = notify, clock
         self._changed = threading.Condition()
         self._items: dict[int, PullItem] = {}
         self._targets: dict[int, Target] = {}
         self._stopped: set[int] = set()
         self._thread: threading.Thread | None = None
-        self._is_closed = self._has_news = False
-        self._told_at = 0.0
+        self._is_closed = self._has_completed = False
+        self._notified_at = 0.0
 
     @property
     def items(self) -> tuple[PullItem, ...]:
-        """Every download that was ever asked for, in order."""
+        """Every download requested in this session, in order."""
         with self._changed:
             return tuple(self._items.values())
 
     @property
     def is_busy(self) -> bool:
-        """Whether any goes on or waits."""
+        """Whether any is in progress or waiting."""
         return any(not item.state.is_over for item in self.items)
 
     def summary(self) -> str:
-        """`42 %, 2 to go`."""
+        """Return a summary such as `42 %, 2 to go`."""
         left = [item for item in self.items if not item.state.is_over]
         share = left[0].share if left else None
         return f"{format_percent(share)}, {len(left)} to go" if share is not None else f"{len(left)} to go"
 
-    def take_news_of_files(self) -> bool:
-        """Whether a download was completed since the last time this was asked."""
-        had_news, self._has_news = self._has_news, False
-        return had_news
+    def take_completed(self) -> bool:
+        """Return whether a download was completed since the last call."""
+        has_completed, self._has_completed = self._has_completed, False
+        return has_completed
 
     def add(self, targets: Sequence[Target]) -> None:
-        """Put those that are not there yet at the end; one that failed or was stopped begins again where it was."""
+        """Queue the targets that are not queued yet; one that failed or was stopped resumes."""
         with self._changed:
             known = {self._targets[item.id].named for item in self._items.values() if not item.state.is_over}
             for target in targets:
@@ -118,20 +118,20 @@ class PullQueue:
                 self._thread = threading.Thread(target=self._work, name="pull-queue", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
-        self._tell()
+        self._report_change()
 
-    def again(self, item_id: int) -> None:
-        """Go on with one that failed or was stopped."""
+    def retry(self, item_id: int) -> None:
+        """Resume a download that failed or was stopped."""
         with self._changed:
             item = self._items.get(item_id)
             if item is None or item.state not in (PullState.FAILED, PullState.STOPPED):
                 return
             self._put(item_id, self._targets[item_id])
             self._changed.notify_all()
-        self._tell()
+        self._report_change()
 
     def stop(self, item_id: int) -> None:
-        """End one, keeping its part."""
+        """Stop a download, keeping its partial file."""
         with self._changed:
             item = self._items.get(item_id)
             if item is None or item.state.is_over:
@@ -139,15 +139,15 @@ class PullQueue:
             self._stopped.add(item_id)
             if item.state is PullState.WAITING:
                 self._items[item_id] = replace(item, state=PullState.STOPPED)
-        self._tell()
+        self._report_change()
 
     def close(self) -> None:
-        """End everything, keeping the parts, and wait for it; may be called twice."""
+        """Stop every download, keeping partial files, and wait for the thread; may be called twice."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(_FAREWELL_S)
+            self._thread.join(_SHUTDOWN_TIMEOUT_S)
 
     def _put(self, item_id: int, target: Target) -> None:
         self._stopped.discard(item_id)
@@ -164,17 +164,17 @@ class PullQueue:
             except GgbenchError as error:
                 reason = f"{error.message}; {error.hint}" if error.hint else error.message
                 self._update(item.id, state=PullState.FAILED, bytes_per_s=None, reason=reason)
-            except Exception as error:  # a fault of ours must not end the queue, nor hide
+            except Exception as error:  # a bug must neither end the queue nor go unnoticed
                 self._update(item.id, state=PullState.FAILED, bytes_per_s=None, reason=f"unexpected: {error!r}")
             else:
-                self._has_news = True
+                self._has_completed = True
                 total_bytes = self._items[item.id].total_bytes
                 self._update(
                     item.id, state=PullState.DONE, bytes_per_s=None, reason="", path=path, done_bytes=total_bytes
                 )
 
     def _next(self) -> PullItem | None:
-        """The next one, once there is one; None once the queue is closed."""
+        """Wait for the next download; None once the queue is closed."""
         with self._changed:
             while not self._is_closed:
                 waiting = next((item for item in self._items.values() if item.state is PullState.WAITING), None)
@@ -185,14 +185,14 @@ class PullQueue:
         return None
 
     def _follow(self, item_id: int) -> Callable[[int, int], None]:
-        """What to tell of the bytes of one download; it raises once they are not wanted any more."""
+        """Return the progress callback of one download; it raises CancelledError once the download is stopped."""
         transfer = Transfer(self._clock, _RATE_OVER_S)
 
         def on_progress(done_bytes: int, total_bytes: int) -> None:
             if self._is_closed or item_id in self._stopped:
                 raise CancelledError
             transfer.note(done_bytes, total_bytes)
-            if self._clock() - self._told_at < _TELL_EVERY_S:
+            if self._clock() - self._notified_at < _NOTIFY_INTERVAL_S:
                 return
             rate = transfer.rate_bytes_per_s
             self._update(item_id, done_bytes=done_bytes, total_bytes=total_bytes, bytes_per_s=rate)
@@ -202,15 +202,15 @@ class PullQueue:
     def _update(self, item_id: int, **changes: object) -> None:
         with self._changed:
             self._items[item_id] = replace(self._items[item_id], **changes)  # type: ignore[arg-type]
-        self._tell()
+        self._report_change()
 
-    def _tell(self) -> None:
-        self._told_at = self._clock()
+    def _report_change(self) -> None:
+        self._notified_at = self._clock()
         self._notify()
 
 
 def amount_text(item: PullItem) -> str:
-    """`1.20 GiB of 4.43 GiB`; an em dash before anything is known."""
+    """Return `1.20 GiB of 4.43 GiB`; an em dash if nothing is known yet."""
     if item.total_bytes is None:
         return format_bytes(item.total_bytes)
     if item.state is PullState.DONE:

@@ -1,4 +1,4 @@
-"""How many tokens a run decodes, and which n_ctx it takes for them where another was planned."""
+"""The number of tokens that a run decodes, and the n_ctx that it needs for them."""
 
 from __future__ import annotations
 
@@ -7,25 +7,23 @@ from ggbench.records import LoadConfig
 from ggbench.units import format_count
 
 LENGTHS = (300, 1_000, 3_000, 10_000)
-"""Tokens; those that a key goes through."""
+"""Tokens; the choices that a key cycles through."""
 
 
 def next_length(n_gen: int) -> int:
-    """The next longer of them; after the longest the shortest."""
+    """Return the next longer choice; after the longest, the shortest."""
     return next((length for length in LENGTHS if length > n_gen), LENGTHS[0])
 
 
 def run_config(planned_n_ctx: int | None, n_gen: int) -> LoadConfig:
-    """With the n_ctx that a person planned, where a run of so many tokens has room in it."""
+    """Return a configuration with the planned n_ctx if `n_gen` tokens fit in it, else with the default n_ctx."""
     needed = TrialSettings("bench", n_gen=n_gen).n_ctx
     return LoadConfig(n_ctx=planned_n_ctx if planned_n_ctx is not None and planned_n_ctx >= needed else None)
 
 
-def n_ctx_words(planned_n_ctx: int | None, n_gen: int) -> str:
-    """Why a run takes more than what was planned, in a line; empty where it takes what was planned, or none was."""
+def n_ctx_notice(planned_n_ctx: int | None, n_gen: int) -> str:
+    """Return a notice if a run needs a larger n_ctx than the planned one; empty if it does not, or none was planned."""
     needed = TrialSettings("bench", n_gen=n_gen).n_ctx
     if planned_n_ctx is None or planned_n_ctx >= needed:
         return ""
-    return (
-        f"{format_count(n_gen)} tokens take n_ctx {format_count(needed)}, not {format_count(planned_n_ctx)} as planned"
-    )
+    return f"{format_count(n_gen)} tokens need n_ctx {format_count(needed)}; {format_count(planned_n_ctx)} was planned"

@@ -41,7 +41,7 @@ JobKind = Literal["bench", "maxctx"]
 
 _TELL_EVERY_S = 1.0
 """Between two notices that only tell of more tokens."""
-_FAREWELL_S = 10.0
+_SHUTDOWN_TIMEOUT_S = 10.0
 
 
 class JobState(enum.StrEnum):
@@ -175,7 +175,7 @@ class RunQueue:
         with self._changed:
             for item in self._items.values():
                 if item.state is JobState.WAITING:
-                    self._items[item.id] = replace(item, state=JobState.CANCELLED, reason="left before it began")
+                    self._items[item.id] = replace(item, state=JobState.CANCELLED, reason="cancelled before it started")
         self._leave(JobState.CANCELLED)
         self._tell()
 
@@ -186,7 +186,7 @@ class RunQueue:
             self._cancel.set()
             self._changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(_FAREWELL_S)
+            self._thread.join(_SHUTDOWN_TIMEOUT_S)
 
     def _leave(self, state: JobState) -> None:
         with self._changed:
@@ -242,7 +242,7 @@ class RunQueue:
             for record in progress:
                 self._take(item, live, record)
         if not self._items[item.id].state.is_over:
-            self._update(item.id, state=self._left_as, reason="stopped before it began")
+            self._update(item.id, state=self._left_as, reason="stopped before it started")
 
     def _progress(self, rig: Rig, item: QueueItem) -> Generator[BenchProgress]:
         target, config, n_gen = self._jobs[item.id]

@@ -1,6 +1,6 @@
-"""What the screens ask of the rest of ggbench, so that a test can hand them its own.
+"""What the screens call in the rest of ggbench, in one object so that a test can pass fakes.
 
-Everything here is imported where it is called: the first frame is drawn before any of it is needed.
+Imports are inside the functions: the first frame is drawn before any of them is needed.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Any of these may take a while or raise GgbenchError, so they are called in threads."""
+    """Each of these may be slow or raise GgbenchError, so call them in threads."""
 
     open_store: Callable[[], Store]
-    """The results, for the thread that opens them. Raises StoreError for a newer version or a locked file."""
+    """Open the results for the calling thread. Raises StoreError for a newer version or a locked file."""
     make_rig: Callable[[Store | None], Rig]
-    """One for each job."""
+    """Make the rig of one job."""
     load_catalog: Callable[[], Catalog]
     local_models: Callable[[], Sequence[LocalModel]]
     make_planner: Callable[[], Planner]
     machine_budget: Callable[[], Budget]
-    """The memory of this machine that a model may take, as it is free at the moment."""
+    """Return the memory that a model may use on this machine, as it is free at the moment."""
     read_machine: Callable[[], MachineReading]
     hub: HubAccess
 
     @classmethod
     def of_this_machine(cls, *, offline: bool = False) -> Services:
-        """The real ones. Raises UsageError where the environment names no Hub."""
+        """Return the real services. Raises UsageError if the environment names an invalid Hub."""
         from ggbench.hub.access import HubAccess
 
         hub = HubAccess.from_environment(offline=offline)
@@ -56,13 +56,13 @@ class Services:
 
 
 class _MachineReadings:
-    """One reader, made when it is first asked: it looks at the drivers."""
+    """One reader, made on first use because it queries the drivers."""
 
     def __init__(self) -> None:
         self._read: Callable[[], MachineReading] | None = None
 
     def read(self) -> MachineReading:
-        """The machine at this moment."""
+        """Read the machine's current state."""
         if self._read is None:
             from ggbench.machine.readings import MachineReader
 
@@ -80,7 +80,7 @@ def _make_rig(store: Store | None) -> Rig:
     from ggbench.experiments.maxctx import SEARCH_TIMEOUT_S
     from ggbench.experiments.rig import make_rig
 
-    # Of every job, for any may be a search; a person who watches may skip one that hangs sooner.
+    # The search's limit for every job, as any may be a search; the user can skip a job that hangs.
     return make_rig(store, timeout_s=SEARCH_TIMEOUT_S)
 
 

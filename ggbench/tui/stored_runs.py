@@ -14,15 +14,16 @@ from ggbench.experiments.stored import stored_certificate, stored_row
 from ggbench.plain import plain
 from ggbench.records import Certificate, Outcome, Row
 from ggbench.report.columns import COLUMNS, Value, note
+from ggbench.report.plot.series import LatencySeries, measured_series
+from ggbench.report.saving import SavedRun
 from ggbench.store.database import Store
 from ggbench.store.runs import RUNNING, RunSummary, Samples
-from ggbench.tui.plotting import PlotSeries
 from ggbench.units import format_count
 
 _GLYPHS = {Outcome.COMPLETED.value: "✓", RUNNING: "…", Outcome.CANCELLED.value: "–"}
 
 _NAMED_RUNS = 8
-"""A question names so many by their numbers."""
+"""Maximum number of runs that a question lists by number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +66,14 @@ class MeasuredRun:
     certificate: Certificate | None = None
     """Of a search; None for a run of another kind."""
 
-    def series(self) -> PlotSeries:
-        """For the plot, with the fitted line and the machine's limit."""
-        fit, limit = self.run.row.fit, self.run.row.limit
-        return PlotSeries(
-            name=f"{self.run.name} (run {self.run.run_id})",
-            positions=self.samples.position,
-            latency_ms=self.samples.step_ns / 1e6,
-            # Of a bounded W or B no line is known: a flat one would look like one.
-            fit=None if fit is None or not fit.w_tokens_per_ms or fit.b_ms is None else (fit.w_tokens_per_ms, fit.b_ms),
-            limit=None if limit is None else (limit.w_tokens_per_ms, limit.b_ms),
-        )
+    def series(self) -> LatencySeries:
+        """Return it for a plot, with the fitted line and the limit."""
+        name, row = f"{self.run.name} (run {self.run.run_id})", self.run.row
+        return measured_series(name, self.samples.position, self.samples.step_ns, row.fit, row.limit)
+
+    def to_save(self) -> SavedRun:
+        """Return what is written of it to files."""
+        return SavedRun(self.run.run_id, self.run.row, self.samples, self.series())
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +130,7 @@ COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
         "samples", "samples", lambda run: run.summary.n_samples, lambda run: format_count(run.summary.n_samples), True
     ),
     _named("kind", "kind", lambda run: run.summary.kind),
-    _named("weights", "weights", lambda run: run.summary.provenance),
+    _named("source", "source", lambda run: run.summary.provenance),
     _named("started", "started UTC", lambda run: run.summary.started_at[:16].replace("T", " ")),
     _named("note", "note", lambda run: run.note),
 )
@@ -156,7 +154,7 @@ def read_measured(store: Store, run: StoredRun) -> MeasuredRun:
         certificate = stored_certificate(store, store.load_run(run.run_id)) if is_search else None
         return MeasuredRun(run, store.load_samples(run.run_id), certificate)
     except UnknownName as error:
-        raise StoreError(f"run {run.run_id} was deleted meanwhile", "the list no longer has it") from error
+        raise StoreError(f"run {run.run_id} was deleted meanwhile", "the list is up to date again") from error
 
 
 def delete_runs(store: Store, run_ids: Iterable[int]) -> tuple[str, ...]:
@@ -206,18 +204,18 @@ def describe_list(
     if not runs:
         return ""
     n_shown, n_runs, n_marked = len(shown), len(runs), len(marks)
-    told = [f"{format_count(n_shown)} of {format_count(n_runs)} runs" if n_shown < n_runs else count_text(n_runs)]
+    parts = [f"{format_count(n_shown)} of {format_count(n_runs)} runs" if n_shown < n_runs else count_text(n_runs)]
     if n_marked:
         hidden = n_marked - sum(run.run_id in marks for run in shown)
-        told.append(f"{format_count(n_marked)} marked" + (f", {format_count(hidden)} hidden" if hidden else ""))
+        parts.append(f"{format_count(n_marked)} marked" + (f", {format_count(hidden)} hidden" if hidden else ""))
     name = "state" if column.key == "state" else column.header
-    told.append("newest first" if name == "run" and falling else f"by {name} {'▼' if falling else '▲'}")
-    return " · ".join(told)
+    parts.append("newest first" if name == "run" and falling else f"by {name} {'▼' if falling else '▲'}")
+    return " · ".join(parts)
 
 
 def still_running(runs: Sequence[StoredRun], becomes: str) -> tuple[str, ...]:
-    """A sentence for each run that goes on, with what becomes of it: `Run 3 still runs: ….`"""
-    return tuple(f"Run {run.run_id} still runs: {becomes}." for run in runs if run.is_running)
+    """Return a sentence for each run in progress: `Run 3 is still running: ….`"""
+    return tuple(f"Run {run.run_id} is still running: {becomes}." for run in runs if run.is_running)
 
 
 def _read_run(store: Store, summary: RunSummary) -> StoredRun | None:

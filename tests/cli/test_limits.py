@@ -1,4 +1,4 @@
-"""`ggbench limits`: the article's numbers on the command line, other models, and what is refused."""
+"""`ggbench limits`: the article's numbers on the command line, other models, and errors."""
 
 from pathlib import Path
 
@@ -22,10 +22,23 @@ def test_the_articles_numbers_are_in_the_json(ggbench: Run) -> None:
         "W 2064, B 3.28 ms, 42382 tokens",
     ]
     assert rows["w16kv16"]["knees"] == {"rough": [99, 553], "exact": [113, 481]}
+    assert document["convention"]["kv_reads"] == "each_token"
     assert rows["w6kv16"]["max_n_ctx"] == 38997
     assert [point["fits"] for point in rows["w16kv16"]["decode"]] == [True, True, False]
     assert rows["w16kv16"]["prefill"][-1]["n_prompt"] == 131_072
     assert document["parameters"]["active"] / document["convention"]["giga"] == pytest.approx(6.61, abs=0.005)
+
+
+def test_by_default_prefill_reads_the_kv_cache_once(ggbench: Run) -> None:
+    """As flash attention does: long prompts are bound by compute, and the first token takes the floor's time."""
+    document = ggbench("limits", "qwen1.5-7b", "w16", "--gpu", "rtx-4090", "--json").json
+    assert document["convention"]["name"] == "si"
+    assert document["convention"]["kv_reads"] == "once"
+    (row,) = document["rows"]
+    assert [regime["bound"] for regime in row["regimes"]["exact"]] == ["weights", "compute"]
+    assert all(point["first_token_ms"]["exact"] == point["floor_ms"] for point in row["prefill"])
+    read_bytes = row["read_bytes"] + 131_072 * document["kv"]["bytes_per_token"]
+    assert row["prefill"][-1]["read_ms"] == pytest.approx(read_bytes / 1008e9 * 1e3)
 
 
 def test_figures_given_by_hand_are_those_of_the_gpu(ggbench: Run) -> None:
@@ -40,7 +53,7 @@ def test_figures_given_by_hand_are_those_of_the_gpu(ggbench: Run) -> None:
 
 
 def test_every_output_names_the_convention_and_the_sources(ggbench: Run) -> None:
-    """A figure without them could not be told from one in the other convention."""
+    """A figure without its convention could be mistaken for one in the other."""
     for convention, meaning in (("si", "10^9 bytes/s"), ("article", "2^30 bytes/s")):
         out = ggbench("limits", "qwen1.5-7b", "--gpu", "4090", "--convention", convention).out
         assert f"convention  {convention}" in out
@@ -66,15 +79,15 @@ def test_batches_are_rows_of_their_own(ggbench: Run) -> None:
 
 
 def test_plots_show_the_knees(ggbench: Run) -> None:
-    """Both plots with a line for each scheme, and the knees in words."""
+    """Both plots have a line for each scheme, and their legends the knees, W and B."""
     out = ggbench("limits", "qwen1.5-7b", "w16", "w4", *ARTICLE, "--plot").out
     assert "◆" in out
-    assert "to read, w16kv16, knees ◆ 113 and 481" in out
+    assert "read w16kv16, knees ◆ 113 and 481" in out
     assert "w4kv16: W 2064 tokens/ms, B 3.28 ms" in out
 
 
 def test_without_a_machine_what_needs_one_is_unknown(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parameters and KV need none; the rest is null, and a notice tells how to name one."""
+    """Parameters and KV need none; the rest is null, and a notice says how to name one."""
     monkeypatch.setattr(gpus, "list_gpus", lambda: ())
     ran = ggbench("limits", "qwen2.5-7b", "--json")
     assert ran.code == 0
@@ -102,7 +115,7 @@ def test_without_a_machine_what_needs_one_is_unknown(ggbench: Run, monkeypatch: 
         (("q4_k_x",), "q4_k_m"),
     ],
 )
-def test_bad_input_is_told_what_is_accepted(ggbench: Run, args: tuple[str, ...], what: str) -> None:
+def test_an_error_on_bad_input_says_what_is_accepted(ggbench: Run, args: tuple[str, ...], what: str) -> None:
     """Two lines and exit code 2, nothing on stdout."""
     ran = ggbench("limits", "qwen1.5-7b", *args)
     assert (ran.code, ran.out) == (2, "")
@@ -110,7 +123,7 @@ def test_bad_input_is_told_what_is_accepted(ggbench: Run, args: tuple[str, ...],
     assert len(ran.err.splitlines()) == 2
 
 
-def test_an_unknown_model_is_told_the_nearest(ggbench: Run) -> None:
+def test_an_error_on_an_unknown_model_names_the_nearest(ggbench: Run) -> None:
     """As in every other command."""
     ran = ggbench("limits", "qwen1.5-8b", "--gpu", "4090")
     assert ran.code == 2

@@ -1,4 +1,4 @@
-"""`ggbench published`: rows picked, sorted and written; words never become numbers."""
+"""`ggbench published`: rows filtered, sorted and exported; words never become numbers."""
 
 import csv
 import io
@@ -61,8 +61,10 @@ def test_published_tables_name_document_and_versions(ggbench: Run) -> None:
         (("--csv", "--json"), "give one of them"),
     ],
 )
-def test_an_unknown_published_name_is_told_the_known_ones(ggbench: Run, args: tuple[str, ...], what: str) -> None:
-    """A slip of the pen is not read as "nobody measured it"."""
+def test_an_error_on_an_unknown_published_name_lists_the_known_ones(
+    ggbench: Run, args: tuple[str, ...], what: str
+) -> None:
+    """A typing error must not read as "nobody measured it"."""
     ran = ggbench("published", *args)
     assert (ran.code, ran.out) == (2, "")
     assert what in ran.err

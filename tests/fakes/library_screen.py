@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 from ggbench.catalog.disk import LocalModel
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.services import Services
-from ggbench.tui.widgets.variants_table import VariantsTable
+from ggbench.tui.widgets.quants_table import QuantsTable
 from tests.fakes.driving import press
 
 
@@ -19,9 +19,9 @@ async def choose(app: GgbenchApp, pilot: Pilot[None], model: str, n_before: int 
     return await press(app, pilot, "slash", *model, "enter", *["j"] * n_before, "enter")
 
 
-def table(app: GgbenchApp) -> VariantsTable:
+def table(app: GgbenchApp) -> QuantsTable:
     """The quants of the chosen model."""
-    return app.screen.query_one(VariantsTable)
+    return app.screen.query_one(QuantsTable)
 
 
 def names(app: GgbenchApp) -> list[str]:

@@ -1,4 +1,4 @@
-"""What stands on the Results screen."""
+"""What the Results screen shows."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def chosen(app: GgbenchApp) -> int | None:
     return None if run is None else run.run_id
 
 
-def told(app: GgbenchApp) -> str:
-    """The line below the list."""
-    return str(app.screen.query_one("#told", Static).render())
+def message(app: GgbenchApp) -> str:
+    """The status message below the list."""
+    return str(app.screen.query_one("#message", Static).render())

@@ -1,4 +1,4 @@
-"""The theory's tables and plots as people see them."""
+"""Tables and plots of the theoretical limits in a terminal."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ Golden = Callable[[str, str], None]
 Render = Callable[..., str]
 
 ARTICLE = known_hardware(find_gpu("rtx-4090"), Convention.ARTICLE)
+SI = known_hardware(find_gpu("rtx-4090"), Convention.SI)
 
 
 @pytest.fixture(scope="module")
@@ -30,17 +31,27 @@ def counted() -> tuple[CountedModel, KvCache]:
 
 
 @pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("hardware", [SI, ARTICLE], ids=["si", "article"])
 def test_the_report_fits_its_terminal(
-    counted: tuple[CountedModel, KvCache], render: Render, golden: Golden, width: int
+    counted: tuple[CountedModel, KvCache], render: Render, golden: Golden, hardware: Hardware, width: int
 ) -> None:
     """Facts with sources, then decode and prefill, no line longer than the terminal is wide."""
     model, kv = counted
-    rows = model_limits(model.weights, kv, ARTICLE, range(1, 131_073))
-    text = render(limits_report(model.model, count_parameters(model.file), kv, ARTICLE, rows, width=width), width)
-    golden(f"limits_{width}.txt", text)
+    rows = model_limits(model.weights, kv, hardware, range(1, 131_073))
+    text = render(limits_report(model.model, count_parameters(model.file), kv, hardware, rows, width=width), width)
+    golden(f"limits_{hardware.convention}_{width}.txt", text)
     assert max(map(cell_len, text.splitlines())) <= width
-    assert "113 and 481" in text
+    assert ("113 and 481" in text) == (hardware is ARTICLE)
     assert "22,072" in text
+
+
+def test_the_bound_of_a_prefill_time_is_named_in_words(counted: tuple[CountedModel, KvCache], render: Render) -> None:
+    """A letter after a number would read as a unit prefix."""
+    model, kv = counted
+    for hardware, expected in ((SI, "20.29 compute"), (ARTICLE, "76.73 KV")):
+        rows = model_limits(model.weights, kv, hardware, range(1, 1000))
+        text = render(limits_report(model.model, count_parameters(model.file), kv, hardware, rows, width=100))
+        assert expected in text
 
 
 def test_what_is_not_known_is_not_shown_as_a_number(counted: tuple[CountedModel, KvCache], render: Render) -> None:
@@ -56,7 +67,7 @@ def test_what_is_not_known_is_not_shown_as_a_number(counted: tuple[CountedModel,
 
 
 def test_prefill_plot_shows_the_knees(counted: tuple[CountedModel, KvCache], golden: Golden) -> None:
-    """Reading crosses computing twice in each scheme, marked where it does."""
+    """In the article's convention read and compute time cross twice in each scheme; both points are marked."""
     model, kv = counted
     rows = model_limits(model.weights, kv, ARTICLE, range(1, 131_073))
     text = prefill_plot(rows, 80, 20, color=False)
@@ -68,7 +79,7 @@ def test_prefill_plot_shows_the_knees(counted: tuple[CountedModel, KvCache], gol
 
 
 def test_decode_plot_ends_where_nothing_longer_fits(counted: tuple[CountedModel, KvCache], golden: Golden) -> None:
-    """The 16-bit line stops at 22,072 tokens, the others reach the edge."""
+    """The 16-bit line ends at 22,072 tokens, the others at the edge of the plot."""
     model, kv = counted
     rows = model_limits(model.weights, kv, ARTICLE, range(1, 100))
     text = decode_plot(rows, ARTICLE, 80, 20, color=False)
@@ -78,7 +89,7 @@ def test_decode_plot_ends_where_nothing_longer_fits(counted: tuple[CountedModel,
 
 
 def test_a_curve_without_knees_still_plots() -> None:
-    """Compute that never binds, one length only, and no curve at all."""
+    """A plot of two lengths without a change of bound, and no plot without curves."""
     model = count_model("qwen1.5-0.5b", ("w16",))
     kv = kv_cache(model.file)
     rows = model_limits(model.weights, kv, ARTICLE, range(1, 3))

@@ -89,7 +89,13 @@ def computed(size: str, gqa: str, quantity: str, scheme: str, counting: str) -> 
     if quantity == "b_ms":
         return round(b_ms, 2)
     curve = prefill_curve(
-        weights, kv, hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s, LENGTHS, exact=counting == "exact"
+        weights,
+        kv,
+        hardware.bandwidth_bytes_per_s,
+        hardware.compute_flop_per_s,
+        LENGTHS,
+        exact=counting == "exact",
+        kv_reads=hardware.convention.kv_reads,
     )
     knees = curve.knees()
     assert len(knees) in (0, 2)

@@ -25,7 +25,7 @@ def drawn(model_id: str = "qwen1.5-0.5b") -> ModelFile:
 
 
 def windowed(pattern: object) -> ModelFile:
-    """24 layers with a window of 1024, and what the header says of which ones have it."""
+    """24 layers with a window of 1024; `pattern` is the header's value for which layers have it."""
     file = drawn()
     metadata = dict(file.metadata)
     if pattern is not None:
@@ -37,7 +37,7 @@ FIVE_OF_SIX = kv_cache(windowed([layer % 6 < 5 for layer in range(24)]))
 
 
 def test_bytes_are_those_that_llama_cpp_allocates() -> None:
-    """Of Qwen1.5 0.5B: llama.cpp's log gives the MiB of so many cells."""
+    """The cache of Qwen1.5 0.5B has the size that llama.cpp's log gives for the same number of cells."""
     match = re.search(r"llama_kv_cache: size = +([\d.]+) MiB \( *(\d+) cells", LOG.read_text(encoding="utf-8"))
     assert match is not None
     assert kv_cache(drawn()).cached_bytes(int(match[2])) == float(match[1]) * (1 << 20)

@@ -13,7 +13,7 @@ from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.machine.known_gpus import find_gpu
 from ggbench.machine_records import Gpu
 from ggbench.records import Bandwidth
-from ggbench.theory.hardware import Convention, Hardware, driver_hardware, known_hardware
+from ggbench.theory.hardware import Convention, Hardware, KvReads, driver_hardware, known_hardware
 from ggbench.theory.kv_cache import kv_cache
 from ggbench.theory.limits import model_limits
 from ggbench.theory.memory import n_ctx_that_fits
@@ -60,42 +60,87 @@ def test_a_prompt_of_one_token_reads_as_the_first_decode_does() -> None:
     assert curve.compute_ms[0] == pytest.approx(float(decode_compute_ms(weights, kv, COMPUTE, 1)))
 
 
-def test_knees_are_where_a_walk_over_all_lengths_finds_them() -> None:
-    """Walking the lengths one by one, the last before reading and computing change places."""
+@pytest.mark.parametrize(("kv_reads", "n_knees"), [(KvReads.ONCE, 1), (KvReads.EACH_TOKEN, 2)])
+def test_a_scan_of_all_lengths_finds_the_same_times_and_knees(kv_reads: KvReads, n_knees: int) -> None:
+    """A plain loop over the formulas gives the same times, and its bound changes at the same lengths."""
     weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
     params = weights.parameters
-    found, before = [], False
+    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 2001), kv_reads=kv_reads)
+    found, before, pairs = [], False, 0
     for n in range(1, 2001):
-        read = (params.active * 2 + 0.5 * n * (n + 1) * kv.params_per_token * 2) / BANDWIDTH
-        compute = (params.layers * n + 0.5 * n * (n + 1) * kv.params_per_token + params.lm_head) * 2 / COMPUTE
+        pairs += n
+        positions_read = n if kv_reads is KvReads.ONCE else pairs
+        read = (params.active * 2 + positions_read * kv.params_per_token * 2) / BANDWIDTH
+        compute = (params.layers * n + pairs * kv.params_per_token + params.lm_head) * 2 / COMPUTE
+        assert curve.latency_ms[n - 1] == pytest.approx(max(read, compute) * 1e3)
         if n > 1 and (compute > read) != before:
             found.append(n - 1)
         before = compute > read
-    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 2001))
     assert curve.knees() == tuple(found)
-    assert len(found) == 2
+    assert len(found) == n_knees
+
+
+def test_with_kv_read_once_the_knee_solves_a_quadratic_equation() -> None:
+    """read(n) = compute(n) has one positive root, which lies between the knee and the next length."""
+    weights, kv = uniform_weights(count_parameters(DENSE), 4), kv_cache(DENSE)
+    params, kv_params = weights.parameters, kv.params_per_token
+    intensity = COMPUTE / BANDWIDTH
+    roots = np.roots(
+        [
+            kv_params,
+            2 * params.layers + kv_params - intensity * kv.bytes_per_token,
+            2 * params.lm_head - intensity * weights.resident_bytes,
+        ]
+    )
+    (root,) = roots[roots > 0]
+    (knee,) = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 131_073)).knees()
+    assert knee <= root < knee + 1
+
+
+def test_a_long_prompt_is_bound_by_compute_unless_each_token_reads_the_cache() -> None:
+    """Flash attention reads K and V in proportion to n, attention computes in proportion to n squared."""
+    weights, kv, n = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE), np.arange(1, 131_073)
+    once = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, n)
+    each = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, n, kv_reads=KvReads.EACH_TOKEN)
+    (knee,) = once.knees()
+    assert [(r.bound, r.first_n, r.last_n) for r in once.regimes()] == [
+        (Bound.WEIGHTS, 1, knee),
+        (Bound.COMPUTE, knee + 1, 131_072),
+    ]
+    assert once.kv_ms[0] == each.kv_ms[0]
+    assert once.kv_ms[-1] == pytest.approx(131_072 * (512 << 10) / BANDWIDTH * 1e3)
+    assert each.kv_ms[-1] / once.kv_ms[-1] == pytest.approx(131_073 / 2)
+    assert np.array_equal(once.latency_ms, each.floor_ms)
+
+
+def test_positions_outside_the_window_are_read_once_in_prefill() -> None:
+    """The cache keeps 4,096 positions of a windowed layer, but the prompt's earlier K and V were read too."""
+    metadata = {**DENSE.metadata, "qwen2.attention.sliding_window_pattern": 2}
+    kv = kv_cache(dataclasses.replace(DENSE, sliding_window=4096, metadata=metadata))
+    assert float(kv.prompt_bytes(8192)) == 8192 * kv.bytes_per_token
+    assert float(kv.cached_bytes(8192)) == 6144 * kv.bytes_per_token
 
 
 def test_regimes_cover_the_range_and_change_at_the_knees() -> None:
     """Weights, then compute, then KV, without a gap; and no compute where a model has no knees."""
     weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
-    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 2001))
+    each_token = KvReads.EACH_TOKEN
+    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 2001), kv_reads=each_token)
     first, second = curve.knees()
     assert [(r.bound, r.first_n, r.last_n) for r in curve.regimes()] == [
         (Bound.WEIGHTS, 1, first),
         (Bound.COMPUTE, first + 1, second),
         (Bound.KV, second + 1, 2000),
     ]
-    slow = prefill_curve(weights, kv, BANDWIDTH, 1e18, np.arange(1, 2001))
+    slow = prefill_curve(weights, kv, BANDWIDTH, 1e18, np.arange(1, 2001), kv_reads=each_token)
     assert slow.knees() == ()
     assert {regime.bound for regime in slow.regimes()} == {Bound.WEIGHTS, Bound.KV}
 
 
-def test_the_floor_is_below_the_articles_latency_and_never_below_computing() -> None:
-    """Sharing reads of KV between tokens helps beyond the second knee and can never beat the arithmetic."""
-    curve = prefill_curve(
-        uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE), BANDWIDTH, COMPUTE, range(1, 3000)
-    )
+def test_the_floor_is_below_the_articles_latency_and_never_below_the_compute_time() -> None:
+    """Sharing reads of KV between tokens helps beyond the second knee and cannot beat the arithmetic."""
+    weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
+    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, range(1, 3000), kv_reads=KvReads.EACH_TOKEN)
     assert np.all(curve.floor_ms <= curve.latency_ms)
     assert np.all(curve.floor_ms >= curve.compute_ms)
 
@@ -187,7 +232,7 @@ def test_unknown_figures_of_a_machine_leave_their_limits_unknown() -> None:
 def test_a_bandwidth_of_nothing_is_refused() -> None:
     """Zero, negative and not-a-number limit nothing."""
     for bandwidth in (0.0, -1.0, float("nan")):
-        with pytest.raises(UsageError, match="limits nothing"):
+        with pytest.raises(UsageError, match="not above zero"):
             decode_limit(DENSE, Bandwidth(bandwidth, "given"))
 
 

@@ -66,7 +66,7 @@ def test_the_footer_fits_80_columns(app: App, drive: Drive, key: str) -> None:
     drive(app, steps)
 
 
-def test_help_and_palette_tell_every_key(app: App, drive: Drive) -> None:
+def test_help_and_palette_list_every_key(app: App, drive: Drive) -> None:
     """The sheet has the keys of the screen beneath with what they do; the palette offers the same."""
 
     async def steps(app: App, pilot: Page) -> None:
@@ -75,7 +75,7 @@ def test_help_and_palette_tell_every_key(app: App, drive: Drive) -> None:
         await press(app, pilot, "question_mark")
         assert isinstance(app.screen, HelpScreen)
         shown = words_of(app)
-        assert "Measure what is marked, else the chosen quant" in shown
+        assert "Measure the marked quants, or the chosen one" in shown
         assert "Page up" not in shown
         await press(app, pilot, "escape")
         assert not isinstance(app.screen, HelpScreen)
@@ -224,6 +224,6 @@ def test_the_command_needs_a_terminal_and_the_others_no_textual() -> None:
         "import sys\nfrom ggbench.cli.main import main\n"
         "try:\n    main(['--help'])\nfinally:\n    assert not any(name.startswith('textual') for name in sys.modules)"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    assert "tui" in told.stdout
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "tui" in ended.stdout

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 from textual_hires_canvas import Canvas
 
-from ggbench.tui.plotting import PlotSeries
+from ggbench.report.plot.series import LatencySeries, Line
 from ggbench.tui.widgets.latency_plot import LatencyPlot
 
 
@@ -45,10 +45,10 @@ def drive(steps: Callable[[PlotApp, Pilot[None]], Awaitable[None]], size: tuple[
     asyncio.run(run())
 
 
-def series(name: str, b_ms: float, *, dimmed: bool = False, n: int = 5000) -> PlotSeries:
+def series(name: str, b_ms: float, *, dimmed: bool = False, n: int = 5000) -> LatencySeries:
     positions = np.arange(26, 26 + n)
     latency_ms = b_ms + (positions - 1) / 200 + 0.2 * (positions % 7)
-    return PlotSeries(name, positions, latency_ms, fit=(200.0, b_ms), limit=(400.0, b_ms / 2), dimmed=dimmed)
+    return LatencySeries(name, positions, latency_ms, fit=Line(200.0, b_ms), limit=Line(400.0, b_ms / 2), dimmed=dimmed)
 
 
 def test_a_curve_has_samples_fit_limit_and_a_letter() -> None:

@@ -63,7 +63,7 @@ def test_models_stand_in_sections(services: Services, drive: Drive) -> None:
 
 
 def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive: Drive) -> None:
-    """Every quant has a line with a verdict in a glyph and words, and the bar tells of the chosen one."""
+    """Every quant has a line with a verdict in a glyph and words, and the bar shows the chosen one."""
 
     async def steps(app: App, pilot: Page) -> None:
         shown = words_of(app)
@@ -162,7 +162,7 @@ def test_an_error_without_a_hint_is_one_line(app: App, planner: FakePlanner, dri
     drive(app, steps)
 
 
-def test_a_machine_that_cannot_be_asked_is_told(services: Services, drive: Drive) -> None:
+def test_a_machine_that_cannot_be_read_is_reported(services: Services, drive: Drive) -> None:
     """Why, and that nothing is planned before it is known."""
 
     def machine_budget() -> Any:  # noqa: ANN401 - it returns nothing
@@ -178,13 +178,15 @@ def test_a_machine_that_cannot_be_asked_is_told(services: Services, drive: Drive
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (StoreError("the results are of a newer ggbench", "update ggbench"), "update ggbench"),
-        (RuntimeError("boom"), "unexpected, RuntimeError: boom"),
+        (RuntimeError("boom"), "unexpected RuntimeError: boom"),
     ],
 )
-def test_a_store_that_cannot_be_read_is_told(services: Services, drive: Drive, error: Exception, told: str) -> None:
+def test_a_store_that_cannot_be_read_is_reported(
+    services: Services, drive: Drive, error: Exception, message: str
+) -> None:
     """The plans are there all the same, without what was measured."""
 
     def open_store() -> Store:
@@ -192,14 +194,14 @@ def test_a_store_that_cannot_be_read_is_told(services: Services, drive: Drive, e
 
     async def steps(app: App, pilot: Page) -> None:
         shown = words_of(app)
-        assert told in shown
+        assert message in shown
         assert "q8_0    ✓" in shown
 
     drive(App(dataclasses.replace(services, open_store=open_store)), steps)
 
 
 def test_news_of_a_run_bring_its_measurement(app: App, jobs: FakeServices, drive: Drive) -> None:
-    """A run that another screen or another ggbench stored shows once it is told."""
+    """A run that another screen or another ggbench stored is shown after its notification."""
 
     async def steps(app: App, pilot: Page) -> None:
         with Store.open(jobs.folder / "results.sqlite") as store:

@@ -45,7 +45,7 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
         assert "no such card" in shown
         shown = await press(app, pilot, "escape", "g", *"12gib", "enter")
         assert "plan for a GPU" in shown
-        assert " · 12.0 GiB, 1.25 GiB kept free · no bandwidth · " in shown
+        assert " · 12.0 GiB, 1.25 GiB kept free · ? GB/s · " in shown
         shown = await press(app, pilot, "g")
         assert "● a GPU of the given size 12.0 GiB" in " ".join(shown.split())
         shown = await press(app, pilot, "enter")
@@ -62,7 +62,7 @@ def test_a_card_smaller_than_its_reserve_is_refused(app: App, drive: Drive) -> N
 
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "g", *"512MiB", "enter")
-        assert "too small: 1.25 GiB of a card are kept free" in shown
+        assert "more than the 1.25 GiB that are kept free" in shown
         assert "plan for a GPU" not in await press(app, pilot, "escape")
 
     drive(app, steps)

@@ -29,18 +29,18 @@ def test_a_length_of_runs_is_chosen_by_a_key(app: App, drive: Drive) -> None:
     """Through four of them and round; what is shown is what a run is asked for."""
 
     async def steps(app: App, pilot: Page) -> None:
-        assert "n 200 tokens" in words_of(app)
+        assert "n_gen 200" in words_of(app)
         seen = []
         for _ in range(5):
             await press(app, pilot, "n")
             seen.append(app.n_gen)
         assert seen == [300, 1_000, 3_000, 10_000, 300]
-        assert "n 300 tokens" in words_of(app)
+        assert "n_gen 300" in words_of(app)
 
     drive(app, steps)
 
 
-@pytest.mark.parametrize(("key", "n_ctx", "told"), [("right", 16_384, ""), ("left", None, "take n_ctx 10,240")])
+@pytest.mark.parametrize(("key", "n_ctx", "notice"), [("right", 16_384, ""), ("left", None, "need n_ctx 10,240")])
 def test_a_run_takes_the_context_that_was_planned(
     tiny_twin: Path,
     services: Services,
@@ -49,9 +49,9 @@ def test_a_run_takes_the_context_that_was_planned(
     drive: Drive,
     key: str,
     n_ctx: int | None,
-    told: str,
+    notice: str,
 ) -> None:
-    """Where it holds the run; else what the run needs. Notices tell of that, and of a card that is not measured on."""
+    """The planned n_ctx if the run fits in it, else what the run needs; notices report that and a card not here."""
     model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
     planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
     asked: list[int | None] = []
@@ -64,10 +64,10 @@ def test_a_run_takes_the_context_that_was_planned(
         await press(app, pilot, "enter", key, "g", *"3060 ti", "enter")
         await press(app, pilot, "b")
         assert asked == [n_ctx]
-        said = [notice.message for notice in app._notifications]
-        assert any("measured on this machine" in each for each in said)
-        assert any(told in each for each in said)
-        assert len(said) == (2 if told else 1)
+        shown = [each.message for each in app._notifications]
+        assert any("measured on this machine" in each for each in shown)
+        assert any(notice in each for each in shown)
+        assert len(shown) == (2 if notice else 1)
 
     drive(App(dataclasses.replace(services, local_models=lambda: (model,))), steps)
 
@@ -100,7 +100,7 @@ def test_marked_quants_are_measured(
     assert jobs.engines[0].closed
 
 
-def test_a_file_that_is_gone_is_told_where_it_was_listed(
+def test_a_deleted_file_is_reported_on_the_library(
     tmp_path: Path, services: Services, planner: FakePlanner, drive: Drive
 ) -> None:
     """When it is planned, and when it is to be measured; the other models still work."""

@@ -10,7 +10,7 @@ from textual.widgets import Input
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.widgets.model_list import ModelList
-from ggbench.tui.widgets.variants_table import VariantsTable
+from ggbench.tui.widgets.quants_table import QuantsTable
 from tests.fakes.driving import press, settle
 from tests.fakes.library import BUDGET, FakePlanner, plan_row
 from tests.fakes.library_screen import choose, names, table
@@ -82,7 +82,7 @@ def test_any_column_sorts(app: App, planner: FakePlanner, drive: Drive) -> None:
         assert "? unknown" in shown
         await press(app, pilot, "S")
         assert names(app) == ["q8_0", "q4_0", "q2_k", "q6_k"]
-        await pilot.click(VariantsTable, offset=(3, 0))
+        await pilot.click(QuantsTable, offset=(3, 0))
         await settle(app, pilot)
         assert names(app) == ["q2_k", "q4_0", "q6_k", "q8_0"]
 
@@ -137,8 +137,8 @@ def test_a_click_chooses_and_marks(app: App, drive: Drive) -> None:
         await pilot.click(ModelList, offset=(3, 2))
         await settle(app, pilot)
         assert "synth:large-72b" in words_of(app)
-        await pilot.click(VariantsTable, offset=(5, 2))
-        await pilot.click(VariantsTable, offset=(5, 2))
+        await pilot.click(QuantsTable, offset=(5, 2))
+        await pilot.click(QuantsTable, offset=(5, 2))
         await settle(app, pilot)
         assert "1 marked" in words_of(app)
 

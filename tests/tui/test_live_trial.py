@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ggbench.records import DecodeLimit
+from ggbench.report.plot.series import Line
 from ggbench.tui.live_trial import LiveTrial
 
 
@@ -53,8 +54,9 @@ def test_a_series_has_the_fit_and_the_limit() -> None:
     live = grown(1000)
     live.limit = DecodeLimit(300.0, 8.0, 20e9, "given")
     series = live.series(dimmed=True)
-    assert series.limit == (300.0, 8.0)
-    assert series.fit == pytest.approx((200, 10))
+    assert series.limit == Line(300.0, 8.0)
+    assert series.fit is not None
+    assert (series.fit.w_tokens_per_ms, series.fit.b_ms) == pytest.approx((200, 10))
     assert series.dimmed
     assert np.allclose(series.latency_ms[:2], [10.125, 10.13])
 

@@ -1,4 +1,4 @@
-"""The planner over the real llama.cpp, and over engines that tell what it asks of them."""
+"""The planner over the real llama.cpp, and over engines that record its requests."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_headers_are_read_once_until_they_are_forgotten(
     planner.close()
 
 
-def test_a_file_that_is_gone_is_told_though_its_header_is_kept(
+def test_a_deleted_file_is_reported_though_its_header_is_cached(
     offline: HubAccess, launch: Callable[[], Engine], tiny_twin: Path, tmp_path: Path
 ) -> None:
     """The next plan of it raises BadFile."""

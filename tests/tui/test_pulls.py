@@ -35,7 +35,7 @@ GIB = 1 << 30
 
 
 class Scripted:
-    """A source that tells what the test says, and ends as it says."""
+    """A source whose progress and end the test controls."""
 
     def __init__(self, run: Callable[[OnProgress], Path]) -> None:
         self._run = run
@@ -102,12 +102,12 @@ def test_rate_and_end_are_of_the_last_seconds(queue: PullQueue, clock: Clock) ->
     assert seen[10][0] == 100 << 20
     (item,) = queue.items
     assert (item.state, item.path, item.share) == (PullState.DONE, Path("/models/m.gguf"), 1.0)
-    assert queue.take_news_of_files()
-    assert not queue.take_news_of_files()
+    assert queue.take_completed()
+    assert not queue.take_completed()
 
 
 def test_one_after_another_and_none_twice(queue: PullQueue) -> None:
-    """What waits can be left, what runs is told to stop, and the same one is not queued again."""
+    """A waiting or running download can be stopped, and the same one is not queued twice."""
     reached, opened, done = threading.Event(), threading.Event(), []
 
     def slow(on_progress: OnProgress) -> Path:
@@ -137,7 +137,7 @@ def test_one_after_another_and_none_twice(queue: PullQueue) -> None:
 
 
 def test_a_failure_has_its_reason_and_can_be_tried_again(queue: PullQueue) -> None:
-    """The others go on; a fault of ours is told too."""
+    """The others continue; an unexpected error is reported too."""
     tries = []
 
     def fails(on_progress: OnProgress) -> Path:
@@ -151,7 +151,7 @@ def test_a_failure_has_its_reason_and_can_be_tried_again(queue: PullQueue) -> No
     watched.wait(lambda queue: not queue.is_busy)
     assert queue.items[0].reason == "the Hub is in trouble; try again later"
     assert amount_text(queue.items[0]) == "—"
-    queue.again(0)
+    queue.retry(0)
     watched.wait(lambda queue: not queue.is_busy)
     assert "unexpected: RuntimeError('boom')" in queue.items[0].reason
     assert len(queue.items) == 1
@@ -277,7 +277,7 @@ def test_without_a_network_the_search_says_what_works(app: GgbenchApp, drive: Dr
 
 
 def test_a_repo_typed_in_full_is_opened(services: Services, planner: FakePlanner, drive: Drive) -> None:
-    """Without a search, and not before it is chosen; one that is not there is told."""
+    """Without a search, and only once it is chosen; a repo that does not exist is reported."""
     planner.errors["maker/not-there"] = UsageError("there is no repo maker/not-there", "look for it")
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:

@@ -74,7 +74,7 @@ def test_a_filter_takes_every_letter_and_leaves_the_marks(look: Look, filled: Pa
         assert app.focused is table(app)
         assert shown(app) == [3]
         await press(app, pilot, "slash", *"zz")
-        assert "No run has “zz”" in words_of(app)
+        assert "No run matches “zz”" in words_of(app)
         await press(app, pilot, "escape")
         assert shown(app) == [4, 3, 2, 1]
         assert app.screen.query_one("#filter", Input).styles.display == "none"
@@ -127,7 +127,7 @@ def test_the_mouse_chooses_marks_and_opens(look: Look, filled: Path) -> None:
 
 
 def test_a_window_too_small_says_so_and_nothing_else(look: Look, filled: Path) -> None:
-    """In the list with something told below it, and in the screens over it."""
+    """In the list with a message below it, and in the screens over it."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "y")
@@ -135,7 +135,7 @@ def test_a_window_too_small_says_so_and_nothing_else(look: Look, filled: Path) -
             await press(app, pilot, *keys)
             await pilot.resize_terminal(50, 12)
             await settle(app, pilot)
-            assert " ".join(words_of(app).split()).endswith("make the window larger")
+            assert " ".join(words_of(app).split()).endswith("enlarge this one")
             await pilot.resize_terminal(80, 24)
             await settle(app, pilot)
             assert "q8_0" in words_of(app)
@@ -147,7 +147,7 @@ def test_an_empty_store_says_how_to_measure(look: Look, path: Path) -> None:
     """And the keys that need a run do nothing."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        assert "Nothing was measured yet." in words_of(app)
+        assert "No runs yet." in words_of(app)
         assert "press b" in words_of(app)
         await press(app, pilot, "d", "c", "y", "w", "slash", "s", "enter", "space")
         assert isinstance(app.screen, ResultsScreen)

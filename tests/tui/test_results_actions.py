@@ -18,7 +18,7 @@ from ggbench.tui.screens.results import ResultsScreen
 from ggbench.tui.screens.run_details import RunDetails
 from tests.fakes.driving import press, settle
 from tests.fakes.measured import put_run, start
-from tests.fakes.results_screen import chosen, shown, told
+from tests.fakes.results_screen import chosen, message, shown
 from tests.fakes.snapshots import words_of
 from tests.tui.conftest import Look, Size
 
@@ -45,12 +45,12 @@ def test_enter_opens_one_run_in_full(look: Look, filled: Path, size: Size) -> No
 
 
 def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
-    """Less than two is told; the better one has a star and is named, and what differs is too; esc comes back."""
+    """Fewer than two give a message; the better value has a star, differences are listed, and esc returns."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "j", "space")
         await press(app, pilot, "c")
-        assert "Mark two runs or more" in told(app)
+        assert "Mark two or more runs" in message(app)
         await press(app, pilot, "j", "space", "c")
         assert isinstance(app.screen, CompareScreen)
         text = words_of(app)
@@ -65,7 +65,7 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
 
 
 def test_a_run_that_measured_nothing_compares_too(look: Look, filled: Path) -> None:
-    """No samples, no plot, and no better one; the reason is told without its control characters."""
+    """No samples, no plot, and no better one; the reason is shown without its control characters."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "j", "space", "space", "c")
@@ -127,7 +127,7 @@ def test_the_command_is_copied_and_shown(look: Look, path: Path) -> None:
             put_run(store, start(command="ggbench bench other"), n_gen=30)
         await press(app, pilot, "r", "g", "space", "space", "y")
         assert app.clipboard == "ggbench bench other\nggbench bench 'a [b]model' rm -rf x"
-        assert "Copied 2 commands" in told(app)
+        assert "Copied 2 commands" in message(app)
 
     look(steps)
 
@@ -142,7 +142,7 @@ def test_runs_are_saved_where_ggbench_was_started(
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "j", "space", "w", "c")
-        assert f"Saved {folder}/ggbench-run-3.csv" in told(app).replace("\n", "")
+        assert f"Saved {folder}/ggbench-run-3.csv" in message(app).replace("\n", "")
         await press(app, pilot, "G", "enter", "w", "j", "enter")
         assert "Saved" in words_of(app)
         await press(app, pilot, "w", "escape", "escape", "k", "k", "k", "enter", "w", "s")
@@ -164,7 +164,7 @@ def test_without_samples_there_is_no_picture_to_save(look: Look, filled: Path) -
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert "❯     5  –" in words_of(app)
         await press(app, pilot, "w")
-        assert "as two CSV files" in words_of(app)
+        assert "rows and samples, two files" in words_of(app)
         assert "SVG" not in words_of(app)
         await press(app, pilot, "s")
         assert not isinstance(app.screen, ResultsScreen)
@@ -184,7 +184,7 @@ def test_deleting_asks_first(look: Look, filled: Path) -> None:
         await press(app, pilot, "d", "y")
         assert shown(app) == [2, 1]
         assert chosen(app) == 1
-        assert "Deleted 2 runs." in told(app)
+        assert "Deleted 2 runs." in message(app)
         await press(app, pilot, "d", "y")
         assert shown(app) == [2]
 
@@ -200,7 +200,7 @@ def test_deleting_what_is_gone_already_is_no_error(look: Look, filled: Path) -> 
         with Store.open(filled) as store:
             store.delete_run(4)
         await press(app, pilot, "d", "y")
-        assert "Deleted 1 run." in told(app)
+        assert "Deleted 1 run." in message(app)
         assert shown(app) == [3, 2, 1]
 
     look(steps)
@@ -214,12 +214,12 @@ def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
         async def steps(app: GgbenchApp, pilot: Page) -> None:
             assert "…" in words_of(app).splitlines()[3]
             await press(app, pilot, "w")
-            assert "Run 1 still runs: saved as far as it is." in words_of(app)
+            assert "Run 1 is still running: saved with the samples so far." in words_of(app)
             await press(app, pilot, "escape", "d")
-            assert "Run 1 still runs: stays until it has ended." in words_of(app)
+            assert "Run 1 is still running: it cannot be deleted before it ends." in words_of(app)
             await press(app, pilot, "y")
-            assert "still running" in told(app)
-            assert "stop it first" in told(app)
+            assert "still running" in message(app)
+            assert "stop it first" in message(app)
             assert shown(app) == [1]
 
         look(steps)

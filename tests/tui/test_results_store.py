@@ -20,7 +20,7 @@ from ggbench.tui.screens.run_details import RunDetails
 from ggbench.tui.services import Services
 from tests.fakes.driving import press, settle
 from tests.fakes.measured import put_run, start
-from tests.fakes.results_screen import chosen, shown, told
+from tests.fakes.results_screen import chosen, message, shown
 from tests.fakes.snapshots import words_of
 from tests.tui.conftest import Drive, Look
 
@@ -55,7 +55,7 @@ def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         nonlocal locked
         assert "kept the file locked" in words_of(app)
-        assert "r reads it again" in words_of(app)
+        assert "Press r to try again" in words_of(app)
         locked = False
         await press(app, pilot, "r")
         assert shown(app) == [4, 3, 2, 1]
@@ -64,11 +64,11 @@ def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: 
         locked = True
         await press(app, pilot, "r")
         assert shown(app) == [4, 3, 2, 1]
-        assert "kept the file locked" in told(app)
+        assert "kept the file locked" in message(app)
         for keys in (("enter",), ("w", "c"), ("d", "y")):
             await press(app, pilot, *keys)
             assert isinstance(app.screen, ResultsScreen)
-            assert "try again once it has ended" in told(app)
+            assert "try again once it has ended" in message(app)
 
     drive(GgbenchApp(dataclasses.replace(services, open_store=open_store)), steps)
 
@@ -99,13 +99,13 @@ def test_a_run_that_another_ggbench_deleted(look: Look, filled: Path, keys: tupl
         with Store.open(filled) as store:
             store.delete_run(4)
         await press(app, pilot, *keys)
-        assert "run 4 was deleted meanwhile" in told(app)
+        assert "run 4 was deleted meanwhile" in message(app)
         assert shown(app) == [3, 2, 1]
 
     look(steps)
 
 
-def test_a_fault_is_told_and_ends_nothing(services: Services, drive: Drive, filled: Path) -> None:
+def test_an_unexpected_error_is_reported_and_ends_nothing(services: Services, drive: Drive, filled: Path) -> None:
     """A run may go on behind this screen, so what nobody foresaw is words and not the end of the app."""
     works = True
 
@@ -120,7 +120,7 @@ def test_a_fault_is_told_and_ends_nothing(services: Services, drive: Drive, fill
         with contextlib.suppress(WorkerFailed):  # where it is still waited for
             await press(app, pilot, "r")
         await pilot.pause()
-        assert "nobody foresaw this" in told(app)
+        assert "nobody foresaw this" in message(app)
         works = True
         await press(app, pilot, "r", "enter")
         assert isinstance(app.screen, RunDetails)

@@ -191,7 +191,7 @@ def test_a_run_goes_on_behind_another_screen(target: Target, tmp_path: Path) -> 
 
 
 def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
-    """Every real context is a line, and the end is told in words."""
+    """Every real context is a line, and the end is stated in words."""
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         host.run_queue.add([target], "maxctx", LoadConfig(n_ctx=4096))
@@ -208,7 +208,7 @@ def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
     drive(FakeServices(tmp_path, [small_context]), steps)
 
 
-def test_a_store_that_fails_is_told_and_the_run_goes_on(target: Target, tmp_path: Path) -> None:
+def test_a_store_that_fails_is_reported_and_the_run_continues(target: Target, tmp_path: Path) -> None:
     """The line says why nothing is kept and what to do."""
 
     class NoStore(FakeServices):
@@ -219,8 +219,8 @@ def test_a_store_that_fails_is_told_and_the_run_goes_on(target: Target, tmp_path
         host.run_queue.add([target], "bench", n_gen=100)
         await reach(host, pilot, lambda queue: not queue.is_busy)
         assert lines_of(host)[0].startswith("✓")
-        told = str(host.screen.query_one("#reason", Static).content)
-        assert "newer than this ggbench; update ggbench" in told
+        reason = str(host.screen.query_one("#reason", Static).content)
+        assert "newer than this ggbench; update ggbench" in reason
 
     drive(NoStore(tmp_path), steps)
 
@@ -309,7 +309,7 @@ def test_numbers_of_every_state_fit_their_column() -> None:
         item = QueueItem(0, "m", "q", "bench", state, certificate=certificate)
         assert all(len(line) <= 28 for line in number_lines(live, live.numbers(), item, paused=True))
     assert all(len(line) <= 28 for line in gauge_lines(READING))
-    assert "  slowed: sw_power_cap" in gauge_lines(READING)
+    assert "  throttled: sw_power_cap" in gauge_lines(READING)
 
 
 def test_the_bracket_closes_in() -> None:

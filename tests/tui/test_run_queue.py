@@ -93,7 +93,7 @@ def test_cancel_leaves_the_jobs_that_wait(target: Target, tmp_path: Path) -> Non
         gate.opened.set()
         watched.wait(is_done)
         assert [item.state for item in watched.queue.items] == [JobState.CANCELLED] * 2
-        assert watched.queue.items[1].reason == "left before it began"
+        assert watched.queue.items[1].reason == "cancelled before it started"
         assert len(services.engines) == 1
         watched.queue.add([target], "bench", n_gen=100)
         watched.wait(is_done)
@@ -126,7 +126,7 @@ def test_a_cancel_of_a_paused_queue_is_answered(target: Target, tmp_path: Path) 
         watched.wait(is_done)
 
 
-def test_a_search_tells_its_probes_and_ends_in_a_certificate(target: Target, tmp_path: Path) -> None:
+def test_a_search_reports_its_probes_and_ends_in_a_certificate(target: Target, tmp_path: Path) -> None:
     """The item has the certificate, the live job every answer on the way to it."""
     config = LoadConfig(n_ctx=4096)
     with watched_runs(FakeServices(tmp_path, [small_context])) as watched:
@@ -176,7 +176,7 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
         "context     4,096 – not known (cancelled)",
         "none known to work",
     ]
-    assert describe(item, " ", 0, paused=False).endswith("  skipped, no n_ctx is known yet to work")
+    assert describe(item, " ", 0, paused=False).endswith("  skipped, no working n_ctx found yet")
 
 
 def test_without_a_store_the_run_goes_on(target: Target, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_a_search(
 
 @pytest.mark.parametrize("size", SIZES)
 def test_nothing_to_run(app: GgbenchApp, drive: Drive, size: tuple[int, int]) -> None:
-    """The empty screen tells how to start."""
+    """The empty screen says how to start."""
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
         await show_run(app, pilot)

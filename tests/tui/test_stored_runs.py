@@ -1,25 +1,15 @@
-"""Stored runs as the list shows them, and as files."""
+"""Stored runs as the list shows them."""
 
 from __future__ import annotations
 
-import csv
-import io
-import os
 import sqlite3
-import threading
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
-from ggbench.errors import GgbenchError
 from ggbench.records import Outcome, Probe
 from ggbench.store.database import Store
-from ggbench.tui.curve_svg import curves_as_svg
-from ggbench.tui.plotting import PlotSeries
-from ggbench.tui.saving import save_runs, write_new
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, MeasuredRun, matching, read_measured, read_runs
 from tests.fakes.measured import fill, put_run, start
 
@@ -30,14 +20,6 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "results.sqlite"
     fill(path)
     return path
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Where files are saved."""
-    folder = tmp_path / "work"
-    folder.mkdir()
-    return folder
 
 
 def measured(path: Path, *run_ids: int) -> tuple[MeasuredRun, ...]:
@@ -122,92 +104,3 @@ def test_every_word_of_a_filter_has_to_match(path: Path) -> None:
     assert found("q8_0 completed") == [3]
     assert found("2026-11-20 04:00") == [4]
     assert found("nothing") == []
-
-
-def test_rows_and_samples_are_saved_whole(path: Path, folder: Path) -> None:
-    """Every sample of every run with its position; a second time goes beside the first, over nothing."""
-    rows, samples = save_runs(measured(path, 1, 4), "csv", folder)
-    assert (rows.name, samples.name) == ("ggbench-runs-1-4.csv", "ggbench-runs-1-4-samples.csv")
-    assert [row["run_id"] for row in csv.DictReader(io.StringIO(rows.read_text()))] == ["1", "4"]
-    table = list(csv.DictReader(io.StringIO(samples.read_text())))
-    assert len(table) == 3100
-    assert table[0] | {"step_ns": ""} == {
-        "run_id": "1", "repeat": "0", "position": "26", "step_ns": "", "sample_ns": "50000",
-    }  # fmt: skip
-    assert table[-1] == {
-        "run_id": "4", "repeat": "0", "position": "125", "step_ns": "10495000", "sample_ns": "",
-    }  # fmt: skip
-    before = rows.read_text()
-    again, _ = save_runs(measured(path, 1, 4), "csv", folder)
-    assert again.name == "ggbench-runs-1-4-2.csv"
-    assert rows.read_text() == before
-
-
-def test_many_runs_do_not_make_a_long_name(path: Path, folder: Path) -> None:
-    """A file system takes 255 characters at most."""
-    with Store.open(path) as store:
-        for _ in range(6):
-            put_run(store, start(), n_gen=30)
-    (saved,) = save_runs(measured(path, 1, 3, 4, 5, 6, 7, 8), "svg", folder)
-    assert saved.name == "ggbench-runs-1-and-6-more.svg"
-
-
-def test_a_run_without_samples_has_no_picture(path: Path, folder: Path) -> None:
-    """It says what can be done instead, and leaves no file."""
-    with pytest.raises(GgbenchError, match="no samples to plot"):
-        save_runs(measured(path, 2), "svg", folder)
-    assert list(folder.iterdir()) == []
-
-
-def test_a_file_that_cannot_be_written_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of a file is worse than none; and a folder that is gone is told, not raised."""
-
-    def fail(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", fail)
-        with pytest.raises(GgbenchError, match="No space left on device"):
-            write_new(folder, "ggbench-run-1", ".csv", "text")
-    assert list(folder.iterdir()) == []
-    with pytest.raises(GgbenchError, match="cannot save in"):
-        write_new(folder / "gone", "ggbench-run-1", ".csv", "text")
-
-
-@pytest.mark.parametrize("has_links", [True, False])
-def test_two_that_save_at_once_take_two_names(folder: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool) -> None:
-    """Neither writes over the other; also without links, as long as they do not meet in the same instant."""
-    if not has_links:
-
-        def refuse(*_: object) -> None:
-            raise PermissionError(1, "Operation not permitted")
-
-        monkeypatch.setattr(os, "link", refuse)
-        saved = [write_new(folder, "x", ".csv", str(number)) for number in range(3)]
-    else:
-        saved = []
-        threads = [
-            threading.Thread(target=lambda n=number: saved.append(write_new(folder, "x", ".csv", str(n))))
-            for number in range(8)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert sorted(path.read_text() for path in saved) == [str(number) for number in range(len(saved))]
-    assert {path.name for path in folder.iterdir()} == {path.name for path in saved}
-
-
-def test_a_picture_is_xml_whatever_the_names_are() -> None:
-    """No name makes an element, nothing is fetched from outside, and the slowest step has its mark."""
-    positions = np.arange(1, 2001)
-    latency_ms = 10 + positions / 200.0
-    latency_ms[700] = 1e4
-    hostile = PlotSeries("</text><script>\x00\x1b&\ud800", positions, latency_ms, (200.0, 10.0), (None, 8.0))
-    text = curves_as_svg([hostile, PlotSeries("one", positions[:1], latency_ms[:1])])
-    root = ElementTree.fromstring(text.encode())
-    tags = {element.tag.split("}")[1] for element in root.iter()}
-    assert tags == {"svg", "title", "style", "rect", "path", "text", "tspan"}
-    assert "</text><script>&" in "".join(root.itertext())
-    assert not any(name.endswith("href") for element in root.iter() for name in element.attrib)
-    assert text.count("l4 7h-8z") == 1

@@ -1,7 +1,7 @@
-"""Every figure of five published benchmarks as rows, to see what others measured next to one's own number.
+"""The figures of five published benchmarks as rows, for comparison with your own measurements.
 
-1299 rows, one for each measured configuration: qwen1.5-hf 160, qwen2-speed 167, qwen2.5-speed 259, article 580,
-bitsandbytes 133. They lie in `data/`, as printed, with `sources.toml` for versions, remarks and what was left out.
+1299 rows, one per measured configuration: qwen1.5-hf 160, qwen2-speed 167, qwen2.5-speed 259, article 580,
+bitsandbytes 133. `data/` holds them as printed, and `sources.toml` the versions, remarks and what was left out.
 """
 
 from ggbench.catalog.published.rows import METRICS, Figure, PublishedRow, load_published

@@ -1,4 +1,4 @@
-"""Published measurements as typed rows, where a cell that is a word is never taken for a number."""
+"""Published measurements as typed rows; a cell that holds a word is never parsed as a number."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ _FILES = {
 }
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(MB|MiB|W)?")
 _SCALES = {"MB": 1e-3, "MiB": 1 / 1024, "W": 1e4}
-"""From the unit of a cell to its column's: GB, GiB, and for `10W` (Chinese 万) ones."""
+"""Factor from the unit of a cell to its column's: MB to GB, MiB to GiB, and W (Chinese 万) to 10,000."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One cell of a table: a number, or the word that stands in its place."""
+    """One cell of a table: a number, or the word printed in its place."""
 
     printed: str
-    """As the document has it, with a unit only where that is not the column's."""
+    """As printed, with a unit only if it is not the column's."""
     value: float | None
-    """In the unit of the field's name; None when a word stands there: oom, N/A, Exception, not reported."""
+    """In the unit of the field's name; None if the cell is a word: oom, N/A, Exception, not reported."""
 
     def __str__(self) -> str:
         return self.printed
 
     @property
     def plain(self) -> float | str:
-        """The number, or the word: what JSON and sorted tables take."""
+        """The number, or the word, for JSON and sorting."""
         return self.printed if self.value is None else self.value
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedRow:
-    """One measured configuration of one table; None is not stated, and no default is assumed for it."""
+    """One measured configuration of one table; None means not stated, and no default is assumed."""
 
     source: str
     """Id of the document, as in `load_sources`."""
     table: str
-    """Section or heading in the document; `source` and `table` name the versions."""
+    """Section or heading in the document; `source` and `table` determine the versions."""
     printed_name: str
-    """What the document calls the row or its model."""
+    """Name of the row or its model in the document."""
     model: str
-    """As in the catalog where that has it: `qwen2.5-7b`."""
+    """The catalog id if the catalog has the model: `qwen2.5-7b`."""
     size: str
     """As printed: `7B`, `57B-A14B`."""
     system: str
-    """What ran it: `llama.cpp`, `vllm`, `hf-transformers-fa2`, `autoawq-gemm-fused`; `theory` was not measured."""
+    """Inference system: `llama.cpp`, `vllm`, `hf-transformers-fa2`, `autoawq-gemm-fused`; `theory` is not measured."""
     quant: str | None = None
-    """Lower case; None where a figure holds for any."""
+    """Lower case; None if the figure holds for any quant."""
     variant: str | None = None
     """`Chat` or `Instruct`, as printed."""
     device: str | None = None
@@ -72,27 +72,27 @@ class PublishedRow:
     n_requests: int | None = None
     """Prompts in one run of a throughput benchmark."""
     tok_s: Figure | None = None
-    """Speed in tokens per second as the document gives it; one sequence."""
+    """Tokens per second of one sequence, as the document counts it."""
     latency_s: Figure | None = None
     """Mean latency of one step of the whole batch."""
     throughput_tok_s: Figure | None = None
     """Tokens per second over all sequences."""
     requests_s: Figure | None = None
     latency_improvement: Figure | None = None
-    """Over the older version of the system; see the source's remarks."""
+    """Relative to the older version of the system; see the source's remarks."""
     throughput_improvement: Figure | None = None
     memory_gb: Figure | None = None
-    """GPU memory in the document's GB."""
+    """GPU memory in GB as the document counts them."""
     bpw: Figure | None = None
     prefill_ms: Figure | None = None
     w_tokens_per_ms: Figure | None = None
     w_percent: Figure | None = None
-    """W over the theory's."""
+    """W relative to the theoretical W."""
     b_ms: Figure | None = None
     b_w16_ms: Figure | None = None
-    """B as if every weight had 16 bits."""
+    """B scaled to 16 bits per weight: B x 16 / BPW."""
     b_percent: Figure | None = None
-    """The theory's B over `b_w16_ms`, so of the bits this row really reads."""
+    """Theoretical B at 16 bits relative to `b_w16_ms`."""
     perplexity: Figure | None = None
     file_size_gb: Figure | None = None
     """10^9 bytes."""
@@ -102,22 +102,22 @@ class PublishedRow:
     """In 2^30 bytes."""
     kv_buffer_mib: Figure | None = None
     max_n_ctx: Figure | None = None
-    """Longest context that fitted, in tokens."""
+    """Longest context that fit, in tokens."""
     n_params_b: Figure | None = None
-    """Parameters of theory, in 2^30."""
+    """Theoretical number of parameters, in 2^30."""
     kv_params_m: Figure | None = None
-    """KV parameters of 1024 tokens of theory, in 2^20."""
+    """Theoretical elements of KV for 1024 tokens, in 2^20."""
     setting: str | None = None
-    """Options of the system, spelt out."""
+    """Options of the system, written out."""
     versions: str | None = None
-    """Version that differs from the table's: `vLLM 0.6.2`."""
+    """Version, if it differs from the table's: `vLLM 0.6.2`."""
     note: str | None = None
-    """The document's own words beside the row."""
+    """The document's note on the row."""
     remark: str | None = None
-    """What ggbench noticed: a slip, or words elsewhere in the document that bear on the row."""
+    """ggbench's remark: an error in the row, or text elsewhere in the document that concerns it."""
 
     def stated(self) -> dict[str, str | int | float]:
-        """Every field that the document states, in order; figures as numbers or as their words."""
+        """Return every stated field, in order; a figure is a number, or the word in its place."""
         out: dict[str, str | int | float] = {}
         for name in _FIELDS:
             cell = getattr(self, name)
@@ -128,18 +128,18 @@ class PublishedRow:
 
 _FIELDS = tuple(field.name for field in fields(PublishedRow))
 METRICS = tuple(field.name for field in fields(PublishedRow) if field.type == "Figure | None")
-"""Names of the figures, which can be asked for and sorted by."""
+"""Names of the figures, for filtering and sorting."""
 _COUNTS = {"n_gpu", "n_prompt", "n_gen", "batch_size", "n_requests"}
 
 
 @functools.cache
 def load_published() -> tuple[PublishedRow, ...]:
-    """All 1299 rows: qwen1.5-hf 160, qwen2-speed 167, qwen2.5-speed 259, article 580, bitsandbytes 133."""
+    """Return all 1299 rows: qwen1.5-hf 160, qwen2-speed 167, qwen2.5-speed 259, article 580, bitsandbytes 133."""
     return tuple(row for name, source in _FILES.items() for row in _read(name, source))
 
 
 def data_text(name: str) -> str:
-    """Text of one file of the data."""
+    """Return the text of one data file."""
     from importlib.resources import files
 
     return (files("ggbench.catalog.published") / "data" / name).read_text(encoding="utf-8")
@@ -164,6 +164,6 @@ def _reader(column: str) -> Callable[[str], Any]:
 
 @functools.cache
 def figure(printed: str) -> Figure:
-    """A cell as a Figure: `37.07`, `473 MB` (0.473 of a column in GB), `10W` (100,000), `oom` (no value)."""
+    """Parse a cell: `37.07`, `473 MB` (0.473 of a column in GB), `10W` (100,000), `oom` (no value)."""
     match = _NUMBER.fullmatch(printed)
     return Figure(printed, float(match[1]) * _SCALES.get(match[2], 1.0) if match else None)

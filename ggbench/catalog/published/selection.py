@@ -1,4 +1,4 @@
-"""Picking published rows: by name for `ggbench published`, by nearness for a person's own measurement."""
+"""Selection of published rows: by name for `ggbench published`, by similarity to a measurement for `--against`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ggbench.errors import UnknownName
 
 _QUANT_ALIASES = {"bfloat16": "bf16", "fp16": "f16", "float16": "f16"}
 _BITS = {"awq": 4.0}
-_SET_APART = {"ti", "super", "d", "laptop", "mobile", "max", "pcie", "nvl"}
-"""Words in a GPU's name that change its bandwidth."""
+_DISTINGUISHING_WORDS = {"ti", "super", "d", "laptop", "mobile", "max", "pcie", "nvl"}
+"""Words in a GPU's name that distinguish products with another bandwidth."""
 
 
 @dataclass(frozen=True, slots=True)
 class NearRow:
-    """A published row beside a person's own."""
+    """A published row selected for comparison with a measurement."""
 
     row: PublishedRow
     differences: tuple[str, ...]
-    """Each way in which it was measured otherwise, or does not say; empty when nothing differs."""
+    """Each way in which its conditions differ or are not stated; empty if none."""
 
 
 def filter_published(
@@ -35,11 +35,11 @@ def filter_published(
     metric: str | None = None,
     source: str | None = None,
 ) -> tuple[PublishedRow, ...]:
-    """The rows that match everything asked for, in their order; case does not matter.
+    """Return the rows that match all given filters, in their order; case does not matter.
 
-    A model, system, quant or source is its whole name, else the beginning of one: `qwen2.5`, `qwen2.5-7b-instruct`,
-    `bitsandbytes`, `gptq`. The whole name wins, so `hf-transformers` leaves out `hf-transformers-fa2`. A device is any
-    words of its name in a row: `a100`, `rtx-4090`. A metric is one of METRICS, and keeps the rows that state it.
+    A model, system, quant or source is a whole name or a prefix: `qwen2.5`, `qwen2.5-7b-instruct`, `bitsandbytes`,
+    `gptq`. A whole name takes precedence, so `hf-transformers` does not match `hf-transformers-fa2`. A device is any
+    sequence of words of its name: `a100`, `rtx-4090`. A metric is one of METRICS and keeps the rows that state it.
     Raises UnknownName for a value that no row has; a combination that no row has gives an empty tuple.
     """
     kept = tuple(rows)
@@ -75,11 +75,11 @@ def nearest_published(
     batch_size: int = 1,
     limit: int = 5,
 ) -> tuple[NearRow, ...]:
-    """The speeds published for a model that lie nearest to a measurement of it with llama.cpp, at most `limit`.
+    """Return at most `limit` published speeds of a model that are most similar to a measurement with llama.cpp.
 
-    `model` is a catalog id. llama.cpp rows of the same quant come first; then whatever is nearest in bits per weight,
-    and among equals the same device, the same batch, the nearest position: a row's middle is n_prompt + n_gen / 2.
-    Empty when no row measured this model.
+    `model` is a catalog id. llama.cpp rows of the same quant come first; then rows are ordered by difference in bits
+    per weight, same device, same batch, and distance of the mean position, n_prompt + n_gen / 2. Empty if no row
+    measured this model.
     """
     quant = _fold_quant(quant)
     names = {model.strip().lower()}
@@ -102,7 +102,7 @@ def nearest_published(
 
 
 def _has_speed(row: PublishedRow) -> bool:
-    """Whether there is a speed to hold against; `oom` is one, for it tells what did not run."""
+    """Return whether the row has a speed to compare with; `oom` counts, since it says what did not run."""
     figures = (row.tok_s, row.throughput_tok_s, row.b_ms)
     return any(figure is not None and figure.printed != "N/A" for figure in figures)
 
@@ -142,7 +142,7 @@ def _model_names(row: PublishedRow) -> tuple[str, ...]:
 
 
 def _has_words(name: str, asked: str) -> bool:
-    """Whether `rtx-4090` stands in `nvidia rtx 4090 24gb`, and `90` does not."""
+    """Return whether `name` contains the words: `nvidia rtx 4090 24gb` contains `rtx-4090` but not `90`."""
     return _words(asked).strip() != "" and f" {_words(asked)} " in f" {_words(name)} "
 
 
@@ -151,14 +151,16 @@ def _words(text: str) -> str:
 
 
 def _same_device(row: PublishedRow, device: str | None) -> bool:
-    """Whether both are one product: the same number, no other memory, and no word that sets one of them apart."""
+    """Return whether both are the same product: same number and memory, and no distinguishing word in only one."""
     if row.device is None or device is None:
         return False
     theirs, ours = _words(row.device).split(), _words(device).split()
     memory = [{word for word in words if re.fullmatch(r"\d+gb", word)} for words in (theirs, ours)]
     number = next(word for word, following in itertools.pairwise(theirs) if following in memory[0])
     return (
-        number in ours and (not memory[1] or memory[0] == memory[1]) and _SET_APART.isdisjoint(set(theirs) ^ set(ours))
+        number in ours
+        and (not memory[1] or memory[0] == memory[1])
+        and _DISTINGUISHING_WORDS.isdisjoint(set(theirs) ^ set(ours))
     )
 
 
@@ -168,18 +170,18 @@ def _fold_quant(quant: str) -> str:
 
 
 def _bits(quant: str) -> float:
-    """Nominal bits of a weight, from a quant's name; unknown lies far from everything."""
+    """Return the nominal bits per weight from a quant's name; 64 if unknown, far from every other."""
     number = re.search(r"\d+", quant)
     return _BITS.get(quant, float(number[0]) if number else 64.0)
 
 
 def _middle(n_prompt: int | None, n_gen: int | None) -> float | None:
-    """The position half-way through the generated tokens; None when the input length is unknown."""
+    """Return the position half-way through the generated tokens; None if the input length is unknown."""
     return None if n_prompt is None else n_prompt + (n_gen or 0) / 2
 
 
 def _octaves(theirs: float | None, ours: float | None) -> float:
-    """How often the one has to be doubled to reach the other; a length not stated lies far away."""
+    """Return the distance of two lengths in octaves; 32 if theirs is not stated, 0 if ours is not given."""
     if ours is None:
         return 0.0
     return abs(math.log2((theirs + 1) / (ours + 1))) if theirs is not None else 32.0

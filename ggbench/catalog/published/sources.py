@@ -1,4 +1,4 @@
-"""Where the published rows come from: titles, versions, row counts, remarks, and what was left out."""
+"""The documents behind the published rows: titles, versions, row counts, remarks, and what was left out."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Table:
     name: str
     rows: int
     versions: Mapping[str, str]
-    """Software and its version, in the document's order; empty when not stated."""
+    """Software and its version, in the document's order; empty if not stated."""
     remark: str
-    """What ggbench noticed about the table; may be empty."""
+    """ggbench's remark on the table; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Source:
 
 @functools.cache
 def load_sources() -> tuple[Source, ...]:
-    """The five documents, in the order of `data/sources.toml`."""
+    """Return the five documents, in the order of `data/sources.toml`."""
     import tomllib
 
     document = tomllib.loads(data_text("sources.toml"))
@@ -70,12 +70,12 @@ def load_sources() -> tuple[Source, ...]:
 
 
 def table_of(row: PublishedRow) -> Table:
-    """The table that a row stands in."""
+    """Return the table that a row comes from."""
     return _tables()[row.source, row.table]
 
 
 def versions_of(row: PublishedRow) -> dict[str, str]:
-    """Software versions behind a row: the table's, with what the row itself says laid over them."""
+    """Return the software versions of a row: the table's, overridden by the row's own."""
     versions = dict(table_of(row).versions)
     if row.versions:
         name, version = row.versions.split(" ", 1)

@@ -1,4 +1,4 @@
-"""The theory's limits for people: the machine and the model as facts, then one line for each scheme."""
+"""Theoretical limits for the terminal: facts on machine and model, then one row for each scheme."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ggbench.report.columns import ESSENTIAL, UNKNOWN
 from ggbench.report.limits_document import knees_text
 from ggbench.report.terminal.fitted import Cells, fitted_table
 from ggbench.report.terminal.layout import Facts, facts_table
-from ggbench.theory.hardware import Hardware
+from ggbench.theory.hardware import Hardware, KvReads
 from ggbench.theory.kv_cache import KvCache
 from ggbench.theory.limits import DecodePoint, SchemeLimits
 from ggbench.theory.parameters import Parameters
-from ggbench.theory.prefill import Bound, PrefillCurve
+from ggbench.theory.prefill import Bound
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
@@ -31,19 +31,20 @@ from ggbench.units import (
 )
 
 _PREFILL_LENGTHS = (512, 4096, 32768)
-_BOUND_LETTERS = {Bound.WEIGHTS: "w", Bound.COMPUTE: "c", Bound.KV: "k"}
+_BOUND_NAMES = {Bound.WEIGHTS: "weights", Bound.COMPUTE: "compute", Bound.KV: "KV"}
 
 
 def limits_report(
     model: str, parameters: Parameters, kv: KvCache, hardware: Hardware, rows: Sequence[SchemeLimits], *, width: int
 ) -> RenderableType:
-    """Facts, the decode table and, where the compute rate is known, the prefill table; `width` in characters."""
+    """Render facts, the decode table and, if the compute rate is known, the prefill table; `width` in characters."""
     parts: list[RenderableType] = [
         facts_table(f"{model} on {hardware.name}", _facts(parameters, kv, hardware)),
         Group(_decode_table(rows, width), Text(_decode_notes(rows), style="dim")),
     ]
     if any(row.exact for row in rows):
-        parts.append(Group(_prefill_table(rows, width), Text(_prefill_notes(rows), style="dim")))
+        kv_reads = hardware.convention.kv_reads
+        parts.append(Group(_prefill_table(rows, kv_reads, width), Text(_prefill_notes(rows, kv_reads), style="dim")))
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), parts[-1])
 
 
@@ -86,10 +87,10 @@ def _parameters(parameters: Parameters, binary: bool) -> str:
 
 def _cache(kv: KvCache) -> str:
     types = kv.type_k if kv.type_k == kv.type_v else f"K {kv.type_k}, V {kv.type_v}"
-    parts = [f"{format_bytes(kv.bytes_per_token)} for each token in {types}"]
+    parts = [f"{format_bytes(kv.bytes_per_token)} per token in {types}"]
     if kv.window:
         parts.append(
-            f"of which {format_bytes(kv.windowed.n_bytes)} for the last {format_count(kv.window)} positions alone"
+            f"of which {format_bytes(kv.windowed.n_bytes)} only for the last {format_count(kv.window)} positions"
         )
     if kv.remark:
         parts.append(plain(kv.remark))
@@ -130,13 +131,13 @@ def _decode_table(rows: Sequence[SchemeLimits], width: int) -> Table:
 
 
 def _decode_notes(rows: Sequence[SchemeLimits]) -> str:
-    lines = ["weights: without the table of embeddings; compute buffers are left out, so a little less fits in truth"]
+    lines = ["weights: without the embedding table; compute buffers are not counted, so slightly less fits"]
     if rows[0].decode:
-        lines.append("latency(n) = (n - 1) / W + B: nothing decodes faster from this memory")
+        lines.append("latency(n) = (n - 1) / W + B: the lower bound at this memory bandwidth")
     if any(row.batch_size > 1 for row in rows):
-        lines.append("batch: W and B of one step of all sequences, tok/s over all, tokens for each")
+        lines.append("batch: W and B are of one step of all sequences, tok/s is their total, tokens are per sequence")
     if any(point.fits is False for row in rows for point in row.decode):
-        lines.append("*: a context of that length does not fit")
+        lines.append("*: a context of this length does not fit")
     return "\n".join(lines)
 
 
@@ -152,16 +153,16 @@ def _length(row: SchemeLimits) -> str:
     return UNKNOWN if row.fits is None else format_count(row.max_n_ctx) if row.max_n_ctx else "oom"
 
 
-def _prefill_table(rows: Sequence[SchemeLimits], width: int) -> Table:
+def _prefill_table(rows: Sequence[SchemeLimits], kv_reads: KvReads, width: int) -> Table:
     cells = [
         _schemes(rows),
-        _numbers("rough knees", "tokens", [knees_text(row.rough) for row in rows], ESSENTIAL),
-        _numbers("exact knees", "tokens", [knees_text(row.exact) for row in rows], ESSENTIAL),
+        _numbers("rough", "knee", [knees_text(row.rough) for row in rows], ESSENTIAL),
+        _numbers("exact", "knee", [knees_text(row.exact) for row in rows], ESSENTIAL),
     ]
     for length in (length for length in _PREFILL_LENGTHS if length <= _longest(rows)):
-        times = [_times(row.exact, length) for row in rows]
-        cells.append(_numbers(f"at {format_count(length)}", "ms", [latency for latency, _ in times], 4))
-        cells.append(_numbers(f"floor {format_count(length)}", "ms", [floor for _, floor in times], 5))
+        cells.append(Cells(f"at {format_count(length)}", _times(rows, length), "ms, bound by", priority=4))
+        if kv_reads is KvReads.EACH_TOKEN:
+            cells.append(_numbers(f"floor {format_count(length)}", "ms", _floors(rows, length), 5))
     return _table("Prefill", cells, rows, width)
 
 
@@ -169,19 +170,39 @@ def _longest(rows: Sequence[SchemeLimits]) -> int:
     return min(int(row.exact.n[-1]) for row in rows if row.exact)
 
 
-def _times(curve: PrefillCurve | None, length: int) -> tuple[str, str]:
-    if curve is None:
-        return UNKNOWN, UNKNOWN
-    at = int(np.searchsorted(curve.n, length))
-    letter = _BOUND_LETTERS[Bound(int(curve.bounds()[at]))]
-    return f"{format_number(float(curve.latency_ms[at]), 4)} {letter}", format_number(float(curve.floor_ms[at]), 4)
+def _times(rows: Sequence[SchemeLimits], length: int) -> tuple[str, ...]:
+    """Format `97.27 compute` for each row, the times aligned to the right."""
+    texts = []
+    for curve in (row.exact for row in rows):
+        if curve is None:
+            texts.append((UNKNOWN, ""))
+            continue
+        at = int(np.searchsorted(curve.n, length))
+        bound = Bound(int(curve.bounds()[at]))
+        texts.append((format_number(float(curve.latency_ms[at]), 4), _BOUND_NAMES[bound]))
+    digits = max(len(time) for time, _ in texts)
+    return tuple(f"{time:>{digits}} {bound}".rstrip() for time, bound in texts)
 
 
-def _prefill_notes(rows: Sequence[SchemeLimits]) -> str:
-    return (
-        "knee: the last length before reading and computing change places, "
-        f"looked for up to {format_count(_longest(rows))} tokens\n"
-        "rough: lm_head for every token of the prompt; exact, as in the times: once\n"
-        "time waits for w: weights, c: compute, k: KV, which each token of the prompt reads by itself\n"
-        "floor: with KV read once for the whole prompt, towards which flash attention goes"
-    )
+def _floors(rows: Sequence[SchemeLimits], length: int) -> list[str]:
+    curves = (row.exact for row in rows)
+    return [
+        UNKNOWN if curve is None else format_number(float(curve.floor_ms[np.searchsorted(curve.n, length)]), 4)
+        for curve in curves
+    ]
+
+
+def _prefill_notes(rows: Sequence[SchemeLimits], kv_reads: KvReads) -> str:
+    lines = [
+        "knee: prompt length [tokens] at which the bound changes between reads and compute, searched up to "
+        f"{format_count(_longest(rows))}",
+        "rough: lm_head is computed for every token of the prompt; exact, as in the times: only for the last",
+    ]
+    if kv_reads is KvReads.ONCE:
+        lines.append("the KV cache is read once for the prompt, as flash attention does; see --convention")
+    else:
+        lines += [
+            "each token of the prompt reads all KV before it",
+            "floor: the KV cache is read once for the prompt, as flash attention does",
+        ]
+    return "\n".join(lines)

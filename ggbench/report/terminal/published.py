@@ -1,4 +1,4 @@
-"""Published rows for people: what tells them apart, then the figures that they state."""
+"""Published rows for the terminal: what identifies each row, then its figures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _COUNTS = (("n_gpu", "GPUs", 4), ("n_prompt", "input", 1), ("n_gen", "generated"
 
 
 def sources_table(sources: Sequence[Source]) -> RenderableType:
-    """The five documents with how many rows each has."""
+    """Render the five documents with the number of rows and tables of each."""
     table = new_table()
     add_column(table, "source")
     add_column(table, "rows", right=True)
@@ -57,7 +57,7 @@ def sources_table(sources: Sequence[Source]) -> RenderableType:
 
 
 def published_tables(rows: Sequence[PublishedRow], *, width: int | None = None) -> RenderableType:
-    """The rows under the table that they stand in, in their order, with the versions of its software."""
+    """Render the rows grouped by the table that they come from, in their order, with its software versions."""
     grouped: dict[tuple[str, str], list[PublishedRow]] = {}
     for row in rows:
         grouped.setdefault((row.source, row.table), []).append(row)
@@ -71,9 +71,9 @@ def published_tables(rows: Sequence[PublishedRow], *, width: int | None = None) 
 
 
 def published_list(rows: Sequence[PublishedRow], column: str, *, width: int | None = None) -> RenderableType:
-    """The rows as one table in the order given, with the figure that they were picked or sorted by.
+    """Render the rows as one table in the given order, with the figure `column`.
 
-    Where `column` is no figure, those that most of the rows state.
+    If `column` is not a figure, the figures stated by most of the rows are shown.
     """
     stated = {name: sum(getattr(row, name) is not None for row in rows) for name in METRICS}
     usual = sorted(METRICS, key=lambda name: -stated[name])[:_FIGURES_IN_A_LIST]
@@ -106,11 +106,11 @@ def _model(row: PublishedRow) -> str:
 
 
 def _remarks(rows: Sequence[PublishedRow]) -> list[str]:
-    """Settings and remarks, each once, with how many of the rows have it."""
+    """Return each distinct setting and remark with the number of rows that have it."""
     counted: dict[str, int] = {}
     for row in rows:
         setting = f"{row.note}: {row.setting}" if row.setting and row.note else row.setting or row.note
-        for words in (setting, row.remark):
-            if words:
-                counted[words] = counted.get(words, 0) + 1
-    return [f"{count} {'row' if count == 1 else 'rows'}: {words}" for words, count in counted.items()]
+        for text in (setting, row.remark):
+            if text:
+                counted[text] = counted.get(text, 0) + 1
+    return [f"{count} {'row' if count == 1 else 'rows'}: {text}" for text, count in counted.items()]

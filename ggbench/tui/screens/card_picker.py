@@ -1,4 +1,4 @@
-"""For which memory to plan: this machine's, a known card's, or any size that is typed."""
+"""Asks which memory to plan for: this machine's, a known card's, or a size."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from ggbench.plan_records import Budget
 from ggbench.tui.screens.dialog import Dialog
 from ggbench.units import GIB, format_bandwidth, format_bytes, parse_size
 
-_HERE, _SIZE, _PRESENT = "here", "size", "present"
+_HERE, _SIZE, _CURRENT = "here", "size", "current"
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
-    """What was chosen."""
+class CardChoice:
+    """The chosen memory."""
 
     budget: Budget | None
-    """None is this machine."""
+    """None means this machine."""
 
 
-class CardPicker(Dialog[Picked | None]):
-    """Ends with a choice, or with None where the person left it."""
+class CardPicker(Dialog[CardChoice | None]):
+    """Ends with a choice, or with None if it was closed."""
 
     DEFAULT_CSS = """
     CardPicker OptionList { height: auto; max-height: 14; border: none; }
@@ -45,21 +45,21 @@ class CardPicker(Dialog[Picked | None]):
         Binding("up", "move(-1)", show=False),
     ]
 
-    def __init__(self, present: Budget | None = None) -> None:
-        """`present` is what is planned for now; None is this machine."""
+    def __init__(self, current: Budget | None = None) -> None:
+        """`current` is what the Library plans for; None means this machine."""
         super().__init__()
-        self._present = present
+        self._current = current
 
     def compose(self) -> ComposeResult:
-        """An input over the list that it filters."""
+        """Lay out an input over the list that it filters."""
         with Vertical(classes="dialog") as sheet:
             sheet.border_subtitle = "enter chooses, esc closes"
             yield Label("Plan for which memory?")
-            yield Input(placeholder="a card, as 4090, or a size, as 24GiB", compact=True)
+            yield Input(placeholder="a card, such as 4090, or a size, such as 24GiB", compact=True)
             yield OptionList(markup=False)
 
     def on_mount(self) -> None:
-        """All of them, the input ready."""
+        """Show all cards and focus the input."""
         self.query_one(Input).focus()
         self._show("")
 
@@ -74,17 +74,19 @@ class CardPicker(Dialog[Picked | None]):
     @on(OptionList.OptionSelected)
     def _take(self, event: OptionList.OptionSelected) -> None:
         if event.option_id == _HERE:
-            self.dismiss(Picked(None))
+            self.dismiss(CardChoice(None))
         elif event.option_id == _SIZE:
             size = parse_size(self.query_one(Input).value)
-            self.dismiss(Picked(given_budget(gpu=None, vram_bytes=size, reserve_bytes=None, bandwidth=None)))
-        elif event.option_id == _PRESENT:
+            self.dismiss(CardChoice(given_budget(gpu=None, vram_bytes=size, reserve_bytes=None, bandwidth=None)))
+        elif event.option_id == _CURRENT:
             self.dismiss(None)
         elif event.option_id is not None:
-            self.dismiss(Picked(given_budget(gpu=event.option_id, vram_bytes=None, reserve_bytes=None, bandwidth=None)))
+            self.dismiss(
+                CardChoice(given_budget(gpu=event.option_id, vram_bytes=None, reserve_bytes=None, bandwidth=None))
+            )
 
     def action_move(self, lines: int) -> None:
-        """Move in the list while the input has the keys."""
+        """Move in the list while the input has the focus."""
         options = self.query_one(OptionList)
         if lines > 0:
             options.action_cursor_down()
@@ -92,21 +94,21 @@ class CardPicker(Dialog[Picked | None]):
             options.action_cursor_up()
 
     def _show(self, text: str) -> None:
-        """What has all the words; the present choice is marked, and highlighted while nothing is typed."""
-        options, present = self.query_one(OptionList), self._present
+        """Show the cards that match every word; mark the current choice, and highlight it while nothing is typed."""
+        options, current = self.query_one(OptionList), self._current
         options.clear_options()
         words = text.casefold().split()
         ids = {gpu.name: gpu.id for gpu in known_gpus()}
-        present_id = _HERE if present is None else ids.get(present.device, _PRESENT)
+        current_id = _HERE if current is None else ids.get(current.device, _CURRENT)
 
         def add(option_id: str, name: str, figures: str = "") -> None:
-            glyph = "●" if option_id == present_id else " "
+            glyph = "●" if option_id == current_id else " "
             options.add_option(Option(Text(f"{glyph} {name:<34} {figures}".rstrip()), id=option_id))
 
         if all("this".startswith(word) or "machine".startswith(word) for word in words):
             add(_HERE, "this machine")
-        if present is not None and present_id == _PRESENT and not words:
-            add(_PRESENT, plain(present.device), f"{format_bytes(present.memory_bytes):>8}")
+        if current is not None and current_id == _CURRENT and not words:
+            add(_CURRENT, plain(current.device), f"{format_bytes(current.memory_bytes):>8}")
         for gpu in known_gpus():
             if all(word in f"{gpu.id} {gpu.name}".casefold() for word in words):
                 rate = format_bandwidth(gpu.bandwidth_gb_s * 1e9)
@@ -115,12 +117,12 @@ class CardPicker(Dialog[Picked | None]):
         if size_bytes is not None and size_bytes > CARD_RESERVE_BYTES:
             add(_SIZE, f"a GPU with {format_bytes(size_bytes)}")
         if options.option_count:
-            options.highlighted = 0 if words else options.get_option_index(present_id)
+            options.highlighted = 0 if words else options.get_option_index(current_id)
             return
-        told = "no such card; a size is written 24GiB"
+        notice = "no such card; write a size like 24GiB"
         if size_bytes is not None:
-            told = f"too small: {format_bytes(CARD_RESERVE_BYTES)} of a card are kept free, so it has to have more"
-        options.add_option(Option(Text(told), disabled=True))
+            notice = f"too small: a card needs more than the {format_bytes(CARD_RESERVE_BYTES)} that are kept free"
+        options.add_option(Option(Text(notice), disabled=True))
 
 
 def _size(text: str) -> int | None:

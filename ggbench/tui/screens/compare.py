@@ -1,40 +1,40 @@
-"""Runs side by side: curves over each other, a table with the better marked, and what else differs."""
+"""Runs side by side: overlaid curves, a table with the better value marked, and other differences."""
 
 from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.widgets import Footer, Static
 
-from ggbench.tui.comparison import compare_rows
-from ggbench.tui.screens.measured_screen import MeasuredScreen, Reading
+from ggbench.report.comparison import compare_rows
+from ggbench.tui.screens.measured_screen import DetailsPane, MeasuredScreen
 from ggbench.tui.widgets.comparison_table import ComparisonTable
 from ggbench.tui.widgets.latency_plot import LatencyPlot
 from ggbench.tui.widgets.mode_bar import TooSmall
-from ggbench.tui.widgets.told import Told
+from ggbench.tui.widgets.status_message import StatusMessage
 
 
 class CompareScreen(MeasuredScreen):
-    """Two of `runs` or more."""
+    """Two or more runs."""
 
     CSS_PATH = "compare.tcss"
-    HELP = """★ is better: its 95 % interval lies wholly beyond another's, and no other's beyond its own.
-Memory has no interval: it is exact. Where one run tells none, the larger or the lower is named and nothing claimed.
-In the plot: samples as a band, ╌ the fitted line, · the limit of the machine's memory."""
+    HELP = """★ marks the better value: its 95 % interval does not overlap the other's, and no run beats it.
+Memory is exact and needs no interval. If a run has no interval, the table names the larger or smaller value without ★.
+In the plot: samples as a band, ╌ the fitted line, · the limit of the machine's memory bandwidth."""
 
     def compose(self) -> ComposeResult:
-        """The curves, and under them what is read."""
+        """Lay out the curves over the table."""
         numbers = ", ".join(str(one.run.run_id) for one in self.runs)
         yield Static(f"Comparing runs {numbers}", id="title", markup=False)
-        with Reading(id="reading"):
+        with DetailsPane(id="pane"):
             if any(len(one.samples.step_ns) for one in self.runs):
                 yield LatencyPlot()
             yield ComparisonTable(id="table")
-        yield Told()
+        yield StatusMessage()
         yield TooSmall()
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Draw what was read."""
+        """Draw the curves and the table."""
         for plot in self.query(LatencyPlot):
             plot.show([one.series() for one in self.runs])
         self.query_one(ComparisonTable).show(compare_rows([one.run.row for one in self.runs]))

@@ -1,4 +1,4 @@
-"""One question before something that cannot be taken back, or that costs much."""
+"""Asks for confirmation before something irreversible or expensive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ggbench.tui.screens.dialog import Dialog
 
 
 class ConfirmScreen(Dialog[bool]):
-    """Ends with whether the person said yes; escape says no."""
+    """Ends with True for yes; escape means no."""
 
     DEFAULT_CSS = """
     ConfirmScreen Label { width: 1fr; margin-bottom: 1; }
@@ -28,12 +28,12 @@ class ConfirmScreen(Dialog[bool]):
     ]
 
     def __init__(self, question: str, yes_label: str = "Yes") -> None:
-        """`question` is shown as it is, without markup; make it plain where it names what others wrote."""
+        """`question` is shown without markup; pass untrusted text in it through `plain`."""
         super().__init__()
         self._question, self._yes_label = question, yes_label
 
     def compose(self) -> ComposeResult:
-        """The question over its two answers."""
+        """Lay out the question over its two answers."""
         with Vertical(classes="dialog"):
             yield Label(self._question, markup=False)
             with Horizontal():
@@ -42,9 +42,9 @@ class ConfirmScreen(Dialog[bool]):
 
     @on(Button.Pressed)
     def answer_with_button(self, event: Button.Pressed) -> None:
-        """A click, or enter on it."""
+        """Answer by a click or enter on a button."""
         self.dismiss(event.button.id == "yes")
 
     def action_answer(self, answer: bool) -> None:
-        """End with it."""
+        """Close with the answer."""
         self.dismiss(answer)

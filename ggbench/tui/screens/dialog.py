@@ -1,7 +1,7 @@
-"""What lies over a screen until it is answered.
+"""Dialogs over a screen that end with an answer.
 
-A key pressed twice quickly may be delivered after the answer too. Textual would then take away the screen beneath, or
-end the app where that is the last.
+A key pressed twice quickly may arrive again after the answer. Textual would then dismiss the screen below, or end the
+app if there is none.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ Answer = TypeVar("Answer")
 
 
 class Dialog(ModalScreen[Answer]):
-    """Takes one answer; any later one does nothing."""
+    """Accepts one answer and ignores later ones."""
 
     AUTO_FOCUS = "*"
 
     def dismiss(self, result: Answer | None = None) -> AwaitComplete:
-        """Go with this answer, unless one was given."""
+        """Close with this answer unless it is closed already."""
         return super().dismiss(result) if self.is_current else AwaitComplete()
 
 
 class Palette(CommandPalette):
-    """Textual's own list of commands or themes, of which one is chosen once."""
+    """Textual's list of commands or themes, closed once."""
 
     def dismiss(self, result: None = None) -> AwaitComplete:
-        """Go, unless it has gone."""
+        """Close unless it is closed already."""
         return super().dismiss(result) if self.is_current else AwaitComplete()

@@ -1,4 +1,4 @@
-"""The help sheet: every key of the screen beneath, and what the words on it mean."""
+"""The help screen: every key of the screen below it, and a glossary."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from textual.widgets import Static
 
 from ggbench.tui.screens.dialog import Dialog
 
-_WORDS = """latency(n) = (n - 1) / W + B, with n tokens in the cache
-B    ms of the first token: the weights are read once
-W    tokens until one takes 1 ms longer: the cache is read
-BPW  bits per weight, over all tensors
-twin a file made here in a model's true shape, its weights random: as
-     fast and as large, and it says nothing sensible"""
+_GLOSSARY = """latency(n) = (n - 1) / W + B, with n tokens in the KV cache
+B    latency of the first token in ms: the cost of reading the
+     weights
+W    tokens until one token takes 1 ms longer: the cost of reading
+     the KV cache
+BPW  bits per weight, averaged over all tensors
+twin a file written here with a model's exact shape and random weights:
+     same size and speed, meaningless text"""
 
 
 class HelpScreen(Dialog[None]):
-    """Closed by any of the keys that close things."""
+    """Closed by esc, q, ? or enter."""
 
     DEFAULT_CSS = "HelpScreen .dialog Static { width: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -34,31 +36,31 @@ class HelpScreen(Dialog[None]):
     ]
 
     def __init__(self, about: Screen[Any]) -> None:
-        """`about` is the screen whose keys are told; its HELP goes before them."""
+        """`about` is the screen to describe; its HELP is shown above its keys."""
         super().__init__()
         self._about = about
 
     def compose(self) -> ComposeResult:
-        """What the screen is for, its keys, the words."""
+        """Lay out the screen's HELP, its keys and the glossary."""
         with VerticalScroll(classes="dialog") as sheet:
             sheet.border_subtitle = "esc closes"
             about = getattr(self._about, "HELP", "")
             if about:
                 yield Static(f"{about}\n", markup=False)
             yield Static(self._keys())
-            yield Static(f"\n{_WORDS}", markup=False)
+            yield Static(f"\n{_GLOSSARY}", markup=False)
 
     def action_scroll(self, direction: str) -> None:
-        """By one line."""
+        """Scroll by one line."""
         sheet = self.query_one(VerticalScroll)
         sheet.scroll_relative(y=1 if direction == "down" else -1, animate=False)
 
     def _keys(self) -> Table:
-        """Each action once with all of its keys."""
-        keys: dict[str, list[str]] = {"Move": ["↑ ↓ j k"], "Next part": ["tab"]}
+        """List each action once, with all of its keys."""
+        keys: dict[str, list[str]] = {"Move": ["↑ ↓ j k"], "Next pane": ["tab"]}
         for active in self._about.active_bindings.values():
             binding = active.binding
-            if binding.description and (binding.key, binding.action) not in _textuals_own(type(active.node)):
+            if binding.description and (binding.key, binding.action) not in _textual_bindings(type(active.node)):
                 what = binding.tooltip or binding.description
                 keys.setdefault(what, []).append(self.app.get_key_display(binding))
         table = Table.grid(padding=(0, 2))
@@ -67,8 +69,8 @@ class HelpScreen(Dialog[None]):
         return table
 
 
-def _textuals_own(kind: type[DOMNode]) -> set[tuple[str, str]]:
-    """Keys with their actions that every app of Textual has: how to move, and how to copy what is selected."""
+def _textual_bindings(kind: type[DOMNode]) -> set[tuple[str, str]]:
+    """Return the (key, action) pairs that Textual itself defines, such as moving and copying a selection."""
     return {
         (binding.key, binding.action)
         for each in kind.__mro__

@@ -1,4 +1,4 @@
-"""What the screens of one run and of several share: their samples are read already, to be saved and left again."""
+"""The base of the screens of one run and of several: their samples are loaded and can be saved."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from textual.message import Message
 from textual.screen import Screen
 
 from ggbench.errors import GgbenchError
-from ggbench.tui.saving import SavedForm, save_runs
+from ggbench.report.saving import SavedForm, save_runs
 from ggbench.tui.screens.save_choice import SaveChoice
 from ggbench.tui.stored_runs import MeasuredRun
-from ggbench.tui.widgets.told import Told
+from ggbench.tui.widgets.status_message import StatusMessage
 
 
 @dataclass
 class _Saved(Message):
-    """A thread has written files, or could not."""
+    """A thread wrote files, or failed to."""
 
     paths: tuple[Path, ...] = ()
     error: GgbenchError | None = None
 
 
 class MeasuredScreen(Screen[None]):
-    """Runs with their samples; it lies over the Results screen, and esc leaves it."""
+    """Runs with their samples, over the Results screen; esc closes it."""
 
-    AUTO_FOCUS = "Reading"
+    AUTO_FOCUS = "DetailsPane"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Back"),
         Binding("w", "save", "Save"),
@@ -41,23 +41,23 @@ class MeasuredScreen(Screen[None]):
         self.runs = runs
 
     def action_back(self) -> None:
-        """Back to the list."""
+        """Return to the list of runs."""
         self.app.pop_screen()
 
     def action_save(self) -> None:
-        """Ask in which form."""
+        """Ask for the file format."""
         numbers = ", ".join(str(one.run.run_id) for one in self.runs)
         what = f"run {numbers}" if len(self.runs) == 1 else f"runs {numbers}"
         has_samples = any(len(one.samples.step_ns) for one in self.runs)
         self.app.push_screen(SaveChoice(what, has_samples=has_samples), self._save_as)
 
     @on(_Saved)
-    def tell_saved(self, event: _Saved) -> None:
-        """Where it is, or what to do."""
+    def show_saved(self, event: _Saved) -> None:
+        """Show the paths, or the error."""
         if event.error is not None:
-            self.query_one(Told).tell_error(event.error)
+            self.query_one(StatusMessage).show_error(event.error)
         else:
-            self.query_one(Told).tell(*(f"Saved {path}" for path in event.paths))
+            self.query_one(StatusMessage).show(*(f"Saved {path}" for path in event.paths))
 
     def _save_as(self, form: SavedForm | None) -> None:
         if form is not None:
@@ -66,13 +66,13 @@ class MeasuredScreen(Screen[None]):
     @work(thread=True, group="save", exit_on_error=False)
     def _save(self, form: SavedForm) -> None:
         try:
-            self.post_message(_Saved(save_runs(self.runs, form, Path.cwd())))
+            self.post_message(_Saved(save_runs([one.to_save() for one in self.runs], form, Path.cwd())))
         except GgbenchError as error:
             self.post_message(_Saved(error=error))
 
 
-class Reading(VerticalScroll, can_focus=True):
-    """Scrolls by the keys that move elsewhere."""
+class DetailsPane(VerticalScroll, can_focus=True):
+    """Scrolls with j and k, like the lists."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "scroll_down", "Down", show=False),

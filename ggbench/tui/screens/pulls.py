@@ -1,8 +1,8 @@
-"""The Pulls screen: downloads in the background, with how far they are and when they will be done."""
+"""The Pulls screen: background downloads with their progress, rate and remaining time."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+from typing import ClassVar, cast
 
 from rich.text import Text
 from textual import on
@@ -14,6 +14,7 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 
 from ggbench.plain import plain
+from ggbench.tui.host import host_of
 from ggbench.tui.messages import PullsChanged
 from ggbench.tui.pull_queue import PullItem, PullQueue, PullState, amount_text
 from ggbench.units import format_bytes, format_duration, format_percent
@@ -25,92 +26,85 @@ _GLYPHS = {
     PullState.FAILED: "✗",
     PullState.STOPPED: "–",
 }
-_COLUMNS = ("model", "quant", "state", "", "rate", "ETA", "there", "")
+_COLUMNS = ("model", "quant", "state", "", "rate", "ETA", "downloaded", "")
 _BAR_WIDTH = 10
-_NOTHING = """Nothing is being downloaded.
+_NOTHING = """No downloads yet.
 
-Choose a model of the catalog or the Hub in the Library (1),
+Choose a model from the catalog or the Hub in the Library (1),
 mark quants with space, then press p. Twins need no download."""
-
-if TYPE_CHECKING:
-
-    class _Host(Protocol):
-        """What this screen needs of its app."""
-
-        pull_queue: PullQueue
 
 
 class _PullsTable(DataTable[Text]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
         Binding("k", "cursor_up", show=False),
-        Binding("enter", "screen.again", "Go on"),
+        Binding("enter", "screen.retry", "Resume"),
     ]
 
 
 class PullsScreen(Screen[None]):
-    """What is downloaded, what waits, what became of the rest."""
+    """Every download of this session and its state."""
 
     CSS_PATH = "pulls.tcss"
     HELP = (
-        "Downloads go on whatever screen is in front, one after another, into Hugging Face's cache. A file appears "
-        "there only when its sha256 is right; what was moved of one that is stopped is kept."
+        "Downloads run one after another in the background, into Hugging Face's cache. A file appears there only once "
+        "its SHA-256 is verified. A download that is stopped keeps its partial file and can be resumed."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("c", "stop", "Stop, keep the part"),
+        Binding("c", "stop", "Stop", tooltip="Stop the download, keep the partial file"),
     ]
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: tuple[int, PullState, bool] | None = None
-        """Of which download the detail and the keys are: to draw those anew is dear."""
+        self._shown: tuple[int, PullState, bool] | None = None
+        """The download whose detail and keys are shown: redrawing the footer is expensive."""
 
     def compose(self) -> ComposeResult:
-        """A table and, under it, what the chosen one has to say."""
+        """Lay out the table over the detail of the chosen download."""
         yield Static(_NOTHING, id="nothing", markup=False)
         yield _PullsTable(id="pulls", cursor_type="row")
         yield Static(id="detail", markup=False)
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Draw what there is."""
+        """Draw the table."""
         self.query_one(DataTable).add_columns(*_COLUMNS)
         self.query_one(DataTable).focus()
         self._draw()
 
     @on(ScreenResume)
     def _go_to_running(self) -> None:
-        """From one that is over to the one that goes on, which is what a person comes to see."""
+        """Move the cursor from an ended download to the one in progress."""
         chosen, stoppable = self._chosen, self._stoppable
         if chosen is not None and chosen.state.is_over and stoppable is not None:
             self.query_one(DataTable).move_cursor(row=stoppable.id)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys are offered where they do something."""
+        """Enable a key only where it has an effect."""
         item = self._chosen
         if action == "stop":
             return self._stoppable is not None
-        if action == "again":
+        if action == "retry":
             return item is not None and item.state in (PullState.FAILED, PullState.STOPPED)
         return True
 
     def action_stop(self) -> None:
-        """End the chosen one, or the running one where the chosen is over; its part stays."""
+        """Stop the chosen download, or the one in progress if the chosen one has ended; keep its partial file."""
         if (item := self._stoppable) is not None:
             self._queue.stop(item.id)
 
-    def action_again(self) -> None:
-        """Go on with one that failed or was stopped."""
+    def action_retry(self) -> None:
+        """Resume a download that failed or was stopped."""
         if (item := self._chosen) is not None:
-            self._queue.again(item.id)
+            self._queue.retry(item.id)
 
     @on(DataTable.RowHighlighted, "#pulls")
     def _show_detail(self) -> None:
         item = self._chosen
-        told = None if item is None else (item.id, item.state, self._stoppable is not None)
-        if item is None or told == self._told:
+        shown = None if item is None else (item.id, item.state, self._stoppable is not None)
+        if item is None or shown == self._shown:
             return
-        self._told = told
+        self._shown = shown
         text = item.reason or ("" if item.path is None else str(item.path))
         self.query_one("#detail", Static).update(Text(plain(text)))
         self.refresh_bindings()
@@ -133,11 +127,11 @@ class PullsScreen(Screen[None]):
 
     @property
     def _queue(self) -> PullQueue:
-        return cast("_Host", self.app).pull_queue
+        return host_of(self).pull_queue
 
     @property
     def _stoppable(self) -> PullItem | None:
-        """The chosen one, where it can be stopped; else what is being downloaded, else what waits."""
+        """The chosen download if it has not ended, else the one in progress, else the first that waits."""
         chosen = self._chosen
         if chosen is not None and not chosen.state.is_over:
             return chosen
@@ -151,7 +145,7 @@ class PullsScreen(Screen[None]):
 
 
 def pull_cells(item: PullItem) -> list[Text]:
-    """Model, quant, state in words, share, rate, the time to its end, bytes, and the share as a bar."""
+    """Return the cells of a row: model, quant, state, percentage, rate, ETA, bytes and a progress bar."""
     share = 1.0 if item.state is PullState.DONE else item.share
     filled = round((share or 0) * _BAR_WIDTH)
     bar = "━" * filled + "╌" * (_BAR_WIDTH - filled)

@@ -1,13 +1,13 @@
-"""The Run screen: the queue, and the running job as it goes.
+"""The Run screen: the queue and the progress of the running job.
 
-A draw takes the processor from the decode that it shows. So nothing is drawn because a token came: the screen draws at
-its own pace, the slower the more a draw costs, and only what differs.
+Drawing takes CPU time from the decode that it shows. So no token triggers a draw: the screen draws at its own pace,
+slower the more a draw costs, and only what changed.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual import on, work
@@ -19,8 +19,9 @@ from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Footer, OptionList, Static
 
 from ggbench.plain import plain
+from ggbench.report.plot.palette import letter
+from ggbench.tui.host import Host, host_of
 from ggbench.tui.live_trial import LiveTrial
-from ggbench.tui.plotting import LETTERS
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.widgets.bracket_plot import BracketPlot
 from ggbench.tui.widgets.decoded_text import DecodedText
@@ -31,30 +32,22 @@ from ggbench.tui.widgets.queue_list import QueueList
 
 if TYPE_CHECKING:
     from ggbench.machine_records import MachineReading
-    from ggbench.tui.services import Services
 
 _LOOK_EVERY_S = 0.1
 _SHARE_OF_A_CORE = 0.01
-"""How much of the time a draw may take while the decode uses every core."""
+"""Maximum share of the time spent drawing while the decode uses every core."""
 _SHARE_BESIDE_A_GPU = 0.2
-"""While the weights lie on GPUs, the decode leaves the processor alone."""
+"""While the weights are on GPUs, the decode leaves the CPU idle."""
 _READ_EVERY_S = 1.0
 
-_NOTHING = """Nothing is being measured.
+_NOTHING = """No runs yet.
 
-Choose a model in the Library (1), mark variants with space,
-then press b to measure them, or m to search the largest context."""
-
-
-class _Host(Protocol):
-    """What this screen needs of its app."""
-
-    run_queue: RunQueue
-    services: Services
+Choose a model in the Library (1), mark quants with space,
+then press b to measure them, or m to search the maximum n_ctx."""
 
 
 class RunScreen(Screen[None]):
-    """What runs, what waits, what became of the rest."""
+    """Every job of this session, and the current one as it runs."""
 
     AUTO_FOCUS = "QueueList"
     CSS_PATH = "run.tcss"
@@ -145,8 +138,8 @@ class RunScreen(Screen[None]):
         self._show_reason(self._queue.items)
 
     @property
-    def _host(self) -> _Host:
-        return cast("_Host", self.app)
+    def _host(self) -> Host:
+        return host_of(self)
 
     @property
     def _queue(self) -> RunQueue:
@@ -181,7 +174,7 @@ class RunScreen(Screen[None]):
     def _show(self, queue: RunQueue, live: LiveTrial | None, items: tuple[QueueItem, ...]) -> None:
         trials = queue.trials
         self.set_class(bool(items), "-busy")
-        letters = {trial.item_id: LETTERS[index % len(LETTERS)] for index, trial in enumerate(trials)}
+        letters = {trial.item_id: letter(index) for index, trial in enumerate(trials)}
         self.query_one(QueueList).show(items, letters, paused=queue.is_paused)
         self._show_reason(items)
         keys = self._keys()
@@ -221,12 +214,12 @@ class RunScreen(Screen[None]):
         chosen = self.query_one(QueueList).highlighted
         text = ""
         if error is not None:
-            text = f"! not kept: {error.message}; {error.hint}"
+            text = f"! not stored: {error.message}; {error.hint}"
         elif chosen is not None and chosen < len(items) and items[chosen].state is JobState.FAILED:
             text = f"✗ {items[chosen].reason}"
         if text != self._reason:
             self._reason = text
-            reason.set_class(bool(text), "-told")
+            reason.set_class(bool(text), "-shown")
             reason.update(Text(plain(text)))
 
     def _read_machine(self) -> None:

@@ -1,4 +1,4 @@
-"""One run in full: its curve, or the certificate of a search, and all that is known of it."""
+"""One run in full: its latency curve, or the certificate of a search, and all stored properties."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from textual.widgets import Footer, Static
 from ggbench.plain import plain
 from ggbench.report.terminal.certificates import certificate_details
 from ggbench.report.terminal.row_details import row_details
-from ggbench.tui.screens.measured_screen import MeasuredScreen, Reading
+from ggbench.tui.screens.measured_screen import DetailsPane, MeasuredScreen
 from ggbench.tui.widgets.latency_plot import LatencyPlot
 from ggbench.tui.widgets.mode_bar import TooSmall
-from ggbench.tui.widgets.told import Told
+from ggbench.tui.widgets.status_message import StatusMessage
 
 
 class RunDetails(MeasuredScreen):
-    """The only one of `runs`."""
+    """Details of the single run in `runs`."""
 
     CSS_PATH = "compare.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "copy_command", "Copy command")]
 
     def compose(self) -> ComposeResult:
-        """The curve above what is read; beside it where there is room."""
+        """Lay out the curve over the details."""
         (measured,) = self.runs
         run = measured.run
         started = plain(run.summary.started_at[:16]).replace("T", " ")
         yield Static(f"Run {run.run_id} · {plain(run.summary.kind)} · {started} UTC", id="title", markup=False)
-        with Reading(id="reading"):
+        with DetailsPane(id="pane"):
             if len(measured.samples.step_ns):
                 yield LatencyPlot()
             if run.problem:
@@ -37,7 +37,7 @@ class RunDetails(MeasuredScreen):
             found = measured.certificate
             details = row_details(run.row, folded=True) if found is None else certificate_details(found, folded=True)
             yield Static(details, id="details")
-        yield Told()
+        yield StatusMessage()
         yield TooSmall()
         yield Footer(show_command_palette=False)
 
@@ -47,5 +47,5 @@ class RunDetails(MeasuredScreen):
             plot.show([one.series() for one in self.runs])
 
     def action_copy_command(self) -> None:
-        """The line that measures it again."""
-        self.query_one(Told).offer(self.runs[0].run.summary.command)
+        """Copy the command that repeats the run."""
+        self.query_one(StatusMessage).copy_commands(self.runs[0].run.summary.command)

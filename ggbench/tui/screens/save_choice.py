@@ -1,4 +1,4 @@
-"""Asks what to save."""
+"""Asks for the format of a file to save."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from textual.containers import Vertical
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from ggbench.tui.saving import SavedForm
+from ggbench.report.saving import SavedForm
 from ggbench.tui.screens.dialog import Dialog
 
 
 class SaveChoice(Dialog[SavedForm | None]):
-    """The form to save in; None where a person thinks better of it."""
+    """Ends with the format, or with None if it was closed."""
 
     AUTO_FOCUS = "OptionList"
     DEFAULT_CSS = """
@@ -26,7 +26,7 @@ class SaveChoice(Dialog[SavedForm | None]):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "leave", "Leave"),
+        Binding("escape,q", "leave", "Close"),
         Binding("c", "choose('csv')", "CSV"),
         Binding("s", "choose('svg')", "SVG"),
         Binding("j", "app.simulate_key('down')", show=False),
@@ -34,30 +34,30 @@ class SaveChoice(Dialog[SavedForm | None]):
     ]
 
     def __init__(self, what: str, *, has_samples: bool) -> None:
-        """`what` is named in the heading; without samples there are no curves to save."""
+        """`what` is named in the heading; without samples SVG is not offered."""
         super().__init__()
         self._what, self._has_samples = what, has_samples
 
     def compose(self) -> ComposeResult:
-        """A question with its answers."""
+        """Lay out the heading over the formats."""
         with Vertical(id="choices", classes="dialog"):
             yield Static(f"Save {self._what}", markup=False)
-            options = [Option("c  rows and samples, as two CSV files", id="csv")]
+            options = [Option("c  CSV: rows and samples, two files", id="csv")]
             if self._has_samples:
-                options.append(Option("s  the curves, as an SVG picture", id="svg"))
+                options.append(Option("s  SVG: the latency curves", id="svg"))
             yield OptionList(*options, markup=False)
-            yield Static("in the folder that ggbench was started in; esc leaves", id="where", markup=False)
+            yield Static("saved in the current folder; esc closes", id="where", markup=False)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Enter, or a click."""
+        """Choose by enter or a click."""
         self.action_choose("csv" if event.option_id == "csv" else "svg")
 
     def action_choose(self, form: SavedForm) -> None:
-        """Save in this form."""
+        """Save in this format."""
         if self.is_current and (self._has_samples or form == "csv"):
             self.dismiss(form)
 
     def action_leave(self) -> None:
-        """Save nothing."""
+        """Close without saving."""
         if self.is_current:
             self.dismiss(None)

@@ -1,4 +1,4 @@
-"""Runs side by side: a column for each, a line for each property, and in words which is better."""
+"""Runs side by side: a column for each run, a line for each property, and which run is better."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from rich.table import Table
 from rich.text import Text
 from textual.widgets import Static
 
+from ggbench.report.comparison import Comparison
+from ggbench.report.plot.palette import letter
 from ggbench.report.terminal.layout import GAP, add_column, new_table
-from ggbench.tui.comparison import Comparison, letter
 
 _BETTER = "★"
 _VERDICT_WIDTH = 24
-"""Least width of the words; they wrap beyond it."""
+"""Minimum width of the verdict column, which wraps."""
 
 
 class ComparisonTable(Static):
-    """What is better is bold with a star, and told in words; then what differs, by topic."""
+    """The better value is bold with a star and stated in words; other differences follow by topic."""
 
     def show(self, comparison: Comparison) -> None:
-        """Show it in place of what is there; no number is cut off, so that many runs make it wider than the window."""
+        """Replace the comparison; numbers are never truncated, so many runs make it wider than the window."""
         names = [Text(f"{letter(index)} ", style="bold") + Text(name) for index, name in enumerate(comparison.names)]
         self.styles.min_width = _least_width(comparison) + self.gutter.width
-        self.update(Group(*names, Text(), _table(comparison), Text(), *_told(comparison)))
+        self.update(Group(*names, Text(), _table(comparison), Text(), *_notes(comparison)))
 
 
 def _table(comparison: Comparison) -> Table:
-    """The numbers, and which are better."""
+    """Return the table of numbers, the better ones marked."""
     table = new_table()
     add_column(table, "")
     for index in range(len(comparison.names)):
@@ -46,17 +47,17 @@ def _table(comparison: Comparison) -> Table:
 
 
 def _least_width(comparison: Comparison) -> int:
-    """Characters that the table takes with its words wrapped."""
+    """Return the width of the table with its verdicts wrapped, in characters."""
     headers = [f"{line.header} {line.unit}".strip() for line in comparison.lines]
     by_run = zip(*(line.texts for line in comparison.lines), strict=True)
     columns = [headers, *([f"{_BETTER} {text}" for text in texts] for texts in by_run)]
     return sum(max(map(cell_len, column)) + GAP for column in columns) + _VERDICT_WIDTH
 
 
-def _told(comparison: Comparison) -> list[Text]:
-    """Warnings, and a line for each difference under its topic."""
-    told = [Text(f"! {warning}") for warning in comparison.warnings]
+def _notes(comparison: Comparison) -> list[Text]:
+    """Return the warnings, and a line for each difference under its topic."""
+    notes = [Text(f"! {warning}") for warning in comparison.warnings]
     for differences in comparison.differences:
-        told.append(Text(f"{'Different' if differences.lines else 'Same'} {differences.topic}", "bold"))
-        told += [Text(f"  {line}") for line in differences.lines]
-    return told
+        notes.append(Text(f"{'Different' if differences.lines else 'Same'} {differences.topic}", "bold"))
+        notes += [Text(f"  {line}") for line in differences.lines]
+    return notes

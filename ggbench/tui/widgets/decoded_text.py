@@ -1,4 +1,4 @@
-"""The end of what the model says; a twin's is noise, and from a stranger's file it is untrusted text."""
+"""The end of the decoded text; a twin's is noise, and any file's is untrusted."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from textual.widget import Widget
 from ggbench.plain import plain
 
 _SOME_TOKENS = 16
-"""After so many without a character, none will come."""
+"""If that many tokens gave no character, the file has no tokenizer."""
 
 
 class DecodedText(Widget):
-    """As many of the last characters as there is room for."""
+    """The last characters that fit."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._tail = ""
-        self._is_mute = False
+        self._has_no_text = False
 
     def show(self, text: str, *, n_done: int = 0, is_twin: bool = False) -> None:
-        """Take the place of what is there; `n_done` tokens made this text."""
-        is_mute = is_twin or n_done >= _SOME_TOKENS
-        if (text, is_mute) != (self._tail, self._is_mute):
-            self._tail, self._is_mute = text, is_mute
+        """Show the text of the first `n_done` tokens."""
+        has_no_text = is_twin or n_done >= _SOME_TOKENS
+        if (text, has_no_text) != (self._tail, self._has_no_text):
+            self._tail, self._has_no_text = text, has_no_text
             self.refresh()
 
     def render(self) -> Text:
-        """Wrapped at the widget's width by characters, so that the end is always seen."""
+        """Return the end of the text, wrapped by characters at the widget's width."""
         room = max(1, self.size.width * self.size.height)
         if not self._tail:
-            mute = "this file has no tokenizer, so there is no text"
-            return Text(mute if self._is_mute else "no text yet")
+            notice = "this file has no tokenizer, so there is no text"
+            return Text(notice if self._has_no_text else "no text yet")
         return Text(plain(self._tail)[-room:], overflow="fold")

@@ -1,4 +1,4 @@
-"""The inputs of the Library that filter what stands below them."""
+"""The Library's inputs that filter the list below them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from textual.widgets import Input
 
 
 class FilterInput(Input):
-    """Filters as it is typed; the footer tells how to leave it, as letters are no keys here."""
+    """Filters while typing; the footer shows how to leave it, as letters are not keys here."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "To the list"),

@@ -1,4 +1,4 @@
-"""The machine while it measures: processors, memory, and each GPU's clocks, heat and power."""
+"""The machine during a run: CPU use, memory, and each GPU's clocks, temperature and power."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WIDTH = 28
 
 
 class Gauges(Widget):
-    """One reading after another; empty before the first."""
+    """The latest reading; empty before the first."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -25,12 +25,12 @@ class Gauges(Widget):
         self._lines: list[str] = []
 
     def show(self, reading: MachineReading) -> None:
-        """Take the place of the last reading."""
+        """Show a reading."""
         self._lines = gauge_lines(reading)
         self._draw(self._lines)
 
     def show_last(self) -> None:
-        """Say that what stands there is no longer read."""
+        """Label the reading as the last one."""
         if self._lines:
             self._draw(["last reading", *self._lines])
 
@@ -42,12 +42,12 @@ class Gauges(Widget):
             self.refresh(layout=taller)
 
     def render(self) -> Text:
-        """The lines of the last reading."""
+        """Return the lines of the last reading."""
         return self._text
 
 
 def gauge_lines(reading: MachineReading) -> list[str]:
-    """Lines of at most 28 characters; what the machine does not tell is left out."""
+    """Return lines of at most 28 characters, without what the machine does not report."""
     lines = [f"CPU {format_percent(reading.cpu_share)}"] if reading.cpu_share is not None else []
     if reading.used_bytes is not None:
         lines.append(f"RAM {format_bytes(reading.used_bytes)} of {format_bytes(reading.total_bytes)}")
@@ -61,14 +61,14 @@ def _gpu_lines(gpu: GpuReading) -> list[str]:
     clocks = [f"{mhz}" for mhz in (gpu.sm_clock_mhz, gpu.memory_clock_mhz) if mhz is not None]
     if clocks:
         lines.append(f"  {' / '.join(clocks)} MHz")
-    heat = [
+    sensors = [
         *([] if gpu.temperature_c is None else [f"{gpu.temperature_c:.0f} °C"]),
         *([] if gpu.power_w is None else [f"{gpu.power_w:.0f} W"]),
     ]
-    if heat:
-        lines.append(f"  {'  '.join(heat)}")
+    if sensors:
+        lines.append(f"  {'  '.join(sensors)}")
     if gpu.used_bytes is not None:
         lines.append(f"  {format_bytes(gpu.used_bytes)} of {format_bytes(gpu.total_bytes)}")
     if gpu.throttle:
-        lines.append(shorten(f"  slowed: {', '.join(gpu.throttle)}", _WIDTH))
+        lines.append(shorten(f"  throttled: {', '.join(gpu.throttle)}", _WIDTH))
     return lines

@@ -1,15 +1,13 @@
-"""Latency against position, for a live run and for runs over each other; zoom and pan by keys and mouse.
+"""Latency against position, for a live run and for several runs in one plot; zoom and pan by keys and mouse.
 
-textual-plot has the axes and what keys and mouse do to them. The curves are put onto its canvas here, a character at a
-time and not a dot: it is drawn beside a decode that wants every core, and that takes a tenth of the time.
+textual-plot draws the axes and handles keys and mouse. The curves are put onto its canvas here, one character at a
+time and not one dot: that takes a tenth of the time, and a live plot competes with a decode for the cores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
-import numpy as np
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult, RenderResult
@@ -21,20 +19,14 @@ from textual_hires_canvas import Canvas
 from textual_plot import PlotWidget
 from textual_plot.axis_formatter import NumericAxisFormatter
 
-from ggbench.tui.plotting import (
-    DOTS_ACROSS,
-    LETTERS,
-    Cell,
-    PlotSeries,
-    braille_cells,
-    latency_range,
-    line_ms,
-    min_max_columns,
-)
+from ggbench.plain import plain
+from ggbench.report.plot.axes import Axis, latency_axis, position_axis
+from ggbench.report.plot.braille import DOTS_ACROSS
+from ggbench.report.plot.frame import Cell, Frame
+from ggbench.report.plot.palette import ON_DARK, ON_LIGHT, hex_color, letter
+from ggbench.report.plot.series import LatencySeries
 from ggbench.units import format_count
 
-_ON_DARK = ("#5fd7ff", "#ffd75f", "#ff87ff", "#87ff87", "#ff8787", "#afafff")
-_ON_LIGHT = ("#005f87", "#875f00", "#870087", "#005f00", "#af0000", "#3a3aaf")
 _MARGIN_LEFT = 8
 _ROOM_FOR_A_LABEL = 18
 """Rows below which the x axis goes without its name."""
@@ -42,6 +34,7 @@ _ROOM_AT_THE_END = 0.03
 """Of the x axis, for the letter of a curve and half the last tick's number."""
 _DASH_EVERY, _POINT_EVERY = 3, 2
 """Characters from one dash of a fitted line, or one point of a limit, to the next."""
+_NO_AXES = Axis(0.0, 1.0), Axis(0.0, 1.0)
 
 
 class LatencyPlot(PlotWidget):
@@ -65,10 +58,10 @@ class LatencyPlot(PlotWidget):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.series: tuple[PlotSeries, ...] = ()
+        self.series: tuple[LatencySeries, ...] = ()
         """What is drawn."""
         self._x_end: int | None = None
-        self._limits = _NO_LIMITS
+        self._axes = _NO_AXES
         self._is_zoomed = False
         self._names: tuple[tuple[str, str, bool], ...] = ()
         self.set_reactive(PlotWidget.margin_top, 1)
@@ -91,7 +84,7 @@ class LatencyPlot(PlotWidget):
         self.refresh()
         self._draw()
 
-    def show(self, series: Sequence[PlotSeries], x_max: int | None = None) -> None:
+    def show(self, series: Sequence[LatencySeries], x_max: int | None = None) -> None:
         """Draw these in place of what is there; the x axis ends at `x_max`, else at the last sample.
 
         A zoom stays as it is until the scales are reset.
@@ -103,7 +96,7 @@ class LatencyPlot(PlotWidget):
     def action_reset_scales(self) -> None:
         """Show everything again."""
         self._is_zoomed = False
-        self._limits = _NO_LIMITS
+        self._axes = _NO_AXES
         self._draw()
 
     @on(PlotWidget.ScaleChanged)
@@ -111,7 +104,7 @@ class LatencyPlot(PlotWidget):
         """Look closer at what the columns hid, or further along."""
         event.stop()
         self._is_zoomed = True
-        self._limits = _Limits(event.x_min, event.x_max, event.y_min, event.y_max)
+        self._axes = Axis(event.x_min, event.x_max), Axis(event.y_min, event.y_max)
         self.refresh()
 
     @on(Canvas.Resize)
@@ -136,17 +129,13 @@ class LatencyPlot(PlotWidget):
         """Axes for the series there are; where they stay as they are, the curves alone, at half the cost."""
         self._show_names()
         if not self._is_zoomed:
-            shown = [one for one in self.series if len(one.positions)]
-            lowest = min((float(one.positions.min()) for one in shown), default=1.0)
-            highest = max((float(one.positions.max()) for one in shown), default=lowest + 1)
-            if self._x_end is not None:
-                highest = float(self._x_end)
-            x_high = highest + max(1.0, _ROOM_AT_THE_END * (highest - lowest))
-            limits = _Limits(lowest, x_high, *latency_range(self.series, lowest, highest))
-            if limits != self._limits:
-                self._limits = limits
-                self.set_xlimits(limits.x_low, limits.x_high)
-                self.set_ylimits(limits.y_low, limits.y_high)
+            x = position_axis(self.series, self._x_end)
+            x_high = x.high + max(1.0, _ROOM_AT_THE_END * (x.high - x.low))
+            axes = Axis(x.low, x_high), latency_axis(self.series, x)
+            if axes != self._axes:
+                self._axes = axes
+                self.set_xlimits(axes[0].low, axes[0].high)
+                self.set_ylimits(axes[1].low, axes[1].high)
                 return
         canvas = self.query_one("#plot", Canvas)
         with canvas.batch_refresh():
@@ -154,17 +143,17 @@ class LatencyPlot(PlotWidget):
 
     def _show_names(self) -> None:
         drawn = [index for index, one in enumerate(self.series) if len(one.positions)]
-        names = tuple((_letter(index), self.series[index].name, self.series[index].dimmed) for index in drawn)
+        names = tuple((letter(index), plain(self.series[index].name), self.series[index].dimmed) for index in drawn)
         if names != self._names:
             self._names = names
-            lines = [(f"{_letter(index)} {self.series[index].name}", self._style(index)) for index in drawn]
+            lines = [(f"{name[0]} {name[1]}", self._style(index)) for name, index in zip(names, drawn, strict=True)]
             legend = self.query_one("#names", Static)
             legend.update(Text("\n").join(Text(name, style) for name, style in lines))
             legend.display = len(self.series) > 1 and bool(lines)
 
     def _draw_curves(self, canvas: Canvas) -> None:
         """What is finished first, each fitted line over its samples, letters over all."""
-        frame = _Frame(self._limits, canvas.size.width - 2, canvas.size.height - 2)
+        frame = Frame(*self._axes, canvas.size.width - 2, canvas.size.height - 2)
         if frame.n_columns < 1 or frame.n_rows < 1:
             return
         canvas.set_pixels(
@@ -178,65 +167,24 @@ class LatencyPlot(PlotWidget):
         ends: list[tuple[Cell, str]] = []
         for index in order:
             one, style = self.series[index], self._style(index)
-            limits = frame.limits
-            columns = min_max_columns(
-                one.positions, one.latency_ms, frame.n_columns * DOTS_ACROSS, limits.x_low, limits.x_high
-            )
+            columns = frame.columns(one)
             if not len(columns.column):
                 continue
-            _put(canvas, braille_cells(columns, frame.n_columns, frame.n_rows, limits.y_low, limits.y_high), style)
+            _put(canvas, frame.band_cells(columns), style)
             if one.fit is not None and not one.dimmed:
                 _put(canvas, frame.line_cells(one.fit, "╌", _DASH_EVERY), f"bold {self._color(index)}")
-            slower = np.unique(columns.column[columns.largest_ms > limits.y_high] // DOTS_ACROSS)
-            _put(canvas, [(int(column), 0, "▲") for column in slower], style)
+            _put(canvas, [(column, 0, "▲") for column in frame.slow_columns(columns)], style)
             end_ms = float(columns.least_ms[-1] + columns.largest_ms[-1]) / 2
             column = min(int(columns.column[-1]) // DOTS_ACROSS + 1, frame.n_columns - 1)
-            ends.append(((column, frame.row(end_ms), _letter(index)), f"bold {self._color(index)}"))
+            ends.append(((column, frame.row(end_ms), letter(index)), f"bold {self._color(index)}"))
         for cell, style in ends:
             _put(canvas, [cell], style)
 
     def _color(self, index: int) -> str:
-        palette = _ON_DARK if self.app.current_theme.dark else _ON_LIGHT
-        return palette[index % len(palette)]
+        return hex_color(index, ON_DARK if self.app.current_theme.dark else ON_LIGHT)
 
     def _style(self, index: int) -> str:
         return f"dim {self._color(index)}" if self.series[index].dimmed else self._color(index)
-
-
-class _Limits(NamedTuple):
-    """Of both axes."""
-
-    x_low: float
-    x_high: float
-    y_low: float
-    y_high: float
-
-
-_NO_LIMITS = _Limits(0.0, 1.0, 0.0, 1.0)
-
-
-class _Frame(NamedTuple):
-    """From positions and milliseconds to the characters inside of the axes."""
-
-    limits: _Limits
-    n_columns: int
-    n_rows: int
-
-    def row(self, latency_ms: float) -> int:
-        """From the top; what lies beyond counts as the edge."""
-        share = (self.limits.y_high - latency_ms) / (self.limits.y_high - self.limits.y_low)
-        return min(max(int(share * self.n_rows), 0), self.n_rows - 1)
-
-    def line_cells(self, line: tuple[float | None, float], character: str, every: int) -> list[Cell]:
-        """Characters along (n - 1) / W + B, where that is inside."""
-        x_low, x_high, y_low, y_high = self.limits
-        columns = np.arange(0, self.n_columns, every)
-        latency_ms = line_ms(line, x_low + (columns + 0.5) / self.n_columns * (x_high - x_low))
-        inside = (latency_ms >= y_low) & (latency_ms <= y_high)
-        return [
-            (int(column), self.row(float(ms)), character)
-            for column, ms in zip(columns[inside], latency_ms[inside], strict=True)
-        ]
 
 
 class _Canvas(Canvas):
@@ -259,7 +207,3 @@ class _Tokens(NumericAxisFormatter):
 def _put(canvas: Canvas, cells: Iterable[Cell], style: str) -> None:
     for column, row, character in cells:
         canvas.set_pixel(column + 1, row + 1, character, style)
-
-
-def _letter(index: int) -> str:
-    return LETTERS[index % len(LETTERS)]

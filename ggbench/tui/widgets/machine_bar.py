@@ -1,4 +1,4 @@
-"""The line that says for what memory the Library plans."""
+"""The line that shows which memory the Library plans for."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ _OTHER = " · g other card"
 
 
 class MachineBar(Static):
-    """Device, memory free and in all, bandwidth; a click chooses another card."""
+    """Device, free and total memory, bandwidth; a click opens the choice of another card."""
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__("looking at this machine: its memory, and how fast that is…", id=id, markup=False)
+        super().__init__("reading this machine's memory and its bandwidth…", id=id, markup=False)
         self._shown: tuple[str, str] | None = None
 
     async def on_click(self) -> None:
-        """As the key does."""
+        """Choose another card."""
         await self.run_action("screen.choose_card")
 
     def on_resize(self) -> None:
-        """Take the new width."""
+        """Redraw for the new width."""
         self._draw()
 
     def show(self, budget: Budget, reading: MachineReading | None, *, is_here: bool) -> None:
-        """Tell a budget; `is_here` is whether it is this machine's."""
-        self._shown = device_words(budget, is_here=is_here), figures(budget, reading, is_here=is_here)
+        """Show a budget; `is_here` is whether it is this machine's."""
+        self._shown = _device_text(budget, is_here=is_here), _figures(budget, reading, is_here=is_here)
         self._draw()
 
     def _draw(self) -> None:
-        """The figures whole, and of the device's name what there is room for."""
+        """Draw the figures in full, and as much of the device's name as fits."""
         if self._shown is not None and self.size.width:
-            device, told = self._shown
-            room = max(8, self.size.width - len(told) - len(_OTHER))
-            self.update(Text(f"{shorten(device, room)}{told}{_OTHER}", no_wrap=True, overflow="ellipsis"))
+            device, figures = self._shown
+            room = max(8, self.size.width - len(figures) - len(_OTHER))
+            self.update(Text(f"{shorten(device, room)}{figures}{_OTHER}", no_wrap=True, overflow="ellipsis"))
 
 
-def device_words(budget: Budget, *, is_here: bool) -> str:
-    """`RTX 4090`; a card that is not here is only planned for."""
+def _device_text(budget: Budget, *, is_here: bool) -> str:
+    """Return `RTX 4090`, or `plan for RTX 4090` for a card that is not installed."""
     device = plain(budget.device).removeprefix("NVIDIA ").removeprefix("GeForce ")
     return device if is_here else f"plan for {device}"
 
 
-def figures(budget: Budget, reading: MachineReading | None, *, is_here: bool) -> str:
-    """` · 22.1 GiB free of 24.0 GiB · 1008 GB/s`."""
-    rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "no bandwidth"
+def _figures(budget: Budget, reading: MachineReading | None, *, is_here: bool) -> str:
+    """Return ` · 22.1 GiB free of 24.0 GiB · 1008 GB/s`."""
+    rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "? GB/s"
     memory = format_bytes(budget.memory_bytes)
     if not is_here:
         return f" · {memory}, {format_bytes(budget.reserve_bytes)} kept free · {rate}"

@@ -1,6 +1,6 @@
-"""How the chosen quant would fill the memory: weights, KV, compute and what is left, as a stack.
+"""The planned memory of the chosen quant as a stacked bar: weights, KV, compute and what is left.
 
-Each part has its own character, so that it reads without colour.
+Each part has its own character, so that the bar can be read without colour.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ggbench.units import format_bytes, format_count
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One layer of the stack."""
+    """One part of the bar."""
 
     name: str
     n_bytes: int
@@ -29,24 +29,24 @@ class Part:
 
 
 class MemoryBar(Static):
-    """Three lines: what is planned, the stack, and what its characters mean."""
+    """Three lines: the plan, the bar and its legend."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
         self._shown: tuple[str, PlanRow, Budget] | None = None
 
     def show(self, name: str, row: PlanRow, budget: Budget) -> None:
-        """Draw a quant's plan."""
+        """Show a quant's plan."""
         self._shown = name, row, budget
         self._draw()
 
     def show_nothing(self) -> None:
-        """Where no quant is chosen."""
+        """Clear the bar when no quant is chosen."""
         self._shown = None
         self.update("")
 
     def on_resize(self, _event: Resize) -> None:
-        """Take the new width."""
+        """Redraw for the new width."""
         self._draw()
 
     def _draw(self) -> None:
@@ -55,7 +55,7 @@ class MemoryBar(Static):
         name, row, budget = self._shown
         width = self.size.width
         if row.n_ctx is None or row.weight_bytes is None:
-            self.update(Text(plain(row.reason) or "its size is not known", overflow="fold"))
+            self.update(Text(plain(row.reason) or "its size is unknown", overflow="fold"))
             return
         parts = memory_parts(row, budget)
         title = Text(f"{plain(name)} at n_ctx {format_count(row.n_ctx)}: {fit_text(row)}", no_wrap=True)
@@ -68,7 +68,7 @@ class MemoryBar(Static):
 
 
 def _legend(parts: list[Part], n_names: int, gap: str) -> Text:
-    """What each character means, with every size; where there is no room for more, the names of the first only."""
+    """Return the legend with every size; if it does not fit, only the first parts are named."""
     legend = Text(no_wrap=True, overflow="ellipsis")
     for index, part in enumerate(parts):
         legend.append(f"{gap if index else ''}{part.glyph}", style=part.colour)
@@ -77,7 +77,7 @@ def _legend(parts: list[Part], n_names: int, gap: str) -> Text:
 
 
 def memory_parts(row: PlanRow, budget: Budget) -> list[Part]:
-    """From the bottom up; where it does not fit, what is missing stands in place of what is free."""
+    """Return the parts from left to right; if the plan does not fit, `missing` replaces `free`."""
     logits_bytes = 0 if budget.on_gpu else row.output_bytes or 0
     parts = [
         Part("weights", row.device_weight_bytes or 0, "█", "blue"),
@@ -91,9 +91,9 @@ def memory_parts(row: PlanRow, budget: Budget) -> list[Part]:
 
 
 def stack_widths(parts: list[Part], width: int) -> list[int]:
-    """Characters of each part, together the width; a part that is there has at least one.
+    """Return each part's width in characters, adding up to `width`; a non-empty part has at least one.
 
-    What is missing is a part of what is wanted, so it covers the end of the stack.
+    What is missing belongs to what is needed, so it covers the end of the bar.
     """
     sizes = [part.n_bytes for part in parts]
     if parts[-1].name == "missing":

@@ -1,13 +1,15 @@
-"""The line at the top of every screen: which one it is, the keys of the others, and what goes on behind them."""
+"""The line at the top of every screen: the screens with their keys, and runs and downloads in progress."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual.events import Click
 from textual.widget import Widget
 from textual.widgets import Static
+
+from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH
 
 if TYPE_CHECKING:
     from ggbench.tui.pull_queue import PullQueue
@@ -16,41 +18,34 @@ if TYPE_CHECKING:
 _MODES = {"library": "1 Library", "run": "2 Run", "results": "3 Results", "pulls": "4 Pulls"}
 
 
-class _Host(Protocol):
-    run_queue: RunQueue
-    pull_queue: PullQueue
-
-    def switch_mode(self, mode: str) -> object: ...
-
-
 class ModeBar(Static):
-    """`1 Library  2 Run  3 Results  4 Pulls`; a click goes there."""
+    """`1 Library  2 Run  3 Results  4 Pulls`; a click switches to that screen."""
 
     def __init__(self, mode: str) -> None:
-        """`mode` is the one that this bar stands over."""
+        """`mode` is the screen that this bar belongs to."""
         super().__init__(markup=False)
         self._mode = mode
-        self._told = Text()
+        self._shown = Text()
 
     def on_mount(self) -> None:
-        """Draw it."""
-        self.refresh_news()
+        """Draw the bar."""
+        self.refresh_status()
 
     def on_click(self, event: Click) -> None:
-        """Go to the screen whose name was clicked."""
+        """Switch to the screen whose name was clicked."""
         start = 0
         for mode, name in _MODES.items():
             start += len(name) + 2
             if event.x < start:
-                cast("_Host", self.app).switch_mode(mode)
+                self.app.switch_mode(mode)
                 return
 
-    def refresh_news(self) -> None:
-        """Draw it again, with what runs and what is downloaded."""
+    def refresh_status(self) -> None:
+        """Redraw the bar if the state of the queues changed."""
         line = Text(no_wrap=True, overflow="ellipsis")
         for mode, name in _MODES.items():
             line.append(f" {name} ", style="bold reverse" if mode == self._mode else "")
-        made = vars(self.app)
+        made = vars(self.app)  # the app makes a queue when it is first used; reading the attribute would make it
         runs: RunQueue | None = made.get("run_queue")
         pulls: PullQueue | None = made.get("pull_queue")
         if runs is not None and runs.is_busy:
@@ -58,30 +53,29 @@ class ModeBar(Static):
             line.append(f"  {'‖ paused' if runs.is_paused else '▶ running'}, {waiting} to go")
         if pulls is not None and pulls.is_busy:
             line.append(f"  ↓ {pulls.summary()}")
-        if line != self._told:
-            self._told = line
+        if line != self._shown:
+            self._shown = line
             self.update(line, layout=False)
 
 
 class TooSmall(Static):
-    """Stands in for a screen that has no room, and gives the focus back to what had it when there is room again."""
+    """Shown instead of a screen in a window that is too small; restores the focus once the window is large enough."""
 
     def __init__(self) -> None:
         super().__init__(markup=False)
-        self._had_focus: Widget | None = None
+        self._last_focused: Widget | None = None
 
     def on_mount(self) -> None:
-        """Say how much room it takes."""
-        from ggbench.tui.app import LEAST_HEIGHT, LEAST_WIDTH
-
-        self.watch(self.screen, "focused", self._note_focus)
-        self.update(f"ggbench needs at least {LEAST_WIDTH} x {LEAST_HEIGHT} characters here; make the window larger")
+        """State the minimum size."""
+        self.watch(self.screen, "focused", self._remember_focus)
+        self.update(f"ggbench needs a window of at least {MIN_WIDTH} x {MIN_HEIGHT} characters; enlarge this one")
 
     def on_hide(self) -> None:
-        """The screen is back."""
-        if self.screen.focused is None and self._had_focus is not None and self._had_focus.is_attached:
-            self.call_after_refresh(self.screen.set_focus, self._had_focus)
+        """Restore the focus."""
+        last = self._last_focused
+        if self.screen.focused is None and last is not None and last.is_attached:
+            self.call_after_refresh(self.screen.set_focus, last)
 
-    def _note_focus(self, focused: Widget | None) -> None:
+    def _remember_focus(self, focused: Widget | None) -> None:
         if focused is not None:
-            self._had_focus = focused
+            self._last_focused = focused

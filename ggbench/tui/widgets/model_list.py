@@ -1,4 +1,4 @@
-"""The Library's left side: the models in their sections, and where to look for more."""
+"""The Library's list of models by section, with a line that searches the Hub."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ggbench.plain import plain
 from ggbench.tui.library_models import ModelEntry, Section, named_repo
 
 SEARCH = "search"
-"""The option that asks the Hub."""
+"""Id of the option that searches the Hub."""
 
 
 class ModelList(OptionList):
-    """Headings cannot be chosen; a model keeps its highlight while the list around it changes."""
+    """Headings cannot be chosen; the highlight stays on its model while the list changes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
@@ -32,7 +32,7 @@ class ModelList(OptionList):
         self._entries: dict[str, ModelEntry] = {}
 
     def show(self, entries: Sequence[ModelEntry], text: str, hub_state: str) -> None:
-        """The entries that match the text; `hub_state` is a line about the search, empty where there is none."""
+        """Show the entries that match the text; `hub_state` is the state of the search, empty if there is none."""
         shown = [entry for entry in entries if entry.section is Section.HUB or entry.matches(text)]
         repo = named_repo(text)
         if repo is not None and all(entry.model != repo.model for entry in shown):
@@ -55,13 +55,13 @@ class ModelList(OptionList):
 
     @property
     def chosen_key(self) -> str | None:
-        """Of the highlighted line; None where there is none."""
+        """Key of the highlighted line; None if there is none."""
         option = self.highlighted_option
         return None if option is None else option.id
 
     @property
     def chosen_entry(self) -> ModelEntry | None:
-        """The highlighted model; None for a line that is none."""
+        """The highlighted model; None if the line is not a model."""
         return self._entries.get(self.chosen_key or "")
 
     @property
@@ -71,7 +71,7 @@ class ModelList(OptionList):
 
     @property
     def n_models(self) -> int:
-        """How many models are shown."""
+        """Number of models shown."""
         return len(self._entries)
 
     def _add_heading(self, text: str) -> None:

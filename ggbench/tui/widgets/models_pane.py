@@ -1,4 +1,4 @@
-"""The left side of the Library: the models, the input that filters them, and what a search of the Hub told."""
+"""The left side of the Library: the list of models, its filter, and the results of a search of the Hub."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ggbench.tui.widgets.model_list import SEARCH, ModelList
 
 
 class ModelsPane(Vertical):
-    """Says which model is looked at or chosen, and when the Hub is to be asked."""
+    """Posts which model is highlighted or entered, and requests searches of the Hub."""
 
     @dataclass
     class ModelChosen(Message):
-        """The highlight came to a model; `entered` where the person chose it."""
+        """A model was highlighted, or, if `entered`, chosen with enter or a click."""
 
         entry: ModelEntry
         entered: bool
 
     @dataclass
-    class SearchAsked(Message):
-        """Look for this text on the Hub."""
+    class SearchRequested(Message):
+        """Search the Hub for this text."""
 
         text: str
 
@@ -37,10 +37,10 @@ class ModelsPane(Vertical):
         self._listed: Sequence[ModelEntry] = ()
         self._found: Sequence[ModelEntry] = ()
         self._hub_state = ""
-        self._is_whole = False
+        self._is_complete = False
 
     def compose(self) -> ComposeResult:
-        """The input over the list."""
+        """Lay out the filter over the list."""
         yield FilterInput("/ filter, or search the Hub", id="model-filter")
         yield ModelList(id="models")
 
@@ -51,24 +51,24 @@ class ModelsPane(Vertical):
 
     @property
     def input(self) -> Input:
-        """What it is filtered by."""
+        """The filter."""
         return self.query_one(Input)
 
-    def list_models(self, entries: Sequence[ModelEntry], *, is_whole: bool) -> None:
-        """Show what needs no search; more comes where that is not the whole."""
-        if is_whole and not self._is_whole and self.models.is_at_first:
-            self.models.highlighted = None  # nobody has moved it: it goes to what comes first in the whole list
-        self._listed, self._is_whole = entries, is_whole
+    def list_models(self, entries: Sequence[ModelEntry], *, is_complete: bool) -> None:
+        """Show the models that need no search; unless `is_complete`, more follow."""
+        if is_complete and not self._is_complete and self.models.is_at_first:
+            self.models.highlighted = None  # not moved by the user: highlight the first of the complete list
+        self._listed, self._is_complete = entries, is_complete
         self._show()
 
     def show_found(self, text: str, entries: Sequence[ModelEntry]) -> None:
-        """Show what the Hub has for a text; dropped where another is typed by now."""
+        """Show the results for a text; they are dropped if the filter has changed since."""
         if text == self._text:
-            self._found, self._hub_state = entries, "" if entries else "no such GGUF repo"
+            self._found, self._hub_state = entries, "" if entries else "no matching GGUF repo"
             self._show()
 
     def show_failure(self) -> None:
-        """Say that the Hub did not answer."""
+        """Show that the search failed."""
         self._hub_state = "the search failed"
         self._show()
 
@@ -90,7 +90,7 @@ class ModelsPane(Vertical):
 
     @on(Input.Submitted)
     def _leave(self) -> None:
-        """To the models that are left; where none is, the Hub is asked."""
+        """Focus the filtered models; if there are none, search the Hub."""
         self.models.focus()
         if not self.models.n_models and self._text:
             self._search()
@@ -106,7 +106,7 @@ class ModelsPane(Vertical):
     def _search(self) -> None:
         self._hub_state = "searching"
         self._show()
-        self.post_message(self.SearchAsked(self._text))
+        self.post_message(self.SearchRequested(self._text))
 
     def _show(self) -> None:
         self.models.show([*self._listed, *self._found], self._text, self._hub_state)

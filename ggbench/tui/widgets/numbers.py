@@ -1,4 +1,4 @@
-"""What the running decode tells in numbers, beside its plot."""
+"""The numbers of the running job, beside its plot."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _WIDTH, _BAR_WIDTH, _DEVICE_WIDTH = 28, 22, 10
 
 
 class Numbers(Widget):
-    """Progress, W and B with their share of the limit, rates, percentiles, and where the model lies."""
+    """Progress, W and B with their share of the limit, speed, percentiles, and buffers by device."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._text = Text()
 
     def show(self, live: LiveTrial, item: QueueItem, *, paused: bool) -> None:
-        """Take in the job as it is now; drawn only where the words differ."""
+        """Show the current state of a job; redraw only if the text changed."""
         text = Text("\n".join(number_lines(live, live.numbers(), item, paused=paused)), no_wrap=True)
         if text.plain != self._text.plain:
             self._text = text
             self.refresh()
 
     def render(self) -> Text:
-        """The lines of the last `show`."""
+        """Return the lines of the last `show`."""
         return self._text
 
 
 def number_lines(live: LiveTrial, numbers: LiveNumbers, item: QueueItem, *, paused: bool) -> list[str]:
-    """Lines of at most 28 characters, those that are not known yet left out."""
+    """Return lines of at most 28 characters, without those that are still unknown."""
     state = item.state
     lines = [f"paused ({state.value})" if paused and not state.is_over else state.value]
     share = _share(live, numbers, state)
@@ -74,7 +74,7 @@ def _share(live: LiveTrial, numbers: LiveNumbers, state: JobState) -> float | No
 
 
 def _latency_lines(numbers: LiveNumbers, limit: DecodeLimit | None, row: Row | None) -> list[str]:
-    """W and B as the row has them once there is one: with intervals, and no W where it cannot be told."""
+    """Return W and B, from the row with intervals once there is one, or bounded where the fit gives no value."""
     w, b = (row.fit.w_tokens_per_ms, row.fit.b_ms) if row and row.fit else (numbers.w_tokens_per_ms, numbers.b_ms)
     shares = []
     if w and limit and limit.w_tokens_per_ms:
@@ -92,12 +92,12 @@ def _latency_lines(numbers: LiveNumbers, limit: DecodeLimit | None, row: Row | N
 
 
 def _with_unit(text: str, unit: str) -> str:
-    """An interval may leave no room for it."""
+    """Append the unit if an interval leaves room for it."""
     return f"{text} {unit}" if len(text) + 1 + len(unit) <= _WIDTH else text
 
 
 def _buffer_lines(buffers: DeviceBuffers) -> list[str]:
-    """What lies on a device, a line for each kind of buffer that is not empty."""
+    """Return a line for each non-empty kind of buffer on a device."""
     kinds = {
         "weights": buffers.weight_bytes,
         "KV": buffers.kv_bytes,
@@ -109,7 +109,7 @@ def _buffer_lines(buffers: DeviceBuffers) -> list[str]:
 
 
 def _certificate_lines(found: Certificate) -> list[str]:
-    """What theory and plan foretold beside what was found; those that are not known left out."""
+    """Return the predicted and the found n_ctx, without those that are unknown."""
     counts = {
         "theory": found.theory_n_ctx,
         "planned": found.planned_n_ctx,

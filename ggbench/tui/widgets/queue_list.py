@@ -1,4 +1,4 @@
-"""The queue, a line for each job: a glyph, a letter as in the plot, and what became of it in words."""
+"""The queue, a line for each job: a glyph, its letter in the plot, and its state or result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAME_WIDTH = 34
 
 
 class QueueList(OptionList):
-    """Every job, the highlighted one with its reason elsewhere. Only lines that differ are drawn again."""
+    """Every job; the screen shows the highlighted one's reason. Only changed lines are redrawn."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
@@ -41,7 +41,7 @@ class QueueList(OptionList):
         self._shown: list[str] = []
 
     def show(self, items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> None:
-        """Bring the lines up to date; `letters` are those of the plot, by the item's id."""
+        """Update the lines; `letters` are those of the plot by item id."""
         width = max((len(_name(item)) for item in items), default=0)
         lines = [describe(item, letters.get(item.id, " "), width, paused=paused) for item in items]
         for index, line in enumerate(lines):
@@ -53,39 +53,39 @@ class QueueList(OptionList):
 
 
 def describe(item: QueueItem, letter: str, name_width: int, *, paused: bool) -> str:
-    """`✓ a qwen1.5-0.5b q8_0  W 205 ±4, B 10.92 ±0.08 ms, 61.2 tok/s`; of a failure its reason."""
+    """Return `✓ a qwen1.5-0.5b q8_0  W 205 ±4, B 10.92 ±0.08 ms, 61.2 tok/s`, or the reason of a failure."""
     glyph = _GLYPHS.get(item.state, _PAUSED if paused else _RUNNING)
-    return f"{glyph} {letter} {_name(item):<{name_width}}  {_words(item, paused=paused)}"
+    return f"{glyph} {letter} {_name(item):<{name_width}}  {_state_text(item, paused=paused)}"
 
 
 def _name(item: QueueItem) -> str:
-    """Of a path its end, which tells files apart; the quant is never cut off."""
+    """Return model and quant, a path by its file name; the quant is never truncated."""
     model = Path(item.model).name if item.model.startswith(("/", "~", ".")) else item.model
     return f"{shorten(model, max(8, _NAME_WIDTH - len(item.quant)))} {plain(item.quant)}"
 
 
-def _words(item: QueueItem, *, paused: bool) -> str:
+def _state_text(item: QueueItem, *, paused: bool) -> str:
     if item.state is JobState.FAILED:
         outcome = item.row.outcome if item.row else item.certificate.outcome if item.certificate else None
-        # "failed: ..." says no more than the glyph; the reason of memory begins with the same words.
+        # "failed: ..." adds nothing to the glyph, and the reason of out of memory starts with the same words.
         words = outcome_words(outcome) if outcome else ""
         reason = plain(item.reason)
         return reason if not words or words == "failed" or reason.startswith(words) else f"{words}: {reason}"
     if item.certificate is not None:
         found = item.certificate
         known = not item.state.is_left or found.max_n_ctx is not None
-        return _left(item) + plain(ending(found)) if known else f"{item.state.value}, no n_ctx is known yet to work"
+        return _prefix(item) + plain(ending(found)) if known else f"{item.state.value}, no working n_ctx found yet"
     if item.row is not None and item.row.fit is not None:
-        return _left(item) + _measured(item.row)
+        return _prefix(item) + _measured(item.row)
     if item.state is JobState.SKIPPED:
         return item.state.value
     if item.state.is_over:
         return f"{item.state.value}: {plain(item.reason)}" if item.reason else item.state.value
-    search = ", largest context" if item.kind == "maxctx" else ""
+    search = ", maximum n_ctx" if item.kind == "maxctx" else ""
     return f"{'paused, ' if paused and item.state is not JobState.WAITING else ''}{item.state.value}{search}"
 
 
-def _left(item: QueueItem) -> str:
+def _prefix(item: QueueItem) -> str:
     return f"{item.state.value}, " if item.state.is_left else ""
 
 

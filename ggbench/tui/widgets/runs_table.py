@@ -1,7 +1,7 @@
 """The list of stored runs: a cursor, marks, and columns that sort.
 
-Only the lines in view are drawn, so that a filter answers each letter however many runs there are. The marks are kept
-here and change with the key itself: a message would let the next key see the old ones.
+Only visible lines are drawn, so that filtering stays fast with many runs. The marks are kept here and change at once
+with the key: if a message changed them, the next key would still see the old ones.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, RunColumn, StoredRun
 
 _GAP = "  "
 _MARGIN = 3
-"""Characters at the left for the cursor and the mark."""
+"""Characters at the left, for the cursor and the mark."""
 _WIDEST = {"model": 28, "quant": 14, "note": 60}
 _WIDEST_OTHER = 20
 _PINNED = ("run", "state", "model", "quant")
-"""Columns that stay when the others scroll aside, where they leave half of the width."""
+"""Columns that stay in place while the others scroll, if they leave enough of the width."""
 _SCROLL_BY = 8
 
 
 class RunsTable(ScrollView, can_focus=True):
-    """Runs in the order given; `cursor_run` is the chosen one."""
+    """Runs in the order given, with a cursor and marks."""
 
     DEFAULT_CSS = """
     RunsTable {
@@ -42,10 +42,10 @@ class RunsTable(ScrollView, can_focus=True):
         & > .runs-table--header { text-style: bold; color: $foreground; background: $panel; }
         & > .runs-table--cursor { background: $block-cursor-blurred-background; text-style: bold; }
         &:focus > .runs-table--cursor { color: $block-cursor-foreground; background: $block-cursor-background; }
-        & > .runs-table--pale { text-style: dim; }
+        & > .runs-table--dim { text-style: dim; }
     }
     """
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"runs-table--header", "runs-table--cursor", "runs-table--pale"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"runs-table--header", "runs-table--cursor", "runs-table--dim"}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Move", show=False),
         Binding("down,j", "move(1)", "Move", show=False),
@@ -53,25 +53,25 @@ class RunsTable(ScrollView, can_focus=True):
         Binding("pagedown", "page(1)", "Move a page", show=False),
         Binding("home,g", "jump(0)", "First, last", show=False),
         Binding("end,G", "jump(-1)", "First, last", show=False),
-        Binding("left,h", "aside(-1)", "More columns", show=False),
-        Binding("right,l", "aside(1)", "More columns", show=False),
+        Binding("left,h", "scroll_columns(-1)", "More columns", show=False),
+        Binding("right,l", "scroll_columns(1)", "More columns", show=False),
         Binding("enter", "choose", "Open"),
-        Binding("space", "mark", "Mark", key_display="␣"),
+        Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the run, move to the next"),
     ]
 
     @dataclass
     class Chosen(Message):
-        """A person wants to see this run."""
+        """Open this run."""
 
         run: StoredRun
 
     @dataclass
     class MarksChanged(Message):
-        """A person has marked a run, or taken its mark off."""
+        """A run was marked or unmarked."""
 
     @dataclass
     class HeaderClicked(Message):
-        """A person wants the runs sorted by this column."""
+        """The header of this column was clicked."""
 
         column: RunColumn
 
@@ -82,31 +82,31 @@ class RunsTable(ScrollView, can_focus=True):
         self._sorted_by, self._falling = COLUMNS_OF_RUNS[0], True
         self._cursor = 0
         self._texts: dict[int, tuple[StoredRun, tuple[str, ...]]] = {}
-        """What a run shows, with the run that it was made of, by its number."""
+        """Each run with its cell texts, by run id."""
         self._widths: tuple[int, ...] = ()
 
     @property
     def runs(self) -> tuple[StoredRun, ...]:
-        """In the order shown."""
+        """The runs in the order shown."""
         return self._runs
 
     @property
     def marks(self) -> frozenset[int]:
-        """Numbers of the marked runs, also of those that a filter hides."""
+        """Ids of the marked runs, including those that a filter hides."""
         return self._marks
 
     @property
     def cursor_run(self) -> StoredRun | None:
-        """The chosen run; None where there are none."""
+        """The run at the cursor; None if the list is empty."""
         return self._runs[self._cursor] if self._runs else None
 
     def keep_marks(self, run_ids: Collection[int]) -> None:
-        """Take off the marks of all other runs, which are gone."""
+        """Drop the marks of all other runs, which were deleted."""
         self._marks &= frozenset(run_ids)
         self.refresh()
 
     def show(self, runs: Sequence[StoredRun], sorted_by: RunColumn, *, falling: bool) -> None:
-        """Show these runs; the cursor stays on its run, else on its line."""
+        """Show these runs; the cursor stays on its run, or on its line if the run is gone."""
         chosen = self.cursor_run
         self._runs = tuple(runs)
         self._sorted_by, self._falling = sorted_by, falling
@@ -123,15 +123,15 @@ class RunsTable(ScrollView, can_focus=True):
         self._go_to(self._cursor + lines)
 
     def action_page(self, pages: int) -> None:
-        """Move the cursor by what is in view."""
+        """Move the cursor by one page."""
         self._go_to(self._cursor + pages * max(1, self._n_visible - 1))
 
     def action_jump(self, line: int) -> None:
-        """Move the cursor to the first line, or the last for -1."""
+        """Move the cursor to a line; -1 is the last."""
         self._go_to(line if line >= 0 else len(self._runs) - 1)
 
-    def action_aside(self, steps: int) -> None:
-        """Bring further columns into view."""
+    def action_scroll_columns(self, steps: int) -> None:
+        """Scroll the columns sideways."""
         self.scroll_relative(x=steps * _SCROLL_BY, animate=False)
 
     def action_choose(self) -> None:
@@ -140,13 +140,13 @@ class RunsTable(ScrollView, can_focus=True):
             self.post_message(self.Chosen(self.cursor_run))
 
     def action_mark(self) -> None:
-        """Mark the run at the cursor and go on to the next."""
+        """Mark or unmark the run at the cursor and move to the next."""
         if self.cursor_run is not None:
             self._toggle(self.cursor_run)
             self._go_to(self._cursor + 1)
 
     def on_click(self, event: Click) -> None:
-        """A header sorts, a line gets the cursor, its margin the mark; a second click opens it."""
+        """Sort by a clicked header; move to a clicked run, mark it by its margin, open it by a double click."""
         x, y = event.get_content_offset_capture(self)
         if y == 0:
             column = self._column_at(x)
@@ -163,7 +163,7 @@ class RunsTable(ScrollView, can_focus=True):
             self.action_choose()
 
     def render_line(self, y: int) -> Strip:
-        """The header stays at the top; below it the runs scrolled into view."""
+        """Render the header at the top, and the visible runs below it."""
         width = self.scrollable_content_region.width
         base = self.rich_style
         if y == 0:
@@ -179,13 +179,13 @@ class RunsTable(ScrollView, can_focus=True):
         if at_cursor:
             style += self.get_component_rich_style("runs-table--cursor", partial=True)
         elif run.summary.state != "completed":
-            style += self.get_component_rich_style("runs-table--pale", partial=True)
+            style += self.get_component_rich_style("runs-table--dim", partial=True)
         margin = f"{'❯' if at_cursor else ' '}{'●' if marked else ' '} "
         return self._line(margin, self._texts[run.run_id][1], style, width)
 
     @property
     def _n_visible(self) -> int:
-        """Lines of runs in view, the header left out."""
+        """Number of visible runs."""
         return max(1, self.scrollable_content_region.height - 1)
 
     def _toggle(self, run: StoredRun) -> None:
@@ -207,11 +207,11 @@ class RunsTable(ScrollView, can_focus=True):
             self.scroll_to(y=self._cursor - self._n_visible + 1, animate=False, force=True)
 
     def on_resize(self) -> None:
-        """A smaller window still shows the cursor."""
+        """Keep the cursor in view."""
         self._follow()
 
     def _measure(self) -> None:
-        """Texts of runs not seen before, and widths over all runs seen, so that a filter moves no column."""
+        """Format new runs; column widths cover all runs seen, so that a filter does not move columns."""
         for run in self._runs:
             known = self._texts.get(run.run_id)
             if known is None or known[0] is not run:
@@ -231,7 +231,7 @@ class RunsTable(ScrollView, can_focus=True):
         return f"{column.header}{'▼' if self._falling else '▲'}"
 
     def _n_pinned(self, width: int) -> int:
-        """How many columns stay in place."""
+        """Return the number of columns that stay in place."""
         n_pinned, taken = 0, _MARGIN
         for column, column_width in zip(COLUMNS_OF_RUNS, self._widths, strict=True):
             taken += column_width + len(_GAP)
@@ -257,7 +257,7 @@ class RunsTable(ScrollView, can_focus=True):
         return Strip.join([pinned, moving]).adjust_cell_length(width, style)
 
     def _column_at(self, x: int) -> RunColumn | None:
-        """The column whose header is drawn there."""
+        """Return the column whose header is at x."""
         n_pinned, edge = self._n_pinned(self.scrollable_content_region.width), _MARGIN
         for index, column in enumerate(COLUMNS_OF_RUNS):
             if index == n_pinned:

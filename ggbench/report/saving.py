@@ -1,4 +1,4 @@
-"""Runs as files in the folder that ggbench was started in: never over another file, never half of one."""
+"""Runs as files in a folder: never over another file, never half of one."""
 
 from __future__ import annotations
 
@@ -7,43 +7,79 @@ import io
 import os
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from ggbench.errors import GgbenchError
+from ggbench.records import Row
+from ggbench.report.plot.series import Integers, LatencySeries
+from ggbench.report.plot.svg import curves_as_svg
 from ggbench.report.text import rows_as_csv
-from ggbench.tui.curve_svg import curves_as_svg
-from ggbench.tui.stored_runs import MeasuredRun
 
 SavedForm: TypeAlias = Literal["csv", "svg"]
 
 _NAMED_RUNS = 6
-"""More than so many do not go into a file's name."""
+"""A file's name lists at most this many runs."""
 
 
-def save_runs(runs: Sequence[MeasuredRun], form: SavedForm, folder: Path) -> tuple[Path, ...]:
-    """Write rows and samples as two CSV files, or the curves as one SVG; returns where they are.
+class TimedSteps(Protocol):
+    """Samples as the store has them: arrays of one length, ordered by repeat and position."""
+
+    @property
+    def repeat(self) -> Integers:
+        """Which repetition."""
+        ...
+
+    @property
+    def position(self) -> Integers:
+        """1-based."""
+        ...
+
+    @property
+    def step_ns(self) -> Integers:
+        """Time of the step."""
+        ...
+
+    @property
+    def sample_ns(self) -> Integers | None:
+        """Time of the sampler; None where it was not timed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRun:
+    """What is written of one run."""
+
+    run_id: int
+    row: Row
+    samples: TimedSteps
+    series: LatencySeries
+
+
+def save_runs(runs: Sequence[SavedRun], form: SavedForm, folder: Path) -> tuple[Path, ...]:
+    """Write rows and samples as two CSV files, or the curves as one SVG, and return the paths.
 
     Raises GgbenchError where there is no sample to draw, or the folder cannot be written.
     """
-    # Names are made of run numbers alone: a model's name is text that nobody vouches for.
-    numbers = [str(one.run.run_id) for one in runs]
+    # Names are made of run numbers alone: a model's name is untrusted text.
+    numbers = [str(one.run_id) for one in runs]
     stem = f"ggbench-{'run' if len(runs) == 1 else 'runs'}-"
     stem += "-".join(numbers) if len(numbers) <= _NAMED_RUNS else f"{numbers[0]}-and-{len(numbers) - 1}-more"
     if form == "svg":
-        series = [one.series() for one in runs]
+        series = [one.series for one in runs]
         if not any(len(one.positions) for one in series):
             raise GgbenchError("there are no samples to plot", "save it as CSV, or choose a run that decoded")
         return (write_new(folder, stem, ".svg", curves_as_svg(series)),)
-    rows = rows_as_csv([one.run.row for one in runs])
+    rows = rows_as_csv([one.row for one in runs])
     return (
         write_new(folder, stem, ".csv", rows),
         write_new(folder, f"{stem}-samples", ".csv", samples_as_csv(runs)),
     )
 
 
-def samples_as_csv(runs: Sequence[MeasuredRun]) -> str:
-    """Every timed step: run, repeat, position, and ns of the step and of the sampler, empty where it was not timed."""
+def samples_as_csv(runs: Sequence[SavedRun]) -> str:
+    """Return a line for every timed step: run, repeat, position, ns of the step, ns of the sampler or empty."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(("run_id", "repeat", "position", "step_ns", "sample_ns"))
@@ -53,7 +89,7 @@ def samples_as_csv(runs: Sequence[MeasuredRun]) -> str:
         untimed: list[int | None] = [None] * n_samples
         writer.writerows(
             zip(
-                [one.run.run_id] * n_samples,
+                [one.run_id] * n_samples,
                 samples.repeat.tolist(),
                 samples.position.tolist(),
                 samples.step_ns.tolist(),
@@ -77,17 +113,17 @@ def write_new(folder: Path, stem: str, suffix: str, text: str) -> Path:
         finally:
             aside.unlink(missing_ok=True)
     except OSError as error:
-        hint = "start ggbench in a folder that can be written and has free space"
+        hint = "start ggbench in a folder that is writable and has free space"
         raise GgbenchError(f"cannot save in {folder}: {error.strerror}", hint) from error
 
 
 def _name(aside: Path, folder: Path, stem: str, suffix: str) -> Path:
-    """Give the file a name that nothing has; two ggbench may look for one at the same time."""
+    """Give the file a free name; two instances of ggbench may look for one at the same time."""
     number = 1
     while True:
         target = folder / f"{stem}{'' if number == 1 else f'-{number}'}{suffix}"
         try:
-            # A link is the one way to name a file that fails where the name is taken.
+            # Linking is the one way to name a file that fails if the name is taken.
             os.link(aside, target)
         except FileExistsError:
             number += 1

@@ -1,4 +1,4 @@
-"""What the Library's threads tell it; each may come after it is wanted no more."""
+"""Messages from the Library's worker threads; a message may arrive when its answer is no longer needed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from ggbench.hub.records import RepoSummary
     from ggbench.machine_records import MachineReading
     from ggbench.plan_records import Budget
+    from ggbench.tui.library_quants import LatestDecodes
     from ggbench.tui.planner import PlannedQuant, Planner
-    from ggbench.tui.variants import Measured
 
 Job = Literal["bench", "maxctx", "pull"]
-Errand = Literal["plan", "start", "search", "machine", "models", "results"]
-"""What a thread was sent for; where several failed, the first of these is told."""
-ERRANDS: tuple[Errand, ...] = ("plan", "start", "search", "machine", "models", "results")
+Task = Literal["plan", "start", "search", "machine", "models", "results"]
+"""What a thread was started for."""
+TASKS: tuple[Task, ...] = ("plan", "start", "search", "machine", "models", "results")
+"""By priority: if several have failed, the screen shows the error of the first."""
 
 
 @dataclass
@@ -32,13 +33,13 @@ class ModelsRead(Message):
 
     catalog: Catalog
     local: Sequence[LocalModel]
-    is_whole: bool
-    """False before this disk was looked at."""
+    is_complete: bool
+    """False before this disk was scanned."""
 
 
 @dataclass
 class MachineRead(Message):
-    """What this machine has."""
+    """Memory budget and current state of this machine."""
 
     planner: Planner
     budget: Budget
@@ -47,14 +48,14 @@ class MachineRead(Message):
 
 @dataclass
 class ResultsRead(Message):
-    """What was measured so far."""
+    """The stored decodes that the table shows."""
 
-    measured: Measured
+    decodes: LatestDecodes
 
 
 @dataclass
-class Searched(Message):
-    """What the Hub found."""
+class SearchFinished(Message):
+    """The repos that the Hub found for a text."""
 
     text: str
     found: Sequence[RepoSummary]
@@ -62,7 +63,7 @@ class Searched(Message):
 
 @dataclass
 class QuantPlanned(Message):
-    """One row of the plan that was asked for as number `request`; None is its end."""
+    """One row of the plan numbered `request`; None marks its end."""
 
     request: int
     quant: PlannedQuant | None
@@ -70,7 +71,7 @@ class QuantPlanned(Message):
 
 @dataclass
 class TargetsFound(Message):
-    """What to measure or to download."""
+    """The targets to measure or download."""
 
     job: Job
     targets: Sequence[Target]
@@ -78,10 +79,10 @@ class TargetsFound(Message):
 
 
 @dataclass
-class ErrandFailed(Message):
-    """Something was not to be had."""
+class TaskFailed(Message):
+    """A thread ended with an error."""
 
-    errand: Errand
+    task: Task
     error: GgbenchError
     request: int = 0
-    """Of a plan."""
+    """The number of the plan; 0 for any other task."""

@@ -1,4 +1,4 @@
-"""`ggbench tui`: choose, watch and compare, by hand."""
+"""`ggbench tui`: open the interactive screens."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import sys
 import click
 
 from ggbench.errors import UsageError
+from ggbench.tui.host import DEFAULT_N_GEN
 
 
 @click.command()
-@click.option("--offline", is_flag=True, help="Ask the network for nothing; HF_HUB_OFFLINE=1 does the same.")
+@click.option("--offline", is_flag=True, help="Make no network request; HF_HUB_OFFLINE=1 does the same.")
 @click.option(
     "--n-gen",
     type=click.IntRange(min=1, max=1 << 24),
-    default=10_000,
+    default=DEFAULT_N_GEN,
     show_default=True,
     metavar="N",
-    help="Tokens that a run decodes.",
+    help="Tokens that each run decodes.",
 )
 def command(offline: bool, n_gen: int) -> None:
-    """Choose a model that fits, watch it run, compare what was measured. Press ? in it for its keys."""
+    """Choose a model that fits, watch it run, compare results. Press ? for the keys."""
     from ggbench.tui.app import GgbenchApp
     from ggbench.tui.services import Services
 

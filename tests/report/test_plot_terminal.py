@@ -1,9 +1,10 @@
-"""The latency plot, read as a person reads it."""
+"""The latency plot of a terminal, read as a person reads it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ggbench.records import DecodeLimit, LineFit
-from ggbench.report.plots import LatencySeries, latency_plot
+from ggbench.report.plot.series import LatencySeries, Line, measured_series
+from ggbench.report.plot.terminal import latency_plot
 
 Golden = Callable[[str, str], None]
 
@@ -22,7 +24,12 @@ def stairs(label: str, b_ms: float, n_gen: int, *, limit: bool = True) -> Latenc
     step_ms = (b_ms + (position // 256 + 0.5) * 256 / 205) * np.where(position % 40, 1.0, 1.05)
     fit = LineFit(n_gen, 205.0, (201.0, 209.0), b_ms, (b_ms - 0.08, b_ms + 0.08), 0.99, 205.0)
     bound = DecodeLimit(260.0, b_ms * 0.8, 24.7e9, "given") if limit else None
-    return LatencySeries(label, position, step_ms, fit, bound)
+    return measured_series(label, position, np.rint(step_ms * 1e6).astype(np.int64), fit, bound)
+
+
+def samples(*latency_ms: float, name: str = "q8_0") -> LatencySeries:
+    """Samples alone, from position 1 on."""
+    return LatencySeries(name, np.arange(1, len(latency_ms) + 1), np.array(latency_ms, np.float64))
 
 
 def test_long_run(golden: Golden) -> None:
@@ -30,7 +37,7 @@ def test_long_run(golden: Golden) -> None:
     golden("plot_long.txt", latency_plot([stairs("q4_k_m", 10.92, 10_000)], 80, 18, False) + "\n")
 
 
-def test_three_series_are_told_apart_without_colour(golden: Golden) -> None:
+def test_three_series_are_distinct_without_colour(golden: Golden) -> None:
     """Each has a letter on its line and in the legend."""
     series = [
         stairs(label, b_ms, 500, limit=False) for label, b_ms in (("q8_0", 16.0), ("q4_k_m", 10.9), ("q2_k", 8.0))
@@ -40,15 +47,14 @@ def test_three_series_are_told_apart_without_colour(golden: Golden) -> None:
     plot, legend = text.split("position [tokens]")
     for letter, one in zip("abc", series, strict=True):
         assert letter in plot
-        assert f"{letter} {one.label}" in legend
+        assert f"{letter} {one.name}" in legend
 
 
 def test_one_huge_step_neither_flattens_the_plot_nor_hides(golden: Golden) -> None:
-    """A stall of 2 s among steps of 11 ms is marked and told, and the rest is drawn at its own scale."""
+    """A stall of 2 s among steps of 11 ms is marked and counted, and the rest is drawn at its own scale."""
     series = stairs("q4_k_m", 10.92, 1000)
-    step_ms = np.array(series.step_ms)
-    step_ms[500] = 2000.0
-    text = latency_plot([LatencySeries("q4_k_m", series.position, step_ms)], 80, 18, False)
+    series.latency_ms[500] = 2000.0
+    text = latency_plot([LatencySeries("q4_k_m", series.positions, series.latency_ms)], 80, 18, False)
     golden("plot_spike.txt", text + "\n")
     assert text.count("▲") == 2
     assert "1 slower step, up to 2000.00 ms at 526" in text
@@ -66,40 +72,31 @@ def test_colour_adds_nothing_but_colour() -> None:
 def test_repetitions_share_the_axis() -> None:
     """Two repetitions one after the other cover the same positions, not twice as many."""
     once = stairs("q8_0", 16.0, 300)
-    twice = LatencySeries(
-        "q8_0", np.tile(np.asarray(once.position), 2), np.tile(np.asarray(once.step_ms), 2), once.fit, once.limit
-    )
+    twice = replace(once, positions=np.tile(once.positions, 2), latency_ms=np.tile(once.latency_ms, 2))
     assert latency_plot([twice], 80, 18, False) == latency_plot([once], 80, 18, False)
 
 
 def test_label_cannot_steer_the_terminal() -> None:
     """A file's name comes out as plain text."""
-    text = latency_plot([LatencySeries("\x1b[2Jevil\n\u202e", [1, 2], [3.0, 4.0])], 60, 12, False)
+    text = latency_plot([samples(3.0, 4.0, name="\x1b[2Jevil\n\u202e")], 60, 12, False)
     assert all(character.isprintable() for character in text.replace("\n", ""))
 
 
 def test_no_samples() -> None:
     """A run that ended before its first token has no plot."""
-    assert latency_plot([LatencySeries("q8_0", [], [])], 80, 18, False) == "no samples to plot"
+    assert latency_plot([samples()], 80, 18, False) == "no samples to plot"
     assert latency_plot([], 80, 18, False) == "no samples to plot"
 
 
 @settings(deadline=None)
 @given(
-    step_ms=st.lists(st.floats(allow_nan=True, allow_infinity=True, min_value=None), min_size=1, max_size=60).filter(
-        lambda values: any(np.isfinite(values))
-    ),
+    step_ms=st.lists(st.floats(0, 1e6), min_size=1, max_size=60),
     width=st.integers(1, 200),
     height=st.integers(1, 40),
 )
 def test_any_samples_keep_to_the_size(step_ms: list[float], width: int, height: int) -> None:
-    """Constant, lone, missing and absurd values give a plot of the width asked for, none wider."""
-    step_ms = [abs(value) % 1e6 for value in step_ms]
-    if not any(np.isfinite(step_ms)):
-        return
-    lines = latency_plot(
-        [LatencySeries("q8_0", range(1, len(step_ms) + 1), step_ms)], width, height, False
-    ).splitlines()
+    """Constant, lone and absurd values give a plot of the width asked for, none wider."""
+    lines = latency_plot([samples(*step_ms)], width, height, False).splitlines()
     drawn = [line for line in lines if "▲ " not in line]
     assert max(map(len, drawn)) <= max(width, 40)
     assert len(lines) - max(height, 8) in (1, 2)
@@ -107,16 +104,25 @@ def test_any_samples_keep_to_the_size(step_ms: list[float], width: int, height: 
 
 def test_column_reaches_from_its_least_to_its_greatest_sample() -> None:
     """Two levels in every column fill it from bottom to top, however many samples share it."""
-    text = latency_plot([LatencySeries("q8_0", range(1, 10_001), [10.0, 20.0] * 5000)], 80, 18, False)
+    text = latency_plot([samples(*[10.0, 20.0] * 5000)], 80, 18, False)
     rows = [line.split("┤")[-1].split("│")[-1] for line in text.splitlines()[1:15]]
     assert all(row.startswith("⣿") for row in rows[1:-1])
 
 
 @pytest.mark.parametrize("w", [None, 205.0])
-def test_a_fit_without_slope_is_drawn_flat(w: float | None) -> None:
-    """An unbounded W is a level line and is told as a bound."""
-    fit = LineFit(3, w, (100.0, None if w is None else 400.0), 5.0, None, None, None)
-    text = latency_plot([LatencySeries("q8_0", [1, 500, 1000], [5.0, 5.0, 9.0], fit)], 80, 18, False)
+def test_a_line_without_slope_is_drawn_flat(w: float | None) -> None:
+    """A live run has such a line before its slope is known."""
+    one = LatencySeries("q8_0", np.array([1, 500, 1000]), np.array([5.0, 5.0, 9.0]), Line(w, 5.0))
+    text = latency_plot([one], 80, 18, False)
     rows_with_dashes = [line for line in text.splitlines() if re.search(r"[│┤].*╌", line)]
     assert (len(rows_with_dashes) == 1) is (w is None)
-    assert ("> 100" in text) is (w is None)
+
+
+def test_a_fit_that_is_a_bound_is_stated_and_not_drawn() -> None:
+    """There is no line of `W > 100`."""
+    fit = LineFit(3, None, (100.0, None), 5.0, None, None, None)
+    text = latency_plot(
+        [measured_series("q8_0", np.array([1, 500, 1000]), np.array([5, 5, 9]) * 10**6, fit, None)], 80, 18, False
+    )
+    assert "a q8_0  W > 100 tokens/ms, B 5.00 ms" in text
+    assert "╌" not in text

@@ -1,4 +1,4 @@
-"""The Library's table of quants: which are shown, in which order, and which are marked."""
+"""The Library's table of quants, with its filter, its sort order and its marks."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from textual.message import Message
 from textual.widgets import DataTable
 
 from ggbench.records import KV_CELLS
-from ggbench.tui.variants import COLUMNS, Variant, VariantColumn, sort_variants
+from ggbench.tui.library_quants import COLUMNS, QuantColumn, QuantRow, sort_quants
 
 _MARKED = "●"
 _STEP = 1024
 _LARGEST_N_CTX = 1 << 20
 
 
-class VariantsTable(DataTable[Text]):
-    """Rows keep the cursor while they change; left and right are the screen's, brackets scroll the columns."""
+class QuantsTable(DataTable[Text]):
+    """The cursor stays on its quant while rows change; left and right change n_ctx, brackets scroll the columns."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
@@ -29,75 +29,75 @@ class VariantsTable(DataTable[Text]):
         Binding("right_square_bracket", "scroll_columns(12)", "Columns to the right", show=False, key_display="]"),
         Binding("left_square_bracket", "scroll_columns(-12)", "Columns to the left", show=False, key_display="["),
         Binding("left", "change(-1)", show=False),
-        Binding("right", "change(1)", "n_ctx×2", key_display="←→", tooltip="Half or twice the n_ctx that is planned"),
+        Binding("right", "change(1)", "n_ctx×2", key_display="←→", tooltip="Halve or double the planned n_ctx"),
         Binding("shift+left", "step(-1)", "n_ctx −1,024", show=False),
         Binding("shift+right", "step(1)", "n_ctx +1,024", show=False),
     ]
 
-    class ContextAsked(Message):
-        """Another n_ctx is wanted: so many doublings, and so many steps, from what is planned."""
+    class ContextChangeRequested(Message):
+        """Change the planned n_ctx by a number of doublings and a number of steps of 1,024."""
 
         def __init__(self, doublings: int, steps: int) -> None:
             super().__init__()
             self._doublings, self._steps = doublings, steps
 
         def applied_to(self, n_ctx: int, n_ctx_train: int | None) -> int:
-            """What becomes of an n_ctx, between the least and the largest that is of use with the model."""
+            """Return the changed n_ctx, clamped to the range that is useful with the model."""
             wanted = round(n_ctx * 2.0**self._doublings) + self._steps * _STEP
             return min(max(wanted, KV_CELLS), max(_LARGEST_N_CTX, n_ctx_train or 0))
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, cursor_type="row", zebra_stripes=False, fixed_columns=1)
-        self._variants: Sequence[Variant] = ()
-        self._shown: list[Variant] = []
+        self._rows: Sequence[QuantRow] = ()
+        self._shown: list[QuantRow] = []
         self._marks: dict[str, None] = {}
         self._words: tuple[str, ...] = ()
         self._sort_index: int | None = None
-        """Of COLUMNS; None leaves the order of the model."""
-        self._is_backwards = False
+        """Index into COLUMNS; None keeps the order of the model."""
+        self._is_reversed = False
         self.is_fits_only = False
 
     def on_mount(self) -> None:
         """Draw the header."""
         self._draw()
 
-    def show(self, variants: Mapping[str, Variant], marks: dict[str, None]) -> None:
-        """These quants; `marks` are the names of those that are marked, which `mark` changes."""
-        self._variants, self._marks = tuple(variants.values()), marks
+    def show(self, rows: Mapping[str, QuantRow], marks: dict[str, None]) -> None:
+        """Show these quants; `marks` holds the names of the marked ones, and `toggle_mark` changes it."""
+        self._rows, self._marks = tuple(rows.values()), marks
         self._draw()
 
     @property
-    def chosen(self) -> Variant | None:
-        """Under the cursor; None where there is nothing."""
+    def chosen(self) -> QuantRow | None:
+        """The quant at the cursor; None if the table is empty."""
         return self._shown[self.cursor_row] if 0 <= self.cursor_row < len(self._shown) else None
 
     @property
     def n_shown(self) -> int:
-        """Quants in the table."""
+        """Number of quants in the table."""
         return len(self._shown)
 
     @property
     def n_hidden(self) -> int:
-        """Quants that match the filter and are left out because they do not fit."""
-        return sum(self._matches(variant) for variant in self._variants) - self.n_shown
+        """Number of quants that match the filter but are hidden because they do not fit."""
+        return sum(self._matches(row) for row in self._rows) - self.n_shown
 
     @property
     def n_filtered(self) -> int:
-        """Quants that do not match the filter."""
-        return sum(not self._matches(variant) for variant in self._variants)
+        """Number of quants that do not match the filter."""
+        return sum(not self._matches(row) for row in self._rows)
 
     def filter(self, text: str) -> None:
-        """Show those whose name has all the words."""
+        """Show the quants whose name contains every word."""
         self._words = tuple(text.casefold().split())
         self._draw()
 
     def toggle_fits(self) -> None:
-        """Leave out what does not fit, or show it again."""
+        """Hide or show the quants that do not fit."""
         self.is_fits_only = not self.is_fits_only
         self._draw()
 
     def toggle_mark(self) -> None:
-        """Mark the chosen quant, or take its mark away, and go on to the next."""
+        """Mark or unmark the chosen quant and move to the next."""
         if (chosen := self.chosen) is None:
             return
         if chosen.name in self._marks:
@@ -108,71 +108,67 @@ class VariantsTable(DataTable[Text]):
         self.action_cursor_down()
 
     def sort_by(self, index: int) -> None:
-        """Sort by a column; once more the other way round."""
-        self._is_backwards = index == self._sort_index and not self._is_backwards
+        """Sort by a column; the same column again reverses the order."""
+        self._is_reversed = index == self._sort_index and not self._is_reversed
         self._sort_index = index
         self._draw()
 
     def sort_by_next(self) -> None:
-        """Sort by the column after the one that it is sorted by."""
+        """Sort by the next column."""
         self.sort_by(0 if self._sort_index is None else (self._sort_index + 1) % len(COLUMNS))
 
-    def sort_backwards(self) -> None:
-        """Turn the order round."""
+    def reverse_sort(self) -> None:
+        """Reverse the order."""
         self.sort_by(self._sort_index or 0)
 
     def action_scroll_columns(self, cells: int) -> None:
-        """Move what is seen of a wide table."""
+        """Scroll a wide table sideways."""
         self.scroll_relative(x=cells, animate=False)
 
     def action_change(self, doublings: int) -> None:
-        """Ask for a context of twice or half the length."""
-        self.post_message(self.ContextAsked(doublings, 0))
+        """Request twice or half the n_ctx."""
+        self.post_message(self.ContextChangeRequested(doublings, 0))
 
     def action_step(self, steps: int) -> None:
-        """Ask for a context that is 1,024 tokens longer or shorter."""
-        self.post_message(self.ContextAsked(0, steps))
+        """Request 1,024 tokens of n_ctx more or less."""
+        self.post_message(self.ContextChangeRequested(0, steps))
 
-    def _matches(self, variant: Variant) -> bool:
-        return all(word in variant.name.casefold() for word in self._words)
+    def _matches(self, row: QuantRow) -> bool:
+        return all(word in row.name.casefold() for word in self._words)
 
     def _draw(self) -> None:
         chosen, top = self.chosen, self.scroll_offset
-        shown = [
-            variant
-            for variant in self._variants
-            if self._matches(variant) and not (self.is_fits_only and variant.plan.fits is False)
-        ]
+        shown = [row for row in self._rows if self._matches(row) and not (self.is_fits_only and row.plan.fits is False)]
         if self._sort_index is not None:
-            shown = sort_variants(shown, COLUMNS[self._sort_index], backwards=self._is_backwards)
+            shown = sort_quants(shown, COLUMNS[self._sort_index], reverse=self._is_reversed)
         self._shown = shown
-        lines = [_texts(variant, is_marked=variant.name in self._marks) for variant in shown]
+        lines = [_texts(row, is_marked=row.name in self._marks) for row in shown]
         self._draw_columns(lines)
-        for variant, line in zip(shown, lines, strict=True):
-            style = "" if variant.plan.fits else "dim"
+        for row, line in zip(shown, lines, strict=True):
+            style = "" if row.plan.fits else "dim"
             cells = zip(line, COLUMNS, strict=True)
             self.add_row(*(Text(text, style=style, justify=_side(column)) for text, column in cells))
-        names = [variant.name for variant in shown]
+        names = [row.name for row in shown]
         if chosen is not None and chosen.name in names:
             self.cursor_coordinate = Coordinate(names.index(chosen.name), 0)
         self.scroll_to(top.x, top.y, animate=False, force=True)
 
     def _draw_columns(self, lines: Sequence[Sequence[str]]) -> None:
-        """Each as wide as what stands in it; left to itself the table would draw them narrow first."""
+        """Set each column's width from its content; by itself the table would first draw them narrow."""
         self.clear(columns=True)
         for index, column in enumerate(COLUMNS):
             arrow = ""
             if index == self._sort_index:
-                arrow = " ↓" if column.falls != self._is_backwards else " ↑"
+                arrow = " ↓" if column.descending != self._is_reversed else " ↑"
             header = f"{'' if index else '  '}{column.header}{arrow}"
             width = max(cell_len(text) for text in (header, *(line[index] for line in lines)))
             self.add_column(Text(header, justify=_side(column)), key=column.key, width=width)
 
 
-def _texts(variant: Variant, *, is_marked: bool) -> list[str]:
-    name, *others = (column.text(variant) for column in COLUMNS)
+def _texts(row: QuantRow, *, is_marked: bool) -> list[str]:
+    name, *others = (column.text(row) for column in COLUMNS)
     return [f"{_MARKED if is_marked else ' '} {name}", *others]
 
 
-def _side(column: VariantColumn) -> Literal["left", "right"]:
+def _side(column: QuantColumn) -> Literal["left", "right"]:
     return "right" if column.right_aligned else "left"

@@ -1,31 +1,32 @@
-"""What the Library has threads do: nothing that may take a while is done where keys are answered.
+"""The Library's worker threads: whatever may take a while, so that keys are always answered at once.
 
-Each errand ends in a message of `library_news`; one of a kind that is sent later takes the place of the one before.
+Each worker ends in a message of `library_messages`; a newer worker of the same group replaces the older one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 
 from textual import work
 from textual.screen import Screen
 from textual.worker import get_current_worker
 
 from ggbench.errors import GgbenchError
-from ggbench.tui.library_news import (
-    Errand,
-    ErrandFailed,
+from ggbench.tui.host import Host, host_of
+from ggbench.tui.library_quants import latest_decodes
+from ggbench.tui.screens.library_messages import (
     Job,
     MachineRead,
     ModelsRead,
     QuantPlanned,
     ResultsRead,
-    Searched,
+    SearchFinished,
     TargetsFound,
+    Task,
+    TaskFailed,
 )
-from ggbench.tui.variants import measured_rows
 
 if TYPE_CHECKING:
     from ggbench.catalog.models import Catalog
@@ -35,78 +36,71 @@ if TYPE_CHECKING:
     from ggbench.tui.planner import Planner
     from ggbench.tui.services import Services
 
-Wanted = Sequence[tuple[str, tuple[str, ...]]]
-"""Models, each with quants."""
+Selection = Sequence[tuple[str, tuple[str, ...]]]
+"""Models, each with its quants."""
 
-_N_FOUND = 20
-
-
-class _Host(Protocol):
-    """What this screen needs of its app."""
-
-    services: Services
-    n_gen: int
+_MAX_FOUND = 20
 
 
-class LibraryErrands(Screen[None]):
-    """The threads of the Library."""
+class LibraryWorkers(Screen[None]):
+    """The part of the Library screen that runs in threads."""
 
     @property
     def _services(self) -> Services:
         return self._host.services
 
     @property
-    def _host(self) -> _Host:
-        return cast("_Host", self.app)
+    def _host(self) -> Host:
+        return host_of(self)
 
     @contextmanager
-    def _telling(self, errand: Errand, request: int = 0) -> Iterator[None]:
-        """What goes wrong in a thread is told on the screen, whatever it is."""
+    def _reporting(self, task: Task, request: int = 0) -> Iterator[None]:
+        """Report any error in a thread on the screen."""
         try:
             yield
         except GgbenchError as error:
-            self.post_message(ErrandFailed(errand, error, request))
+            self.post_message(TaskFailed(task, error, request))
         except Exception as error:
-            told = GgbenchError(f"unexpected, {type(error).__name__}: {error}", "please report it")
-            self.post_message(ErrandFailed(errand, told, request))
+            unexpected = GgbenchError(f"unexpected {type(error).__name__}: {error}", "please report it")
+            self.post_message(TaskFailed(task, unexpected, request))
 
     @work(thread=True, exclusive=True, group="models")
     def _read_models(self, *, at_first: bool = False) -> None:
         services = self._services
-        with self._telling("models"):
+        with self._reporting("models"):
             catalog = services.load_catalog()
             if at_first:
-                self.post_message(ModelsRead(catalog, (), is_whole=False))
-            self.post_message(ModelsRead(catalog, services.local_models(), is_whole=True))
+                self.post_message(ModelsRead(catalog, (), is_complete=False))
+            self.post_message(ModelsRead(catalog, services.local_models(), is_complete=True))
 
     @work(thread=True, exclusive=True, group="machine")
     def _read_machine(self, planner: Planner | None) -> None:
-        """With the planner that there is, else a new one."""
+        """Read memory and devices; make a planner if there is none yet."""
         services = self._services
-        with self._telling("machine"):
+        with self._reporting("machine"):
             planner = planner or services.make_planner()
             self.post_message(MachineRead(planner, services.machine_budget(), services.read_machine()))
 
     @work(thread=True, exclusive=True, group="results")
     def _read_results(self) -> None:
-        with self._telling("results"), self._services.open_store() as store:
-            self.post_message(ResultsRead(measured_rows(store.list_runs())))
+        with self._reporting("results"), self._services.open_store() as store:
+            self.post_message(ResultsRead(latest_decodes(store.list_runs())))
 
     @work(thread=True, exclusive=True, group="search")
     def _search(self, text: str) -> None:
         from ggbench.hub.listing import search_repos
 
-        with self._telling("search"):
-            self.post_message(Searched(text, search_repos(self._services.hub, text, _N_FOUND)))
+        with self._reporting("search"):
+            self.post_message(SearchFinished(text, search_repos(self._services.hub, text, _MAX_FOUND)))
 
     @work(thread=True, exclusive=True, group="plan")
     def _plan(
         self, request: int, planner: Planner, entry: ModelEntry, budget: Budget, config: LoadConfig, first: str | None
     ) -> None:
-        """The quant named `first` before the others; left as soon as another plan is asked for."""
+        """Plan the quant named `first`, then the others; stop as soon as another plan is requested."""
         worker = get_current_worker()
         with (
-            self._telling("plan", request),
+            self._reporting("plan", request),
             closing(planner.rows(entry.model, entry.quants, budget, config, first)) as rows,
         ):
             for quant in rows:
@@ -116,12 +110,12 @@ class LibraryErrands(Screen[None]):
             self.post_message(QuantPlanned(request, None))
 
     @work(thread=True, exclusive=True, group="start")
-    def _find_targets(self, job: Job, wanted: Wanted, catalog: Catalog | None) -> None:
-        """What models and their quants mean; to pull, only what is not here."""
+    def _find_targets(self, job: Job, selection: Selection, catalog: Catalog | None) -> None:
+        """Resolve models and quants to targets; for a pull, only those that must be downloaded."""
         from ggbench.catalog.selector import resolve
 
-        with self._telling("start"):
+        with self._reporting("start"):
             hub = self._services.hub
-            found = [resolve(model, names, hub=hub, catalog=catalog) for model, names in wanted]
+            found = [resolve(model, names, hub=hub, catalog=catalog) for model, names in selection]
             targets = [target for each in found for target in each if job != "pull" or target.download_bytes]
             self.post_message(TargetsFound(job, targets, sum(target.download_bytes for target in targets)))

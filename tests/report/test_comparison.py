@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ggbench.records import DecodeLimit, DeviceBuffers, LatencySummary, LineFit, LoadConfig, Outcome, Row
-from ggbench.tui.comparison import ComparedLine, Comparison, compare_rows
+from ggbench.report.comparison import ComparedLine, Comparison, compare_rows
 from tests.fakes.machines import ENVIRONMENT
 
 
@@ -85,8 +85,8 @@ def test_of_three_two_may_be_better_together() -> None:
     assert line(compared, "W").verdict == "a and b are better, and the same within the interval"
 
 
-def test_memory_is_exact_and_percentiles_tell_no_interval() -> None:
-    """A byte less is better; a lower p50 of one run is told and not called better."""
+def test_memory_is_exact_and_percentiles_have_no_interval() -> None:
+    """A byte less is better; a lower p50 of one run is named and not called better."""
     less = row(buffers=(DeviceBuffers("CPU", 900, 50, 25, 24),), latency=LatencySummary(5.5, 12.0, 13.0, 180.0, None))
     compared = compare_rows([row(), less])
     assert line(compared, "memory").better == (False, True)
@@ -123,7 +123,7 @@ def test_searches_are_compared_by_what_they_found() -> None:
 
 
 def test_a_row_that_measured_nothing_stands_beside_one_that_did() -> None:
-    """Everything unknown is a dash, nothing is better than nothing, and the reason is told."""
+    """Everything unknown is a dash, nothing is better than nothing, and the reason is a warning."""
     nothing = row(
         outcome=Outcome.OUT_OF_MEMORY, reason="no \x1b[31mroom", fit=None, latency=None, limit=None, buffers=()
     )
@@ -152,7 +152,7 @@ def test_differences_are_named_with_their_letters() -> None:
     file, configuration, environment = compare_rows([row(), changed, row()]).differences
     assert "quant: q4_k_m in a and c, q8_0 in b" in file.lines
     assert "BPW: 4.00 in a and c, 8.50 in b" in file.lines
-    assert "threads: one for each core in a and c, 4 in b" in configuration.lines
+    assert "threads: one per core in a and c, 4 in b" in configuration.lines
     assert "flash attention: auto in a and c, off in b" in configuration.lines
     assert "llama.cpp: build 7000 (abcdef1) in a and c, build 7001 in b" in environment.lines
     assert "compiled in: AVX512 = 1 in a and c, AMX = 1 in b" in environment.lines
@@ -160,13 +160,13 @@ def test_differences_are_named_with_their_letters() -> None:
     assert "bandwidth of the limits: 20.0 GB/s in a and c, 40.0 GB/s in b" in environment.lines
 
 
-def test_an_environment_that_nobody_noted_is_not_the_same() -> None:
-    """It is told as not known, and nothing else is made up about it."""
+def test_an_unknown_environment_is_not_the_same() -> None:
+    """It is named as unknown, without any other difference."""
     _, _, environment = compare_rows([row(), row(environment=None)]).differences
-    assert environment.lines == ("not known of b",)
+    assert environment.lines == ("unknown for b",)
 
 
-def test_numbers_of_different_things_come_with_a_word() -> None:
+def test_numbers_of_different_things_come_with_a_warning() -> None:
     """Another length, context or model makes some numbers hard to compare; an unsteady machine makes all of them."""
     warnings = compare_rows([row(), row(model="n", n_gen=100, n_ctx=1024, unsteady="it slowed")]).warnings
     assert warnings[0] == "b was not steady: it slowed"

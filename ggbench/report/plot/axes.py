@@ -1,0 +1,110 @@
+"""Axes: range, ticks, and the way from a value to a place on the axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ggbench.report.plot.series import Floats, Integers, LatencySeries
+
+_QUANTILE, _ROOM_ABOVE = 0.995, 1.1
+LEAST_RANGE_MS = 1e-3
+"""Differences below a microsecond are not worth drawing."""
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis, linear or logarithmic; `high` is above `low`, and `low` above zero where it is logarithmic."""
+
+    low: float
+    high: float
+    is_log: bool = False
+
+    def share(self, value: npt.ArrayLike) -> Floats:
+        """Return the place of each value as a share of the axis, 0 at `low` and 1 at `high`."""
+        if self.is_log:
+            return np.log(np.asarray(value, np.float64) / self.low) / math.log(self.high / self.low)
+        return (np.asarray(value, np.float64) - self.low) / (self.high - self.low)
+
+    def dots(self, value: npt.ArrayLike, count: int) -> Integers:
+        """Return the nearest of `count` dots, the first of which is at `low` and the last at `high`."""
+        return np.rint(self.share(value) * (count - 1)).astype(np.int64)
+
+    def bins(self, value: npt.ArrayLike, count: int) -> Integers:
+        """Return which of `count` equal parts of a linear axis each value is in; `high` is in the last."""
+        bins = ((np.asarray(value) - self.low) * (count / (self.high - self.low))).astype(np.int64)
+        return np.minimum(bins, count - 1)
+
+    def ticks(self, count: int) -> list[float]:
+        """Return round numbers within the axis, about `count` of them."""
+        if not self.is_log:
+            return ticks_within(self.low, self.high, tick_step(self.low, self.high, count))
+        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        few = len(decades) > count
+        steps = (1,) if few else (1, 3) if 2 * len(decades) > count else (1, 2, 5)
+        return [
+            step * 10.0**decade for decade in decades for step in steps if self.low <= step * 10.0**decade <= self.high
+        ]
+
+
+def tick_step(low: float, high: float, count: int) -> float:
+    """Return the least of 1, 2 and 5 times a power of ten that divides the range into at most `count` steps."""
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - _ROUNDING))
+
+
+def ticks_within(low: float, high: float, step: float) -> list[float]:
+    """Return the multiples of `step` from `low` to `high`."""
+    first, last = math.ceil(low / step - _ROUNDING), math.floor(high / step + _ROUNDING)
+    return [index * step for index in range(first, last + 1)]
+
+
+def tick_below(value: float, step: float) -> float:
+    """Return the largest multiple of `step` that is not above `value`."""
+    return math.floor(value / step + _ROUNDING) * step
+
+
+def tick_decimals(step: float) -> int:
+    """Return how many decimals the multiples of `step` need."""
+    return max(0, -math.floor(math.log10(step) + _ROUNDING))
+
+
+def position_axis(series: Sequence[LatencySeries], end: int | None = None) -> Axis:
+    """Return the axis from the first position with a sample to the last, or to `end`; at least one token long."""
+    shown = [one for one in series if len(one.positions)]
+    low = min((float(one.positions.min()) for one in shown), default=1.0)
+    high = float(end) if end is not None else max((float(one.positions.max()) for one in shown), default=low)
+    return Axis(low, max(high, low + 1))
+
+
+def latency_range(series: Sequence[LatencySeries], x: Axis) -> tuple[float, float]:
+    """Return the least and the largest latency [ms] to draw: from the least of samples and limits to the slowest
+    sample, or to a tenth above 99.5 % of them, 0 and 1 without any.
+
+    A single step of a second among thousands of 20 ms would flatten all others: it is marked at the top instead.
+    """
+    lows, highs = [], []
+    for one in series:
+        if len(one.latency_ms):
+            most = float(np.quantile(one.latency_ms, _QUANTILE, method="lower")) * _ROOM_ABOVE
+            highs.append(min(float(one.latency_ms.max()), most))
+            lows.append(float(one.latency_ms.min()))
+        if one.limit is not None:
+            lows.append(float(one.limit.ms(x.low)))
+            highs.append(float(one.limit.ms(x.high)))
+    return (min(lows), max(highs)) if lows else (0.0, 1.0)
+
+
+def latency_axis(series: Sequence[LatencySeries], x: Axis) -> Axis:
+    """Return the axis of `latency_range` with round ends, so that it seldom moves during a run."""
+    low, high = latency_range(series, x)
+    if not any(len(one.latency_ms) or one.limit is not None for one in series):
+        return Axis(low, high)
+    step = 10.0 ** math.floor(math.log10(max(high - low, LEAST_RANGE_MS))) / 5
+    return Axis(math.floor(low / step) * step, (math.floor(high / step) + 1) * step)

@@ -1,0 +1,69 @@
+"""A measured latency curve as every plot takes it: samples, fitted line and limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ggbench.records import DecodeLimit, LineFit
+from ggbench.report.columns import b_text, w_text
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """latency(n) = (n - 1) / W + B."""
+
+    w_tokens_per_ms: float | None
+    """None for a flat line."""
+    b_ms: float
+
+    def ms(self, position: npt.ArrayLike) -> Floats:
+        """Return the latency at these positions."""
+        ramp = np.asarray(position, np.float64) - 1
+        return self.b_ms + (ramp / self.w_tokens_per_ms if self.w_tokens_per_ms else 0.0 * ramp)
+
+
+@dataclass(frozen=True, slots=True)
+class LatencySeries:
+    """The samples of one run, with the lines that belong to them."""
+
+    name: str
+    """For the legend; may hold any text."""
+    positions: Integers
+    """1-based; those of repetitions follow each other."""
+    latency_ms: Floats
+    """As long as `positions`."""
+    fit: Line | None = None
+    limit: Line | None = None
+    """The limit of the machine's memory bandwidth."""
+    fit_text: str = ""
+    """W and B with their intervals, for the legend; set also where only bounds are known and there is no line."""
+    dimmed: bool = False
+    """Drawn behind the others and paler."""
+
+
+def measured_series(
+    name: str, positions: Integers, step_ns: Integers, fit: LineFit | None, limit: DecodeLimit | None
+) -> LatencySeries:
+    """Return the series of a recorded run, without a fitted line where W or B is only a bound.
+
+    With W unbounded, a flat line at B would run below the samples and look like a fit.
+    """
+    return LatencySeries(
+        name=name,
+        positions=positions,
+        latency_ms=step_ns / 1e6,
+        fit=None if fit is None or not fit.w_tokens_per_ms or fit.b_ms is None else Line(fit.w_tokens_per_ms, fit.b_ms),
+        limit=limit_line(limit),
+        fit_text="" if fit is None else f"W {w_text(fit)} tokens/ms, B {b_text(fit)} ms",
+    )
+
+
+def limit_line(limit: DecodeLimit | None) -> Line | None:
+    """Return the line of a limit on decode latency, None where there is no limit."""
+    return None if limit is None else Line(limit.w_tokens_per_ms, limit.b_ms)

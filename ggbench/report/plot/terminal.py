@@ -1,0 +1,131 @@
+"""Latency against position in a plain terminal: every sample counts, however many share a column.
+
+A column of dots reaches from the least to the largest of its samples, so a single slow step among 10,000 stays
+visible. Drawn here and not by a plotting library: in plotext 6 curves differ by colour alone, tick labels read `1.7e3`,
+and a figure is global and no wider than the terminal it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ggbench.plain import shorten
+from ggbench.report.plot.axes import (
+    LEAST_RANGE_MS,
+    Axis,
+    latency_range,
+    position_axis,
+    tick_below,
+    tick_decimals,
+    tick_step,
+    ticks_within,
+)
+from ggbench.report.plot.braille import DOTS_DOWN, BrailleCanvas
+from ggbench.report.plot.frame import Frame
+from ggbench.report.plot.palette import letter, terminal_color
+from ggbench.report.plot.series import LatencySeries
+from ggbench.units import format_count, format_fixed, format_ms, format_number
+
+_MIN_WIDTH, _MIN_HEIGHT = 40, 8
+_NAME_WIDTH = 24
+_LETTER_EVERY, _DASH_EVERY, _POINT_EVERY = 12, 3, 2
+"""Columns from one letter, dash or point to the next."""
+_LETTER_SHIFT = 5
+"""Columns between the letters of neighbouring curves, so that they do not cover each other."""
+
+
+def latency_plot(series: Sequence[LatencySeries], width: int, height: int, color: bool) -> str:
+    """Return lines of text: samples as dots, the fitted line as dashes with the curve's letter, the limit as points.
+
+    `width` and `height` are of the plot with its axes, in characters, at least 40 x 8; a legend follows below. The
+    y axis ends a tenth above 99.5 % of the samples; slower steps are marked at the top and counted in the legend.
+    `color` adds ANSI colours.
+    """
+    curves = {index: one for index, one in enumerate(series) if len(one.positions)}
+    if not curves:
+        return "no samples to plot"
+    width, rows = max(_MIN_WIDTH, width), max(_MIN_HEIGHT, height) - 4
+    x = position_axis(series)
+    low, high = latency_range(list(curves.values()), x)
+    high = max(high, low + LEAST_RANGE_MS)
+    step = tick_step(low, high, max(2, rows // 3))
+    y = Axis(min(low, tick_below(low, step)), high)
+    ticks, decimals = ticks_within(y.low, y.high, step), tick_decimals(step)
+    margin = max(len(format_fixed(tick, decimals)) for tick in ticks)
+    frame = Frame(x, y, width - margin - 2, rows)
+    canvas = BrailleCanvas(frame.n_columns, frame.n_rows)
+    for index, one in curves.items():
+        for column, row, dots in frame.band_cells(frame.columns(one)):
+            canvas.add_dots(column, row, dots, terminal_color(index))
+    for index, one in curves.items():
+        _draw_lines(canvas, frame, one, index)
+    n_dots = rows * DOTS_DOWN
+    labels = {(n_dots - 1 - int(y.dots(tick, n_dots))) // DOTS_DOWN: format_fixed(tick, decimals) for tick in ticks}
+    lines = ["latency of one token [ms]"]
+    for row in range(rows):
+        rule = "┤" if row in labels else "│"
+        lines.append(f"{labels.get(row, ''):>{margin}} {rule}{canvas.line(row, color=color)}".rstrip())
+    x_ticks = [tick for tick in x.ticks(max(2, frame.n_columns // 12)) if tick == round(tick)]
+    lines += x_axis_lines([(int(x.bins(tick, frame.n_columns)), tick) for tick in x_ticks], frame.n_columns, margin)
+    lines.append(f"{' ' * (margin + 2)}position [tokens]")
+    for index, one in curves.items():
+        lines += _legend(one, index, frame, width, color=color)
+    return "\n".join(lines)
+
+
+def x_axis_lines(ticks: Sequence[tuple[int, float]], n_columns: int, margin: int) -> list[str]:
+    """Return the x axis and the numbers below it, for ticks as column and value; numbers never overlap.
+
+    `margin` is the width of the numbers of the y axis.
+    """
+    rule, numbers = ["─"] * n_columns, [" "] * n_columns
+    free_from = 0
+    for column, tick in ticks:
+        text = format_count(round(tick))
+        start = max(0, min(column - len(text) // 2, n_columns - len(text)))
+        if start >= free_from:
+            rule[column] = "┬"
+            numbers[start : start + len(text)] = text
+            free_from = start + len(text) + 1
+    indent = " " * (margin + 1)
+    return [f"{indent}└{''.join(rule)}", f"{indent} {''.join(numbers)}".rstrip()]
+
+
+def _draw_lines(canvas: BrailleCanvas, frame: Frame, one: LatencySeries, index: int) -> None:
+    """The limit behind the samples, the fitted line over them, a mark at the top where steps are slower."""
+    sgr = terminal_color(index)
+    first, last = (int(end) for end in frame.x.bins([one.positions.min(), one.positions.max()], frame.n_columns))
+    if one.limit is not None:
+        for column, row, point in frame.line_cells(one.limit, "·", _POINT_EVERY, first, last):
+            canvas.put_where_blank(column, row, point, sgr)
+    if one.fit is not None:
+        for column, row, dash in frame.line_cells(one.fit, "╌", 1, first, last):
+            turn = (column + _LETTER_SHIFT * index) % _LETTER_EVERY
+            if turn % _DASH_EVERY == 0:
+                canvas.put(column, row, dash if turn else letter(index), sgr)
+    for column in frame.slow_columns(frame.columns(one)):
+        canvas.put(column, 0, "▲", sgr)
+
+
+def _legend(one: LatencySeries, index: int, frame: Frame, width: int, *, color: bool) -> list[str]:
+    """What the letter stands for, with the fit, the limit and the steps beyond the top."""
+    parts = [shorten(one.name, _NAME_WIDTH)]
+    if one.fit_text:
+        parts.append(f"{'' if one.fit is None else '╌ '}{one.fit_text}")
+    if one.limit is not None:
+        parts.append(f"· limit W {format_number(one.limit.w_tokens_per_ms)}, B {format_ms(one.limit.b_ms)}")
+    slower = one.latency_ms > frame.y.high
+    if n_slower := int(slower.sum()):
+        at = int(one.positions[int(np.argmax(one.latency_ms))])
+        most = f"{format_ms(float(one.latency_ms.max()))} ms at {format_count(at)}"
+        parts.append(f"▲ {format_count(n_slower)} slower {'step' if n_slower == 1 else 'steps'}, up to {most}")
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + len(part) + 4 <= width:
+            lines[-1] += f"  {part}"
+        else:
+            lines.append(part)
+    name = f"\x1b[{terminal_color(index)}m{letter(index)}\x1b[0m" if color else letter(index)
+    return [f"{name if number == 0 else ' '} {line}" for number, line in enumerate(lines)]

@@ -1,0 +1,158 @@
+"""Rows and columns of the Library's table of quants: the plan, where the file is, and the latest measurement.
+
+Each column defines its text and its sort key; texts match those of the plan and result tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ggbench.catalog.disk import LocalModel
+from ggbench.catalog.models import Catalog
+from ggbench.plain import plain
+from ggbench.plan_records import PlanRow
+from ggbench.records import Outcome, Row
+from ggbench.report.columns import UNKNOWN, b_text, w_text
+from ggbench.report.terminal.plan import fit_text, longest_text
+from ggbench.store.runs import RunSummary
+from ggbench.tui.library_models import ModelEntry, Section
+from ggbench.units import format_bytes, format_number
+
+_ON_DISK = "on disk"
+_MADE_HERE = "made here"
+_PER_TOKENS = 1024
+
+LatestDecodes = dict[tuple[str, str], Row]
+"""The latest completed decode of each (model, quant)."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuantRow:
+    """One quant of the chosen model."""
+
+    name: str
+    """The QUANT argument that selects it alone among the quants of its model."""
+    plan: PlanRow
+    is_here: bool = False
+    """Whether its file is on this disk."""
+    is_twin: bool = False
+    """Whether it is a twin, which ggbench writes itself: there is nothing to download."""
+    measured: Row | None = None
+    """The latest completed decode of the same model and quant."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether planning it failed."""
+        return self.plan.outcome is not Outcome.COMPLETED
+
+    @property
+    def place(self) -> str:
+        """Return `on disk`, `made here` for a twin, else the size to download."""
+        if self.is_here:
+            return _ON_DISK
+        return _MADE_HERE if self.is_twin else f"↓ {format_bytes(self.plan.file_bytes)}"
+
+    def speed_at(self, n: int) -> float | None:
+        """Return the predicted tokens/s at position n; None if there is no prediction."""
+        return next((speed.tok_s for speed in self.plan.decode if speed.n == n), None)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantColumn:
+    """One column of the table."""
+
+    key: str
+    header: str
+    text: Callable[[QuantRow], str]
+    value: Callable[[QuantRow], str | float | None]
+    """The sort key; None sorts last in either direction."""
+    right_aligned: bool = True
+    descending: bool = False
+    """Whether the first sort puts the largest value first."""
+
+
+def _verdict(row: QuantRow) -> str:
+    if row.failed:
+        return "✗ not planned"
+    return "? unknown" if row.plan.fits is None else fit_text(row.plan)
+
+
+def _kv_per_1k(row: QuantRow) -> int | None:
+    per_token = row.plan.kv_bytes_per_token
+    return None if per_token is None else per_token * _PER_TOKENS
+
+
+def _speed(n: int) -> Callable[[QuantRow], str]:
+    return lambda row: format_number(row.speed_at(n))
+
+
+def _measured_tok_s(row: QuantRow) -> float | None:
+    return None if row.measured is None or row.measured.latency is None else row.measured.latency.tok_s
+
+
+COLUMNS = (
+    QuantColumn("quant", "quant", lambda v: plain(v.name), lambda v: v.name, right_aligned=False),
+    QuantColumn("fits", "fits", _verdict, lambda v: v.plan.left_bytes, right_aligned=False, descending=True),
+    QuantColumn("n_ctx", "max n_ctx", lambda v: longest_text(v.plan), lambda v: v.plan.planned_n_ctx, descending=True),
+    QuantColumn("at_1k", "tok/s 1k", _speed(1024), lambda v: v.speed_at(1024), descending=True),
+    QuantColumn("at_8k", "at 8k", _speed(8192), lambda v: v.speed_at(8192), descending=True),
+    QuantColumn("file", "size", lambda v: format_bytes(v.plan.file_bytes), lambda v: v.plan.file_bytes),
+    QuantColumn("place", "file", lambda v: v.place, lambda v: v.place, right_aligned=False),
+    QuantColumn(
+        "w", "measured W", lambda v: w_text(v.measured.fit) if v.measured else UNKNOWN,
+        lambda v: v.measured.fit.w_tokens_per_ms if v.measured and v.measured.fit else None, descending=True,
+    ),
+    QuantColumn(
+        "b", "B ms", lambda v: b_text(v.measured.fit) if v.measured else UNKNOWN,
+        lambda v: v.measured.fit.b_ms if v.measured and v.measured.fit else None,
+    ),
+    QuantColumn("tok_s", "tok/s", lambda v: format_number(_measured_tok_s(v)), _measured_tok_s, descending=True),
+    QuantColumn("bpw", "BPW", lambda v: format_number(v.plan.bpw), lambda v: v.plan.bpw),
+    QuantColumn("weights", "weights", lambda v: format_bytes(v.plan.weight_bytes), lambda v: v.plan.weight_bytes),
+    QuantColumn("kv", "KV/1k", lambda v: format_bytes(_kv_per_1k(v)), _kv_per_1k),
+)  # fmt: skip
+
+
+def sort_quants(rows: Iterable[QuantRow], column: QuantColumn, *, reverse: bool) -> list[QuantRow]:
+    """Sort by a column, in the opposite direction if `reverse`; rows without a value are last."""
+    known = [row for row in rows if column.value(row) is not None]
+    unknown = [row for row in rows if column.value(row) is None]
+
+    def value(row: QuantRow) -> str | float:
+        found = column.value(row)
+        assert found is not None
+        return found
+
+    return sorted(known, key=value, reverse=column.descending != reverse) + unknown
+
+
+def latest_decodes(runs: Sequence[RunSummary]) -> LatestDecodes:
+    """Return the latest completed decode of each model and quant; `runs` are newest first, as the store lists them."""
+    found: LatestDecodes = {}
+    for run in runs:
+        row = run.row
+        if row is not None and row.outcome is Outcome.COMPLETED and row.fit is not None:
+            found.setdefault((run.model, run.quant), row)
+    return found
+
+
+def complete(
+    row: QuantRow, entry: ModelEntry, on_disk: Collection[tuple[str, str]], decodes: LatestDecodes
+) -> QuantRow:
+    """Return the row with its place on this disk, from `quants_on_disk`, and its latest decode."""
+    is_here = entry.section is Section.DISK or (entry.model, row.name) in on_disk or bool(row.plan.file)
+    measured = decodes.get((plain(entry.model), row.plan.quant))
+    return replace(row, is_twin=entry.is_twin, is_here=is_here, measured=measured)
+
+
+def quants_on_disk(local: Iterable[LocalModel], catalog: Catalog) -> frozenset[tuple[str, str]]:
+    """Return (model, quant) of every measurable file on this disk, under every name the Library has for the model."""
+    ids = {model.repo.lower(): model.id for model in catalog if model.repo}
+    here = set()
+    for model in local:
+        if model.quant is not None and model.paths and not model.reason:
+            here.add((model.model, model.quant))
+            if (model_id := ids.get(model.model.lower())) is not None:
+                here.add((model_id, model.quant))
+    return frozenset(here)

@@ -1,0 +1,55 @@
+"""The Library's texts: the status line, counts of hidden quants, and notices about a run that starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ggbench.tui.run_length import n_ctx_notice
+from ggbench.units import format_count
+
+if TYPE_CHECKING:
+    from ggbench.tui.library_models import ModelEntry
+    from ggbench.tui.widgets.quants_table import QuantsTable
+
+
+def hidden_counts(table: QuantsTable) -> list[str]:
+    """Count the quants that are not shown, one text for each reason."""
+    counts = [(table.n_hidden, "that do not fit (f)"), (table.n_filtered, "by the filter")]
+    return [f"{format_count(count)} hidden {reason}" for count, reason in counts if count]
+
+
+def start_notices(planned_n_ctx: int | None, n_gen: int, *, is_here: bool) -> list[str]:
+    """Return notices on how the run that starts differs from what was planned."""
+    other_card = "" if is_here else "this is measured on this machine, not on the card you planned for"
+    return [notice for notice in (other_card, n_ctx_notice(planned_n_ctx, n_gen)) if notice]
+
+
+def status_text(
+    entry: ModelEntry | None,
+    table: QuantsTable,
+    n_marked: int,
+    n_gen: int,
+    *,
+    is_machine_known: bool,
+    is_planning: bool,
+) -> str:
+    """Return one line: the model, the state of its plan, and how many quants are shown, hidden and marked."""
+    if entry is None:
+        return "choose a model on the left"
+    if entry.reason:
+        return f"✗ {entry.title}: {entry.reason}"
+    if not is_machine_known:
+        return f"{entry.title} · planned once this machine is known"
+    n_quants = table.n_shown + table.n_hidden + table.n_filtered
+    if is_planning and not n_quants:
+        return f"{entry.title} · {'reading headers from the Hub…' if entry.needs_network else 'planning…'}"
+    chosen = table.chosen.plan if table.chosen else None
+    parts = (
+        entry.title,
+        f"{format_count(table.n_shown)} quant{'' if table.n_shown == 1 else 's'}" if n_quants else "",
+        *hidden_counts(table),
+        f"{format_count(n_marked)} marked" if n_marked else "",
+        f"n_gen {format_count(n_gen)}" if n_quants else "",
+        f"* exceeds the trained {format_count(chosen.n_ctx_train)}" if chosen and chosen.exceeds_training else "",
+    )
+    return " · ".join(filter(None, parts))

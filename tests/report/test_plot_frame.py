@@ -1,0 +1,122 @@
+"""What a plot shows of many samples, and its axes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ggbench.records import LineFit
+from ggbench.report.plot.axes import Axis, latency_axis, position_axis, tick_below, tick_decimals, tick_step
+from ggbench.report.plot.frame import Frame, min_max_columns
+from ggbench.report.plot.palette import letter
+from ggbench.report.plot.series import Floats, Integers, LatencySeries, Line, measured_series
+
+POSITIONS = np.arange(26, 10_026)
+CLIMBING = 10 + (POSITIONS - 1) / 200.0
+WHOLE = Axis(26, 10_025)
+
+
+def series(positions: Integers = POSITIONS, latency_ms: Floats = CLIMBING) -> LatencySeries:
+    return LatencySeries("q8_0", positions, latency_ms)
+
+
+def test_a_spike_among_thousands_stays() -> None:
+    """Every column has its least and its largest sample, so one slow step of 10,000 is in the plot."""
+    latency_ms = CLIMBING.copy()
+    latency_ms[5000] = 500
+    columns = min_max_columns(series(POSITIONS, latency_ms), WHOLE, 60)
+    assert len(columns.column) == 60
+    assert columns.largest_ms.max() == 500
+    for number, least, largest in zip(*columns, strict=True):
+        of_column = number == (POSITIONS - 26) * 60 // (10_025 - 26)
+        of_column[-1] = number == 59
+        assert (least, largest) == (latency_ms[of_column].min(), latency_ms[of_column].max())
+
+
+def test_repetitions_share_the_columns() -> None:
+    """Positions that start again belong to the columns of the first time."""
+    twice = np.concatenate([POSITIONS, POSITIONS])
+    columns = min_max_columns(series(twice, np.concatenate([CLIMBING, CLIMBING + 5])), WHOLE, 20)
+    once = min_max_columns(series(), WHOLE, 20)
+    assert columns.column.tolist() == list(range(20))
+    assert columns.least_ms.tolist() == once.least_ms.tolist()
+    assert columns.largest_ms.tolist() == (once.largest_ms + 5).tolist()
+
+
+def test_a_zoom_leaves_out_what_is_beyond_its_edges() -> None:
+    """Only the visible samples are in its columns, and none is no error."""
+    columns = min_max_columns(series(), Axis(1000, 1099), 10)
+    assert columns.least_ms[0] == Line(200.0, 10.0).ms(1000)
+    assert columns.largest_ms[-1] == Line(200.0, 10.0).ms(1099)
+    assert not len(min_max_columns(series(), Axis(20_000, 30_000), 10).column)
+    assert not len(min_max_columns(series(POSITIONS[:0], CLIMBING[:0]), WHOLE, 10).column)
+
+
+def test_one_sample_is_one_column() -> None:
+    """A plot begins with a single token."""
+    one = series(POSITIONS[:1], CLIMBING[:1])
+    columns = min_max_columns(one, position_axis([one]), 10)
+    assert columns.column.tolist() == [0]
+
+
+def test_a_curve_has_no_gaps() -> None:
+    """Neighbouring columns of dots touch, however steep the curve and however few its samples."""
+    positions = np.array([1, 40, 41, 100])
+    frame = Frame(Axis(1, 100), Axis(0, 10), 20, 6)
+    cells = frame.band_cells(frame.columns(series(positions, np.array([1.0, 9.0, 2.0, 10.0]))))
+    by_column: dict[int, set[int]] = {}
+    for column, row, _ in cells:
+        by_column.setdefault(column, set()).add(row)
+    assert sorted(by_column) == list(range(20))
+    for column in range(19):
+        here, there = by_column[column], by_column[column + 1]
+        assert min(there) - 1 <= max(here)
+        assert min(here) - 1 <= max(there)
+        assert here == set(range(min(here), max(here) + 1))
+
+
+def test_what_is_beyond_the_axis_is_cut_off() -> None:
+    """No cell lies outside of the plot."""
+    frame = Frame(WHOLE, Axis(20, 30), 20, 6)
+    cells = frame.band_cells(frame.columns(series()))
+    assert cells
+    assert all(0 <= column < 20 and 0 <= row < 6 for column, row, _ in cells)
+
+
+def test_a_single_slow_step_does_not_press_the_others_into_the_axis() -> None:
+    """The axis ends a little above nearly all samples, begins below the limit, and has round ends."""
+    latency_ms = CLIMBING.copy()
+    latency_ms[5000] = 5000
+    limited = LatencySeries("q8_0", POSITIONS, latency_ms, limit=Line(300.0, 8.0))
+    assert latency_axis([limited], Axis(1, 10_025)) == Axis(8.0, 66.0)
+    assert latency_axis([], Axis(1, 2)) == Axis(0.0, 1.0)
+
+
+def test_a_step_divides_the_range_into_round_numbers() -> None:
+    """1, 2 or 5 times a power of ten, with as many decimals as it needs."""
+    assert Axis(8.3, 16.1).ticks(4) == [10, 12, 14, 16]
+    assert tick_step(0.0, 0.7, 4) == pytest.approx(0.2)
+    assert [tick_decimals(step) for step in (0.002, 0.5, 1, 20)] == [3, 1, 0, 0]
+    assert tick_below(8.3, 2) == 8
+
+
+def test_ticks_of_a_logarithmic_axis_are_within_it() -> None:
+    """More steps to a decade where there is room, powers of ten alone where there is little."""
+    assert Axis(3, 3000, is_log=True).ticks(20) == [5, 10, 20, 50, 100, 200, 500, 1000, 2000]
+    assert Axis(3, 3000, is_log=True).ticks(4) == [10, 100, 1000]
+    assert Axis(1, 100, is_log=True).share([1, 10, 100]).tolist() == [0, 0.5, 1]
+
+
+def test_a_bound_is_in_the_legend_and_not_in_the_plot() -> None:
+    """With W unbounded, a flat line at B would run below the samples."""
+    fit = LineFit(3, None, (100.0, None), 5.0, None, None, None)
+    made = measured_series("q8_0", POSITIONS, np.rint(CLIMBING * 1e6).astype(np.int64), fit, None)
+    assert made.fit is None
+    assert made.fit_text == "W > 100 tokens/ms, B 5.00 ms"
+    assert made.latency_ms == pytest.approx(CLIMBING)
+
+
+def test_letters_skip_those_that_are_taken() -> None:
+    """A letter with a meaning of its own names no curve; after `z` they start again."""
+    assert [letter(index) for index in (0, 25, 26)] == ["a", "z", "a"]
+    assert [letter(index, except_for="c") for index in (2, 24, 25)] == ["d", "z", "a"]

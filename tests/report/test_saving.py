@@ -1,0 +1,125 @@
+"""Runs as files: CSV, SVG, and names that nothing has yet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from ggbench.errors import GgbenchError
+from ggbench.records import Row
+from ggbench.report.plot.series import LatencySeries, Line, measured_series
+from ggbench.report.plot.svg import curves_as_svg
+from ggbench.report.saving import SavedRun, save_runs, write_new
+from ggbench.store.runs import Samples
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where files are saved."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+def saved_run(row: Row, run_id: int, n_samples: int, *, sampler: bool = True) -> SavedRun:
+    position = np.arange(26, 26 + n_samples)
+    step_ns = 10_000_000 + 2_500 * position
+    sample_ns = np.full(n_samples, 50_000, np.int64) if sampler else None
+    samples = Samples(np.zeros(n_samples, np.int64), position, step_ns, sample_ns)
+    series = measured_series(row.quant, position, step_ns, row.fit, row.limit)
+    return SavedRun(run_id, replace(row, run_id=run_id), samples, series)
+
+
+def test_rows_and_samples_are_saved_whole(completed: Row, folder: Path) -> None:
+    """Every sample of every run with its position; a second time goes beside the first, over nothing."""
+    runs = [saved_run(completed, 1, 3000), saved_run(completed, 4, 100, sampler=False)]
+    rows, samples = save_runs(runs, "csv", folder)
+    assert (rows.name, samples.name) == ("ggbench-runs-1-4.csv", "ggbench-runs-1-4-samples.csv")
+    assert [row["run_id"] for row in csv.DictReader(io.StringIO(rows.read_text()))] == ["1", "4"]
+    table = list(csv.DictReader(io.StringIO(samples.read_text())))
+    assert len(table) == 3100
+    assert table[0] == {
+        "run_id": "1", "repeat": "0", "position": "26", "step_ns": "10065000", "sample_ns": "50000",
+    }  # fmt: skip
+    assert table[-1] == {
+        "run_id": "4", "repeat": "0", "position": "125", "step_ns": "10312500", "sample_ns": "",
+    }  # fmt: skip
+    before = rows.read_text()
+    again, _ = save_runs(runs, "csv", folder)
+    assert again.name == "ggbench-runs-1-4-2.csv"
+    assert rows.read_text() == before
+
+
+def test_many_runs_do_not_make_a_long_name(completed: Row, folder: Path) -> None:
+    """A file system takes 255 characters at most."""
+    (saved,) = save_runs([saved_run(completed, run_id, 30) for run_id in (1, 3, 4, 5, 6, 7, 8)], "svg", folder)
+    assert saved.name == "ggbench-runs-1-and-6-more.svg"
+
+
+def test_a_run_without_samples_has_no_picture(completed: Row, folder: Path) -> None:
+    """It says what can be done instead, and leaves no file."""
+    with pytest.raises(GgbenchError, match="no samples to plot"):
+        save_runs([saved_run(completed, 2, 0)], "svg", folder)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a file is worse than none; and a missing folder is an error with a hint."""
+
+    def fail(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fail)
+        with pytest.raises(GgbenchError, match="No space left on device"):
+            write_new(folder, "ggbench-run-1", ".csv", "text")
+    assert list(folder.iterdir()) == []
+    with pytest.raises(GgbenchError, match="cannot save in"):
+        write_new(folder / "gone", "ggbench-run-1", ".csv", "text")
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_two_that_save_at_once_take_two_names(folder: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool) -> None:
+    """Neither writes over the other; also without links, as long as they do not meet in the same instant."""
+    if not has_links:
+
+        def refuse(*_: object) -> None:
+            raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", refuse)
+        saved = [write_new(folder, "x", ".csv", str(number)) for number in range(3)]
+    else:
+        saved = []
+        threads = [
+            threading.Thread(target=lambda n=number: saved.append(write_new(folder, "x", ".csv", str(n))))
+            for number in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(path.read_text() for path in saved) == [str(number) for number in range(len(saved))]
+    assert {path.name for path in folder.iterdir()} == {path.name for path in saved}
+
+
+def test_a_picture_is_xml_whatever_the_names_are() -> None:
+    """No name makes an element, nothing is fetched from outside, and the slowest step has its mark."""
+    positions = np.arange(1, 2001)
+    latency_ms = 10 + positions / 200.0
+    latency_ms[700] = 1e4
+    hostile = LatencySeries("</text><script>\x00\x1b&\ud800", positions, latency_ms, Line(200.0, 10.0), Line(None, 8.0))
+    text = curves_as_svg([hostile, LatencySeries("one", positions[:1], latency_ms[:1])])
+    root = ElementTree.fromstring(text.encode())
+    tags = {element.tag.split("}")[1] for element in root.iter()}
+    assert tags == {"svg", "title", "style", "rect", "path", "text", "tspan"}
+    assert "</text><script>&" in "".join(root.itertext())
+    assert not any(name.endswith("href") for element in root.iter() for name in element.attrib)
+    assert text.count("l4 7h-8z") == 1
