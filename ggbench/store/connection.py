@@ -143,7 +143,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA foreign_keys = ON")
         # In WAL mode NORMAL loses nothing when a process is killed, and spares a disk flush at each append.
         connection.execute("PRAGMA synchronous = NORMAL")
-        for table in ("runs", "sample_chunks", "prefills", "readings"):
+        for table in ("runs", "samples", "observations"):
             connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
     except BaseException:
         connection.close()

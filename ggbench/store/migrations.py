@@ -9,6 +9,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 
+from ggbench.store.version_4 import compose_runs
+
 Migration = Callable[[sqlite3.Connection], None]
 
 APPLICATION_ID = 0x6767626E
@@ -118,7 +120,7 @@ def create_probes(connection: sqlite3.Connection) -> None:
     )
 
 
-MIGRATIONS: tuple[Migration, ...] = (create_runs_and_samples, create_readings, create_probes)
+MIGRATIONS: tuple[Migration, ...] = (create_runs_and_samples, create_readings, create_probes, compose_runs)
 
 
 def version_of(connection: sqlite3.Connection) -> int:
