@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.ggml_types import row_bytes
@@ -18,8 +18,7 @@ from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.gguf_file.tensor_names import tensor_name
 
 
-@dataclass(frozen=True, slots=True)
-class _Tensor:
+class _Tensor(NamedTuple):
     """A tensor to lay out, named by its member of `gguf.MODEL_TENSOR`."""
 
     member: str

@@ -43,14 +43,15 @@ class GgmlType:
 @functools.cache
 def known_types() -> tuple[GgmlType, ...]:
     """Return every known type in order of id; one that ggml removed is not among them."""
-    corrected = gguf_constants.CORRECTED_BLOCK_BYTES
+    from ggbench.gguf_file.added_types import ADDED_TYPES, CORRECTED_BLOCK_BYTES
+
     by_id = {
         added.type_id: GgmlType(added.type_id, _ggml_name(added.name), added.block_len, added.block_bytes)
-        for added in gguf_constants.ADDED_TYPES
+        for added in ADDED_TYPES
     }
     for entry, (block_len, block_bytes) in gguf_constants.GGML_QUANT_SIZES.items():
         by_id[int(entry)] = GgmlType(
-            int(entry), _ggml_name(entry.name), block_len, corrected.get(entry.name, block_bytes)
+            int(entry), _ggml_name(entry.name), block_len, CORRECTED_BLOCK_BYTES.get(entry.name, block_bytes)
         )
     return tuple(by_id[type_id] for type_id in sorted(by_id))
 

@@ -1,10 +1,10 @@
 """The grammar of a GGUF header, versions 2 and 3 in either byte order: bytes in, a `Header` out.
 
 gguf's GGUFReader is not used, for three reasons. Headers are untrusted: every count and length here has a limit and is
-compared with the size of the file, where GGUFReader allocates and loops as it is told to. Headers are remote: this
-parser reads forward from any source, such as HTTP ranges, where GGUFReader maps a whole local file into memory. And
-files outlive tables: a tensor of an unknown type keeps its name and shape and loses only its size, where GGUFReader
-raises ValueError.
+compared with the size of the file, where GGUFReader trusts them. Headers are remote: this parser reads forward from any
+source, such as HTTP ranges, where GGUFReader maps a whole local file into memory. And files are newer than tables: a
+tensor of an unknown type keeps its name and shape and lacks only its size, where GGUFReader raises ValueError.
+
 The parser knows nothing of files or architectures, so the same code reads a local shard and a remote one.
 Source: the GGUF specification (ggml, docs/gguf.md) and gguf.cpp.
 """

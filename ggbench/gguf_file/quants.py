@@ -100,7 +100,9 @@ def is_sidecar(file_name: str) -> bool:
 @functools.cache
 def _file_types() -> dict[str, int]:
     """Each quant's `enum llama_ftype`, in the order of the numbers."""
-    numbers = {added.name.lower(): added.file_type for added in gguf_constants.ADDED_TYPES}
+    from ggbench.gguf_file.added_types import ADDED_TYPES
+
+    numbers = {added.name.lower(): added.file_type for added in ADDED_TYPES}
     for entry in gguf_constants.LlamaFileType:
         if entry is not gguf_constants.LlamaFileType.GUESSED:
             numbers[canonical_quant(entry.name.removeprefix("ALL_").removeprefix("MOSTLY_"))] = int(entry)

@@ -7,8 +7,8 @@ import pytest
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
 
 from ggbench.errors import GgbenchError, UnknownName
+from ggbench.gguf_file.added_types import ADDED_TYPES, CORRECTED_BLOCK_BYTES
 from ggbench.gguf_file.ggml_types import known_types, row_bytes, type_by_id, type_by_name
-from ggbench.gguf_file.gguf_constants import ADDED_TYPES, CORRECTED_BLOCK_BYTES
 
 IDS_IN_GGML = 43
 """`GGML_TYPE_COUNT` of the llama.cpp that the tests run with; its tables end there."""

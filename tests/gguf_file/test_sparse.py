@@ -53,7 +53,7 @@ def test_a_split_model(encoder: type[Encoder], tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_gone(tmp_path: Path) -> None:
-    """No room for a temporary file is told with what to do."""
+    """The error for a temporary file without room says what to do."""
     shutil.rmtree(tmp_path)
     with pytest.raises(DoesNotFit, match="no temporary file") as error:
         write_sparse(build_model(TINY, "tiny"), tmp_path)
