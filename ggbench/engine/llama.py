@@ -20,6 +20,7 @@ from llama_cpp import llama_cpp as lib
 
 from ggbench.engine.memory_limit import beside_the_limit
 from ggbench.engine.protocol import Fill, LoadModel, MakeContext, Stage
+from ggbench.errors import UnknownName
 
 FLUSH_NS = 50_000_000
 """Samples go out at most this often, so that telling of them stays out of the measurement."""
@@ -356,6 +357,10 @@ def ggml_library() -> Path:
 
 
 def _ggml_type_id(name: str) -> int:
-    from ggbench.gguf_file.ggml_types import type_by_name
-
-    return type_by_name(name).type_id
+    """Return the number of a type in the loaded ggml, without an import in the worker. Raises UnknownName."""
+    name_of = lib._lib.ggml_type_name
+    name_of.restype = ctypes.c_char_p
+    ids = {(name_of(type_id) or b"").decode().lower(): type_id for type_id in range(lib.GGML_TYPE_COUNT)}
+    if name.lower() not in ids:
+        raise UnknownName("tensor type", name, ids)
+    return ids[name.lower()]
