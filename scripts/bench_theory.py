@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ggbench.catalog.models import load_catalog
-from ggbench.gguf_file.drawn_model import draw_model
+from ggbench.gguf_file.unquantized_model import build_model
 from ggbench.machine.known_gpus import find_gpu
 from ggbench.theory.hardware import Convention, known_hardware
 from ggbench.theory.kv_cache import kv_cache
@@ -52,7 +52,7 @@ def main() -> int:
 
 def curve_work() -> Callable[[], None]:
     """Computes one curve with its knees, as `limits` does."""
-    model = draw_model(load_catalog().model("qwen1.5-7b").hyper, "qwen1.5-7b")
+    model = build_model(load_catalog().model("qwen1.5-7b").hyper, "qwen1.5-7b")
     weights, kv = uniform_weights(count_parameters(model), 16), kv_cache(model)
     hardware = known_hardware(find_gpu("rtx-4090"), Convention.ARTICLE)
     bandwidth, compute = hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s

@@ -1,6 +1,7 @@
 """What MODEL and QUANTs mean where a model is counted and not run: its shape, and weights of each scheme or quant.
 
-A catalog model needs no file for that: its header is drawn, and llama.cpp is asked only for what its quants hold.
+A catalog model needs no file for that: its header is built from its hyperparameters, and llama.cpp is run only for the
+types of its quants.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
 from ggbench.catalog.reference import CatalogRef, HubRef, ModelRef, SynthRef, model_label, parse_model, wanted_quants
-from ggbench.gguf_file.blueprint import draw_metadata
-from ggbench.gguf_file.drawn_model import draw_model
+from ggbench.gguf_file.blueprint import build_metadata
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
+from ggbench.gguf_file.unquantized_model import build_model
 from ggbench.theory.parameters import count_parameters
 from ggbench.theory.weights import Weights, file_weights, scheme_bits, tensor_weights, uniform_weights
 
@@ -62,11 +63,11 @@ def _known(ref: ModelRef, catalog: Catalog) -> CatalogModel | None:
 
 
 def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
-    drawn = draw_model(model.hyper, model.id)
-    parameters = count_parameters(drawn)
+    unquantized = build_model(model.hyper, model.id)
+    parameters = count_parameters(unquantized)
     bits = {name: scheme_bits(name) for name in asked}
     ftypes = {name: ftype_by_name(name) for name, width in bits.items() if width is None}
-    tensors = choose_types(draw_metadata(model.hyper), drawn.tensors, ftypes) if ftypes else {}
+    tensors = choose_types(build_metadata(model.hyper), unquantized.tensors, ftypes) if ftypes else {}
     tied = model.hyper.tied_embeddings
     weights = tuple(
         tensor_weights(tensors[name], parameters, name, tied=tied)
@@ -74,7 +75,7 @@ def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
         else uniform_weights(parameters, width)
         for name, width in bits.items()
     )
-    return CountedModel(model.id, drawn, weights)
+    return CountedModel(model.id, unquantized, weights)
 
 
 def _from_files(model: str, ref: ModelRef, asked: Sequence[str]) -> CountedModel:

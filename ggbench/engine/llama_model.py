@@ -17,6 +17,7 @@ import llama_cpp
 from llama_cpp import llama_cpp as lib
 
 from ggbench.engine.ggml_devices import GgmlDevices
+from ggbench.errors import UnknownName
 from ggbench.engine.contract import Stage
 from ggbench.records.setup import LlamaSetup
 
@@ -270,6 +271,10 @@ def _progress_callback(on_progress: Callable[[float], None]) -> Callable[[float,
 
 
 def _ggml_type_id(name: str) -> int:
-    from ggbench.gguf_file.ggml_types import type_by_name
-
-    return type_by_name(name).type_id
+    """Return the number of a type in the loaded ggml, without an import in the worker. Raises UnknownName."""
+    name_of = lib._lib.ggml_type_name
+    name_of.restype = ctypes.c_char_p
+    ids = {(name_of(type_id) or b"").decode().lower(): type_id for type_id in range(lib.GGML_TYPE_COUNT)}
+    if name.lower() not in ids:
+        raise UnknownName("tensor type", name, ids)
+    return ids[name.lower()]

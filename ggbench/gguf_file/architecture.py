@@ -2,7 +2,8 @@
 
 What llama.cpp caches depends on the architecture and not on the shape alone. Where it is more than K and V for each
 position, `no_kv_reason` says so: a figure that is wrong by a factor of ten is worse than none.
-Source: llama.cpp's llama-hparams, llama-kv-cache and llama-arch; the tests hold this against what llama.cpp allocates.
+Names of keys come from gguf. Source of the rest: llama.cpp's llama-hparams, llama-kv-cache and llama-arch; the tests
+compare the results with what llama.cpp allocates.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ggbench.errors import BadFile
+from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
+from ggbench.gguf_file.tensor_names import tensor_name
 
 _RECURRENT = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
 _HYBRID = frozenset({
@@ -32,8 +35,17 @@ _OTHER = {
     "hrm_text": "runs its layers in cycles, each with a cache of its own",
 }
 
+_NUM_LOOPS = "{arch}.num_loops"
+_COMPRESS_RATIOS = "{arch}.attention.compress_ratios"
+_KEY_LENGTH_MLA_SWA = "{arch}.attention.key_length_mla_swa"
+"""Keys of llama.cpp's llama-arch.cpp (`LLM_KV_NAMES`) that gguf 0.19 does not have."""
+
+_RECURRENT_GROUPS = ("{arch}.ssm.", "{arch}.wkv.", "{arch}.kda.", "{arch}.shortconv.")
+_INDEXER_GROUP = "{arch}.attention.indexer."
+"""Beginnings of keys: any key of a group is a sign, also one that gguf does not know yet."""
+
 _GEMMA3N_KV_LAYERS = 20
-"""llama.cpp keeps KV for the first 20 layers of gemma3n, and the rest reuse theirs; no key of the header says it."""
+"""llama.cpp keeps KV for the first 20 layers of gemma3n, and the rest reuse it; no key of the header says so."""
 _MOST_LAYERS = 4096
 _LARGEST = 1 << 31
 
@@ -57,25 +69,25 @@ class Shape:
     no_kv_reason: str
 
 
-class _Keys:
-    """Typed access to the keys of one architecture."""
+class _Metadata:
+    """Typed access to the values of one architecture; keys are gguf's, `{arch}.block_count`."""
 
-    def __init__(self, name: str, architecture: str, metadata: Mapping[str, object]) -> None:
-        self._name, self._prefix, self._metadata = name, architecture + ".", metadata
+    def __init__(self, name: str, architecture: str, values: Mapping[str, object]) -> None:
+        self._name, self._architecture, self._values = name, architecture, values
 
     def count(self, key: str) -> int | None:
-        value = self._metadata.get(self._prefix + key)
+        value = self._values.get(self._full(key))
         return None if value is None else self._checked(key, value)
 
     def per_layer(self, key: str, n_layer: int) -> tuple[int, ...] | None:
-        value = self._metadata.get(self._prefix + key)
+        value = self._values.get(self._full(key))
         if value is None:
             return None
         if not isinstance(value, list):
             return (self._checked(key, value),) * n_layer
         if len(value) != n_layer:
             raise BadFile(
-                f"{self._name}: {self._prefix + key!r} has {len(value)} values for {n_layer} layers",
+                f"{self._name}: {self._full(key)!r} has {len(value)} values for {n_layer} layers",
                 "convert the model again",
             )
         return tuple(self._checked(key, item) for item in value)
@@ -83,34 +95,39 @@ class _Keys:
     def differs(self, key: str, usual: int) -> bool:
         return self.count(key) not in (None, usual)
 
-    def any_below(self, group: str) -> bool:
-        return any(key.startswith(self._prefix + group) for key in self._metadata)
+    def has_any(self, *beginnings: str) -> bool:
+        full = tuple(map(self._full, beginnings))
+        return any(key.startswith(full) for key in self._values)
+
+    def _full(self, key: str) -> str:
+        return key.format(arch=self._architecture)
 
     def _checked(self, key: str, value: object) -> int:
         if isinstance(value, bool | ArrayLength) or not isinstance(value, int) or not 0 <= value < _LARGEST:
             raise BadFile(
-                f"{self._name}: {self._prefix + key!r} is {str(value)[:40]!r}, not a count", "convert the model again"
+                f"{self._name}: {self._full(key)!r} is {str(value)[:40]!r}, not a count", "convert the model again"
             )
         return value
 
 
 def read_shape(name: str, architecture: str, metadata: Mapping[str, object], tensors: Iterable[TensorInfo]) -> Shape:
-    """The shape that the metadata of this architecture gives. Raises BadFile for a value that cannot be one."""
-    keys = _Keys(name, architecture, metadata)
-    n_layer, n_embd = keys.count("block_count") or 0, keys.count("embedding_length") or 0
+    """Return the shape that the metadata of this architecture gives. Raises BadFile for a value that cannot be one."""
+    values = _Metadata(name, architecture, metadata)
+    llm, attention = gguf_constants.Keys.LLM, gguf_constants.Keys.Attention
+    n_layer, n_embd = values.count(llm.BLOCK_COUNT) or 0, values.count(llm.EMBEDDING_LENGTH) or 0
     if n_layer > _MOST_LAYERS:
         raise BadFile(f"{name}: claims {n_layer} layers", "convert the model again")
-    n_head = keys.per_layer("attention.head_count", n_layer) or (0,) * n_layer
-    n_head_kv = keys.per_layer("attention.head_count_kv", n_layer) or n_head
+    n_head = values.per_layer(attention.HEAD_COUNT, n_layer) or (0,) * n_layer
+    n_head_kv = values.per_layer(attention.HEAD_COUNT_KV, n_layer) or n_head
     head_dim = n_embd // next(filter(None, n_head), n_embd or 1)
-    head_dim_k = _default(keys.count("attention.key_length"), head_dim)
-    head_dim_v = _default(keys.count("attention.value_length"), head_dim)
-    is_latent = bool(keys.count("attention.key_length_mla") and keys.count("attention.value_length_mla"))
-    n_cached = n_layer - (keys.count("nextn_predict_layers") or 0)
+    head_dim_k = _default(values.count(attention.KEY_LENGTH), head_dim)
+    head_dim_v = _default(values.count(attention.VALUE_LENGTH), head_dim)
+    is_latent = bool(values.count(attention.KEY_LENGTH_MLA) and values.count(attention.VALUE_LENGTH_MLA))
+    n_cached = n_layer - (values.count(llm.NEXTN_PREDICT_LAYERS) or 0)
     if architecture == "gemma3n":
         n_cached = min(n_cached, _GEMMA3N_KV_LAYERS)
-    n_expert = keys.count("expert_count") or 0
-    n_expert_used = max(keys.per_layer("expert_used_count", n_layer) or (0,))
+    n_expert = values.count(llm.EXPERT_COUNT) or 0
+    n_expert_used = max(values.per_layer(llm.EXPERT_USED_COUNT, n_layer) or (0,))
     if n_expert_used > n_expert:
         raise BadFile(f"{name}: uses {n_expert_used} experts of {n_expert}", "convert the model again")
     return Shape(
@@ -121,18 +138,18 @@ def read_shape(name: str, architecture: str, metadata: Mapping[str, object], ten
         head_dim_k=head_dim_k,
         # A latent cache (MLA) holds K alone; V is a view of it.
         head_dim_v=0 if is_latent else head_dim_v,
-        n_ff=keys.per_layer("feed_forward_length", n_layer) or (0,) * n_layer,
-        n_vocab=_n_vocab(keys.count("vocab_size"), metadata.get("tokenizer.ggml.tokens"), tensors),
-        n_ctx_train=keys.count("context_length"),
+        n_ff=values.per_layer(llm.FEED_FORWARD_LENGTH, n_layer) or (0,) * n_layer,
+        n_vocab=_n_vocab(values.count(llm.VOCAB_SIZE), metadata.get(gguf_constants.Keys.Tokenizer.LIST), tensors),
+        n_ctx_train=values.count(llm.CONTEXT_LENGTH),
         n_expert=n_expert,
         n_expert_used=n_expert_used,
-        sliding_window=keys.count("attention.sliding_window") or None,
-        no_kv_reason=_no_kv_reason(architecture, keys, n_layer, n_head, (head_dim_k, head_dim_v)),
+        sliding_window=values.count(attention.SLIDING_WINDOW) or None,
+        no_kv_reason=_no_kv_reason(architecture, values, n_layer, n_head, (head_dim_k, head_dim_v)),
     )
 
 
 def _no_kv_reason(
-    architecture: str, keys: _Keys, n_layer: int, n_head: tuple[int, ...], head_dims: tuple[int, int]
+    architecture: str, values: _Metadata, n_layer: int, n_head: tuple[int, ...], head_dims: tuple[int, int]
 ) -> str:
     families = (
         (_RECURRENT, "keeps a recurrent state of fixed size, not a KV cache"),
@@ -147,15 +164,17 @@ def _no_kv_reason(
             return f"{architecture} {reason}"
     if architecture in _OTHER:
         return f"{architecture} {_OTHER[architecture]}"
+    attention = gguf_constants.Keys.Attention
+    other_width = "has heads of another width in its windowed layers"
     signs: tuple[tuple[bool, str], ...] = (
-        (any(map(keys.any_below, ("ssm.", "wkv.", "kda.", "shortconv."))), "keeps a recurrent state in some layers"),
-        (keys.any_below("attention.indexer."), "keeps a second cache for its sparse-attention indexer"),
-        (keys.any_below("attention.compress_ratios"), "compresses its KV cache by layer"),
-        (keys.any_below("attention.key_length_mla_swa"), "has latent heads of another width in its windowed layers"),
-        (keys.differs("attention.key_length_swa", head_dims[0]), "has heads of another width in its windowed layers"),
-        (keys.differs("attention.value_length_swa", head_dims[1]), "has heads of another width in its windowed layers"),
-        (bool(keys.count("attention.shared_kv_layers")), "shares the KV cache between layers"),
-        ((keys.count("num_loops") or 1) > 1, "runs its layers more than once, each time with a cache of its own"),
+        (values.has_any(*_RECURRENT_GROUPS), "keeps a recurrent state in some layers"),
+        (values.has_any(_INDEXER_GROUP), "keeps a second cache for its sparse-attention indexer"),
+        (values.has_any(_COMPRESS_RATIOS), "compresses its KV cache by layer"),
+        (values.has_any(_KEY_LENGTH_MLA_SWA), "has latent heads of another width in its windowed layers"),
+        (values.differs(attention.KEY_LENGTH_SWA, head_dims[0]), other_width),
+        (values.differs(attention.VALUE_LENGTH_SWA, head_dims[1]), other_width),
+        (bool(values.count(attention.SHARED_KV_LAYERS)), "shares the KV cache between layers"),
+        ((values.count(_NUM_LOOPS) or 1) > 1, "runs its layers more than once, each time with a cache of its own"),
         (not n_layer or not any(n_head), "has a header without layers or attention heads"),
     )
     return next((f"{architecture} {reason}" for present, reason in signs if present), "")
@@ -170,4 +189,5 @@ def _n_vocab(from_key: int | None, token_list: object, tensors: Iterable[TensorI
         return from_key
     if isinstance(token_list, ArrayLength) and token_list:
         return token_list
-    return next((t.shape[1] for t in tensors if t.name == "token_embd.weight" and len(t.shape) == 2), None)
+    embedding = tensor_name("TOKEN_EMBD")
+    return next((t.shape[1] for t in tensors if t.name == embedding and len(t.shape) == 2), None)

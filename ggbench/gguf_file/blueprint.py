@@ -1,7 +1,7 @@
 """The metadata and the tensors that a model of given hyperparameters has, before any quantization.
 
 Matrices are f16, as in the files that llama.cpp's quantizer is given; norms, biases and routers are f32, as it leaves
-them.
+them. Names come from gguf's tables, and counting parameters needs none of them.
 Source of the layout: `create_tensor` of llama.cpp's qwen2 and qwen2moe models, and their converter from safetensors.
 """
 
@@ -9,108 +9,123 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
+from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.ggml_types import row_bytes
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.model_file import TensorInfo
+from ggbench.gguf_file.tensor_names import tensor_name
 
 
-def draw_metadata(hyper: Hyperparameters) -> dict[str, object]:
-    """The keys that llama.cpp needs to load the model and decode ids; it has no tokenizer."""
-    keys: dict[str, object] = {
-        "block_count": hyper.n_layer,
-        "context_length": hyper.n_ctx_train,
-        "embedding_length": hyper.n_embd,
-        "feed_forward_length": hyper.n_ff,
-        "attention.head_count": hyper.n_head,
-        "attention.head_count_kv": hyper.n_head_kv,
-        "attention.layer_norm_rms_epsilon": float(hyper.norm_rms_eps),
-        "rope.freq_base": float(hyper.rope_freq_base),
-        "vocab_size": hyper.n_vocab,
+class _Tensor(NamedTuple):
+    """A tensor to lay out, named by its member of `gguf.MODEL_TENSOR`."""
+
+    member: str
+    shape: tuple[int, ...]
+    type_name: str
+    suffix: str = "weight"
+
+    def info(self, layer: int | None = None) -> TensorInfo:
+        n_bytes = row_bytes(self.type_name, self.shape[0]) * math.prod(self.shape[1:])
+        return TensorInfo(tensor_name(self.member, self.suffix, layer), self.shape, self.type_name, n_bytes)
+
+
+def build_metadata(hyper: Hyperparameters) -> dict[str, object]:
+    """Return the keys that llama.cpp needs to load the model and decode ids; it has no tokenizer."""
+    keys = gguf_constants.Keys
+    values: dict[str, object] = {
+        keys.LLM.BLOCK_COUNT: hyper.n_layer,
+        keys.LLM.CONTEXT_LENGTH: hyper.n_ctx_train,
+        keys.LLM.EMBEDDING_LENGTH: hyper.n_embd,
+        keys.LLM.FEED_FORWARD_LENGTH: hyper.n_ff,
+        keys.Attention.HEAD_COUNT: hyper.n_head,
+        keys.Attention.HEAD_COUNT_KV: hyper.n_head_kv,
+        keys.Attention.LAYERNORM_RMS_EPS: float(hyper.norm_rms_eps),
+        keys.Rope.FREQ_BASE: float(hyper.rope_freq_base),
+        keys.LLM.VOCAB_SIZE: hyper.n_vocab,
     }
     if hyper.head_dim is not None:
-        keys |= {
-            "attention.key_length": hyper.head_dim,
-            "attention.value_length": hyper.head_dim,
-            "rope.dimension_count": hyper.head_dim,
+        values |= {
+            keys.Attention.KEY_LENGTH: hyper.head_dim,
+            keys.Attention.VALUE_LENGTH: hyper.head_dim,
+            keys.Rope.DIMENSION_COUNT: hyper.head_dim,
         }
     if hyper.n_expert:
-        keys |= {
-            "expert_count": hyper.n_expert,
-            "expert_used_count": hyper.n_expert_used,
-            "expert_feed_forward_length": hyper.n_ff_expert,
-            "expert_shared_feed_forward_length": hyper.n_ff_shared_expert,
+        values |= {
+            keys.LLM.EXPERT_COUNT: hyper.n_expert,
+            keys.LLM.EXPERT_USED_COUNT: hyper.n_expert_used,
+            keys.LLM.EXPERT_FEED_FORWARD_LENGTH: hyper.n_ff_expert,
+            keys.LLM.EXPERT_SHARED_FEED_FORWARD_LENGTH: hyper.n_ff_shared_expert,
         }
     return {
-        "general.architecture": hyper.architecture,
-        **{f"{hyper.architecture}.{key}": value for key, value in keys.items()},
-        "tokenizer.ggml.model": "none",
+        keys.General.ARCHITECTURE: hyper.architecture,
+        **{key.format(arch=hyper.architecture): value for key, value in values.items()},
+        keys.Tokenizer.MODEL: "none",
     }
 
 
-def draw_tensors(hyper: Hyperparameters) -> tuple[TensorInfo, ...]:
-    """Every tensor of the model, the tied output left out."""
+def build_tensors(hyper: Hyperparameters) -> tuple[TensorInfo, ...]:
+    """Return every tensor of the model, without the output where it is tied to the embedding."""
     return tuple(_tensors(hyper))
 
 
 def count_params(hyper: Hyperparameters) -> int:
-    """Parameters of all its tensors: one layer is like another, and a list of models counts hundreds of them."""
-    outside = sum(tensor.n_elements for tensor in _outside_layers(hyper))
-    return outside + hyper.n_layer * sum(tensor.n_elements for tensor in _layer(hyper, 0))
+    """Return the parameters of all tensors: one layer counted once, because a list of models counts hundreds."""
+    outside = sum(math.prod(tensor.shape) for tensor in _outside_layers(hyper))
+    return outside + hyper.n_layer * sum(math.prod(tensor.shape) for tensor in _layer(hyper))
 
 
 def _tensors(hyper: Hyperparameters) -> Iterator[TensorInfo]:
-    yield from _outside_layers(hyper)
+    for tensor in _outside_layers(hyper):
+        yield tensor.info()
     for layer in range(hyper.n_layer):
-        yield from _layer(hyper, layer)
+        for tensor in _layer(hyper):
+            yield tensor.info(layer)
 
 
-def _outside_layers(hyper: Hyperparameters) -> Iterator[TensorInfo]:
-    yield _matrix("token_embd", hyper.n_embd, hyper.n_vocab)
-    yield _f32("output_norm.weight", hyper.n_embd)
+def _outside_layers(hyper: Hyperparameters) -> Iterator[_Tensor]:
+    yield _matrix("TOKEN_EMBD", hyper.n_embd, hyper.n_vocab)
+    yield _f32("OUTPUT_NORM", hyper.n_embd)
     if not hyper.tied_embeddings:
-        yield _matrix("output", hyper.n_embd, hyper.n_vocab)
+        yield _matrix("OUTPUT", hyper.n_embd, hyper.n_vocab)
 
 
-def _layer(hyper: Hyperparameters, layer: int) -> Iterator[TensorInfo]:
-    yield from _attention(hyper, f"blk.{layer}.")
-    yield from _feed_forward(hyper, f"blk.{layer}.")
+def _layer(hyper: Hyperparameters) -> Iterator[_Tensor]:
+    yield from _attention(hyper)
+    yield from _feed_forward(hyper)
 
 
-def _attention(hyper: Hyperparameters, prefix: str) -> Iterator[TensorInfo]:
+def _attention(hyper: Hyperparameters) -> Iterator[_Tensor]:
     n_query, n_kv = hyper.n_embd_head * hyper.n_head, hyper.n_embd_head * hyper.n_head_kv
-    yield _f32(f"{prefix}attn_norm.weight", hyper.n_embd)
-    for name, n_rows in (("attn_q", n_query), ("attn_k", n_kv), ("attn_v", n_kv)):
-        yield _matrix(prefix + name, hyper.n_embd, n_rows)
+    yield _f32("ATTN_NORM", hyper.n_embd)
+    for member, n_rows in (("ATTN_Q", n_query), ("ATTN_K", n_kv), ("ATTN_V", n_kv)):
+        yield _matrix(member, hyper.n_embd, n_rows)
         if hyper.qkv_bias:
-            yield _f32(f"{prefix}{name}.bias", n_rows)
-    yield _matrix(f"{prefix}attn_output", n_query, hyper.n_embd)
+            yield _Tensor(member, (n_rows,), "f32", suffix="bias")
+    yield _matrix("ATTN_OUT", n_query, hyper.n_embd)
 
 
-def _feed_forward(hyper: Hyperparameters, prefix: str) -> Iterator[TensorInfo]:
-    yield _f32(f"{prefix}ffn_norm.weight", hyper.n_embd)
+def _feed_forward(hyper: Hyperparameters) -> Iterator[_Tensor]:
+    yield _f32("FFN_NORM", hyper.n_embd)
     if not hyper.n_expert:
-        yield from _gated(prefix, "", hyper.n_embd, hyper.n_ff)
+        yield from _gated("", hyper.n_embd, hyper.n_ff)
         return
-    yield _f32(f"{prefix}ffn_gate_inp.weight", hyper.n_embd, hyper.n_expert)
-    yield from _gated(prefix, "_exps", hyper.n_embd, hyper.n_ff_expert, hyper.n_expert)
-    yield _f32(f"{prefix}ffn_gate_inp_shexp.weight", hyper.n_embd)
-    yield from _gated(prefix, "_shexp", hyper.n_embd, hyper.n_ff_shared_expert)
+    yield _f32("FFN_GATE_INP", hyper.n_embd, hyper.n_expert)
+    yield from _gated("_EXP", hyper.n_embd, hyper.n_ff_expert, hyper.n_expert)
+    yield _f32("FFN_GATE_INP_SHEXP", hyper.n_embd)
+    yield from _gated("_SHEXP", hyper.n_embd, hyper.n_ff_shared_expert)
 
 
-def _gated(prefix: str, suffix: str, n_embd: int, n_ff: int, *n_expert: int) -> Iterator[TensorInfo]:
-    yield _matrix(f"{prefix}ffn_gate{suffix}", n_embd, n_ff, *n_expert)
-    yield _matrix(f"{prefix}ffn_up{suffix}", n_embd, n_ff, *n_expert)
-    yield _matrix(f"{prefix}ffn_down{suffix}", n_ff, n_embd, *n_expert)
+def _gated(kind: str, n_embd: int, n_ff: int, *n_expert: int) -> Iterator[_Tensor]:
+    yield _matrix(f"FFN_GATE{kind}", n_embd, n_ff, *n_expert)
+    yield _matrix(f"FFN_UP{kind}", n_embd, n_ff, *n_expert)
+    yield _matrix(f"FFN_DOWN{kind}", n_ff, n_embd, *n_expert)
 
 
-def _matrix(name: str, *shape: int) -> TensorInfo:
-    return _tensor(f"{name}.weight", "f16", shape)
+def _matrix(member: str, *shape: int) -> _Tensor:
+    return _Tensor(member, shape, "f16")
 
 
-def _f32(name: str, *shape: int) -> TensorInfo:
-    return _tensor(name, "f32", shape)
-
-
-def _tensor(name: str, type_name: str, shape: tuple[int, ...]) -> TensorInfo:
-    return TensorInfo(name, shape, type_name, row_bytes(type_name, shape[0]) * math.prod(shape[1:]))
+def _f32(member: str, *shape: int) -> _Tensor:
+    return _Tensor(member, shape, "f32")

@@ -1,13 +1,15 @@
 """The tensor types of ggml: names, block lengths and block sizes.
 
-A table of our own and not gguf's: importing that costs more than reading a header, and it lags behind llama.cpp.
+The table is gguf's, imported at its first use, with the few types that llama.cpp has and gguf does not know yet.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from ggbench.errors import UnknownName, Unsupported
+from ggbench.gguf_file import gguf_constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,18 +19,18 @@ class GgmlType:
     type_id: int
     """The number in a GGUF header, `enum ggml_type`."""
     name: str
-    """As `ggml_type_name` says it: `q4_K`, `iq4_nl`, `f16`."""
+    """As `ggml_type_name` returns it: `q4_K`, `iq4_nl`, `f16`."""
     block_len: int
     """Elements in one block; a row is whole blocks."""
     block_bytes: int
 
     @property
     def bits_per_element(self) -> float:
-        """Bits that one element takes, its share of the block's scales included."""
+        """Bits of one element, including its share of the block's scales."""
         return self.block_bytes * 8 / self.block_len
 
     def row_bytes(self, n_elements: int) -> int:
-        """Bytes of that many elements. Raises Unsupported where they are not whole blocks."""
+        """Return the bytes of that many elements. Raises Unsupported where they are not whole blocks."""
         n_blocks, rest = divmod(n_elements, self.block_len)
         if rest or n_elements < 0:
             raise Unsupported(
@@ -38,69 +40,53 @@ class GgmlType:
         return n_blocks * self.block_bytes
 
 
-# Source: enum ggml_type and the type_traits table of ggml (ggml.h, ggml.c, ggml-common.h); a removed type has no row.
-_TYPES = (
-    GgmlType(0, "f32", 1, 4),
-    GgmlType(1, "f16", 1, 2),
-    GgmlType(2, "q4_0", 32, 18),
-    GgmlType(3, "q4_1", 32, 20),
-    GgmlType(6, "q5_0", 32, 22),
-    GgmlType(7, "q5_1", 32, 24),
-    GgmlType(8, "q8_0", 32, 34),
-    GgmlType(9, "q8_1", 32, 36),
-    GgmlType(10, "q2_K", 256, 84),
-    GgmlType(11, "q3_K", 256, 110),
-    GgmlType(12, "q4_K", 256, 144),
-    GgmlType(13, "q5_K", 256, 176),
-    GgmlType(14, "q6_K", 256, 210),
-    GgmlType(15, "q8_K", 256, 292),
-    GgmlType(16, "iq2_xxs", 256, 66),
-    GgmlType(17, "iq2_xs", 256, 74),
-    GgmlType(18, "iq3_xxs", 256, 98),
-    GgmlType(19, "iq1_s", 256, 50),
-    GgmlType(20, "iq4_nl", 32, 18),
-    GgmlType(21, "iq3_s", 256, 110),
-    GgmlType(22, "iq2_s", 256, 82),
-    GgmlType(23, "iq4_xs", 256, 136),
-    GgmlType(24, "i8", 1, 1),
-    GgmlType(25, "i16", 1, 2),
-    GgmlType(26, "i32", 1, 4),
-    GgmlType(27, "i64", 1, 8),
-    GgmlType(28, "f64", 1, 8),
-    GgmlType(29, "iq1_m", 256, 56),
-    GgmlType(30, "bf16", 1, 2),
-    GgmlType(34, "tq1_0", 256, 54),
-    GgmlType(35, "tq2_0", 256, 66),
-    GgmlType(39, "mxfp4", 32, 17),
-    GgmlType(40, "nvfp4", 64, 36),
-    GgmlType(41, "q1_0", 128, 18),
-    GgmlType(42, "q2_0", 64, 18),
-)
-_BY_ID = {entry.type_id: entry for entry in _TYPES}
-_BY_NAME = {entry.name.lower(): entry for entry in _TYPES}
-
-
+@functools.cache
 def known_types() -> tuple[GgmlType, ...]:
-    """Every type of the table, by rising id."""
-    return _TYPES
+    """Return every known type in order of id; one that ggml removed is not among them."""
+    from ggbench.gguf_file.added_types import ADDED_TYPES, CORRECTED_BLOCK_BYTES
+
+    by_id = {
+        added.type_id: GgmlType(added.type_id, _ggml_name(added.name), added.block_len, added.block_bytes)
+        for added in ADDED_TYPES
+    }
+    for entry, (block_len, block_bytes) in gguf_constants.GGML_QUANT_SIZES.items():
+        by_id[int(entry)] = GgmlType(
+            int(entry), _ggml_name(entry.name), block_len, CORRECTED_BLOCK_BYTES.get(entry.name, block_bytes)
+        )
+    return tuple(by_id[type_id] for type_id in sorted(by_id))
 
 
 def type_by_id(type_id: int) -> GgmlType | None:
-    """The type with this number in a header; None where the table does not have it."""
-    return _BY_ID.get(type_id)
+    """Return the type with this number in a header; None where neither gguf nor ggbench knows it."""
+    return _by_id().get(type_id)
 
 
 def type_by_name(name: str) -> GgmlType:
-    """The type of this name in any case. Raises UnknownName."""
+    """Return the type of this name in any case. Raises UnknownName."""
     try:
-        return _BY_NAME[name.lower()]
+        return _by_name()[name.lower()]
     except KeyError:
-        raise UnknownName("tensor type", name, _BY_NAME) from None
+        raise UnknownName("tensor type", name, _by_name()) from None
 
 
 def row_bytes(type_name: str, n_elements: int) -> int:
-    """Bytes of one row of that many elements in the type of this name.
+    """Return the bytes of one row of that many elements in the type of this name.
 
     Raises UnknownName for a name, and Unsupported where the elements are not whole blocks.
     """
     return type_by_name(type_name).row_bytes(n_elements)
+
+
+def _ggml_name(name: str) -> str:
+    """Return ggml's spelling of a name of gguf: `q4_K` for `Q4_K`, all others in lower case."""
+    return f"{name[:-2].lower()}_K" if name.endswith("_K") else name.lower()
+
+
+@functools.cache
+def _by_id() -> dict[int, GgmlType]:
+    return {entry.type_id: entry for entry in known_types()}
+
+
+@functools.cache
+def _by_name() -> dict[str, GgmlType]:
+    return {entry.name.lower(): entry for entry in known_types()}

@@ -1,6 +1,6 @@
 """From a path, or from headers already read, to a `ModelFile`.
 
-Reading is apart from assembling, so that headers fetched from elsewhere make the same ModelFile as files on this disk.
+Reading and assembling are separate, so that headers fetched over HTTP make the same ModelFile as files on this disk.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ggbench.errors import BadFile
+from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.architecture import read_shape
+from ggbench.gguf_file.gguf_format import ARCHITECTURE_KEY
 from ggbench.gguf_file.header_bytes import BROKEN_HINT
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import Header, read_header
@@ -24,9 +26,10 @@ _MOST_SHARDS = 99_999
 
 
 def read_model_file(path: Path, *, allow_missing_data: bool = False) -> ModelFile:
-    """The model in this file; given one shard of a split model, all of it.
+    """Return the model in this file; given one shard of a split model, all of it.
 
-    `allow_missing_data` takes files of which only the header is there. Raises BadFile, for old versions Unsupported.
+    `allow_missing_data` accepts files of which only the header is there. Raises BadFile, and Unsupported for old
+    versions.
     """
     header = read_local_header(path, allow_missing_data=allow_missing_data)
     paths = _shard_paths(path, shard_count(header, path.name))
@@ -37,7 +40,7 @@ def read_model_file(path: Path, *, allow_missing_data: bool = False) -> ModelFil
 
 
 def read_local_header(path: Path, *, allow_missing_data: bool = False) -> Header:
-    """The header of this one file, other shards left alone. Raises BadFile and, for old versions, Unsupported."""
+    """Return the header of this one file, without other shards. Raises BadFile, and Unsupported for old versions."""
     name = plain(path.name)
     try:
         status = path.stat()
@@ -62,15 +65,15 @@ def read_local_header(path: Path, *, allow_missing_data: bool = False) -> Header
 
 
 def shard_count(header: Header, name: str) -> int:
-    """How many files the model of this header is split into; 1 for a whole one. Raises BadFile for an absurd number."""
-    count = header.metadata.get("split.count", 1)
+    """Return into how many files the model is split, 1 for a whole one. Raises BadFile for an absurd number."""
+    count = header.metadata.get(gguf_constants.Keys.Split.LLM_KV_SPLIT_COUNT, 1)
     if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MOST_SHARDS:
         raise BadFile(f"{plain(name)}: split.count is {str(count)[:40]!r}", BROKEN_HINT)
     return max(count, 1)
 
 
 def assemble(headers: Sequence[Header], name: str, paths: Sequence[Path] = ()) -> ModelFile:
-    """One ModelFile from the headers of all its shards, in order; `paths` stays empty where the files are not local.
+    """Make one ModelFile of the headers of all its shards, in order; `paths` stays empty for files that are not local.
 
     Raises BadFile where the shards do not belong together.
     """
@@ -84,7 +87,7 @@ def assemble(headers: Sequence[Header], name: str, paths: Sequence[Path] = ()) -
                 raise BadFile(f"{printable}: tensor {tensor.name[:80]!r} is in two shards", BROKEN_HINT)
             tensors[tensor.name] = dataclasses.replace(tensor, shard=index) if index else tensor
     metadata = first.metadata
-    architecture = metadata.get("general.architecture")
+    architecture = metadata.get(ARCHITECTURE_KEY)
     architecture = architecture if isinstance(architecture, str) and architecture else "unknown"
     shape = read_shape(printable, architecture, metadata, tensors.values())
     digest = hashlib.sha256()
@@ -137,14 +140,16 @@ def _shard_paths(path: Path, count: int) -> list[Path]:
 def _check_shards(headers: Sequence[Header], name: str) -> None:
     if len(headers) == 1:
         return
+    keys = gguf_constants.Keys.Split
     for index, header in enumerate(headers):
-        number, count = header.metadata.get("split.no"), header.metadata.get("split.count")
+        number, count = header.metadata.get(keys.LLM_KV_SPLIT_NO), header.metadata.get(keys.LLM_KV_SPLIT_COUNT)
         if number != index or count != len(headers):
             raise BadFile(
                 f"{name}: the file in place {index + 1} of {len(headers)} says that it is {_place(number, count)}",
                 "download the shards again, all from one place",
             )
-    claimed, found = headers[0].metadata.get("split.tensors.count"), sum(len(header.tensors) for header in headers)
+    claimed = headers[0].metadata.get(keys.LLM_KV_SPLIT_TENSORS_COUNT)
+    found = sum(len(header.tensors) for header in headers)
     if claimed is not None and claimed != found:
         raise BadFile(f"{name}: its shards hold {found} tensors, its header says {str(claimed)[:40]!r}", BROKEN_HINT)
 

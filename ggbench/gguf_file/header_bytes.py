@@ -1,7 +1,7 @@
 """A cursor over the header bytes of a GGUF, from a local file or a remote one.
 
-Every length in a header is a claim by a stranger: each is held against the bytes that are left before anything of that
-length is read or allocated. Bytes come in as they are needed, so a remote source transfers little more than the header.
+Every length in a header is untrusted: each is compared with the bytes that are left before anything of that length is
+read or allocated. Bytes are read as they are needed, so a remote source transfers little more than the header.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 from ggbench.errors import BadFile
 from ggbench.units import format_bytes, format_count
 
-BROKEN_HINT = "the file is damaged, only begun, or not a GGUF; download or convert it again"
+BROKEN_HINT = "the file is damaged, incomplete, or not a GGUF; download or convert it again"
 
 _CHUNK_BYTES = 256 << 10
 _LARGEST_HEADER_BYTES = 256 << 20
@@ -27,12 +27,12 @@ class Source(Protocol):
         ...
 
     def read(self, n_bytes: int, /) -> bytes:
-        """Up to that many bytes; none at the end."""
+        """Return up to that many bytes; none at the end."""
         ...
 
 
 class HeaderBytes:
-    """Reads a header front to back; raises BadFile, with the file's name in it, where the bytes are not there."""
+    """Read a header front to back; raise BadFile, naming the file, where the bytes are missing."""
 
     def __init__(self, source: Source, size: int, name: str) -> None:
         self.name = name
@@ -57,7 +57,7 @@ class HeaderBytes:
         return bytes(self._data[: self.position])
 
     def use_big_endian(self) -> None:
-        """Read numbers from here on with the highest byte first."""
+        """Read all further numbers as big endian."""
         self._order = ">"
         self._u64 = struct.Struct(">Q")
 
@@ -68,47 +68,47 @@ class HeaderBytes:
             raise BadFile(f"{self.name}: {format_count(n_items)} {what} cannot fit into its last {left}", BROKEN_HINT)
 
     def take(self, n_bytes: int, what: str) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         start = self._advance(n_bytes, what)
         return bytes(self._data[start : start + n_bytes])
 
     def skip(self, n_bytes: int, what: str) -> None:
-        """Pass over bytes."""
+        """Skip bytes."""
         self._advance(n_bytes, what)
 
     def number(self, code: str, what: str) -> int | float | bool:
-        """One number by its `struct` code."""
+        """Return one number by its `struct` code."""
         layout = self._order + code
         start = self._advance(struct.calcsize(layout), what)
         value: int | float | bool = struct.unpack_from(layout, self._data, start)[0]
         return value
 
     def numbers(self, code: str, count: int, what: str) -> tuple[int | float | bool, ...]:
-        """That many numbers of one `struct` code."""
+        """Return that many numbers of one `struct` code."""
         self.expect(count, struct.calcsize("<" + code), what)
         layout = f"{self._order}{count}{code}"
         start = self._advance(struct.calcsize(layout), what)
         return struct.unpack_from(layout, self._data, start)
 
     def u32(self, what: str) -> int:
-        """One unsigned number of 4 bytes."""
+        """Return one unsigned number of 4 bytes."""
         return int(self.number("I", what))
 
     def u64(self, what: str) -> int:
-        """One unsigned number of 8 bytes."""
+        """Return one unsigned number of 8 bytes."""
         start = self._advance(8, what)
         value: int = self._u64.unpack_from(self._data, start)[0]
         return value
 
     def string(self, most_bytes: int, what: str) -> str:
-        """A length and that many bytes of UTF-8; what is not UTF-8 becomes U+FFFD."""
+        """Return the text of a length and that many bytes of UTF-8; what is not UTF-8 becomes U+FFFD."""
         n_bytes = self.u64(what)
         if n_bytes > most_bytes:
             raise BadFile(f"{self.name}: {what} claims a length of {format_count(n_bytes)} bytes", BROKEN_HINT)
         return self.take(n_bytes, what).decode("utf-8", errors="replace")
 
     def skip_strings(self, count: int, what: str) -> None:
-        """Pass over strings without making them: a vocabulary has more than a hundred thousand."""
+        """Skip strings without decoding them: a vocabulary has more than a hundred thousand."""
         self.expect(count, 8, what)
         length_at = self._u64.unpack_from
         while count:

@@ -1,6 +1,6 @@
-"""The numbers that fix a model's shape, from which a header can be written with no file at hand.
+"""The numbers that define a model's shape, from which a header can be written without any file.
 
-Covers the architectures that `twin` can lay out; names are those of GGUF's metadata keys.
+Covers the architectures that `blueprint` can lay out; names are those of llama.cpp's `llama_hparams`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HINT = "look at the model's entry in models.toml"
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameters:
-    """The shape of a dense or mixture-of-experts transformer; UsageError names the field that makes none."""
+    """The shape of a dense or mixture-of-experts transformer; UsageError names an invalid field."""
 
     architecture: str
     """llama.cpp's name, one of `ARCHITECTURES`."""
@@ -27,7 +27,7 @@ class Hyperparameters:
     n_head: int
     n_head_kv: int
     n_ff: int
-    """Width of a dense feed-forward; a mixture of experts only writes it into its metadata."""
+    """Width of a dense feed-forward; in a mixture of experts only metadata."""
     n_vocab: int
     n_ctx_train: int
     head_dim: int | None = None
@@ -42,7 +42,7 @@ class Hyperparameters:
     n_ff_expert: int = 0
     """Width of one expert's feed-forward."""
     n_ff_shared_expert: int = 0
-    """Width of the feed-forward that every token passes, beside its experts."""
+    """Width of the feed-forward that every token passes in addition to its experts."""
 
     def __post_init__(self) -> None:
         if self.architecture not in ARCHITECTURES:

@@ -1,4 +1,4 @@
-"""What a GGUF header tells of a model, as frozen values that theory, catalog and reports count with."""
+"""What a GGUF header says about a model, as frozen values that theory, catalog and reports count with."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.ggml_types import row_bytes
+from ggbench.gguf_file.tensor_names import tensor_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class TensorInfo:
     shape: tuple[int, ...]
     """ggml's order: row length first."""
     type_name: str
-    """ggml's name, `q4_K`; `type 97` when this ggbench does not know it."""
+    """ggml's name, `q4_K`; `type 97` for a type that neither gguf nor ggbench knows."""
     n_bytes: int | None
     """None when the type is unknown."""
     shard: int = 0
@@ -38,16 +39,16 @@ class ModelFile:
     """One model as its header describes it, over all shards."""
 
     name: str
-    """What to call it: the file's stem without a shard suffix, or the catalog's `id quant`."""
+    """The file's stem without a shard suffix, or the catalog's `id quant`."""
     paths: tuple[Path, ...]
-    """The local shards in order; empty for a header that was read from somewhere else."""
+    """The local shards in order; empty for a header that was not read from this disk."""
     file_bytes: int
     """Over all shards."""
     version: int
     big_endian: bool
     architecture: str
     metadata: dict[str, object]
-    """Every key but the tokenizer's long arrays, which are left as their length."""
+    """Every key; the tokenizer's long arrays are replaced by their length."""
     tensors: tuple[TensorInfo, ...]
     header_sha256: str
     """Of the header bytes of all shards in order: metadata and tensor table, not the weights."""
@@ -70,7 +71,7 @@ class ModelFile:
     no_kv_reason: str = ""
     """Why KV is more than fixed bytes for each position (a recurrent state, a second cache); empty when it is not."""
     missing_bytes: int = 0
-    """What the files are shorter than their tensor tables say, as of a download that stopped."""
+    """Bytes that the tensor tables require and the files lack, as after an interrupted download."""
 
     @cached_property
     def n_params(self) -> int:
@@ -79,7 +80,7 @@ class ModelFile:
 
     @cached_property
     def unknown_types(self) -> tuple[str, ...]:
-        """Names of tensor types whose size is unknown to this ggbench."""
+        """Names of tensor types whose size is unknown."""
         return tuple(sorted({tensor.type_name for tensor in self.tensors if tensor.n_bytes is None}))
 
     @cached_property
@@ -100,19 +101,20 @@ class ModelFile:
         """
         if self.weight_bytes is None:
             return None
-        tied = not any(tensor.name == "output.weight" for tensor in self.tensors)
+        output, embedding = tensor_name("OUTPUT"), tensor_name("TOKEN_EMBD")
+        skipped = {tensor_name("PER_LAYER_TOKEN_EMBD")}
+        if any(tensor.name == output for tensor in self.tensors):
+            skipped.add(embedding)
         total = 0.0
         for tensor in self.tensors:
-            if tensor.name in ("token_embd.weight", "per_layer_token_embd.weight") and not (
-                tied and tensor.name == "token_embd.weight"
-            ):
+            if tensor.name in skipped:
                 continue
             share = self.n_expert_used / self.n_expert if "_exps." in tensor.name and self.n_expert else 1.0
             total += (tensor.n_bytes or 0) * share
         return round(total)
 
     def kv_bytes_per_token(self, type_k: str = "f16", type_v: str = "f16") -> int:
-        """Bytes of KV cache for one position over all layers, a window left out of account.
+        """Return the bytes of KV cache for one position over all layers, ignoring any sliding window.
 
         Raises Unsupported where the architecture's state is not a KV cache, and UnknownName for a type.
         """
@@ -128,5 +130,5 @@ class ModelFile:
 
     @property
     def is_twin(self) -> bool:
-        """Whether ggbench made this file: the true shape, no trained weights."""
+        """Whether ggbench wrote this file, with the true shape and no trained weights."""
         return bool(self.metadata.get("ggbench.twin"))

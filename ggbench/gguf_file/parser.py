@@ -1,26 +1,37 @@
 """The grammar of a GGUF header, versions 2 and 3 in either byte order: bytes in, a `Header` out.
 
-Knows nothing of files or architectures, so the same code reads a local shard and a remote one.
+gguf's GGUFReader is not used, for three reasons. Headers are untrusted: every count and length here has a limit and is
+compared with the size of the file, where GGUFReader trusts them. Headers are remote: this parser reads forward from any
+source, such as HTTP ranges, where GGUFReader maps a whole local file into memory. And files are newer than tables: a
+tensor of an unknown type keeps its name and shape and lacks only its size, where GGUFReader raises ValueError.
+
+The parser knows nothing of files or architectures, so the same code reads a local shard and a remote one.
 Source: the GGUF specification (ggml, docs/gguf.md) and gguf.cpp.
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 from ggbench.errors import BadFile, Unsupported
 from ggbench.gguf_file.ggml_types import type_by_id
+from ggbench.gguf_file.gguf_format import (
+    ALIGNMENT,
+    ALIGNMENT_KEY,
+    ARCHITECTURE_KEY,
+    ARRAY,
+    MAGIC,
+    NUMBER_CODES,
+    READABLE_VERSIONS,
+    STRING,
+)
 from ggbench.gguf_file.header_bytes import BROKEN_HINT, HeaderBytes, Source
 from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.plain import plain
 from ggbench.units import format_bytes, format_count
 
-_MAGIC = b"GGUF"
 _OLD_MAGICS = (b"lmgg", b"fmgg", b"tjgg", b"algg")
-_VERSIONS = (2, 3)
-_NUMBER_CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_NUMBER_BYTES = {"B": 1, "b": 1, "H": 2, "h": 2, "I": 4, "i": 4, "f": 4, "?": 1, "Q": 8, "q": 8, "d": 8}
-_STRING, _ARRAY = 8, 9
 
 _MOST_KEYS = 1 << 16
 _MOST_TENSORS = 1 << 20
@@ -31,20 +42,19 @@ _KEY_BYTES = (1 << 16) - 1
 _TENSOR_NAME_BYTES = 1024
 _STRING_BYTES = 64 << 20
 _KEPT_ELEMENTS = 4096
-"""A longer array is left as its length; a value for each layer is far shorter."""
+"""A longer array is replaced by its length; arrays with a value for each layer are far shorter."""
 _LARGEST_ALIGNMENT = 1 << 20
-_DEFAULT_ALIGNMENT = 32
 
 
 class ArrayLength(int):
-    """What is left of an array too long to keep: the number of its elements."""
+    """The number of elements of an array that was too long to keep."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """One file's header, as it stands there."""
+    """One file's header as it was read."""
 
     raw: bytes
     """The bytes themselves, up to the end of the tensor table."""
@@ -57,14 +67,14 @@ class Header:
     data_offset: int
     """Where the first tensor's bytes begin."""
     missing_bytes: int = 0
-    """What the file is shorter than its tensor table says."""
+    """Bytes that the tensor table requires and the file lacks."""
 
 
 def read_header(source: Source, size: int, name: str, *, allow_missing_data: bool = False) -> Header:
     """Parse the header of a GGUF of `size` bytes; `name` is for messages.
 
-    A file too short for its tensors is an error, unless `allow_missing_data` says that only the header is there.
-    Raises BadFile for what is broken and Unsupported for a version that ggbench does not read.
+    A file too short for its tensors is an error, unless `allow_missing_data` accepts a header alone.
+    Raises BadFile for a damaged header and Unsupported for a version that ggbench does not read.
     """
     cursor, version, big_endian, n_tensors, n_keys = _begin(source, size, name)
     name = cursor.name
@@ -83,18 +93,18 @@ def read_header(source: Source, size: int, name: str, *, allow_missing_data: boo
 
 
 def read_leading_metadata(source: Source, size: int, name: str) -> dict[str, object]:
-    """The metadata of a GGUF of `size` bytes up to its vocabulary, some kilobytes instead of megabytes.
+    """Return the metadata of a GGUF of `size` bytes up to its vocabulary: kilobytes to read instead of megabytes.
 
-    What a model is stands before its vocabulary in practice; in a file where it does not, the architecture is read on
-    for. Keys after the vocabulary are left out, `general.file_type` as llama-quantize writes it among them.
-    Raises as `read_header` does, except for what comes later in the file.
+    Writers put what identifies a model before its vocabulary; in a file that does not, reading goes on until the
+    architecture is found. Keys after the vocabulary are left out, also `general.file_type` where llama-quantize wrote
+    it. Raises as `read_header` does, except for errors later in the file.
     """
     cursor, _, _, _, n_keys = _begin(source, size, name)
     return _read_metadata(cursor, n_keys, up_to_vocabulary=True)
 
 
 def _begin(source: Source, size: int, name: str) -> tuple[HeaderBytes, int, bool, int, int]:
-    """The cursor before the first key, version, byte order, and the numbers of tensors and of keys."""
+    """Return the cursor at the first key, the version, the byte order, and the numbers of tensors and of keys."""
     name = plain(name)
     if size == 0:
         raise BadFile(f"{name} is empty", "download it again")
@@ -114,7 +124,7 @@ def _begin(source: Source, size: int, name: str) -> tuple[HeaderBytes, int, bool
 
 def _check_magic(cursor: HeaderBytes) -> None:
     magic = cursor.take(min(4, cursor.n_left), "its first bytes")
-    if magic == _MAGIC:
+    if magic == MAGIC:
         return
     if magic in _OLD_MAGICS:
         raise Unsupported(
@@ -136,10 +146,12 @@ def _read_version(cursor: HeaderBytes) -> tuple[int, bool]:
         if version > 0xFFFF:
             raise BadFile(f"{cursor.name}: its GGUF version is garbage", BROKEN_HINT)
         cursor.use_big_endian()
-    if version not in _VERSIONS:
+    if version not in READABLE_VERSIONS:
         raise Unsupported(
             f"{cursor.name} is GGUF version {version}; ggbench reads versions 2 and 3",
-            "convert the model again with a current llama.cpp" if version < min(_VERSIONS) else "update ggbench",
+            "convert the model again with a current llama.cpp"
+            if version < min(READABLE_VERSIONS)
+            else "update ggbench",
         )
     return version, big_endian
 
@@ -154,61 +166,61 @@ def _read_metadata(cursor: HeaderBytes, n_keys: int, *, up_to_vocabulary: bool =
             )
         what = f"metadata key {key[:80]!r}"
         value_type = cursor.u32(what)
-        is_vocabulary = value_type == _ARRAY and key.startswith("tokenizer.")
-        if up_to_vocabulary and is_vocabulary and "general.architecture" in metadata:
+        is_vocabulary = value_type == ARRAY and key.startswith("tokenizer.")
+        if up_to_vocabulary and is_vocabulary and ARCHITECTURE_KEY in metadata:
             break
         metadata[key] = _read_value(cursor, value_type, key, what)
     return metadata
 
 
 def _read_value(cursor: HeaderBytes, value_type: int, key: str, what: str) -> object:
-    if value_type in _NUMBER_CODES:
-        return cursor.number(_NUMBER_CODES[value_type], what)
-    if value_type == _STRING:
+    if value_type in NUMBER_CODES:
+        return cursor.number(NUMBER_CODES[value_type], what)
+    if value_type == STRING:
         return cursor.string(_STRING_BYTES, what)
-    if value_type != _ARRAY:
+    if value_type != ARRAY:
         raise BadFile(f"{cursor.name}: {what} has the unknown value type {value_type}", BROKEN_HINT)
     element_type, count = cursor.u32(what), cursor.u64(what)
-    if key.startswith("tokenizer.") or count > _KEPT_ELEMENTS or element_type == _ARRAY:
+    if key.startswith("tokenizer.") or count > _KEPT_ELEMENTS or element_type == ARRAY:
         _skip_elements(cursor, element_type, count, what, nesting=1)
         return ArrayLength(count)
-    if element_type == _STRING:
+    if element_type == STRING:
         cursor.expect(count, 8, f"strings of {what}")
         return [cursor.string(_STRING_BYTES, what) for _ in range(count)]
     return list(cursor.numbers(_number_code(cursor, element_type, what), count, f"values of {what}"))
 
 
 def _skip_elements(cursor: HeaderBytes, element_type: int, count: int, what: str, nesting: int) -> None:
-    if element_type == _STRING:
+    if element_type == STRING:
         cursor.skip_strings(count, f"strings of {what}")
-    elif element_type == _ARRAY:
+    elif element_type == ARRAY:
         cursor.expect(count, 12, f"arrays of {what}")
         if nesting == _MOST_NESTING:
             raise BadFile(f"{cursor.name}: {what} nests arrays more than {_MOST_NESTING} deep", BROKEN_HINT)
         for _ in range(count):
             _skip_elements(cursor, cursor.u32(what), cursor.u64(what), what, nesting + 1)
     else:
-        n_bytes = _NUMBER_BYTES[_number_code(cursor, element_type, what)]
+        n_bytes = struct.calcsize("<" + _number_code(cursor, element_type, what))
         cursor.expect(count, n_bytes, f"values of {what}")
         cursor.skip(count * n_bytes, what)
 
 
 def _number_code(cursor: HeaderBytes, element_type: int, what: str) -> str:
-    code = _NUMBER_CODES.get(element_type)
+    code = NUMBER_CODES.get(element_type)
     if code is None:
         raise BadFile(f"{cursor.name}: {what} is an array of the unknown type {element_type}", BROKEN_HINT)
     return code
 
 
 def _alignment(cursor: HeaderBytes, metadata: dict[str, object]) -> int:
-    alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
+    alignment = metadata.get(ALIGNMENT_KEY, ALIGNMENT)
     if not isinstance(alignment, int) or not 0 < alignment <= _LARGEST_ALIGNMENT or alignment & (alignment - 1):
-        raise BadFile(f"{cursor.name}: general.alignment is {alignment!r}, not a power of two", BROKEN_HINT)
+        raise BadFile(f"{cursor.name}: {ALIGNMENT_KEY} is {alignment!r}, not a power of two", BROKEN_HINT)
     return alignment
 
 
 def _read_tensors(cursor: HeaderBytes, n_tensors: int, alignment: int) -> tuple[tuple[TensorInfo, ...], int]:
-    """The tensor table, and the bytes of data that it points into."""
+    """Return the tensor table, and how many bytes of data it points into."""
     tensors: dict[str, TensorInfo] = {}
     data_bytes = 0
     for index in range(n_tensors):

@@ -1,7 +1,8 @@
 """llama.cpp's own quantizer: which type it gives each tensor, and the bytes of quantized numbers.
 
-Asked instead of imitated, since its mixture of types for a quant depends on the whole shape of a model and changes
-between releases. A dry run tells its choices in the log alone, so they are read from there and held against its total.
+It is run instead of imitated, because its mixture of types for a quant depends on the whole shape of a model and
+changes between releases. A dry run reports its choices in the log only, so they are parsed from there, and their sum is
+checked against the total in the log.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _ROUNDING_MIB = 0.006
 """The total is logged with two decimals."""
 _UNREADABLE_HINT = "its log differs from what ggbench knows of llama-cpp-python 0.3.36; update ggbench"
 _NOT_QUANTIZABLE = frozenset({"q8_1", "q8_K", "i8", "i16", "i32", "i64", "f64"})
-"""Types for which ggml aborts the process: it keeps the first two for its own arithmetic."""
+"""Types for which ggml aborts the process: the first two are for its own arithmetic only."""
 
 _log_in_use = threading.Lock()
 """llama.cpp has one log callback for the whole process."""
@@ -47,10 +48,10 @@ _log_in_use = threading.Lock()
 def choose_types(
     metadata: Mapping[str, object], tensors: Sequence[TensorInfo], ftypes: Mapping[str, int]
 ) -> dict[str, tuple[TensorInfo, ...]]:
-    """For each quant, the tensors with the type and the bytes that llama.cpp's quantizer gives them.
+    """Return for each quant the tensors with the type and the bytes that llama.cpp's quantizer gives them.
 
     `tensors` are those of the model before it is quantized; `ftypes` maps a quant's name to llama.cpp's number for it.
-    Nothing of the tensors' size is written: llama.cpp is shown a file that is a hole after the header.
+    llama.cpp reads a sparse file with no data after the header, so the tensors take no space on disk.
     Raises UsageError for a quant that needs an importance matrix, EngineFailed where llama.cpp refuses.
     """
     header = encode_header(metadata, tensors)
@@ -68,15 +69,15 @@ def choose_types(
 
 
 def quantize(ggml_type: GgmlType, values: np.ndarray) -> bytes:
-    """Those float32 numbers, whole blocks of 256, as ggml quantizes them with every weight equally important.
+    """Quantize float32 numbers, whole blocks of 256, with ggml and every weight equally important.
 
-    Raises Unsupported for a type that no quantizer makes.
+    Raises Unsupported for a type without a quantizer.
     """
     import numpy as np
 
     if ggml_type.name in _NOT_QUANTIZABLE:
         raise Unsupported(f"ggml has no quantizer for {ggml_type.name}", "take a file of another quant")
-    library = _functions()._lib  # finds ggml's symbols too, in the very library that llama_cpp has loaded
+    library = _functions()._lib  # resolves ggml's symbols too, in the library that llama_cpp has loaded
     library.ggml_quantize_requires_imatrix.restype = ctypes.c_bool
     library.ggml_quantize_chunk.restype = ctypes.c_size_t
     row_length = 256
@@ -142,14 +143,15 @@ def _retyped(quant: str, tensors: Sequence[TensorInfo], log: str) -> tuple[Tenso
     chosen = {match["name"]: match["after"] or match["before"] for match in _TENSOR.finditer(log)}
     missing = [tensor.name for tensor in tensors if tensor.name not in chosen]
     if missing:
-        raise EngineFailed(f"llama.cpp's quantizer said nothing of {missing[0]} for {quant}", _UNREADABLE_HINT)
+        raise EngineFailed(f"llama.cpp's quantizer did not report {missing[0]} for {quant}", _UNREADABLE_HINT)
     retyped = tuple(_as_type(tensor, chosen[tensor.name]) for tensor in tensors)
     total = _TOTAL.search(log)
     added_up = sum(tensor.n_bytes or 0 for tensor in retyped) / MIB
     if total is None or abs(float(total["mib"]) - added_up) > _ROUNDING_MIB:
-        told = f"{total['mib']} MiB" if total else "no size"
+        reported = f"{total['mib']} MiB" if total else "no size"
         raise EngineFailed(
-            f"llama.cpp's quantizer says {told} for {quant}, its types add up to {added_up:.2f} MiB", _UNREADABLE_HINT
+            f"llama.cpp's quantizer reports {reported} for {quant}, its types add up to {added_up:.2f} MiB",
+            _UNREADABLE_HINT,
         )
     return retyped
 
@@ -160,5 +162,5 @@ def _as_type(tensor: TensorInfo, type_name: str) -> TensorInfo:
 
 @functools.cache
 def _bytes_of(type_name: str, shape: tuple[int, ...]) -> int:
-    """Remembered, because a model's layers are alike."""
+    """Return the bytes of a tensor; cached, because a model's layers are alike."""
     return row_bytes(type_name, shape[0]) * math.prod(shape[1:])

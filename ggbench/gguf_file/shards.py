@@ -13,21 +13,21 @@ _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.
 
 @dataclass(frozen=True, slots=True)
 class ShardName:
-    """A file name taken apart."""
+    """The parts of a shard's file name."""
 
     stem: str
-    """What all shards share."""
+    """The part that all shards share."""
     number: int
     """From 1."""
     count: int
 
     def sibling(self, number: int) -> str:
-        """The file name of another shard of the same model."""
+        """Return the file name of another shard of the same model."""
         return f"{self.stem}-{number:05}-of-{self.count:05}.gguf"
 
 
 def parse_shard_name(file_name: str) -> ShardName | None:
-    """A shard's name taken apart; None for a name that is not one."""
+    """Return the parts of a shard's file name; None for a name that is not one."""
     match = _SHARD.fullmatch(file_name)
     if match is None:
         return None
@@ -36,7 +36,7 @@ def parse_shard_name(file_name: str) -> ShardName | None:
 
 
 def model_name(file_name: str) -> str:
-    """What to call the model in this file: no shard suffix, no `.gguf`."""
+    """Return the name of the model in this file: no shard suffix, no `.gguf`."""
     shard = parse_shard_name(file_name)
     if shard is not None:
         return shard.stem

@@ -1,6 +1,6 @@
-"""Files that llama.cpp takes for a model as long as it reads no tensor: a header, then a hole of the tensors' length.
+"""Sparse files that llama.cpp can load without data: a header, then a hole as long as the tensors.
 
-A file of 118 GB so takes some hundred kilobytes of a temporary folder.
+The file of a model of 118 GB takes some hundred kilobytes of a temporary folder.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ggbench.errors import DoesNotFit
-from ggbench.gguf_file.encoded_header import ALIGNMENT, encode_header
+from ggbench.gguf_file import gguf_constants
+from ggbench.gguf_file.encoded_header import encode_header
+from ggbench.gguf_file.gguf_format import ALIGNMENT, ALIGNMENT_KEY
 from ggbench.gguf_file.header import read_local_header
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import ArrayLength
@@ -16,11 +18,11 @@ from ggbench.gguf_file.twin import twin_of
 
 
 def write_sparse(file: ModelFile, folder: Path) -> Path:
-    """Write the model's header with a hole behind it into `folder`; for a split model each shard. The first one's path.
+    """Write the model's header, followed by a hole, into `folder`, for each shard; return the path of the first.
 
-    The header is that of the local file where there is one, which may lack its tensors, else it is made from `file`,
-    with no tokenizer where `file` has lost it.
-    Raises DoesNotFit where the folder takes no such file, Unsupported for a header that cannot be made, and BadFile.
+    The header is the local file's where there is one, even without its tensors; otherwise it is encoded from `file`,
+    without a tokenizer if `file` does not hold the tokenizer's arrays.
+    Raises DoesNotFit if the file cannot be created, Unsupported for a header that cannot be encoded, and BadFile.
     """
     try:
         if not file.paths:
@@ -36,13 +38,14 @@ def write_sparse(file: ModelFile, folder: Path) -> Path:
 
 
 def _lacks_arrays(file: ModelFile) -> bool:
-    """Whether it was read from elsewhere, where the tokenizer's arrays were left out, or is split into shards."""
-    return "split.count" in file.metadata or any(isinstance(value, ArrayLength) for value in file.metadata.values())
+    """Whether the tokenizer's arrays were left out, as from a remote header, or the model is split into shards."""
+    is_split = gguf_constants.Keys.Split.LLM_KV_SPLIT_COUNT in file.metadata
+    return is_split or any(isinstance(value, ArrayLength) for value in file.metadata.values())
 
 
 def _copy(path: Path, folder: Path) -> Path:
     header = read_local_header(path, allow_missing_data=True)
-    stated = header.metadata.get("general.alignment", ALIGNMENT)
+    stated = header.metadata.get(ALIGNMENT_KEY, ALIGNMENT)
     alignment = stated if isinstance(stated, int) and stated > 0 else ALIGNMENT
     end = header.data_offset + sum(-(-(tensor.n_bytes or 0) // alignment) * alignment for tensor in header.tensors)
     return _write(folder / path.name, header.raw, max(end, header.file_bytes))

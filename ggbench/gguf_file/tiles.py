@@ -1,7 +1,7 @@
 """Bytes that fill a tensor of a twin: one random tile for each type, quantized once and repeated.
 
-The tile's length is a large prime times the longest block, so that it never divides a row: every row starts at another
-place in the tile, and no two of a thousand neighbouring rows are equal.
+The tile's length is a large prime times the longest block, so that it never divides a row: every row starts at a
+different offset in the tile, and no two of a thousand neighbouring rows are equal.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 _BLOCK = 256
 _N_BLOCKS = 1021
 _CHUNK_BYTES = 1 << 20
-"""Small enough to stay in a CPU's cache while it is written again and again."""
+"""Small enough to stay in a CPU's cache while it is written repeatedly."""
 _OWN_ELEMENTS = 1 << 22
-"""An f32 tensor up to this size gets its own numbers: norms, biases, and routers, whose rows must differ."""
+"""An f32 tensor up to this size gets its own values: norms, biases, and routers, whose rows must differ."""
 _WEIGHT_SCALE = 0.02
 """Standard deviation of matrices as transformers are initialized."""
 _SEED = 20240424
@@ -35,7 +35,7 @@ class Tiles:
         self._repeated: dict[str, tuple[memoryview, int]] = {}
 
     def chunks(self, tensor: TensorInfo) -> Iterator[memoryview]:
-        """The bytes of this tensor, about 1 MiB at a time. Raises Unsupported for a type that cannot be made."""
+        """Yield the bytes of this tensor, about 1 MiB at a time. Raises Unsupported for a type without a quantizer."""
         ggml_type = type_by_name(tensor.type_name)
         left = ggml_type.row_bytes(tensor.n_elements)
         if ggml_type.name == "f32" and tensor.n_elements <= _OWN_ELEMENTS:
@@ -50,7 +50,7 @@ class Tiles:
             yield chunk
 
     def _repeat(self, ggml_type: GgmlType) -> tuple[memoryview, int]:
-        """A buffer of whole tiles, one more than a chunk has, and the length of one; bytes."""
+        """Return a buffer of whole tiles, one more than a chunk needs, and the bytes of one tile."""
         known = self._repeated.get(ggml_type.name)
         if known is None:
             tile = _tile(ggml_type)
@@ -71,7 +71,7 @@ def _tile(ggml_type: GgmlType) -> bytes:
 
 
 def _own_values(tensor: TensorInfo) -> np.ndarray:
-    """Numbers like those of trained models, so that activations neither vanish nor overflow."""
+    """Return values like those of trained models, so that activations neither vanish nor overflow."""
     import numpy as np
 
     name = tensor.name

@@ -1,7 +1,7 @@
 """Twins: GGUF files of a model's true shape and types with no trained weights, to measure it before it is downloaded.
 
-Speed depends on shapes and types, not on what the weights are. A twin is planned as a ModelFile, which is enough to
-count with, and written from it; its metadata says what it is.
+Speed depends on shapes and types, not on the values of the weights. A twin is planned as a ModelFile, which is enough
+to count with, and written from it; its metadata marks it as a twin.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from pathlib import Path
 
 import ggbench
 from ggbench.errors import BadFile, Unsupported, UsageError
-from ggbench.gguf_file.blueprint import draw_metadata, draw_tensors
+from ggbench.gguf_file import gguf_constants
+from ggbench.gguf_file.blueprint import build_metadata, build_tensors
 from ggbench.gguf_file.encoded_header import encode_header
+from ggbench.gguf_file.gguf_format import ALIGNMENT_KEY
 from ggbench.gguf_file.header import assemble, read_model_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
@@ -28,22 +30,20 @@ from ggbench.gguf_file.twin_writer import Progress, remove_abandoned_parts, writ
 __all__ = ["cached_twin", "cached_twin_of", "plan_twin", "twin_of", "write_twin"]
 
 _FORMAT = 1
-"""Of the fill; a change makes cached twins anew."""
+"""Version of the fill; a new one invalidates cached twins."""
 _FINGERPRINT = "ggbench.twin.fingerprint"
-_QUANTIZATION_VERSION = 2
-"""GGML_QNT_VERSION of ggml.h: the layout of its blocks."""
-_LEFT_OUT = ("tokenizer.", "split.", "ggbench.", "general.alignment")
-"""Keys that do not carry over: a twin is one file with no tokenizer and the usual alignment."""
+_LEFT_OUT = ("tokenizer.", "split.", "ggbench.", ALIGNMENT_KEY)
+"""Beginnings of keys that are not copied: a twin is one file with no tokenizer and the default alignment."""
 
 
 def plan_twin(
     hyper: Hyperparameters, quants: Sequence[str], n_layer: int | None = None, *, name: str, source: str = ""
 ) -> dict[str, ModelFile]:
-    """The twin of each quant as a ModelFile with no path, by the quant's name in lower case; writes nothing that stays.
+    """Return the twin of each quant as a ModelFile with no path, by the quant's name in lower case; write no file.
 
-    `name` is what to call the model, `source` where its shape comes from (`catalog:qwen1.5-7b`). `n_layer` makes a
-    shallower model. The types are those that the installed llama.cpp gives a model of this depth without an importance
-    matrix. Raises UnknownName for a quant, UsageError for one that needs such a matrix, EngineFailed.
+    `name` is the model's name, `source` where its shape comes from (`catalog:qwen1.5-7b`). `n_layer` makes a shallower
+    model. The types are those that the installed llama.cpp gives a model of this depth without an importance matrix.
+    Raises UnknownName for a quant, UsageError for one that needs such a matrix, EngineFailed.
     """
     if n_layer is not None:
         if n_layer > hyper.n_layer:
@@ -52,12 +52,13 @@ def plan_twin(
             )
         hyper = dataclasses.replace(hyper, n_layer=n_layer)
     ftypes = {quant.lower(): ftype_by_name(quant) for quant in quants}
-    metadata, tensors = draw_metadata(hyper), draw_tensors(hyper)
+    metadata, tensors = build_metadata(hyper), build_tensors(hyper)
     by_quant = choose_types(metadata, tensors, ftypes)
+    keys, version = gguf_constants.Keys.General, gguf_constants.GGML_QUANT_VERSION
     return {
         quant: _planned(
             f"{name} {quant}",
-            {**metadata, "general.file_type": ftypes[quant], "general.quantization_version": _QUANTIZATION_VERSION},
+            {**metadata, keys.FILE_TYPE: ftypes[quant], keys.QUANTIZATION_VERSION: version},
             retyped,
             name,
             source,
@@ -67,21 +68,22 @@ def plan_twin(
 
 
 def twin_of(model: ModelFile, source: str) -> ModelFile:
-    """The plan of a twin with the tensors, types and metadata of a real header, its tokenizer left out.
+    """Plan a twin with the tensors, types and metadata of a real header, without its tokenizer.
 
-    `source` says whose twin it is (`org/name`). Shards become one file. Raises Unsupported where the type of a tensor,
-    or the size of the vocabulary, is unknown.
+    `source` names the original (`org/name`). Shards become one file. Raises Unsupported where the type of a tensor, or
+    the size of the vocabulary, is unknown.
     """
     if model.n_vocab is None:
         raise Unsupported(
-            f"{model.name}: its header does not tell the size of its vocabulary", "measure the file itself"
+            f"{model.name}: its header does not give the size of its vocabulary", "measure the file itself"
         )
     metadata = {
         key: value
         for key, value in model.metadata.items()
         if not key.startswith(_LEFT_OUT) and value != [] and not isinstance(value, ArrayLength)
     }
-    metadata |= {f"{model.architecture}.vocab_size": model.n_vocab, "tokenizer.ggml.model": "none"}
+    keys = gguf_constants.Keys
+    metadata |= {keys.LLM.VOCAB_SIZE.format(arch=model.architecture): model.n_vocab, keys.Tokenizer.MODEL: "none"}
     tensors = tuple(dataclasses.replace(tensor, shard=0) for tensor in model.tensors)
     return _planned(model.name, metadata, tensors, model.name, source)
 
@@ -94,7 +96,7 @@ def cached_twin(
     n_layer: int | None = None,
     on_progress: Progress | None = None,
 ) -> Path:
-    """The file of a catalog model's twin in this folder, written if it is not there whole and of this shape.
+    """Return the file of a catalog model's twin in this folder; write it unless a complete one of this shape exists.
 
     Two processes may ask for the same twin at once: each writes its own, and the later one replaces the earlier.
     Raises as `plan_twin` and `write_twin` do.
@@ -107,9 +109,9 @@ def cached_twin(
 def cached_twin_of(
     model: ModelFile, source: str, name: str, directory: Path, on_progress: Progress | None = None
 ) -> Path:
-    """The file of a published model's twin in this folder, as `cached_twin` has it of a catalog model's.
+    """Return the file of a published model's twin in this folder, written as by `cached_twin`.
 
-    `source` is as for `twin_of`; the file is called after `name`. Raises as `twin_of` and `write_twin` do.
+    `source` is as for `twin_of`; the file is named after `name`. Raises as `twin_of` and `write_twin` do.
     """
     return _cached(twin_of(model, source), directory / f"{_file_stem(name)}.gguf", on_progress)
 
@@ -128,7 +130,7 @@ def _planned(
     header = encode_header(
         {
             **metadata,
-            "general.name": model_name,
+            gguf_constants.Keys.General.NAME: model_name,
             "ggbench.version": ggbench.__version__,
             "ggbench.twin": True,
             "ggbench.twin.source": source,

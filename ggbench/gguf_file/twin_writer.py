@@ -1,6 +1,6 @@
 """Writing a planned twin to disk: all of it or nothing, at the speed of the disk.
 
-A file under the final name is always whole: the bytes go to a temporary name in the same folder, renamed at the end.
+A file under the final name is always complete: it is written under a temporary name in the same folder, then renamed.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from ggbench.gguf_file.tiles import Tiles
 from ggbench.units import format_bytes
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes written and the bytes in all."""
+"""Called with the bytes written and the total bytes."""
 
 PART_SUFFIX = ".ggbench-part"
-"""Of the temporary name."""
+"""Suffix of the temporary name."""
 _ABANDONED_S = 3600
-"""A temporary file that nothing was written to for so long belongs to a process that was killed."""
+"""A temporary file not written to for this long belongs to a process that was killed."""
 _REPORT_BYTES = 16 << 20
 _FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def write_twin(planned: ModelFile, path: Path, on_progress: Progress | None = None) -> None:
-    """Write the twin of this plan to `path`, over what is there; the same plan gives the same bytes.
+    """Write the twin of this plan to `path`, replacing any file there; the same plan gives the same bytes.
 
-    Missing folders are made. Raises DoesNotFit before a byte is written where the disk lacks room, or when it fills up;
-    UsageError where the folder cannot be written to. On any failure, Ctrl-C among them, nothing is left behind.
+    Missing folders are created. Raises DoesNotFit before writing if the disk lacks room, or when it fills up;
+    UsageError if the folder cannot be written to. After any failure, including Ctrl-C, no file is left behind.
     """
     if not planned.is_twin:
         raise ValueError(f"{planned.name} is not a twin's plan")
@@ -59,7 +59,7 @@ def write_twin(planned: ModelFile, path: Path, on_progress: Progress | None = No
 
 
 def remove_abandoned_parts(directory: Path) -> None:
-    """Delete what writers that were killed left in this folder."""
+    """Delete the temporary files that killed writers left in this folder."""
     for part in directory.glob(f".*{PART_SUFFIX}"):
         with contextlib.suppress(OSError):
             if time.time() - part.stat().st_mtime > _ABANDONED_S:
@@ -85,7 +85,7 @@ def _require_room(folder: Path, n_bytes: int) -> None:
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A name to write to that becomes `path` at the end, and nothing at all on an error."""
+    """Yield a temporary path that is renamed to `path` at the end, or deleted on an error."""
     part = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{PART_SUFFIX}")
     try:
         yield part

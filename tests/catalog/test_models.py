@@ -9,7 +9,7 @@ import pytest
 
 from ggbench.catalog.models import Catalog, load_catalog
 from ggbench.errors import UnknownName, UsageError
-from ggbench.gguf_file.blueprint import draw_tensors
+from ggbench.gguf_file.blueprint import build_tensors
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.twin import plan_twin
 
@@ -96,7 +96,7 @@ def shipped(tmp_path: Path) -> Catalog:
 
 def count_parameters(hyper: Hyperparameters) -> int:
     """Parameters of all tensors that the model has."""
-    return sum(tensor.n_elements for tensor in draw_tensors(hyper))
+    return sum(tensor.n_elements for tensor in build_tensors(hyper))
 
 
 @pytest.mark.parametrize(("model_id", "n_params"), PUBLISHED_PARAMETERS.items())

@@ -20,11 +20,11 @@ from ggbench.engine.process import WorkerProcess
 from ggbench.experiments.budget import given_budget
 from ggbench.experiments.dry_allocator import DryAllocator
 from ggbench.experiments.plan import PlanRequest, plan
-from ggbench.gguf_file.drawn_model import draw_model
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import assemble
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
+from ggbench.gguf_file.unquantized_model import build_model
 from ggbench.plan_records import Budget, PlanRow
 from ggbench.records import Bandwidth, FlashAttn, LoadConfig, Outcome
 from ggbench.units import GIB, MIB
@@ -189,7 +189,7 @@ def plan_tiny(
     quants: tuple[str, ...] = ("f16",),
 ) -> list[PlanRow]:
     """Plans of the tiny model, whose true cache is 2 MiB for 1024 tokens, with an engine that answers so."""
-    file = draw_model(TINY, "tiny")
+    file = build_model(TINY, "tiny")
     variants = [PlannedVariant("tiny", quant, "catalog", file) for quant in quants]
 
     def launch() -> FakeEngine:
@@ -294,7 +294,7 @@ def test_a_worker_that_dies_is_a_row_and_the_next_gets_a_new_one() -> None:
         launched.append(FakeEngine(threading.Event(), dry_answer(2) if launched else die))
         return launched[-1]
 
-    file = draw_model(TINY, "tiny")
+    file = build_model(TINY, "tiny")
     variants = [PlannedVariant("tiny", quant, "catalog", file) for quant in ("f16", "again")]
     with DryAllocator(launch, LoadConfig(), 1) as allocator:
         rows = list(plan(variants, PlanRequest(budget_of(1)), allocator))
@@ -319,7 +319,7 @@ def test_speeds_follow_from_the_bandwidth() -> None:
     """100 GB/s read the weights and the cache of position n once for each token."""
     [row] = plan_tiny(dry_answer(2), budget_of(1))
     assert row.limit is not None
-    file = draw_model(TINY, "tiny")
+    file = build_model(TINY, "tiny")
     assert file.active_weight_bytes is not None
     for speed in row.decode:
         assert speed.tok_s == pytest.approx(100e9 / (file.active_weight_bytes + 2048 * speed.n), rel=1e-6)

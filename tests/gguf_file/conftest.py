@@ -50,7 +50,7 @@ class Encoder:
     def tensor(
         self, name: str, shape: Sequence[int], type_id: int = 0, n_bytes: int = 0, offset: int | None = None
     ) -> "Encoder":
-        """Add a row of the tensor table, with the data after the previous one unless told otherwise."""
+        """Add a row of the tensor table, with the data after the previous one unless an offset is given."""
         at = self.data_bytes if offset is None else offset
         self.table.append(
             self.text(name)

@@ -1,4 +1,4 @@
-"""Shapes from metadata, and the KV cache held against what llama.cpp itself allocates for the same metadata."""
+"""Shapes from metadata, and the KV cache compared with what llama.cpp itself allocates for the same metadata."""
 
 import json
 import os
@@ -216,7 +216,7 @@ def test_refused_names_are_those_that_llama_cpp_calls_recurrent_hybrid_or_diffus
     ],
 )
 def test_what_cannot_be_counted_is_refused_by_name(architecture: str, keys: dict[str, object]) -> None:
-    """A cache that the shape does not explain has no figure, also where only the keys of a new architecture tell."""
+    """A cache that the shape does not explain has no figure, also where only the keys of a new architecture show it."""
     model = model_of(architecture, BASE | keys)
     with pytest.raises(Unsupported, match=architecture):
         model.kv_bytes_per_token()

@@ -1,8 +1,9 @@
-"""A package whose own code waits, tried on one that tells when its code runs."""
+"""A package whose own code is deferred, tried on one whose modules show when its code runs."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -85,6 +86,24 @@ def test_an_imported_package_and_a_missing_one_are_left_alone(package: str) -> N
 
     assert sys.modules[package] is whole
     assert "no_such_package_anywhere" not in sys.modules
+
+
+def test_the_first_of_two_threads_wins(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that another thread has deferred meanwhile is not replaced."""
+    find_spec = importlib.util.find_spec
+    first: list[object] = []
+
+    def find_spec_slowly(name: str) -> object:
+        spec = find_spec(name)
+        monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+        defer_package(name)
+        first.append(sys.modules[name])
+        return spec
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec_slowly)
+    defer_package(package)
+
+    assert sys.modules[package] is first[0]
 
 
 @pytest.mark.llama

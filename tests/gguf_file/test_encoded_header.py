@@ -70,6 +70,6 @@ def test_a_value_of_another_kind_is_unsupported(value: object) -> None:
 
 
 def test_a_tensor_of_unknown_size_is_unsupported() -> None:
-    """Where the next tensor begins could not be told."""
+    """The offset of the next tensor would be unknown."""
     with pytest.raises(Unsupported, match="type 97"):
         encode_header({}, [TensorInfo("blk.0.x", (256, 2), "type 97", None)])

@@ -1,11 +1,13 @@
-"""The table of tensor types against ggml itself and against gguf's own table."""
+"""The table of tensor types: all of gguf's, corrected and completed where gguf differs from ggml itself."""
 
 import ctypes
 from pathlib import Path
 
 import pytest
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
 
 from ggbench.errors import GgbenchError, UnknownName
+from ggbench.gguf_file.added_types import ADDED_TYPES, CORRECTED_BLOCK_BYTES
 from ggbench.gguf_file.ggml_types import known_types, row_bytes, type_by_id, type_by_name
 
 IDS_IN_GGML = 43
@@ -40,17 +42,24 @@ def test_table_agrees_with_ggml(ggml: ctypes.CDLL, type_id: int) -> None:
         )
 
 
-def test_table_agrees_with_gguf() -> None:
-    """The gguf package has our sizes; Q8_1 alone differs there, which no file stores."""
-    from gguf.constants import GGML_QUANT_SIZES
-
+def test_every_type_of_gguf_is_known() -> None:
+    """A type that a newer gguf brings is known by id and by name without a change here."""
+    assert set(GGML_QUANT_SIZES) == set(GGMLQuantizationType)
     for quant, (block_len, block_bytes) in GGML_QUANT_SIZES.items():
         entry = type_by_id(quant.value)
         assert entry is not None
-        assert entry.name.lower() == quant.name.lower()
-        assert entry.block_len == block_len
-        if quant.name != "Q8_1":
-            assert entry.block_bytes == block_bytes
+        assert type_by_name(quant.name) is entry
+        assert (entry.block_len, entry.block_bytes) == (block_len, CORRECTED_BLOCK_BYTES.get(quant.name, block_bytes))
+
+
+def test_additions_are_those_that_gguf_lacks() -> None:
+    """A row whose type or file type gguf has by now is deleted, and so is a correction that gguf has made itself."""
+    for added in ADDED_TYPES:
+        assert added.name not in GGMLQuantizationType.__members__
+        assert f"MOSTLY_{added.name}" not in LlamaFileType.__members__
+        assert added.source.startswith("https://github.com/ggml-org/llama.cpp/")
+    for name, block_bytes in CORRECTED_BLOCK_BYTES.items():
+        assert GGML_QUANT_SIZES[GGMLQuantizationType[name]][1] != block_bytes
 
 
 def test_unknown_id_is_none() -> None:

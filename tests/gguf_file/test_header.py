@@ -181,6 +181,27 @@ def test_an_unreadable_file_says_so(tmp_path: Path, small_model: "Encoder") -> N
         read_model_file(path)
 
 
+def test_a_file_with_an_unknown_type_keeps_all_but_its_size(tmp_path: Path, encoder: "type[Encoder]") -> None:
+    """A quant that is newer than ggbench is described; its file's size is all that is known of its weights."""
+    path = tmp_path / "future.gguf"
+    build = encoder().key("general.architecture", STRING, "llama").key("general.file_type", U32, 999)
+    path.write_bytes(build.tensor("token_embd.weight", (64, 8), 97, 288).tensor("b", (64,), 0, 256).file())
+    model = read_model_file(path)
+    assert (model.unknown_types, model.n_params, model.file_bytes) == (("type 97",), 576, path.stat().st_size)
+    assert (model.weight_bytes, model.bpw, model.active_weight_bytes) == (None, None, None)
+
+
+def test_a_damaged_file_is_one_clear_error(tmp_path: Path, small_model: "Encoder") -> None:
+    """A length that was overwritten is refused with the file's name, from disk as from memory."""
+    path = tmp_path / "damaged.gguf"
+    path.write_bytes(
+        small_model.file().replace(b"\x11" + bytes(7) + b"token_embd.weight", b"\xff" * 8 + b"token_embd.weight")
+    )
+    with pytest.raises(BadFile, match=r"damaged\.gguf: the name of tensor 0 claims a length of") as caught:
+        read_model_file(path)
+    assert "damaged" in caught.value.hint
+
+
 def test_a_file_without_architecture_can_still_be_read(tmp_path: Path, encoder: "type[Encoder]") -> None:
     """Importance matrices and adapters are GGUFs too; what cannot be counted is said."""
     path = tmp_path / "imatrix.gguf"

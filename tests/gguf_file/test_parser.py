@@ -282,7 +282,7 @@ class Failing(io.BytesIO):
 
 
 def test_a_failing_source_is_a_bad_file() -> None:
-    """An I/O error is told as one."""
+    """An I/O error keeps the system's message."""
     with pytest.raises(BadFile, match="Input/output error"):
         read_header(Failing(), 100, "x.gguf")
 

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from pathlib import Path
 
+import gguf
 import pytest
 
 from ggbench.errors import UnknownName
@@ -41,6 +42,16 @@ def model_file(file_name: str, file_type: object = None) -> ModelFile:
         n_vocab=None,
         n_ctx_train=None,
     )
+
+
+def test_every_file_type_of_gguf_has_a_name() -> None:
+    """A file type that a newer gguf brings is known without a change here; the flag for a guess is none."""
+    for entry in set(gguf.LlamaFileType) - {gguf.LlamaFileType.GUESSED}:
+        name = quant_by_ftype(entry.value)
+        assert name is not None
+        assert entry.name in {f"{how}_{name.upper()}{suffix}" for how in ("ALL", "MOSTLY") for suffix in ("", "_MOE")}
+        assert ftype_by_name(name) == entry.value
+    assert not {"guessed", "1024"} & set(known_quants())
 
 
 def test_every_file_type_of_llama_cpp_has_a_name() -> None:

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import DoesNotFit
-from ggbench.gguf_file.drawn_model import draw_model
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.sparse import write_sparse
+from ggbench.gguf_file.unquantized_model import build_model
 from tests.conftest import TINY
 from tests.gguf_file.conftest import I32, STRING, U16, Encoder
 
 
 def test_a_model_with_no_file(tmp_path: Path) -> None:
     """The file has the model's header and length, and takes the header's room alone."""
-    planned = draw_model(TINY, "tiny")
+    planned = build_model(TINY, "tiny")
     path = write_sparse(planned, tmp_path)
     found = read_model_file(path)
     assert found.tensors == planned.tensors
@@ -53,8 +53,8 @@ def test_a_split_model(encoder: type[Encoder], tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_gone(tmp_path: Path) -> None:
-    """No room for a temporary file is told with what to do."""
+    """The error for a temporary file without room says what to do."""
     shutil.rmtree(tmp_path)
     with pytest.raises(DoesNotFit, match="no temporary file") as error:
-        write_sparse(draw_model(TINY, "tiny"), tmp_path)
+        write_sparse(build_model(TINY, "tiny"), tmp_path)
     assert "TMPDIR" in error.value.hint

@@ -126,7 +126,7 @@ def test_a_quant_that_needs_an_imatrix_says_so(quant: str) -> None:
 
 
 def test_an_unknown_quant_is_an_unknown_name() -> None:
-    """A typing error is told apart from a quant that does not work."""
+    """A misspelt quant is another error than a quant that cannot be made."""
     with pytest.raises(UnknownName):
         plan_twin(DENSE, ["q4_k_mm"], name="tiny")
 

@@ -70,14 +70,14 @@ def test_a_twin_says_what_it_is(tmp_path: Path) -> None:
     """Its metadata carries the mark, the source, the writer and llama.cpp's number of the quant."""
     write_twin(plan_twin(DENSE, ["q5_k_m"], name="tiny", source="catalog:tiny")["q5_k_m"], tmp_path / "twin.gguf")
     fields = gguf.GGUFReader(tmp_path / "twin.gguf").fields
-    told = {key: fields[key].contents() for key in fields}
-    assert told["ggbench.twin"] is True
-    assert told["ggbench.twin.source"] == "catalog:tiny"
-    assert told["ggbench.version"]
-    assert told["general.name"] == "tiny"
-    assert told["general.file_type"] == gguf.LlamaFileType.MOSTLY_Q5_K_M
-    assert told["general.quantization_version"] == gguf.GGML_QUANT_VERSION
-    assert told["tokenizer.ggml.model"] == "none"
+    values = {key: fields[key].contents() for key in fields}
+    assert values["ggbench.twin"] is True
+    assert values["ggbench.twin.source"] == "catalog:tiny"
+    assert values["ggbench.version"]
+    assert values["general.name"] == "tiny"
+    assert values["general.file_type"] == gguf.LlamaFileType.MOSTLY_Q5_K_M
+    assert values["general.quantization_version"] == gguf.GGML_QUANT_VERSION
+    assert values["tokenizer.ggml.model"] == "none"
 
 
 def test_the_written_file_reads_back_as_its_plan(tmp_path: Path) -> None:

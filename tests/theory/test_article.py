@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ggbench.catalog.models import load_catalog
-from ggbench.gguf_file.drawn_model import draw_model
 from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.unquantized_model import build_model
 from ggbench.machine.known_gpus import find_gpu
 from ggbench.theory.hardware import Convention, known_hardware
 from ggbench.theory.kv_cache import kv_cache
@@ -61,7 +61,7 @@ def computed(size: str, gqa: str, quantity: str, scheme: str, counting: str) -> 
     }
     if quantity in direct:
         return direct[quantity]
-    model = draw_model(hyper, size)
+    model = build_model(hyper, size)
     parameters, kv = count_parameters(model), kv_cache(model)
     counts = {
         "layer_params": parameters.layers_active,

@@ -8,8 +8,8 @@ import pytest
 from ggbench.catalog.counted_models import count_model
 from ggbench.catalog.models import load_catalog
 from ggbench.errors import UnknownName, Unsupported, UsageError
-from ggbench.gguf_file.drawn_model import draw_model
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.unquantized_model import build_model
 from ggbench.machine.known_gpus import find_gpu
 from ggbench.machine_records import Gpu
 from ggbench.records import Bandwidth
@@ -27,7 +27,7 @@ BANDWIDTH, COMPUTE = 1e12, 80e12
 
 def drawn(model_id: str = "qwen1.5-7b") -> ModelFile:
     """A model of the catalog."""
-    return draw_model(load_catalog().model(model_id).hyper, model_id)
+    return build_model(load_catalog().model(model_id).hyper, model_id)
 
 
 DENSE, MOE = drawn(), drawn("qwen1.5-moe-a2.7b")
@@ -202,7 +202,7 @@ def test_the_table_of_embeddings_is_not_in_the_gpus_memory() -> None:
     table = next(tensor for tensor in DENSE.tensors if tensor.name == "token_embd.weight")
     assert file_weights(DENSE, "f16").resident_bytes == DENSE.weight_bytes - (table.n_bytes or 0)
     hyper = dataclasses.replace(load_catalog().model("qwen2.5-0.5b").hyper, tied_embeddings=True)
-    tied = draw_model(hyper, "tied")
+    tied = build_model(hyper, "tied")
     assert file_weights(tied, "f16").resident_bytes == tied.weight_bytes
 
 

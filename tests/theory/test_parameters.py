@@ -6,15 +6,15 @@ import pytest
 
 from ggbench.catalog.models import load_catalog
 from ggbench.errors import Unsupported
-from ggbench.gguf_file.drawn_model import draw_model
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.unquantized_model import build_model
 from ggbench.theory.parameters import count_parameters
 
 
 def drawn(model_id: str, *, tied: bool = False) -> ModelFile:
     """A model of the catalog, with one table for input and output where asked for."""
     hyper = load_catalog().model(model_id).hyper
-    return draw_model(dataclasses.replace(hyper, tied_embeddings=tied), model_id)
+    return build_model(dataclasses.replace(hyper, tied_embeddings=tied), model_id)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from ggbench.gguf_file.blueprint import draw_metadata, draw_tensors
+from ggbench.gguf_file.blueprint import build_metadata, build_tensors
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import assemble
 from ggbench.gguf_file.hyperparameters import Hyperparameters
@@ -12,7 +12,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import read_header
 
 
-def draw_model(hyper: Hyperparameters, name: str) -> ModelFile:
-    """The model of this shape with f16 matrices and no file; `name` is what to call it."""
-    header = encode_header(draw_metadata(hyper), draw_tensors(hyper))
+def build_model(hyper: Hyperparameters, name: str) -> ModelFile:
+    """Return the model of this shape with f16 matrices and no file, under this name."""
+    header = encode_header(build_metadata(hyper), build_tensors(hyper))
     return assemble([read_header(io.BytesIO(header.data), header.file_bytes, name)], name)

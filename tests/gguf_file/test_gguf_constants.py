@@ -1,0 +1,88 @@
+"""gguf's constants without the rest of gguf, and only when they are needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import typing
+
+import gguf.constants
+import pytest
+
+from ggbench.gguf_file import gguf_constants, gguf_format
+from ggbench.gguf_file.tensor_names import tensor_name
+
+
+def run_python(code: str) -> None:
+    """Run code in a fresh process, where nothing has imported gguf."""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_constants_are_ggufs_own() -> None:
+    """What is asked for here is the same object there, and a name that gguf lacks is an error as in any module."""
+    assert gguf_constants.Keys is gguf.constants.Keys
+    assert gguf_constants.TENSOR_NAMES is gguf.constants.TENSOR_NAMES
+    with pytest.raises(AttributeError, match="NO_SUCH_CONSTANT"):
+        typing.cast(object, gguf_constants.NO_SUCH_CONSTANT)
+
+
+def test_names_and_numbers_of_a_catalog_need_no_gguf() -> None:
+    """What `ggbench models` imports and counts leaves gguf alone: it costs more than the counting."""
+    run_python(
+        "import sys\n"
+        "from ggbench.catalog.models import load_catalog\n"
+        "from ggbench.gguf_file.blueprint import count_params\n"
+        "from ggbench.gguf_file.quants import quant_from_file_name\n"
+        "import ggbench.gguf_file.header, ggbench.gguf_file.parser, ggbench.gguf_file.twin, ggbench.gguf_file.sparse\n"
+        "assert all(count_params(model.hyper) for model in load_catalog())\n"
+        "assert quant_from_file_name('x-q4_k_m.gguf') == 'q4_k_m'\n"
+        "assert not any(name.partition('.')[0] == 'gguf' for name in sys.modules)\n"
+    )
+
+
+def test_constants_come_without_the_rest_of_gguf() -> None:
+    """Types are known with neither numpy nor gguf's reader imported, and the package works as usual afterwards."""
+    run_python(
+        "import sys\n"
+        "from ggbench.gguf_file.ggml_types import known_types\n"
+        "assert known_types()\n"
+        "assert 'gguf.constants' in sys.modules\n"
+        "assert not {'numpy', 'yaml', 'gguf.gguf_reader'} & set(sys.modules)\n"
+        "import gguf\n"
+        "assert gguf.GGUFReader and gguf.Keys is gguf.constants.Keys\n"
+    )
+
+
+def test_the_format_has_ggufs_numbers() -> None:
+    """Magic, version, alignment, keys and value types are those of the package."""
+    value_types = gguf.GGUFValueType
+    assert int.from_bytes(gguf_format.MAGIC, "little") == gguf.GGUF_MAGIC
+    assert gguf.GGUF_VERSION == gguf_format.VERSION == max(gguf_format.READABLE_VERSIONS)
+    assert gguf.GGUF_DEFAULT_ALIGNMENT == gguf_format.ALIGNMENT
+    assert gguf.Keys.General.ALIGNMENT == gguf_format.ALIGNMENT_KEY
+    assert gguf.Keys.General.ARCHITECTURE == gguf_format.ARCHITECTURE_KEY
+    assert {*gguf_format.NUMBER_CODES, gguf_format.STRING, gguf_format.ARRAY} == set(value_types)
+    assert (gguf_format.STRING, gguf_format.ARRAY) == (value_types.STRING, value_types.ARRAY)
+    letters = {"UINT": "BHIQ", "INT": "bhiq", "FLOAT": "efd"}
+    for value_type, code in gguf_format.NUMBER_CODES.items():
+        kind = value_types(value_type).name.rstrip("0123456789")
+        assert code in letters.get(kind, "?")
+
+
+@pytest.mark.parametrize(
+    ("tensor", "suffix", "block", "name"),
+    [
+        ("OUTPUT", "weight", None, "output.weight"),
+        ("ATTN_Q", "bias", 7, "blk.7.attn_q.bias"),
+        ("FFN_DOWN_EXP", "weight", 0, "blk.0.ffn_down_exps.weight"),
+    ],
+)
+def test_tensor_names_are_those_of_files(tensor: str, suffix: str, block: int | None, name: str) -> None:
+    """A tensor outside the blocks has no number, and a bias has its own ending."""
+    assert tensor_name(tensor, suffix, block) == name
+
+
+def test_an_unknown_tensor_is_an_error() -> None:
+    """A name that is not in gguf's table is a mistake in the caller."""
+    with pytest.raises(KeyError, match="NO_SUCH_TENSOR"):
+        tensor_name("NO_SUCH_TENSOR")
