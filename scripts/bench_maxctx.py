@@ -18,7 +18,7 @@ from ggbench.engine.endings import Completed, Ending
 from ggbench.engine.process import WorkerProcess
 from ggbench.experiments.maxctx import MaxctxSettings, run_maxctx
 from ggbench.experiments.search_progress import SearchFinished
-from ggbench.records import KV_CELLS, LoadConfig
+from ggbench.records.setup import KV_CELLS, LlamaSetup
 from ggbench.units import parse_size
 
 CASES = (
@@ -40,7 +40,7 @@ def main() -> int:
     for model, quant, limit in cases:
         target = resolve_one(model, quant)
         materialize(target)  # writing a twin is no part of the search
-        config = LoadConfig(memory_limit_bytes=parse_size(limit), threads=asked.threads)
+        config = LlamaSetup(memory_limit_bytes=parse_size(limit), threads=asked.threads)
         results = {"maxctx": _maxctx(target, config), "blind bisection": _bisection(target, config)}
         for way, (n_ctx, n_contexts, seconds) in results.items():
             print(f"{f'{model} {quant}':28} {limit:>8} {way:>18} {n_ctx:8} {n_contexts:9} {seconds:8.1f}")
@@ -48,7 +48,7 @@ def main() -> int:
     return 0 if agree else 1
 
 
-def _maxctx(target: Target, config: LoadConfig) -> tuple[int, int, float]:
+def _maxctx(target: Target, config: LlamaSetup) -> tuple[int, int, float]:
     started = time.perf_counter()
     *_, finished = run_maxctx(make_rig(600), (target,), MaxctxSettings(config, prove=False))
     assert isinstance(finished, SearchFinished)
@@ -58,7 +58,7 @@ def _maxctx(target: Target, config: LoadConfig) -> tuple[int, int, float]:
     return certificate.max_n_ctx or 0, certificate.n_allocations, time.perf_counter() - started
 
 
-def _bisection(target: Target, config: LoadConfig) -> tuple[int, int, float]:
+def _bisection(target: Target, config: LlamaSetup) -> tuple[int, int, float]:
     file = materialize(target)
     started = time.perf_counter()
     with WorkerProcess() as worker:

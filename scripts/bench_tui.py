@@ -25,7 +25,8 @@ from pathlib import Path
 import psutil
 
 from ggbench.catalog.selector import ARTICLE_QUANTS, materialize, resolve_one
-from ggbench.records import LatencySummary, Outcome
+from ggbench.records.outcome import Outcome
+from ggbench.records.speed import LatencySummary
 from ggbench.store.database import Store
 
 MODEL = "synth:qwen1.5-0.5b"

@@ -20,8 +20,8 @@ from ggbench.engine.process import WorkerProcess
 from ggbench.experiments.dry_allocator import DryAllocator
 from ggbench.experiments.plan import PlanRequest, plan
 from ggbench.experiments.prober import Prober
-from ggbench.plan_records import Budget, PlanRow
-from ggbench.records import LoadConfig
+from ggbench.records.plan import Budget, PlanRow
+from ggbench.records.setup import LlamaSetup
 from ggbench.units import GIB, MIB
 
 MODELS = ("qwen1.5-0.5b", "qwen1.5-1.8b")
@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--n-ctx", type=int, default=4096)
     parser.add_argument("--threads", type=int, default=1)
     asked = parser.parse_args()
-    config = LoadConfig(n_ctx=asked.n_ctx, n_gpu_layers=0, threads=asked.threads)
+    config = LlamaSetup(n_ctx=asked.n_ctx, n_gpu_layers=0, threads=asked.threads)
     print(f"MiB at n_ctx {asked.n_ctx}: planned, less what was allocated")
     print("| model | quant |" + "".join(f" {part} | residual |" for part in PARTS))
     print("|---|---|" + "---:|---:|" * len(PARTS), flush=True)
@@ -51,14 +51,14 @@ def main() -> int:
     return 0 if within else 1
 
 
-def planned(model: str, config: LoadConfig) -> Sequence[PlanRow]:
+def planned(model: str, config: LlamaSetup) -> Sequence[PlanRow]:
     """From headers alone."""
     budget = Budget("main memory", False, 64 * GIB, "made up", 0, "")
     with DryAllocator(WorkerProcess, config, config.threads or 1) as allocator:
         return list(plan(planned_variants(model, QUANTS), PlanRequest(budget, config), allocator))
 
 
-def probed(target: Target, config: LoadConfig, n_ctx: int) -> Allocations:
+def probed(target: Target, config: LlamaSetup, n_ctx: int) -> Allocations:
     """From a real load and a real context."""
     file = materialize(target)
     prober = Prober(make_rig(600), file, config, limit_bytes=file.file_bytes + 8 * GIB)

@@ -12,7 +12,8 @@ from ggbench.cli.output import Output, output_options
 from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from ggbench.records import Bandwidth, LoadConfig
+    from ggbench.records.setup import LlamaSetup
+    from ggbench.records.speed import Bandwidth
 
 
 @click.command()
@@ -48,7 +49,7 @@ def command(
     against: str | None,
     bandwidth: Bandwidth | None,
     timeout_s: float | None,
-    config: LoadConfig,
+    config: LlamaSetup,
     hub: HubOptions,
     output: Output,
 ) -> None:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from ggbench.engine.endings import Ending
     from ggbench.engine.process import Engine
     from ggbench.experiments.rig import Rig
-    from ggbench.records import LoadConfig
+    from ggbench.records.setup import LlamaSetup
 
 _OPTIONS = {"n_gpu_layers": "--n-gpu-layers", "main_gpu": "--main-gpu", "tensor_split": "--tensor-split"}
 
 
-def check_main_gpu(config: LoadConfig) -> None:
+def check_main_gpu(config: LlamaSetup) -> None:
     """Raise UsageError for a `--main-gpu` above the GPUs that CUDA counts here; what other backends count is theirs."""
     if config.main_gpu is None or not config.n_gpu_layers or not _is_built_for_cuda():
         return
@@ -46,7 +46,7 @@ def _is_built_for_cuda() -> bool:
     return bool(package and package.origin and any((Path(package.origin).parent / "lib").glob("libggml-cuda*")))
 
 
-def tell_ignored_options(rig: Rig, config: LoadConfig, output: Output) -> Rig:
+def tell_ignored_options(rig: Rig, config: LlamaSetup, output: Output) -> Rig:
     """The same rig; once its first model is loaded, options that were given for a GPU that is not there are told of."""
     names = _given_options()
     if not names or not config.n_gpu_layers:

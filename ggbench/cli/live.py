@@ -25,7 +25,7 @@ from ggbench.experiments.progress import (
     TrialStarted,
 )
 from ggbench.experiments.search_progress import FarEndFilling, ProbeFinished, ProbeStarted, SearchFinished
-from ggbench.records import Outcome
+from ggbench.records.outcome import Outcome
 from ggbench.report.columns import b_text, note, outcome_words, w_text
 from ggbench.stats.linefit import RunningFit
 from ggbench.units import format_ms, format_number

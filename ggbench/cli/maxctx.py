@@ -11,7 +11,7 @@ from ggbench.cli.options import load_options
 from ggbench.cli.output import Output, output_options
 
 if TYPE_CHECKING:
-    from ggbench.records import LoadConfig
+    from ggbench.records.setup import LlamaSetup
 
 
 def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
@@ -54,7 +54,7 @@ def command(
     cap_train: bool,
     prove: bool,
     timeout_s: float | None,
-    config: LoadConfig,
+    config: LlamaSetup,
     hub: HubOptions,
     output: Output,
 ) -> None:

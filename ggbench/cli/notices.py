@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.plain import plain
-from ggbench.records import Certificate, LoadConfig, Outcome, Row
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Certificate
+from ggbench.records.setup import LlamaSetup
 
 if TYPE_CHECKING:
     from ggbench.cli.output import Output
@@ -21,7 +23,7 @@ def tell_store_notices(store: Store, output: Output) -> None:
         output.notice(notice)
 
 
-def tell_memory_use(config: LoadConfig, output: Output) -> None:
+def tell_memory_use(config: LlamaSetup, output: Output) -> None:
     """Before a search: that one without a limit goes as far as memory does."""
     if config.memory_limit_bytes is None:
         output.notice("without --memory-limit a search may take nearly all the memory that is free")

@@ -1,4 +1,4 @@
-"""Options that several commands share, named as llama.cpp names them; those of loading are the fields of LoadConfig."""
+"""Options that several commands share, named as llama.cpp names them; those of loading are the fields of LlamaSetup."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from ggbench.records import Bandwidth
+    from ggbench.records.speed import Bandwidth
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -33,7 +33,7 @@ def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) 
 
 
 def _parse_bandwidth(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Bandwidth | None:
-    from ggbench.records import Bandwidth
+    from ggbench.records.speed import Bandwidth
     from ggbench.units import parse_bandwidth
 
     return None if text is None else Bandwidth(parse_bandwidth(text), "given")
@@ -115,14 +115,14 @@ _TRIAL_OPTIONS = (
 
 
 def load_options(function: _Function) -> _Function:
-    """Adds how llama.cpp loads a model; the command gets it as `config`, a LoadConfig."""
+    """Adds how llama.cpp loads a model; the command gets it as `config`, a LlamaSetup."""
 
     @functools.wraps(function)
     def with_config(*args: object, **kwargs: Any) -> object:  # noqa: ANN401 - the options' own types
-        from ggbench.records import LoadConfig
+        from ggbench.records.setup import LlamaSetup
 
-        load = {field.name: kwargs.pop(field.name) for field in dataclasses.fields(LoadConfig)}
-        return function(*args, config=LoadConfig(**load), **kwargs)
+        load = {field.name: kwargs.pop(field.name) for field in dataclasses.fields(LlamaSetup)}
+        return function(*args, config=LlamaSetup(**load), **kwargs)
 
     for option in reversed(_LOAD_OPTIONS):
         with_config = option(with_config)

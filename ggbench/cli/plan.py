@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ggbench.catalog.planned_variants import RepoReading
     from ggbench.engine.process import Engine
     from ggbench.experiments.dry_allocator import DryAllocator
-    from ggbench.plan_records import Budget, PlanRow
-    from ggbench.records import LoadConfig
+    from ggbench.records.plan import Budget, PlanRow
+    from ggbench.records.setup import LlamaSetup
 
 
 @click.command()
@@ -46,7 +46,7 @@ def command(
     vram: str | None,
     reserve: str | None,
     bandwidth: str | None,
-    config: LoadConfig,
+    config: LlamaSetup,
     hub: HubOptions,
     output: Output,
 ) -> None:
@@ -91,11 +91,11 @@ def command(
 
 
 def _budget(
-    gpu: str | None, vram: str | None, reserve: str | None, bandwidth: str | None, config: LoadConfig
+    gpu: str | None, vram: str | None, reserve: str | None, bandwidth: str | None, config: LlamaSetup
 ) -> Budget:
     from ggbench.experiments.budget import BESIDE_BUFFERS_BYTES, given_budget, machine_budget
     from ggbench.machine.cpu import default_threads
-    from ggbench.records import Bandwidth
+    from ggbench.records.speed import Bandwidth
     from ggbench.units import parse_bandwidth, parse_size
 
     reserve_bytes = None if reserve is None else 0 if reserve.strip() == "0" else parse_size(reserve)
@@ -165,7 +165,7 @@ def _told(reading: RepoReading) -> str:
 
 
 def _exit_code(rows: list[PlanRow], *, named: bool) -> ExitCode:
-    from ggbench.records import Outcome
+    from ggbench.records.outcome import Outcome
 
     if all(row.n_params is None for row in rows):
         return ExitCode.BAD_FILE

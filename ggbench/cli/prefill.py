@@ -11,7 +11,8 @@ from ggbench.cli.options import load_options, parse_lengths, trial_options
 from ggbench.cli.output import Output, output_options
 
 if TYPE_CHECKING:
-    from ggbench.records import Bandwidth, LoadConfig
+    from ggbench.records.setup import LlamaSetup
+    from ggbench.records.speed import Bandwidth
 
 
 @click.command()
@@ -33,7 +34,7 @@ def command(
     repeat: int,
     bandwidth: Bandwidth | None,
     timeout_s: float | None,
-    config: LoadConfig,
+    config: LlamaSetup,
     hub: HubOptions,
     output: Output,
 ) -> None:

@@ -30,7 +30,8 @@ from ggbench.experiments.search_progress import (
 )
 from ggbench.machine.cpu import default_threads
 from ggbench.machine.environment import environment
-from ggbench.records import Certificate, Outcome
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Certificate
 from ggbench.store.database import Store
 from ggbench.units import format_percent
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.cli.output import Output
-from ggbench.records import Row
 from ggbench.store.database import Store
 
 if TYPE_CHECKING:

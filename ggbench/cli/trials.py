@@ -22,7 +22,9 @@ from ggbench.experiments.rig import make_rig
 from ggbench.experiments.settings import TrialSettings
 from ggbench.experiments.trial import run_trials
 from ggbench.plain import plain
-from ggbench.records import KV_CELLS, Bandwidth, Outcome, Row
+from ggbench.records.outcome import Outcome
+from ggbench.records.setup import KV_CELLS
+from ggbench.records.speed import Bandwidth
 from ggbench.store.database import Store
 
 _EXIT_CODES = {

@@ -29,7 +29,7 @@ class GgmlDevices:
 
     @property
     def buffer_types(self) -> dict[str, int]:
-        """ggml's handle of each device's own buffer type, by its name."""
+        """Ggml's handle of each device's own buffer type, by its name."""
         handles = (self.ggml.ggml_backend_dev_buffer_type(device) for device in self.every)
         return {self._name(handle): handle for handle in handles if handle}
 

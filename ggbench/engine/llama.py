@@ -42,6 +42,11 @@ class LlamaEngine:
         self._context_log: list[str] = []
         self._places: dict[str, Place] = {}
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether its worker runs; one that died is replaced by the next `open`."""
+        return self._worker is not None
+
     def open(
         self, source: Source, setup: Setup, *, reserve_bytes: int = 0, dry: bool = False
     ) -> Iterator[Event | Ending]:

@@ -16,9 +16,9 @@ from typing import Any
 import llama_cpp
 from llama_cpp import llama_cpp as lib
 
+from ggbench.engine.contract import Stage
 from ggbench.engine.ggml_devices import GgmlDevices
 from ggbench.errors import UnknownName
-from ggbench.engine.contract import Stage
 from ggbench.records.setup import LlamaSetup
 
 _PROMPT = (

@@ -8,12 +8,14 @@ come up a pipe of their own, because llama.cpp and the libraries below it may pr
 from __future__ import annotations
 
 import importlib
+
 import msgspec
 
 from ggbench.engine.contract import Stage, Workload
 from ggbench.engine.events import Event
 from ggbench.records.memory import Place
 from ggbench.records.setup import LlamaSetup
+
 
 class LoadModel(msgspec.Struct, frozen=True, tag="load_model"):
     """Load a GGUF; replaces the model that is loaded. Answered by `Loaded`."""

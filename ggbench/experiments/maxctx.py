@@ -1,353 +1,317 @@
-"""The largest n_ctx that really works: foreseen in milliseconds, closed in on with real contexts, proven by a decode.
+"""The largest n_ctx that really works: expected in milliseconds, closed in on with real contexts, proven by a decode.
 
-Whatever becomes of a worker is an answer about the n_ctx it was asked for. Only a model that does not load, or of
-which not even the smallest context works, is an error.
+However a worker ends is an answer about the n_ctx that it was asked for. Only a model that does not load, or of which
+not even the smallest context works, is an error.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Generator
-from concurrent.futures import CancelledError
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
-from ggbench.catalog.selector import Target
+from ggbench.catalog.command_line import reproduce
 from ggbench.engine.endings import Cancelled, OutOfMemory
-from ggbench.engine.logs import Allocations
-from ggbench.errors import DoesNotFit, EngineFailed, GgbenchError
-from ggbench.experiments.bracket import Bracket
-from ggbench.experiments.budget import BESIDE_BUFFERS_BYTES
-from ggbench.experiments.command import reproduce
-from ggbench.experiments.forecast import Forecast, SearchCancelled, forecast
-from ggbench.experiments.prober import LoadEnded, Prober
-from ggbench.experiments.progress import TrialStarted
-from ggbench.experiments.rig import Rig
-from ggbench.experiments.row import kv_bytes_per_token, make_run_start
-from ggbench.experiments.search_budget import SearchBudget, taken_bytes
-from ggbench.experiments.search_log import SearchLog
-from ggbench.experiments.search_progress import ProbeFinished, ProbeStarted, SearchFinished, SearchProgress
-from ggbench.experiments.smaller_quant import smaller_quant_advice
-from ggbench.experiments.trial import prepare
-from ggbench.gguf_file.model_file import ModelFile
+from ggbench.engine.llama import LlamaEngine
+from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
+from ggbench.experiments.context_prober import ContextProber, LoadEnded
+from ggbench.experiments.probe_text import answer_text, question_text
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes, name_processes
-from ggbench.machine_records import GpuProcess
-from ggbench.records import KV_CELLS, Certificate, LoadConfig, Outcome, Probe
+from ggbench.recording.experiment import Concluded, Conclusion, Experiment, Job
+from ggbench.recording.progress import ModelReady, Point, Progress, Working
+from ggbench.recording.recording import Recording
+from ggbench.recording.session import Session
+from ggbench.records.context import BracketEnds, ContextResult, ContextSettings, Probe, ProbeKind, Question, SearchPlan
+from ggbench.records.machine import GpuProcess
+from ggbench.records.memory import Memory
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Result
+from ggbench.records.setup import KV_CELLS, LlamaSetup
+from ggbench.records.speed import Bandwidth
+from ggbench.sizing.bracket import Bracket
+from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
+from ggbench.sizing.look_ahead import LookAhead, SearchCancelled, look_ahead
+from ggbench.sizing.search_budget import taken_bytes
+from ggbench.sizing.smaller_quant import smaller_quant_advice
 from ggbench.units import exact_size, format_bytes, format_count
 
 SEARCH_TIMEOUT_S = 3600.0
-"""Longest silence of a worker that decodes at the far end of a context, which is slow on a CPU."""
+"""Longest time without a message from a worker that decodes at the far end of a context, which is slow on a CPU."""
 
 _UNSEEN_BYTES = BESIDE_BUFFERS_BYTES
-"""Kept free at the first guess: a context that passes tells how much is left, one that fails does not."""
+"""Kept free at the first guess: a context that passes shows how much is left, one that fails does not."""
 
 _OF_A_CELL_BYTES = 100
 """What llama.cpp keeps of a cell once it is in use, beside K and V: measured 90 with its 0.5.0, on a 64-bit machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class MaxctxSettings:
-    """How to search."""
+class MaxctxExperiment(Experiment):
+    """Look ahead with a dry allocator, make real contexts, prove the largest."""
 
-    config: LoadConfig = field(default_factory=LoadConfig)
-    """`n_ctx` is a ceiling."""
-    reserve_bytes: int | None = None
-    """Memory kept out of the budget; None takes 1 GiB of main memory that has no limit."""
-    prove: bool = True
-    """Decode at the far end of the winner."""
-    cap_train: bool = False
-    """Search no further than the training context."""
+    kind: ClassVar[str] = "maxctx"
+    settings_type = ContextSettings
+    result_type = ContextResult
+    needs_bandwidth: ClassVar[bool] = False
+    timeout_s: ClassVar[float | None] = SEARCH_TIMEOUT_S
 
-    def command_for(self, target: Target) -> str:
-        """The line that searches again."""
-        reserve = {} if self.reserve_bytes is None else {"reserve": exact_size(self.reserve_bytes)}
-        flags = [*(["--cap-train"] if self.cap_train else []), *([] if self.prove else ["--no-prove"])]
-        return " ".join([reproduce("maxctx", target.named, self.config, reserve), *flags])
-
-
-def run_maxctx(rig: Rig, targets: tuple[Target, ...], settings: MaxctxSettings) -> Generator[SearchProgress]:
-    """Search for one target after another; one that has no largest context is a certificate with its reason.
-
-    Once `rig.cancel` is set the running search ends with what it has, and no other starts.
-    """
-    for index, target in enumerate(targets):
-        if rig.cancel.is_set():
-            return
-        yield TrialStarted(target.model, target.quant, index, len(targets))
-        search = _Search(rig, target, settings)
-        error: GgbenchError | None = None
+    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+        """Raises DoesNotFit, EngineFailed, Unsupported and what `materialize` does."""
+        search = _Search(session)
         try:
-            yield from search.run()
-        except (CancelledError, SearchCancelled):
-            search.outcome, search.reason = Outcome.CANCELLED, "stopped before its end"
-        except GgbenchError as caught:
-            error = caught
-            search.outcome, search.reason = _outcome_of(caught), caught.message
+            return (yield from search.run())
+        except SearchCancelled:
+            return Concluded(Outcome.CANCELLED, "stopped before its end")
         finally:
             search.close()
-        certificate = search.log.finish(search.certificate())
-        yield SearchFinished(certificate, error, search.log.error)
+
+    def reduce(self, recording: Recording) -> ContextResult:
+        """What the probes show: a certificate of a search that ended, else as far as it came."""
+        probes, plan = recording.of(Probe), recording.last(SearchPlan) or SearchPlan()
+        real = [probe for probe in probes if not probe.is_dry and probe.is_answer]
+        first_fail = min((probe.n_ctx for probe in real if not probe.passed), default=None)
+        passed = [probe for probe in real if probe.passed and (first_fail is None or probe.n_ctx < first_fail)]
+        if any(probe.is_proof and not probe.passed for probe in real):  # contexts that were only made count no longer
+            passed = [probe for probe in passed if probe.is_proof]
+        largest = max((probe.n_ctx for probe in passed), default=None)
+        warnings, n_train = plan.warnings, recording.head.subject.n_ctx_train
+        if n_train and (largest or 0) > n_train:
+            beyond = f"beyond the {format_count(n_train)} tokens that the model was trained on; --cap-train stops there"
+            warnings = (*warnings, beyond)
+        return ContextResult(
+            plan=plan,
+            max_n_ctx=largest,
+            first_fail_n_ctx=first_fail,
+            verified_by_decode=any(each.is_proof and not each.reason and each.n_ctx == largest for each in passed),
+            probes=probes,
+            warnings=warnings,
+        )
+
+    def memory(self, recording: Recording, result: Result | None) -> Memory:
+        """At the largest context; nothing where none was found."""
+        largest = result.max_n_ctx if isinstance(result, ContextResult) else None
+        found = [memory for memory in recording.of(Memory) if memory.n_ctx == largest and largest is not None]
+        return found[-1] if found else Memory()
+
+    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
+        """`ggbench maxctx MODEL QUANT` with every option that is not the default."""
+        settings = job.settings
+        assert isinstance(settings, ContextSettings)
+        reserve = {} if settings.reserve_bytes is None else {"reserve": exact_size(settings.reserve_bytes)}
+        flags = [*(["--cap-train"] if settings.cap_train else []), *([] if settings.prove else ["--no-prove"])]
+        return " ".join([reproduce("maxctx", job.target.named, job.setup, reserve), *flags])
 
 
 class _Search:
-    """The search for one target, and what it has found so far."""
+    """The search for one target; what it finds is recorded as it goes."""
 
-    def __init__(self, rig: Rig, target: Target, settings: MaxctxSettings) -> None:
-        self._rig, self._target, self._settings = rig, target, settings
-        self._config = replace(settings.config, threads=settings.config.threads or rig.threads)
-        self._file: ModelFile | None = None
-        self._forecast: Forecast | None = None
-        self._prober: Prober | None = None
-        self._probes: list[Probe] = []
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._settings = session.settings(ContextSettings)
+        setup = session.setup
+        if not isinstance(setup, LlamaSetup):
+            raise Unsupported("a search for the largest context needs llama.cpp", "name a GGUF file instead")
+        self._setup = setup
+        self._seen: LookAhead | None = None
+        self._prober: ContextProber | None = None
         self._bracket = Bracket(0)
-        self._allocations: dict[int, Allocations] = {}
-        self._batch_sizes: dict[int, tuple[int, int] | None] = {}
-        self._verified = False
-        self._peak_bytes: int | None = None
-        self._gpu_processes: tuple[GpuProcess, ...] = ()
-        self.log = SearchLog(rig.store)
-        self.outcome = Outcome.FAILED
-        self.reason = ""
 
-    def run(self) -> Generator[SearchProgress]:
-        """All of it. Raises DoesNotFit, EngineFailed and what `materialize` does."""
-        seen = self._forecast = yield from self._look_ahead()
-        if seen.budget.on_gpu:
-            self._gpu_processes = list_gpu_processes([gpu.index for gpu in seen.budget.gpus])
+    def run(self) -> Generator[Progress, None, Conclusion]:
+        """All of it."""
+        session = self._session
+        seen = self._seen = yield from self._look_ahead()
+        file = session.file
+        assert file is not None
+        plan = SearchPlan(
+            planned_n_ctx=seen.planned_n_ctx,
+            theory_n_ctx=seen.theory_n_ctx,
+            ceiling_n_ctx=seen.ceiling_n_ctx,
+            budget_bytes=seen.budget.budget_bytes,
+            reserve_bytes=seen.budget.reserve_bytes,
+            free_bytes=seen.budget.free_bytes,
+            gpu_processes=self._gpu_processes(seen),
+            warnings=seen.warnings,
+        )
+        session.recorder.observe(plan)
         for probe in seen.probes:
-            self._probes.append(probe)
-            yield ProbeFinished(probe, self._bracket.passed, self._bracket.failed)
+            yield self._answered(probe)
+        environment = None if seen.versions is None else session.rig.describe_environment(seen.versions)
         if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.budget_bytes:
-            if self._file is not None:
-                self._begin_run(self._file, seen)
-            raise self._does_not_fit(seen.weight_bytes, seen.budget)
-        file = self._file = yield from prepare(self._target, self._rig.cancel)
-        self._begin_run(file, seen)
-        prober = self._prober = Prober(
-            self._rig,
+            session.begin(environment)
+            raise self._does_not_fit(seen.weight_bytes)
+        file = yield from session.prepare()
+        session.begin(environment)
+        prober = self._prober = ContextProber(
+            self._new_engine(),
             file,
-            self._config,
-            limit_bytes=seen.budget.worker_limit_bytes,
+            replace(self._setup, memory_limit_bytes=seen.budget.worker_limit_bytes),
+            session.rig.describe_environment,
             reserve_bytes=seen.budget.worker_reserve_bytes,
         )
         self._bracket = Bracket(seen.ceiling_n_ctx)
         try:
-            yield from self._allocate(prober, seen)
-            if self._settings.prove and self._bracket.passed is not None and self.outcome is Outcome.COMPLETED:
-                yield from self._prove(prober, seen)
+            conclusion = yield from self._allocate(prober, seen)
+            if self._settings.prove and self._bracket.passed is not None and conclusion.outcome is Outcome.COMPLETED:
+                conclusion = yield from self._prove(prober, seen)
         except LoadEnded as ended:
-            self._explain_load(ended)
-        if self._bracket.passed is None and self.outcome is Outcome.COMPLETED:
-            failed = next(probe for probe in reversed(self._probes) if not probe.passed)
+            return self._explain_load(ended)
+        if self._bracket.passed is None and conclusion.outcome is Outcome.COMPLETED:
+            failed = next(probe for probe in reversed(session.recorder.recording.of(Probe)) if not probe.passed)
             if failed.outcome is Outcome.OUT_OF_MEMORY:
-                raise self._does_not_fit(seen.weight_bytes or file.file_bytes, seen.budget, failed.reason)
+                raise self._does_not_fit(seen.weight_bytes or file.file_bytes, failed.reason)
             raise EngineFailed(
                 f"{self._name}: not even {KV_CELLS} tokens of context work: {failed.reason}",
                 "another quant or --flash-attn setting may work",
             )
-
-    def _begin_run(self, file: ModelFile, seen: Forecast) -> None:
-        """From here on the store has it: a Ctrl-C before, while the file is downloaded, leaves no run."""
-        command = self._settings.command_for(self._target)
-        self.log.begin(make_run_start("maxctx", self._target, file, self._config, seen.environment, command))
-        for probe in seen.probes:
-            self.log.keep(probe)
+        return conclusion
 
     def close(self) -> None:
         """End the worker."""
         if self._prober is not None:
             self._prober.close()
 
-    def certificate(self) -> Certificate:
-        """What is known by now."""
-        file, seen, max_n_ctx = self._file, self._forecast, self._bracket.passed
-        target, told = self._target, self._allocations.get(max_n_ctx or 0)
-        n_batch, n_ubatch = self._batch_sizes.get(max_n_ctx or 0) or (None, None)
-        found = Certificate(
-            model=target.model,
-            quant=target.quant,
-            file=str(file.paths[0] if file and file.paths else target.path or ""),
-            provenance=target.provenance,
-            outcome=self.outcome,
-            reason=self.reason,
-            max_n_ctx=max_n_ctx,
-            first_fail_n_ctx=self._bracket.failed,
-            verified_by_decode=self._verified,
-            probes=tuple(self._probes),
-            peak_bytes=self._peak_bytes,
-            gpu_processes=self._gpu_processes,
-            warnings=self._warnings(),
-            config=self._config,
-            environment=self._prober.environment if self._prober else None,
-            command=self._settings.command_for(target),
-        )
-        if file is not None:
-            found = replace(
-                found,
-                file_bytes=file.file_bytes,
-                n_params=file.n_params,
-                bpw=file.bpw,
-                weight_bytes=file.weight_bytes,
-                kv_bytes_per_token=kv_bytes_per_token(file, self._config),
-                n_ctx_train=file.n_ctx_train,
-            )
-        if seen is not None:
-            found = replace(
-                found,
-                planned_n_ctx=seen.planned_n_ctx,
-                theory_n_ctx=seen.theory_n_ctx,
-                ceiling_n_ctx=seen.ceiling_n_ctx,
-                budget_bytes=seen.budget.budget_bytes,
-                reserve_bytes=seen.budget.reserve_bytes,
-                free_bytes=seen.budget.free_bytes,
-            )
-        if told is not None and seen is not None:
-            found = replace(
-                found,
-                buffers=told.buffers,
-                kv_bytes=told.total("kv_bytes"),
-                compute_bytes=told.total("compute_bytes"),
-                other_bytes=_other_bytes(self._peak_bytes, told, on_gpu=seen.budget.on_gpu),
-                n_batch=n_batch,
-                n_ubatch=n_ubatch,
-                flash_attn=told.flash_attn,
-            )
-        return found
+    def _new_engine(self) -> LlamaEngine:
+        engine = self._session.rig.launch(self._setup, self._session.cancel)
+        if reason := engine.unsupported(ProveContext):
+            raise Unsupported(reason)
+        assert isinstance(engine, LlamaEngine)
+        return engine
 
-    def _look_ahead(self) -> Generator[SearchProgress, None, Forecast]:
-        """The forecast, for which a file need not be made or downloaded yet: its header and a hole are enough."""
+    def _look_ahead(self) -> Generator[Progress, None, LookAhead]:
+        """For which a file need not be made or downloaded yet: its header and a hole are enough."""
+        session, settings = self._session, self._settings
         with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
-            if self._target.source is not None:
-                file = self._target.source.header()
+            if session.target.source is not None:
+                file = session.target.source.header()
                 path = write_sparse(file, Path(folder))
+                session.use_file(file)
             else:
-                file = yield from prepare(self._target, self._rig.cancel)
+                file = yield from session.prepare()
                 path = file.paths[0]
-            self._file = file
-            settings = self._settings
-            return forecast(self._rig, file, path, self._config, settings.reserve_bytes, cap_train=settings.cap_train)
+            engine = self._new_engine()
+            return look_ahead(engine, file, path, self._setup, settings.reserve_bytes, cap_train=settings.cap_train)
 
-    def _allocate(self, prober: Prober, seen: Forecast) -> Generator[SearchProgress]:
+    def _allocate(self, prober: ContextProber, seen: LookAhead) -> Generator[Progress, None, Conclusion]:
         """Make contexts until the last that passes and the first that fails are neighbours."""
+        file = self._session.file
         yield from prober.load()
         expected = seen.planned_n_ctx
         if prober.left_bytes is not None:
             expected = seen.n_ctx_within(prober.left_bytes - _UNSEEN_BYTES)
         if expected is None:
-            expected = seen.planned_n_ctx or (self._file and self._file.n_ctx_train) or KV_CELLS
-        self.outcome = Outcome.COMPLETED
+            expected = seen.planned_n_ctx or (file and file.n_ctx_train) or KV_CELLS
         while not self._bracket.is_closed:
             n_ctx = self._bracket.next(expected)
-            yield ProbeStarted(n_ctx, "alloc", self._bracket.passed, self._bracket.failed, seen.budget.budget_bytes)
+            yield self._asked(n_ctx, "alloc", self._bracket)
             probe = self._unless_cancelled((yield from prober.allocate(n_ctx)))
-            if self._stopped(probe):
+            if not probe.is_answer:
                 yield self._answered(probe)
-                return
-            self._bracket.note(n_ctx, passed=probe.passed)
+                return self._stopped(probe)
+            self._bracket.record(n_ctx, passed=probe.passed)
             yield self._answered(probe)
             if probe.passed:
-                self._note_context(prober, n_ctx)
+                yield self._made(prober.memory)
                 if prober.left_bytes is not None and seen.bytes_per_token:
                     expected = n_ctx + int(prober.left_bytes / seen.bytes_per_token)
+        return Concluded()
 
-    def _prove(self, prober: Prober, seen: Forecast) -> Generator[SearchProgress]:
+    def _prove(self, prober: ContextProber, seen: LookAhead) -> Generator[Progress, None, Conclusion]:
         """Decode at the far end of the winner; where that fails, of contexts below it until the edge is found again."""
         winner = self._bracket.passed
         assert winner is not None
         below: Bracket | None = None
         n_ctx = expected = winner
         while True:
-            known = below or self._bracket
-            yield ProbeStarted(n_ctx, "decode", known.passed, known.failed, seen.budget.budget_bytes)
+            yield self._asked(n_ctx, "decode", below or self._bracket)
             probe = self._unless_cancelled((yield from prober.prove(n_ctx)))
-            if self._stopped(probe):
+            if not probe.is_answer:
                 yield self._answered(probe)
-                return
+                return self._stopped(probe)
             if probe.passed and not prober.was_full:
-                self.reason = "llama.cpp had cells left after a decode at the far end, so it proves nothing"
-                yield self._answered(probe)
-                return
+                reason = "llama.cpp had cells left after a decode at the far end, so it proves nothing"
+                yield self._answered(replace(probe, reason=reason))
+                return Concluded(reason=reason)
             if probe.passed:
-                self._verified = True
-                self._note_context(prober, n_ctx)
-                self._note_peak(prober)
+                self._session.recorder.observe(self._with_peak(prober))
             if below is None:
                 if probe.passed:
                     yield self._answered(probe)
-                    return
+                    return Concluded()
                 below = self._bracket = Bracket(n_ctx - KV_CELLS, failed=n_ctx)
                 expected = n_ctx - int(_OF_A_CELL_BYTES * n_ctx / (seen.bytes_per_token or _OF_A_CELL_BYTES * n_ctx))
             else:
-                below.note(n_ctx, passed=probe.passed)
+                below.record(n_ctx, passed=probe.passed)
             yield self._answered(probe)
             if below.is_closed:
-                return
+                return Concluded()
             if probe.passed and prober.left_bytes is not None and seen.bytes_per_token:
                 expected = n_ctx + int(prober.left_bytes / seen.bytes_per_token)
             n_ctx = below.next(expected)
 
     def _unless_cancelled(self, probe: Probe) -> Probe:
-        """A worker that fails while it is being ended tells nothing about memory."""
-        if probe.passed or not self._rig.cancel.is_set():
+        """A worker that fails while it is being ended shows nothing about memory."""
+        if probe.passed or not self._session.cancel.is_set():
             return probe
         return replace(probe, outcome=Outcome.CANCELLED)
 
-    def _answered(self, probe: Probe) -> ProbeFinished:
-        self._probes.append(probe)
-        self.log.keep(probe)
-        return ProbeFinished(probe, self._bracket.passed, self._bracket.failed)
+    def _asked(self, n_ctx: int, kind: ProbeKind, bracket: Bracket) -> Working:
+        budget_bytes = self._seen.budget.budget_bytes if self._seen else None
+        question = Question(n_ctx, kind, BracketEnds(bracket.passed, bracket.failed), budget_bytes)
+        return Working("probe", text=question_text(question), subject=question)
 
-    def _stopped(self, probe: Probe) -> bool:
-        """Whether the answer says nothing about memory: the person left, or the worker was too slow to tell."""
+    def _answered(self, probe: Probe) -> Point:
+        self._session.recorder.observe(probe)
+        ends = BracketEnds(self._bracket.passed, self._bracket.failed)
+        return Point("" if probe.is_dry else answer_text(probe, ends), probe, ends)
+
+    def _made(self, memory: Memory) -> ModelReady:
+        self._session.recorder.observe(memory)
+        return ModelReady(memory, self._session.recorder.run_id)
+
+    def _stopped(self, probe: Probe) -> Conclusion:
+        """After a probe that shows nothing about memory: the person left, or the worker was too slow."""
         if probe.outcome is Outcome.CANCELLED:
-            self.outcome, self.reason = Outcome.CANCELLED, probe.reason
-        elif probe.outcome is Outcome.TIMED_OUT:
-            self.reason = f"{probe.kind} at {format_count(probe.n_ctx)}: {probe.reason}; --timeout gives it longer"
-            if probe.kind == "alloc":
-                self.outcome = Outcome.TIMED_OUT
-        else:
-            return False
-        return True
+            return Concluded(Outcome.CANCELLED, probe.reason)
+        reason = f"{probe.kind} at {format_count(probe.n_ctx)}: {probe.reason}; --timeout gives it longer"
+        return Concluded(Outcome.COMPLETED if probe.is_proof else Outcome.TIMED_OUT, reason)
 
-    def _note_context(self, prober: Prober, n_ctx: int) -> None:
-        self._allocations[n_ctx], self._batch_sizes[n_ctx] = prober.allocations, prober.batch_sizes
+    def _with_peak(self, prober: ContextProber) -> Memory:
+        """The memory of the context that was proven, with the most that was taken meanwhile."""
+        assert self._seen is not None
+        budget, memory = self._seen.budget, prober.memory
+        peak_bytes = taken_bytes(budget, list_gpus()) if budget.on_gpu else prober.peak_bytes
+        if peak_bytes is None:
+            return memory
+        counted = sum(each.total_bytes for each in memory.buffers if not (budget.on_gpu and each.is_host))
+        unexplained = peak_bytes - counted if peak_bytes >= counted else None
+        return replace(memory, peak_bytes=peak_bytes, other_bytes=unexplained)
 
-    def _note_peak(self, prober: Prober) -> None:
-        assert self._forecast is not None
-        budget = self._forecast.budget
-        if budget.on_gpu:
-            self._peak_bytes = taken_bytes(budget, list_gpus())
-        else:
-            self._peak_bytes = prober.peak_bytes
-
-    def _warnings(self) -> tuple[str, ...]:
-        warnings = self._forecast.warnings if self._forecast else ()
-        n_train = self._file and self._file.n_ctx_train
-        if n_train and (self._bracket.passed or 0) > n_train:
-            warnings += (
-                f"beyond the {format_count(n_train)} tokens that the model was trained on; --cap-train stops there",
-            )
-        return warnings
-
-    def _explain_load(self, ended: LoadEnded) -> None:
+    def _explain_load(self, ended: LoadEnded) -> Conclusion:
         """A model that did not load, as what it means for the search."""
-        assert self._file is not None
-        assert self._forecast is not None
-        if isinstance(ended.ending, Cancelled) or self._rig.cancel.is_set():
-            self.outcome, self.reason = Outcome.CANCELLED, ended.ending.reason
-            return
+        session, seen = self._session, self._seen
+        assert session.file is not None
+        assert seen is not None
+        if isinstance(ended.ending, Cancelled) or session.cancel.is_set():
+            return Concluded(Outcome.CANCELLED, ended.ending.reason)
         if isinstance(ended.ending, OutOfMemory):
-            needed = self._forecast.weight_bytes or self._file.file_bytes
-            raise self._does_not_fit(needed, self._forecast.budget, ended.ending.reason) from ended
+            needed = seen.weight_bytes or session.file.file_bytes
+            raise self._does_not_fit(needed, ended.ending.reason) from ended
         raise EngineFailed(
             f"{self._name} does not load: {ended.ending.reason}", "llama.cpp may be too old for it, or the file broken"
         ) from ended
 
-    def _does_not_fit(self, weight_bytes: int, budget: SearchBudget, reason: str = "") -> DoesNotFit:
+    def _gpu_processes(self, seen: LookAhead) -> tuple[GpuProcess, ...]
+        return list_gpu_processes([gpu.index for gpu in seen.budget.gpus]) if seen.budget.on_gpu else ()
+
+    def _does_not_fit(self, weight_bytes: int, reason: str = "") -> DoesNotFit:
         """How much is missing, and which quant would fit."""
-        least_bytes = (self._forecast.least_bytes if self._forecast else None) or 0
+        seen, file = self._seen, self._session.file
+        assert seen is not None
+        budget, least_bytes = seen.budget, seen.least_bytes or 0
         missing = weight_bytes + least_bytes - budget.budget_bytes
         parts = f"weights of {format_bytes(weight_bytes)}"
         if least_bytes:
@@ -360,11 +324,12 @@ class _Search:
             what += f", {format_bytes(missing)} are missing"
         elif reason:
             what += f", and llama.cpp needs more beside them ({reason})"
-        if self._gpu_processes:
-            what += f"; GPU memory is held by {name_processes(self._gpu_processes)}"
+        plan = self._session.recorder.recording.last(SearchPlan)
+        if plan is not None and plan.gpu_processes:
+            what += f"; GPU memory is held by {name_processes(plan.gpu_processes)}"
         room_bytes = budget.budget_bytes - least_bytes - (_UNSEEN_BYTES if missing <= 0 else 0)
-        in_budget = weight_bytes / (self._file.weight_bytes or weight_bytes) if self._file else 1.0
-        advice = [smaller_quant_advice(self._target, room_bytes, in_budget)]
+        in_budget = weight_bytes / (file.weight_bytes or weight_bytes) if file else 1.0
+        advice = [smaller_quant_advice(self._session.target, room_bytes, in_budget)]
         if budget.on_gpu:
             advice.append("-ngl puts fewer layers on the GPU")
         if self._settings.reserve_bytes:
@@ -373,19 +338,7 @@ class _Search:
 
     @property
     def _name(self) -> str:
-        return f"{self._target.model} {self._target.quant}"
+        return f"{self._session.target.model} {self._session.target.quant}"
 
 
-def _other_bytes(peak_bytes: int | None, told: Allocations, *, on_gpu: bool) -> int | None:
-    if peak_bytes is None:
-        return None
-    counted = sum(
-        each.weight_bytes + each.kv_bytes + each.compute_bytes + each.output_bytes
-        for each in told.buffers
-        if not (on_gpu and each.is_host)
-    )
-    return peak_bytes - counted if peak_bytes >= counted else None
-
-
-def _outcome_of(error: GgbenchError) -> Outcome:
-    return Outcome.OUT_OF_MEMORY if isinstance(error, DoesNotFit) else Outcome.FAILED
+EXPERIMENT = MaxctxExperiment()

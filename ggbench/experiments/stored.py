@@ -1,81 +1,104 @@
-"""What came of a stored run; of one that was interrupted, what its samples or its probes tell."""
+"""Stored runs as records: whole where they finished, else reduced from what was recorded until then."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import median
+from typing import TypeVar
 
-from ggbench.experiments.row import prefill_speeds
-from ggbench.records import N_PROMPT, Certificate, Outcome, Row
-from ggbench.stats.linefit import fit_line
-from ggbench.stats.steadiness import unsteady
-from ggbench.stats.summary import summarize
+from ggbench.engine.contract import engine_module
+from ggbench.errors import StoreError
+from ggbench.experiments.registry import experiment_of
+from ggbench.recording.driver import run_of
+from ggbench.recording.experiment import Concluded
+from ggbench.recording.recording import Observation, Recording, Series, kind_of
+from ggbench.records.context import Probe, SearchPlan
+from ggbench.records.machine import MachineReading
+from ggbench.records.memory import Memory
+from ggbench.records.observation import GpusInUse, PromptTiming, WorkerPeak, WorkerStarted
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run, RunHead
+from ggbench.records.speed import DecodeLimit
+from ggbench.store.codec import decode
 from ggbench.store.database import Store
-from ggbench.store.runs import RUNNING, Run
+from ggbench.store.runs import RUNNING, StoredRun
+
+_T = TypeVar("_T")
+
+_OBSERVED: tuple[type, ...] = (
+    DecodeLimit, GpusInUse, MachineReading, Memory, Probe, PromptTiming, SearchPlan, WorkerPeak, WorkerStarted,
+)  # fmt: skip
+"""What every experiment may observe; an experiment's own types are in its `observed`."""
 
 
-def stored_row(store: Store, run: Run) -> Row:
-    """The run's own row; made from its samples where it has none. Raises StoreError where they cannot be read."""
-    if run.row is not None:
-        return run.row
-    samples = store.load_samples(run.run_id)
-    prefill_ns: dict[int, list[int]] = {}
-    for timing in store.load_prefills(run.run_id):
-        prefill_ns.setdefault(timing.n_prompt, []).append(timing.prefill_ns)
-    prompts_only = run.kind == "prefill"
-    prompt_ns = [] if prompts_only else prefill_ns.get(N_PROMPT, [])
-    row = run.start.as_row(Outcome.INTERRUPTED, _why_unfinished(run))
-    return replace(
-        row,
-        run_id=run.run_id,
-        n_prompt=None if prompts_only else N_PROMPT,
-        n_gen=len(samples.step_ns),
-        prefill_ms=median(prompt_ns) / 1e6 if prompt_ns else None,
-        prefills=prefill_speeds(prefill_ns) if prompts_only else (),
-        fit=fit_line(samples.position, samples.step_ns),
-        latency=summarize(samples.step_ns, samples.sample_ns),
-        unsteady=unsteady(samples.position, samples.step_ns),
+def head_of(stored: StoredRun) -> RunHead:
+    """How a run began. Raises StoreError where its setup or settings cannot be read by this ggbench."""
+    experiment = experiment_of(stored.kind)
+    setup = _require(stored, "setup", stored.setup_json, engine_module(stored.engine).SETUP)
+    settings = _require(stored, "settings", stored.settings_json, experiment.settings_type)
+    return RunHead(
+        kind=stored.kind,
+        subject=stored.subject,
+        setup=setup,
+        settings=settings,
+        environment=stored.environment,
+        command=stored.command,
+        started_at=stored.started_at,
     )
 
 
-def stored_certificate(store: Store, run: Run) -> Certificate:
-    """The certificate of a run of kind `maxctx`; where it has none, what its probes tell. Raises StoreError."""
-    found, unreadable = store.load_certificate(run.run_id)
-    if found is not None:
-        return found
-    probes = store.load_probes(run.run_id)
-    real = [probe for probe in probes if probe.kind != "dry" and probe.is_answer]
-    first_fail = min((probe.n_ctx for probe in real if not probe.passed), default=None)
-    passed = [probe for probe in real if probe.passed and (first_fail is None or probe.n_ctx < first_fail)]
-    if any(probe.kind == "decode" and not probe.passed for probe in real):  # contexts that were made count no longer
-        passed = [probe for probe in passed if probe.kind == "decode"]
-    largest = max((probe.n_ctx for probe in passed), default=None)
-    at_largest = next((probe for probe in passed if probe.n_ctx == largest), None)
-    start = run.start
-    return Certificate(
-        model=start.model,
-        quant=start.quant,
-        file=start.file,
-        provenance=start.provenance,
-        file_bytes=start.file_bytes,
-        n_params=start.n_params,
-        bpw=start.bpw,
-        weight_bytes=start.weight_bytes,
-        kv_bytes_per_token=start.kv_bytes_per_token,
-        outcome=Outcome.INTERRUPTED,
-        reason=unreadable or _why_unfinished(run),
-        max_n_ctx=largest,
-        kv_bytes=None if at_largest is None else at_largest.kv_bytes,
-        compute_bytes=None if at_largest is None else at_largest.compute_bytes,
-        first_fail_n_ctx=first_fail,
-        verified_by_decode=any(probe.kind == "decode" and probe.n_ctx == largest for probe in passed),
-        probes=probes,
-        config=start.config,
-        environment=start.environment,
-        run_id=run.run_id,
-        command=start.command,
+def listed_run(stored: StoredRun) -> Run:
+    """The run as a list shows it, without what its samples would add. Raises StoreError as `head_of`."""
+    is_over = stored.is_finished and stored.state in set(Outcome)
+    result_type = experiment_of(stored.kind).result_type
+    result = None if stored.result_json is None else _require(stored, "result", stored.result_json, result_type)
+    return Run(
+        head=head_of(stored),
+        outcome=Outcome(stored.state) if is_over else Outcome.INTERRUPTED,
+        reason=stored.reason if is_over else why_unfinished(stored),
+        memory=stored.memory or Memory(),
+        gpu_use=stored.gpu_use,
+        result=result,
+        finished_at=stored.finished_at,
+        run_id=stored.run_id,
     )
 
 
-def _why_unfinished(run: Run) -> str:
-    return "still running" if run.state == RUNNING else "ggbench ended before the run did"
+def read_run(store: Store, stored: StoredRun) -> Run:
+    """The run whole; one that did not finish as far as its samples and observations go. Raises StoreError."""
+    if stored.is_finished and stored.result_json is not None:
+        return listed_run(stored)
+    experiment = experiment_of(stored.kind)
+    is_over = stored.is_finished and stored.state in set(Outcome)
+    outcome = Outcome(stored.state) if is_over else Outcome.INTERRUPTED
+    conclusion = Concluded(outcome, stored.reason if is_over else why_unfinished(stored))
+    run = run_of(experiment, read_recording(store, stored), conclusion)
+    return replace(run, run_id=stored.run_id, finished_at=stored.finished_at)
+
+
+def read_recording(store: Store, stored: StoredRun) -> Recording:
+    """What was recorded of a run, as it was while the run went on. Raises StoreError and UnknownName."""
+    recording = Recording(head_of(stored))
+    for chunk in store.load_chunks(stored.run_id):
+        recording.series.setdefault(chunk.series, Series()).extend(chunk.first_position, chunk.step_ns, chunk.sample_ns)
+        if chunk.at_ns:
+            elapsed_ns = sum(chunk.step_ns) + sum(chunk.sample_ns)
+            recording.timed.append((chunk.series, (chunk.at_ns - elapsed_ns, chunk.at_ns)))
+    types = {kind_of(each): each for each in (*_OBSERVED, *experiment_of(stored.kind).observed)}
+    for each in store.load_observations(stored.run_id):
+        if each.kind in types:
+            body, _ = decode(each.body_json, types[each.kind])
+            if body is not None:
+                recording.observations.append(Observation(each.at_ns, body))
+    return recording
+
+
+def why_unfinished(stored: StoredRun) -> str:
+    """Why a run has no outcome of its own."""
+    return "still running" if stored.state == RUNNING else "ggbench ended before the run did"
+
+
+def _require(stored: StoredRun, what: str, text: str, record_type: type[_T]) -> _T:
+    record, reason = decode(text, record_type)
+    if record is None:
+        raise StoreError(f"the {what} of run {stored.run_id} was {reason}", "upgrade ggbench to read it")
+    return record

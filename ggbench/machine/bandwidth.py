@@ -20,7 +20,7 @@ from ggbench.errors import DoesNotFit
 from ggbench.machine.cpu import Cpu, describe_cpu
 from ggbench.machine.memory import Ram, describe_ram
 from ggbench.machine.read_probe import ReadRate, probe_reads
-from ggbench.records import Bandwidth
+from ggbench.records.speed import Bandwidth
 from ggbench.units import GIB, MIB
 
 _UNKNOWN_CACHE = 64 * MIB

@@ -9,8 +9,7 @@ import ggbench
 from ggbench.machine.cpu import Cpu, describe_cpu
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.memory import describe_ram
-from ggbench.machine_records import Gpu
-from ggbench.records import Environment
+from ggbench.records.machine import Environment, Gpu
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ggbench.machine.nvml import Nvml, open_nvml
-from ggbench.machine_records import Gpu
-from ggbench.records import Bandwidth
+from ggbench.records.machine import Gpu
+from ggbench.records.speed import Bandwidth
 
 
 def list_gpus() -> tuple[Gpu, ...]:

@@ -17,8 +17,8 @@ from typing import Any, Self
 
 from ggbench.machine.memory import describe_ram
 from ggbench.machine.nvml import Nvml, open_nvml
-from ggbench.machine_records import GpuProcess, GpuReading, MachineReading
 from ggbench.plain import shorten
+from ggbench.records.machine import GpuProcess, GpuReading, MachineReading
 from ggbench.units import format_bytes, format_count
 
 _THROTTLE_NAMES = {

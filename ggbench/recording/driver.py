@@ -68,8 +68,7 @@ def run_job(rig: Rig, job: Job, index: int = 0, n_jobs: int = 1) -> Generator[Pr
     run = run_of(experiment, recorder.recording, conclusion)
     recorder.finish(run)
     run = replace(run, run_id=recorder.run_id)
-    text = experiment.answer(run.result) if run.result is not None and run.is_complete else ""
-    yield Finished(run, text, error, recorder.store_error)
+    yield Finished(run, error, recorder.store_error)
 
 
 def run_of(experiment: Experiment, recording: Recording, conclusion: Conclusion) -> Run:
@@ -85,9 +84,7 @@ def run_of(experiment: Experiment, recording: Recording, conclusion: Conclusion)
         reason = f"{reason}; GPU memory is held by {name_processes(gpu_use.other_processes)}"
     if memory.other_bytes is None:
         memory = replace(memory, other_bytes=other_bytes(memory, gpu_use))
-    return Run(
-        head=head, outcome=conclusion.outcome, reason=reason, memory=memory, gpu_use=gpu_use, result=result
-    )
+    return Run(head=head, outcome=conclusion.outcome, reason=reason, memory=memory, gpu_use=gpu_use, result=result)
 
 
 def other_bytes(memory: Memory, gpu_use: GpuUse | None) -> int | None:

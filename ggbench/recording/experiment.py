@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ggbench.catalog.selector import Target
 from ggbench.recording.recording import Recording
@@ -50,10 +50,15 @@ class Experiment(abc.ABC):
     """Name of its module in `ggbench.experiments`, and of the runs in the store."""
     settings_type: ClassVar[type[Settings]]
     result_type: ClassVar[type[Result]]
+    observed: ClassVar[tuple[type, ...]] = ()
+    """Records that it observes beside those that every run has."""
     needs_bandwidth: ClassVar[bool] = True
     """Whether the machine's memory bandwidth has to be known before it starts."""
     timeout_s: ClassVar[float | None] = None
     """Longest time without a message that is not yet a hang; None takes the engine's default."""
+
+    def check(self, setup: Setup, settings: Settings) -> None:  # noqa: B027 - most need no check
+        """Raise UsageError for a setup that the settings cannot be measured with; before anything is downloaded."""
 
     @abc.abstractmethod
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
@@ -72,10 +77,6 @@ class Experiment(abc.ABC):
         memory, peak = recording.last(Memory) or Memory(), recording.last(WorkerPeak)
         return replace(memory, peak_bytes=None if peak is None else peak.peak_bytes)
 
-    def answer(self, result: Any) -> str:  # noqa: ANN401 - each experiment has a result type of its own
-        """The result in one line, for a list of what was done; empty where it has none."""
-        return ""
-
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -85,3 +86,7 @@ class Job:
     target: Target
     setup: Setup
     settings: Settings
+
+    def __post_init__(self) -> None:
+        """Raise UsageError as `Experiment.check` does."""
+        self.experiment.check(self.setup, self.settings)

@@ -90,8 +90,6 @@ class Finished:
     """One job is done, whatever its outcome."""
 
     run: Run
-    text: str = ""
-    """The answer in one line."""
     error: GgbenchError | None = None
     """Why there is no result; a front end that runs only this job raises it."""
     store_error: StoreError | None = None

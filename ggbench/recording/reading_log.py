@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from ggbench.machine_records import MachineReading
+from ggbench.records.machine import MachineReading
 
 READING_INTERVAL_S = 1.0
 

@@ -59,6 +59,12 @@ class Recording:
     timed: list[tuple[str, Span]] = field(default_factory=list)
     """When the steps of each series ran, a span for each chunk that was stored."""
 
+    def settings(self, kind: type[_T]) -> _T:
+        """What was to be measured, as the settings of its kind."""
+        settings = self.head.settings
+        assert isinstance(settings, kind)
+        return settings
+
     def of(self, kind: type[_T]) -> tuple[_T, ...]:
         """Every observation of that type, in the order in which they were made."""
         return tuple(each.body for each in self.observations if isinstance(each.body, kind))

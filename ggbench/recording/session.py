@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from ggbench.catalog.selector import Target
 from ggbench.engine.contract import Engine, Source, Workload
@@ -21,12 +22,15 @@ from ggbench.recording.rig import Rig
 from ggbench.records.machine import Environment
 from ggbench.records.memory import Memory
 from ggbench.records.observation import GpusInUse, PromptTiming, WorkerStarted
+from ggbench.records.run import Settings
 from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.records.speed import Bandwidth, DecodeLimit
 from ggbench.records.subject import Subject
 from ggbench.store.runs import WARMUP
 from ggbench.theory.roofline import decode_limit
 from ggbench.units import format_ms
+
+_S = TypeVar("_S", bound=Settings)
 
 
 class Session:
@@ -53,6 +57,10 @@ class Session:
     def setup(self) -> Setup:
         """How it is to be loaded, with the threads that the machine has."""
         return self.job.setup
+
+    def settings(self, kind: type[_S]) -> _S:
+        """What is to be measured, as the settings of its kind."""
+        return self.recorder.recording.settings(kind)
 
     @property
     def cancel(self) -> threading.Event:
@@ -112,9 +120,7 @@ class Session:
         if self._engine is not None:
             self._engine.close()
 
-    def _follow(
-        self, events: Iterator[Event | Ending], series: str, n_total: int
-    ) -> Generator[Progress, None, Ending]:
+    def _follow(self, events: Iterator[Event | Ending], series: str, n_total: int) -> Generator[Progress, None, Ending]:
         ending: Ending | None = None
         for event in events:
             match event:

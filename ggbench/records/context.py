@@ -61,6 +61,27 @@ class Probe:
         return self.kind == "decode"
 
 
+@dataclass(frozen=True, slots=True)
+class BracketEnds:
+    """What is known of the edge between what works and what does not."""
+
+    passed: int | None
+    """The largest n_ctx known to work."""
+    failed: int | None
+    """The smallest known not to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An n_ctx that is being tried; one of a real context takes seconds."""
+
+    n_ctx: int
+    kind: ProbeKind
+    ends: BracketEnds
+    budget_bytes: int | None = None
+    """Memory that the search may take; the first question and a decode come near to it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPlan:
     """What a search expects before anything is allocated."""

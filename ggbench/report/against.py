@@ -6,7 +6,6 @@ import re
 
 from ggbench.catalog.published import NearRow, load_published, nearest_published
 from ggbench.plain import plain
-from ggbench.records import Row
 from ggbench.report.published_document import published_document
 
 _NEAREST = 4

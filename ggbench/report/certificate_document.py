@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from ggbench.records import Certificate
+from ggbench.records.run import Certificate
 
 
 def certificate_document(certificate: Certificate) -> dict[str, object]:

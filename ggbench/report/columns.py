@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ggbench.machine_records import GpuUse
 from ggbench.plain import plain
-from ggbench.records import DecodeLimit, LatencySummary, LineFit, Outcome, Row
+from ggbench.records.machine import GpuUse
+from ggbench.records.outcome import Outcome
+from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
 from ggbench.units import (
     format_bandwidth,
     format_bytes,

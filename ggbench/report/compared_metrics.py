@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ggbench.records import Outcome, Row
+from ggbench.records.outcome import Outcome
 from ggbench.report.columns import COLUMNS
 from ggbench.stats.intervals import Interval
 from ggbench.units import format_bytes

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ggbench.plain import plain
-from ggbench.records import Outcome, Row
+from ggbench.records.outcome import Outcome
 from ggbench.report.columns import UNKNOWN, outcome_words
 from ggbench.report.compared_metrics import Metric, metrics_of
 from ggbench.report.differences import Differences, differences_of, letters

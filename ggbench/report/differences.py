@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ggbench.plain import plain
-from ggbench.records import Environment, Row
+from ggbench.records.machine import Environment
 from ggbench.report.plot.palette import letter
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
 

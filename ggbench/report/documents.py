@@ -15,7 +15,6 @@ from ggbench.gguf_file.blueprint import count_params
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
-from ggbench.records import Row
 
 if TYPE_CHECKING:
     from ggbench.catalog.disk import LocalModel

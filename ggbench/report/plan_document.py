@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ggbench.plan_records import Budget, PlanRow
+from ggbench.records.plan import Budget, PlanRow
 
 if TYPE_CHECKING:
     from ggbench.catalog.planned_variants import RepoReading

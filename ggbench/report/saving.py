@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from ggbench.errors import GgbenchError
-from ggbench.records import Row
 from ggbench.report.plot.series import Integers, LatencySeries
 from ggbench.report.plot.svg import curves_as_svg
 from ggbench.report.text import rows_as_csv

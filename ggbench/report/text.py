@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 
 from ggbench.plain import plain
-from ggbench.records import Row
 from ggbench.report.columns import COLUMNS, Value
 
 _FORMULA_STARTS = ("=", "+", "-", "@")

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ggbench.machine_records import GpuProcess, GpuReading, GpuUse, MachineReading, Throttling
+from ggbench.records.machine import GpuProcess, GpuReading, GpuUse, MachineReading, Throttling
 
 Span = tuple[int, int]
 """Begin and end of something timed, nanoseconds since the epoch."""

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.records import KV_CELLS, LineFit
+from ggbench.records.setup import KV_CELLS
+from ggbench.records.speed import LineFit
 from ggbench.stats.moments import Moments
 from ggbench.stats.samples import Floats, Repetition, group_medians, split_repetitions, stair
 

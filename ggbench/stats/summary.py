@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.records import LatencySummary
+from ggbench.records.speed import LatencySummary
 
 
 def summarize(step_ns: npt.ArrayLike, sample_ns: npt.ArrayLike | None = None) -> LatencySummary | None:

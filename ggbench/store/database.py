@@ -133,12 +133,16 @@ class Store:
         self, run: Run, samples: Iterable[SampleChunk] = (), observations: Sequence[tuple[int, str, object]] = ()
     ) -> int:
         """Store a finished run that was made elsewhere, whole or not at all; returns its id here."""
-        columns = _head_columns(run.head) | _end_columns(run) | {
-            "started_at": run.head.started_at or _utc_now(),
-            "finished_at": run.finished_at or _utc_now(),
-            "owner_pid": 0,
-            "owner_started_at": 0.0,
-        }
+        columns = (
+            _head_columns(run.head)
+            | _end_columns(run)
+            | {
+                "started_at": run.head.started_at or _utc_now(),
+                "finished_at": run.finished_at or _utc_now(),
+                "owner_pid": 0,
+                "owner_started_at": 0.0,
+            }
+        )
         with writing(self._connection, self.path):
             run_id = self._insert("runs", columns)
             for chunk in samples:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ggbench.machine.gpus import gpu_bandwidth
 from ggbench.machine.known_gpus import KnownGpu, recognize_gpu
-from ggbench.machine_records import Gpu
+from ggbench.records.machine import Gpu
 from ggbench.units import GIB
 
 

@@ -7,6 +7,7 @@ ones; the last `n_gpu_layers` of them are offloaded, and the input embedding nev
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
@@ -30,11 +31,13 @@ class Offload:
     output_on_device: bool
     device_weight_bytes: int
     host_weight_bytes: int
+    overridden_host_bytes: int = 0
+    """Of tensors that an override keeps on the host."""
 
     @property
     def is_partial(self) -> bool:
         """Whether some layer that could be offloaded stays on the host."""
-        return self.first_gpu_layer > 0
+        return self.first_gpu_layer > 0 or self.overridden_host_bytes > 0
 
     def device_part(self, file: ModelFile) -> ModelFile:
         """Return the model with KV heads only in the layers on the device, to compute the cache there."""
@@ -42,18 +45,26 @@ class Offload:
         return replace(file, n_head_kv=tuple(heads))
 
 
-def offload(file: ModelFile, n_gpu_layers: int) -> Offload:
+def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, str]] = ()) -> Offload:
     """Return the bytes of the weights on the device and on the host; a negative number of layers means all.
 
     A tied embedding table is counted on both, since llama.cpp loads it twice. Tensors of unknown type count as 0 bytes.
+    `overrides` are patterns with the buffer type that the tensors go to; the first that matches a name decides.
     """
+    patterns = [(re.compile(pattern), device) for pattern, device in overrides]
+    overridden_host_bytes = 0
     n_slots = file.n_layer + 1
     n_offloaded = n_slots if n_gpu_layers < 0 else min(n_gpu_layers, n_slots)
     first = n_slots - n_offloaded
     output_on_device = n_offloaded > 0
     on_device = {False: 0, True: 0}
     for tensor in file.tensors:
-        on_device[_is_on_device(tensor, first, output_on_device)] += tensor.n_bytes or 0
+        n_bytes = tensor.n_bytes or 0
+        device = next((device for pattern, device in patterns if pattern.search(tensor.name)), None)
+        is_on_device = _is_on_device(tensor, first, output_on_device)
+        if device is not None and is_on_device and device.startswith("CPU"):
+            overridden_host_bytes += n_bytes
+        on_device[is_on_device if device is None else not device.startswith("CPU")] += n_bytes
     if output_on_device and is_tied(file):
         on_device[True] += sum(tensor.n_bytes or 0 for tensor in file.tensors if tensor.name == "token_embd.weight")
     return Offload(
@@ -62,6 +73,7 @@ def offload(file: ModelFile, n_gpu_layers: int) -> Offload:
         output_on_device=output_on_device,
         device_weight_bytes=on_device[True],
         host_weight_bytes=on_device[False],
+        overridden_host_bytes=overridden_host_bytes,
     )
 
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.records import Bandwidth, DecodeLimit
+from ggbench.records.speed import Bandwidth, DecodeLimit
 from ggbench.theory.kv_cache import KvCache, kv_cache
 from ggbench.theory.weights import Floats, Weights, file_weights
 

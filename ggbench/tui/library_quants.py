@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from ggbench.catalog.disk import LocalModel
 from ggbench.catalog.models import Catalog
 from ggbench.plain import plain
-from ggbench.plan_records import PlanRow
-from ggbench.records import Outcome, Row
+from ggbench.records.outcome import Outcome
+from ggbench.records.plan import PlanRow
 from ggbench.report.columns import UNKNOWN, b_text, w_text
 from ggbench.report.terminal.plan import fit_text, longest_text
 from ggbench.store.runs import RunSummary

@@ -15,7 +15,9 @@ import numpy.typing as npt
 
 from ggbench.experiments.progress import FilePrepared
 from ggbench.experiments.search_progress import ProbeStarted
-from ggbench.records import DecodeLimit, DeviceBuffers, Probe
+from ggbench.records.context import Probe
+from ggbench.records.memory import DeviceBuffers
+from ggbench.records.speed import DecodeLimit
 from ggbench.report.plot.series import LatencySeries, Line, limit_line
 from ggbench.stats.linefit import RunningFit
 

@@ -10,7 +10,7 @@ from textual.message import Message
 
 if TYPE_CHECKING:
     from ggbench.catalog.selector import Target
-    from ggbench.records import LoadConfig
+    from ggbench.records.setup import LlamaSetup
 
 
 @dataclass
@@ -19,7 +19,7 @@ class RunRequested(Message):
 
     targets: Sequence[Target]
     kind: Literal["bench", "maxctx"]
-    config: LoadConfig
+    config: LlamaSetup
 
 
 @dataclass

@@ -17,8 +17,8 @@ from ggbench.engine.process import Engine, WorkerProcess
 from ggbench.experiments.dry_allocator import DryAllocator, config_to_load
 from ggbench.experiments.plan import PlanRequest, plan
 from ggbench.machine.cpu import default_threads
-from ggbench.plan_records import Budget, PlanRow
-from ggbench.records import LoadConfig
+from ggbench.records.plan import Budget, PlanRow
+from ggbench.records.setup import LlamaSetup
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -44,13 +44,13 @@ class Planner:
         self._hub, self._launch = hub, launch
         self._lock = threading.Lock()
         self._allocator: DryAllocator | None = None
-        self._allocates_for: LoadConfig | None = None
+        self._allocates_for: LlamaSetup | None = None
         self._models: dict[tuple[str, tuple[str, ...]], PlannedModel] = {}
         """In order of use, the most recent last."""
         self._is_closed = False
 
     def rows(
-        self, model: str, quants: Sequence[str], budget: Budget, config: LoadConfig, first: str | None = None
+        self, model: str, quants: Sequence[str], budget: Budget, config: LlamaSetup, first: str | None = None
     ) -> Generator[PlannedQuant]:
         """Yield one row for each quant, `first` before the others. Close the generator to stop early.
 
@@ -82,7 +82,7 @@ class Planner:
             self._models.pop(next(iter(self._models)), None)
         return planned
 
-    def _allocator_for(self, budget: Budget, config: LoadConfig) -> DryAllocator:
+    def _allocator_for(self, budget: Budget, config: LlamaSetup) -> DryAllocator:
         """Return the running worker, or a new one if the placement of layers or the cache types differ."""
         loaded = dataclasses.replace(config_to_load(config, budget), n_ctx=None)
         if self._allocator is None or loaded != self._allocates_for:

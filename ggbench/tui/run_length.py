@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ggbench.experiments.settings import TrialSettings
-from ggbench.records import LoadConfig
+from ggbench.records.setup import LlamaSetup
 from ggbench.units import format_count
 
 LENGTHS = (300, 1_000, 3_000, 10_000)
@@ -15,10 +15,10 @@ def next_length(n_gen: int) -> int:
     return next((length for length in LENGTHS if length > n_gen), LENGTHS[0])
 
 
-def run_config(planned_n_ctx: int | None, n_gen: int) -> LoadConfig:
+def run_config(planned_n_ctx: int | None, n_gen: int) -> LlamaSetup:
     """Return a configuration with the planned n_ctx if `n_gen` tokens fit in it, else with the default n_ctx."""
     needed = TrialSettings("bench", n_gen=n_gen).n_ctx
-    return LoadConfig(n_ctx=planned_n_ctx if planned_n_ctx is not None and planned_n_ctx >= needed else None)
+    return LlamaSetup(n_ctx=planned_n_ctx if planned_n_ctx is not None and planned_n_ctx >= needed else None)
 
 
 def n_ctx_notice(planned_n_ctx: int | None, n_gen: int) -> str:

@@ -30,7 +30,9 @@ from ggbench.experiments.rig import Rig
 from ggbench.experiments.search_progress import FarEndFilling, ProbeFinished, ProbeStarted, SearchFinished
 from ggbench.experiments.settings import TrialSettings
 from ggbench.experiments.trial import run_trials
-from ggbench.records import Certificate, LoadConfig, Outcome, Row
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Certificate
+from ggbench.records.setup import LlamaSetup
 from ggbench.store.database import Store
 from ggbench.tui.live_trial import LiveTrial
 
@@ -94,7 +96,7 @@ class RunQueue:
         self._services, self._notify = services, notify
         self._changed = threading.Condition()
         self._items: dict[int, QueueItem] = {}
-        self._jobs: dict[int, tuple[Target, LoadConfig, int]] = {}
+        self._jobs: dict[int, tuple[Target, LlamaSetup, int]] = {}
         self._thread: threading.Thread | None = None
         self._cancel = threading.Event()
         """Of the running job; a new one for each."""
@@ -135,14 +137,14 @@ class RunQueue:
         return self._is_paused
 
     def add(
-        self, targets: Sequence[Target], kind: JobKind, config: LoadConfig | None = None, n_gen: int = 10_000
+        self, targets: Sequence[Target], kind: JobKind, config: LlamaSetup | None = None, n_gen: int = 10_000
     ) -> None:
         """Put one job for each target at the end; the first starts at once where none runs."""
         with self._changed:
             for target in targets:
                 item = QueueItem(len(self._items), target.model, target.quant, kind)
                 self._items[item.id] = item
-                self._jobs[item.id] = (target, config or LoadConfig(), n_gen)
+                self._jobs[item.id] = (target, config or LlamaSetup(), n_gen)
             if self._thread is None and not self._is_closed:
                 self._thread = threading.Thread(target=self._work, name="run-queue", daemon=True)
                 self._thread.start()

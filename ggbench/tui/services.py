@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ggbench.catalog.models import Catalog
     from ggbench.experiments.rig import Rig
     from ggbench.hub.access import HubAccess
-    from ggbench.machine_records import MachineReading
-    from ggbench.plan_records import Budget
+    from ggbench.records.machine import MachineReading
+    from ggbench.records.plan import Budget
     from ggbench.store.database import Store
     from ggbench.tui.planner import Planner
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from ggbench.errors import GgbenchError, StoreError, UnknownName
 from ggbench.experiments.stored import stored_certificate, stored_row
 from ggbench.plain import plain
-from ggbench.records import Certificate, Outcome, Row
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Certificate
 from ggbench.report.columns import COLUMNS, Value, note
 from ggbench.report.plot.series import LatencySeries, measured_series
 from ggbench.report.saving import SavedRun

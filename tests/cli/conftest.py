@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from ggbench.experiments.rig import Rig
 
 from ggbench.cli.main import main
-from ggbench.experiments.rig import Rig
 from ggbench.store.database import Store
 from tests.fakes.engine import Answer, FakeEngine, fake_rig
 

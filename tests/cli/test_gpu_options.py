@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ggbench.experiments.rig import Rig
 
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending, OutOfMemory
-from ggbench.experiments.rig import Rig
-from ggbench.machine_records import Gpu
+from ggbench.records.machine import Gpu
 from ggbench.store.database import Store
 from ggbench.units import GIB
 from tests.cli.conftest import FakeMachine, Run

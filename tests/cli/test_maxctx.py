@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ggbench.experiments.rig import Rig
 
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending, OutOfMemory, TimedOut
-from ggbench.experiments.rig import Rig
 from ggbench.machine.environment import environment
 from ggbench.store.database import Store
 from ggbench.units import MIB

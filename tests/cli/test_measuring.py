@@ -10,7 +10,7 @@ import pytest
 
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
-from ggbench.records import Outcome
+from ggbench.records.outcome import Outcome
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import Answer, FakeEngine, obey
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ggbench.cli.transfer import ArrivalNotices, Preparation, TransferLines
 from ggbench.experiments.progress import FilePrepared
+
+from ggbench.cli.transfer import ArrivalNotices, Preparation, TransferLines
 from ggbench.experiments.transfer import Transfer
 from ggbench.hub.arrivals import FileArrival
 from ggbench.hub.records import RepoFile

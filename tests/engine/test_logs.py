@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.engine.logs import Allocations, parse_allocations, tells_cause, tells_out_of_memory
-from ggbench.records import DeviceBuffers
+from ggbench.records.memory import DeviceBuffers
 from ggbench.units import MIB
 
 DATA = Path(__file__).parent.parent / "data"

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from ggbench.experiments.progress import TrialFinished, TrialStarted
+from ggbench.experiments.rig import Rig
+from ggbench.experiments.search_progress import SearchFinished
+from ggbench.experiments.settings import TrialSettings
 
 from ggbench.catalog.selector import Target
 from ggbench.engine import protocol
@@ -17,19 +21,16 @@ from ggbench.engine.process import WorkerProcess
 from ggbench.errors import StoreError
 from ggbench.experiments.bench import BenchProgress, RowExtended, run_bench
 from ggbench.experiments.maxctx import MaxctxSettings, run_maxctx
-from ggbench.experiments.progress import TrialFinished, TrialStarted
-from ggbench.experiments.rig import Rig
-from ggbench.experiments.search_progress import SearchFinished
-from ggbench.experiments.settings import TrialSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.machine.environment import environment
-from ggbench.records import LoadConfig, Outcome, Row
+from ggbench.records.outcome import Outcome
+from ggbench.records.setup import LlamaSetup
 from ggbench.store.database import Store
 from ggbench.units import MIB
 from tests.fakes.engine import Answer, fake_rig, obey
 
 EDGE = 8192
-SETTINGS = TrialSettings("bench", LoadConfig(memory_limit_bytes=100 * MIB), n_gen=300)
+SETTINGS = TrialSettings("bench", LlamaSetup(memory_limit_bytes=100 * MIB), n_gen=300)
 
 
 def edged(edge: int = EDGE) -> Answer:
@@ -88,7 +89,7 @@ def test_each_row_gets_its_largest_context(target: Target, store: Store) -> None
 def test_the_search_is_of_the_same_configuration(target: Target) -> None:
     """Types, batches, threads and the memory limit are the trial's; its n_ctx is no ceiling."""
     rig, engines = fake_rig(answers=dict.fromkeys(range(3), edged()))
-    config = LoadConfig(
+    config = LlamaSetup(
         n_ctx=512, type_k="q8_0", type_v="q4_0", n_ubatch=128, flash_attn="on", memory_limit_bytes=99 * MIB
     )
     (row,) = extended(run(rig, [target], TrialSettings("bench", config, n_gen=20)))
@@ -182,7 +183,7 @@ def test_a_store_that_fails_is_told(target: Target, store: Store, monkeypatch: p
 @pytest.mark.llama
 def test_the_real_thing(target: Target, tiny_twin: Path) -> None:
     """Under a limit the search of a bench ends where that of maxctx does, and llama.cpp decoded at the far end."""
-    config = LoadConfig(memory_limit_bytes=32 * MIB, threads=1)
+    config = LlamaSetup(memory_limit_bytes=32 * MIB, threads=1)
     rig = Rig(launch=lambda cancel: WorkerProcess(cancel, 60), threads=1, describe_environment=environment)
     (row,) = extended(run(rig, [target], TrialSettings("bench", config, n_gen=50)))
     assert row.outcome is Outcome.COMPLETED

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hypothesis
-from hypothesis import strategies as st
-
 from ggbench.experiments.bracket import Bracket
+from hypothesis import strategies as st
 
 STEP = 256
 

@@ -11,13 +11,13 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
+from ggbench.experiments.search_progress import ProbeFinished, ProbeStarted, SearchFinished
 
 from ggbench.catalog.selector import Target, resolve_one
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx import run_maxctx
-from ggbench.experiments.search_progress import ProbeFinished, ProbeStarted, SearchFinished
 from ggbench.experiments.stored import stored_certificate
-from ggbench.records import Outcome
+from ggbench.records.outcome import Outcome
 from ggbench.store.database import Store
 from ggbench.units import MIB
 from tests.fakes.small_machine import SmallMachine, certified, search, settings

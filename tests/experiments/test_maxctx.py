@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ggbench.experiments.rig import Rig
+from ggbench.experiments.search_progress import ProbeFinished
 
 from ggbench.catalog.selector import Target, resolve_one
 from ggbench.engine import protocol
@@ -13,14 +15,12 @@ from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed
 from ggbench.engine.process import WorkerProcess
 from ggbench.errors import DoesNotFit, EngineFailed
 from ggbench.experiments.maxctx import run_maxctx
-from ggbench.experiments.rig import Rig
-from ggbench.experiments.search_progress import ProbeFinished
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.environment import environment
 from ggbench.paths import twins_dir
-from ggbench.records import Outcome
+from ggbench.records.outcome import Outcome
 from ggbench.units import MIB
 from tests.fakes.engine import FakeEngine
 from tests.fakes.small_machine import COMPUTE, LIMIT, UNSEEN, SmallMachine, certified, search, settings

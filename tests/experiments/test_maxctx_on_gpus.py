@@ -12,8 +12,8 @@ from ggbench.catalog.selector import Target
 from ggbench.errors import DoesNotFit
 from ggbench.experiments.maxctx import MaxctxSettings
 from ggbench.gguf_file.header import read_model_file
-from ggbench.machine_records import Gpu, GpuProcess
-from ggbench.records import LoadConfig
+from ggbench.records.machine import Gpu, GpuProcess
+from ggbench.records.setup import LlamaSetup
 from ggbench.units import MIB
 from tests.fakes.small_machine import CARD, COMPUTE, LIMIT, UNSEEN, SmallMachine, certified, search, settings
 
@@ -65,7 +65,7 @@ def test_layers_left_in_main_memory_do_not_count_against_the_gpu(
     assert file.weight_bytes is not None
     limit_bytes = COMPUTE + file.weight_bytes // 2
     machine = SmallMachine(kv_bytes, 4096, device="CUDA0")
-    asked = MaxctxSettings(LoadConfig(memory_limit_bytes=limit_bytes, n_gpu_layers=1))
+    asked = MaxctxSettings(LlamaSetup(memory_limit_bytes=limit_bytes, n_gpu_layers=1))
 
     found = certified(machine.rig(), target, asked)
 
@@ -88,7 +88,7 @@ def test_without_a_layer_on_the_gpu_main_memory_is_searched(
 ) -> None:
     """llama.cpp computes large batches on the GPU all the same, but that is not where the context lies."""
     gpus()
-    asked = MaxctxSettings(LoadConfig(memory_limit_bytes=LIMIT, n_gpu_layers=0))
+    asked = MaxctxSettings(LlamaSetup(memory_limit_bytes=LIMIT, n_gpu_layers=0))
     found = certified(SmallMachine(kv_bytes, 4096, device="CUDA0").rig(), target, asked)
     assert found.free_bytes != CARD.free_bytes
     assert found.budget_bytes == LIMIT

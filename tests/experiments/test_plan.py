@@ -10,6 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ggbench.experiments.budget import given_budget
+from ggbench.experiments.dry_allocator import DryAllocator
+from ggbench.experiments.plan import PlanRequest, plan
 
 from ggbench.catalog.planned_variants import PlannedVariant, planned_variants
 from ggbench.catalog.published import Figure, PublishedRow, load_published
@@ -17,16 +20,15 @@ from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Crashed, Ending, Failed
 from ggbench.engine.logs import parse_allocations
 from ggbench.engine.process import WorkerProcess
-from ggbench.experiments.budget import given_budget
-from ggbench.experiments.dry_allocator import DryAllocator
-from ggbench.experiments.plan import PlanRequest, plan
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import assemble
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
 from ggbench.gguf_file.unquantized_model import build_model
-from ggbench.plan_records import Budget, PlanRow
-from ggbench.records import Bandwidth, FlashAttn, LoadConfig, Outcome
+from ggbench.records.outcome import Outcome
+from ggbench.records.plan import Budget, PlanRow
+from ggbench.records.setup import FlashAttn, LlamaSetup
+from ggbench.records.speed import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
 from tests.fakes.engine import Answer, FakeEngine
@@ -34,7 +36,7 @@ from tests.fakes.engine import Answer, FakeEngine
 SIZES = ("0.5b", "1.8b", "4b", "7b", "14b", "32b")
 OTHER_MIX = {("qwen1.5-1.8b", "q2_k"), ("qwen1.5-14b", "q2_k")}
 """Where llama.cpp has since changed what it takes for rows that are no multiple of 256."""
-LIKE_THE_ARTICLE = LoadConfig(n_ctx=1024, flash_attn="off")
+LIKE_THE_ARTICLE = LlamaSetup(n_ctx=1024, flash_attn="off")
 
 Cells = dict[tuple[str, str | None], Figure]
 
@@ -110,8 +112,8 @@ def test_quants_of_one_shape_need_the_same_cache_and_compute_buffers() -> None:
     variants = planned_variants("qwen2.5-0.5b", ["q8_0", "q2_k"])
     contexts = []
     for variant in variants:
-        with DryAllocator(WorkerProcess, LoadConfig(), threads=1) as allocator:
-            [row] = plan([variant], PlanRequest(budget_of(8), LoadConfig(n_ctx=4096)), allocator)
+        with DryAllocator(WorkerProcess, LlamaSetup(), threads=1) as allocator:
+            [row] = plan([variant], PlanRequest(budget_of(8), LlamaSetup(n_ctx=4096)), allocator)
             contexts.append((row.kv_bytes, row.compute_bytes, row.flash_attn))
     assert contexts[0] == contexts[1]
     assert contexts[0][0] == 48 * MIB  # 24 layers x 2 heads x 64 x 2 (K and V) x 2 bytes x 4096
@@ -146,7 +148,7 @@ def recurrent_model() -> ModelFile:
 def test_a_state_that_does_not_grow() -> None:
     """A recurrent model fits at every length that is looked at; it is said, and no limit is made up for it."""
     variant = PlannedVariant("mamba", "f32", "file", recurrent_model())
-    with DryAllocator(WorkerProcess, LoadConfig(), threads=1) as allocator:
+    with DryAllocator(WorkerProcess, LlamaSetup(), threads=1) as allocator:
         [row] = plan([variant], PlanRequest(budget_of(8)), allocator)
     assert (row.planned_n_ctx, row.reached_ceiling, row.fits) == (1 << 20, True, True)
     # 2 layers x (3 x 512 of convolution + 16 x 512 of state) x 4 bytes, logged to 0.01 MiB.
@@ -185,7 +187,7 @@ def dry_answer(kv_mib_per_k: float, device: str = "CPU", weights: str = "CPU") -
 def plan_tiny(
     answer: Answer | Callable[[int], Answer],
     budget: Budget,
-    config: LoadConfig | None = None,
+    config: LlamaSetup | None = None,
     quants: tuple[str, ...] = ("f16",),
 ) -> list[PlanRow]:
     """Plans of the tiny model, whose true cache is 2 MiB for 1024 tokens, with an engine that answers so."""
@@ -195,8 +197,8 @@ def plan_tiny(
     def launch() -> FakeEngine:
         return FakeEngine(threading.Event(), answer)  # type: ignore[arg-type]
 
-    with DryAllocator(launch, config or LoadConfig(), 1) as allocator:
-        return list(plan(variants, PlanRequest(budget, config or LoadConfig()), allocator))
+    with DryAllocator(launch, config or LlamaSetup(), 1) as allocator:
+        return list(plan(variants, PlanRequest(budget, config or LlamaSetup()), allocator))
 
 
 def test_the_budget_is_used_up_to_one_step() -> None:
@@ -214,7 +216,7 @@ def test_the_budget_is_used_up_to_one_step() -> None:
 
 def test_a_memory_smaller_than_the_weights_says_what_is_missing() -> None:
     """Also where not even the weights fit, what is missing for the context that was asked for is told."""
-    [row] = plan_tiny(dry_answer(2), budget_of(0.001), LoadConfig(n_ctx=1024))
+    [row] = plan_tiny(dry_answer(2), budget_of(0.001), LlamaSetup(n_ctx=1024))
     assert row.device_weight_bytes is not None
     assert (row.fits, row.planned_n_ctx) == (False, None)
     assert row.left_bytes == row.budget_bytes - row.device_weight_bytes - 109 * MIB  # type: ignore[operator]
@@ -237,7 +239,7 @@ def test_on_the_cpu_everything_lies_in_main_memory() -> None:
 @pytest.mark.parametrize("flash_attn", ["on", "off"])
 def test_what_is_planned_is_what_is_allocated(tiny_twin: Path, flash_attn: FlashAttn) -> None:
     """On the CPU of this machine: weights, cache, compute and output of a real load, to the log's last digit."""
-    config = LoadConfig(n_ctx=2048, flash_attn=flash_attn, threads=1)
+    config = LlamaSetup(n_ctx=2048, flash_attn=flash_attn, threads=1)
     [variant] = planned_variants(str(tiny_twin))
     with DryAllocator(WorkerProcess, config, threads=1) as allocator:
         [row] = plan([variant], PlanRequest(budget_of(1, on_gpu=False), config), allocator)
@@ -255,7 +257,7 @@ def test_what_is_planned_is_what_is_allocated(tiny_twin: Path, flash_attn: Flash
 
 def test_half_of_the_layers_hold_half_of_the_cache() -> None:
     """With one of two layers and the output on the GPU; there is no limit of one bandwidth then, and it is said."""
-    [row] = plan_tiny(dry_answer(2, device="CUDA0"), budget_of(1), LoadConfig(n_ctx=1024, n_gpu_layers=2))
+    [row] = plan_tiny(dry_answer(2, device="CUDA0"), budget_of(1), LlamaSetup(n_ctx=1024, n_gpu_layers=2))
     assert (row.kv_bytes, row.device_kv_bytes) == (2 * MIB, MIB)
     assert (row.limit, row.decode) == (None, ())
     assert any("2 of 3 layers" in note for note in row.notes)
@@ -263,12 +265,12 @@ def test_half_of_the_layers_hold_half_of_the_cache() -> None:
 
 def test_a_formula_that_disagrees_is_shown() -> None:
     """The allocator's cache counts, and the theory's stands beside it with a note; within the log's rounding, none."""
-    [row] = plan_tiny(dry_answer(3), budget_of(1), LoadConfig(n_ctx=1024))
+    [row] = plan_tiny(dry_answer(3), budget_of(1), LlamaSetup(n_ctx=1024))
     assert (row.kv_bytes, row.theory_kv_bytes) == (3 * MIB, 2 * MIB)
     assert [note for note in row.notes if "theory" in note] == [
         "KV: the theory counts 2.00 MiB, llama.cpp's allocator 3.00 MiB"
     ]
-    [agreeing] = plan_tiny(dry_answer(2.001), budget_of(1), LoadConfig(n_ctx=1024))
+    [agreeing] = plan_tiny(dry_answer(2.001), budget_of(1), LlamaSetup(n_ctx=1024))
     assert agreeing.notes == ()
 
 
@@ -296,7 +298,7 @@ def test_a_worker_that_dies_is_a_row_and_the_next_gets_a_new_one() -> None:
 
     file = build_model(TINY, "tiny")
     variants = [PlannedVariant("tiny", quant, "catalog", file) for quant in ("f16", "again")]
-    with DryAllocator(launch, LoadConfig(), 1) as allocator:
+    with DryAllocator(launch, LlamaSetup(), 1) as allocator:
         rows = list(plan(variants, PlanRequest(budget_of(1)), allocator))
     assert [row.outcome for row in rows] == [Outcome.CRASHED, Outcome.COMPLETED]
     assert "SIGSEGV" in rows[0].reason
@@ -308,7 +310,7 @@ def test_a_file_that_cannot_be_read_is_a_row(tiny_twin: Path, tmp_path: Path) ->
     (tmp_path / "m-q4_0.gguf").write_bytes(b"junk")
     (tmp_path / "m-q8_0.gguf").write_bytes(tiny_twin.read_bytes()[: 64 << 10])
     variants = planned_variants(str(tmp_path))
-    with DryAllocator(lambda: FakeEngine(threading.Event(), dry_answer(2)), LoadConfig(), 1) as allocator:
+    with DryAllocator(lambda: FakeEngine(threading.Event(), dry_answer(2)), LlamaSetup(), 1) as allocator:
         rows = {row.quant: row for row in plan(variants, PlanRequest(budget_of(1)), allocator)}
     assert "not a GGUF" in rows["q4_0"].reason
     assert rows["q8_0"].fits

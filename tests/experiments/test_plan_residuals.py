@@ -6,23 +6,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ggbench.experiments.dry_allocator import DryAllocator
+from ggbench.experiments.plan import PlanRequest, plan
+from ggbench.experiments.prober import Prober
+from ggbench.experiments.rig import Rig
 
 from ggbench.catalog.models import load_catalog
 from ggbench.catalog.planned_variants import planned_variants
 from ggbench.engine.logs import Allocations
 from ggbench.engine.process import WorkerProcess
-from ggbench.experiments.dry_allocator import DryAllocator
-from ggbench.experiments.plan import PlanRequest, plan
-from ggbench.experiments.prober import Prober
-from ggbench.experiments.rig import Rig
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.environment import environment
-from ggbench.plan_records import Budget, PlanRow
-from ggbench.records import LoadConfig
+from ggbench.records.plan import Budget, PlanRow
+from ggbench.records.setup import LlamaSetup
 from ggbench.units import GIB, MIB
 
-CONFIG = LoadConfig(n_ctx=4096, threads=1)
+CONFIG = LlamaSetup(n_ctx=4096, threads=1)
 
 
 def shallow_twins(size: str, folder: Path) -> list[Path]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ggbench.experiments.search_budget import gpu_budget, main_memory_budget
 
 from ggbench.errors import DoesNotFit
-from ggbench.experiments.search_budget import gpu_budget, main_memory_budget
 from ggbench.machine.memory import Ram
-from ggbench.machine_records import Gpu
+from ggbench.records.machine import Gpu
 from ggbench.units import GIB
 
 CARD = Gpu(0, "card", None, None, 24 * GIB, 22 * GIB, None, None, None)

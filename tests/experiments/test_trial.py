@@ -12,6 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ggbench.experiments.progress import Progress, PromptRead, TokensDecoded, TrialFinished, TrialStarted
+from ggbench.experiments.rig import Rig
+from ggbench.experiments.settings import TrialSettings
+from ggbench.experiments.trial import run_trials
 
 from ggbench.catalog.selector import Target, resolve
 from ggbench.engine import protocol
@@ -19,14 +23,12 @@ from ggbench.engine.endings import Crashed, Ending, OutOfMemory
 from ggbench.engine.logs import parse_allocations
 from ggbench.engine.process import WorkerProcess
 from ggbench.errors import BadFile, StoreError, UsageError
-from ggbench.experiments.progress import Progress, PromptRead, TokensDecoded, TrialFinished, TrialStarted
-from ggbench.experiments.rig import Rig
-from ggbench.experiments.settings import TrialSettings
 from ggbench.experiments.stored import stored_row
-from ggbench.experiments.trial import run_trials
 from ggbench.gguf_file.header import read_model_file
-from ggbench.machine_records import Gpu, GpuProcess, GpuReading, MachineReading
-from ggbench.records import Bandwidth, LoadConfig, Outcome, Row
+from ggbench.records.machine import Gpu, GpuProcess, GpuReading, MachineReading
+from ggbench.records.outcome import Outcome
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import Bandwidth
 from ggbench.store.database import Store
 from ggbench.store.runs import decode, encode
 from ggbench.units import MIB
@@ -82,7 +84,7 @@ def test_batches_are_what_llama_cpp_made_of_them(target: Target, store: Store) -
         yield OutOfMemory("context", "failed to allocate")
 
     rig, _ = fake_rig(store, {0: clamp, 1: refuse})
-    settings = TrialSettings("decode", LoadConfig(n_ubatch=64), n_gen=20)
+    settings = TrialSettings("decode", LlamaSetup(n_ubatch=64), n_gen=20)
     made, refused = rows_of(rig, [target, target], settings)
     assert (made.n_batch, made.n_ubatch) == (256, 64)
     assert (made.config.n_batch, made.config.n_ubatch) == (2048, 64)
@@ -104,7 +106,7 @@ def test_a_row_that_was_stored_without_its_batches_is_read(target: Target) -> No
 def test_llama_cpp_tells_its_own_batches(target: Target, store: Store) -> None:
     """A context of 256 tokens has no batch of 512."""
     rig = dataclasses.replace(fake_rig(store)[0], launch=WorkerProcess)
-    (row,) = rows_of(rig, [target], TrialSettings("prefill", LoadConfig(threads=1), prefill_lengths=(8,)))
+    (row,) = rows_of(rig, [target], TrialSettings("prefill", LlamaSetup(threads=1), prefill_lengths=(8,)))
     assert (row.n_ctx, row.n_batch, row.n_ubatch) == (256, 256, 256)
 
 
@@ -322,8 +324,8 @@ def test_the_bandwidth_is_that_of_the_memory_where_the_weights_are(lines: list[s
         {"n_gen": -1},
         {"n_gen": 1, "repeat": 0},
         {"prefill_lengths": (0,)},
-        {"n_gen": 10, "config": LoadConfig(n_ctx=34)},
-        {"prefill_lengths": (512,), "config": LoadConfig(n_ctx=511)},
+        {"n_gen": 10, "config": LlamaSetup(n_ctx=34)},
+        {"prefill_lengths": (512,), "config": LlamaSetup(n_ctx=511)},
     ],
 )
 def test_settings_that_make_no_sense(settings: dict[str, object]) -> None:
@@ -337,12 +339,12 @@ def test_the_context_is_just_enough() -> None:
     assert TrialSettings("decode", n_gen=10_000).n_ctx == 10_240
     assert TrialSettings("decode", n_gen=231).n_ctx == 256
     assert TrialSettings("decode", n_gen=232).n_ctx == 512
-    assert TrialSettings("decode", LoadConfig(n_ctx=1000), n_gen=10).n_ctx == 1000
+    assert TrialSettings("decode", LlamaSetup(n_ctx=1000), n_gen=10).n_ctx == 1000
 
 
 def test_the_command_names_every_option_that_is_not_the_default(target: Target) -> None:
     """A row can be measured again by its line alone."""
-    config = LoadConfig(type_k="q8_0", tensor_split=(3.0, 1.0), memory_limit_bytes=1 << 30, n_gpu_layers=12)
+    config = LlamaSetup(type_k="q8_0", tensor_split=(3.0, 1.0), memory_limit_bytes=1 << 30, n_gpu_layers=12)
     settings = TrialSettings("decode", config, n_gen=10, repeat=2)
     named = dataclasses.replace(target, path=Path("/models/a b.gguf"))
     assert settings.command_for(named, Bandwidth(1008e9, "given")) == (

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
+from ggbench.experiments.rig import Rig
+
 from ggbench.engine import protocol
 from ggbench.engine.endings import Cancelled, Completed, Ending
-from ggbench.experiments.rig import Rig
 from ggbench.machine.environment import environment
-from ggbench.records import Bandwidth
+from ggbench.records.speed import Bandwidth
 from ggbench.store.database import Store
 
 LOG = (

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ggbench.experiments.rig import Rig
+
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending
-from ggbench.experiments.rig import Rig
-from ggbench.machine_records import MachineReading
+from ggbench.records.machine import MachineReading
 from ggbench.store.database import Store
 from tests.fakes.engine import Answer, FakeEngine, fake_rig, obey
 from tests.fakes.watched import WAIT_S

@@ -12,9 +12,10 @@ from ggbench.catalog.models import Catalog, CatalogModel
 from ggbench.catalog.sources import ARTICLE_QUANTS
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.hyperparameters import Hyperparameters
-from ggbench.machine_records import GpuReading, MachineReading
-from ggbench.plan_records import Budget, PlannedSpeed, PlanRow
-from ggbench.records import Bandwidth, DecodeLimit, LoadConfig
+from ggbench.records.machine import GpuReading, MachineReading
+from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import Bandwidth, DecodeLimit
 from ggbench.tui.planner import PlannedQuant
 from ggbench.units import GIB
 from tests.fakes.watched import WAIT_S
@@ -87,7 +88,7 @@ class FakePlanner:
     is_closed: bool = False
 
     def rows(
-        self, model: str, quants: Sequence[str], budget: Budget, config: LoadConfig, first: str | None = None
+        self, model: str, quants: Sequence[str], budget: Budget, config: LlamaSetup, first: str | None = None
     ) -> Generator[PlannedQuant]:
         """As the planner does."""
         self.asked.append((model, tuple(quants), config.n_ctx, first))

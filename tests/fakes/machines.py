@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ggbench.machine_records import Gpu
-from ggbench.records import Environment
+from ggbench.records.machine import Environment, Gpu
 
 GPU = Gpu(
     index=0,

@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ggbench.records import DecodeLimit, DeviceBuffers, LoadConfig, Outcome
+from ggbench.records.memory import DeviceBuffers
+from ggbench.records.outcome import Outcome
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import DecodeLimit
 from ggbench.stats.linefit import fit_line
 from ggbench.stats.summary import summarize
 from ggbench.store.database import Store
@@ -38,7 +41,7 @@ def start(model: str = "synth:qwen1.5-0.5b", quant: str = "q4_k_m", **changes: o
         "weight_bytes": round(BPW.get(quant, 4.0) * 77e6),
         "kv_bytes_per_token": 98_304,
         "command": f"ggbench bench {model} {quant} -n 3000",
-        "config": LoadConfig(n_ctx=3072),
+        "config": LlamaSetup(n_ctx=3072),
         "environment": ENVIRONMENT,
     }
     return RunStart(**(known | changes))

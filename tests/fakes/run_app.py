@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from ggbench.experiments.rig import Rig, make_rig
 from textual.app import App
 
 from ggbench.catalog.selector import resolve
-from ggbench.experiments.rig import Rig, make_rig
 from ggbench.machine.readings import MachineReader
-from ggbench.machine_records import MachineReading
-from ggbench.records import Bandwidth, LoadConfig
+from ggbench.records.machine import MachineReading
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import Bandwidth
 from ggbench.store.database import Store
 from ggbench.tui.run_queue import RunQueue
 from ggbench.tui.screens.run import RunScreen
@@ -47,7 +48,7 @@ class RunApp(App[None]):
 
     def on_mount(self) -> None:
         self.push_screen(RunScreen())
-        self.run_queue.add(resolve(self._path), "bench", LoadConfig(threads=1), n_gen=100_000)
+        self.run_queue.add(resolve(self._path), "bench", LlamaSetup(threads=1), n_gen=100_000)
 
     def on_unmount(self) -> None:
         self.run_queue.close()

@@ -6,15 +6,17 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ggbench.experiments.rig import Rig
+from ggbench.experiments.search_progress import SearchFinished
+
 from ggbench.catalog.selector import Target
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
 from ggbench.experiments.maxctx import MaxctxSettings, run_maxctx
-from ggbench.experiments.rig import Rig
-from ggbench.experiments.search_progress import SearchFinished
 from ggbench.machine.environment import environment
-from ggbench.machine_records import Gpu
-from ggbench.records import Certificate, LoadConfig
+from ggbench.records.machine import Gpu
+from ggbench.records.run import Certificate
+from ggbench.records.setup import LlamaSetup
 from ggbench.units import MIB
 from tests.fakes.engine import FakeEngine
 
@@ -103,7 +105,7 @@ class SmallMachine:
 
 
 def settings(limit_bytes: int = LIMIT, **fields: bool) -> MaxctxSettings:
-    return MaxctxSettings(LoadConfig(memory_limit_bytes=limit_bytes), **fields)
+    return MaxctxSettings(LlamaSetup(memory_limit_bytes=limit_bytes), **fields)
 
 
 def search(rig: Rig, target: Target, asked: MaxctxSettings) -> SearchFinished:

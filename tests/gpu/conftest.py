@@ -15,21 +15,21 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 
 import pytest
-
-from ggbench.catalog.models import load_catalog
-from ggbench.catalog.selector import Target, resolve
-from ggbench.engine.process import WorkerProcess
 from ggbench.experiments.progress import TrialFinished
 from ggbench.experiments.rig import Rig
 from ggbench.experiments.settings import TrialSettings
 from ggbench.experiments.trial import run_trials
+
+from ggbench.catalog.models import load_catalog
+from ggbench.catalog.selector import Target, resolve
+from ggbench.engine.process import WorkerProcess
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.cpu import default_threads
 from ggbench.machine.environment import environment
 from ggbench.machine.gpus import visible_gpus
 from ggbench.machine.readings import MachineReader
-from ggbench.machine_records import Gpu
-from ggbench.records import LoadConfig, Row
+from ggbench.records.machine import Gpu
+from ggbench.records.setup import LlamaSetup
 
 Twin = Callable[[str, str], Target]
 Measure = Callable[..., Row]
@@ -78,10 +78,10 @@ def rig(gpu: Gpu) -> Rig:
 
 @pytest.fixture
 def measure(rig: Rig) -> Measure:
-    """Decodes `n_gen` tokens of a target with what else of a LoadConfig is given; the row, whatever became of it."""
+    """Decodes `n_gen` tokens of a target with what else of a LlamaSetup is given; the row, whatever became of it."""
 
     def run(target: Target, n_gen: int, **config: object) -> Row:
-        settings = TrialSettings("decode", n_gen=n_gen, config=LoadConfig(**config))  # type: ignore[arg-type]
+        settings = TrialSettings("decode", n_gen=n_gen, config=LlamaSetup(**config))  # type: ignore[arg-type]
         return next(each.row for each in run_trials(rig, (target,), settings) if isinstance(each, TrialFinished))
 
     return run

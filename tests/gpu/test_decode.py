@@ -6,8 +6,8 @@ import pytest
 
 from ggbench.machine.gpus import gpu_bandwidth, visible_gpus
 from ggbench.machine.readings import MachineReader
-from ggbench.machine_records import Gpu
-from ggbench.records import Outcome, Row
+from ggbench.records.machine import Gpu
+from ggbench.records.outcome import Outcome
 from tests.gpu.conftest import Measure, Note, Twin
 
 pytestmark = pytest.mark.gpu

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from ggbench.experiments.rig import Rig
+from ggbench.experiments.search_progress import SearchFinished
 
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending
 from ggbench.engine.process import WorkerProcess
 from ggbench.experiments.maxctx import MaxctxSettings, run_maxctx
-from ggbench.experiments.rig import Rig
-from ggbench.experiments.search_progress import SearchFinished
-from ggbench.records import LoadConfig, Outcome, Row
+from ggbench.records.outcome import Outcome
+from ggbench.records.setup import LlamaSetup
 from ggbench.units import GIB, MIB
 from tests.gpu.conftest import TIMEOUT_S, Measure, Note, Twin
 
@@ -25,7 +26,7 @@ ARTICLE_N_CTX = 33_780
 @pytest.mark.parametrize("limit_bytes", [24 * GIB, None], ids=["24 GiB", "all there is"])
 def test_the_largest_context_has_a_certificate(limit_bytes: int | None, twin: Twin, rig: Rig, note: Note) -> None:
     """A context was found and a full batch decoded at its far end; 256 more fail, or the ceiling was reached."""
-    settings = MaxctxSettings(LoadConfig(memory_limit_bytes=limit_bytes))
+    settings = MaxctxSettings(LlamaSetup(memory_limit_bytes=limit_bytes))
     *_, finished = run_maxctx(rig, (twin(LARGE, "q4_k_m"),), settings)
     assert isinstance(finished, SearchFinished)
     found = finished.certificate

@@ -12,17 +12,11 @@ from rich.console import Console, RenderableType
 
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
-from ggbench.machine_records import GpuProcess, GpuUse, Throttling
-from ggbench.records import (
-    DecodeLimit,
-    DeviceBuffers,
-    LatencySummary,
-    LineFit,
-    LoadConfig,
-    Outcome,
-    PrefillSpeed,
-    Row,
-)
+from ggbench.records.machine import GpuProcess, GpuUse, Throttling
+from ggbench.records.memory import DeviceBuffers
+from ggbench.records.outcome import Outcome
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from tests.fakes.machines import ENVIRONMENT
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
@@ -100,7 +94,7 @@ def completed() -> Row:
             other_processes=(GpuProcess(911, "/usr/lib/desktop", 300 * MIB),),
         ),
         flash_attn=True,
-        config=LoadConfig(n_ctx=10240, type_k="f16", type_v="q8_0"),
+        config=LlamaSetup(n_ctx=10240, type_k="f16", type_v="q8_0"),
         run_id=41,
         command="ggbench decode /models/qwen1_5-7b-chat-q4_k_m.gguf -n 10000",
         environment=ENVIRONMENT,
@@ -133,7 +127,7 @@ def unbounded() -> Row:
         fit=LineFit(300, None, (1234.4, None), 10.917, (10.84, 10.99), 0.0012, None),
         latency=LatencySummary(10.91, 11.38, 14.02, 91.4, None),
         flash_attn=True,
-        config=LoadConfig(n_ctx=512),
+        config=LlamaSetup(n_ctx=512),
         run_id=42,
         command="ggbench decode synth:qwen1.5-0.5b q8_0 -n 300",
     )
@@ -154,7 +148,7 @@ def out_of_memory() -> Row:
         kv_bytes_per_token=524_288,
         outcome=Outcome.OUT_OF_MEMORY,
         reason="out of memory in context: failed to allocate CUDA0 buffer of size 17179869184",
-        config=LoadConfig(n_ctx=32768, memory_limit_bytes=24 << 30),
+        config=LlamaSetup(n_ctx=32768, memory_limit_bytes=24 << 30),
         run_id=43,
         command="ggbench decode hf:qwen/qwen1.5-7b-chat-gguf f16 --n-ctx 32768 --memory-limit 25769803776",
         environment=ENVIRONMENT,
@@ -191,7 +185,7 @@ def twin() -> Row:
         limit=DecodeLimit(251.2, 7.8125, 24.7e9, "measured 2026-11-20 with 2 threads"),
         unsteady="the second half ran 8.1 % slower than the line through the first",
         flash_attn=False,
-        config=LoadConfig(n_ctx=2304, flash_attn="off", threads=2),
+        config=LlamaSetup(n_ctx=2304, flash_attn="off", threads=2),
         run_id=44,
         command="ggbench decode synth:qwen1.5-0.5b q2_k -n 2000 --flash-attn off --threads 2",
         environment=ENVIRONMENT,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.records import DeviceBuffers, Row
+from ggbench.records.memory import DeviceBuffers
 from ggbench.report.against import against_document, device_of, nearest_to, published_model
 from ggbench.report.terminal.against import against_tables
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ggbench.machine_records import GpuProcess
-from ggbench.records import Certificate, DeviceBuffers, Outcome
+from ggbench.records.machine import GpuProcess
+from ggbench.records.memory import DeviceBuffers
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Certificate
 from ggbench.report.certificate_document import certificate_document
 from ggbench.report.terminal.certificates import certificate_details
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from ggbench.plain import plain, shorten
-from ggbench.records import LineFit, Outcome, Row
+from ggbench.records.outcome import Outcome
+from ggbench.records.speed import LineFit
 from ggbench.report.columns import BENCH, COLUMNS, bench_columns, w_text
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ggbench.records import DecodeLimit, DeviceBuffers, LatencySummary, LineFit, LoadConfig, Outcome, Row
+from ggbench.records.memory import DeviceBuffers
+from ggbench.records.outcome import Outcome
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
 from ggbench.report.comparison import ComparedLine, Comparison, compare_rows
 from tests.fakes.machines import ENVIRONMENT
 
@@ -146,7 +149,7 @@ def test_differences_are_named_with_their_letters() -> None:
     """By topic: the file, how it was loaded, and the machine."""
     other = replace(ENVIRONMENT, llama_cpp="build 7001", system_info="CUDA : ARCHS = 890 | CPU : AMX = 1", gpus=())
     changed = row(
-        quant="q8_0", bpw=8.5, n_ctx=1024, config=LoadConfig(threads=4, flash_attn="off"), environment=other,
+        quant="q8_0", bpw=8.5, n_ctx=1024, config=LlamaSetup(threads=4, flash_attn="off"), environment=other,
         limit=DecodeLimit(250.0, 8.0, 40e9, "given"),
     )  # fmt: skip
     file, configuration, environment = compare_rows([row(), changed, row()]).differences

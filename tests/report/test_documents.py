@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.records import LatencySummary, Row
+from ggbench.records.speed import LatencySummary
 from ggbench.report.documents import document, model_file_document, row_document
 
 Golden = Callable[[str, str], None]

@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.plan_records import Budget, PlannedSpeed, PlanRow
-from ggbench.records import Bandwidth, DecodeLimit, LoadConfig, Outcome
+from ggbench.records.outcome import Outcome
+from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import Bandwidth, DecodeLimit
 from ggbench.report.documents import document
 from ggbench.report.plan_document import plan_document
 from ggbench.report.terminal.plan import plan_report
@@ -68,7 +70,7 @@ ROWS = (FITS_NOT, FITS, LONG, REFUSED)
 @pytest.mark.parametrize("width", [80, 150])
 def test_a_plan_in_a_terminal(width: int, render: Callable[..., str], golden: Golden) -> None:
     """Facts with their sources, a line for each quant that says in words whether it fits, and what the marks mean."""
-    report = plan_report(BUDGET, LoadConfig(), SOURCES, ROWS, width=width)
+    report = plan_report(BUDGET, LlamaSetup(), SOURCES, ROWS, width=width)
     golden(f"plan_{width}.txt", render(report, width=width))
 
 
@@ -83,7 +85,7 @@ def test_a_plan_in_json(golden: Golden) -> None:
 def test_what_every_row_says_is_told_once(render: Callable[..., str]) -> None:
     """A note that all quants share stands among the facts, not under each of them."""
     rows = [replace(row, notes=("2 of 33 layers on the GPU",)) for row in (FITS, FITS_NOT)]
-    text = render(plan_report(BUDGET, LoadConfig(), SOURCES, rows, width=150), width=150)
+    text = render(plan_report(BUDGET, LlamaSetup(), SOURCES, rows, width=150), width=150)
     assert text.count("2 of 33 layers") == 1
 
 
@@ -93,7 +95,7 @@ def test_what_some_rows_say_is_told_once_below(render: Callable[..., str]) -> No
         replace(FITS, quant=quant, notes=("it is repacked",) if quant != "q8_0" else ())
         for quant in ("q8_0", "q4_0", "q2_k")
     ]
-    text = render(plan_report(BUDGET, LoadConfig(), {}, noted, width=80), width=80)
+    text = render(plan_report(BUDGET, LlamaSetup(), {}, noted, width=80), width=80)
     assert text.count("it is repacked") == 1
     assert "q4_0, q2_k: it is repacked" in text
 
@@ -102,7 +104,7 @@ def test_main_memory_has_no_column_for_the_cpu(render: Callable[..., str]) -> No
     """Without a GPU there is one memory, and its weights are called that."""
     budget = replace(BUDGET, on_gpu=False, bandwidth=None)
     rows = [replace(FITS, host_weight_bytes=0, limit=None, decode=())]
-    text = render(plan_report(budget, LoadConfig(type_k="q8_0"), SOURCES, rows, width=150), width=150)
+    text = render(plan_report(budget, LlamaSetup(type_k="q8_0"), SOURCES, rows, width=150), width=150)
     assert "weights" in text
     assert "on CPU" not in text
     assert "on GPU" not in text

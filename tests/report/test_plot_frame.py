@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggbench.records import LineFit
+from ggbench.records.speed import LineFit
 from ggbench.report.plot.axes import Axis, latency_axis, position_axis, tick_below, tick_decimals, tick_step
 from ggbench.report.plot.frame import Frame, min_max_columns
 from ggbench.report.plot.palette import letter

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ggbench.records import DecodeLimit, LineFit
+from ggbench.records.speed import DecodeLimit, LineFit
 from ggbench.report.plot.series import LatencySeries, Line, measured_series
 from ggbench.report.plot.terminal import latency_plot
 

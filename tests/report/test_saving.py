@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from ggbench.errors import GgbenchError
-from ggbench.records import Row
 from ggbench.report.plot.series import LatencySeries, Line, measured_series
 from ggbench.report.plot.svg import curves_as_svg
 from ggbench.report.saving import SavedRun, save_runs, write_new

@@ -13,7 +13,7 @@ from ggbench.catalog.disk import LocalModel
 from ggbench.catalog.models import CatalogModel
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.records import Outcome, Row
+from ggbench.records.outcome import Outcome
 from ggbench.report.columns import BENCH, COLUMNS
 from ggbench.report.terminal.listings import catalog_table, runs_table
 from ggbench.report.terminal.local_models import local_models_listing

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from ggbench.records import Outcome, Row
+from ggbench.records.outcome import Outcome
 from ggbench.report.columns import BENCH, COLUMNS
 from ggbench.report.text import rows_as_csv, rows_as_markdown
 

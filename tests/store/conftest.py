@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.records import DecodeLimit, DeviceBuffers, LatencySummary, LineFit, LoadConfig, Outcome, Row
+from ggbench.records.memory import DeviceBuffers
+from ggbench.records.outcome import Outcome
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
 from ggbench.store.database import Store
 from ggbench.store.runs import RunStart
 from tests.fakes.machines import ENVIRONMENT, GPU
@@ -43,7 +46,7 @@ def start() -> RunStart:
         weight_bytes=401_000_000,
         kv_bytes_per_token=98_304,
         command="ggbench decode synth:qwen1.5-0.5b q4_k_m -n 300",
-        config=LoadConfig(n_ctx=512, flash_attn="on", tensor_split=(0.25, 0.75), memory_limit_bytes=3 << 30),
+        config=LlamaSetup(n_ctx=512, flash_attn="on", tensor_split=(0.25, 0.75), memory_limit_bytes=3 << 30),
         environment=replace(ENVIRONMENT, gpus=(replace(GPU, memory_clock_mhz=None),)),
     )
 

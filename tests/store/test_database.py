@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from ggbench.errors import StoreError, UnknownName
-from ggbench.machine_records import GpuReading, MachineReading
-from ggbench.records import Certificate, Outcome, Probe, Row
+from ggbench.records.context import Probe
+from ggbench.records.machine import GpuReading, MachineReading
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Certificate
 from ggbench.store.database import Store
 from ggbench.store.runs import RunStart
 

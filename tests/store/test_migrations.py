@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import StoreError, UnknownName
-from ggbench.machine_records import GpuProcess, MachineReading, Throttling
-from ggbench.records import Outcome
+from ggbench.records.machine import GpuProcess, MachineReading, Throttling
+from ggbench.records.outcome import Outcome
 from ggbench.store import migrations
 from ggbench.store.database import Store
 

@@ -17,12 +17,12 @@ from ggbench.store.runs import RunStart
 WRITER = """
 import sys
 from pathlib import Path
-from ggbench.records import LoadConfig
+from ggbench.records.setup import LlamaSetup
 from ggbench.store.database import Store
 from ggbench.store.runs import RunStart
 
 start = RunStart(kind="decode", model="m", quant="q8_0", file="f", provenance="file", file_bytes=1, header_sha256="",
-                 n_params=1, bpw=8.5, weight_bytes=1, kv_bytes_per_token=1, command="c", config=LoadConfig())
+                 n_params=1, bpw=8.5, weight_bytes=1, kv_bytes_per_token=1, command="c", config=LlamaSetup())
 store = Store.open(Path(sys.argv[1]))
 run_id = store.begin(start)
 for chunk in range(int(sys.argv[2])):

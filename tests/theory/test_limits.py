@@ -11,8 +11,8 @@ from ggbench.errors import UnknownName, Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.unquantized_model import build_model
 from ggbench.machine.known_gpus import find_gpu
-from ggbench.machine_records import Gpu
-from ggbench.records import Bandwidth
+from ggbench.records.machine import Gpu
+from ggbench.records.speed import Bandwidth
 from ggbench.theory.hardware import Convention, Hardware, KvReads, driver_hardware, known_hardware
 from ggbench.theory.kv_cache import kv_cache
 from ggbench.theory.limits import model_limits

@@ -14,7 +14,7 @@ from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
 from ggbench.catalog.selector import resolve
-from ggbench.records import LoadConfig
+from ggbench.records.setup import LlamaSetup
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.messages import RunRequested
@@ -143,7 +143,7 @@ def test_quitting_during_a_run_asks(tiny_twin: Path, services: Services, jobs: F
         gate.opened.set()
 
     async def steps(app: App, pilot: Page) -> None:
-        app.post_message(RunRequested(resolve(str(tiny_twin)), "bench", LoadConfig()))
+        app.post_message(RunRequested(resolve(str(tiny_twin)), "bench", LlamaSetup()))
         await asyncio.to_thread(gate.reached.wait, 60)
         await settle(app, pilot)
         assert "▶ running, 1 to go" in words_of(app)
@@ -173,7 +173,7 @@ def test_an_app_that_fails_leaves_no_engine(
     jobs.answers.append(gate.answer)
 
     async def steps(app: App, pilot: Page) -> None:
-        app.post_message(RunRequested(resolve(str(tiny_twin)), "bench", LoadConfig()))
+        app.post_message(RunRequested(resolve(str(tiny_twin)), "bench", LlamaSetup()))
         await asyncio.to_thread(gate.reached.wait, 60)
         raise ZeroDivisionError
 
@@ -197,7 +197,7 @@ def test_two_at_once_share_the_results(tiny_twin: Path, services: Services, driv
 
     async def measure(app: App, pilot: Page) -> None:
         queue = WatchedQueue(app.run_queue)
-        app.post_message(RunRequested(resolve(str(tiny_twin)), "bench", LoadConfig()))
+        app.post_message(RunRequested(resolve(str(tiny_twin)), "bench", LlamaSetup()))
         await settle(app, pilot)
         await queue.idle()
         await settle(app, pilot)

@@ -10,7 +10,7 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.errors import GgbenchError, StoreError, UsageError
-from ggbench.records import Outcome
+from ggbench.records.outcome import Outcome
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.messages import RunStored

@@ -9,7 +9,7 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.errors import BadFile
-from ggbench.records import LoadConfig
+from ggbench.records.setup import LlamaSetup
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.services import Services
@@ -56,7 +56,7 @@ def test_a_run_takes_the_context_that_was_planned(
     planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
     asked: list[int | None] = []
 
-    def add(_targets: object, _kind: str, config: LoadConfig, _n_gen: int) -> None:
+    def add(_targets: object, _kind: str, config: LlamaSetup, _n_gen: int) -> None:
         asked.append(config.n_ctx)
 
     async def steps(app: App, pilot: Page) -> None:

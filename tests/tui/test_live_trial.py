@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggbench.records import DecodeLimit
+from ggbench.records.speed import DecodeLimit
 from ggbench.report.plot.series import Line
 from ggbench.tui.live_trial import LiveTrial
 

@@ -8,15 +8,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from ggbench.experiments.dry_allocator import DryAllocator
+from ggbench.experiments.plan import PlanRequest, plan
 
 from ggbench.catalog.planned_variants import PlannedModel, planned_model
 from ggbench.engine.process import Engine, WorkerProcess
 from ggbench.errors import BadFile
-from ggbench.experiments.dry_allocator import DryAllocator
-from ggbench.experiments.plan import PlanRequest, plan
 from ggbench.hub.access import HubAccess
-from ggbench.plan_records import Budget
-from ggbench.records import Bandwidth, LoadConfig
+from ggbench.records.plan import Budget
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import Bandwidth
 from ggbench.tui.planner import Planner
 from ggbench.units import GIB
 from tests.fakes.engine import FakeEngine
@@ -53,8 +54,8 @@ def test_rows_are_those_of_the_plan_command(tiny_twin: Path, offline: HubAccess)
         return workers[-1]
 
     planner = Planner(offline, start)
-    (planned,) = planner.rows(str(tiny_twin), (), BUDGET, LoadConfig(threads=1))
-    config = LoadConfig(n_ctx=1024, threads=1)
+    (planned,) = planner.rows(str(tiny_twin), (), BUDGET, LlamaSetup(threads=1))
+    config = LlamaSetup(n_ctx=1024, threads=1)
     (shorter,) = planner.rows(str(tiny_twin), (), BUDGET, config, "q8_0")
     assert len(workers) == 1
     with DryAllocator(WorkerProcess, dataclasses.replace(config, n_gpu_layers=0), 1) as allocator:
@@ -71,7 +72,7 @@ def test_the_worker_is_kept_until_it_has_to_be_another(
 ) -> None:
     """Another context asks the same one, another type of cache a new one; the old one is closed."""
     planner = Planner(offline, launch)
-    for config in (LoadConfig(), LoadConfig(n_ctx=512), LoadConfig(type_k="q8_0"), LoadConfig(type_k="q8_0")):
+    for config in (LlamaSetup(), LlamaSetup(n_ctx=512), LlamaSetup(type_k="q8_0"), LlamaSetup(type_k="q8_0")):
         list(planner.rows(str(tiny_twin), (), BUDGET, config))
     assert [engine.closed for engine in engines] == [True, False]
     planner.close()
@@ -83,10 +84,10 @@ def test_whoever_leaves_a_plan_lets_the_next_one_in(
 ) -> None:
     """A plan that is closed in the middle holds nothing."""
     planner = Planner(offline, launch)
-    left = planner.rows("qwen1.5-0.5b", ("q8_0", "q4_0"), BUDGET, LoadConfig(), "q4_0")
+    left = planner.rows("qwen1.5-0.5b", ("q8_0", "q4_0"), BUDGET, LlamaSetup(), "q4_0")
     assert next(left).name == "q4_0"
     left.close()
-    assert [each.name for each in planner.rows("synth:qwen1.5-0.5b", ("q2_k",), BUDGET, LoadConfig())] == ["q2_k"]
+    assert [each.name for each in planner.rows("synth:qwen1.5-0.5b", ("q2_k",), BUDGET, LlamaSetup())] == ["q2_k"]
     planner.close()
 
 
@@ -103,10 +104,10 @@ def test_headers_are_read_once_until_they_are_forgotten(
     monkeypatch.setattr("ggbench.tui.planner.planned_model", counted)
     planner = Planner(offline, launch)
     for n_ctx in (512, 1024):
-        list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LoadConfig(n_ctx=n_ctx)))
+        list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LlamaSetup(n_ctx=n_ctx)))
     assert read == ["qwen1.5-0.5b"]
     planner.forget()
-    list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LoadConfig()))
+    list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LlamaSetup()))
     assert len(read) == 2
     planner.close()
 
@@ -118,8 +119,8 @@ def test_a_deleted_file_is_reported_though_its_header_is_cached(
     path = tmp_path / "copy-q8_0.gguf"
     path.write_bytes(tiny_twin.read_bytes())
     planner = Planner(offline, launch)
-    assert list(planner.rows(str(path), (), BUDGET, LoadConfig()))
+    assert list(planner.rows(str(path), (), BUDGET, LlamaSetup()))
     path.unlink()
     with pytest.raises(BadFile):
-        list(planner.rows(str(path), (), BUDGET, LoadConfig()))
+        list(planner.rows(str(path), (), BUDGET, LlamaSetup()))
     planner.close()

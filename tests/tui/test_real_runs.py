@@ -16,7 +16,8 @@ import pytest
 
 from ggbench.catalog.selector import resolve
 from ggbench.machine.readings import MachineReader
-from ggbench.records import LoadConfig, Outcome
+from ggbench.records.outcome import Outcome
+from ggbench.records.setup import LlamaSetup
 from ggbench.store.database import Store
 from ggbench.tui.run_queue import JobState
 from tests.fakes.run_app import RealServices
@@ -105,7 +106,7 @@ def test_pause_skip_and_close_with_a_real_worker(tiny_twin: Path) -> None:
     target = resolve(str(tiny_twin))[0]
     with watched_runs(RealServices(MachineReader())) as watched:
         queue = watched.queue
-        queue.add([target, target], "bench", LoadConfig(threads=1), n_gen=100_000)
+        queue.add([target, target], "bench", LlamaSetup(threads=1), n_gen=100_000)
         watched.wait(lambda queue: queue.items[0].state is JobState.DECODING)
         queue.pause()
         queue.skip()

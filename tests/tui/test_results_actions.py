@@ -9,7 +9,7 @@ import pytest
 from textual.events import Key
 from textual.pilot import Pilot
 
-from ggbench.records import Outcome
+from ggbench.records.outcome import Outcome
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.compare import CompareScreen

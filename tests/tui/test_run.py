@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from ggbench.experiments.search_progress import ProbeStarted
 from textual.app import App
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -15,9 +16,11 @@ from textual.widgets import Footer, Static
 
 from ggbench.catalog.selector import Target, resolve
 from ggbench.errors import StoreError
-from ggbench.experiments.search_progress import ProbeStarted
-from ggbench.machine_records import GpuReading, MachineReading
-from ggbench.records import Certificate, LoadConfig, Outcome, Probe
+from ggbench.records.context import Probe
+from ggbench.records.machine import GpuReading, MachineReading
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Certificate
+from ggbench.records.setup import LlamaSetup
 from ggbench.store.database import Store
 from ggbench.tui.live_trial import LiveTrial
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
@@ -194,7 +197,7 @@ def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
     """Every real context is a line, and the end is stated in words."""
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
-        host.run_queue.add([target], "maxctx", LoadConfig(n_ctx=4096))
+        host.run_queue.add([target], "maxctx", LlamaSetup(n_ctx=4096))
         await reach(host, pilot, lambda queue: not queue.is_busy)
         assert "n_ctx 2,048, proven by a decode" in lines_of(host)[0]
         drawn = host.screen.query_one(BracketPlot).render().plain

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ggbench.experiments.rig import Rig
 
 from ggbench.catalog.selector import Target, resolve
 from ggbench.engine import protocol
 from ggbench.engine.endings import Crashed, Ending, OutOfMemory
 from ggbench.errors import StoreError
-from ggbench.experiments.rig import Rig
-from ggbench.records import LoadConfig, Outcome
+from ggbench.records.outcome import Outcome
+from ggbench.records.setup import LlamaSetup
 from ggbench.store.database import Store
 from ggbench.tui.run_queue import JobState, RunQueue
 from ggbench.tui.widgets.bracket_plot import bracket_lines
@@ -128,7 +129,7 @@ def test_a_cancel_of_a_paused_queue_is_answered(target: Target, tmp_path: Path) 
 
 def test_a_search_reports_its_probes_and_ends_in_a_certificate(target: Target, tmp_path: Path) -> None:
     """The item has the certificate, the live job every answer on the way to it."""
-    config = LoadConfig(n_ctx=4096)
+    config = LlamaSetup(n_ctx=4096)
     with watched_runs(FakeServices(tmp_path, [small_context])) as watched:
         watched.queue.add([target], "maxctx", config)
         watched.wait(is_done)
@@ -155,7 +156,7 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
             yield from obey(request)
 
     with watched_runs(FakeServices(tmp_path, [die_of_it])) as watched:
-        watched.queue.add([target], "maxctx", LoadConfig(n_ctx=4096))
+        watched.queue.add([target], "maxctx", LlamaSetup(n_ctx=4096))
         assert asked.wait(60)
         live = watched.queue.live
         assert live is not None

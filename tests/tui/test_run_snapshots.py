@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from ggbench.experiments.rig import Rig
 from textual.pilot import Pilot
 
 from ggbench.catalog.selector import Target, resolve
-from ggbench.experiments.rig import Rig
-from ggbench.records import Bandwidth, LoadConfig
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import Bandwidth
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.run_queue import JobState
@@ -87,7 +88,7 @@ def test_a_search(
     jobs.answers.append(small_context)
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
-        app.run_queue.add(targets[:1], "maxctx", LoadConfig(n_ctx=16_384, memory_limit_bytes=1 << 30))
+        app.run_queue.add(targets[:1], "maxctx", LlamaSetup(n_ctx=16_384, memory_limit_bytes=1 << 30))
         while app.run_queue.is_busy:
             await pilot.pause(0.01)
         await show_run(app, pilot)

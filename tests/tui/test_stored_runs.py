@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.records import Outcome, Probe
+from ggbench.records.context import Probe
+from ggbench.records.outcome import Outcome
 from ggbench.store.database import Store
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, MeasuredRun, matching, read_measured, read_runs
 from tests.fakes.measured import fill, put_run, start

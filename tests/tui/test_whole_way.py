@@ -6,11 +6,11 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from ggbench.experiments.rig import Rig, make_rig
 from textual.pilot import Pilot
 
 from ggbench.catalog.disk import models_in_place
-from ggbench.experiments.rig import Rig, make_rig
-from ggbench.records import Bandwidth
+from ggbench.records.speed import Bandwidth
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.services import Services

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.records import DecodeLimit, LineFit
+from ggbench.records.speed import DecodeLimit, LineFit
 from ggbench.report.columns import b_text, w_text
 
 Integers = npt.NDArray[np.int64]

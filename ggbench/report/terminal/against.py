@@ -10,7 +10,6 @@ from rich.text import Text
 
 from ggbench.catalog.published import Figure, NearRow, PublishedRow
 from ggbench.plain import plain
-from ggbench.records import Row
 from ggbench.report.against import device_of, nearest_to, row_name
 from ggbench.report.columns import UNKNOWN, b_text, w_text
 from ggbench.report.terminal.layout import add_column, new_table

@@ -10,7 +10,10 @@ from rich.text import Text
 
 from ggbench.machine.readings import name_processes
 from ggbench.plain import plain
-from ggbench.records import Certificate, DeviceBuffers, Outcome, Probe
+from ggbench.records.context import Probe
+from ggbench.records.memory import DeviceBuffers
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Certificate
 from ggbench.report.columns import ESSENTIAL
 from ggbench.report.terminal.fitted import Cells, fitted_table
 from ggbench.report.terminal.layout import TWIN_CAPTION, add_column, facts_table, new_table

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ggbench.gguf_file.blueprint import count_params
 from ggbench.plain import plain
-from ggbench.records import Outcome
+from ggbench.records.outcome import Outcome
 from ggbench.report.columns import COLUMNS, ESSENTIAL, UNKNOWN, note
 from ggbench.report.terminal.fitted import Cells, fitted_table
 from ggbench.report.terminal.layout import TWIN_CAPTION

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from ggbench.plain import plain
-from ggbench.records import Environment
+from ggbench.records.machine import Environment
 from ggbench.units import format_bytes
 
 

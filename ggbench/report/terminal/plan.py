@@ -9,8 +9,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ggbench.plain import plain
-from ggbench.plan_records import Budget, PlannedSpeed, PlanRow
-from ggbench.records import LoadConfig, Outcome
+from ggbench.records.outcome import Outcome
+from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
+from ggbench.records.setup import LlamaSetup
 from ggbench.report.columns import UNKNOWN
 from ggbench.report.terminal.fitted import Cells, fitted_table
 from ggbench.report.terminal.layout import Facts, facts_table
@@ -20,7 +21,7 @@ FITS, FITS_NOT = "✓", "✗"
 
 
 def plan_report(
-    budget: Budget, config: LoadConfig, sources: Mapping[str, str], rows: Sequence[PlanRow], *, width: int
+    budget: Budget, config: LlamaSetup, sources: Mapping[str, str], rows: Sequence[PlanRow], *, width: int
 ) -> RenderableType:
     """The facts and the table, no wider than `width` characters."""
     models = list(dict.fromkeys(row.model for row in rows))
@@ -60,7 +61,7 @@ def _missing(left_bytes: int) -> str:
 
 
 def _facts(
-    budget: Budget, config: LoadConfig, sources: Mapping[str, str], rows: Sequence[PlanRow], shared: Sequence[str]
+    budget: Budget, config: LlamaSetup, sources: Mapping[str, str], rows: Sequence[PlanRow], shared: Sequence[str]
 ) -> Facts:
     bandwidth = budget.bandwidth
     return [
@@ -74,7 +75,7 @@ def _facts(
     ]
 
 
-def _setting(config: LoadConfig, rows: Sequence[PlanRow]) -> str:
+def _setting(config: LlamaSetup, rows: Sequence[PlanRow]) -> str:
     lengths = sorted({row.n_ctx for row in rows if row.n_ctx is not None})
     flash = {row.flash_attn for row in rows if row.flash_attn is not None}
     cache = config.type_k if config.type_k == config.type_v else f"K {config.type_k}, V {config.type_v}"

@@ -10,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.machine.readings import name_processes
-from ggbench.machine_records import GpuUse
 from ggbench.plain import plain
-from ggbench.records import DeviceBuffers, Outcome, Row
+from ggbench.records.machine import GpuUse
+from ggbench.records.memory import DeviceBuffers
+from ggbench.records.outcome import Outcome
 from ggbench.report.columns import COLUMNS, note, outcome_words, w_text
 from ggbench.report.terminal.layout import TWIN_CAPTION, Facts, add_column, facts_table, new_table
 from ggbench.report.terminal.origin import again_line, environment_line

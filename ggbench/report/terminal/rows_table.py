@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from ggbench.records import Outcome, Row
+from ggbench.records.outcome import Outcome
 from ggbench.report.columns import COLUMNS
 from ggbench.report.terminal.fitted import Cells, fitted_table
 from ggbench.report.terminal.layout import TWIN_CAPTION

@@ -17,7 +17,7 @@ from ggbench.errors import GgbenchError
 from ggbench.experiments.budget import CARD_RESERVE_BYTES, given_budget
 from ggbench.machine.known_gpus import known_gpus
 from ggbench.plain import plain
-from ggbench.plan_records import Budget
+from ggbench.records.plan import Budget
 from ggbench.tui.screens.dialog import Dialog
 from ggbench.units import GIB, format_bandwidth, format_bytes, parse_size
 

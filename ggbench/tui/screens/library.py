@@ -16,8 +16,8 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from ggbench.catalog.models import Catalog
 from ggbench.errors import GgbenchError
-from ggbench.plan_records import Budget
-from ggbench.records import LoadConfig
+from ggbench.records.plan import Budget
+from ggbench.records.setup import LlamaSetup
 from ggbench.tui.download_consent import download_question, refusal
 from ggbench.tui.library_models import ModelEntry, found_models, list_models
 from ggbench.tui.library_quants import LatestDecodes, QuantRow, complete, quants_on_disk
@@ -381,7 +381,7 @@ class LibraryScreen(LibraryWorkers):
             if entry is not None and entry.model:
                 self._is_planning = True
                 chosen = self._table.chosen
-                first, config = chosen.name if chosen else None, LoadConfig(n_ctx=self._n_ctx)
+                first, config = chosen.name if chosen else None, LlamaSetup(n_ctx=self._n_ctx)
                 self._plan(self._request, machine.planner, entry, budget, config, first)
         self._show_status()
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ggbench.catalog.models import Catalog
     from ggbench.catalog.selector import Target
     from ggbench.hub.records import RepoSummary
-    from ggbench.machine_records import MachineReading
-    from ggbench.plan_records import Budget
+    from ggbench.records.machine import MachineReading
+    from ggbench.records.plan import Budget
     from ggbench.tui.library_quants import LatestDecodes
     from ggbench.tui.planner import PlannedQuant, Planner
 

@@ -30,8 +30,8 @@ from ggbench.tui.screens.library_messages import (
 
 if TYPE_CHECKING:
     from ggbench.catalog.models import Catalog
-    from ggbench.plan_records import Budget
-    from ggbench.records import LoadConfig
+    from ggbench.records.plan import Budget
+    from ggbench.records.setup import LlamaSetup
     from ggbench.tui.library_models import ModelEntry
     from ggbench.tui.planner import Planner
     from ggbench.tui.services import Services
@@ -95,7 +95,7 @@ class LibraryWorkers(Screen[None]):
 
     @work(thread=True, exclusive=True, group="plan")
     def _plan(
-        self, request: int, planner: Planner, entry: ModelEntry, budget: Budget, config: LoadConfig, first: str | None
+        self, request: int, planner: Planner, entry: ModelEntry, budget: Budget, config: LlamaSetup, first: str | None
     ) -> None:
         """Plan the quant named `first`, then the others; stop as soon as another plan is requested."""
         worker = get_current_worker()

@@ -31,7 +31,7 @@ from ggbench.tui.widgets.numbers import Numbers
 from ggbench.tui.widgets.queue_list import QueueList
 
 if TYPE_CHECKING:
-    from ggbench.machine_records import MachineReading
+    from ggbench.records.machine import MachineReading
 
 _LOOK_EVERY_S = 0.1
 _SHARE_OF_A_CORE = 0.01

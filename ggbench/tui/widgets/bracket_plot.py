@@ -8,7 +8,8 @@ from rich.text import Text
 from textual.widget import Widget
 
 from ggbench.experiments.search_progress import ProbeStarted
-from ggbench.records import KV_CELLS, Probe
+from ggbench.records.context import Probe
+from ggbench.records.setup import KV_CELLS
 from ggbench.report.columns import outcome_words
 from ggbench.units import format_bytes, format_count, format_duration, format_fixed
 

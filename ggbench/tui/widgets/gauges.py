@@ -11,7 +11,7 @@ from ggbench.plain import shorten
 from ggbench.units import format_bytes, format_percent
 
 if TYPE_CHECKING:
-    from ggbench.machine_records import GpuReading, MachineReading
+    from ggbench.records.machine import GpuReading, MachineReading
 
 _WIDTH = 28
 

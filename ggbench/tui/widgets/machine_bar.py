@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.text import Text
 from textual.widgets import Static
 
-from ggbench.machine_records import MachineReading
 from ggbench.plain import plain, shorten
-from ggbench.plan_records import Budget
+from ggbench.records.machine import MachineReading
+from ggbench.records.plan import Budget
 from ggbench.units import format_bandwidth, format_bytes
 
 _OTHER = " · g other card"

@@ -13,7 +13,7 @@ from textual.events import Resize
 from textual.widgets import Static
 
 from ggbench.plain import plain
-from ggbench.plan_records import Budget, PlanRow
+from ggbench.records.plan import Budget, PlanRow
 from ggbench.report.terminal.plan import fit_text
 from ggbench.units import format_bytes, format_count
 

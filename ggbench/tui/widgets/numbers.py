@@ -6,7 +6,9 @@ from rich.text import Text
 from textual.widget import Widget
 
 from ggbench.plain import shorten
-from ggbench.records import Certificate, DecodeLimit, DeviceBuffers, Row
+from ggbench.records.memory import DeviceBuffers
+from ggbench.records.run import Certificate
+from ggbench.records.speed import DecodeLimit
 from ggbench.report.columns import b_text, w_text
 from ggbench.tui.live_trial import LiveNumbers, LiveTrial
 from ggbench.tui.run_queue import JobState, QueueItem

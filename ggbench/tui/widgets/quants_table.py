@@ -12,7 +12,7 @@ from textual.coordinate import Coordinate
 from textual.message import Message
 from textual.widgets import DataTable
 
-from ggbench.records import KV_CELLS
+from ggbench.records.setup import KV_CELLS
 from ggbench.tui.library_quants import COLUMNS, QuantColumn, QuantRow, sort_quants
 
 _MARKED = "●"

@@ -12,7 +12,6 @@ from textual.widgets import OptionList
 
 from ggbench.experiments.bracket_text import ending
 from ggbench.plain import plain, shorten
-from ggbench.records import Row
 from ggbench.report.columns import b_text, outcome_words, w_text
 from ggbench.tui.run_queue import JobState, QueueItem
 from ggbench.units import format_number

@@ -10,17 +10,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ggbench.catalog.command_line import reproduce
 from ggbench.catalog.planned_variants import PlannedVariant
 from ggbench.engine.endings import Failed, OutOfMemory
 from ggbench.errors import GgbenchError, Unsupported, UsageError
-from ggbench.experiments.command import reproduce
-from ggbench.experiments.dry_allocator import DryAllocator, DryContext, DryRunEnded
-from ggbench.experiments.largest_n_ctx import largest_n_ctx
-from ggbench.experiments.placement import Placement
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
-from ggbench.plan_records import Budget, PlannedSpeed, PlanRow
-from ggbench.records import KV_CELLS, DecodeLimit, LoadConfig, Outcome
+from ggbench.records.outcome import Outcome
+from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
+from ggbench.records.setup import KV_CELLS, LlamaSetup
+from ggbench.records.speed import DecodeLimit
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext, DryRunEnded
+from ggbench.sizing.largest_n_ctx import largest_n_ctx
+from ggbench.sizing.placement import Placement
 from ggbench.theory.kv_cache import kv_cache
 from ggbench.theory.roofline import decode_limit, decode_read_ms
 from ggbench.theory.weights import file_weights
@@ -43,15 +45,15 @@ class PlanRequest:
     """For what the variants are planned. Raises UsageError for a context of no use."""
 
     budget: Budget
-    config: LoadConfig = field(default_factory=LoadConfig)
+    setup: LlamaSetup = field(default_factory=LlamaSetup)
     """`n_ctx` None takes `DEFAULT_N_CTX`."""
     options: tuple[tuple[str, str], ...] = ()
-    """Options of the command line beside those of `config`, for the line that reproduces a row."""
+    """Options of the command line beside those of `setup`, for the line that reproduces a row."""
 
     def __post_init__(self) -> None:
-        if self.config.n_ctx is not None and self.config.n_ctx > LONGEST:
+        if self.setup.n_ctx is not None and self.setup.n_ctx > LONGEST:
             raise UsageError(
-                f"a plan for {format_count(self.config.n_ctx)} tokens is beyond any context",
+                f"a plan for {format_count(self.setup.n_ctx)} tokens is beyond any context",
                 f"give --n-ctx up to {format_count(LONGEST)}",
             )
 
@@ -63,7 +65,7 @@ def plan(variants: Sequence[PlannedVariant], request: PlanRequest, allocator: Dr
         if variant.file is None:
             yield replace(named, outcome=Outcome.FAILED, reason=variant.reason)
             continue
-        placement = Placement(variant.file, request.config, on_gpu=request.budget.on_gpu)
+        placement = Placement(variant.file, request.setup, on_gpu=request.budget.on_gpu)
         unplanned = _with_header(named, variant.file, placement)
         try:
             with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
@@ -85,8 +87,8 @@ def _planned(
     allocator: DryAllocator,
     weight_buffers: Sequence[str],
 ) -> PlanRow:
-    budget, config = request.budget, request.config
-    n_ctx = config.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
+    budget, setup = request.budget, request.setup
+    n_ctx = setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
     weights = placement.weight_bytes
     asked = allocator.context(n_ctx)
     notes = [*_notes(file, placement, weight_buffers), *placement.disagreement(asked)]
@@ -125,7 +127,7 @@ def _named(variant: PlannedVariant, request: PlanRequest) -> PlanRow:
         provenance=variant.provenance,
         budget_bytes=request.budget.usable_bytes,
         command=reproduce(
-            "plan", (variant.model, variant.selector or variant.quant), request.config, dict(request.options)
+            "plan", (variant.model, variant.selector or variant.quant), request.setup, dict(request.options)
         ),
     )
 
@@ -170,12 +172,12 @@ def _limits(
     file: ModelFile, request: PlanRequest, placement: Placement, longest: int | None
 ) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
     """The bound of the planned memory's bandwidth; none where weights lie in memories of two speeds."""
-    bandwidth, config = request.budget.bandwidth, request.config
+    bandwidth, setup = request.budget.bandwidth, request.setup
     if bandwidth is None or placement.is_split:
         return None, ()
     try:
-        limit = decode_limit(file, bandwidth, config.type_k, config.type_v)
-        weights, cache = file_weights(file, file.name), kv_cache(file, config.type_k, config.type_v)
+        limit = decode_limit(file, bandwidth, setup.type_k, setup.type_v)
+        weights, cache = file_weights(file, file.name), kv_cache(file, setup.type_k, setup.type_v)
     except Unsupported:
         return None, ()
     latencies = decode_read_ms(weights, cache, bandwidth.bytes_per_s, DECODE_POSITIONS)
@@ -197,8 +199,12 @@ def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str])
     elif placement.theory is not None and placement.theory.remark:
         yield placement.theory.remark
     if placement.is_split:
+        kept = placement.offload.overridden_host_bytes
         layers = f"{placement.offload.n_gpu_layers} of {file.n_layer + 1} layers"
-        yield f"{layers} on the GPU, the rest and its KV in main memory: no limit from one bandwidth"
+        what = f"{layers} on the GPU, the rest and its KV in main memory"
+        if kept:
+            what = f"{layers} on the GPU, {format_bytes(kept)} of their tensors in main memory by override"
+        yield f"{what}: no limit from one bandwidth"
     repacked = [name for name in weight_buffers if name in ("CPU_REPACK", "AMX")]
     if not placement.on_gpu and repacked:
         yield f"some matrices are repacked ({repacked[0]}); counted once, as the pages they came from can be dropped"

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ggbench.errors import DoesNotFit
-from ggbench.experiments.budget import CPU_RESERVE_BYTES
-from ggbench.experiments.dry_allocator import DryAllocator, DryContext
 from ggbench.machine.gpus import find_cuda_gpu
 from ggbench.machine.memory import describe_ram
-from ggbench.machine_records import Gpu
-from ggbench.records import LoadConfig
+from ggbench.records.machine import Gpu
+from ggbench.records.setup import LlamaSetup
+from ggbench.sizing.budget import CPU_RESERVE_BYTES
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.units import format_bytes
 
 
@@ -42,7 +42,7 @@ class SearchBudget:
 
 
 def search_budget(
-    dry: DryAllocator, context: DryContext | None, gpus: Sequence[Gpu], config: LoadConfig, reserve_bytes: int | None
+    dry: DryAllocator, context: DryContext | None, gpus: Sequence[Gpu], setup: LlamaSetup, reserve_bytes: int | None
 ) -> SearchBudget:
     """The budget of a model that was loaded dry, with a dry context of it; None where llama.cpp would not make one.
 
@@ -53,8 +53,8 @@ def search_budget(
     used = tuple(gpu for gpu in found if gpu is not None)
     # Of a model that llama.cpp does not load dry, only what NVML tells of the GPUs is known.
     computes_on_gpu = bool(used) if context is None else context.device_compute_bytes > 0
-    limit_bytes = config.memory_limit_bytes
-    if not config.n_gpu_layers or not computes_on_gpu:
+    limit_bytes = setup.memory_limit_bytes
+    if not setup.n_gpu_layers or not computes_on_gpu:
         return main_memory_budget(limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
     n_gpus = max(1, len(found))
     return gpu_budget(
@@ -66,15 +66,15 @@ def search_budget(
 
 
 def gpu_budget(
-    gpus: Sequence[Gpu], told_bytes: Sequence[int], *, limit_bytes: int | None, reserve_bytes: int | None
+    gpus: Sequence[Gpu], reported_bytes: Sequence[int], *, limit_bytes: int | None, reserve_bytes: int | None
 ) -> SearchBudget:
     """What is free on these GPUs at this moment, or the limit of each, whichever is less, without its reserve.
 
-    No reserve is kept unless it is given: real allocations need no allowance for what a driver takes. `told_bytes` is
+    No reserve is kept unless it is given: real allocations need no allowance for what a driver takes. `reported_bytes` is
     what llama.cpp finds free on each, for GPUs that NVML does not know. Raises DoesNotFit where nothing is left.
     """
     known = tuple(free for gpu in gpus if (free := gpu.free_bytes or gpu.total_bytes))
-    each_free = known if gpus and len(known) == len(gpus) else tuple(told_bytes)
+    each_free = known if gpus and len(known) == len(gpus) else tuple(reported_bytes)
     reserve = reserve_bytes or 0
     most = [free if limit_bytes is None else min(free or limit_bytes, limit_bytes) for free in each_free]
     return SearchBudget(

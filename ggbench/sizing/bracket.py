@@ -6,7 +6,7 @@ turns out wrong the steps double away from it, and between two known ends a misl
 
 from __future__ import annotations
 
-from ggbench.records import KV_CELLS
+from ggbench.records.setup import KV_CELLS
 
 _TRUSTED_QUESTIONS = 6
 """So many may follow the caller's expectation before the bracket is halved instead."""
@@ -54,7 +54,7 @@ class Bracket:
             wanted = (low + high) // 2
         return min(max(wanted, low), high) * KV_CELLS
 
-    def note(self, n_ctx: int, *, passed: bool) -> None:
+    def record(self, n_ctx: int, *, passed: bool) -> None:
         """Take in the answer for `n_ctx`."""
         if passed:
             self.passed = max(n_ctx, self.passed or 0)

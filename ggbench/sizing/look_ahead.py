@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ggbench.engine.endings import Cancelled
-from ggbench.experiments.dry_allocator import DryAllocator, DryContext, DryRunEnded
-from ggbench.experiments.largest_n_ctx import largest_n_ctx
-from ggbench.experiments.placement import Placement
-from ggbench.experiments.rig import Rig
-from ggbench.experiments.search_budget import SearchBudget, search_budget
+from ggbench.engine.llama import LlamaEngine
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
-from ggbench.records import KV_CELLS, LARGEST_N_CTX, Environment, LoadConfig, Outcome, Probe
+from ggbench.records.context import Probe
+from ggbench.records.outcome import Outcome
+from ggbench.records.setup import KV_CELLS, LARGEST_N_CTX, LlamaSetup
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext, DryRunEnded
+from ggbench.sizing.largest_n_ctx import largest_n_ctx
+from ggbench.sizing.placement import Placement
+from ggbench.sizing.search_budget import SearchBudget, search_budget
 from ggbench.units import format_bytes, format_count
 
 CEILING_WITHOUT_GROWTH = 1 << 20
@@ -29,7 +32,7 @@ class SearchCancelled(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class LookAhead:
     """What is expected of one quant in one budget. None is unknown."""
 
     budget: SearchBudget
@@ -48,8 +51,8 @@ class Forecast:
     """An n_ctx near the planned one, and the bytes of its cache and compute buffers."""
     probes: tuple[Probe, ...]
     warnings: tuple[str, ...]
-    environment: Environment | None = None
-    """Of the worker that ran dry; None where it was not even ready."""
+    versions: Mapping[str, str] | None = None
+    """Of the engine that ran dry; None where it was not even ready."""
 
     def n_ctx_within(self, left_bytes: int) -> int | None:
         """The largest n_ctx whose buffers those bytes hold, by a straight line; None where no line is known."""
@@ -59,17 +62,22 @@ class Forecast:
         return n_ctx + int((left_bytes - n_bytes) / self.bytes_per_token)
 
 
-def forecast(
-    rig: Rig, file: ModelFile, path: Path, config: LoadConfig, reserve_bytes: int | None, *, cap_train: bool = False
-) -> Forecast:
-    """Ask theory, then llama.cpp's allocator run dry, in milliseconds once its worker is there.
+def look_ahead(
+    engine: LlamaEngine,
+    file: ModelFile,
+    path: Path,
+    setup: LlamaSetup,
+    reserve_bytes: int | None,
+    *,
+    cap_train: bool = False,
+) -> LookAhead:
+    """Ask theory, then llama.cpp's allocator run dry, in milliseconds once its worker is ready; ends the engine.
 
-    At `path` the file's header is enough. `config.n_ctx` is a ceiling. Raises SearchCancelled.
+    At `path` the file's header is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled.
     """
     probes: list[Probe] = []
-    assert config.threads is not None
     gpus = list_gpus()  # the dry worker will hold some of their memory itself
-    with DryAllocator(lambda: rig.launch(rig.cancel), config, config.threads) as dry:
+    with DryAllocator(engine, setup) as dry:
         least: DryContext | None = None
         line: tuple[DryContext, DryContext] | None = None
         try:
@@ -77,21 +85,21 @@ def forecast(
             least, line = dry.context(KV_CELLS), (dry.context(_NEAR), dry.context(_FAR))
         except DryRunEnded as ended:
             _raise_if_cancelled(ended)
-        budget = search_budget(dry, least, gpus, config, reserve_bytes)
-        placement = Placement(file, config, on_gpu=budget.on_gpu)
+        budget = search_budget(dry, least, gpus, setup, reserve_bytes)
+        placement = Placement(file, setup, on_gpu=budget.on_gpu)
         weight_bytes = placement.weight_bytes
         grows = line is None or line[1].cache_bytes > line[0].cache_bytes
         theory = None
         if grows and weight_bytes is not None:
             theory = placement.theory_n_ctx(max(0, budget.budget_bytes - weight_bytes))
-        ceiling, warnings = _ceiling(file, config, grows=grows, cap_train=cap_train)
+        ceiling, warnings = _ceiling(file, setup, grows=grows, cap_train=cap_train)
         if budget.warning:
             warnings = (budget.warning, *warnings)
 
         def need(n_ctx: int) -> int:
             started = time.perf_counter()
-            told = dry.context(n_ctx)
-            n_bytes = placement.context_bytes(told)
+            found = dry.context(n_ctx)
+            n_bytes = placement.context_bytes(found)
             fits = weight_bytes is not None and weight_bytes + n_bytes <= budget.budget_bytes
             probes.append(
                 Probe(
@@ -99,8 +107,8 @@ def forecast(
                     "dry",
                     Outcome.COMPLETED if fits else Outcome.OUT_OF_MEMORY,
                     time.perf_counter() - started,
-                    told.cache_bytes,
-                    placement.compute_bytes(told),
+                    found.cache_bytes,
+                    placement.compute_bytes(found),
                     "" if fits else f"weights, cache and compute buffers exceed {format_bytes(budget.budget_bytes)}",
                 )
             )
@@ -117,7 +125,7 @@ def forecast(
                     line = dry.context(planned - _NEAR), dry.context(planned)
             except DryRunEnded as ended:
                 _raise_if_cancelled(ended)
-    return Forecast(
+    return LookAhead(
         budget=budget,
         weight_bytes=weight_bytes,
         theory_n_ctx=theory,
@@ -128,7 +136,7 @@ def forecast(
         known_at=None if line is None else (line[1].n_ctx, placement.context_bytes(line[1])),
         probes=tuple(probes),
         warnings=warnings,
-        environment=None if dry.ready is None else rig.describe_environment(*dry.ready),
+        versions=dry.versions,
     )
 
 
@@ -142,7 +150,7 @@ def _slope(line: tuple[DryContext, DryContext], placement: Placement) -> float:
     return rise / (line[1].n_ctx - line[0].n_ctx)
 
 
-def _ceiling(file: ModelFile, config: LoadConfig, *, grows: bool, cap_train: bool) -> tuple[int, tuple[str, ...]]:
+def _ceiling(file: ModelFile, setup: LlamaSetup, *, grows: bool, cap_train: bool) -> tuple[int, tuple[str, ...]]:
     ceiling, warnings = LARGEST_N_CTX, []
     if not grows:
         ceiling = CEILING_WITHOUT_GROWTH
@@ -154,6 +162,6 @@ def _ceiling(file: ModelFile, config: LoadConfig, *, grows: bool, cap_train: boo
             warnings.append("the header does not tell the training context, so it is no ceiling")
         else:
             ceiling = min(ceiling, file.n_ctx_train)
-    if config.n_ctx is not None:
-        ceiling = min(ceiling, config.n_ctx)
+    if setup.n_ctx is not None:
+        ceiling = min(ceiling, setup.n_ctx)
     return max(KV_CELLS, ceiling // KV_CELLS * KV_CELLS), tuple(warnings)

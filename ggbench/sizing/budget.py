@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ggbench.errors import UsageError
-from ggbench.plan_records import Budget
-from ggbench.records import Bandwidth
+from ggbench.records.plan import Budget
+from ggbench.records.speed import Bandwidth
 from ggbench.units import GIB, MIB, format_count
 
 CARD_RESERVE_BYTES = 1280 * MIB

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ggbench.records import KV_CELLS
+from ggbench.records.setup import KV_CELLS
 
 
 def largest_n_ctx(

@@ -6,9 +6,9 @@ A plan and the search for the largest context count alike, also where only some 
 from __future__ import annotations
 
 from ggbench.errors import Unsupported
-from ggbench.experiments.dry_allocator import DryContext
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.records import LoadConfig
+from ggbench.records.setup import LlamaSetup
+from ggbench.sizing.dry_allocator import DryContext
 from ggbench.theory.kv_cache import KvCache, kv_cache
 from ggbench.theory.offload import offload
 from ggbench.units import MIB, format_bytes
@@ -20,9 +20,9 @@ _AGREE_SHARE = 0.001
 class Placement:
     """One model under one configuration; `on_gpu` says whether a GPU's memory is planned for."""
 
-    def __init__(self, file: ModelFile, config: LoadConfig, *, on_gpu: bool) -> None:
+    def __init__(self, file: ModelFile, setup: LlamaSetup, *, on_gpu: bool) -> None:
         self.on_gpu = on_gpu
-        self.offload = offload(file, config.n_gpu_layers if on_gpu else 0)
+        self.offload = offload(file, setup.n_gpu_layers if on_gpu else 0, setup.tensor_overrides)
         self.is_split = on_gpu and self.offload.is_partial
         """Whether some of what could be offloaded lies in main memory."""
         is_known = not file.unknown_types
@@ -35,18 +35,21 @@ class Placement:
         self.no_theory_reason = ""
         self._device_theory: KvCache | None = None
         try:
-            self.theory = kv_cache(file, config.type_k, config.type_v)
+            self.theory = kv_cache(file, setup.type_k, setup.type_v)
             self._device_theory = (
-                kv_cache(self.offload.device_part(file), config.type_k, config.type_v) if self.is_split else self.theory
+                kv_cache(self.offload.device_part(file), setup.type_k, setup.type_v) if self.is_split else self.theory
             )
         except Unsupported as error:
             self.no_theory_reason = error.message
+        self._cache_on_device = not on_gpu or setup.kv_offload
         self._layers_share = 1.0
         if self.is_split:
             self._layers_share = 1 - self.offload.first_gpu_layer / file.n_layer if file.n_layer else 0.0
 
     def cache_bytes(self, context: DryContext) -> int:
         """What of the cache lies in the planned memory: that of the layers there, as the theory weighs them."""
+        if not self._cache_on_device:
+            return 0
         if not self.is_split:
             return context.cache_bytes
         share = self._layers_share
@@ -72,7 +75,9 @@ class Placement:
 
     def theory_n_ctx(self, left_bytes: int) -> int | None:
         """Tokens that the bytes beside the weights hold by the theory's formula; None where not one, or it has none."""
-        if self._device_theory is None or not self._device_theory.bytes_per_token or left_bytes < 0:
+        if not self._cache_on_device or self._device_theory is None or left_bytes < 0:
+            return None
+        if not self._device_theory.bytes_per_token:
             return None
         return self._device_theory.n_that_fit(left_bytes) or None
 

@@ -1,0 +1,49 @@
+"""The command line that reproduces a run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import fields
+
+from ggbench.catalog.selector import Target
+from ggbench.records.setup import Setup
+from ggbench.records.speed import Bandwidth
+from ggbench.units import exact_size
+
+_SWITCHED_OFF = {"mmap": "--no-mmap", "kv_offload": "--no-kv-offload"}
+"""Options of fields that are on by default."""
+
+
+def reproduce(command: str, words: tuple[str, ...], setup: Setup, options: Mapping[str, object]) -> str:
+    """One line for a shell: the command, the words for what it measures, and every option that is not the default."""
+    line = ["ggbench", command, *words]
+    for name, value in options.items():
+        line += [f"-{name}" if len(name) == 1 else f"--{name}", *([] if value is True else [str(value)])]
+    for field in fields(setup):  # type: ignore[arg-type]  # every setup is a dataclass
+        value = getattr(setup, field.name)
+        if value == field.default:
+            continue
+        name = f"--{field.name.removesuffix('_bytes').replace('_', '-')}"
+        if isinstance(value, bool):
+            line.append(name if value else _SWITCHED_OFF[field.name])
+        else:
+            line += [name, _word(field.name, value)]
+    return shlex.join(line)
+
+
+def named(target: Target) -> tuple[str, ...]:
+    """The words of a command line for a target, which mean it from any folder."""
+    is_local = target.path is not None and target.provenance != "hub"
+    return (str(target.path.absolute()),) if is_local and target.path else target.named
+
+
+def stated_bandwidth(bandwidth: Bandwidth | None) -> dict[str, str]:
+    """The option for a person's own figure; nothing without one."""
+    return {} if bandwidth is None else {"bandwidth": f"{bandwidth.bytes_per_s / 1e9:.10g}GB/s"}
+
+
+def _word(name: str, value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(part if isinstance(part, str) else f"{part:g}" for part in value)
+    return exact_size(value) if name.endswith("_bytes") and isinstance(value, int) else str(value)

@@ -1,0 +1,150 @@
+"""Real contexts of one model, made and freed in one worker; a worker that dies is replaced at the next question."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ggbench.engine.contract import Source
+from ggbench.engine.endings import Completed, Ending
+from ggbench.engine.events import Allocated, ContextProven, Filling, Loaded, Opened, Opening, Ready
+from ggbench.engine.llama import LlamaEngine
+from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.memory import peak_rss_bytes
+from ggbench.recording.progress import Progress, Working
+from ggbench.records.context import Probe
+from ggbench.records.machine import Environment
+from ggbench.records.memory import Memory
+from ggbench.records.outcome import Outcome
+from ggbench.records.setup import LlamaSetup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from ggbench.engine.events import Event
+
+
+class LoadEnded(Exception):
+    """The model did not load; `ending` says how."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.reason)
+        self.ending = ending
+
+
+class ContextProber:
+    """Makes contexts of one file. `close` ends the worker."""
+
+    def __init__(
+        self,
+        engine: LlamaEngine,
+        file: ModelFile,
+        setup: LlamaSetup,
+        describe: Callable[[Mapping[str, str]], Environment],
+        *,
+        reserve_bytes: int = 0,
+    ) -> None:
+        """`reserve_bytes` of each GPU are left free; the setup's memory limit is what model and context may take."""
+        self._engine, self._source, self._setup = engine, Source(file.paths[0]), setup
+        self._reserve_bytes = reserve_bytes
+        self._describe = describe
+        self._pid: int | None = None
+        self._live_n_ctx: int | None = None
+        self._proof: ContextProven | None = None
+        self.environment: Environment | None = None
+        """None until a worker was ready."""
+        self.allocated = Allocated(())
+        """Of the load and the last context."""
+        self.memory = Memory()
+        """Of the last context that was made."""
+        self.left_bytes: int | None = None
+        """What the last load or context left to take; None where llama.cpp has no limit, or no worker reported it."""
+
+    @property
+    def was_full(self) -> bool:
+        """Whether the last proof left llama.cpp no cell, so that it really was at the far end."""
+        return self._proof is not None and self._proof.full
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most memory that the worker had resident; None where it is gone."""
+        return None if self._pid is None else peak_rss_bytes(self._pid)
+
+    def load(self) -> Generator[Progress]:
+        """Load the model. Raises LoadEnded."""
+        self._live_n_ctx = None
+        ending = yield from self._follow(self._open(None))
+        if not isinstance(ending, Completed):
+            self.close()
+            raise LoadEnded(ending)
+
+    def allocate(self, n_ctx: int) -> Generator[Progress, None, Probe]:
+        """Make a context in place of the last one. Raises LoadEnded where a new worker was needed and did not load."""
+        if self._pid is None:
+            yield from self.load()
+        self._live_n_ctx = None
+        started = time.perf_counter()
+        ending = yield from self._follow(self._open(n_ctx))
+        seconds = time.perf_counter() - started
+        if not isinstance(ending, Completed):
+            return Probe(n_ctx, "alloc", ending.outcome, seconds, reason=ending.reason)
+        self._live_n_ctx = n_ctx
+        return Probe(n_ctx, "alloc", Outcome.COMPLETED, seconds, self.memory.kv_bytes, self.memory.compute_bytes)
+
+    def prove(self, n_ctx: int) -> Generator[Progress, None, Probe]:
+        """Decode at the far end of a context, made first where it is not the last one. Raises as `allocate`.
+
+        After a decode that failed the worker is ended, since its state is unknown.
+        """
+        started = time.perf_counter()
+        if self._live_n_ctx != n_ctx:
+            made = yield from self.allocate(n_ctx)
+            if not made.passed:
+                return replace(made, kind="decode")
+        self._proof, self._live_n_ctx = None, None
+        ending = yield from self._follow(self._engine.run(ProveContext()))
+        if not isinstance(ending, Completed):
+            self.close()
+        seconds = time.perf_counter() - started
+        sizes = self.memory.kv_bytes, self.memory.compute_bytes
+        return Probe(n_ctx, "decode", ending.outcome, seconds, *sizes, ending.reason)
+
+    def close(self) -> None:
+        """End the worker; the next question starts another."""
+        self._engine.close()
+        self._pid = self.left_bytes = self._live_n_ctx = None
+
+    def _open(self, n_ctx: int | None) -> Iterator[Event | Ending]:
+        return self._engine.open(self._source, replace(self._setup, n_ctx=n_ctx), reserve_bytes=self._reserve_bytes)
+
+    def _follow(self, events: Iterator[Event | Ending]) -> Generator[Progress, None, Ending]:
+        ending: Ending | None = None
+        for event in events:
+            match event:
+                case Ready():
+                    self._pid = event.pid
+                    if self.environment is None:
+                        self.environment = self._describe(event.versions)
+                case Opening(share):
+                    yield Working("load", share, 1.0)
+                case Filling(share):
+                    yield Working("probe", share, 1.0)
+                case Allocated():
+                    self.allocated = event
+                case Loaded():
+                    self.left_bytes = event.left_bytes
+                case Opened():
+                    self.left_bytes, self.memory = event.left_bytes, event.memory(self.allocated)
+                case ContextProven():
+                    self._proof, self.left_bytes = event, event.left_bytes
+                case Ending():
+                    ending = event
+                case _:
+                    pass
+        assert ending is not None
+        if not self._engine.is_alive:
+            self.close()
+        return ending

@@ -1,0 +1,67 @@
+"""A prefill: prompts of several lengths, each from an empty cache, after one that does not count."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Generator
+from typing import ClassVar
+
+from ggbench.catalog.command_line import named, reproduce, stated_bandwidth
+from ggbench.engine.endings import Completed
+from ggbench.engine.workloads.prefill import Prefill
+from ggbench.recording.experiment import Conclusion, Experiment, Job
+from ggbench.recording.progress import Progress
+from ggbench.recording.recording import Recording, prompt_ns
+from ggbench.recording.session import Session
+from ggbench.recording.setup_for import check_n_ctx, setup_for
+from ggbench.records.observation import PromptTiming
+from ggbench.records.prefill import PrefillResult, PrefillSettings
+from ggbench.records.run import Settings
+from ggbench.records.setup import Setup
+from ggbench.records.speed import Bandwidth, PrefillSpeed
+
+
+class PrefillExperiment(Experiment):
+    """Load, then time each length as often as asked."""
+
+    kind: ClassVar[str] = "prefill"
+    settings_type = PrefillSettings
+    result_type = PrefillResult
+
+    def check(self, setup: Setup, settings: Settings) -> None:
+        """Raise UsageError where the given n_ctx does not hold the longest prompt."""
+        assert isinstance(settings, PrefillSettings)
+        check_n_ctx(setup, settings.n_ctx_needed)
+
+    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+        """The lengths in the order in which they were given."""
+        settings = session.settings(PrefillSettings)
+        yield from session.prepare()
+        ending = yield from session.open(setup_for(session.setup, settings.n_ctx_needed))
+        for n_prompt in settings.lengths:
+            if not isinstance(ending, Completed):
+                break
+            ending = yield from session.run(Prefill(n_prompt, settings.repeat, warmup=1))
+        return ending
+
+    def reduce(self, recording: Recording) -> PrefillResult:
+        """The median of each length that was timed, by rising length."""
+        wanted = recording.settings(PrefillSettings).lengths
+        timings = prompt_ns((each.n_prompt, each.elapsed_ns) for each in recording.of(PromptTiming))
+        speeds = []
+        for n_prompt, elapsed_ns in sorted(timings.items()):
+            if n_prompt in wanted:
+                median_ns = statistics.median(elapsed_ns)
+                speeds.append(PrefillSpeed(n_prompt, median_ns / 1e6, n_prompt * 1e9 / median_ns, len(elapsed_ns)))
+        return PrefillResult(tuple(speeds))
+
+    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
+        """`ggbench prefill MODEL QUANT --lengths ...` with every option that is not the default."""
+        settings = job.settings
+        assert isinstance(settings, PrefillSettings)
+        lengths = ",".join(map(str, settings.lengths))
+        options = {"lengths": lengths, "repeat": settings.repeat, **stated_bandwidth(bandwidth)}
+        return reproduce("prefill", named(job.target), job.setup, options)
+
+
+EXPERIMENT = PrefillExperiment()
