@@ -46,13 +46,13 @@ def count_model(model: str, schemes: Sequence[str] = (), catalog: Catalog | None
     """
     ref = parse_model(model)
     asked = wanted_quants(ref, schemes)
-    known = _known(ref, catalog or load_catalog())
+    known = _catalog_model(ref, catalog or load_catalog())
     if known is not None:
         return _from_catalog(known, asked or SCHEMES)
     return _from_files(model, ref, asked)
 
 
-def _known(ref: ModelRef, catalog: Catalog) -> CatalogModel | None:
+def _catalog_model(ref: ModelRef, catalog: Catalog) -> CatalogModel | None:
     """The catalog's model, where the reference is to one."""
     if isinstance(ref, CatalogRef | SynthRef):
         return catalog.model(ref.id)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggbench import paths
-from ggbench.catalog.found_files import MOST_FOLDERS, find_gguf_files, find_snapshots
-from ggbench.catalog.header_index import NOTHING_KNOWN, HeaderFacts, HeaderIndex
+from ggbench.catalog.file_search import MAX_FOLDERS, find_gguf_files, find_snapshots
+from ggbench.catalog.header_index import UNKNOWN_FACTS, HeaderFacts, HeaderIndex
 from ggbench.catalog.local_files import LocalVariant, group_variants, local_variants
+from ggbench.catalog.model_stores import ModelStore, find_model_stores
 from ggbench.catalog.ollama import ollama_models
-from ggbench.catalog.stores import Store, find_stores
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import quant_from_file_name
 from ggbench.plain import plain
@@ -52,7 +52,7 @@ class LocalModel:
     """Why it cannot be measured, in one printable line; empty where nothing speaks against it."""
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def arguments(self) -> tuple[str, ...]:
         """MODEL, and QUANT where MODEL alone is not one file; not quoted for a shell. Empty where there is no file."""
         if not self.paths:
             return ()
@@ -61,7 +61,7 @@ class LocalModel:
     @property
     def is_named_by_path(self) -> bool:
         """Whether MODEL is a path."""
-        return bool(self.paths) and self.model == _typed(self.paths[0])
+        return bool(self.paths) and self.model == _path_argument(self.paths[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +76,15 @@ class _Candidate:
     """What MODEL may say instead of the path."""
 
 
-def find_local_models(dirs: Sequence[Path] = (), stores: Sequence[Store] | None = None) -> tuple[LocalModel, ...]:
+def find_local_models(dirs: Sequence[Path] = (), stores: Sequence[ModelStore] | None = None) -> tuple[LocalModel, ...]:
     """The models in every store of this machine and in `dirs`, store by store and by name, the largest quant first.
 
     A file that several names lead to is listed where it was found first. Never raises for what is on the disk.
-    `stores` are those of `find_stores` unless told.
+    `stores` are those of `find_model_stores` unless told.
     """
-    stores = find_stores() if stores is None else stores
+    stores = find_model_stores() if stores is None else stores
     finder = _Finder()
-    found = [finder.models(store) for store in (*stores, *(Store("folder", path, "folder") for path in dirs))]
+    found = [finder.models(store) for store in (*stores, *(ModelStore("folder", path, "folder") for path in dirs))]
     finder.index.save()
     return tuple(model for models in found for model in models)
 
@@ -111,7 +111,7 @@ def models_in_place(place: Path) -> tuple[LocalModel, ...]:
         raise BadFile(f"{plain(str(place))} cannot be read: {error.strerror}", "check the path") from None
     variants = local_variants(place)
     finder = _Finder()
-    found = tuple(finder.checked("folder", (_Candidate(variant, variant.name) for variant in variants)))
+    found = tuple(finder.with_headers("folder", (_Candidate(variant, variant.name) for variant in variants)))
     finder.index.save()
     return found
 
@@ -123,7 +123,7 @@ class _Finder:
         self.index = HeaderIndex(paths.header_index_file())
         self._seen: set[tuple[tuple[int, int], ...]] = set()
 
-    def models(self, store: Store) -> list[LocalModel]:
+    def models(self, store: ModelStore) -> list[LocalModel]:
         """Of one store, in order; an entry with a reason for what cannot be read."""
         found: list[LocalModel] = []
         try:
@@ -131,19 +131,19 @@ class _Finder:
                 case "ollama":
                     found.extend(self._of_ollama(store))
                 case "hub":
-                    found.extend(self.checked(store.name, _hub_candidates(store)))
+                    found.extend(self.with_headers(store.name, _hub_cache_candidates(store)))
                 case "folder":
                     files = find_gguf_files(store.root)
                     variants = group_variants(files.paths)
-                    found.extend(self.checked(store.name, (_Candidate(each, each.name) for each in variants)))
-                    if files.is_cut_short:
-                        reason = f"there are more than {format_count(MOST_FOLDERS)} folders in it; name one of them"
-                        found.append(_unseen(store, reason))
+                    found.extend(self.with_headers(store.name, (_Candidate(each, each.name) for each in variants)))
+                    if files.is_truncated:
+                        reason = f"there are more than {format_count(MAX_FOLDERS)} folders in it; name one of them"
+                        found.append(_unreadable_store(store, reason))
         except OSError as error:
-            found.append(_unseen(store, f"it cannot be read: {error.strerror}"))
+            found.append(_unreadable_store(store, f"it cannot be read: {error.strerror}"))
         return sorted(found, key=lambda model: (model.name.lower(), -(model.file_bytes or 0), model.paths))
 
-    def checked(self, store_name: str, candidates: Iterable[_Candidate]) -> Iterator[LocalModel]:
+    def with_headers(self, store_name: str, candidates: Iterable[_Candidate]) -> Iterator[LocalModel]:
         """The candidates with what their headers say, without those that were seen before or are gone."""
         for candidate in candidates:
             try:
@@ -158,7 +158,7 @@ class _Finder:
     def _model(self, store_name: str, candidate: _Candidate, statuses: Sequence[os.stat_result]) -> LocalModel:
         variant = candidate.variant
         first = variant.paths[0]
-        facts, reason = NOTHING_KNOWN, ""
+        facts, reason = UNKNOWN_FACTS, ""
         try:
             facts = self.index.facts(first, statuses[0])
         except BadFile as error:
@@ -169,7 +169,7 @@ class _Finder:
         return LocalModel(
             store=store_name,
             name=plain(candidate.name),
-            model=candidate.repo or _synth(first, facts, quant) or _typed(first),
+            model=candidate.repo or _synth_argument(first, facts, quant) or _path_argument(first),
             quant=quant,
             paths=variant.paths,
             file_bytes=sum(status.st_size for status in statuses),
@@ -180,7 +180,7 @@ class _Finder:
             reason=reason,
         )
 
-    def _of_ollama(self, store: Store) -> Iterator[LocalModel]:
+    def _of_ollama(self, store: ModelStore) -> Iterator[LocalModel]:
         for entry in ollama_models(store.root):
             blob, name, reason = entry.blob, plain(entry.name), entry.reason
             if blob is not None:
@@ -189,14 +189,14 @@ class _Finder:
                 except OSError as error:
                     reason = f"its blob {blob.name[:19]}… cannot be read: {error.strerror}"
                 else:
-                    yield from self.checked(store.name, [_Candidate(variant, name, entry.quant)])
+                    yield from self.with_headers(store.name, [_Candidate(variant, name, entry.quant)])
                     continue
             yield LocalModel(store.name, name, "", entry.quant, (), None, reason=reason)
 
 
-def _hub_candidates(store: Store) -> Iterator[_Candidate]:
+def _hub_cache_candidates(store: ModelStore) -> Iterator[_Candidate]:
     """The variants of every repo; one whose quant is alone in its snapshot, and in none before, goes by its repo."""
-    answered: set[tuple[str, str]] = set()
+    seen_quants: set[tuple[str, str]] = set()
     for snapshot in find_snapshots(store.root):
         try:
             variants = list(group_variants(find_gguf_files(snapshot.folder).paths))
@@ -206,24 +206,24 @@ def _hub_candidates(store: Store) -> Iterator[_Candidate]:
         quants = [quant_from_file_name(str(variant.paths[0])[start:]) for variant in variants]
         times = Counter(quants)
         for variant, quant in zip(variants, quants, strict=True):
-            is_one = quant is not None and times[quant] == 1 and (snapshot.repo, quant) not in answered
+            is_one = quant is not None and times[quant] == 1 and (snapshot.repo, quant) not in seen_quants
             by_repo = store.finds_repos and is_one and not variant.n_missing and snapshot.repo.count("/") == 1
             yield _Candidate(variant, snapshot.repo, quant, snapshot.repo if by_repo else None)
-        answered.update((snapshot.repo, quant) for quant in quants if quant is not None)
+        seen_quants.update((snapshot.repo, quant) for quant in quants if quant is not None)
 
 
-def _unseen(store: Store, reason: str) -> LocalModel:
-    return LocalModel(store.name, plain(_typed(store.root)), "", None, (), None, reason=plain(reason))
+def _unreadable_store(store: ModelStore, reason: str) -> LocalModel:
+    return LocalModel(store.name, plain(_path_argument(store.root)), "", None, (), None, reason=plain(reason))
 
 
-def _synth(path: Path, facts: HeaderFacts, quant: str | None) -> str | None:
+def _synth_argument(path: Path, facts: HeaderFacts, quant: str | None) -> str | None:
     """`synth:<id>` for a twin that this finds again; None for any other file."""
     kind, _, model_id = (facts.twin_source or "").partition(":")
     is_cached = path.parent == paths.twins_dir() and path.stem == f"{model_id}-{quant}"
     return f"{_SYNTH}{model_id}" if facts.is_twin and kind == "catalog" and is_cached else None
 
 
-def _typed(path: Path) -> str:
+def _path_argument(path: Path) -> str:
     """The path with `~` for home; one that begins with a hyphen or a tilde of its own still names a file."""
     if not path.is_absolute():
         return f"./{path}"

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ggbench.gguf_file.header_bytes import Source
 
 _VERSION = 1
-_MOST_INDEX_BYTES = 64 << 20
-_MOST_KEPT = 20_000
+_MAX_INDEX_BYTES = 64 << 20
+_MAX_ENTRIES = 20_000
 """Files that the index holds at most."""
 _READ_BYTES = 16 << 10
 """What stands before a vocabulary takes a few kilobytes."""
@@ -45,7 +45,7 @@ class HeaderFacts(msgspec.Struct, frozen=True):
     """What a twin was made from, `catalog:qwen1.5-7b`."""
 
 
-NOTHING_KNOWN = HeaderFacts(None, None, None, False, None)
+UNKNOWN_FACTS = HeaderFacts(None, None, None, False, None)
 """Of a file that cannot be read."""
 
 
@@ -92,7 +92,7 @@ class HeaderIndex:
             return
         kept = {key: entry for key, entry in self._seen.items() if _is_text(key)}
         for key, entry in self._known.items():
-            if len(kept) < _MOST_KEPT and key not in kept and os.path.lexists(key):
+            if len(kept) < _MAX_ENTRIES and key not in kept and os.path.lexists(key):
                 kept[key] = entry
         with contextlib.suppress(OSError):
             _write(self._file, msgspec.json.encode(_Index(_VERSION, kept)))
@@ -105,23 +105,23 @@ def read_facts(path: Path) -> HeaderFacts:
 
     name = plain(path.name)
     try:
-        with open(path, "rb", buffering=0, opener=_open_at_once) as file:
+        with open(path, "rb", buffering=0, opener=_open_nonblocking) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise BadFile(f"{name} is not an ordinary file", "name a .gguf file")
-            metadata = read_leading_metadata(_SmallReads(file), status.st_size, name)
+            metadata = read_leading_metadata(_BoundedReads(file), status.st_size, name)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise BadFile(f"{name} cannot be read: {reason}", "check its permissions") from error
     return _facts(metadata)
 
 
-def _open_at_once(path: str, flags: int) -> int:
+def _open_nonblocking(path: str, flags: int) -> int:
     """A file descriptor; a FIFO under a model's name would else wait for a writer for ever."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-class _SmallReads:
+class _BoundedReads:
     """A source that gives no more at once than the beginning of a header needs."""
 
     def __init__(self, source: Source) -> None:
@@ -155,7 +155,7 @@ def _text(metadata: Mapping[str, object], key: str) -> str | None:
 def _load(file: Path) -> dict[str, _Entry]:
     try:
         with file.open("rb") as source:
-            raw = source.read(_MOST_INDEX_BYTES)
+            raw = source.read(_MAX_INDEX_BYTES)
         if msgspec.json.decode(raw, type=_Version).version != _VERSION:
             return {}
         return msgspec.json.decode(raw, type=_Index).files

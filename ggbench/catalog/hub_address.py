@@ -14,13 +14,13 @@ from ggbench.plain import shorten
 
 _HOST = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/", re.IGNORECASE)
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
-_NO_MODELS = ("datasets", "spaces", "docs", "models", "papers", "collections", "api")
+_RESERVED_NAMES = ("datasets", "spaces", "docs", "models", "papers", "collections", "api")
 """What the Hub's own pages begin with; no organization has these names."""
-_OF_A_REVISION = ("tree", "blob", "resolve", "raw")
+_REVISION_PAGES = ("tree", "blob", "resolve", "raw")
 _FORMS = "name a repo as org/name, or org/name:FILE.gguf"
 
 
-def spell_out_address(text: str) -> str | None:
+def parse_address(text: str) -> str | None:
     """`org/name`, with `@revision` and `:file.gguf` where the address has them; None for what is no address.
 
     Raises UsageError for an address that is not of a model's repo or of a GGUF file in one.
@@ -32,9 +32,9 @@ def spell_out_address(text: str) -> str | None:
         return None
     parts = [unquote(part) for part in re.split(r"[?#]", rest)[0].strip("/").split("/")]
     repo, page, (revision, *path) = "/".join(parts[:2]), parts[2:3], parts[3:] or ["main"]
-    if parts[0] in _NO_MODELS or not HUB_REPO.fullmatch(re.split(r"[@:]", repo)[0]):
+    if parts[0] in _RESERVED_NAMES or not HUB_REPO.fullmatch(re.split(r"[@:]", repo)[0]):
         raise UsageError(f"{shorten(text, 100)!r} is not the page of a model's repo", _FORMS)
-    if not page or page[0] not in _OF_A_REVISION:
+    if not page or page[0] not in _REVISION_PAGES:
         return repo
     name = repo if revision == "main" else f"{repo}@{revision}"
     if not path:
@@ -46,10 +46,10 @@ def spell_out_address(text: str) -> str | None:
     return f"{name}:{'/'.join(path)}"
 
 
-def spell_out_file(text: str) -> str | None:
+def parse_repo_file(text: str) -> str | None:
     """`org/name:file.gguf` of `org/name/file.gguf`, which may lie deeper; None for what has another form."""
     parts = text.split("/")
-    if len(parts) < 3 or not all(parts) or parts[0].lower() in _NO_MODELS:
+    if len(parts) < 3 or not all(parts) or parts[0].lower() in _RESERVED_NAMES:
         return None
     if ":" in text or not text.lower().endswith(".gguf"):
         return None

@@ -23,10 +23,10 @@ _MANIFESTS = ("manifests-v2", "manifests")
 _PUBLIC_HOSTS = ("registry.ollama.ai", "ollama.com")
 _WEIGHTS = "application/vnd.ollama.image.model"
 _DIGEST = re.compile(r"sha256[:-]([0-9a-fA-F]{64})")
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 """Of a manifest or a config; real ones have a few kilobytes."""
-_MOST_BUILDS = 16
-_MOST_MANIFESTS = 10_000
+_MAX_BUILDS = 16
+_MAX_MANIFESTS = 10_000
 
 _Kind = TypeVar("_Kind")
 
@@ -82,7 +82,7 @@ def _models(root: Path, name: str, path: Path) -> Iterator[OllamaModel]:
         yield OllamaModel(name, None, None, "its manifest in Ollama's store cannot be read")
         return
     builds = [manifest]
-    for descriptor in (manifest.manifests or [])[:_MOST_BUILDS]:
+    for descriptor in (manifest.manifests or [])[:_MAX_BUILDS]:
         blob = _blob(root, descriptor.digest)
         build = None if blob is None else _read(blob, _Manifest)
         if build is not None:
@@ -120,7 +120,7 @@ def _manifest_files(folder: Path) -> Iterator[tuple[Path, tuple[str, str, str, s
                     if not os.path.isfile(path):  # noqa: PTH113 - pathlib's raises for a loop of links
                         continue
                     n_found += 1
-                    if n_found > _MOST_MANIFESTS:
+                    if n_found > _MAX_MANIFESTS:
                         return
                     yield path, (host, namespace, model, tag)
 
@@ -149,7 +149,7 @@ def _blob(root: Path, digest: str) -> Path | None:
 def _read(path: Path, kind: type[_Kind]) -> _Kind | None:
     try:
         with path.open("rb") as file:
-            raw = file.read(_MOST_BYTES + 1)
-        return msgspec.json.decode(raw, type=kind) if len(raw) <= _MOST_BYTES else None
+            raw = file.read(_MAX_BYTES + 1)
+        return msgspec.json.decode(raw, type=kind) if len(raw) <= _MAX_BYTES else None
     except (OSError, msgspec.DecodeError, RecursionError):
         return None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from ggbench.catalog.file_sources import ARTICLE_QUANTS, published_header
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
 from ggbench.catalog.reference import (
     CatalogRef,
@@ -24,7 +25,6 @@ from ggbench.catalog.reference import (
 )
 from ggbench.catalog.repo_variants import FoundVariant
 from ggbench.catalog.selector import Target, find_published, resolve
-from ggbench.catalog.sources import ARTICLE_QUANTS, published_header
 from ggbench.errors import BadFile, GgbenchError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ggbench.catalog.hub_address import spell_out_address, spell_out_file
+from ggbench.catalog.hub_address import parse_address, parse_repo_file
 from ggbench.catalog.models import HUB_REPO
 from ggbench.errors import UsageError
 from ggbench.plain import plain
@@ -90,7 +90,7 @@ def parse_model(text: str) -> ModelRef:
         raise UsageError(f"{text!r} names no model", _FORMS)
     if _exists(text):
         return PathRef(_path(text))
-    text = _spelled_out(text)
+    text = _normalize(text)
     prefix, _, rest = text.partition(":")
     if prefix.lower() in ("synth", "hf", "twin"):
         name, quant = _split_quant(rest, rest.partition(":"))
@@ -126,7 +126,7 @@ def parse_model(text: str) -> ModelRef:
 def model_label(model: str, ref: ModelRef) -> str:
     """MODEL as the person wrote it, a `:QUANT` at its end left out, and an address as `org/name`; printable."""
     if isinstance(ref, HubRef | TwinRef):
-        model = _spelled_out(model)
+        model = _normalize(model)
     return plain(model if ref.quant is None else model[: -len(ref.quant) - 1])
 
 
@@ -135,15 +135,15 @@ def wanted_quants(ref: ModelRef, quants: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(quant.lower() for quant in (ref.quant, *quants) if quant is not None))
 
 
-def _spelled_out(text: str) -> str:
+def _normalize(text: str) -> str:
     """An address or a file of a repo as `org/name:QUANT`; everything else as it is."""
     prefix, colon, rest = text.partition(":")
     if prefix.lower() in ("hf", "twin"):
-        named = spell_out_address(rest) or spell_out_file(rest)
+        named = parse_address(rest) or parse_repo_file(rest)
         return text if named is None else f"{prefix}{colon}{named}"
-    named = spell_out_address(text)
+    named = parse_address(text)
     if named is None and not _exists(text.partition("/")[0]):
-        named = spell_out_file(text)
+        named = parse_repo_file(text)
         if named is not None and not _HUB_NAME.fullmatch(named.partition(":")[0]):
             named = None
     if named is None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ggbench.catalog.choice import choose_by_quant
+from ggbench.catalog.quant_choice import choose_by_quant
 from ggbench.catalog.reference import MAIN
 from ggbench.errors import UsageError
 from ggbench.gguf_file.quants import names_quant
-from ggbench.hub.records import RepoListing, RepoVariant
-from ggbench.hub.variants import require_all_shards
+from ggbench.hub.repo_records import RepoListing, RepoVariant
+from ggbench.hub.variant_grouping import require_all_shards
 from ggbench.plain import plain
 from ggbench.units import format_bytes
 
@@ -102,20 +102,20 @@ class FoundVariant:
 
 
 def find_variants(
-    access: HubAccess, request: RepoRequest, *, fresh: bool = False, only_here: bool = False
+    access: HubAccess, request: RepoRequest, *, refresh: bool = False, local_only: bool = False
 ) -> tuple[FoundVariant, ...]:
     """The variants that were asked for, in the order of the quants, each once; largest first without any.
 
-    Where the cache holds every quant that was named, nothing is asked of the network; `fresh` asks it all the same
-    where there is one. With no network, a request without quants means what was listed before, or with `only_here`, and
-    where nothing was, what is on this disk. Raises UnknownName for a quant that the repo lacks, UsageError for one that
+    Where the cache holds every quant that was named, nothing is asked of the network; `refresh` asks it all the same
+    where there is one. With no network, a request without quants means what was listed before, or with `local_only`,
+    and where nothing was, what is on this disk. Raises UnknownName for a quant that the repo lacks, UsageError for one that
     several files answer to, and as `hub.listing.list_repo` does.
     """
-    from ggbench.hub.cached import cached_paths
+    from ggbench.hub.hf_cache import cached_paths
     from ggbench.hub.listing import list_repo
 
-    if access.offline or not fresh:
-        here = _from_cache(access, request, only_here=only_here)
+    if access.offline or not refresh:
+        here = _from_cache(access, request, local_only=local_only)
         if here:
             return here
     listing = list_repo(access, request.repo, request.revision)
@@ -125,15 +125,15 @@ def find_variants(
     )
 
 
-def _from_cache(access: HubAccess, request: RepoRequest, *, only_here: bool) -> tuple[FoundVariant, ...]:
+def _from_cache(access: HubAccess, request: RepoRequest, *, local_only: bool) -> tuple[FoundVariant, ...]:
     """What Hugging Face's cache holds of it, where that is all that is meant; empty where the repo has to be listed."""
-    from ggbench.hub.cached import cached_commit, cached_variants
-    from ggbench.hub.listing import known_listing
+    from ggbench.hub.hf_cache import cached_commit, cached_variants
+    from ggbench.hub.listing import cached_listing
 
     if not request.quants and not access.offline:
         return ()
-    kept = known_listing(access, request.repo, request.revision)
-    if not request.quants and kept is not None and not only_here:
+    kept = cached_listing(access, request.repo, request.revision)
+    if not request.quants and kept is not None and not local_only:
         return ()
     commits = {request.revision, kept and kept.commit, cached_commit(access, request.repo, request.revision)}
     cached = [

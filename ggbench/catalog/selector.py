@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ggbench import paths
-from ggbench.catalog.choice import choose_by_quant
+from ggbench.catalog.file_sources import ARTICLE_QUANTS, FileSource, HubDownload, PublishedTwin, SynthTwin
 from ggbench.catalog.local_files import LocalVariant, local_variants
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
+from ggbench.catalog.quant_choice import choose_by_quant
 from ggbench.catalog.reference import (
     CatalogRef,
     HubRef,
@@ -27,7 +28,6 @@ from ggbench.catalog.reference import (
     wanted_quants,
 )
 from ggbench.catalog.repo_variants import NO_QUANT, FoundVariant, RepoRequest, find_variants
-from ggbench.catalog.sources import ARTICLE_QUANTS, HubDownload, PublishedTwin, Source, SynthTwin
 from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
@@ -55,7 +55,7 @@ class Target:
     """The file, or the first shard; None where `source` has to make or fetch it."""
     file_bytes: int | None = None
     """Over all shards; None for a twin."""
-    source: Source | None = None
+    source: FileSource | None = None
     """Where the file comes from; None for one on this disk."""
     selector: str = ""
     """The QUANT that means it and no other of its repo, where `quant` does not."""
@@ -92,7 +92,7 @@ def resolve(
     folder = twins_dir or paths.twins_dir()
     match ref:
         case PathRef(path):
-            return tuple(_file_target(label, variant) for variant in _chosen(label, path, wanted))
+            return tuple(_file_target(label, variant) for variant in _choose_local(label, path, wanted))
         case SynthRef(model_id):
             found = (catalog or load_catalog()).model(model_id)
             for quant in wanted:
@@ -104,7 +104,7 @@ def resolve(
         case _:
             access = _access(hub)
             is_twin = isinstance(ref, TwinRef)
-            variants = find_published(ref, wanted, access, catalog or load_catalog(), only_here=not is_twin)
+            variants = find_published(ref, wanted, access, catalog or load_catalog(), local_only=not is_twin)
             if wanted or len(variants) == 1:
                 for variant in variants:
                     variant.require_all_shards()
@@ -118,8 +118,8 @@ def find_published(
     access: HubAccess,
     catalog: Catalog,
     *,
-    fresh: bool = False,
-    only_here: bool = False,
+    refresh: bool = False,
+    local_only: bool = False,
 ) -> tuple[FoundVariant, ...]:
     """The published files that a repo, its twins or a catalog model mean; the options are those of `find_variants`.
 
@@ -138,7 +138,7 @@ def find_published(
         known = next((entry for entry in catalog if (entry.repo or "").lower() == ref.repo.lower()), None)
         request = RepoRequest(ref.repo, ref.revision, wanted)
     try:
-        return find_variants(access, request, fresh=fresh, only_here=only_here)
+        return find_variants(access, request, refresh=refresh, local_only=local_only)
     except NetworkError as error:
         if known is None:
             raise
@@ -194,7 +194,7 @@ def _twin_target(label: str, found: FoundVariant, access: HubAccess, folder: Pat
     return Target(label, found.quant, "twin", None, source=source, selector=found.selector)
 
 
-def _chosen(label: str, path: Path, wanted: Sequence[str]) -> Sequence[LocalVariant]:
+def _choose_local(label: str, path: Path, wanted: Sequence[str]) -> Sequence[LocalVariant]:
     variants = [_with_quant(variant) for variant in local_variants(path)]
     if not variants:
         raise BadFile(f"no GGUF model in {label}", "name a .gguf file, or a folder that holds some")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _ENDPOINT = "https://huggingface.co"
 _YES = ("1", "true", "yes", "on")
-_LOG_IN = "log in with `hf auth login`"
-_OFFLINE_HELP = (
+_LOG_IN_HINT = "log in with `hf auth login`"
+_OFFLINE_HINT = (
     "what is on this disk and what was listed before still work with --offline; synth: models need no network"
 )
 
@@ -85,7 +85,7 @@ def hub_cache_folder(environment: Mapping[str, str]) -> Path:
     return Path(os.path.expanduser(text)).absolute()  # noqa: PTH111 - pathlib's raises where nobody has that home
 
 
-def refusal(response: httpx2.Response, repo: str, doing: str) -> NetworkError:
+def error_for_response(response: httpx2.Response, repo: str, doing: str) -> NetworkError:
     """The error that an answer of the Hub with a status of 400 and more stands for; nothing of its text is repeated.
 
     Source: the codes that huggingface_hub tells apart (`X-Error-Code`). A repo that is not there and one that may not
@@ -96,7 +96,7 @@ def refusal(response: httpx2.Response, repo: str, doing: str) -> NetworkError:
     if code == "GatedRepo":
         return NetworkError(
             f"{repo} is gated: its files are for those who accepted its terms",
-            f"accept them at {_ENDPOINT}/{repo}, then {_LOG_IN}",
+            f"accept them at {_ENDPOINT}/{repo}, then {_LOG_IN_HINT}",
         )
     if code == "RevisionNotFound":
         where = "no such revision" if repo in doing else f"{repo} has no such revision"
@@ -104,30 +104,30 @@ def refusal(response: httpx2.Response, repo: str, doing: str) -> NetworkError:
     if code == "EntryNotFound":
         return NetworkError(f"the Hub does not find the file while {doing}", "list the repo again: it may have changed")
     if status == 401 and "Invalid credentials" in response.headers.get("X-Error-Message", ""):
-        return NetworkError("the Hub does not know your token", f"{_LOG_IN} again, or unset HF_TOKEN")
+        return NetworkError("the Hub does not know your token", f"{_LOG_IN_HINT} again, or unset HF_TOKEN")
     if code == "RepoNotFound" or status == 401:
         return NetworkError(
             f"there is no repo {repo}, or it is private",
-            f"look for it with `ggbench models --search`; for a private one, {_LOG_IN}",
+            f"look for it with `ggbench models --search`; for a private one, {_LOG_IN_HINT}",
         )
     if status == 403:
         return NetworkError(
-            f"the Hub refuses access to {repo} while {doing}", f"{_LOG_IN} with a token that may read it"
+            f"the Hub refuses access to {repo} while {doing}", f"{_LOG_IN_HINT} with a token that may read it"
         )
     if status == 429:
-        pause_s = asked_pause_s(response)
+        pause_s = retry_after_s(response)
         wait = f"in {format_duration(pause_s)}" if pause_s is not None else "later"
-        return NetworkError(f"the Hub has had too many requests while {doing}", f"try again {wait}, or {_LOG_IN}")
+        return NetworkError(f"the Hub has had too many requests while {doing}", f"try again {wait}, or {_LOG_IN_HINT}")
     if status >= 500:
         return NetworkError(
-            f"the Hub is in trouble (status {status}) while {doing}", f"try again later; {_OFFLINE_HELP}"
+            f"the Hub is in trouble (status {status}) while {doing}", f"try again later; {_OFFLINE_HINT}"
         )
     return NetworkError(
         f"the Hub answered with status {status} while {doing}", "see whether HF_ENDPOINT is a Hub's address"
     )
 
 
-def asked_pause_s(response: httpx2.Response) -> float | None:
+def retry_after_s(response: httpx2.Response) -> float | None:
     """For how long a busy server asks to be left alone; None where it does not say."""
     from huggingface_hub.utils import parse_ratelimit_headers
 
@@ -155,23 +155,25 @@ def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
     except GgbenchError:
         raise
     except HfHubHTTPError as error:
-        raise refusal(error.response, repo, doing) from None
+        raise error_for_response(error.response, repo, doing) from None
     except HFValidationError:
         raise UsageError(f"{shorten(repo, 100)!r} cannot be a repo's name", "name it as ORG/NAME") from None
     except OfflineModeIsEnabled:
-        raise NetworkError(f"{doing} needs the network, and HF_HUB_OFFLINE is set", _OFFLINE_HELP) from None
+        raise NetworkError(f"{doing} needs the network, and HF_HUB_OFFLINE is set", _OFFLINE_HINT) from None
     except (httpx2.UnsupportedProtocol, httpx2.InvalidURL):
         raise UsageError("HF_ENDPOINT or a proxy is no address", "correct or unset it") from None
     except (httpx2.LocalProtocolError, UnicodeEncodeError):
-        raise UsageError("the token holds characters that no token has", f"{_LOG_IN} again, or set HF_TOKEN") from None
+        raise UsageError(
+            "the token holds characters that no token has", f"{_LOG_IN_HINT} again, or set HF_TOKEN"
+        ) from None
     except httpx2.ProxyError:
         raise NetworkError(f"the proxy refuses while {doing}", "check HTTPS_PROXY and NO_PROXY") from None
     except (httpx2.TimeoutException, TimeoutError):
-        raise NetworkError(f"no answer came in time while {doing}", f"try again; {_OFFLINE_HELP}") from None
+        raise NetworkError(f"no answer came in time while {doing}", f"try again; {_OFFLINE_HINT}") from None
     except httpx2.ConnectError:
-        raise NetworkError(f"the Hub cannot be reached while {doing}", f"check the network; {_OFFLINE_HELP}") from None
+        raise NetworkError(f"the Hub cannot be reached while {doing}", f"check the network; {_OFFLINE_HINT}") from None
     except (httpx2.HTTPError, ConnectionError):
-        raise NetworkError(f"the connection to the Hub broke while {doing}", f"try again; {_OFFLINE_HELP}") from None
+        raise NetworkError(f"the connection to the Hub broke while {doing}", f"try again; {_OFFLINE_HINT}") from None
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DoesNotFit(

@@ -21,26 +21,26 @@ from pathlib import Path, PurePosixPath
 
 from ggbench.errors import BadFile, DoesNotFit, UsageError
 from ggbench.hub.access import HubAccess
-from ggbench.hub.arrivals import FileArrival
-from ggbench.hub.cached import cached_paths, repo_folder
+from ggbench.hub.download_progress import FileProgress
+from ggbench.hub.hf_cache import cached_paths, repo_folder
+from ggbench.hub.part_download import download_part
 from ggbench.hub.part_file import PART_SUFFIX, PartFile, disk_errors, file_agrees, file_bytes, locked
-from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from ggbench.hub.session import Stop
-from ggbench.hub.transfer import fill_from_hub
-from ggbench.hub.variants import require_all_shards
+from ggbench.hub.variant_grouping import require_all_shards
 from ggbench.plain import plain
 from ggbench.units import format_bytes
 
-N_AT_ONCE = 2
+MAX_PARALLEL = 2
 """Files that come at the same time."""
-_REPORT_S = 0.1
+_REPORT_INTERVAL_S = 0.1
 """Between two calls of on_progress."""
-_FAREWELL_S = 2.0
+_SHUTDOWN_TIMEOUT_S = 2.0
 """How long a stopped transfer may take to end before it is left to itself."""
 _COPY_BYTES = 4 << 20
-_HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_CONTENT_HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 """Git's, or a sha256."""
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_SYMLINK_UNSUPPORTED = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 """What file systems say that know no symbolic links."""
 
 
@@ -51,14 +51,14 @@ def download(
     *,
     to: Path | None = None,
     on_progress: Callable[[int, int], None] | None = None,
-    on_arrival: Callable[[tuple[FileArrival, ...]], None] | None = None,
+    on_file_progress: Callable[[tuple[FileProgress, ...]], None] | None = None,
     cancel: Callable[[], bool] | None = None,
 ) -> tuple[Path, ...]:
     """The variant's files, in order: in Hugging Face's cache, or with `to` in that folder, at their paths in the repo.
 
     What is whole already is used with no request, and `to` is filled from the cache where that has a file.
     `on_progress` is told the bytes there and the bytes in all, from the calling thread; fewer than before where a file
-    had to be begun anew. `on_arrival` is told how each file comes to be there, and once more when all are. Either may
+    had to be begun anew. `on_file_progress` is told how each file comes to be there, and once more when all are. Either may
     raise, and what it raised comes out of here. Raises CancelledError once `cancel` says so; BadFile for a missing
     shard or a file that arrives damaged twice; DoesNotFit where the disk has no room; UsageError where a folder cannot
     be written or another file has the name; NetworkError and as `hub.access.hub_errors` says. In each case what has
@@ -67,11 +67,11 @@ def download(
     require_all_shards(listing.repo, variant)
     here = cached_paths(access, listing, listing.repo, variant)
     if to is None and here is not None:
-        if on_arrival is not None:
-            on_arrival(tuple(FileArrival(file, file.n_bytes) for file in variant.files))
+        if on_file_progress is not None:
+            on_file_progress(tuple(FileProgress(file, file.n_bytes) for file in variant.files))
         return here
     jobs = tuple(_jobs(access, listing, variant, to, here))
-    return _Download(access, listing, jobs, on_progress, on_arrival, cancel).run()
+    return _Download(access, listing, jobs, on_progress, on_file_progress, cancel).run()
 
 
 def needed_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant, to: Path | None = None) -> int:
@@ -98,7 +98,7 @@ class _Job:
     """Where this machine has the content already."""
 
     @property
-    def is_there(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether a file of the right size has the name. In the cache it has been verified; elsewhere it may be any."""
         if file_bytes(self.target) == self.file.n_bytes:
             return True
@@ -109,7 +109,7 @@ class _Job:
     @property
     def missing_bytes(self) -> int:
         """What has not arrived yet."""
-        return 0 if self.is_there else max(0, self.file.n_bytes - (file_bytes(self.part) or 0))
+        return 0 if self.is_complete else max(0, self.file.n_bytes - (file_bytes(self.part) or 0))
 
     @property
     def path(self) -> Path:
@@ -128,7 +128,7 @@ def _jobs(
         inside = PurePosixPath(file.path)
         if inside.is_absolute() or ".." in inside.parts or "\\" in file.path or "\0" in file.path:
             raise BadFile(f"{plain(file.path)} would lead out of its folder", "do not trust this repo")
-        if not (_HASH.fullmatch(file.etag) and _HASH.fullmatch(listing.commit)):
+        if not (_CONTENT_HASH.fullmatch(file.etag) and _CONTENT_HASH.fullmatch(listing.commit)):
             raise BadFile(
                 f"the hash of {plain(file.path)} or of its commit is none", "see whether HF_ENDPOINT is a Hub"
             )
@@ -154,46 +154,46 @@ class _Download:
         listing: RepoListing,
         jobs: tuple[_Job, ...],
         on_progress: Callable[[int, int], None] | None,
-        on_arrival: Callable[[tuple[FileArrival, ...]], None] | None,
+        on_file_progress: Callable[[tuple[FileProgress, ...]], None] | None,
         cancel: Callable[[], bool] | None,
     ) -> None:
         self._access = access
         self._listing = listing
         self._jobs = jobs
         self._on_progress = on_progress
-        self._on_arrival = on_arrival
+        self._on_arrival = on_file_progress
         self._cancel = cancel
         self._waiting = deque(jobs)
         self._parts: dict[_Job, PartFile] = {}
         """Of those that were opened; read while they grow."""
-        self._kept_bytes = {job: 0 if job.is_there else file_bytes(job.part) or 0 for job in jobs}
+        self._kept_bytes = {job: 0 if job.is_complete else file_bytes(job.part) or 0 for job in jobs}
         self._error: BaseException | None = None
         self._stop = Stop()
 
     def run(self) -> tuple[Path, ...]:
-        self._check_names()
-        self._check_room()
+        self._check_name_conflicts()
+        self._check_free_space()
         threads = [
             # Not joined at exit: one that waits for the network must not hold up Ctrl-C.
             threading.Thread(target=self._work, name="download", daemon=True)
-            for _ in range(min(N_AT_ONCE, len(self._jobs)))
+            for _ in range(min(MAX_PARALLEL, len(self._jobs)))
         ]
         try:
             for thread in threads:
                 thread.start()
             for thread in threads:
                 while thread.is_alive():
-                    thread.join(_REPORT_S)
+                    thread.join(_REPORT_INTERVAL_S)
                     self._report()
         finally:
             self._stop.set()
             for thread in threads:
-                thread.join(_FAREWELL_S)
+                thread.join(_SHUTDOWN_TIMEOUT_S)
         if self._error is not None:
             raise self._error
-        self._tell_arrivals()
+        self._report_files()
         if any(job.link is not None for job in self._jobs):
-            _remember_commit(self._access, self._listing)
+            _write_ref(self._access, self._listing)
         return tuple(job.path for job in self._jobs)
 
     def _report(self) -> None:
@@ -202,15 +202,15 @@ class _Download:
         if self._on_progress is not None:
             total_bytes = sum(job.file.n_bytes for job in self._jobs)
             self._on_progress(total_bytes - sum(job.missing_bytes for job in self._jobs), total_bytes)
-        self._tell_arrivals()
+        self._report_files()
 
-    def _tell_arrivals(self) -> None:
+    def _report_files(self) -> None:
         if self._on_arrival is not None:
-            self._on_arrival(tuple(map(self._arrival, self._jobs)))
+            self._on_arrival(tuple(map(self._file_progress, self._jobs)))
 
-    def _arrival(self, job: _Job) -> FileArrival:
+    def _file_progress(self, job: _Job) -> FileProgress:
         part = self._parts.get(job)
-        return FileArrival(
+        return FileProgress(
             job.file,
             done_bytes=job.file.n_bytes - job.missing_bytes,
             moved_bytes=part.moved_bytes if part else 0,
@@ -219,12 +219,12 @@ class _Download:
             has_copy=job.local is not None,
         )
 
-    def _check_names(self) -> None:
+    def _check_name_conflicts(self) -> None:
         for job in self._jobs:
-            if job.link is None and os.path.lexists(job.target) and not job.is_there:
-                raise _taken(job)
+            if job.link is None and os.path.lexists(job.target) and not job.is_complete:
+                raise _name_conflict(job)
 
-    def _check_room(self) -> None:
+    def _check_free_space(self) -> None:
         missing_bytes = sum(job.missing_bytes for job in self._jobs)
         folder = self._jobs[0].part.parent
         with disk_errors(folder):
@@ -246,7 +246,7 @@ class _Download:
     def _work(self) -> None:
         try:
             for job in iter(self._next_job, None):
-                self._bring(job)
+                self._process(job)
         except BaseException as error:
             # The first is the cause; those that follow are files that it stopped.
             if self._error is None:
@@ -258,12 +258,12 @@ class _Download:
             return self._waiting.popleft()
         return None
 
-    def _bring(self, job: _Job) -> None:
+    def _process(self, job: _Job) -> None:
         if job.link is None and self._is_in_place(job):
             return
         with locked(job.lock, self._stop.check):
             if job.link is not None:
-                if not job.is_there:
+                if not job.is_complete:
                     self._fill(job)
                 _link(job.target, job.link)
             elif not self._is_in_place(job):
@@ -278,14 +278,14 @@ class _Download:
             return False
         if file_agrees(job.target, job.file, self._stop.check):
             return True
-        raise _taken(job)
+        raise _name_conflict(job)
 
     def _fill(self, job: _Job) -> None:
         """Bring the content into the part, verify it, and give it its name."""
         with PartFile(job.part, job.file) as part:
             self._parts[job] = part
             for source in (*([job.local] if job.local else []), None, None):
-                fault = self._fault_of(part, source)
+                fault = self._complete(part, source)
                 if not fault:
                     break
                 part.restart()
@@ -298,9 +298,9 @@ class _Download:
             if job.link is not None:
                 job.part.replace(job.target)
             else:
-                _rename_to_new(job)
+                _rename_without_overwriting(job)
 
-    def _fault_of(self, part: PartFile, source: Path | None) -> str:
+    def _complete(self, part: PartFile, source: Path | None) -> str:
         """Complete the part from a file here or from the Hub; what is wrong with it then, empty where nothing is."""
         if source is not None:
             try:
@@ -309,7 +309,7 @@ class _Download:
                 return f"{plain(str(source))} cannot be read: {error.strerror}"
         elif part.missing_bytes:
             self._access.require_network(f"downloading {plain(part.file.path)} of {plain(self._listing.repo)}")
-            fill_from_hub(self._access, self._listing.repo, self._listing.commit, part, self._stop)
+            download_part(self._access, self._listing.repo, self._listing.commit, part, self._stop)
         return "" if part.agrees(self._stop.check) else "its hash is not the one that the Hub lists"
 
 
@@ -336,14 +336,14 @@ def _link(blob: Path, link: Path) -> None:
             aside.unlink(missing_ok=True)
             aside.symlink_to(os.path.relpath(blob, link.parent))
         except OSError as error:
-            if error.errno not in _NO_LINKS:
+            if error.errno not in _SYMLINK_UNSUPPORTED:
                 raise
             blob.replace(link)
         else:
             aside.replace(link)
 
 
-def _remember_commit(access: HubAccess, listing: RepoListing) -> None:
+def _write_ref(access: HubAccess, listing: RepoListing) -> None:
     """Name the commit after the branch or tag, as the cache does, so that its files do not count as abandoned."""
     name = PurePosixPath(listing.revision)
     if listing.revision == listing.commit or name.is_absolute() or ".." in name.parts:
@@ -358,21 +358,21 @@ def _remember_commit(access: HubAccess, listing: RepoListing) -> None:
         aside.replace(ref)
 
 
-def _rename_to_new(job: _Job) -> None:
+def _rename_without_overwriting(job: _Job) -> None:
     try:
         job.target.hardlink_to(job.part)
     except FileExistsError:
-        raise _taken(job) from None
+        raise _name_conflict(job) from None
     except OSError:
         # A file system without hard links: then a file that appeared this moment cannot be told.
         if os.path.lexists(job.target):
-            raise _taken(job) from None
+            raise _name_conflict(job) from None
         job.part.rename(job.target)
     else:
         job.part.unlink()
 
 
-def _taken(job: _Job) -> UsageError:
+def _name_conflict(job: _Job) -> UsageError:
     return UsageError(
         f"{plain(str(job.target))} is there and is not {plain(job.file.path)} of the repo: nothing is overwritten",
         "choose another folder with --to, or move that file away",

@@ -18,17 +18,17 @@ from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
 from ggbench.gguf_file.header import assemble, shard_count
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import Header, read_header
+from ggbench.hub import disk_cache
 from ggbench.hub.access import HubAccess
-from ggbench.hub.kept import keep, recall
 from ggbench.hub.ranges import NotReadable, RangeSource
-from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from ggbench.hub.session import Stop
-from ggbench.hub.variants import require_all_shards
+from ggbench.hub.variant_grouping import require_all_shards
 from ggbench.plain import plain
 
-N_AT_ONCE = 4
+MAX_PARALLEL = 4
 """Variants that are read at the same time."""
-_MOST_FAILURES = 4
+_MAX_CONSECUTIVE_FAILURES = 4
 """Files in a row that the Hub may refuse or the network fail, before the rest is not asked for."""
 
 
@@ -60,7 +60,7 @@ def read_headers(
     reader = _Reader(access, listing)
     reads: dict[Future[HeaderRead], RepoVariant] = {Future(): variant for variant in variants}
     waiting = deque(reads.items())
-    for _ in range(min(N_AT_ONCE, len(reads))):
+    for _ in range(min(MAX_PARALLEL, len(reads))):
         # Not joined at exit: whoever interrupts this must not wait for a server that does not answer.
         threading.Thread(target=reader.work, args=(waiting,), name="header", daemon=True).start()
     try:
@@ -134,7 +134,7 @@ class _Reader:
 
     def _read_file(self, file: RepoFile, tally: _Tally) -> Header:
         path = self._access.headers_dir / f"{file.etag}.gguf-header"
-        raw = recall(path)
+        raw = disk_cache.get(path)
         if raw is not None:
             try:
                 return read_header(io.BytesIO(raw), file.n_bytes, file.path)
@@ -145,7 +145,7 @@ class _Reader:
         return self._fetch(file, path, tally)
 
     def _fetch(self, file: RepoFile, path: Path, tally: _Tally) -> Header:
-        if self._n_failures >= _MOST_FAILURES:
+        if self._n_failures >= _MAX_CONSECUTIVE_FAILURES:
             raise NetworkError(f"{plain(file.path)} was not asked for: others could not be had", "try again later")
         source = RangeSource(self._access, self._listing.repo, self._listing.commit, file, self.stop)
         tally.n_fetched += 1
@@ -157,10 +157,10 @@ class _Reader:
         except NotReadable:
             raise
         except BadFile:
-            keep(path, source.held)
+            disk_cache.put(path, source.held)
             raise
         finally:
             tally.moved_bytes += source.moved_bytes
         self._n_failures = 0
-        keep(path, header.raw)
+        disk_cache.put(path, header.raw)
         return header

@@ -20,16 +20,16 @@ import msgspec
 
 from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.gguf_file.quants import is_sidecar
+from ggbench.hub import disk_cache
 from ggbench.hub.access import HubAccess
-from ggbench.hub.answers import Params, api_url, fetch_json
-from ggbench.hub.kept import keep, recall
-from ggbench.hub.records import RepoFile, RepoListing, RepoSummary
-from ggbench.hub.variants import group_variants
+from ggbench.hub.api import Params, api_url, fetch_json
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary
+from ggbench.hub.variant_grouping import group_variants
 from ggbench.plain import plain, shorten
 
 _REPO = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
-_MOST_PAGES = 1000
-_MOST_FOUND = 1000
+_MAX_PAGES = 1000
+_MAX_RESULTS = 1000
 """Repos that the Hub tells of in one answer."""
 _Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 _GitName = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{40}\Z")]
@@ -53,7 +53,7 @@ class _Entry(msgspec.Struct):
     lfs: _Lfs | None = None
 
 
-class _Found(msgspec.Struct, rename="camel"):
+class _SearchResult(msgspec.Struct, rename="camel"):
     id: str
     downloads: _Count | None = None
     likes: _Count | None = None
@@ -61,7 +61,7 @@ class _Found(msgspec.Struct, rename="camel"):
     gated: bool | str | None = None
 
 
-class _KeptListing(msgspec.Struct):
+class _CachedListing(msgspec.Struct):
     """A listing in its file, with what was asked: a name of a file is only a hash of that."""
 
     endpoint: str
@@ -77,8 +77,8 @@ def list_repo(access: HubAccess, repo: str, revision: str = "main") -> RepoListi
     without GGUF, BadFile for a path that leads out of its folder, NetworkError for the rest.
     """
     _check_name(repo)
-    doing = f"listing {_spoken(repo, revision)}"
-    kept = known_listing(access, repo, revision) if access.offline else None
+    doing = f"listing {_label(repo, revision)}"
+    kept = cached_listing(access, repo, revision) if access.offline else None
     if kept is not None:
         return kept
     access.require_network(doing)
@@ -87,17 +87,17 @@ def list_repo(access: HubAccess, repo: str, revision: str = "main") -> RepoListi
         raise NetworkError(f"the Hub calls {repo} by a name that none can have", "look at the repo's page")
     entries = _tree(access, info.id, info.sha, doing)
     listing = _listing(info, revision, [entry for entry in entries if entry.type == "file"])
-    _keep(access, repo, listing)
+    _cache_listing(access, repo, listing)
     return listing
 
 
-def known_listing(access: HubAccess, repo: str, revision: str = "main") -> RepoListing | None:
+def cached_listing(access: HubAccess, repo: str, revision: str = "main") -> RepoListing | None:
     """What was kept of the repo when it was listed last; None where nothing was, or where the file is damaged."""
-    content = recall(_kept_path(access, repo, revision))
+    content = disk_cache.get(_cache_path(access, repo, revision))
     if content is None:
         return None
     try:
-        kept = msgspec.json.decode(content, type=_KeptListing)
+        kept = msgspec.json.decode(content, type=_CachedListing)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     asked = (access.endpoint, repo.lower(), revision)
@@ -117,9 +117,9 @@ def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSum
             f"{doing} needs the network, and this is offline",
             "leave --offline and HF_HUB_OFFLINE out; `ggbench models` lists what is on this disk",
         )
-    wanted = (("search", text), ("filter", "gguf"), ("sort", "downloads"), ("limit", str(min(limit, _MOST_FOUND))))
+    wanted = (("search", text), ("filter", "gguf"), ("sort", "downloads"), ("limit", str(min(limit, _MAX_RESULTS))))
     fields = tuple(("expand", field) for field in ("downloads", "likes", "lastModified", "gated"))
-    found, _ = fetch_json(api_url(access), list[_Found], repo="", doing=doing, params=(*wanted, *fields))
+    found, _ = fetch_json(api_url(access), list[_SearchResult], repo="", doing=doing, params=(*wanted, *fields))
     return tuple(
         RepoSummary(
             each.id,
@@ -143,14 +143,14 @@ def _check_name(repo: str) -> None:
         raise UsageError(f"{shorten(repo, 100)!r} cannot be a repo's name", "name it as ORG/NAME")
 
 
-def _spoken(repo: str, revision: str) -> str:
+def _label(repo: str, revision: str) -> str:
     return plain(repo) if revision == "main" else f"{plain(repo)} at {shorten(revision, 60)}"
 
 
 def _tree(access: HubAccess, repo: str, commit: str, doing: str) -> Iterator[_Entry]:
     url = api_url(access, *repo.split("/"), "tree", commit)
     page: Params | None = (("recursive", "true"), ("expand", "false"))
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         if page is None:
             return
         asked = page
@@ -173,7 +173,7 @@ def _listing(info: _Info, revision: str, entries: Iterable[_Entry]) -> RepoListi
         file = RepoFile(entry.path, entry.size, entry.lfs.oid if entry.lfs else None, entry.oid)
         (sidecars if is_sidecar(entry.path) else models).append(file)
     if not models:
-        raise _no_gguf(info.id, sidecars, others)
+        raise _no_gguf_error(info.id, sidecars, others)
     return RepoListing(
         repo=info.id,
         revision=revision,
@@ -198,7 +198,7 @@ def _check_path(path: str, repo: str) -> None:
         )
 
 
-def _no_gguf(repo: str, sidecars: list[RepoFile], others: Counter[str]) -> UsageError:
+def _no_gguf_error(repo: str, sidecars: list[RepoFile], others: Counter[str]) -> UsageError:
     kinds = [f"{count} {kind}" for kind, count in others.most_common(4)]
     if sidecars:
         kinds.insert(0, f"{shorten(sidecars[0].path, 60)}, which belongs to a model without being one")
@@ -215,14 +215,14 @@ def _kind(path: str) -> str:
     return shorten(f".{suffix}", 20) if dot and stem else shorten(name, 20)
 
 
-def _kept_path(access: HubAccess, repo: str, revision: str) -> Path:
+def _cache_path(access: HubAccess, repo: str, revision: str) -> Path:
     asked = "\n".join((access.endpoint, repo.lower(), revision))
     return access.listings_dir / f"{hashlib.sha256(asked.encode('utf-8', 'replace')).hexdigest()[:32]}.json"
 
 
-def _keep(access: HubAccess, repo: str, listing: RepoListing) -> None:
+def _cache_listing(access: HubAccess, repo: str, listing: RepoListing) -> None:
     # A renamed repo is found by both of its names, and a branch's listing by its commit too.
     for name in {repo.lower(), listing.repo.lower()}:
         for revision in {listing.revision, listing.commit}:
-            record = _KeptListing(access.endpoint, name, revision, replace(listing, revision=revision))
-            keep(_kept_path(access, name, revision), msgspec.json.encode(record))
+            record = _CachedListing(access.endpoint, name, revision, replace(listing, revision=revision))
+            disk_cache.put(_cache_path(access, name, revision), msgspec.json.encode(record))

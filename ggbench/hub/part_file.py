@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ggbench.errors import DoesNotFit, UsageError
-from ggbench.hub.records import RepoFile
+from ggbench.hub.repo_records import RepoFile
 from ggbench.plain import plain
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 PART_SUFFIX = ".ggbench.incomplete"
 """Ends in what huggingface_hub's commands take for a download that was interrupted."""
-KEPT = "what has arrived is kept, and the same command continues from there"
+RESUME_HINT = "what has arrived is kept, and the same command continues from there"
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_BYTES = 1 << 20
-_WAKE_BYTES = 4 << 20
+_NOTIFY_BYTES = 4 << 20
 """The hash is told of news this rarely, so that it takes no turns from the writer."""
 _POLL_S = 0.2
 """How often whoever waits for a lock or a hash looks whether it should go on."""
@@ -55,7 +55,7 @@ class PartFile:
         """What was appended since it was opened, without copies."""
         self.copied_bytes = 0
         """What was copied from elsewhere on this disk since it was opened."""
-        self._hash = _FollowingHash(self._descriptor, file)
+        self._hash = _BackgroundHash(self._descriptor, file)
         if self.n_bytes > file.n_bytes:
             self.restart()
         self._hash.follow(self.n_bytes)
@@ -91,7 +91,7 @@ class PartFile:
         with disk_errors(self.path.parent):
             os.ftruncate(self._descriptor, 0)
         self.n_bytes = 0
-        self._hash = _FollowingHash(self._descriptor, self.file)
+        self._hash = _BackgroundHash(self._descriptor, self.file)
 
     def close(self) -> None:
         """Leave the part as it is."""
@@ -128,7 +128,7 @@ def file_agrees(path: Path, file: RepoFile, check: Callable[[], None]) -> bool:
     except OSError:
         return False
     try:
-        following = _FollowingHash(descriptor, file)
+        following = _BackgroundHash(descriptor, file)
         try:
             return following.finish(file.n_bytes, check) == file.etag
         finally:
@@ -164,22 +164,22 @@ def disk_errors(place: Path) -> Iterator[None]:
         yield
     except OSError as error:
         where = plain(str(place))
-        if error.errno in _FULL:
-            raise DoesNotFit(f"the disk filled up while writing into {where}", f"make room: {KEPT}") from None
+        if error.errno in _DISK_FULL:
+            raise DoesNotFit(f"the disk filled up while writing into {where}", f"make room: {RESUME_HINT}") from None
         raise UsageError(
             f"cannot write into {where}: {error.strerror or error}",
             "choose another folder: HF_HUB_CACHE for Hugging Face's cache, or pull --to DIR",
         ) from None
 
 
-class _FollowingHash:
+class _BackgroundHash:
     """The hash that names a file, taken by a thread that reads the file as it grows."""
 
     def __init__(self, descriptor: int, file: RepoFile) -> None:
         self._descriptor = descriptor
         self._digest = _digest_for(file)
-        self._news = threading.Condition()
-        self._told_bytes = 0
+        self._condition = threading.Condition()
+        self._available_bytes = 0
         self._is_last = False
         self._is_stopped = False
         self._error: OSError | None = None
@@ -188,17 +188,17 @@ class _FollowingHash:
 
     def follow(self, n_bytes: int) -> None:
         """There are that many bytes to hash."""
-        if n_bytes - self._told_bytes >= _WAKE_BYTES:
-            with self._news:
-                self._told_bytes = n_bytes
-                self._news.notify()
+        if n_bytes - self._available_bytes >= _NOTIFY_BYTES:
+            with self._condition:
+                self._available_bytes = n_bytes
+                self._condition.notify()
 
     def finish(self, n_bytes: int, check: Callable[[], None]) -> str:
         """The hash of the file's first `n_bytes`, in hex. Raises UsageError where it cannot be read."""
-        with self._news:
-            self._told_bytes = n_bytes
+        with self._condition:
+            self._available_bytes = n_bytes
             self._is_last = True
-            self._news.notify()
+            self._condition.notify()
         while self._thread.is_alive():
             check()
             self._thread.join(_POLL_S)
@@ -207,16 +207,16 @@ class _FollowingHash:
         return self._digest.hexdigest()
 
     def stop(self) -> None:
-        with self._news:
+        with self._condition:
             self._is_stopped = True
-            self._news.notify()
+            self._condition.notify()
         self._thread.join()
 
     def _run(self) -> None:
         buffer = memoryview(bytearray(_READ_BYTES))
         done = 0
         try:
-            while (until := self._wait(done)) > done:
+            while (until := self._wait_for_bytes(done)) > done:
                 while done < until and not self._is_stopped:
                     n_read = os.preadv(self._descriptor, [buffer[: until - done]], done)
                     if not n_read:
@@ -226,12 +226,12 @@ class _FollowingHash:
         except OSError as error:
             self._error = error
 
-    def _wait(self, done: int) -> int:
+    def _wait_for_bytes(self, done: int) -> int:
         """The bytes to hash up to; no more than `done` where there is nothing left to do."""
-        with self._news:
-            while not self._is_stopped and not self._is_last and self._told_bytes <= done:
-                self._news.wait()
-            return done if self._is_stopped else self._told_bytes
+        with self._condition:
+            while not self._is_stopped and not self._is_last and self._available_bytes <= done:
+                self._condition.wait()
+            return done if self._is_stopped else self._available_bytes
 
 
 def _digest_for(file: RepoFile) -> _Hash:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from ggbench.errors import BadFile, NetworkError
 from ggbench.hub.access import HubAccess
-from ggbench.hub.answers import ask
-from ggbench.hub.records import RepoFile
-from ggbench.hub.session import Stop, answered_range, range_headers
+from ggbench.hub.api import send_request
+from ggbench.hub.repo_records import RepoFile
+from ggbench.hub.session import Stop, range_headers, response_range
 from ggbench.plain import plain, shorten
 from ggbench.units import format_bytes
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FIRST_BYTES = 1 << 20
 """Holds the header of a model with a small vocabulary, and of every shard but the first."""
-CAP_BYTES = 64 << 20
+MAX_HEADER_BYTES = 64 << 20
 """Four times the largest header known: 262,144 tokens with their merges take about 15 MiB."""
 
 
@@ -60,14 +60,14 @@ class RangeSource:
         """Up to that many bytes, one at least; none at the end of the file.
 
         Raises NotReadable where the header is larger than the cap or the file is not the one that was listed, and
-        NetworkError or UsageError as `hub.answers.ask` does.
+        NetworkError or UsageError as `hub.api.send_request` does.
         """
         end = min(self._position + n_bytes, self._file.n_bytes)
-        if end > CAP_BYTES:
+        if end > MAX_HEADER_BYTES:
             # A parser asks for more than it needs, but not for much more: only its last chunk may reach over the cap.
-            if self._position >= CAP_BYTES or n_bytes > FIRST_BYTES:
+            if self._position >= MAX_HEADER_BYTES or n_bytes > FIRST_BYTES:
                 raise self._too_large()
-            end = CAP_BYTES
+            end = MAX_HEADER_BYTES
         # What is held comes first, though it is less than asked for: the rest may never be needed.
         if self._position >= len(self._held) < end:
             self._fetch(end)
@@ -80,11 +80,11 @@ class RangeSource:
         held = len(self._held)
         # A server that sends every answer from the start is asked rarely.
         step = held if self._ignores_ranges else held // 8
-        wanted = min(max(end, held + max(step, FIRST_BYTES)), CAP_BYTES, self._file.n_bytes)
+        wanted = min(max(end, held + max(step, FIRST_BYTES)), MAX_HEADER_BYTES, self._file.n_bytes)
         doing = f"reading the header of {plain(self._file.path)}"
         while len(self._held) < wanted:
             before = len(self._held)
-            ask(
+            send_request(
                 self._url,
                 lambda response: self._take(response, wanted),
                 repo=self._repo,
@@ -96,12 +96,12 @@ class RangeSource:
                 raise NetworkError(f"the Hub sends nothing while {doing}", "try again later")
 
     def _take(self, response: httpx2.Response, wanted: int) -> None:
-        n_skipped = self._bytes_to_skip(response)
+        n_skip = self._bytes_to_skip(response)
         for chunk in response.iter_raw():
             self._stop.check()
             self.moved_bytes += len(chunk)
-            new = chunk[n_skipped:]
-            n_skipped = max(0, n_skipped - len(chunk))
+            new = chunk[n_skip:]
+            n_skip = max(0, n_skip - len(chunk))
             self._held += new[: wanted - len(self._held)]
             if len(self._held) >= wanted:
                 break
@@ -109,7 +109,7 @@ class RangeSource:
     def _bytes_to_skip(self, response: httpx2.Response) -> int:
         """Bytes of the answer that are held already. Raises NotReadable where the answer is of another file."""
         self._ignores_ranges = response.status_code != 206
-        answered = answered_range(response)
+        answered = response_range(response)
         if answered is None or (not self._ignores_ranges and answered[0] != len(self._held)):
             raise NetworkError(
                 f"the server does not answer with the bytes of {plain(self._file.path)} that it was asked for",
@@ -125,6 +125,6 @@ class RangeSource:
 
     def _too_large(self) -> NotReadable:
         return NotReadable(
-            f"the header of {plain(self._file.path)} is larger than {format_bytes(CAP_BYTES)}",
+            f"the header of {plain(self._file.path)} is larger than {format_bytes(MAX_HEADER_BYTES)}",
             "download the file and name it by its path",
         )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import httpx2
 
-BUSY = (408, 429, 500, 502, 503, 504)
+RETRY_STATUSES = (408, 429, 500, 502, 503, 504)
 """Statuses after which another try may help."""
 CONNECT_TIMEOUT_S = 10.0
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
@@ -50,7 +50,7 @@ class Stop:
             raise Stopped
 
     @contextmanager
-    def covers(self, response: httpx2.Response) -> Iterator[None]:
+    def attached_to(self, response: httpx2.Response) -> Iterator[None]:
         """While this lasts, the response ends when this is set."""
         stream = response.extensions.get("network_stream")
         connection = stream.get_extra_info("socket") if stream is not None else None
@@ -70,7 +70,7 @@ class Stopped(Exception):
 
 
 @contextmanager
-def open_answer(
+def open_response(
     url: str,
     stop: Stop,
     *,
@@ -97,7 +97,7 @@ def open_answer(
         except RuntimeError:
             # huggingface_hub closes the session that all threads share when one of them cannot connect.
             raise httpx2.ReadError("the session was closed") from None
-        stack.enter_context(stop.covers(response))
+        stack.enter_context(stop.attached_to(response))
         yield response
 
 
@@ -106,7 +106,7 @@ def range_headers(begin: int, end: int) -> dict[str, str]:
     return {"Accept-Encoding": "identity", "Range": f"bytes={begin}-{end - 1}"}
 
 
-def answered_range(response: httpx2.Response) -> tuple[int, str] | None:
+def response_range(response: httpx2.Response) -> tuple[int, str] | None:
     """Where in the file the answer begins, and the file's length as the server states it, `*` where it does not.
 
     A server that ignores ranges answers from the file's beginning. None for bytes that are not the file's own: packed

@@ -23,7 +23,7 @@ from ggbench.machine.read_probe import ReadRate, probe_reads
 from ggbench.records import Bandwidth
 from ggbench.units import GIB, MIB
 
-_UNKNOWN_CACHE = 64 * MIB
+_ASSUMED_CACHE_BYTES = 64 * MIB
 _SECTION = "bandwidth"
 
 
@@ -72,12 +72,12 @@ class _Entry:
 
 
 def _probe(threads: int, cpu: Cpu, ram: Ram, buffer_bytes: int | None, budget_s: float) -> ReadRate:
-    cache_bytes = cpu.last_level_cache_bytes or _UNKNOWN_CACHE
+    cache_bytes = cpu.last_level_cache_bytes or _ASSUMED_CACHE_BYTES
     most = ram.available_bytes // 4
     wanted = min(most, max(GIB, 4 * cache_bytes)) if buffer_bytes is None else buffer_bytes
     least = min(wanted, max(256 * MIB, 2 * cache_bytes))
     try:
-        return probe_reads(threads, buffer_bytes=wanted, least_bytes=least, budget_s=budget_s)
+        return probe_reads(threads, buffer_bytes=wanted, min_bytes=least, budget_s=budget_s)
     except (OSError, MemoryError) as error:
         raise DoesNotFit(
             "there is no memory to measure its bandwidth with",

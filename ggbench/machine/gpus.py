@@ -116,16 +116,16 @@ def gpu_bandwidth(gpu: Gpu) -> Bandwidth | None:
 
 
 def _describe(nvml: Nvml, index: int, handle: Any) -> Gpu:  # noqa: ANN401 - pynvml has no types
-    memory = nvml.ask("nvmlDeviceGetMemoryInfo", handle)
-    pci = nvml.ask("nvmlDeviceGetPciInfo", handle)
+    memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
+    pci = nvml.query("nvmlDeviceGetPciInfo", handle)
     return Gpu(
         index=index,
-        name=nvml.ask("nvmlDeviceGetName", handle) or "NVIDIA GPU",
-        uuid=nvml.ask("nvmlDeviceGetUUID", handle),
+        name=nvml.query("nvmlDeviceGetName", handle) or "NVIDIA GPU",
+        uuid=nvml.query("nvmlDeviceGetUUID", handle),
         pci_bus_id=None if pci is None else pci.busId,
         total_bytes=None if memory is None else int(memory.total),
         free_bytes=None if memory is None else int(memory.free),
-        bus_width_bits=nvml.ask("nvmlDeviceGetMemoryBusWidth", handle) or None,
-        memory_clock_mhz=nvml.ask("nvmlDeviceGetMaxClockInfo", handle, nvml.constant("NVML_CLOCK_MEM")) or None,
-        driver=nvml.ask("nvmlSystemGetDriverVersion"),
+        bus_width_bits=nvml.query("nvmlDeviceGetMemoryBusWidth", handle) or None,
+        memory_clock_mhz=nvml.query("nvmlDeviceGetMaxClockInfo", handle, nvml.constant("NVML_CLOCK_MEM")) or None,
+        driver=nvml.query("nvmlSystemGetDriverVersion"),
     )

@@ -10,8 +10,8 @@ from typing import Any
 from ggbench.errors import UnknownName, UsageError
 
 _WORD = re.compile(r"[a-z]+|[0-9]+")
-_SAYS_NOTHING = {"nvidia", "geforce", "tesla", "quadro", "gpu", "graphics", "generation"}
-_MAY_BE_LEFT_OUT = {"rtx"}
+_IGNORED_WORDS = {"nvidia", "geforce", "tesla", "quadro", "gpu", "graphics", "generation"}
+_OPTIONAL_WORDS = {"rtx"}
 """So that `4090` and `a6000` are names; GPUs that differ in more are asked about."""
 
 
@@ -73,13 +73,13 @@ def _matching(text: str) -> list[KnownGpu]:
     if not asked:
         return []
     found = [gpu for gpu in known_gpus() if asked <= _words(gpu.id) or asked <= _words(gpu.name)]
-    whole = [gpu for gpu in found if (_words(gpu.id) - asked) <= _MAY_BE_LEFT_OUT]
+    whole = [gpu for gpu in found if (_words(gpu.id) - asked) <= _OPTIONAL_WORDS]
     return whole or found
 
 
 def _words(text: str) -> set[str]:
     spaced = re.sub(r"sxm[0-9]", "sxm", text.lower())
-    return set(_WORD.findall(spaced)) - _SAYS_NOTHING
+    return set(_WORD.findall(spaced)) - _IGNORED_WORDS
 
 
 def _gpu(entry: dict[str, Any], sources: dict[str, str]) -> KnownGpu:

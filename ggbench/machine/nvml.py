@@ -17,7 +17,7 @@ class Nvml:
     def __init__(self, pynvml: ModuleType) -> None:
         self._pynvml = pynvml
 
-    def ask(self, question: str, *args: object) -> Any:  # noqa: ANN401 - pynvml has no types
+    def query(self, question: str, *args: object) -> Any:  # noqa: ANN401 - pynvml has no types
         """The answer of that function of pynvml, or None where NVML or this driver has none."""
         function = getattr(self._pynvml, question, None)  # pynvml drops what NVIDIA retires
         try:
@@ -28,8 +28,8 @@ class Nvml:
 
     def devices(self) -> Iterator[tuple[int, Any]]:
         """Index and handle of every GPU in NVML's order, that of the PCI bus; one that is lost is left out."""
-        for index in range(self.ask("nvmlDeviceGetCount") or 0):
-            handle = self.ask("nvmlDeviceGetHandleByIndex", index)
+        for index in range(self.query("nvmlDeviceGetCount") or 0):
+            handle = self.query("nvmlDeviceGetHandleByIndex", index)
             if handle is not None:
                 yield index, handle
 
@@ -39,7 +39,7 @@ class Nvml:
 
     def close(self) -> None:
         """Shut NVML down; sessions are counted, so others stay open."""
-        self.ask("nvmlShutdown")
+        self.query("nvmlShutdown")
 
 
 def open_nvml() -> Nvml | None:

@@ -28,8 +28,8 @@ _FILL = 0x5A
 _FILL_WORD = int.from_bytes(bytes([_FILL]) * 8, "little")
 _WINDOWS_S = (0.03, 0.005)
 """Long ones lose least at their ends; short ones fit between the turns of other programs on a busy machine."""
-_WORTH_REPEATING = 0.8
-_RUNNING = 0.9
+_REPEAT_SHARE = 0.8
+_MIN_CORE_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ Kernel = Callable[[Chunk], bool]
 
 
 def probe_reads(
-    threads: int, *, buffer_bytes: int, least_bytes: int, budget_s: float = 1.0, touch_s: float = 0.4
+    threads: int, *, buffer_bytes: int, min_bytes: int, budget_s: float = 1.0, touch_s: float = 0.4
 ) -> ReadRate:
     """The highest read rate that at most `threads` threads reached together in any window of some milliseconds.
 
     The buffer has `buffer_bytes`, or as much as could be touched within `touch_s` seconds but no less than
-    `least_bytes`: the first touch of a page can take longer than a hundred reads where a hypervisor backs memory
+    `min_bytes`: the first touch of a page can take longer than a hundred reads where a hypervisor backs memory
     lazily. Reading goes on for about `budget_s` seconds after that, and tries everything at least once. Raises OSError
     where memory is refused.
 
@@ -71,7 +71,7 @@ def probe_reads(
     disturbed one, so only a load that never pauses makes the figure too low.
     """
     with ThreadPoolExecutor(threads) as pool:
-        regions = _touch_together(pool, threads, buffer_bytes, least_bytes, touch_s)
+        regions = _touch_together(pool, threads, buffer_bytes, min_bytes, touch_s)
         cursors = [0] * threads
         candidates = [(n_readers, name) for n_readers in _thread_counts(threads) for name in _KERNELS]
         windows: list[tuple[_Window, int, str]] = []
@@ -86,7 +86,7 @@ def probe_reads(
             if time.perf_counter() > end:
                 starved = [window.starved for window, n, _ in windows if n == threads]
                 return ReadRate(best.bytes_per_s, n_readers, name, busy=sum(starved) * 2 > len(starved))
-            bar = _WORTH_REPEATING * best.bytes_per_s
+            bar = _REPEAT_SHARE * best.bytes_per_s
             promising = {
                 (n, name) for window, n, name in windows[first:] if window.bytes_per_s >= bar or window.starved
             }
@@ -106,15 +106,15 @@ def _thread_counts(threads: int) -> list[int]:
 
 
 def _touch_together(
-    pool: ThreadPoolExecutor, threads: int, buffer_bytes: int, least_bytes: int, touch_s: float
+    pool: ThreadPoolExecutor, threads: int, buffer_bytes: int, min_bytes: int, touch_s: float
 ) -> list[list[Chunk]]:
     """One region for each thread, touched by that thread so that its pages lie on that thread's memory node."""
-    wanted, least = (max(1, -(-n_bytes // (threads * CHUNK_BYTES))) for n_bytes in (buffer_bytes, least_bytes))
+    wanted, minimum = (max(1, -(-n_bytes // (threads * CHUNK_BYTES))) for n_bytes in (buffer_bytes, min_bytes))
     end = time.perf_counter() + touch_s
-    return list(pool.map(lambda _: _touch_region(wanted, least, end), range(threads)))
+    return list(pool.map(lambda _: _touch_region(wanted, minimum, end), range(threads)))
 
 
-def _touch_region(wanted_chunks: int, least_chunks: int, end: float) -> list[Chunk]:
+def _touch_region(wanted_chunks: int, min_chunks: int, end: float) -> list[Chunk]:
     import numpy as np
 
     # Python's default, a shared mapping, gets no huge pages, and pages of 4 KiB cost about a tenth of the rate.
@@ -124,7 +124,7 @@ def _touch_region(wanted_chunks: int, least_chunks: int, end: float) -> list[Chu
             region.madvise(mmap.MADV_HUGEPAGE)
     chunks: list[Chunk] = []
     for at in range(0, len(region), CHUNK_BYTES):
-        if len(chunks) >= least_chunks and time.perf_counter() > end:
+        if len(chunks) >= min_chunks and time.perf_counter() > end:
             break
         words = np.frombuffer(region, np.uint64, CHUNK_BYTES // 8, at)
         ctypes.memset(words.ctypes.data, _FILL, CHUNK_BYTES)
@@ -165,7 +165,7 @@ def _read_together(
 
     starts, stops, on_core, n_bytes = zip(*pool.map(read, range(n_readers)), strict=True)
     elapsed = max(stops) - min(starts)
-    return _Window(bytes_per_s=sum(n_bytes) / elapsed, starved=sum(on_core) < _RUNNING * elapsed * n_readers)
+    return _Window(bytes_per_s=sum(n_bytes) / elapsed, starved=sum(on_core) < _MIN_CORE_SHARE * elapsed * n_readers)
 
 
 def _compare_halves(chunk: Chunk) -> bool:

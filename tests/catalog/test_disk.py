@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from ggbench import paths
-from ggbench.catalog import found_files, stores
+from ggbench.catalog import file_search, model_stores
 from ggbench.catalog.disk import LocalModel, find_local_models, models_in_place, twins_by_model
+from ggbench.catalog.model_stores import ModelStore
 from ggbench.catalog.models import load_catalog
 from ggbench.catalog.selector import resolve_one
-from ggbench.catalog.stores import Store
 from ggbench.errors import BadFile
 from ggbench.gguf_file.header import read_model_file
-from tests.fakes.stores import COMMIT, gguf_bytes, put_in_hub_cache, put_in_ollama, put_manifest
+from tests.fakes.model_stores import COMMIT, gguf_bytes, put_in_hub_cache, put_in_ollama, put_manifest
 
 not_as_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 
@@ -23,7 +23,7 @@ not_as_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may read everyt
 @pytest.fixture(autouse=True)
 def no_system_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     """An Ollama of the machine itself is none of the tests' business."""
-    monkeypatch.setattr(stores, "SYSTEM_OLLAMA", ())
+    monkeypatch.setattr(model_stores, "SYSTEM_OLLAMA", ())
     for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS"):
         monkeypatch.delenv(name, raising=False)
 
@@ -43,7 +43,7 @@ def put(path: Path, content: bytes = b"") -> Path:
 
 def words(models: tuple[LocalModel, ...]) -> list[tuple[str, ...]]:
     """What to type for each."""
-    return [model.words for model in models]
+    return [model.arguments for model in models]
 
 
 def test_models_of_all_stores_with_what_to_type(home: Path, hub_cache: Path) -> None:
@@ -74,7 +74,7 @@ def test_what_to_type_finds_the_same_file(home: Path, hub_cache: Path) -> None:
     put(home / ".lmstudio/models/it's me/a b-q4_0.gguf")
     put_in_ollama(home / ".ollama/models", gguf_bytes("llama"))
     found = find_local_models()
-    targets = [resolve_one(*model.words) for model in found if model.store != "Hugging Face"]
+    targets = [resolve_one(*model.arguments) for model in found if model.store != "Hugging Face"]
     assert [target.path for target in targets] == [model.paths[0] for model in found if model.store != "Hugging Face"]
     assert len(targets) == 2
 
@@ -100,7 +100,7 @@ def test_one_file_by_several_names_is_listed_once(home: Path, hub_cache: Path) -
     (folder / "m-q8_0.gguf").symlink_to(link)
     (folder / "again-q8_0.gguf").hardlink_to(link.resolve())
     (model,) = find_local_models()
-    assert model.words == ("org/repo", "q8_0")
+    assert model.arguments == ("org/repo", "q8_0")
 
 
 def test_an_older_commit_of_a_quant_goes_by_its_path(hub_cache: Path) -> None:
@@ -110,7 +110,7 @@ def test_an_older_commit_of_a_quant_goes_by_its_path(hub_cache: Path) -> None:
     (hub_cache / "models--org--repo/refs").mkdir()
     (hub_cache / "models--org--repo/refs/main").write_text(COMMIT)
     found = {model.n_ctx_train: model for model in find_local_models()}
-    assert found[2].words == ("org/repo", "q8_0")
+    assert found[2].arguments == ("org/repo", "q8_0")
     assert found[1].paths == (older,)
     assert found[1].is_named_by_path
 
@@ -123,7 +123,7 @@ def test_a_quant_of_two_files_goes_by_their_paths(hub_cache: Path) -> None:
     found = {model.n_ctx_train: model for model in find_local_models()}
     assert found[1].is_named_by_path
     assert found[2].is_named_by_path
-    assert found[3].words == ("org/repo", "q4_k_m")
+    assert found[3].arguments == ("org/repo", "q4_k_m")
 
 
 def test_twins_go_by_their_catalog_id() -> None:
@@ -136,7 +136,7 @@ def test_twins_go_by_their_catalog_id() -> None:
     put(paths.twins_dir() / "org-repo-q8_0.gguf", gguf_bytes(more=published))
     found = find_local_models()
     assert all(model.is_twin for model in found)
-    assert [model.words for model in found if not model.is_named_by_path] == [("synth:qwen1.5-0.5b", "q8_0")]
+    assert [model.arguments for model in found if not model.is_named_by_path] == [("synth:qwen1.5-0.5b", "q8_0")]
     assert twins_by_model(found) == {"qwen1.5-0.5b": ("q8_0",)}
 
 
@@ -157,7 +157,7 @@ def test_ollamas_broken_manifests_are_listed_with_the_reason(home: Path) -> None
     put_in_ollama(root, gguf_bytes()).unlink()
     put_manifest(root, "manifests/registry.ollama.ai/library/evil/latest", b'{"layers": 7}')
     found = find_local_models()
-    assert [(model.name, model.paths, model.file_bytes, model.words) for model in found] == [
+    assert [(model.name, model.paths, model.file_bytes, model.arguments) for model in found] == [
         ("evil:latest", (), None, ()),
         ("llama3.2:1b", (), None, ()),
     ]
@@ -182,7 +182,7 @@ def test_depth_is_bounded(tmp_path: Path) -> None:
 
 def test_too_many_folders_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found so far is listed with a line that says so."""
-    monkeypatch.setattr(found_files, "MOST_FOLDERS", 3)
+    monkeypatch.setattr(file_search, "MAX_FOLDERS", 3)
     put(tmp_path / "m-q8_0.gguf")
     for number in range(9):
         (tmp_path / f"folder{number}").mkdir()
@@ -195,9 +195,9 @@ def test_a_file_deleted_while_listed_is_left_out(home: Path, monkeypatch: pytest
     """Between finding it and asking for its size."""
     gone = put(home / ".lmstudio/models/a/b/gone-q8_0.gguf")
     put(home / ".lmstudio/models/a/b/m-q8_0.gguf")
-    listed = found_files.find_gguf_files
+    listed = file_search.find_gguf_files
 
-    def then_deleted(root: Path) -> found_files.FoundFiles:
+    def then_deleted(root: Path) -> file_search.FoundFiles:
         found = listed(root)
         gone.unlink(missing_ok=True)
         return found
@@ -209,7 +209,7 @@ def test_a_file_deleted_while_listed_is_left_out(home: Path, monkeypatch: pytest
 def test_a_store_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     """Here it is gone by the time it is read; the other stores are listed."""
     put(tmp_path / "there/m-q8_0.gguf")
-    gone = [Store("Ollama", tmp_path / "x", "ollama"), Store("Hugging Face", tmp_path / "x", "hub")]
+    gone = [ModelStore("Ollama", tmp_path / "x", "ollama"), ModelStore("Hugging Face", tmp_path / "x", "hub")]
     found = find_local_models((tmp_path / "there",), gone)
     assert [(model.store, bool(model.reason)) for model in found] == [
         ("Ollama", True),

@@ -10,7 +10,7 @@ import pytest
 
 from ggbench.catalog.header_index import HeaderFacts, HeaderIndex, read_facts
 from ggbench.errors import BadFile
-from tests.fakes.stores import gguf_bytes
+from tests.fakes.model_stores import gguf_bytes
 
 QWEN2 = HeaderFacts("qwen2", 32768, None, False, None)
 

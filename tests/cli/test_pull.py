@@ -14,8 +14,8 @@ import pytest
 
 from ggbench.hub import download, listing
 from ggbench.hub.access import HubAccess
-from ggbench.hub.arrivals import FileArrival
-from ggbench.hub.cached import repo_folder
+from ggbench.hub.download_progress import FileProgress
+from ggbench.hub.hf_cache import repo_folder
 from ggbench.hub.part_file import PART_SUFFIX
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.hub import Hang, TestHub
@@ -166,12 +166,12 @@ def test_an_interrupted_pull_says_that_it_goes_on(
     """Ctrl-C ends it with 130 and no file; the same command ends it well."""
     real: Callable[..., tuple[Path, ...]] = download.download
 
-    def interrupted(*args: object, on_arrival: Callable[..., None], **options: object) -> tuple[Path, ...]:
-        def on_part(files: tuple[FileArrival, ...]) -> None:
+    def interrupted(*args: object, on_file_progress: Callable[..., None], **options: object) -> tuple[Path, ...]:
+        def on_part(files: tuple[FileProgress, ...]) -> None:
             signal.raise_signal(signal.SIGINT)
-            on_arrival(files)
+            on_file_progress(files)
 
-        return real(*args, on_arrival=on_part, **options)
+        return real(*args, on_file_progress=on_part, **options)
 
     hub.fail("/cdn/*q8_0.gguf", Hang(after_bytes=1 << 20))
     with monkeypatch.context() as patch:

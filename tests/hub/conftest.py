@@ -11,5 +11,5 @@ from tests.fakes.hub import TestHub
 @pytest.fixture
 def access(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> HubAccess:
     """The test Hub, by the environment; no pauses between tries."""
-    monkeypatch.setattr("ggbench.hub.answers.BACKOFF_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("ggbench.hub.api.BACKOFF_S", (0.0, 0.0, 0.0))
     return HubAccess.from_environment()

@@ -10,9 +10,9 @@ import huggingface_hub
 import pytest
 
 from ggbench.errors import DoesNotFit, GgbenchError, NetworkError, UnknownName, UsageError
-from ggbench.hub import answers
+from ggbench.hub import api
 from ggbench.hub.access import HubAccess, hub_errors
-from ggbench.hub.answers import api_url, ask
+from ggbench.hub.api import api_url, send_request
 from ggbench.hub.listing import list_repo
 from tests.fakes.hub import Cut, Gated, Hang, Says, TestHub, TooMany, Unavailable
 
@@ -173,7 +173,7 @@ def test_a_session_that_another_thread_has_closed_is_opened_anew(
 
 def test_no_connection_is_told_at_once(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without a network does not wait through every try."""
-    monkeypatch.setattr(answers, "BACKOFF_S", (1000.0,))
+    monkeypatch.setattr(api, "BACKOFF_S", (1000.0,))
     hub.close()
     with pytest.raises(NetworkError, match="cannot be reached"):
         list_repo(access, REPO)
@@ -181,12 +181,12 @@ def test_no_connection_is_told_at_once(access: HubAccess, hub: TestHub, monkeypa
 
 def test_a_hang_ends(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a timeout, after the tries that are stated."""
-    monkeypatch.setattr(answers, "READ_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(api, "READ_TIMEOUT_S", 0.05)
     hub.add_repo(REPO, GGUF)
     hub.fail("*", Hang(5), times=None)
     with pytest.raises(NetworkError, match="in time"):
         list_repo(access, REPO)
-    assert len(hub.requests) == len(answers.BACKOFF_S) + 1
+    assert len(hub.requests) == len(api.BACKOFF_S) + 1
 
 
 def test_an_address_quotes_its_parts(access: HubAccess) -> None:
@@ -198,7 +198,7 @@ def test_ask_reads_again_after_a_cut(access: HubAccess, hub: TestHub) -> None:
     """`read` sees a new answer from its start."""
     hub.add_repo(REPO, {"README.md": b"0123456789"})
     hub.fail("*README.md", Cut(4), times=2)
-    body = ask(
+    body = send_request(
         f"{access.endpoint}/{REPO}/resolve/main/README.md", lambda response: response.read(), repo=REPO, doing="reading"
     )
     assert body == b"0123456789"

@@ -16,11 +16,11 @@ from ggbench.errors import BadFile, NetworkError
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import TensorInfo
-from ggbench.hub import answers, ranges
+from ggbench.hub import api, ranges
 from ggbench.hub.access import HubAccess
 from ggbench.hub.headers import read_headers, read_variant_header
 from ggbench.hub.listing import list_repo
-from ggbench.hub.records import RepoListing
+from ggbench.hub.repo_records import RepoListing
 from tests.fakes.hub import (
     MEMBER_TOKEN,
     Corrupt,
@@ -184,14 +184,14 @@ def test_what_came_broken_is_tried_again_online(access: HubAccess, hub: TestHub,
     assert read_variant_header(offline(access), listing, listing.variants[0])
 
 
-@pytest.mark.parametrize("cap_bytes", [1 << 10, ranges.CAP_BYTES])
+@pytest.mark.parametrize("cap_bytes", [1 << 10, ranges.MAX_HEADER_BYTES])
 def test_what_ranges_cannot_tell_is_not_kept(
     access: HubAccess, hub: TestHub, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, cap_bytes: int
 ) -> None:
     """Another length than was listed, or a header beyond the cap: nothing is known of the file's own header."""
     listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
     hub.fail("/cdn/*", WrongLength(1), times=None)
-    monkeypatch.setattr(ranges, "CAP_BYTES", cap_bytes)
+    monkeypatch.setattr(ranges, "MAX_HEADER_BYTES", cap_bytes)
     with pytest.raises(BadFile, match="was listed with"):
         read_variant_header(access, listing, listing.variants[0])
     hub.heal()
@@ -280,7 +280,7 @@ def test_an_interrupt_does_not_wait_for_a_hang(
     access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What on_progress raises comes out at once, and the threads end though the server is silent; none is joined."""
-    monkeypatch.setattr(answers, "READ_TIMEOUT_S", 1000.0)
+    monkeypatch.setattr(api, "READ_TIMEOUT_S", 1000.0)
     listing = list_files(access, hub, {"silent.gguf": model() + bytes(64), "m.gguf": model()})
     hub.fail("/cdn/*silent.gguf", Hang(), times=None)
 

@@ -10,7 +10,7 @@ import pytest
 from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.hub import listing as listing_module
 from ggbench.hub.access import HubAccess
-from ggbench.hub.listing import known_listing, list_repo, search_repos
+from ggbench.hub.listing import cached_listing, list_repo, search_repos
 from tests.fakes.hub import Cut, Says, TestHub, TooMany, Unavailable
 
 REPO = "org/model-GGUF"
@@ -120,7 +120,7 @@ def test_a_next_page_elsewhere_gets_no_request(
 ) -> None:
     """A link may name another host; the token stays with the Hub. A list without an end is left."""
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    monkeypatch.setattr(listing_module, "_MOST_PAGES", 5)
+    monkeypatch.setattr(listing_module, "_MAX_PAGES", 5)
     hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
     link = {"Link": f'<{hub.cdn_url}/steal?cursor=9>; rel="next"'}
     hub.fail("*/tree/*", Says(b"[]", headers=link), times=None)
@@ -165,7 +165,7 @@ def test_a_repo_without_a_model_says_what_there_is(
         list_repo(access, REPO)
     assert words in raised.value.message
     assert "--search" in raised.value.hint
-    assert known_listing(access, REPO) is None
+    assert cached_listing(access, REPO) is None
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_offline_is_the_same_listing(access: HubAccess, hub: TestHub) -> None:
     assert list_repo(offline(access), REPO.upper()) == listing
     by_commit = list_repo(offline(access), REPO, listing.commit)
     assert by_commit == dataclasses.replace(listing, revision=listing.commit)
-    assert known_listing(access, REPO) == listing
+    assert cached_listing(access, REPO) == listing
     assert len(hub.requests) == asked
     for repo, revision in ((REPO, "other"), ("org/other", "main")):
         with pytest.raises(NetworkError, match="needs the network"):
@@ -269,7 +269,7 @@ def test_two_hubs_do_not_mix(access: HubAccess, hub: TestHub) -> None:
     hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
     list_repo(access, REPO)
     elsewhere = dataclasses.replace(access, endpoint="https://elsewhere.example", offline=True)
-    assert known_listing(elsewhere, REPO) is None
+    assert cached_listing(elsewhere, REPO) is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\xff" * 100])
@@ -282,7 +282,7 @@ def test_a_damaged_copy_is_no_copy(access: HubAccess, hub: TestHub, damage: byte
     with pytest.raises(NetworkError, match="needs the network"):
         list_repo(offline(access), REPO)
     assert list_repo(access, REPO).commit == listing.commit
-    assert known_listing(access, REPO) is not None
+    assert cached_listing(access, REPO) is not None
 
 
 def test_a_folder_that_refuses_costs_only_the_copy(access: HubAccess, hub: TestHub) -> None:
@@ -291,7 +291,7 @@ def test_a_folder_that_refuses_costs_only_the_copy(access: HubAccess, hub: TestH
     access.listings_dir.parent.mkdir(parents=True, exist_ok=True)
     access.listings_dir.write_text("a file")
     assert list_repo(access, REPO).variants
-    assert known_listing(access, REPO) is None
+    assert cached_listing(access, REPO) is None
 
 
 def test_no_token_is_kept(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:

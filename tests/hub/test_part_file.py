@@ -12,7 +12,7 @@ import pytest
 
 from ggbench.errors import UsageError
 from ggbench.hub.part_file import PartFile, file_agrees, file_bytes, locked
-from ggbench.hub.records import RepoFile
+from ggbench.hub.repo_records import RepoFile
 
 CONTENT = random.Random(5).randbytes(9 << 20)
 FILE = RepoFile("a.gguf", len(CONTENT), hashlib.sha256(CONTENT).hexdigest(), "")

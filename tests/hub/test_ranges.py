@@ -8,7 +8,7 @@ import random
 import pytest
 
 from ggbench.errors import BadFile, NetworkError
-from ggbench.hub import answers, ranges
+from ggbench.hub import api, ranges
 from ggbench.hub.access import HubAccess
 from ggbench.hub.listing import list_repo
 from ggbench.hub.ranges import FIRST_BYTES, RangeSource
@@ -143,13 +143,13 @@ def test_what_does_not_pass_is_an_error(
     hub.fail("/cdn/*", fault, times=None)
     with pytest.raises(kind, match=words):
         source.read(CHUNK)
-    assert len(hub.requests) <= 2 * (len(answers.BACKOFF_S) + 1)
+    assert len(hub.requests) <= 2 * (len(api.BACKOFF_S) + 1)
     assert source.held == b""
 
 
 def test_a_hang_ends_and_is_tried_again(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the timeout, from where it stopped."""
-    monkeypatch.setattr(answers, "READ_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(api, "READ_TIMEOUT_S", 0.1)
     hub.fail("/cdn/*", Hang(500))
     source = open_source(access, hub)
     assert source.read(CHUNK) == CONTENT[:CHUNK]
@@ -158,7 +158,7 @@ def test_a_hang_ends_and_is_tried_again(access: HubAccess, hub: TestHub, monkeyp
 
 def test_the_cap_is_kept(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes up to it are had, even by a chunk that reaches over it; more is refused, a large wish at once."""
-    monkeypatch.setattr(ranges, "CAP_BYTES", (2 << 20) + 10)
+    monkeypatch.setattr(ranges, "MAX_HEADER_BYTES", (2 << 20) + 10)
     source = open_source(access, hub)
     with pytest.raises(BadFile, match="larger than"):
         source.read(3 << 20)

@@ -204,7 +204,7 @@ def test_the_buffer_outgrows_the_cache_and_not_the_memory(
 
     (asked,) = probe.asked
     assert asked["buffer_bytes"] == buffer_bytes
-    assert min(2 * (cache_bytes or 0), buffer_bytes) <= asked["least_bytes"] <= buffer_bytes
+    assert min(2 * (cache_bytes or 0), buffer_bytes) <= asked["min_bytes"] <= buffer_bytes
 
 
 def test_refused_memory_is_an_error_with_a_way_out(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:

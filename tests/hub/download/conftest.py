@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.hub import transfer
-from ggbench.hub.records import RepoListing, RepoVariant
+from ggbench.hub import part_download
+from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import TestHub
 from tests.fakes.tiny_repo import add_tiny_repo, tiny_listing
 
@@ -13,8 +13,8 @@ from tests.fakes.tiny_repo import add_tiny_repo, tiny_listing
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tries follow each other at once, and a hang is noticed soon."""
-    monkeypatch.setattr(transfer, "BACKOFF_S", (0.001,) * 4)
-    monkeypatch.setattr(transfer, "READ_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(part_download, "BACKOFF_S", (0.001,) * 4)
+    monkeypatch.setattr(part_download, "READ_TIMEOUT_S", 0.2)
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import pytest
 
 from ggbench.errors import BadFile, DoesNotFit, UsageError
 from ggbench.hub.access import HubAccess
-from ggbench.hub.cached import cached_paths, repo_folder
 from ggbench.hub.download import download, needed_bytes
-from ggbench.hub.records import RepoListing, RepoVariant
+from ggbench.hub.hf_cache import cached_paths, repo_folder
+from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import TestHub
 from tests.fakes.tiny_repo import CONTENT, FILE, MIB, REPO, SHARDS, put_part
 

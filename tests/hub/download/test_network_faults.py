@@ -11,7 +11,7 @@ import pytest
 from ggbench.errors import BadFile, GgbenchError, NetworkError
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download, needed_bytes
-from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from ggbench.hub.session import Stop
 from tests.fakes.hub import (
     MEMBER_TOKEN,

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import DoesNotFit, NetworkError, UsageError
-from ggbench.hub import transfer
+from ggbench.hub import part_download
 from ggbench.hub.access import HubAccess
-from ggbench.hub.cached import cached_paths
 from ggbench.hub.download import download
-from ggbench.hub.records import RepoListing, RepoVariant
+from ggbench.hub.hf_cache import cached_paths
+from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import Hang, TestHub
 from tests.fakes.tiny_repo import BODIES, CONTENT, MIB, REPO, assert_nothing_has_its_name, part_of, put_part
 
@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download
-from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 endpoint, cache, repo, commit, path, n_bytes, sha256 = sys.argv[1:]
 folder = Path(cache)
 access = HubAccess(False, endpoint, folder, folder, folder)
@@ -86,7 +86,7 @@ def test_cancelling_keeps_the_part(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends although the Hub hangs, by CancelledError, and the next call asks only for the rest."""
-    monkeypatch.setattr(transfer, "READ_TIMEOUT_S", 60)
+    monkeypatch.setattr(part_download, "READ_TIMEOUT_S", 60)
     hub.fail(BODIES, Hang(MIB))
     part = part_of(access, one)
     with pytest.raises(CancelledError):

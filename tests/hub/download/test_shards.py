@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import BadFile, NetworkError
-from ggbench.hub import transfer
+from ggbench.hub import part_download
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download, needed_bytes
-from ggbench.hub.records import RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import Cut, Hang, TestHub
 from tests.fakes.tiny_repo import CONTENT, MIB, SHARD_PATHS, SHARDS, part_of
 
@@ -31,7 +31,7 @@ def test_two_shards_come_at_a_time(
     access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the first hangs the second and then the third come."""
-    monkeypatch.setattr(transfer, "READ_TIMEOUT_S", 60)
+    monkeypatch.setattr(part_download, "READ_TIMEOUT_S", 60)
     hub.fail(f"*{SHARD_PATHS[0]}", Hang())
     blobs = [part_of(access, split).with_name(str(file.sha256)) for file in split.files]
     with pytest.raises(CancelledError):
@@ -73,7 +73,7 @@ def test_a_mistake_of_the_programs_own_is_not_hidden(
     def fail(*_: object) -> None:
         raise IndexError("a bug")
 
-    monkeypatch.setattr("ggbench.hub.download.fill_from_hub", fail)
+    monkeypatch.setattr("ggbench.hub.download.download_part", fail)
     with pytest.raises(IndexError, match="a bug"):
         download(access, listing, split)
 
@@ -82,7 +82,7 @@ def test_a_large_file_is_asked_for_in_pieces(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No request asks for more than the Hub's network gives at once."""
-    monkeypatch.setattr(transfer, "RANGE_BYTES", 2 * MIB)
+    monkeypatch.setattr(part_download, "RANGE_BYTES", 2 * MIB)
     (path,) = download(access, listing, one)
     assert path.read_bytes() == CONTENT
     asked = [each.range for each in hub.requests if each.path.startswith("/cdn/")]

@@ -10,7 +10,7 @@ import pytest
 from ggbench.errors import NetworkError, UsageError
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download, needed_bytes
-from ggbench.hub.records import RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import Cut, Hang, TestHub
 from tests.fakes.tiny_repo import BODIES, CONTENT, FILE, MIB, SHARD_PATHS, SHARDS
 

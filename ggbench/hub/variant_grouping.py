@@ -12,10 +12,10 @@ from itertools import islice
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import quant_from_file_name
 from ggbench.gguf_file.shards import ShardName, model_name, parse_shard_name
-from ggbench.hub.records import RepoFile, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoVariant
 from ggbench.plain import plain
 
-_MOST_MISSING = 100
+_MAX_MISSING = 100
 """Missing shards that are named; a file may claim to be one of 99,999."""
 
 
@@ -70,7 +70,7 @@ def _missing(shards: Sequence[RepoFile]) -> tuple[str, ...]:
         return ()
     there = {file.path for file in shards}
     expected = (f"{folder}{shard.sibling(number)}" for number in range(1, shard.count + 1))
-    return tuple(islice((path for path in expected if path not in there), _MOST_MISSING))
+    return tuple(islice((path for path in expected if path not in there), _MAX_MISSING))
 
 
 def _shard_of(path: str) -> tuple[str, ShardName | None]:

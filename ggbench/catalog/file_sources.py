@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 ARTICLE_QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
 """What a twin is made in when no quant is named: the eight of the article, in its order."""
 
-FREE_DOWNLOAD_BYTES = 10**9
+CONFIRM_ABOVE_BYTES = 10**9
 """Up to this a download goes ahead with a notice; more is asked for first."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the bytes that are there and the bytes in all; it may raise to stop."""
 
 
-class Source(Protocol):
+class FileSource(Protocol):
     """How a target's file is had."""
 
     @property
@@ -131,7 +131,7 @@ class HubDownload:
 
     def header(self) -> ModelFile:
         """The header, read by range where the file is not here. Raises as `published_header` does."""
-        from ggbench.hub.cached import cached_paths
+        from ggbench.hub.hf_cache import cached_paths
 
         here = cached_paths(self.access, self.found.listing, self.found.repo, self.found.variant)
         return published_header(self.access, replace(self.found, paths=here))

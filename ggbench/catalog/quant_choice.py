@@ -8,14 +8,14 @@ from typing import Protocol, TypeVar
 from ggbench.errors import UnknownName, UsageError
 
 
-class Named(Hashable, Protocol):
+class Selectable(Hashable, Protocol):
     """What a quant may name."""
 
     def answers_to(self, quant: str) -> bool:
         """Whether a person who says `quant` may mean it."""
 
 
-_Variant = TypeVar("_Variant", bound=Named)
+_Variant = TypeVar("_Variant", bound=Selectable)
 
 
 def choose_by_quant(

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog import stores
-from ggbench.catalog.stores import find_stores
+from ggbench.catalog import model_stores
+from ggbench.catalog.model_stores import find_model_stores
 
 
 @pytest.fixture(autouse=True)
 def no_system_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     """An Ollama of the machine itself is none of the tests' business."""
-    monkeypatch.setattr(stores, "SYSTEM_OLLAMA", ())
+    monkeypatch.setattr(model_stores, "SYSTEM_OLLAMA", ())
 
 
 def make(*folders: Path) -> None:
@@ -25,7 +25,7 @@ def make(*folders: Path) -> None:
 
 def found(environment: dict[str, str], platform: str = "linux") -> dict[Path, tuple[str, str]]:
     """Each folder with its program and layout."""
-    return {store.root: (store.name, store.layout) for store in find_stores(environment, platform)}
+    return {store.root: (store.name, store.layout) for store in find_model_stores(environment, platform)}
 
 
 def test_default_places_of_every_program(tmp_path: Path) -> None:
@@ -63,16 +63,16 @@ def test_llama_cpp_has_a_cache_for_each_platform(tmp_path: Path, platform: str, 
 def test_each_variable_moves_the_hugging_face_cache(tmp_path: Path, variable: str, folder: str) -> None:
     """As huggingface_hub reads them; an empty one is none."""
     make(tmp_path / folder, tmp_path / ".cache/huggingface/hub")
-    moved = find_stores({"HOME": str(tmp_path), variable: str(tmp_path / "x")}, "linux")
+    moved = find_model_stores({"HOME": str(tmp_path), variable: str(tmp_path / "x")}, "linux")
     assert [store.root for store in moved if store.name == "Hugging Face"] == [tmp_path / folder]
-    usual = find_stores({"HOME": str(tmp_path), variable: ""}, "linux")
+    usual = find_model_stores({"HOME": str(tmp_path), variable: ""}, "linux")
     assert [store.root for store in usual if store.finds_repos] == [tmp_path / ".cache/huggingface/hub"]
 
 
 def test_llama_cache_is_read_in_both_of_its_layouts(tmp_path: Path) -> None:
     """Newer llama.cpp lays the folder that LLAMA_CACHE names out as Hugging Face does; repos are not found by it."""
     make(tmp_path / "x")
-    here = find_stores({"HOME": str(tmp_path), "LLAMA_CACHE": "~/x"}, "linux")
+    here = find_model_stores({"HOME": str(tmp_path), "LLAMA_CACHE": "~/x"}, "linux")
     assert [(store.layout, store.finds_repos) for store in here] == [("hub", False), ("folder", False)]
 
 

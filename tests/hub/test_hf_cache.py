@@ -13,8 +13,8 @@ import pytest
 
 from ggbench.errors import BadFile
 from ggbench.hub.access import HubAccess
-from ggbench.hub.cached import cached_paths, cached_variants, repo_folder, verify_blob
-from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.hf_cache import cached_paths, cached_variants, repo_folder, verify_blob
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from tests.fakes.hub import TestHub
 
 REPO = "org/tiny-GGUF"
@@ -206,5 +206,5 @@ def test_a_file_that_cannot_be_read_is_a_bad_file(tmp_path: Path) -> None:
 
 def test_looking_into_the_cache_does_not_import_huggingface_hub() -> None:
     """What is on this disk is told without the 150 ms that the import takes."""
-    code = "import sys, ggbench.hub.cached; sys.exit('huggingface_hub' in sys.modules)"
+    code = "import sys, ggbench.hub.hf_cache; sys.exit('huggingface_hub' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -14,8 +14,8 @@ from urllib.parse import quote
 import msgspec
 
 from ggbench.errors import NetworkError
-from ggbench.hub.access import HubAccess, asked_pause_s, hub_errors, refusal
-from ggbench.hub.session import BUSY, Stop, open_answer
+from ggbench.hub.access import HubAccess, error_for_response, hub_errors, retry_after_s
+from ggbench.hub.session import RETRY_STATUSES, Stop, open_response
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 BACKOFF_S = (0.5, 1.0, 2.0)
 """Pauses before the second try and those after it; there are no more tries than that."""
-LONGEST_PAUSE_S = 10.0
+MAX_PAUSE_S = 10.0
 """A server that asks for a longer one is not waited for."""
 READ_TIMEOUT_S = 10.0
 """A connection that brings nothing for so long hangs, and the question is asked again."""
 
-_LARGEST_ANSWER_BYTES = 64 << 20
-_STRANGE = "see whether HF_ENDPOINT is a Hub's address, and whether this network asks you to log in first"
+_MAX_RESPONSE_BYTES = 64 << 20
+_UNEXPECTED_HINT = "see whether HF_ENDPOINT is a Hub's address, and whether this network asks you to log in first"
 _Answer = TypeVar("_Answer")
 _Document = TypeVar("_Document")
 Params = Iterable[tuple[str, str]]
 
 
-def ask(
+def send_request(
     url: str,
     read: Callable[[httpx2.Response], _Answer],
     *,
@@ -56,15 +56,15 @@ def ask(
         broken = (httpx2.ReadTimeout, httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
 
         def open_again() -> AbstractContextManager[httpx2.Response]:
-            return open_answer(url, stop, read_timeout_s=READ_TIMEOUT_S, params=params, headers=headers())
+            return open_response(url, stop, read_timeout_s=READ_TIMEOUT_S, params=params, headers=headers())
 
         for pause_s in BACKOFF_S:
             try:
                 with open_again() as response:
-                    asked_s = _asked_to_wait_s(response, pause_s)
-                    if asked_s is None:
+                    retry_s = _retry_pause_s(response, pause_s)
+                    if retry_s is None:
                         return _checked(read, response, repo, doing)
-                    pause_s = asked_s
+                    pause_s = retry_s
             except broken:
                 stop.check()
             stop.wait(pause_s)
@@ -85,19 +85,19 @@ def fetch_json(
         body = bytearray()
         for chunk in response.iter_bytes():
             body += chunk
-            if len(body) > _LARGEST_ANSWER_BYTES:
+            if len(body) > _MAX_RESPONSE_BYTES:
                 raise NetworkError(
-                    f"the Hub's answer exceeds {format_bytes(_LARGEST_ANSWER_BYTES)} while {doing}", _STRANGE
+                    f"the Hub's answer exceeds {format_bytes(_MAX_RESPONSE_BYTES)} while {doing}", _UNEXPECTED_HINT
                 )
         # Of the next page only the query counts: its address may name another host, which must not get the token.
         link = response.links.get("next", {}).get("url")
         return body, None if link is None else tuple(httpx2.URL(link).params.multi_items())
 
-    body, next_page = ask(url, read, repo=repo, doing=doing, params=params)
+    body, next_page = send_request(url, read, repo=repo, doing=doing, params=params)
     try:
         return msgspec.json.decode(body, type=kind), next_page
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise NetworkError(f"the Hub's answer makes no sense while {doing}", _STRANGE) from None
+        raise NetworkError(f"the Hub's answer makes no sense while {doing}", _UNEXPECTED_HINT) from None
 
 
 def api_url(access: HubAccess, *parts: str) -> str:
@@ -105,17 +105,17 @@ def api_url(access: HubAccess, *parts: str) -> str:
     return "/".join((access.endpoint, "api", "models", *(quote(part, safe="") for part in parts)))
 
 
-def _asked_to_wait_s(response: httpx2.Response, pause_s: float) -> float | None:
+def _retry_pause_s(response: httpx2.Response, pause_s: float) -> float | None:
     """How long to wait before another try; None where this answer is the last."""
-    if response.status_code not in BUSY:
+    if response.status_code not in RETRY_STATUSES:
         return None
-    asked_s = asked_pause_s(response)
-    if asked_s is None:
+    retry_s = retry_after_s(response)
+    if retry_s is None:
         return pause_s
-    return asked_s if asked_s <= LONGEST_PAUSE_S else None
+    return retry_s if retry_s <= MAX_PAUSE_S else None
 
 
 def _checked(read: Callable[[httpx2.Response], _Answer], response: httpx2.Response, repo: str, doing: str) -> _Answer:
     if response.status_code >= 400:
-        raise refusal(response, repo, doing)
+        raise error_for_response(response, repo, doing)
     return read(response)

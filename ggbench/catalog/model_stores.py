@@ -21,11 +21,11 @@ Layout = Literal["folder", "hub", "ollama"]
 SYSTEM_OLLAMA = ("/usr/share/ollama/.ollama/models", "/var/lib/ollama/models", "/var/lib/ollama")
 """Of Ollama as a service: by its own installer, and by the packages of distributions."""
 
-_MOST_SETTINGS_BYTES = 1 << 20
+_MAX_SETTINGS_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class ModelStore:
     """One folder that a program keeps models in."""
 
     name: str
@@ -37,34 +37,36 @@ class Store:
     """Whether MODEL `org/name` finds what is here."""
 
 
-def find_stores(environment: Mapping[str, str] | None = None, platform: str = sys.platform) -> tuple[Store, ...]:
+def find_model_stores(
+    environment: Mapping[str, str] | None = None, platform: str = sys.platform
+) -> tuple[ModelStore, ...]:
     """The stores that are there, or that cannot be told to be missing; each folder once for each layout.
 
     `environment` and `platform` are this process's own unless told.
     """
     environment = os.environ if environment is None else environment
     home = Path(environment.get("HOME") or Path.home())
-    found: dict[tuple[Path, Layout], Store] = {}
-    for store in _known(environment, home, platform):
+    found: dict[tuple[Path, Layout], ModelStore] = {}
+    for store in _candidates(environment, home, platform):
         if store.root.is_absolute() and _may_exist(store.root):
             found.setdefault((store.root, store.layout), store)
     return tuple(found.values())
 
 
-def _known(environment: Mapping[str, str], home: Path, platform: str) -> Iterator[Store]:
-    yield Store("ggbench twins", paths.twins_dir(), "folder")
-    yield Store("Hugging Face", hub_cache_folder(environment), "hub", finds_repos=True)
+def _candidates(environment: Mapping[str, str], home: Path, platform: str) -> Iterator[ModelStore]:
+    yield ModelStore("ggbench twins", paths.twins_dir(), "folder")
+    yield ModelStore("Hugging Face", hub_cache_folder(environment), "hub", finds_repos=True)
     llama_cache = _folder(environment, "LLAMA_CACHE", home)
     if llama_cache is not None:
-        yield Store("llama.cpp", llama_cache, "hub")  # what a newer llama.cpp makes of the same variable
-    yield Store("llama.cpp", llama_cache or _user_cache(environment, home, platform) / "llama.cpp", "folder")
+        yield ModelStore("llama.cpp", llama_cache, "hub")  # what a newer llama.cpp makes of the same variable
+    yield ModelStore("llama.cpp", llama_cache or _user_cache(environment, home, platform) / "llama.cpp", "folder")
     for root in _lm_studio_folders(home):
-        yield Store("LM Studio", root, "folder")
+        yield ModelStore("LM Studio", root, "folder")
     ollama = _folder(environment, "OLLAMA_MODELS", home)
     if ollama is not None:
-        yield Store("Ollama", ollama, "ollama")
+        yield ModelStore("Ollama", ollama, "ollama")
     for root in (home / ".ollama/models", *map(Path, SYSTEM_OLLAMA)):
-        yield Store("Ollama", root, "ollama")
+        yield ModelStore("Ollama", root, "ollama")
 
 
 def _user_cache(environment: Mapping[str, str], home: Path, platform: str) -> Path:
@@ -107,7 +109,7 @@ def _text(file: Path) -> str:
     """A small text file; empty where there is none."""
     try:
         with file.open("rb") as source:
-            return source.read(_MOST_SETTINGS_BYTES).decode("utf-8", errors="replace")
+            return source.read(_MAX_SETTINGS_BYTES).decode("utf-8", errors="replace")
     except OSError:
         return ""
 

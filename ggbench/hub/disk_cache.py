@@ -15,7 +15,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 _LARGEST_BYTES = 256 << 20
 
 
-def keep(path: Path, content: bytes) -> None:
+def put(path: Path, content: bytes) -> None:
     """Write a record aside and rename it; a disk that refuses only means that it must be asked for again."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def keep(path: Path, content: bytes) -> None:
                 raise
 
 
-def recall(path: Path) -> bytes | None:
+def get(path: Path) -> bytes | None:
     """The record, as it was kept; None where there is none, or where it is damaged."""
     try:
         if path.stat().st_size > _LARGEST_BYTES:

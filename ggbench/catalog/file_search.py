@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_MOST_DEPTH = 5
+_MAX_DEPTH = 5
 """Folders below the first: publisher, repo, quant, and room to spare."""
-MOST_FOLDERS = 20_000
+MAX_FOLDERS = 20_000
 _REPO_PREFIX = "models--"
 
 
@@ -23,7 +23,7 @@ class FoundFiles:
 
     paths: tuple[Path, ...]
     """In the order of their names, folder by folder."""
-    is_cut_short: bool
+    is_truncated: bool
     """Whether there are more folders than were looked into."""
 
 
@@ -61,7 +61,7 @@ def find_gguf_files(root: Path) -> FoundFiles:
                     found.append(entry.path)
             except OSError:
                 continue
-        if depth == _MOST_DEPTH:
+        if depth == _MAX_DEPTH:
             continue
         for entry in sorted(below, key=lambda each: each.name):
             try:
@@ -71,11 +71,11 @@ def find_gguf_files(root: Path) -> FoundFiles:
                 continue
             if identity in entered:
                 continue
-            if len(entered) == MOST_FOLDERS:
-                return FoundFiles(tuple(map(Path, sorted(found))), is_cut_short=True)
+            if len(entered) == MAX_FOLDERS:
+                return FoundFiles(tuple(map(Path, sorted(found))), is_truncated=True)
             entered.add(identity)
             queue.append((below_it, depth + 1))
-    return FoundFiles(tuple(map(Path, sorted(found))), is_cut_short=False)
+    return FoundFiles(tuple(map(Path, sorted(found))), is_truncated=False)
 
 
 def find_snapshots(hub_cache: Path) -> Iterator[Snapshot]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ggbench.units import format_bytes, format_duration
 
 
-class Transfer:
+class TransferRate:
     """One transfer as it goes on."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, window_s: float = 10.0) -> None:
@@ -22,7 +22,7 @@ class Transfer:
         self._done_bytes = 0
         self._total_bytes = 0
 
-    def note(self, done_bytes: int, total_bytes: int, moved_bytes: int | None = None) -> None:
+    def update(self, done_bytes: int, total_bytes: int, moved_bytes: int | None = None) -> None:
         """Take in how far it has come, and what of it was moved where that is not the same: the rate is of that."""
         now, counted = self._clock(), done_bytes if moved_bytes is None else moved_bytes
         if self._seen and (counted < self._seen[-1][1] or total_bytes != self._total_bytes):
@@ -41,7 +41,7 @@ class Transfer:
         return (done - before) / (end - start) if end > start and done > before else None
 
     @property
-    def left_s(self) -> float | None:
+    def remaining_s(self) -> float | None:
         """Until it ends at this rate."""
         rate = self.rate_bytes_per_s
         return None if rate is None else (self._total_bytes - self._done_bytes) / rate
@@ -53,4 +53,4 @@ class Transfer:
         if rate is None:
             return text
         text += f", {format_bytes(rate)}/s"
-        return text if self._done_bytes >= self._total_bytes else f"{text}, {format_duration(self.left_s)} left"
+        return text if self._done_bytes >= self._total_bytes else f"{text}, {format_duration(self.remaining_s)} left"

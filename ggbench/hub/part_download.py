@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ggbench.errors import NetworkError
-from ggbench.hub.access import HubAccess, asked_pause_s, hub_errors
-from ggbench.hub.part_file import KEPT, PartFile
-from ggbench.hub.session import BUSY, Stop, answered_range, open_answer, range_headers
+from ggbench.hub.access import HubAccess, hub_errors, retry_after_s
+from ggbench.hub.part_file import RESUME_HINT, PartFile
+from ggbench.hub.session import RETRY_STATUSES, Stop, open_response, range_headers, response_range
 from ggbench.plain import plain, shorten
 from ggbench.units import format_bytes, format_duration
 
@@ -23,7 +23,7 @@ BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Waits before another try: the first after one that brought something. As many in a row that bring nothing end it."""
 READ_TIMEOUT_S = 30.0
 """A connection that brings nothing for so long hangs, and is made anew."""
-LONGEST_WAIT_S = 120.0
+MAX_WAIT_S = 120.0
 """A server that asks for a longer pause is not waited for."""
 RANGE_BYTES = 8 << 30
 """The most that one request asks for: the Hub's network serves no file of 50 GB at once."""
@@ -33,7 +33,7 @@ class _WrongContent(Exception):
     """The answer is of another file than the one that was listed."""
 
 
-def fill_from_hub(access: HubAccess, repo: str, commit: str, part: PartFile, stop: Stop) -> None:
+def download_part(access: HubAccess, repo: str, commit: str, part: PartFile, stop: Stop) -> None:
     """Bring what the part lacks, from where it ends.
 
     Raises Stopped, NetworkError when several tries in a row bring nothing, and as `hub.access.hub_errors` says where
@@ -41,7 +41,7 @@ def fill_from_hub(access: HubAccess, repo: str, commit: str, part: PartFile, sto
     """
     from huggingface_hub import hf_hub_url
 
-    n_fruitless = 0
+    n_empty_tries = 0
     with hub_errors(repo, doing=f"downloading {plain(part.file.path)}"):
         url = hf_hub_url(repo, part.file.path, revision=commit, endpoint=access.endpoint)
         while part.missing_bytes:
@@ -50,14 +50,14 @@ def fill_from_hub(access: HubAccess, repo: str, commit: str, part: PartFile, sto
             stop.check()
             if not part.missing_bytes:
                 return
-            n_fruitless = 0 if part.n_bytes > before else n_fruitless + 1
-            if n_fruitless == len(BACKOFF_S) or (ended.pause_s or 0) > LONGEST_WAIT_S:
-                raise _gave_up(part, ended, n_fruitless)
-            stop.wait(max(BACKOFF_S[n_fruitless], ended.pause_s or 0))
+            n_empty_tries = 0 if part.n_bytes > before else n_empty_tries + 1
+            if n_empty_tries == len(BACKOFF_S) or (ended.pause_s or 0) > MAX_WAIT_S:
+                raise _gave_up_error(part, ended, n_empty_tries)
+            stop.wait(max(BACKOFF_S[n_empty_tries], ended.pause_s or 0))
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class _Interruption:
     """Why a request ended before the file did."""
 
     reason: str
@@ -65,47 +65,47 @@ class _Ended:
     """For how long the server asked to be left alone."""
 
 
-def _try_once(url: str, part: PartFile, stop: Stop) -> _Ended:
+def _try_once(url: str, part: PartFile, stop: Stop) -> _Interruption:
     import httpx2
 
     try:
         return _fill_once(url, part, stop)
     except httpx2.ConnectError:
-        return _Ended("no connection can be made")
+        return _Interruption("no connection can be made")
     except httpx2.TimeoutException:
-        return _Ended("no answer came in time")
+        return _Interruption("no answer came in time")
     except (httpx2.NetworkError, httpx2.RemoteProtocolError):
-        return _Ended("the connection was cut")
+        return _Interruption("the connection was cut")
     except _WrongContent as error:
         # What is in the part is not to blame: it stays. Between here and the Hub may be a page that asks to log in.
-        return _Ended(str(error))
+        return _Interruption(str(error))
 
 
-def _fill_once(url: str, part: PartFile, stop: Stop) -> _Ended:
+def _fill_once(url: str, part: PartFile, stop: Stop) -> _Interruption:
     from huggingface_hub.utils import hf_raise_for_status
 
     begin = part.n_bytes
     asked = range_headers(begin, min(part.file.n_bytes, begin + RANGE_BYTES))
-    with open_answer(url, stop, read_timeout_s=READ_TIMEOUT_S, headers=asked) as response:
-        if response.status_code in BUSY:
-            return _Ended(f"the server answered {response.status_code}", asked_pause_s(response))
+    with open_response(url, stop, read_timeout_s=READ_TIMEOUT_S, headers=asked) as response:
+        if response.status_code in RETRY_STATUSES:
+            return _Interruption(f"the server answered {response.status_code}", retry_after_s(response))
         if response.is_error:
             response.read()
             hf_raise_for_status(response)
-        n_skipped = _bytes_to_skip(response, part, begin)
+        n_skip = _bytes_to_skip(response, part, begin)
         for chunk in response.iter_raw():
             stop.check()
-            if n_skipped:
-                chunk, n_skipped = chunk[n_skipped:], max(0, n_skipped - len(chunk))
+            if n_skip:
+                chunk, n_skip = chunk[n_skip:], max(0, n_skip - len(chunk))
             part.append(chunk)
             if not part.missing_bytes:
                 break
-    return _Ended("the connection ended early")
+    return _Interruption("the connection ended early")
 
 
 def _bytes_to_skip(response: httpx2.Response, part: PartFile, begin: int) -> int:
     """Bytes of the answer that the part holds already. Raises _WrongContent where the answer is of another file."""
-    answered = answered_range(response)
+    answered = response_range(response)
     if answered is None or (response.status_code == 206 and answered[0] != begin):
         raise _WrongContent("the server does not answer with the bytes that it was asked for")
     at, stated = answered
@@ -114,9 +114,11 @@ def _bytes_to_skip(response: httpx2.Response, part: PartFile, begin: int) -> int
     return begin - at
 
 
-def _gave_up(part: PartFile, ended: _Ended, n_fruitless: int) -> NetworkError:
+def _gave_up_error(part: PartFile, ended: _Interruption, n_empty_tries: int) -> NetworkError:
     so_far = f"{format_bytes(part.n_bytes)} of {format_bytes(part.file.n_bytes)}"
     what = f"the download of {plain(part.file.name)} stopped at {so_far}: {ended.reason}"
-    if ended.pause_s is not None and ended.pause_s > LONGEST_WAIT_S:
-        return NetworkError(f"{what} and asks to wait {format_duration(ended.pause_s)}", f"come back then: {KEPT}")
-    return NetworkError(f"{what}, {n_fruitless} times without a byte", KEPT)
+    if ended.pause_s is not None and ended.pause_s > MAX_WAIT_S:
+        return NetworkError(
+            f"{what} and asks to wait {format_duration(ended.pause_s)}", f"come back then: {RESUME_HINT}"
+        )
+    return NetworkError(f"{what}, {n_empty_tries} times without a byte", RESUME_HINT)

@@ -15,15 +15,15 @@ from pathlib import Path
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import is_sidecar
 from ggbench.hub.access import HubAccess
-from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
-from ggbench.hub.variants import group_variants
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.variant_grouping import group_variants
 from ggbench.plain import plain
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GIT_NAME = re.compile(r"[0-9a-f]{40}")
 _OLLAMA_BLOB = re.compile(r"sha256-([0-9a-f]{64})")
 _CHUNK_BYTES = 1 << 20
-_MOST_LINKS = 40
+_MAX_LINKS = 40
 """Links followed one by one, as Linux does."""
 
 
@@ -39,7 +39,7 @@ class CachedVariant:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedFile:
     """A file held against its name."""
 
     path: Path
@@ -100,7 +100,7 @@ def cached_commit(access: HubAccess, repo: str, revision: str) -> str | None:
         return None
 
 
-def verify_blob(path: Path, on_progress: Callable[[int, int], None] | None = None) -> Verified:
+def verify_blob(path: Path, on_progress: Callable[[int, int], None] | None = None) -> VerifiedFile:
     """Hash a file and hold it against the name of its blob: `blobs/SHA256` here, `sha256-HEX` in Ollama's store.
 
     `on_progress` is told the bytes hashed and the bytes in all. Raises BadFile where the file cannot be read.
@@ -122,12 +122,12 @@ def verify_blob(path: Path, on_progress: Callable[[int, int], None] | None = Non
     except OSError as error:
         raise BadFile(f"{plain(str(path))} cannot be read: {error.strerror}", "check the path") from None
     found = digest.hexdigest()
-    return Verified(path, expected, found, None if expected is None else found == expected)
+    return VerifiedFile(path, expected, found, None if expected is None else found == expected)
 
 
 def _stated_sha256(path: Path) -> str | None:
     # One link at a time: a blob may itself be a link to a store that names files by another hash.
-    for _ in range(_MOST_LINKS):
+    for _ in range(_MAX_LINKS):
         if match := _OLLAMA_BLOB.fullmatch(path.name):
             return match[1]
         if path.absolute().parent.name == "blobs" and _SHA256.fullmatch(path.name):

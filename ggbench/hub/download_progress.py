@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ggbench.hub.records import RepoFile
+from ggbench.hub.repo_records import RepoFile
 
 Outcome = Literal["downloaded", "continued", "copied", "already_here"]
 
 
 @dataclass(frozen=True, slots=True)
-class FileArrival:
+class FileProgress:
     """One file, so far."""
 
     file: RepoFile
