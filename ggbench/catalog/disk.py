@@ -1,6 +1,6 @@
-"""Every GGUF model on this disk, whichever program put it there, with what a person types to measure it.
+"""List all GGUF models on this machine, whichever program stored them, with the arguments that select each one.
 
-A listing outlives any one file: what is broken, missing or forbidden is an entry with a reason, never an error.
+A broken, missing or inaccessible file is listed with a reason and never aborts the listing.
 """
 
 from __future__ import annotations
@@ -27,33 +27,34 @@ _SYNTH = "synth:"
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """One quant of one model on this disk, or a place where some may be and cannot be seen."""
+    """One quant of a local model, or a store that cannot be read."""
 
     store: str
-    """Whose it is, as `Hugging Face`; `folder` for a folder that was asked for."""
+    """Program that owns the file, e.g. `Hugging Face`; `folder` for a folder given by the user."""
     name: str
-    """What its store calls it: `org/name`, `llama3.2:1b`, else its file's name without `.gguf`; printable."""
+    """Name in its store: `org/name`, `llama3.2:1b`, else the file name without `.gguf`; printable."""
     model: str
-    """MODEL as a person types it: `org/name` and `synth:<id>` with the quant, else the path of the file, with `~` for
-    home. For `catalog.selector`, so not made printable; empty where there is no file."""
+    """MODEL argument: `org/name` or `synth:<id>` (with the quant), else the file's path with `~` for home. Input for
+    `catalog.selector`, so not sanitized; empty where there is no file.
+    """
     quant: str | None
-    """In lower case; None where neither a name nor the beginning of the header tells it."""
+    """Lower case; None where neither the names nor the leading metadata contain it."""
     paths: tuple[Path, ...]
-    """The file, or the shards that are there; empty where there is no file."""
+    """The file, or the existing shards; empty where there is no file."""
     file_bytes: int | None
-    """Of those together; None without a file."""
+    """Total size; None without a file."""
     architecture: str | None = None
-    """Printable; None where the header does not say it or cannot be read."""
+    """Printable; None where the header lacks it or cannot be read."""
     n_ctx_train: int | None = None
     is_twin: bool = False
     n_missing: int = 0
-    """Shards that should be there and are not."""
+    """Number of missing shards."""
     reason: str = ""
-    """Why it cannot be measured, in one printable line; empty where nothing speaks against it."""
+    """Why the model cannot be measured, one printable line; empty where it can."""
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """MODEL, and QUANT where MODEL alone is not one file; not quoted for a shell. Empty where there is no file."""
+        """MODEL, and QUANT where MODEL alone is ambiguous; not quoted for a shell. Empty where there is no file."""
         if not self.paths:
             return ()
         return (self.model,) if self.is_named_by_path or self.quant is None else (self.model, self.quant)
@@ -66,21 +67,21 @@ class LocalModel:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A variant as its store has it, before its header is looked at."""
+    """A variant found in a store, before its header is read."""
 
     variant: LocalVariant
     name: str
     quant: str | None = None
-    """As the store tells it."""
+    """Quant according to the store."""
     repo: str | None = None
-    """What MODEL may say instead of the path."""
+    """Repo name to use as MODEL instead of the path."""
 
 
 def find_local_models(dirs: Sequence[Path] = (), stores: Sequence[ModelStore] | None = None) -> tuple[LocalModel, ...]:
-    """The models in every store of this machine and in `dirs`, store by store and by name, the largest quant first.
+    """Return the models of every store and of `dirs`, by store and name, largest quant first.
 
-    A file that several names lead to is listed where it was found first. Never raises for what is on the disk.
-    `stores` are those of `find_model_stores` unless told.
+    A file reachable under several names is listed once, where it is found first. Never raises for file system errors.
+    `stores` defaults to `find_model_stores()`.
     """
     stores = find_model_stores() if stores is None else stores
     finder = _Finder()
@@ -90,7 +91,7 @@ def find_local_models(dirs: Sequence[Path] = (), stores: Sequence[ModelStore] | 
 
 
 def twins_by_model(models: Iterable[LocalModel]) -> dict[str, tuple[str, ...]]:
-    """The quants of the twins among these that `synth:<id>` finds again, by the id, in alphabetical order."""
+    """Return the quants of the twins that `synth:<id>` finds, by id, in alphabetical order."""
     found: dict[str, list[str]] = {}
     for model in models:
         if model.model.startswith(_SYNTH) and model.quant is not None:
@@ -99,9 +100,9 @@ def twins_by_model(models: Iterable[LocalModel]) -> dict[str, tuple[str, ...]]:
 
 
 def models_in_place(place: Path) -> tuple[LocalModel, ...]:
-    """The models in a folder and those below it; for a file, the one that it belongs to.
+    """Return the models in a folder and below; for a file, the model it belongs to.
 
-    Raises BadFile for a place that is not there or cannot be read.
+    Raises BadFile for a place that does not exist or cannot be read.
     """
     try:
         if place.is_dir():
@@ -117,14 +118,14 @@ def models_in_place(place: Path) -> tuple[LocalModel, ...]:
 
 
 class _Finder:
-    """One look at the disk: the header index, and the files that were seen so far."""
+    """One scan of the disk: the header index and the files seen so far."""
 
     def __init__(self) -> None:
         self.index = HeaderIndex(paths.header_index_file())
         self._seen: set[tuple[tuple[int, int], ...]] = set()
 
     def models(self, store: ModelStore) -> list[LocalModel]:
-        """Of one store, in order; an entry with a reason for what cannot be read."""
+        """Return the models of one store, in order; what cannot be read becomes an entry with a reason."""
         found: list[LocalModel] = []
         try:
             match store.layout:
@@ -137,14 +138,14 @@ class _Finder:
                     variants = group_variants(files.paths)
                     found.extend(self.with_headers(store.name, (_Candidate(each, each.name) for each in variants)))
                     if files.is_truncated:
-                        reason = f"there are more than {format_count(MAX_FOLDERS)} folders in it; name one of them"
+                        reason = f"it has more than {format_count(MAX_FOLDERS)} folders; give one of them"
                         found.append(_unreadable_store(store, reason))
         except OSError as error:
             found.append(_unreadable_store(store, f"it cannot be read: {error.strerror}"))
         return sorted(found, key=lambda model: (model.name.lower(), -(model.file_bytes or 0), model.paths))
 
     def with_headers(self, store_name: str, candidates: Iterable[_Candidate]) -> Iterator[LocalModel]:
-        """The candidates with what their headers say, without those that were seen before or are gone."""
+        """Yield the candidates with header facts, skipping files seen before or deleted meanwhile."""
         for candidate in candidates:
             try:
                 statuses = [path.stat() for path in candidate.variant.paths]
@@ -195,7 +196,7 @@ class _Finder:
 
 
 def _hub_cache_candidates(store: ModelStore) -> Iterator[_Candidate]:
-    """The variants of every repo; one whose quant is alone in its snapshot, and in none before, goes by its repo."""
+    """Yield the variants of every cached repo; one whose quant is unique and first in its repo is named by the repo."""
     seen_quants: set[tuple[str, str]] = set()
     for snapshot in find_snapshots(store.root):
         try:
@@ -217,14 +218,14 @@ def _unreadable_store(store: ModelStore, reason: str) -> LocalModel:
 
 
 def _synth_argument(path: Path, facts: HeaderFacts, quant: str | None) -> str | None:
-    """`synth:<id>` for a twin that this finds again; None for any other file."""
+    """Return `synth:<id>` for a twin that it would find again; None for any other file."""
     kind, _, model_id = (facts.twin_source or "").partition(":")
     is_cached = path.parent == paths.twins_dir() and path.stem == f"{model_id}-{quant}"
     return f"{_SYNTH}{model_id}" if facts.is_twin and kind == "catalog" and is_cached else None
 
 
 def _path_argument(path: Path) -> str:
-    """The path with `~` for home; one that begins with a hyphen or a tilde of its own still names a file."""
+    """Return the path with `~` for home; a leading `./` protects names that begin with a hyphen or a tilde."""
     if not path.is_absolute():
         return f"./{path}"
     text, home = str(path), str(Path.home())

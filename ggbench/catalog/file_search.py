@@ -1,7 +1,7 @@
-"""GGUF files below a folder, and in the snapshots of Hugging Face's cache, found within bounds.
+"""Bounded search for GGUF files below a folder, and for snapshots in Hugging Face's cache.
 
-A folder may hold links in a circle, a hundred thousand files, or a whole home: depth and number of folders are limited,
-each folder is entered once, and what cannot be read below the first one is passed over.
+A folder may contain link cycles, a hundred thousand files or a whole home: depth and number of folders are limited,
+each folder is entered once, and unreadable subfolders are skipped.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _MAX_DEPTH = 5
-"""Folders below the first: publisher, repo, quant, and room to spare."""
+"""Levels below the root: publisher, repo, quant, and two to spare."""
 MAX_FOLDERS = 20_000
 _REPO_PREFIX = "models--"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """What a walk has found."""
+    """Result of a search."""
 
     paths: tuple[Path, ...]
-    """In the order of their names, folder by folder."""
+    """Sorted by path."""
     is_truncated: bool
-    """Whether there are more folders than were looked into."""
+    """Whether the folder limit was reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class Snapshot:
     """One commit of a repo in Hugging Face's cache."""
 
     repo: str
-    """`org/name`; a name alone for a few old ones."""
+    """`org/name`; some old repos have only a name."""
     folder: Path
 
 
 def find_gguf_files(root: Path) -> FoundFiles:
-    """Files named `*.gguf` in and below `root`; hidden files and folders are left out.
+    """Find files named `*.gguf` in and below `root`, ignoring hidden files and folders.
 
     Raises OSError where `root` itself cannot be read.
     """
@@ -79,7 +79,7 @@ def find_gguf_files(root: Path) -> FoundFiles:
 
 
 def find_snapshots(hub_cache: Path) -> Iterator[Snapshot]:
-    """The snapshots of every model repo in Hugging Face's cache; of each repo `main` first, then the newest.
+    """Yield the snapshots of every model repo in Hugging Face's cache; in each repo `main` first, then the newest.
 
     Raises OSError where the cache cannot be read. Source: huggingface_hub's file_download.
     """

@@ -1,4 +1,4 @@
-"""Which of several variants QUANTs mean, in a folder as in a repo."""
+"""Selection of variants by QUANT, for local folders and repos alike."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ggbench.errors import UnknownName, UsageError
 
 
 class Selectable(Hashable, Protocol):
-    """What a quant may name."""
+    """A variant that a quant can select."""
 
     def answers_to(self, quant: str) -> bool:
-        """Whether a person who says `quant` may mean it."""
+        """Return whether `quant` matches this variant."""
 
 
 _Variant = TypeVar("_Variant", bound=Selectable)
@@ -24,20 +24,20 @@ def choose_by_quant(
     place: str,
     listed: Callable[[Sequence[_Variant]], str],
 ) -> tuple[_Variant, ...]:
-    """The one variant that each quant means, in the order of the quants, each once.
+    """Return the one variant that each quant selects, in the order of the quants, without duplicates.
 
-    `place` says where they are and `listed` what some of them are, both for messages. Raises UnknownName for a quant
-    that none answers to, and UsageError for one that several do.
+    `place` names their location and `listed` formats a list of them, both for error messages. Raises UnknownName where
+    no variant matches a quant, and UsageError where several do.
     """
     chosen: dict[_Variant, None] = {}
     for quant in quants:
         matches = [variant for variant in variants if variant.answers_to(quant)]
         if not matches:
-            raise UnknownName("quant", quant, (), f"{place} holds {listed(variants)}")
+            raise UnknownName("quant", quant, (), f"{place} contains {listed(variants)}")
         if len(matches) > 1:
             raise UsageError(
-                f"{len(matches)} files in {place} answer to {quant!r}; give a file's name instead",
-                f"there is {listed(matches)}",
+                f"{len(matches)} files in {place} match {quant!r}; give a file name instead",
+                f"candidates: {listed(matches)}",
             )
         chosen[matches[0]] = None
     return tuple(chosen)

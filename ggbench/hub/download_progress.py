@@ -1,6 +1,6 @@
-"""How the files of a download come to be where they are: there before, continued, copied from this disk, or moved.
+"""Progress of a download by file, with where each file's bytes came from.
 
-Told while it goes on, because a speed is of what the network brings, and of nothing else.
+Reported while the download runs, because a rate must count only bytes from the network.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ Outcome = Literal["downloaded", "continued", "copied", "already_here"]
 
 @dataclass(frozen=True, slots=True)
 class FileProgress:
-    """One file, so far."""
+    """Progress of one file."""
 
     file: RepoFile
     done_bytes: int
-    """What of it is there."""
+    """Bytes present, from any origin."""
     moved_bytes: int = 0
-    """What the network brought in this run, more than the file has where it arrived damaged."""
+    """Bytes received over the network in this run; exceeds the file size where damaged content was fetched again."""
     copied_bytes: int = 0
-    """What this run copied from elsewhere on this disk."""
+    """Bytes copied in this run from another file on this disk."""
     kept_bytes: int = 0
-    """The part that an earlier run had left."""
+    """Bytes left by an earlier run."""
     has_copy: bool = False
-    """Whether it is taken from elsewhere on this disk."""
+    """Whether the content is copied from another file on this disk."""
 
     @property
     def outcome(self) -> Outcome:
-        """Where it comes from, once it is whole."""
+        """Where a complete file came from."""
         if self.moved_bytes:
             return "continued" if self.moved_bytes < self.file.n_bytes else "downloaded"
         if self.copied_bytes:

@@ -1,7 +1,7 @@
-"""Fill a part from the Hub over HTTP ranges, through cuts, hangs and busy servers, for as long as bytes arrive.
+"""Fill a part file from the Hub with range requests, through dropped connections, hangs and busy servers.
 
-Ranges go to the file's resolve address each time, which redirects to wherever the content lies: signed addresses
-expire, and a file kept by Xet is served there as well.
+Every request goes to the file's resolve URL, which redirects to the storage: signed URLs expire, and files stored with
+Xet are served there as well.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     import httpx2
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Waits before another try: the first after one that brought something. As many in a row that bring nothing end it."""
+"""Delays before retries. The counter resets when a try brings data; that many empty tries in a row end the download."""
 READ_TIMEOUT_S = 30.0
-"""A connection that brings nothing for so long hangs, and is made anew."""
+"""Reconnect after this long without data."""
 MAX_WAIT_S = 120.0
-"""A server that asks for a longer pause is not waited for."""
+"""Give up when a server requests a longer delay."""
 RANGE_BYTES = 8 << 30
-"""The most that one request asks for: the Hub's network serves no file of 50 GB at once."""
+"""Largest range of one request: the Hub's CDN does not serve a 50 GB file in one response."""
 
 
 class _WrongContent(Exception):
-    """The answer is of another file than the one that was listed."""
+    """The response is not the file that was listed."""
 
 
 def download_part(access: HubAccess, repo: str, commit: str, part: PartFile, stop: Stop) -> None:
-    """Bring what the part lacks, from where it ends.
+    """Download the missing bytes of a part, continuing where it ends.
 
-    Raises Stopped, NetworkError when several tries in a row bring nothing, and as `hub.access.hub_errors` says where
-    the Hub refuses.
+    Raises Stopped, NetworkError after several tries without data, and as `hub.access.hub_errors` does where the Hub
+    refuses.
     """
     from huggingface_hub import hf_hub_url
 
@@ -58,11 +58,11 @@ def download_part(access: HubAccess, repo: str, commit: str, part: PartFile, sto
 
 @dataclass(frozen=True, slots=True)
 class _Interruption:
-    """Why a request ended before the file did."""
+    """Why a request ended before the file was complete."""
 
     reason: str
     pause_s: float | None = None
-    """For how long the server asked to be left alone."""
+    """Delay requested by the server."""
 
 
 def _try_once(url: str, part: PartFile, stop: Stop) -> _Interruption:
@@ -71,13 +71,13 @@ def _try_once(url: str, part: PartFile, stop: Stop) -> _Interruption:
     try:
         return _fill_once(url, part, stop)
     except httpx2.ConnectError:
-        return _Interruption("no connection can be made")
+        return _Interruption("cannot connect")
     except httpx2.TimeoutException:
-        return _Interruption("no answer came in time")
+        return _Interruption("the server did not respond in time")
     except (httpx2.NetworkError, httpx2.RemoteProtocolError):
         return _Interruption("the connection was cut")
     except _WrongContent as error:
-        # What is in the part is not to blame: it stays. Between here and the Hub may be a page that asks to log in.
+        # Keep the part: the response may come from a captive portal between here and the Hub.
         return _Interruption(str(error))
 
 
@@ -88,7 +88,7 @@ def _fill_once(url: str, part: PartFile, stop: Stop) -> _Interruption:
     asked = range_headers(begin, min(part.file.n_bytes, begin + RANGE_BYTES))
     with open_response(url, stop, read_timeout_s=READ_TIMEOUT_S, headers=asked) as response:
         if response.status_code in RETRY_STATUSES:
-            return _Interruption(f"the server answered {response.status_code}", retry_after_s(response))
+            return _Interruption(f"the server returned {response.status_code}", retry_after_s(response))
         if response.is_error:
             response.read()
             hf_raise_for_status(response)
@@ -100,17 +100,17 @@ def _fill_once(url: str, part: PartFile, stop: Stop) -> _Interruption:
             part.append(chunk)
             if not part.missing_bytes:
                 break
-    return _Interruption("the connection ended early")
+    return _Interruption("the connection closed early")
 
 
 def _bytes_to_skip(response: httpx2.Response, part: PartFile, begin: int) -> int:
-    """Bytes of the answer that the part holds already. Raises _WrongContent where the answer is of another file."""
+    """Return how many bytes of the response the part already holds. Raises _WrongContent for another file."""
     answered = response_range(response)
     if answered is None or (response.status_code == 206 and answered[0] != begin):
-        raise _WrongContent("the server does not answer with the bytes that it was asked for")
+        raise _WrongContent("the server returned other bytes than requested")
     at, stated = answered
     if stated not in ("*", str(part.file.n_bytes)):
-        raise _WrongContent(f"the server has {shorten(stated, 20)} bytes, and {part.file.n_bytes} were listed")
+        raise _WrongContent(f"the server reports {shorten(stated, 20)} bytes, but {part.file.n_bytes} were listed")
     return begin - at
 
 
@@ -119,6 +119,6 @@ def _gave_up_error(part: PartFile, ended: _Interruption, n_empty_tries: int) -> 
     what = f"the download of {plain(part.file.name)} stopped at {so_far}: {ended.reason}"
     if ended.pause_s is not None and ended.pause_s > MAX_WAIT_S:
         return NetworkError(
-            f"{what} and asks to wait {format_duration(ended.pause_s)}", f"come back then: {RESUME_HINT}"
+            f"{what} and asks to wait {format_duration(ended.pause_s)}", f"try again then: {RESUME_HINT}"
         )
-    return NetworkError(f"{what}, {n_empty_tries} times without a byte", RESUME_HINT)
+    return NetworkError(f"{what}, {n_empty_tries} tries without data", RESUME_HINT)

@@ -1,7 +1,7 @@
-"""What the machine is doing at one moment: processors, memory, and each GPU's clocks, heat, power and users.
+"""Readings of the machine's state: CPU, memory, and each GPU's clocks, temperature, power and processes.
 
-To be read about once a second beside a measurement, from the parent of the process that is timed. One reading asks the
-kernel for a few small files and NVML for a few numbers of each GPU.
+Take one about once a second during a measurement, in the parent of the timed process. A reading costs a few small
+kernel files and a few NVML queries per GPU.
 
     with MachineReader() as reader:
         reading = reader.read()
@@ -33,16 +33,16 @@ _THROTTLE_NAMES = {
     0x200: "board_limit",
     0x400: "reliability",
 }
-"""NVML's nvmlClocksEventReason* bits by the names that nvidia-smi's `clocks_event_reasons.` queries give them."""
+"""NVML's nvmlClocksEventReason* bits by the names in nvidia-smi's `clocks_event_reasons.` queries."""
 _IDLE = 0x001
-"""Clocks are low because nothing runs: not a slowdown."""
+"""Clocks are low because nothing runs: not throttling."""
 _INVALID_PIDS = (0, 0xFFFFFFFF)
-"""What pynvml takes for process ids where it reads a driver's records at the wrong places."""
+"""Process ids that pynvml returns where it misreads a driver's records."""
 _MAX_NAMED, _NAME_WIDTH = 3, 40
 
 
 class MachineReader:
-    """Reads this machine again and again, over one session of NVML. `read` may be called from any thread."""
+    """Takes repeated readings over one NVML session. `read` is thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -51,7 +51,7 @@ class MachineReader:
         self._busy_and_total_s: tuple[float, float] | None = None
 
     def read(self) -> MachineReading:
-        """The machine now; `cpu_share` is that since the reading before, and None in the first."""
+        """Read the machine's state; `cpu_share` covers the time since the previous reading, None in the first."""
         with self._lock:
             if not self._has_tried_nvml:
                 self._nvml, self._has_tried_nvml = open_nvml(), True
@@ -65,7 +65,7 @@ class MachineReader:
             )
 
     def close(self) -> None:
-        """Let go of NVML; a reading after that opens it again."""
+        """Close NVML; a later reading opens it again."""
         with self._lock:
             if self._nvml is not None:
                 self._nvml.close()
@@ -83,7 +83,7 @@ class MachineReader:
         import psutil
 
         times = psutil.cpu_times()
-        # The kernel counts a guest's time in `user` too; `iowait` is time in which the processor had nothing to do.
+        # The kernel includes guest time in `user`; `iowait` is idle time.
         counted: list[float] = [share for name, share in times._asdict().items() if name not in ("guest", "guest_nice")]
         total_s = sum(counted)
         busy_s: float = total_s - times.idle - getattr(times, "iowait", 0.0)
@@ -94,14 +94,16 @@ class MachineReader:
 
 
 def read_gpus(nvml: Nvml) -> tuple[GpuReading, ...]:
-    """Every GPU that answers, in NVML's order; None where a chip does not tell, also where it says 0 for that."""
+    """Read every GPU that responds, in NVML's order; values that a chip does not report, or reports as 0 for that, are
+    None.
+    """
     return tuple(_read_gpu(nvml, index, handle) for index, handle in nvml.devices())
 
 
 def list_gpu_processes(indices: Collection[int]) -> tuple[GpuProcess, ...]:
-    """The programs that hold memory of the GPUs with these NVML indices, each once with what it holds of all of them.
+    """Return the processes that hold memory on the GPUs with these NVML indices, each once with its total.
 
-    Empty where none does, or nothing tells.
+    Empty where there are none, or the driver does not report them.
     """
     nvml = open_nvml()
     if nvml is None:
@@ -123,7 +125,7 @@ def _add(one: GpuProcess, other: GpuProcess) -> GpuProcess:
 
 
 def name_processes(processes: Sequence[GpuProcess]) -> str:
-    """`python3.11 (pid 4242, 6.00 GiB), a program without a name (pid 911, 300.0 MiB)`: the largest three."""
+    """Format the largest three: `python3.11 (pid 4242, 6.00 GiB), an unnamed process (pid 911, 300.0 MiB)`."""
     by_size = sorted(processes, key=lambda process: process.used_bytes or 0, reverse=True)
     names = [
         f"{_program(process.name)} (pid {process.pid}"
@@ -135,10 +137,10 @@ def name_processes(processes: Sequence[GpuProcess]) -> str:
 
 
 def _program(name: str | None) -> str:
-    """The file's name alone: of a path on Windows, which may have spaces, or of a command line."""
+    """Return the file name: of a Windows path, which may contain spaces, or of a command line."""
     path = name or ""
     file = path.rpartition("\\")[2] if "\\" in path else path.split(" ", 1)[0].rpartition("/")[2]
-    return shorten(file, _NAME_WIDTH) or "a program without a name"
+    return shorten(file, _NAME_WIDTH) or "an unnamed process"
 
 
 def _read_gpu(nvml: Nvml, index: int, handle: Any) -> GpuReading:  # noqa: ANN401 - pynvml has no types
@@ -154,7 +156,7 @@ def _read_gpu(nvml: Nvml, index: int, handle: Any) -> GpuReading:  # noqa: ANN40
         memory_clock_mhz=nvml.query("nvmlDeviceGetClockInfo", handle, nvml.constant("NVML_CLOCK_MEM")) or None,
         temperature_c=_temperature_c(nvml, handle),
         power_w=power_mw / 1e3 if power_mw else None,
-        # With what the driver reserves, which nvidia-smi tells apart since 510: used and free make up the total.
+        # Includes driver-reserved memory, which nvidia-smi separates since 510: used and free add up to the total.
         used_bytes=None if memory is None else int(memory.used),
         total_bytes=None if memory is None else int(memory.total),
         energy_mj=nvml.query("nvmlDeviceGetTotalEnergyConsumption", handle) or None,
@@ -165,9 +167,9 @@ def _read_gpu(nvml: Nvml, index: int, handle: Any) -> GpuReading:  # noqa: ANN40
 
 def _temperature_c(nvml: Nvml, handle: Any) -> float | None:  # noqa: ANN401
     sensor = nvml.constant("NVML_TEMPERATURE_GPU")
-    # NVIDIA retires the second question for the first, which older drivers do not know.
-    for question in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
-        temperature_c = nvml.query(question, handle, sensor)
+    # NVIDIA is replacing the second function with the first, which older drivers lack.
+    for function in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
+        temperature_c = nvml.query(function, handle, sensor)
         if temperature_c:
             return float(temperature_c)
     return None
@@ -175,7 +177,7 @@ def _temperature_c(nvml: Nvml, handle: Any) -> float | None:  # noqa: ANN401
 
 def _throttle(nvml: Nvml, handle: Any) -> tuple[str, ...] | None:  # noqa: ANN401
     bits = nvml.query("nvmlDeviceGetCurrentClocksEventReasons", handle)
-    if bits is None:  # drivers before 535 know the same bits by the older name alone
+    if bits is None:  # drivers before 535 have only the older name
         bits = nvml.query("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
     if bits is None:
         return None
@@ -184,7 +186,7 @@ def _throttle(nvml: Nvml, handle: Any) -> tuple[str, ...] | None:  # noqa: ANN40
 
 
 def _processes(nvml: Nvml, handle: Any) -> tuple[GpuProcess, ...] | None:  # noqa: ANN401
-    """Those that compute and those that draw; one that does both is in both lists with the same memory."""
+    """Return compute and graphics processes; one that is both is in both lists with the same memory."""
     lists = [_running(nvml, handle, kind) for kind in ("Compute", "Graphics")]
     if all(processes is None for processes in lists):
         return None
@@ -195,10 +197,10 @@ def _processes(nvml: Nvml, handle: Any) -> tuple[GpuProcess, ...] | None:  # noq
 
 
 def _running(nvml: Nvml, handle: Any, kind: str) -> list[Any] | None:  # noqa: ANN401
-    """One of NVML's lists, by the latest of its functions that this driver has and fills as pynvml reads it.
+    """Return one of NVML's process lists, from the newest function that this driver has and fills as pynvml expects.
 
-    Drivers before 510.39, and 535.98, lack `_v3`. Those from 535.43 to 535.86 fill it with larger records, which shows
-    as process ids that no program has. Source: https://github.com/XuehaiPan/nvitop/pull/89.
+    Drivers before 510.39, and 535.98, lack `_v3`. Drivers from 535.43 to 535.86 fill it with larger records, which
+    shows as invalid process ids. Source: https://github.com/XuehaiPan/nvitop/pull/89.
     """
     for version in ("_v3", "_v2"):
         processes: list[Any] | None = nvml.query(f"nvmlDeviceGet{kind}RunningProcesses{version}", handle)

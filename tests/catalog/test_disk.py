@@ -1,4 +1,4 @@
-"""Every model on this disk, whichever store it is in."""
+"""All models on this disk, from every store."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def words(models: tuple[LocalModel, ...]) -> list[tuple[str, ...]]:
     return [model.arguments for model in models]
 
 
-def test_models_of_all_stores_with_what_to_type(home: Path, hub_cache: Path) -> None:
+def test_models_of_all_stores_have_arguments(home: Path, hub_cache: Path) -> None:
     """A repo by its name and quant, everything else by its path."""
     put_in_hub_cache(hub_cache, "Qwen/Qwen2.5-7B-GGUF", "qwen2.5-7b-q8_0.gguf", gguf_bytes())
     put(home / "cache/llama.cpp/org_repo_m-q4_0.gguf")
@@ -68,8 +68,8 @@ def test_models_of_all_stores_with_what_to_type(home: Path, hub_cache: Path) -> 
     assert all(not model.reason and model.file_bytes == model.paths[0].stat().st_size for model in found)
 
 
-def test_what_to_type_finds_the_same_file(home: Path, hub_cache: Path) -> None:
-    """The selector takes the words as they are, those of a blob with no suffix among them."""
+def test_arguments_select_the_same_file(home: Path, hub_cache: Path) -> None:
+    """The selector accepts the arguments, including blobs without a suffix."""
     put_in_hub_cache(hub_cache, "org/repo", "m-q8_0.gguf", gguf_bytes())
     put(home / ".lmstudio/models/it's me/a b-q4_0.gguf")
     put_in_ollama(home / ".ollama/models", gguf_bytes("llama"))
@@ -79,8 +79,8 @@ def test_what_to_type_finds_the_same_file(home: Path, hub_cache: Path) -> None:
     assert len(targets) == 2
 
 
-def test_shards_are_one_model_and_a_missing_one_is_told(home: Path) -> None:
-    """The first shard's header speaks for all."""
+def test_shards_are_one_model_and_a_missing_one_is_reported(home: Path) -> None:
+    """The first shard's header describes all."""
     folder = home / ".lmstudio/models/publisher/repo"
     shards = [put(folder / f"m-q8_0-0000{number}-of-00002.gguf") for number in (1, 2)]
     put(folder / "n-q8_0-00002-of-00003.gguf")
@@ -103,8 +103,8 @@ def test_one_file_by_several_names_is_listed_once(home: Path, hub_cache: Path) -
     assert model.arguments == ("org/repo", "q8_0")
 
 
-def test_an_older_commit_of_a_quant_goes_by_its_path(hub_cache: Path) -> None:
-    """`org/name quant` is what `main` stands for; the other is still there to measure."""
+def test_an_older_commit_is_listed_by_path(hub_cache: Path) -> None:
+    """`org/name quant` means the commit of `main`; the other can still be measured."""
     older = put_in_hub_cache(hub_cache, "org/repo", "m-q8_0.gguf", gguf_bytes(n_ctx_train=1), commit="f" * 40)
     put_in_hub_cache(hub_cache, "org/repo", "m-q8_0.gguf", gguf_bytes(n_ctx_train=2))
     (hub_cache / "models--org--repo/refs").mkdir()
@@ -115,8 +115,8 @@ def test_an_older_commit_of_a_quant_goes_by_its_path(hub_cache: Path) -> None:
     assert found[1].is_named_by_path
 
 
-def test_a_quant_of_two_files_goes_by_their_paths(hub_cache: Path) -> None:
-    """A repo's name would be ambiguous; a quant told by the folder is one."""
+def test_an_ambiguous_quant_is_listed_by_path(hub_cache: Path) -> None:
+    """The repo's name would be ambiguous; a quant from the folder name works."""
     put_in_hub_cache(hub_cache, "org/repo", "a-q8_0.gguf", gguf_bytes(n_ctx_train=1))
     put_in_hub_cache(hub_cache, "org/repo", "b-q8_0.gguf", gguf_bytes(n_ctx_train=2))
     put_in_hub_cache(hub_cache, "org/repo", "Q4_K_M/c.gguf", gguf_bytes(n_ctx_train=3))
@@ -126,8 +126,8 @@ def test_a_quant_of_two_files_goes_by_their_paths(hub_cache: Path) -> None:
     assert found[3].arguments == ("org/repo", "q4_k_m")
 
 
-def test_twins_go_by_their_catalog_id() -> None:
-    """Where `synth:<id>` finds the file again; another twin goes by its path."""
+def test_twins_are_listed_by_catalog_id() -> None:
+    """Where `synth:<id>` finds the file again; any other twin is listed by its path."""
     model = load_catalog().model("qwen1.5-0.5b")
     raw = gguf_bytes(more={"ggbench.twin": True, "ggbench.twin.source": f"catalog:{model.id}"})
     put(paths.twins_dir() / f"{model.id}-q8_0.gguf", raw)
@@ -141,7 +141,7 @@ def test_twins_go_by_their_catalog_id() -> None:
 
 
 def test_broken_files_are_listed_with_the_reason(home: Path) -> None:
-    """One does not hide the others, and its name cannot steer the terminal."""
+    """One does not hide the others, and its name cannot control the terminal."""
     folder = home / ".lmstudio/models/a/b"
     put(folder / "red\x1b[31m-q8_0.gguf", b"GGUF")
     put(folder / "byte\udcff-q4_0.gguf", b"<html>not found</html>")
@@ -152,7 +152,7 @@ def test_broken_files_are_listed_with_the_reason(home: Path) -> None:
 
 
 def test_ollamas_broken_manifests_are_listed_with_the_reason(home: Path) -> None:
-    """A blob that is gone, and a manifest that names no blob; neither has anything to type."""
+    """A missing blob, and a manifest without one; neither has arguments."""
     root = home / ".ollama/models"
     put_in_ollama(root, gguf_bytes()).unlink()
     put_manifest(root, "manifests/registry.ollama.ai/library/evil/latest", b'{"layers": 7}')
@@ -164,8 +164,8 @@ def test_ollamas_broken_manifests_are_listed_with_the_reason(home: Path) -> None
     assert all(model.reason for model in found)
 
 
-def test_links_in_a_circle_end(tmp_path: Path) -> None:
-    """Each folder is entered once, by whatever name."""
+def test_symlink_loops_end(tmp_path: Path) -> None:
+    """Each folder is entered once, under whatever name."""
     put(tmp_path / "a/m-q8_0.gguf")
     (tmp_path / "a/up").symlink_to(tmp_path)
     (tmp_path / "a/self").symlink_to(tmp_path / "a/self")
@@ -180,8 +180,8 @@ def test_depth_is_bounded(tmp_path: Path) -> None:
     assert [model.name for model in models_in_place(tmp_path)] == ["deep"]
 
 
-def test_too_many_folders_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was found so far is listed with a line that says so."""
+def test_too_many_folders_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found so far is listed, with an entry that says so."""
     monkeypatch.setattr(file_search, "MAX_FOLDERS", 3)
     put(tmp_path / "m-q8_0.gguf")
     for number in range(9):
@@ -192,7 +192,7 @@ def test_too_many_folders_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_file_deleted_while_listed_is_left_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between finding it and asking for its size."""
+    """Between finding it and reading its size."""
     gone = put(home / ".lmstudio/models/a/b/gone-q8_0.gguf")
     put(home / ".lmstudio/models/a/b/m-q8_0.gguf")
     listed = file_search.find_gguf_files
@@ -206,8 +206,8 @@ def test_a_file_deleted_while_listed_is_left_out(home: Path, monkeypatch: pytest
     assert [model.name for model in find_local_models()] == ["m-q8_0"]
 
 
-def test_a_store_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    """Here it is gone by the time it is read; the other stores are listed."""
+def test_an_unreadable_store_is_reported(tmp_path: Path) -> None:
+    """Here it is deleted before it is read; the other stores are listed."""
     put(tmp_path / "there/m-q8_0.gguf")
     gone = [ModelStore("Ollama", tmp_path / "x", "ollama"), ModelStore("Hugging Face", tmp_path / "x", "hub")]
     found = find_local_models((tmp_path / "there",), gone)
@@ -219,8 +219,8 @@ def test_a_store_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 
 @not_as_root
-def test_a_store_that_is_forbidden_is_told(home: Path) -> None:
-    """Ollama's service keeps its folder to itself."""
+def test_a_store_without_permission_is_reported(home: Path) -> None:
+    """Ollama's service folder is not readable by others."""
     put_in_ollama(home / ".ollama/models", gguf_bytes())
     (home / ".ollama").chmod(0)
     try:
@@ -230,8 +230,8 @@ def test_a_store_that_is_forbidden_is_told(home: Path) -> None:
     assert "Permission denied" in model.reason
 
 
-def test_a_second_look_opens_no_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The index answers for files of the same size and date."""
+def test_a_second_scan_opens_no_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index has files of the same size and mtime."""
     put(home / ".lmstudio/models/a/b/m-q8_0.gguf")
     first = find_local_models()
     monkeypatch.setattr("ggbench.catalog.header_index.read_facts", lambda path: pytest.fail(f"{path} was opened"))
@@ -239,7 +239,7 @@ def test_a_second_look_opens_no_file(home: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_place_may_be_one_file(tiny_twin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any shard stands for its model; a folder elsewhere is listed by relative path too."""
+    """Any shard selects its model; a folder is listed by relative path too."""
     (model,) = models_in_place(tiny_twin)
     assert models_in_place(tiny_twin) == (model,)
     file = read_model_file(tiny_twin)
@@ -250,8 +250,8 @@ def test_a_place_may_be_one_file(tiny_twin: Path, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("name", ["nowhere", "m.gguf/below", "x" * 300])
-def test_a_place_that_is_not_there_is_one_clear_error(tmp_path: Path, name: str) -> None:
-    """Who asks for a folder is told that it is none."""
+def test_a_missing_place_is_one_clear_error(tmp_path: Path, name: str) -> None:
+    """A missing folder is a BadFile."""
     put(tmp_path / "m.gguf")
     with pytest.raises(BadFile):
         models_in_place(tmp_path / name)

@@ -160,7 +160,7 @@ def test_a_missing_shard_is_named(ggbench: Run, hub: TestHub, tiny_twin: Path, m
     for command in ("plan", "decode", "pull"):
         ran = ggbench(command, "org/split", "q8_0")
         assert ran.code == 5
-        assert "lacks m-q8_0-00002-of-00002.gguf" in ran.err
+        assert "is missing m-q8_0-00002-of-00002.gguf" in ran.err
     assert machine.engines == []
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and the test Hub; each befalls the first requests that match."""
+"""Faults between a client and the test Hub; each applies to the first requests that match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rate and remaining time of a transfer, on a clock that the test moves."""
+"""The rate and remaining time of a transfer, on a clock that the test advances."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ggbench.units import MIB
 
 
 class Clock:
-    """Seconds that pass when the test says so."""
+    """A clock set by the test."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -16,8 +16,8 @@ class Clock:
         return self.now
 
 
-def test_rate_and_rest_of_a_transfer() -> None:
-    """What was there before it began is done, and not counted as speed."""
+def test_rate_and_remaining_time() -> None:
+    """Bytes present at the start are done, but excluded from the rate."""
     clock = Clock()
     rate = TransferRate(clock)
     rate.update(400 * MIB, 1000 * MIB)
@@ -32,8 +32,8 @@ def test_rate_and_rest_of_a_transfer() -> None:
     assert "left" not in rate.text()
 
 
-def test_the_rate_is_of_the_last_seconds() -> None:
-    """A connection that has become slow is not told by its better days."""
+def test_the_rate_covers_the_last_seconds() -> None:
+    """A connection that became slow shows its current rate."""
     clock = Clock()
     rate = TransferRate(clock)
     for second in range(100):
@@ -43,8 +43,8 @@ def test_the_rate_is_of_the_last_seconds() -> None:
     assert round(rate.rate_bytes_per_s / MIB, 1) == 1.0
 
 
-def test_the_rate_is_of_what_was_moved() -> None:
-    """Not of what was copied from this disk."""
+def test_the_rate_counts_moved_bytes() -> None:
+    """Local copies are excluded from the rate."""
     clock = Clock()
     rate = TransferRate(clock)
     rate.update(0, 1000 * MIB, 0)
@@ -56,8 +56,8 @@ def test_the_rate_is_of_what_was_moved() -> None:
     assert rate.text() == "600.0 MiB of 1000 MiB, 50.0 MiB/s, 0:08 left"
 
 
-def test_starting_over_is_no_negative_rate() -> None:
-    """A file whose sha256 was wrong begins again at nothing."""
+def test_a_restart_gives_no_negative_rate() -> None:
+    """A file with a wrong sha256 is restarted from zero."""
     clock = Clock()
     rate = TransferRate(clock)
     for second, done in enumerate((0, 500, 100, 200)):
