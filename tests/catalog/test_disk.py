@@ -41,8 +41,8 @@ def put(path: Path, content: bytes = b"") -> Path:
     return path
 
 
-def words(models: tuple[LocalModel, ...]) -> list[tuple[str, ...]]:
-    """What to type for each."""
+def arguments_of(models: tuple[LocalModel, ...]) -> list[tuple[str, ...]]:
+    """Return the arguments of each."""
     return [model.arguments for model in models]
 
 
@@ -59,7 +59,7 @@ def test_models_of_all_stores_have_arguments(home: Path, hub_cache: Path) -> Non
         ("LM Studio", "model", "q6_k", "qwen2", 32768),
         ("Ollama", "llama3.2:1b", "q4_k_m", "llama", 131072),
     ]
-    assert words(found) == [
+    assert arguments_of(found) == [
         ("Qwen/Qwen2.5-7B-GGUF", "q8_0"),
         ("~/cache/llama.cpp/org_repo_m-q4_0.gguf",),
         ("~/.lmstudio/models/publisher/Repo-Q6_K-GGUF/model.gguf",),
@@ -246,7 +246,7 @@ def test_a_place_may_be_one_file(tiny_twin: Path, tmp_path: Path, monkeypatch: p
     assert (model.architecture, model.n_ctx_train, model.is_twin) == (file.architecture, file.n_ctx_train, True)
     put(tmp_path / "-m-q8_0.gguf")
     monkeypatch.chdir(tmp_path)
-    assert words(models_in_place(Path())) == [("./-m-q8_0.gguf",)]
+    assert arguments_of(models_in_place(Path())) == [("./-m-q8_0.gguf",)]
 
 
 @pytest.mark.parametrize("name", ["nowhere", "m.gguf/below", "x" * 300])

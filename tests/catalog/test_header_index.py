@@ -24,7 +24,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def ask(index: Path, model: Path) -> HeaderFacts:
-    """What one process is told of a file, and leaves for the next."""
+    """Facts read by one process and saved for the next."""
     opened = HeaderIndex(index)
     try:
         return opened.facts(model, model.stat())

@@ -341,10 +341,10 @@ def test_control_characters_of_a_path_are_not_printed(make_file: MakeFile) -> No
 def test_twin_is_made_on_demand_and_reused(tmp_path: Path, catalog: Catalog) -> None:
     """The second time it is the same file; given as a path, it is recognized as a twin."""
     target = resolve_one("synth:tiny", "Q4_0", twins_dir=tmp_path / "twins", catalog=catalog)
-    told: list[tuple[int, int]] = []
-    made = materialize(target, lambda done, total: told.append((done, total)))
+    reported: list[tuple[int, int]] = []
+    made = materialize(target, lambda done, total: reported.append((done, total)))
     assert made.is_twin
-    assert told[-1] == (made.file_bytes, made.file_bytes)
+    assert reported[-1] == (made.file_bytes, made.file_bytes)
     (path,) = made.paths
     before = path.stat().st_mtime_ns, path.stat().st_ino
     assert materialize(target).header_sha256 == made.header_sha256

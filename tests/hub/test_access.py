@@ -78,7 +78,7 @@ def test_a_private_repo_is_reported_like_a_missing_one(
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind", "words"),
+    ("fault", "kind", "expected"),
     [
         (Gated(), NetworkError, ["gated", "accept", "org/name", "hf auth login"]),
         (Gated(401), NetworkError, ["gated", "hf auth login"]),
@@ -102,7 +102,7 @@ def test_an_error_response_has_a_hint(
     monkeypatch: pytest.MonkeyPatch,
     fault: Gated | TooMany | Unavailable | Says,
     kind: type[GgbenchError],
-    words: list[str],
+    expected: list[str],
 ) -> None:
     """Two lines of our own text, whatever the response body is; neither contains the token."""
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
@@ -110,11 +110,11 @@ def test_an_error_response_has_a_hint(
     hub.fail("*", fault, times=None)
     with pytest.raises(kind) as raised:
         list_repo(access, REPO)
-    told = f"{raised.value.message}\n{raised.value.hint}"
-    assert all(word in told for word in words)
-    assert told.count("\n") == 1
+    text = f"{raised.value.message}\n{raised.value.hint}"
+    assert all(part in text for part in expected)
+    assert text.count("\n") == 1
     assert raised.value.hint
-    assert "hf_secret" not in told
+    assert "hf_secret" not in text
     assert raised.value.__suppress_context__ or raised.value.__context__ is None
 
 
@@ -131,7 +131,7 @@ def test_an_invalid_token_is_not_printed(access: HubAccess, hub: TestHub, monkey
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "words"),
+    ("error", "kind", "expected"),
     [
         (httpx2.ConnectError("x hf_secret"), NetworkError, "cannot connect"),
         (httpx2.ReadTimeout("x"), NetworkError, "in time"),
@@ -145,11 +145,11 @@ def test_an_invalid_token_is_not_printed(access: HubAccess, hub: TestHub, monkey
         (PermissionError(errno.EACCES, "Permission denied", "/a\x1b[31m/b"), UsageError, "Permission denied: /a[31m/b"),
     ],
 )
-def test_errors_of_the_network_and_the_disk(error: Exception, kind: type[GgbenchError], words: str) -> None:
+def test_errors_of_the_network_and_the_disk(error: Exception, kind: type[GgbenchError], expected: str) -> None:
     """Each becomes an error class of ours, without its own text, which may contain secrets."""
     with pytest.raises(kind) as raised, hub_errors(REPO, doing="trying"):
         raise error
-    assert words in raised.value.message
+    assert expected in raised.value.message
     assert raised.value.hint
     assert "hf_secret" not in raised.value.message
 

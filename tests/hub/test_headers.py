@@ -91,13 +91,15 @@ def test_many_headers_are_returned_in_order(access: HubAccess, hub: TestHub) -> 
     """Progress is reported in the calling thread, one by one; labels come from the quant, else the file name."""
     files = {f"m-{n}.gguf": model({"general.size_label": str(n)}) + bytes(n) for n in range(9)}
     listing = list_files(access, hub, files)
-    told: list[tuple[int, int, int]] = []
+    reported: list[tuple[int, int, int]] = []
     wanted = listing.variants[::-1]
-    reads = read_headers(access, listing, wanted, lambda done, total: told.append((done, total, threading.get_ident())))
+    reads = read_headers(
+        access, listing, wanted, lambda done, total: reported.append((done, total, threading.get_ident()))
+    )
     assert [read.variant for read in reads] == list(wanted)
     assert [read.file.metadata["general.size_label"] for read in reads if read.file] == [str(n) for n in range(9)]
     assert [read.file.name for read in reads if read.file] == [f"{REPO} m-{n}" for n in range(9)]
-    assert told == [(n, 9, threading.get_ident()) for n in range(1, 10)]
+    assert reported == [(n, 9, threading.get_ident()) for n in range(1, 10)]
 
 
 def test_a_large_vocabulary_costs_little_more_than_its_length(access: HubAccess, hub: TestHub, tmp_path: Path) -> None:
@@ -131,7 +133,7 @@ def test_shards_are_one_model(access: HubAccess, hub: TestHub) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "words"),
+    ("files", "expected"),
     [
         ({"m-00001-of-00003.gguf": model()}, r"org/name is missing m-00002-of-00003.gguf and 1 more"),
         ({"m-00001-of-00002.gguf": model(), "m-00002-of-00002.gguf": model()}, "place 1 of 2"),
@@ -145,14 +147,14 @@ def test_shards_are_one_model(access: HubAccess, hub: TestHub) -> None:
     ],
 )
 def test_an_unreadable_header_has_a_reason(
-    access: HubAccess, hub: TestHub, files: dict[str, bytes], words: str
+    access: HubAccess, hub: TestHub, files: dict[str, bytes], expected: str
 ) -> None:
     """The same offline, and the same as an error; a header that claims more than its file holds is rejected."""
     listing = list_files(access, hub, {**files, "good-q8_0.gguf": model() + bytes(1 << 20)})
     good, bad = read_headers(access, listing, listing.variants)
     assert good.file is not None
     assert (bad.file, bad.from_cache) == (None, False)
-    with pytest.raises(BadFile, match=words) as raised:
+    with pytest.raises(BadFile, match=expected) as raised:
         read_variant_header(access, listing, bad.variant)
     assert raised.value.message == bad.reason
     assert raised.value.hint

@@ -161,11 +161,11 @@ def test_a_blob_is_verified_against_its_name(access: HubAccess, tmp_path: Path) 
     link = repo_folder(access, REPO) / "snapshots" / NEW / file.path
     ollama = tmp_path / f"sha256-{file.sha256}"
     ollama.write_bytes(b"content")
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     for path in (link, link.resolve(), ollama):
-        verified = verify_blob(path, lambda done, total: told.append((done, total)))
+        verified = verify_blob(path, lambda done, total: reported.append((done, total)))
         assert (verified.sha256_expected, verified.sha256_found, verified.matches) == (file.sha256, file.sha256, True)
-    assert told == [(7, 7)] * 3
+    assert reported == [(7, 7)] * 3
     link.resolve().write_bytes(b"CONTENT")
     assert verify_blob(link).matches is False
 

@@ -148,7 +148,7 @@ def test_a_file_in_git_has_no_sha256(access: HubAccess, hub: TestHub) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "words"),
+    ("files", "expected"),
     [
         ({"a.safetensors": b"1", "b.safetensors": b"2", "config.json": b"{}"}, "2 .safetensors, 1 .json"),
         ({"mmproj-f16.gguf": b"1", ".gitattributes": b""}, "mmproj-f16.gguf, which is not a model"),
@@ -157,13 +157,13 @@ def test_a_file_in_git_has_no_sha256(access: HubAccess, hub: TestHub) -> None:
     ],
 )
 def test_a_repo_without_a_model_lists_its_contents(
-    access: HubAccess, hub: TestHub, files: dict[str, bytes], words: str
+    access: HubAccess, hub: TestHub, files: dict[str, bytes], expected: str
 ) -> None:
     """And how to search for one that has."""
     hub.add_repo(REPO, files)
     with pytest.raises(UsageError) as raised:
         list_repo(access, REPO)
-    assert words in raised.value.message
+    assert expected in raised.value.message
     assert "--search" in raised.value.hint
     assert cached_listing(access, REPO) is None
 

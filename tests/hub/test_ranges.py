@@ -114,7 +114,7 @@ def test_a_busy_server_is_retried(access: HubAccess, hub: TestHub, fault: Fault,
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind", "words"),
+    ("fault", "kind", "expected"),
     [
         (Cut(0), NetworkError, "lost"),
         (Unavailable(), NetworkError, "503"),
@@ -136,12 +136,12 @@ def test_a_busy_server_is_retried(access: HubAccess, hub: TestHub, fault: Fault,
     ],
 )
 def test_a_permanent_fault_is_an_error(
-    access: HubAccess, hub: TestHub, fault: Fault, kind: type[Exception], words: str
+    access: HubAccess, hub: TestHub, fault: Fault, kind: type[Exception], expected: str
 ) -> None:
     """After a few retries, without returning a wrong byte."""
     source = open_source(access, hub)
     hub.fail("/cdn/*", fault, times=None)
-    with pytest.raises(kind, match=words):
+    with pytest.raises(kind, match=expected):
         source.read(CHUNK)
     assert len(hub.requests) <= 2 * (len(api.BACKOFF_S) + 1)
     assert source.held == b""

@@ -59,7 +59,7 @@ def test_equal_gpus_are_distinguished_by_bus_id(monkeypatch: pytest.MonkeyPatch)
 def test_an_undecodable_name_loses_only_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under WSL some drivers mix names up so that pynvml cannot decode them.
 
-    The error is that of https://github.com/gpuopenanalytics/pynvml/issues/53; the bytes are what the cause told in
+    The error is that of https://github.com/gpuopenanalytics/pynvml/issues/53; the bytes are what the cause described in
     https://github.com/NVIDIA/cuda-python/pull/2118 makes of "NV".
     """
     nvml = replay("rtx-5090")

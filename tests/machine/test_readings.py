@@ -52,7 +52,7 @@ def test_cards_report_clocks_temperature_power_and_processes(monkeypatch: pytest
 def test_energy_is_the_cards_counter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Millijoules, as NVML counts them.
 
-    The figure is that of another A100 in MIG mode, which DCGM told as DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
+    The figure is that of another A100 in MIG mode, which DCGM reported as DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
     https://github.com/NVIDIA/cloud-native-docs, gpu-telemetry/dcgm-exporter.rst.
     """
     nvml = replay("a100-mig")
@@ -104,16 +104,16 @@ def test_a_zero_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
 
     (gpu,) = read(monkeypatch, nvml)
 
-    told = (gpu.temperature_c, gpu.power_w, gpu.energy_mj, gpu.sm_clock_mhz, gpu.memory_clock_mhz)
-    assert told == (None,) * 5
+    values = (gpu.temperature_c, gpu.power_w, gpu.energy_mj, gpu.sm_clock_mhz, gpu.memory_clock_mhz)
+    assert values == (None,) * 5
 
 
 @pytest.mark.parametrize(
     ("recording", "reasons"),
     [
-        pytest.param("a100-mig", (), id="nothing, told as throttle reasons"),
-        pytest.param("rtx-2080-windows", (), id="idle, told as throttle reasons: not slowed"),
-        pytest.param("h200", (), id="idle, told as event reasons: not slowed"),
+        pytest.param("a100-mig", (), id="none, reported as throttle reasons"),
+        pytest.param("rtx-2080-windows", (), id="idle, reported as throttle reasons: not slowed"),
+        pytest.param("h200", (), id="idle, reported as event reasons: not slowed"),
         pytest.param("rtx-5090", ("sw_power_cap",), id="a power cap, which an idle GeForce may claim too"),
     ],
 )
@@ -197,8 +197,8 @@ def test_a_list_with_invalid_pids_is_rejected(
 ) -> None:
     """Drivers 535.43 to 535.86 fill the later list with larger records than pynvml reads.
 
-    The pids are the first that pynvml told in https://github.com/XuehaiPan/nvitop/issues/75. The earlier list is made
-    up of the programs among them.
+    The pids are the first that pynvml reported in https://github.com/XuehaiPan/nvitop/issues/75. The earlier list is
+    made up of the programs among them.
     """
     nvml = replay("rtx-2080-windows")
     shuffled = [1184, 0, 4294967295, 4294967295, 16040, 0, 4294967295, 4294967295, 19984]
@@ -227,7 +227,7 @@ def test_a_process_on_several_gpus_is_listed_once(monkeypatch: pytest.MonkeyPatc
 def test_an_undecodable_process_name_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under WSL NVML mixes names up, so that pynvml cannot decode them.
 
-    The bytes are what the cause told in https://github.com/NVIDIA/cuda-python/pull/2118 makes of "NV".
+    The bytes are what the cause described in https://github.com/NVIDIA/cuda-python/pull/2118 makes of "NV".
     """
     nvml = replay("two-a5000")
     nvml.process_names[100477] = b"\xf8\x95\xa0\x81\x8e"

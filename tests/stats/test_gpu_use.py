@@ -17,8 +17,8 @@ def reading(second: float, *gpus: GpuReading) -> MachineReading:
     return MachineReading(round(second * S), 0.5, 1, 2, gpus)
 
 
-def gpu(index: int = 0, **told: object) -> GpuReading:
-    return dataclasses.replace(GpuReading(index, "A made-up GPU"), **told)  # type: ignore[arg-type]
+def gpu(index: int = 0, **values: object) -> GpuReading:
+    return dataclasses.replace(GpuReading(index, "A made-up GPU"), **values)  # type: ignore[arg-type]
 
 
 def test_only_what_was_timed_counts() -> None:

@@ -95,7 +95,7 @@ def test_interval_covers_what_repetitions_at_different_levels_have_in_common() -
 
 
 def test_interval_is_narrow_enough_to_be_of_use() -> None:
-    """10,000 tokens with 3 % of noise tell W to within 5 % on either side: coverage is not bought with width."""
+    """10,000 tokens with 3 % of noise determine W to within 5 % on either side: coverage is not bought with width."""
     position = positions(10_000)
     widths = []
     for run_ms in B * correlated(np.random.default_rng(3), 10_000, 50, 0.6):
@@ -128,7 +128,7 @@ def test_recovers_w_and_b_through_the_256_token_staircase() -> None:
 @pytest.mark.parametrize("n", [290, 300, 400, 600])
 @pytest.mark.parametrize("climb", [ramp, stairs])
 def test_interval_of_one_or_two_stairs_admits_both_ramp_and_stairs(n: int, climb: Callable[[Floats], Floats]) -> None:
-    """With no noise at all, a short run does not tell a ramp from stairs, and the interval says so."""
+    """With no noise at all, a short run does not distinguish a ramp from stairs, and the interval says so."""
     fit = fit_line(positions(n), climb(positions(n)) * 1e6)
     assert fit is not None and fit.w_ci95 is not None
     low, high = fit.w_ci95
@@ -264,7 +264,7 @@ def test_repetitions_are_fitted_as_one_line_without_bridging_them() -> None:
 
 
 def test_repetitions_narrow_the_interval_and_their_differences_widen_it() -> None:
-    """Three steady repetitions tell B better than one; three at different levels tell it worse, as they should."""
+    """Three steady repetitions determine B better than one; three at different levels, as they should, less well."""
     position = positions(1000)
     noise_ms = B * correlated(np.random.default_rng(9), 1000, 3, 0.0)
 
