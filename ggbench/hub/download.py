@@ -61,7 +61,8 @@ def download(
     `on_file_progress` receives the progress of every file, and once more when all are complete. Exceptions of either
     callback propagate. Raises CancelledError once `cancel` returns True; BadFile for a missing shard or a file that
     arrives damaged twice; DoesNotFit for a full disk; UsageError where a folder cannot be written or another file has
-    the name; NetworkError, and as `hub.access.hub_errors` does. Received bytes are always kept for the next call.
+    the name; NetworkError, and as `hub.access.hub_errors` does.
+    Received bytes are kept for the next call, except those of a damaged file.
     """
     require_all_shards(listing.repo, variant)
     here = cached_paths(access, listing, listing.repo, variant)
@@ -158,7 +159,7 @@ class _Download:
         self._listing = listing
         self._jobs = jobs
         self._on_progress = on_progress
-        self._on_arrival = on_file_progress
+        self._on_file_progress = on_file_progress
         self._cancel = cancel
         self._waiting = deque(jobs)
         self._parts: dict[_Job, PartFile] = {}
@@ -202,8 +203,8 @@ class _Download:
         self._report_files()
 
     def _report_files(self) -> None:
-        if self._on_arrival is not None:
-            self._on_arrival(tuple(map(self._file_progress, self._jobs)))
+        if self._on_file_progress is not None:
+            self._on_file_progress(tuple(map(self._file_progress, self._jobs)))
 
     def _file_progress(self, job: _Job) -> FileProgress:
         part = self._parts.get(job)

@@ -156,7 +156,7 @@ def test_a_disk_that_has_no_room_or_refuses(
     assert (ran.code, "MiB short" in ran.err or "KiB short" in ran.err) == (3, True)
     (home / "huggingface").write_text("a file where the cache should be")
     ran = ggbench("pull", repo, "q8_0")
-    assert (ran.code, "cannot write into" in ran.err, "HF_HUB_CACHE" in ran.err) == (2, True, True)
+    assert (ran.code, "cannot write to" in ran.err, "HF_HUB_CACHE" in ran.err) == (2, True, True)
     assert hub.sent_bytes() == 0
 
 
