@@ -1,16 +1,16 @@
-"""Every error a person can meet, and the exit code each one ends with.
+"""The exceptions of ggbench and their exit codes.
 
     GgbenchError              1  unexpected
     ├── UsageError            2  the command line or a config file is wrong
-    │   └── UnknownName       2  a model, quant or column that is not there; names the nearest
+    │   └── UnknownName       2  a model, quant or column that does not exist; lists the nearest
     ├── DoesNotFit            3  memory or disk is too small
-    ├── NetworkError          4  the network or the Hub, a repo that it does not have included
+    ├── NetworkError          4  the network or the Hub, including a repo that does not exist
     ├── BadFile               5  a file that is broken or not what it claims
-    │   └── Unsupported       5  a well-formed file that ggbench cannot count
-    ├── EngineFailed          6  llama.cpp or its worker ended badly
+    │   └── Unsupported       5  a well-formed file that ggbench does not support
+    ├── EngineFailed          6  llama.cpp or its worker failed
     └── StoreError            1  the results file cannot be used
 
-An error says what happened in one line and what to do in a second; it is caught once, in `ggbench.cli.main`.
+Each has a line saying what happened and a hint on what to do; they are caught once, in `ggbench.cli.main`.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ class ExitCode(enum.IntEnum):
 
 
 class GgbenchError(Exception):
-    """An error with something to do about it."""
+    """An error with a hint on what to do about it."""
 
     exit_code = ExitCode.UNEXPECTED
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
-        """One line: what happened."""
+        """What happened, in one line."""
         self.hint = hint
-        """One line: what to do next; empty when there is nothing to do."""
+        """What to do next, in one line; empty where there is nothing to do."""
 
 
 class UsageError(GgbenchError):
-    """The command line or a config file asks for something that makes no sense."""
+    """The command line or a config file is invalid."""
 
     exit_code = ExitCode.USAGE
 
 
 class UnknownName(UsageError):
-    """A name that is not among the known ones."""
+    """A name that does not exist; the hint lists the nearest."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         import difflib
@@ -71,7 +71,7 @@ class DoesNotFit(GgbenchError):
 
 
 class NetworkError(GgbenchError):
-    """The network, or the Hub at its other end."""
+    """The network or the Hub failed."""
 
     exit_code = ExitCode.NETWORK
 
@@ -83,11 +83,11 @@ class BadFile(GgbenchError):
 
 
 class Unsupported(BadFile):
-    """A well-formed file whose architecture or types ggbench cannot count."""
+    """A well-formed file whose architecture or types are not supported."""
 
 
 class EngineFailed(GgbenchError):
-    """llama.cpp refused, or its worker crashed, hung or wrote garbage."""
+    """llama.cpp failed, or its worker crashed, hung or sent invalid data."""
 
     exit_code = ExitCode.ENGINE_FAILED
 

@@ -1,4 +1,4 @@
-"""Where ggbench keeps what it makes: results, caches, config. Nothing else in the package names a folder of a user."""
+"""Paths of ggbench's own files: results, caches, config. No other module names a user folder."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ _dirs = platformdirs.PlatformDirs("ggbench", appauthor=False)
 
 
 def results_file() -> Path:
-    """The SQLite file with every run."""
+    """Return the SQLite file with all runs."""
     return Path(_dirs.user_data_dir) / "results.sqlite"
 
 
 def twins_dir() -> Path:
-    """Twins made for `synth:` and `twin:` models; safe to delete."""
+    """Return the folder of twins made for `synth:` and `twin:` models; safe to delete."""
     return Path(_dirs.user_cache_dir) / "twins"
 
 
 def header_index_file() -> Path:
-    """What the headers of files on this disk said, by path; safe to delete."""
+    """Return the cached header facts of local files; safe to delete."""
     return Path(_dirs.user_cache_dir) / "local-headers.json"
 
 
 def hub_listings_dir() -> Path:
-    """What repos of the Hub held when they were listed last; safe to delete, but then offline knows nothing of them."""
+    """Return the folder of cached repo listings; safe to delete, but offline needs them."""
     return Path(_dirs.user_cache_dir) / "hub"
 
 
 def headers_dir() -> Path:
-    """Headers of files on the Hub, by what their content is; safe to delete, as the listings are."""
+    """Return the folder of cached Hub headers, by content hash; safe to delete, but offline needs them."""
     return Path(_dirs.user_cache_dir) / "headers"
 
 
 def machine_cache_file() -> Path:
-    """What was measured once about this machine, such as its memory bandwidth."""
+    """Return the cache of measurements of this machine, such as its memory bandwidth."""
     return Path(_dirs.user_cache_dir) / "machine.json"
 
 
 def user_models_file() -> Path:
-    """The person's own catalog, added to and overriding the shipped one."""
+    """Return the user's own catalog, which extends and overrides the shipped one."""
     return Path(_dirs.user_config_dir) / "models.toml"

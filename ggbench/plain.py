@@ -1,4 +1,4 @@
-"""Text from files and the Hub, made safe to print: it may not steer a terminal, nor break out of its line."""
+"""Sanitize untrusted text for printing, so that it cannot control the terminal or break its line."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import unicodedata
 
 _SPACES = {"\t", "\n", "\v", "\f", "\r", "\x1c", "\x1d", "\x1e", "\x1f", "\x85"}
 _DROPPED = {"Cc", "Cf", "Cs", "Cn"}
-"""Controls, marks that reorder or hide what follows, and what cannot be encoded."""
+"""Control characters, invisible and bidirectional marks, and characters that cannot be encoded."""
 
 
 def plain(text: str) -> str:
-    """The text on one line without control characters, invisible marks and lone surrogates."""
+    """Return the text on one line without control characters, invisible marks and lone surrogates."""
     if text.isprintable():
         return text
     return "".join(filter(None, map(_plain_character, text)))
 
 
 def shorten(text: str, width: int) -> str:
-    """Plain text of at most that many characters, an ellipsis for the rest."""
+    """Return plain text of at most `width` characters, with an ellipsis where it is cut."""
     text = plain(text[: width * 4])
     return text if len(text) <= width else f"{text[: width - 1]}…"
 

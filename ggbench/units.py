@@ -1,4 +1,4 @@
-"""Numbers to text and back; the only place that formats one. GiB is 2^30, GB is 10^9."""
+"""Parse and format quantities; no other module formats numbers. GiB is 2^30, GB is 10^9."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SIZE_UNITS = {
     "t": 1 << 40, "tib": 1 << 40, "tb": 10**12,
 }  # fmt: skip
 _DECIMAL = {"kb": 1, "mb": 2, "gb": 3, "tb": 4}
-"""Units of powers of ten, with how many thousands they are."""
+"""Decimal units, as powers of 1000."""
 _FLOPS = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([gtp])flops?(?:/s)?\s*", re.IGNORECASE)
 _THOUSANDS = {"g": 3, "t": 4, "p": 5}
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*?)(/s|ps)?\s*")
@@ -26,29 +26,30 @@ _LARGEST = 1 << 60
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `24GiB`, `24G` (both 2^30), `24GB` (10^9), or a bare number of a MiB and more. Raises UsageError.
+    """Parse a size in bytes: `24GiB`, `24G` (both 2^30), `24GB` (10^9), or a plain number of at least 1 MiB. Raises
+    UsageError.
 
-    In small letters throughout, `24gb` is `24GB`; `24Gb` says bits, and is refused.
+    In lower case `24gb` is `24GB`; `24Gb` means bits and is rejected.
     """
     accepted = "a size such as 24GiB, 512MiB or 8GB"
     n_bytes = round(_parse(text, per_second=False, accepted=accepted))
     if not n_bytes:
         raise UsageError(f"{text!r} is out of range for {accepted}", "it has to be at least one byte")
     if n_bytes < MIB and text.strip().isdigit():
-        raise UsageError(f"{text} would be that many bytes, not {accepted}", f"did you mean {text.strip()}GiB?")
+        raise UsageError(f"{text} without a unit means bytes; expected {accepted}", f"did you mean {text.strip()}GiB?")
     return n_bytes
 
 
 def parse_bandwidth(text: str, *, binary: bool = False) -> float:
-    """Bytes per second of `1008GB/s` or `80GiB/s`; `binary` takes GB for 2^30 as well. Raises UsageError.
+    """Parse a bandwidth in bytes per second, `1008GB/s` or `80GiB/s`; `binary` reads GB as 2^30. Raises UsageError.
 
-    Bits are refused as `parse_size` does, `100gbps` among them.
+    Bits are rejected as in `parse_size`, including `100gbps`.
     """
     return _parse(text, per_second=True, accepted="a bandwidth such as 1008GB/s or 80GiB/s", binary=binary)
 
 
 def parse_compute(text: str, *, binary: bool = False) -> float:
-    """Floating-point operations per second of `82.58TFLOPS`; `binary` takes T for 2^40. Raises UsageError."""
+    """Parse floating-point operations per second, `82.58TFLOPS`; `binary` reads T as 2^40. Raises UsageError."""
     accepted = "a compute rate such as 82.58TFLOPS or 900GFLOPS"
     match = _FLOPS.fullmatch(text)
     if match is None:
@@ -67,7 +68,7 @@ def _parse(text: str, *, per_second: bool, accepted: str, binary: bool = False) 
     if _says_bits(match[2], match[3]):
         prefix = match[2][:-1]
         in_bytes = f"{match[1]}{prefix[:1].upper()}{prefix[1:]}B{'/s' if per_second else ''}"
-        raise UsageError(f"{text!r} counts bits, for its b is small", f"for bytes write {in_bytes}, with a capital B")
+        raise UsageError(f"{text!r} is a number of bits", f"for bytes write {in_bytes}, with a capital B")
     value = float(match[1]) * (1024 ** _DECIMAL[unit] if binary and unit in _DECIMAL else _SIZE_UNITS[unit])
     if not 0 < value <= _LARGEST:
         raise UsageError(f"{text!r} is out of range for {accepted}", "it has to be above zero and below 2^60 bytes")
@@ -75,15 +76,15 @@ def _parse(text: str, *, per_second: bool, accepted: str, binary: bool = False) 
 
 
 def _says_bits(unit: str, per_second: str | None) -> bool:
-    """Whether a unit's b is a bit: after a capital, as in `Gb`, and in the networks' `gbps`.
+    """Return whether a unit's b means bits: after a capital, as in `Gb`, and in `gbps`.
 
-    People who write `24gb` shift no key at all, and mean bytes.
+    Lower-case `24gb` is common for bytes.
     """
     return unit.endswith("b") and (unit != unit.lower() or per_second == "ps")
 
 
 def exact_size(n_bytes: int) -> str:
-    """`1GiB`, `1200MiB`, `1000000B`: what `parse_size` reads as exactly these bytes, in the largest whole unit."""
+    """Return `1GiB`, `1200MiB`, `1000000B`: the largest whole unit that `parse_size` reads as exactly these bytes."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
         if n_bytes and n_bytes % unit == 0:
             return f"{n_bytes // unit}{name}"
@@ -91,7 +92,7 @@ def exact_size(n_bytes: int) -> str:
 
 
 def format_bytes(n_bytes: float | None) -> str:
-    """`382.6 MiB`, `4.43 GiB`; an em dash when unknown."""
+    """Return `382.6 MiB`, `4.43 GiB`; an em dash when unknown."""
     if n_bytes is None:
         return "—"
     size, unit = float(n_bytes), "B"
@@ -103,7 +104,9 @@ def format_bytes(n_bytes: float | None) -> str:
 
 
 def format_number(value: float | None, digits: int = 3) -> str:
-    """At least `digits` significant digits, no exponent, all digits before the point; an em dash when unknown."""
+    """Return at least `digits` significant digits without exponent, all digits before the point; an em dash when
+    unknown.
+    """
     if value is None:
         return "—"
     if value == 0 or not math.isfinite(value):
@@ -114,14 +117,15 @@ def format_number(value: float | None, digits: int = 3) -> str:
 
 
 def format_fixed(value: float, decimals: int) -> str:
-    """`1,250.0`: that many decimals, for numbers that stand under each other."""
+    """Return a number with thousands separators and fixed decimals, `1,250.0`, for aligned columns."""
     return f"{value:,.{decimals}f}"
 
 
 def format_interval(value: float, low: float, high: float, digits: int = 3) -> str:
-    """`205 ±4`: a value with its interval, to the digits that the interval leaves; `205 (180–310)` for a lopsided one.
+    """Return a value with its interval, rounded to the interval's precision: `205 ±4`, or `205 (180–310)` where
+    asymmetric.
 
-    After ± stands the longer side. An interval without length leaves the value alone, to `digits`.
+    ± precedes the longer side. An interval of zero length is omitted, and the value has `digits` digits.
     """
     shorter, longer = sorted((value - low, high - value))
     if not math.isfinite(longer) or longer <= 0:
@@ -134,30 +138,30 @@ def format_interval(value: float, low: float, high: float, digits: int = 3) -> s
 
 
 def _decimals_of_error(error: float) -> int:
-    """Decimals that leave an error one significant digit, or two where the first is a 1 or a 2."""
+    """Return the decimals that leave an error one significant digit, or two where the first is 1 or 2."""
     exponent = math.floor(math.log10(error))
     return max(0, -exponent + (error < 3 * 10.0**exponent))
 
 
 def format_ms(value: float | None) -> str:
-    """Milliseconds without the unit, which the header carries; two decimals, or two digits below 0.1 ms."""
+    """Return milliseconds without the unit, which the header has; two decimals, or two digits below 0.1 ms."""
     if value is None:
         return "—"
     return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else format_number(value, 2)
 
 
 def format_percent(ratio: float | None) -> str:
-    """`78 %` of a ratio; an em dash when unknown."""
+    """Return a ratio as `78 %`; an em dash when unknown."""
     return "—" if ratio is None else f"{ratio * 100:.0f} %" if ratio >= 0.1 else f"{ratio * 100:.1f} %"
 
 
 def format_count(value: int | None) -> str:
-    """`10,000`; an em dash when unknown."""
+    """Return `10,000`; an em dash when unknown."""
     return "—" if value is None else f"{value:,}"
 
 
 def format_params(value: int | None, *, binary: bool = False) -> str:
-    """Parameters as people say them: `7.72 B`, `464 M`, `1.6 M`, in powers of ten; below a million in full.
+    """Return a parameter count as `7.72 B`, `464 M`, `1.6 M`, in powers of ten; below a million in full.
 
     `binary` counts in powers of two, as the article does: B is 2^30 and M 2^20.
     """
@@ -169,17 +173,17 @@ def format_params(value: int | None, *, binary: bool = False) -> str:
 
 
 def format_bandwidth(bytes_per_s: float | None, *, binary: bool = False) -> str:
-    """`24.7 GB/s`, in powers of ten as datasheets have it; `binary` takes GB for 2^30."""
+    """Return `24.7 GB/s`, in powers of ten as in datasheets; `binary` reads GB as 2^30."""
     return "—" if bytes_per_s is None else f"{format_number(bytes_per_s / (GIB if binary else 1e9))} GB/s"
 
 
 def format_compute(flop_per_s: float | None, *, binary: bool = False) -> str:
-    """`82.58 TFLOPS`, in powers of ten as datasheets have it; `binary` takes T for 2^40."""
+    """Return `82.58 TFLOPS`, in powers of ten as in datasheets; `binary` reads T as 2^40."""
     return "—" if flop_per_s is None else f"{format_number(flop_per_s / (1 << 40 if binary else 1e12), 4)} TFLOPS"
 
 
 def format_duration(seconds: float | None) -> str:
-    """`0:42`, `12:05`, `1:02:30`."""
+    """Return `0:42`, `12:05`, `1:02:30`; an em dash when unknown."""
     if seconds is None or not math.isfinite(seconds):
         return "—"
     minutes, second = divmod(round(seconds), 60)

@@ -98,7 +98,7 @@ def test_what_is_no_bandwidth_is_a_usage_error(text: str) -> None:
 )
 def test_a_size_in_bits_is_refused(text: str, in_bytes: str) -> None:
     """A small b after a capital is a bit, an eighth of what would be taken; the hint writes it with bytes."""
-    with pytest.raises(UsageError, match=f"'{text}' counts bits") as caught:
+    with pytest.raises(UsageError, match=f"'{text}' is a number of bits") as caught:
         parse_size(text)
     assert in_bytes in caught.value.hint
     parse_size(in_bytes)
@@ -116,7 +116,7 @@ def test_a_size_in_bits_is_refused(text: str, in_bytes: str) -> None:
 )
 def test_a_bandwidth_in_bits_is_refused(text: str, in_bytes: str) -> None:
     """Networks write bits as bps, whatever the case of the letters before."""
-    with pytest.raises(UsageError, match=f"'{text}' counts bits") as caught:
+    with pytest.raises(UsageError, match=f"'{text}' is a number of bits") as caught:
         parse_bandwidth(text)
     assert in_bytes in caught.value.hint
     parse_bandwidth(in_bytes)

@@ -1,1 +1,1 @@
-"""Known models, and how MODEL and QUANT on the command line become a file."""
+"""The catalog of known models, and resolution of MODEL and QUANT on the command line to files."""

@@ -1,7 +1,6 @@
-"""What MODEL and QUANTs mean where a model is counted and not run: its shape, and weights of each scheme or quant.
+"""Resolve MODEL and QUANTs for counting without running: the model's shape, and its weights in each scheme or quant.
 
-A catalog model needs no file for that: its header is built from its hyperparameters, and llama.cpp is run only for the
-types of its quants.
+A catalog model needs no file: its header is derived from its hyperparameters, and only named quants require llama.cpp.
 """
 
 from __future__ import annotations
@@ -25,36 +24,36 @@ if TYPE_CHECKING:
     from ggbench.catalog.selector import Target
 
 SCHEMES = ("w16", "w8", "w6", "w4")
-"""What a catalog model is counted in when nothing is named."""
+"""Default schemes for a catalog model."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountedModel:
-    """One model with the weights to count it in, in the order they were asked for."""
+    """A model's shape with its weights in the requested schemes and quants, in order."""
 
     model: str
-    """As the person wrote it, a `:QUANT` at its end left out; printable."""
+    """MODEL as typed, without `:QUANT`; printable."""
     file: ModelFile
-    """Its shape; the tensors' types are those of one of its quants, or f16."""
+    """The model's shape; tensor types are those of one of its quants, or f16."""
     weights: tuple[Weights, ...]
 
 
 def count_model(model: str, schemes: Sequence[str] = (), catalog: Catalog | None = None) -> CountedModel:
-    """The model that MODEL means, counted in schemes (`w16`, `w4.5`) and quants (`q4_k_m`).
+    """Resolve MODEL and count its weights in schemes (`w16`, `w4.5`) and quants (`q4_k_m`).
 
-    Without `schemes`: w16, w8, w6 and w4 for a model of the catalog, and what the files hold for a path. Raises as
-    `catalog.selector.resolve` does, UsageError for a scheme of no size, Unsupported where a tensor's type is unknown.
+    Without `schemes`: w16, w8, w6 and w4 for a catalog model, the actual tensor types for a path. Raises as
+    `catalog.selector.resolve` does, UsageError for a scheme without a width, Unsupported for an unknown tensor type.
     """
     ref = parse_model(model)
     asked = wanted_quants(ref, schemes)
-    known = _known(ref, catalog or load_catalog())
+    known = _catalog_model(ref, catalog or load_catalog())
     if known is not None:
         return _from_catalog(known, asked or SCHEMES)
     return _from_files(model, ref, asked)
 
 
-def _known(ref: ModelRef, catalog: Catalog) -> CatalogModel | None:
-    """The catalog's model, where the reference is to one."""
+def _catalog_model(ref: ModelRef, catalog: Catalog) -> CatalogModel | None:
+    """Return the catalog entry that the reference means; None where there is none."""
     if isinstance(ref, CatalogRef | SynthRef):
         return catalog.model(ref.id)
     if isinstance(ref, HubRef):
@@ -79,7 +78,7 @@ def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
 
 
 def _from_files(model: str, ref: ModelRef, asked: Sequence[str]) -> CountedModel:
-    from ggbench.catalog.selector import resolve  # brings repos and sources, which a model of the catalog does without
+    from ggbench.catalog.selector import resolve  # imports repo and source modules that a catalog model does not need
 
     bits = {name: scheme_bits(name) for name in asked}
     label, quant = model_label(model, ref), ref.quant

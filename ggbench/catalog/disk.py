@@ -1,6 +1,6 @@
-"""Every GGUF model on this disk, whichever program put it there, with what a person types to measure it.
+"""List all GGUF models on this machine, whichever program stored them, with the arguments that select each one.
 
-A listing outlives any one file: what is broken, missing or forbidden is an entry with a reason, never an error.
+A broken, missing or inaccessible file is listed with a reason and never aborts the listing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggbench import paths
-from ggbench.catalog.found_files import MOST_FOLDERS, find_gguf_files, find_snapshots
-from ggbench.catalog.header_index import NOTHING_KNOWN, HeaderFacts, HeaderIndex
+from ggbench.catalog.file_search import MAX_FOLDERS, find_gguf_files, find_snapshots
+from ggbench.catalog.header_index import UNKNOWN_FACTS, HeaderFacts, HeaderIndex
 from ggbench.catalog.local_files import LocalVariant, group_variants, local_variants
+from ggbench.catalog.model_stores import ModelStore, find_model_stores
 from ggbench.catalog.ollama import ollama_models
-from ggbench.catalog.stores import Store, find_stores
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import quant_from_file_name
 from ggbench.plain import plain
@@ -27,33 +27,34 @@ _SYNTH = "synth:"
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """One quant of one model on this disk, or a place where some may be and cannot be seen."""
+    """One quant of a local model, or a store that cannot be read."""
 
     store: str
-    """Whose it is, as `Hugging Face`; `folder` for a folder that was asked for."""
+    """Program that owns the file, e.g. `Hugging Face`; `folder` for a folder given by the user."""
     name: str
-    """What its store calls it: `org/name`, `llama3.2:1b`, else its file's name without `.gguf`; printable."""
+    """Name in its store: `org/name`, `llama3.2:1b`, else the file name without `.gguf`; printable."""
     model: str
-    """MODEL as a person types it: `org/name` and `synth:<id>` with the quant, else the path of the file, with `~` for
-    home. For `catalog.selector`, so not made printable; empty where there is no file."""
+    """MODEL argument: `org/name` or `synth:<id>` (with the quant), else the file's path with `~` for home. Input for
+    `catalog.selector`, so not sanitized; empty where there is no file.
+    """
     quant: str | None
-    """In lower case; None where neither a name nor the beginning of the header tells it."""
+    """Lower case; None where neither the names nor the leading metadata contain it."""
     paths: tuple[Path, ...]
-    """The file, or the shards that are there; empty where there is no file."""
+    """The file, or the existing shards; empty where there is no file."""
     file_bytes: int | None
-    """Of those together; None without a file."""
+    """Total size; None without a file."""
     architecture: str | None = None
-    """Printable; None where the header does not say it or cannot be read."""
+    """Printable; None where the header lacks it or cannot be read."""
     n_ctx_train: int | None = None
     is_twin: bool = False
     n_missing: int = 0
-    """Shards that should be there and are not."""
+    """Number of missing shards."""
     reason: str = ""
-    """Why it cannot be measured, in one printable line; empty where nothing speaks against it."""
+    """Why the model cannot be measured, one printable line; empty where it can."""
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """MODEL, and QUANT where MODEL alone is not one file; not quoted for a shell. Empty where there is no file."""
+    def arguments(self) -> tuple[str, ...]:
+        """MODEL, and QUANT where MODEL alone is ambiguous; not quoted for a shell. Empty where there is no file."""
         if not self.paths:
             return ()
         return (self.model,) if self.is_named_by_path or self.quant is None else (self.model, self.quant)
@@ -61,36 +62,36 @@ class LocalModel:
     @property
     def is_named_by_path(self) -> bool:
         """Whether MODEL is a path."""
-        return bool(self.paths) and self.model == _typed(self.paths[0])
+        return bool(self.paths) and self.model == _path_argument(self.paths[0])
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A variant as its store has it, before its header is looked at."""
+    """A variant found in a store, before its header is read."""
 
     variant: LocalVariant
     name: str
     quant: str | None = None
-    """As the store tells it."""
+    """Quant according to the store."""
     repo: str | None = None
-    """What MODEL may say instead of the path."""
+    """Repo name to use as MODEL instead of the path."""
 
 
-def find_local_models(dirs: Sequence[Path] = (), stores: Sequence[Store] | None = None) -> tuple[LocalModel, ...]:
-    """The models in every store of this machine and in `dirs`, store by store and by name, the largest quant first.
+def find_local_models(dirs: Sequence[Path] = (), stores: Sequence[ModelStore] | None = None) -> tuple[LocalModel, ...]:
+    """Return the models of every store and of `dirs`, by store and name, largest quant first.
 
-    A file that several names lead to is listed where it was found first. Never raises for what is on the disk.
-    `stores` are those of `find_stores` unless told.
+    A file reachable under several names is listed once, where it is found first. Never raises for file system errors.
+    `stores` defaults to `find_model_stores()`.
     """
-    stores = find_stores() if stores is None else stores
+    stores = find_model_stores() if stores is None else stores
     finder = _Finder()
-    found = [finder.models(store) for store in (*stores, *(Store("folder", path, "folder") for path in dirs))]
+    found = [finder.models(store) for store in (*stores, *(ModelStore("folder", path, "folder") for path in dirs))]
     finder.index.save()
     return tuple(model for models in found for model in models)
 
 
 def twins_by_model(models: Iterable[LocalModel]) -> dict[str, tuple[str, ...]]:
-    """The quants of the twins among these that `synth:<id>` finds again, by the id, in alphabetical order."""
+    """Return the quants of the twins that `synth:<id>` finds, by id, in alphabetical order."""
     found: dict[str, list[str]] = {}
     for model in models:
         if model.model.startswith(_SYNTH) and model.quant is not None:
@@ -99,9 +100,9 @@ def twins_by_model(models: Iterable[LocalModel]) -> dict[str, tuple[str, ...]]:
 
 
 def models_in_place(place: Path) -> tuple[LocalModel, ...]:
-    """The models in a folder and those below it; for a file, the one that it belongs to.
+    """Return the models in a folder and below; for a file, the model it belongs to.
 
-    Raises BadFile for a place that is not there or cannot be read.
+    Raises BadFile for a place that does not exist or cannot be read.
     """
     try:
         if place.is_dir():
@@ -111,40 +112,40 @@ def models_in_place(place: Path) -> tuple[LocalModel, ...]:
         raise BadFile(f"{plain(str(place))} cannot be read: {error.strerror}", "check the path") from None
     variants = local_variants(place)
     finder = _Finder()
-    found = tuple(finder.checked("folder", (_Candidate(variant, variant.name) for variant in variants)))
+    found = tuple(finder.with_headers("folder", (_Candidate(variant, variant.name) for variant in variants)))
     finder.index.save()
     return found
 
 
 class _Finder:
-    """One look at the disk: the header index, and the files that were seen so far."""
+    """One scan of the disk: the header index and the files seen so far."""
 
     def __init__(self) -> None:
         self.index = HeaderIndex(paths.header_index_file())
         self._seen: set[tuple[tuple[int, int], ...]] = set()
 
-    def models(self, store: Store) -> list[LocalModel]:
-        """Of one store, in order; an entry with a reason for what cannot be read."""
+    def models(self, store: ModelStore) -> list[LocalModel]:
+        """Return the models of one store, in order; what cannot be read becomes an entry with a reason."""
         found: list[LocalModel] = []
         try:
             match store.layout:
                 case "ollama":
                     found.extend(self._of_ollama(store))
                 case "hub":
-                    found.extend(self.checked(store.name, _hub_candidates(store)))
+                    found.extend(self.with_headers(store.name, _hub_cache_candidates(store)))
                 case "folder":
                     files = find_gguf_files(store.root)
                     variants = group_variants(files.paths)
-                    found.extend(self.checked(store.name, (_Candidate(each, each.name) for each in variants)))
-                    if files.is_cut_short:
-                        reason = f"there are more than {format_count(MOST_FOLDERS)} folders in it; name one of them"
-                        found.append(_unseen(store, reason))
+                    found.extend(self.with_headers(store.name, (_Candidate(each, each.name) for each in variants)))
+                    if files.is_truncated:
+                        reason = f"it has more than {format_count(MAX_FOLDERS)} folders; give one of them"
+                        found.append(_unreadable_store(store, reason))
         except OSError as error:
-            found.append(_unseen(store, f"it cannot be read: {error.strerror}"))
+            found.append(_unreadable_store(store, f"it cannot be read: {error.strerror}"))
         return sorted(found, key=lambda model: (model.name.lower(), -(model.file_bytes or 0), model.paths))
 
-    def checked(self, store_name: str, candidates: Iterable[_Candidate]) -> Iterator[LocalModel]:
-        """The candidates with what their headers say, without those that were seen before or are gone."""
+    def with_headers(self, store_name: str, candidates: Iterable[_Candidate]) -> Iterator[LocalModel]:
+        """Yield the candidates with header facts, skipping files seen before or deleted meanwhile."""
         for candidate in candidates:
             try:
                 statuses = [path.stat() for path in candidate.variant.paths]
@@ -158,7 +159,7 @@ class _Finder:
     def _model(self, store_name: str, candidate: _Candidate, statuses: Sequence[os.stat_result]) -> LocalModel:
         variant = candidate.variant
         first = variant.paths[0]
-        facts, reason = NOTHING_KNOWN, ""
+        facts, reason = UNKNOWN_FACTS, ""
         try:
             facts = self.index.facts(first, statuses[0])
         except BadFile as error:
@@ -169,7 +170,7 @@ class _Finder:
         return LocalModel(
             store=store_name,
             name=plain(candidate.name),
-            model=candidate.repo or _synth(first, facts, quant) or _typed(first),
+            model=candidate.repo or _synth_argument(first, facts, quant) or _path_argument(first),
             quant=quant,
             paths=variant.paths,
             file_bytes=sum(status.st_size for status in statuses),
@@ -180,7 +181,7 @@ class _Finder:
             reason=reason,
         )
 
-    def _of_ollama(self, store: Store) -> Iterator[LocalModel]:
+    def _of_ollama(self, store: ModelStore) -> Iterator[LocalModel]:
         for entry in ollama_models(store.root):
             blob, name, reason = entry.blob, plain(entry.name), entry.reason
             if blob is not None:
@@ -189,14 +190,14 @@ class _Finder:
                 except OSError as error:
                     reason = f"its blob {blob.name[:19]}… cannot be read: {error.strerror}"
                 else:
-                    yield from self.checked(store.name, [_Candidate(variant, name, entry.quant)])
+                    yield from self.with_headers(store.name, [_Candidate(variant, name, entry.quant)])
                     continue
             yield LocalModel(store.name, name, "", entry.quant, (), None, reason=reason)
 
 
-def _hub_candidates(store: Store) -> Iterator[_Candidate]:
-    """The variants of every repo; one whose quant is alone in its snapshot, and in none before, goes by its repo."""
-    answered: set[tuple[str, str]] = set()
+def _hub_cache_candidates(store: ModelStore) -> Iterator[_Candidate]:
+    """Yield the variants of every cached repo; one whose quant is unique and first in its repo is named by the repo."""
+    seen_quants: set[tuple[str, str]] = set()
     for snapshot in find_snapshots(store.root):
         try:
             variants = list(group_variants(find_gguf_files(snapshot.folder).paths))
@@ -206,25 +207,25 @@ def _hub_candidates(store: Store) -> Iterator[_Candidate]:
         quants = [quant_from_file_name(str(variant.paths[0])[start:]) for variant in variants]
         times = Counter(quants)
         for variant, quant in zip(variants, quants, strict=True):
-            is_one = quant is not None and times[quant] == 1 and (snapshot.repo, quant) not in answered
+            is_one = quant is not None and times[quant] == 1 and (snapshot.repo, quant) not in seen_quants
             by_repo = store.finds_repos and is_one and not variant.n_missing and snapshot.repo.count("/") == 1
             yield _Candidate(variant, snapshot.repo, quant, snapshot.repo if by_repo else None)
-        answered.update((snapshot.repo, quant) for quant in quants if quant is not None)
+        seen_quants.update((snapshot.repo, quant) for quant in quants if quant is not None)
 
 
-def _unseen(store: Store, reason: str) -> LocalModel:
-    return LocalModel(store.name, plain(_typed(store.root)), "", None, (), None, reason=plain(reason))
+def _unreadable_store(store: ModelStore, reason: str) -> LocalModel:
+    return LocalModel(store.name, plain(_path_argument(store.root)), "", None, (), None, reason=plain(reason))
 
 
-def _synth(path: Path, facts: HeaderFacts, quant: str | None) -> str | None:
-    """`synth:<id>` for a twin that this finds again; None for any other file."""
+def _synth_argument(path: Path, facts: HeaderFacts, quant: str | None) -> str | None:
+    """Return `synth:<id>` for a twin that it would find again; None for any other file."""
     kind, _, model_id = (facts.twin_source or "").partition(":")
     is_cached = path.parent == paths.twins_dir() and path.stem == f"{model_id}-{quant}"
     return f"{_SYNTH}{model_id}" if facts.is_twin and kind == "catalog" and is_cached else None
 
 
-def _typed(path: Path) -> str:
-    """The path with `~` for home; one that begins with a hyphen or a tilde of its own still names a file."""
+def _path_argument(path: Path) -> str:
+    """Return the path with `~` for home; a leading `./` protects names that begin with a hyphen or a tilde."""
     if not path.is_absolute():
         return f"./{path}"
     text, home = str(path), str(Path.home())

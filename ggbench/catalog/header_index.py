@@ -1,7 +1,7 @@
-"""What the headers of local files said, kept by path, size and mtime, so that a list of hundreds opens none of them.
+"""Cache of header facts of local files by path, size and mtime, so that listing hundreds of models opens none of them.
 
-Only what stands before the vocabulary is read: that makes a header megabytes long, and a list needs none of it.
-The index is a cache: where it is missing, damaged, of another version or cannot be written, the files are read again.
+Only the metadata before the vocabulary is read: the vocabulary makes a header megabytes long and a listing needs none
+of it. Where the cache is missing, damaged, of another version or read-only, the files are read again.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from ggbench.gguf_file.header_bytes import Source
 
 _VERSION = 1
-_MOST_INDEX_BYTES = 64 << 20
-_MOST_KEPT = 20_000
-"""Files that the index holds at most."""
+_MAX_INDEX_BYTES = 64 << 20
+_MAX_ENTRIES = 20_000
+"""Most files in the index."""
 _READ_BYTES = 16 << 10
-"""What stands before a vocabulary takes a few kilobytes."""
+"""The metadata before the vocabulary takes a few kilobytes."""
 _NAME_WIDTH = 120
 _LARGEST = 1 << 31
 
 
 class HeaderFacts(msgspec.Struct, frozen=True):
-    """What a list tells of a model from the beginning of its header; text is printable."""
+    """Facts from the beginning of a header that a listing shows; text is printable."""
 
     architecture: str | None
     n_ctx_train: int | None
     quant: str | None
-    """In lower case; None where the file's type stands behind the vocabulary, as llama-quantize writes it."""
+    """Lower case; None where the file type follows the vocabulary, as llama-quantize writes it."""
     is_twin: bool
     twin_source: str | None
-    """What a twin was made from, `catalog:qwen1.5-7b`."""
+    """What a twin was made from, e.g. `catalog:qwen1.5-7b`."""
 
 
-NOTHING_KNOWN = HeaderFacts(None, None, None, False, None)
-"""Of a file that cannot be read."""
+UNKNOWN_FACTS = HeaderFacts(None, None, None, False, None)
+"""Facts of a file that cannot be read."""
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -65,7 +65,7 @@ class _Version(msgspec.Struct, frozen=True):
 
 
 class HeaderIndex:
-    """The index of one file on the disk; not for several threads at once."""
+    """The index stored in one file; not thread-safe."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -74,9 +74,9 @@ class HeaderIndex:
         self._changed = False
 
     def facts(self, path: Path, status: os.stat_result) -> HeaderFacts:
-        """What the header of this file says; `status` is its own, links followed.
+        """Return the facts of a file; `status` is its stat result, links followed.
 
-        Raises BadFile for a header that is broken or cannot be read, which is not kept.
+        Raises BadFile for a header that is broken or cannot be read; such files are not cached.
         """
         key = str(path)
         entry = self._known.get(key)
@@ -87,12 +87,12 @@ class HeaderIndex:
         return entry.facts
 
     def save(self) -> None:
-        """Write what is new; of the files not asked for, those that are still there stay. Never raises OSError."""
+        """Write changes; entries of files not queried stay while the files exist. Never raises OSError."""
         if not self._changed:
             return
         kept = {key: entry for key, entry in self._seen.items() if _is_text(key)}
         for key, entry in self._known.items():
-            if len(kept) < _MOST_KEPT and key not in kept and os.path.lexists(key):
+            if len(kept) < _MAX_ENTRIES and key not in kept and os.path.lexists(key):
                 kept[key] = entry
         with contextlib.suppress(OSError):
             _write(self._file, msgspec.json.encode(_Index(_VERSION, kept)))
@@ -100,29 +100,29 @@ class HeaderIndex:
 
 
 def read_facts(path: Path) -> HeaderFacts:
-    """What stands at the beginning of this file's header, whatever any index says. Raises BadFile."""
+    """Read the facts from the file itself, bypassing the index. Raises BadFile."""
     from ggbench.gguf_file.parser import read_leading_metadata
 
     name = plain(path.name)
     try:
-        with open(path, "rb", buffering=0, opener=_open_at_once) as file:
+        with open(path, "rb", buffering=0, opener=_open_nonblocking) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise BadFile(f"{name} is not an ordinary file", "name a .gguf file")
-            metadata = read_leading_metadata(_SmallReads(file), status.st_size, name)
+                raise BadFile(f"{name} is not a regular file", "give a .gguf file")
+            metadata = read_leading_metadata(_BoundedReads(file), status.st_size, name)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise BadFile(f"{name} cannot be read: {reason}", "check its permissions") from error
     return _facts(metadata)
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    """A file descriptor; a FIFO under a model's name would else wait for a writer for ever."""
+def _open_nonblocking(path: str, flags: int) -> int:
+    """Open without blocking: a FIFO named like a model would wait for a writer forever."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-class _SmallReads:
-    """A source that gives no more at once than the beginning of a header needs."""
+class _BoundedReads:
+    """A source that limits each read to what the beginning of a header needs."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -155,7 +155,7 @@ def _text(metadata: Mapping[str, object], key: str) -> str | None:
 def _load(file: Path) -> dict[str, _Entry]:
     try:
         with file.open("rb") as source:
-            raw = source.read(_MOST_INDEX_BYTES)
+            raw = source.read(_MAX_INDEX_BYTES)
         if msgspec.json.decode(raw, type=_Version).version != _VERSION:
             return {}
         return msgspec.json.decode(raw, type=_Index).files
@@ -164,7 +164,7 @@ def _load(file: Path) -> dict[str, _Entry]:
 
 
 def _write(file: Path, raw: bytes) -> None:
-    """Aside and renamed, so that no reader sees half of it."""
+    """Write atomically, so that readers never see a partial file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, aside = tempfile.mkstemp(prefix=file.name, dir=file.parent)
     try:
@@ -177,7 +177,7 @@ def _write(file: Path, raw: bytes) -> None:
 
 
 def _is_text(key: str) -> bool:
-    """Whether JSON can hold the path: bytes that are no UTF-8 are lone surrogates."""
+    """Return whether JSON can represent the path: bytes that are not UTF-8 decode to lone surrogates."""
     try:
         key.encode()
     except UnicodeEncodeError:

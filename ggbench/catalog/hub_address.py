@@ -1,6 +1,6 @@
-"""A repo of the Hub as people paste it, the address of a page or `org/name/file.gguf`, in the words of MODEL.
+"""Parse Hub URLs and `org/name/file.gguf`, as pasted from a browser, into the grammar of MODEL.
 
-An address is known by its host: the Hub's own, its short one, or HF_ENDPOINT's.
+A URL is recognized by its host: huggingface.co, hf.co, or HF_ENDPOINT's.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from ggbench.plain import shorten
 
 _HOST = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/", re.IGNORECASE)
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
-_NO_MODELS = ("datasets", "spaces", "docs", "models", "papers", "collections", "api")
-"""What the Hub's own pages begin with; no organization has these names."""
-_OF_A_REVISION = ("tree", "blob", "resolve", "raw")
-_FORMS = "name a repo as org/name, or org/name:FILE.gguf"
+_RESERVED_NAMES = ("datasets", "spaces", "docs", "models", "papers", "collections", "api")
+"""First path segments of the Hub's own pages; no organization has these names."""
+_REVISION_PAGES = ("tree", "blob", "resolve", "raw")
+_FORMS = "give a repo as org/name, or org/name:FILE.gguf"
 
 
-def spell_out_address(text: str) -> str | None:
-    """`org/name`, with `@revision` and `:file.gguf` where the address has them; None for what is no address.
+def parse_address(text: str) -> str | None:
+    """Return `org/name`, with `@revision` and `:file.gguf` where the URL has them; None for text that is not a URL.
 
-    Raises UsageError for an address that is not of a model's repo or of a GGUF file in one.
+    Raises UsageError for a URL that is not a model repo or a GGUF file in one.
     """
     from urllib.parse import unquote
 
@@ -32,24 +32,24 @@ def spell_out_address(text: str) -> str | None:
         return None
     parts = [unquote(part) for part in re.split(r"[?#]", rest)[0].strip("/").split("/")]
     repo, page, (revision, *path) = "/".join(parts[:2]), parts[2:3], parts[3:] or ["main"]
-    if parts[0] in _NO_MODELS or not HUB_REPO.fullmatch(re.split(r"[@:]", repo)[0]):
-        raise UsageError(f"{shorten(text, 100)!r} is not the page of a model's repo", _FORMS)
-    if not page or page[0] not in _OF_A_REVISION:
+    if parts[0] in _RESERVED_NAMES or not HUB_REPO.fullmatch(re.split(r"[@:]", repo)[0]):
+        raise UsageError(f"{shorten(text, 100)!r} is not the page of a model repo", _FORMS)
+    if not page or page[0] not in _REVISION_PAGES:
         return repo
     name = repo if revision == "main" else f"{repo}@{revision}"
     if not path:
         return name
     if not path[-1].lower().endswith(".gguf"):
         raise UsageError(
-            f"{shorten(text, 100)!r} is {'a folder of' if page == ['tree'] else 'no GGUF file in'} {repo}", _FORMS
+            f"{shorten(text, 100)!r} is {'a folder of' if page == ['tree'] else 'not a GGUF file in'} {repo}", _FORMS
         )
     return f"{name}:{'/'.join(path)}"
 
 
-def spell_out_file(text: str) -> str | None:
-    """`org/name:file.gguf` of `org/name/file.gguf`, which may lie deeper; None for what has another form."""
+def parse_repo_file(text: str) -> str | None:
+    """Return `org/name:file.gguf` for `org/name/file.gguf`, which may be nested deeper; None for any other form."""
     parts = text.split("/")
-    if len(parts) < 3 or not all(parts) or parts[0].lower() in _NO_MODELS:
+    if len(parts) < 3 or not all(parts) or parts[0].lower() in _RESERVED_NAMES:
         return None
     if ":" in text or not text.lower().endswith(".gguf"):
         return None
@@ -65,6 +65,6 @@ def _without_host(text: str) -> str | None:
         return text[match.end() :]
     if _SCHEME.match(text):
         raise UsageError(
-            f"{shorten(text, 100)!r} is an address, and not of the Hub", f"{_FORMS}; a file on this disk by its path"
+            f"{shorten(text, 100)!r} is a URL, but not of the Hub", f"{_FORMS}; for a local file give its path"
         )
     return None

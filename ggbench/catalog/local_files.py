@@ -1,7 +1,7 @@
-"""The GGUF models in a folder of this machine, told by their file names alone.
+"""List the GGUF models in a folder by file name alone.
 
-No header is read, so a broken file is still listed. Shards of a split model are one variant; what only accompanies a
-model, such as a projector, is left out.
+No header is read, so broken files are listed too. The shards of a split model are one variant; files that only
+accompany a model, such as projectors, are left out.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from ggbench.plain import plain
 
 @dataclass(frozen=True, slots=True)
 class LocalVariant:
-    """One quant of one model on the disk: a file, or the shards of one."""
+    """One quant of a local model: a file, or a set of shards."""
 
     name: str
-    """The file's name without shard suffix and `.gguf`; printable."""
+    """File name without shard suffix and `.gguf`; printable."""
     quant: str | None
-    """In lower case; None where the file's name has no quant in it."""
+    """Lower case; None where the file name has no quant."""
     paths: tuple[Path, ...]
-    """The shards that are there, in order."""
+    """Existing shards, in order."""
     file_bytes: int
-    """Of those shards together."""
+    """Total size of the existing shards."""
     n_missing: int = 0
-    """Shards that should be there and are not."""
+    """Number of missing shards."""
 
     def answers_to(self, quant: str) -> bool:
-        """Whether a person who says `quant`, in any case, may mean this one: its quant, its name, or a file's name."""
+        """Return whether `quant`, in any case, matches this variant's quant, name or a file name."""
         names = (self.name, f"{self.name}.gguf", *(path.name for path in self.paths))
         return names_quant(quant, self.quant, names)
 
 
 def local_variants(place: Path) -> tuple[LocalVariant, ...]:
-    """The variants in a folder and the folders right below it, largest first; for a file, the one that it belongs to.
+    """Return the variants in a folder and its direct subfolders, largest first; for a file, the variant it belongs to.
 
-    Raises BadFile for a place that is not there or cannot be read; a folder below that cannot be read is left out.
+    Raises BadFile for a place that does not exist or cannot be read; unreadable subfolders are skipped.
     """
     try:
         if not place.is_dir():
@@ -57,7 +57,7 @@ def _variant_of(path: Path) -> LocalVariant:
     if not path.exists():
         raise BadFile(f"no such file or folder: {plain(str(path))}", "check the path")
     if not path.is_file():
-        raise BadFile(f"{plain(str(path))} is neither a file nor a folder", "name a .gguf file")
+        raise BadFile(f"{plain(str(path))} is neither a file nor a folder", "give a .gguf file")
     shard = parse_shard_name(path.name)
     if shard is None:
         return _variant(model_name(path.name), [path], 0)
@@ -85,7 +85,7 @@ def _gguf_files(folder: Path) -> Iterator[Path]:
 
 
 def group_variants(files: Iterable[Path]) -> Iterator[LocalVariant]:
-    """The variants that these files make; sidecars, and files that are gone meanwhile, are left out."""
+    """Group files into variants; sidecars and files deleted meanwhile are left out."""
     split: defaultdict[tuple[Path, str, int], dict[int, Path]] = defaultdict(dict)
     for path in files:
         if is_sidecar(path.name):

@@ -1,6 +1,6 @@
-"""The models that ggbench knows by id: the shipped `models.toml`, and the person's own on top of it.
+"""The catalog of models known by id: the shipped `models.toml`, overridden by the user's own.
 
-People write the second file by hand, so whatever is wrong in one is told with its file and line.
+The user's file is written by hand, so every error names its file and line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.plain import plain
 
 HUB_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
-"""The form of a Hub repo's name, `org/name`."""
+"""Pattern of a Hub repo name, `org/name`."""
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]*", re.ASCII)
 _SHAPE = {field.name: field for field in dataclasses.fields(Hyperparameters)}
@@ -44,17 +44,17 @@ class CatalogModel:
     """One model of the catalog."""
 
     id: str
-    """What a person types as MODEL; lower case."""
+    """The MODEL argument; lower case."""
     title: str
     repo: str | None
     """Hub repo of the GGUF files; None where no official one is known."""
     file_pattern: str | None
-    """Name of a file in `repo` with `{quant}` in it; a split file has its shard numbers before the suffix."""
+    """File name in `repo` with `{quant}` as a placeholder; shard numbers precede the suffix."""
     hyper: Hyperparameters
     quants: tuple[str, ...]
-    """Quants that `repo` is known to hold, in lower case; empty when unknown."""
+    """Quants known to be in `repo`, lower case; empty when unknown."""
     origin: Literal["shipped", "user"]
-    """`user` when any of it comes from the person's own file."""
+    """`user` when any value comes from the user's file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,31 +67,33 @@ class Catalog:
         return iter(self.models)
 
     def find(self, model_id: str) -> CatalogModel | None:
-        """The model with this id, in any case; None when there is none."""
+        """Return the model with this id, in any case; None if there is none."""
         return next((model for model in self.models if model.id == model_id.lower()), None)
 
     def model(self, model_id: str) -> CatalogModel:
-        """The model with this id, in any case; UnknownName lists the nearest, and how to find a repo instead."""
+        """Return the model with this id, in any case. Raises UnknownName with the nearest ids and how to search the
+        Hub.
+        """
         found = self.find(model_id)
         if found is None:
             error = UnknownName("model", model_id, (model.id for model in self.models))
-            error.hint += f"; a repo of the Hub is org/name: ggbench models --search {shlex.quote(plain(model_id))}"
+            error.hint += f"; a Hub repo is org/name: ggbench models --search {shlex.quote(plain(model_id))}"
             raise error
         return found
 
 
 def shipped_models_file() -> Path:
-    """`models.toml` of this installation: inside an installed package, at the top of a checkout."""
+    """Return `models.toml` of this installation: inside an installed package, at the top of a checkout."""
     package = Path(__file__).resolve().parents[1]
     installed = package / "models.toml"
     return installed if installed.exists() else package.parent / "models.toml"
 
 
 def load_catalog(user_file: Path | None = None) -> Catalog:
-    """The shipped models with the person's own on top; `user_file` defaults to the one in the config directory.
+    """Load the shipped models and the user's own; `user_file` defaults to the one in the config directory.
 
-    An entry whose id is shipped overrides key by key, any other adds a model. A user file that does not exist adds
-    nothing. UsageError names file and line of whatever is wrong in either.
+    An entry with a shipped id overrides it key by key, any other adds a model. A missing user file adds nothing. Raises
+    UsageError with file and line for any error in either.
     """
     entries = {entry.id: entry for entry in _read(shipped_models_file(), "shipped")}
     user_file = paths.user_models_file() if user_file is None else user_file
@@ -101,14 +103,14 @@ def load_catalog(user_file: Path | None = None) -> Catalog:
 
 
 class _Lines:
-    """A TOML file's text with the line of every table header and key, which tomllib does not keep."""
+    """Line numbers of table headers and keys in a TOML file, which tomllib does not keep."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
         self.tables: list[dict[str, int]] = []
-        """Line of each key of the n-th `[[model]]`; its header's under the key of no text."""
+        """Line of each key of the n-th `[[model]]`; its header's line under the empty key."""
         self.top: dict[str, int] = {}
-        """Line of the first table or key of each name at the top level."""
+        """First line of each top-level table or key."""
         inside_text = False
         table: dict[str, int] | None = None
         for number, line in enumerate(text.splitlines(), 1):
@@ -126,39 +128,39 @@ class _Lines:
                 (self.top if table is None else table).setdefault(key[1], number)
 
     def fail(self, line: int | None, what: str) -> NoReturn:
-        """Raise UsageError for a line; None points at the file alone."""
+        """Raise UsageError for a line; None names the file alone."""
         shipped = shipped_models_file()
-        hint = f"the form is explained at the top of {shipped}" if self.path != shipped else "reinstall ggbench"
+        hint = f"the format is explained at the top of {shipped}" if self.path != shipped else "reinstall ggbench"
         raise UsageError(f"{self.path}{'' if line is None else f', line {line}'}: {what}", hint)
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """One `[[model]]` as it was written, checked for the names and types of its keys."""
+    """One `[[model]]` as written, with its keys checked for name and type."""
 
     id: str
     values: Mapping[str, object]
     origin: Literal["shipped", "user"]
     lines: _Lines
     number: int
-    """Which `[[model]]` of its file it is."""
+    """Index of this `[[model]]` in its file."""
 
     @property
     def table(self) -> Mapping[str, int]:
-        """Lines of the keys that are written here; of the whole file's where the models are an inline array."""
+        """Line numbers of this entry's keys; of the whole file's where models are an inline array."""
         tables = self.lines.tables
         return tables[self.number] if self.number < len(tables) else self.lines.top
 
     def over(self, base: _Entry | None) -> _Entry:
-        """The entry with what it leaves out taken from `base`."""
+        """Return the entry with missing keys taken from `base`."""
         return self if base is None else dataclasses.replace(self, values={**base.values, **self.values})
 
     def fail(self, key: str, what: str) -> NoReturn:
-        """Raise UsageError for a key's line, or for the header's where the key is not written here."""
+        """Raise UsageError at a key's line, or at the header's where the key is absent."""
         self.lines.fail(self.table.get(key) or self.table.get("") or self.table.get("model"), what)
 
     def check(self) -> None:
-        """Raise UsageError unless each key is known and holds a value of its type."""
+        """Raise UsageError unless every key is known and has a value of its type."""
         for key, value in self.values.items():
             if key in _SHAPE:
                 types, accepted = _TYPES[str(_SHAPE[key].type)]
@@ -182,10 +184,10 @@ class _Entry:
             self.fail("quants", f'quants has to be a list such as ["q8_0", "q4_k_m"], not {quants!r}')
 
     def build(self) -> CatalogModel:
-        """The model; raises UsageError where keys are missing or their values make no model."""
+        """Return the model; raises UsageError where keys are missing or their values are inconsistent."""
         missing = [name for name in _REQUIRED if name not in self.values]
         if missing:
-            self.fail("", f"model {self.id!r} lacks {', '.join(missing)}")
+            self.fail("", f"model {self.id!r} is missing {', '.join(missing)}")
         try:
             hyper = Hyperparameters(**{name: value for name, value in self.values.items() if name in _SHAPE})  # type: ignore[arg-type]
         except UsageError as error:

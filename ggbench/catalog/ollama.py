@@ -1,8 +1,8 @@
-"""Ollama's models: a manifest for each `name:tag`, which names the blobs by their digests.
+"""Ollama's models: one manifest per `name:tag`, which refers to blobs by digest.
 
-A manifest is read as the work of a stranger: a digest is taken only where it is one, so that no blob lies elsewhere.
-Source: Ollama's manifest/paths.go and manifest/manifest.go. Since 0.40 manifests are in a second folder, and one may
-be a list of others, each kept as a blob.
+Manifests are untrusted: only valid digests are used, so that no path leaves the blob folder. Source: Ollama's
+manifest/paths.go and manifest/manifest.go. Since 0.40 manifests are in a second folder, and a manifest may be a list of
+others, each stored as a blob.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ import msgspec
 from ggbench.gguf_file.quants import quant_from_file_name
 
 _MANIFESTS = ("manifests-v2", "manifests")
-"""The newer goes first: the older stays beside it for a downgrade."""
+"""Newest first: the older folder stays beside it for downgrades."""
 _PUBLIC_HOSTS = ("registry.ollama.ai", "ollama.com")
 _WEIGHTS = "application/vnd.ollama.image.model"
 _DIGEST = re.compile(r"sha256[:-]([0-9a-fA-F]{64})")
-_MOST_BYTES = 1 << 20
-"""Of a manifest or a config; real ones have a few kilobytes."""
-_MOST_BUILDS = 16
-_MOST_MANIFESTS = 10_000
+_MAX_BYTES = 1 << 20
+"""Size limit of a manifest or a config; real ones have a few kilobytes."""
+_MAX_BUILDS = 16
+_MAX_MANIFESTS = 10_000
 
 _Kind = TypeVar("_Kind")
 
 
 @dataclass(frozen=True, slots=True)
 class OllamaModel:
-    """One file of weights that a manifest names."""
+    """One weights file named by a manifest."""
 
     name: str
-    """As `ollama run` takes it; not made printable."""
+    """Name for `ollama run`; not sanitized."""
     blob: Path | None
-    """None where the manifest names none."""
+    """None where the manifest names no blob."""
     quant: str | None
-    """As the tag or else the config tells it, in lower case."""
+    """Quant from the tag, else from the config, lower case."""
     reason: str = ""
     """Why there is no blob."""
 
@@ -54,7 +54,7 @@ class _Manifest(msgspec.Struct, frozen=True):
     config: _Descriptor | None = None
     layers: list[_Descriptor] | None = None
     manifests: list[_Descriptor] | None = None
-    """The builds of one model for different runners, where this is a list."""
+    """Where this is a list: the builds of one model for different runners."""
 
 
 class _Config(msgspec.Struct, frozen=True):
@@ -62,9 +62,9 @@ class _Config(msgspec.Struct, frozen=True):
 
 
 def ollama_models(root: Path) -> Iterator[OllamaModel]:
-    """The weights that the manifests below `root` name, by their names; one name may have several builds.
+    """Yield the weights named by the manifests below `root`, by name; one name may have several builds.
 
-    A manifest that is broken is a model with a reason. Raises OSError where the folder cannot be read.
+    A broken manifest yields a model with a reason. Raises OSError where the folder cannot be read.
     """
     os.scandir(root).close()
     named: set[str] = set()
@@ -82,7 +82,7 @@ def _models(root: Path, name: str, path: Path) -> Iterator[OllamaModel]:
         yield OllamaModel(name, None, None, "its manifest in Ollama's store cannot be read")
         return
     builds = [manifest]
-    for descriptor in (manifest.manifests or [])[:_MOST_BUILDS]:
+    for descriptor in (manifest.manifests or [])[:_MAX_BUILDS]:
         blob = _blob(root, descriptor.digest)
         build = None if blob is None else _read(blob, _Manifest)
         if build is not None:
@@ -94,13 +94,13 @@ def _models(root: Path, name: str, path: Path) -> Iterator[OllamaModel]:
                 found = True
                 yield _model(root, name, build, layer)
     if not found:
-        yield OllamaModel(name, None, None, "its manifest names no weights in one file")
+        yield OllamaModel(name, None, None, "its manifest has no weights in a single file")
 
 
 def _model(root: Path, name: str, build: _Manifest, layer: _Descriptor) -> OllamaModel:
     blob = _blob(root, layer.digest)
     if blob is None:
-        return OllamaModel(name, None, None, "its manifest names a blob by what is no digest")
+        return OllamaModel(name, None, None, "its manifest has an invalid blob digest")
     quant = quant_from_file_name(name.rpartition(":")[2])
     if quant is None and build.config is not None:
         config_blob = _blob(root, build.config.digest)
@@ -110,23 +110,23 @@ def _model(root: Path, name: str, build: _Manifest, layer: _Descriptor) -> Ollam
 
 
 def _manifest_files(folder: Path) -> Iterator[tuple[Path, tuple[str, str, str, str]]]:
-    """Files exactly four levels down, host/namespace/model/tag, in order."""
+    """Yield files exactly four levels deep, host/namespace/model/tag, in order."""
     n_found = 0
     for host in _entries(folder):
         for namespace in _entries(folder / host):
             for model in _entries(folder / host / namespace):
                 for tag in _entries(folder / host / namespace / model):
                     path = folder / host / namespace / model / tag
-                    if not os.path.isfile(path):  # noqa: PTH113 - pathlib's raises for a loop of links
+                    if not os.path.isfile(path):  # noqa: PTH113 - pathlib's raises for a symlink loop
                         continue
                     n_found += 1
-                    if n_found > _MOST_MANIFESTS:
+                    if n_found > _MAX_MANIFESTS:
                         return
                     yield path, (host, namespace, model, tag)
 
 
 def _entries(folder: Path) -> list[str]:
-    """Names in a folder, those of files being written left out; none where it is no folder or may not be read."""
+    """Return the names in a folder without hidden files; empty where it is not a readable folder."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries if not entry.name.startswith("."))
@@ -149,7 +149,7 @@ def _blob(root: Path, digest: str) -> Path | None:
 def _read(path: Path, kind: type[_Kind]) -> _Kind | None:
     try:
         with path.open("rb") as file:
-            raw = file.read(_MOST_BYTES + 1)
-        return msgspec.json.decode(raw, type=kind) if len(raw) <= _MOST_BYTES else None
+            raw = file.read(_MAX_BYTES + 1)
+        return msgspec.json.decode(raw, type=kind) if len(raw) <= _MAX_BYTES else None
     except (OSError, msgspec.DecodeError, RecursionError):
         return None

@@ -1,7 +1,7 @@
-"""What MODEL and QUANTs mean where headers are enough: files on this disk or the Hub, or a catalog model's quants.
+"""Resolve MODEL and QUANTs for planning, where headers are enough: local or Hub files, or a catalog model's quants.
 
-No tensor is read and no model downloaded: of a file on the Hub only the header, which is kept, so that the same
-question needs no network again.
+No tensors are read and no model is downloaded. From a Hub file only the header is fetched, and it is cached, so that
+repeating a plan needs no network.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from ggbench.catalog.file_sources import ARTICLE_QUANTS, published_header
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
 from ggbench.catalog.reference import (
     CatalogRef,
@@ -24,7 +25,6 @@ from ggbench.catalog.reference import (
 )
 from ggbench.catalog.repo_variants import FoundVariant
 from ggbench.catalog.selector import Target, find_published, resolve
-from ggbench.catalog.sources import ARTICLE_QUANTS, published_header
 from ggbench.errors import BadFile, GgbenchError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
@@ -39,49 +39,50 @@ Provenance = Literal["file", "twin", "catalog", "hub"]
 
 @dataclass(frozen=True, slots=True)
 class PlannedVariant:
-    """One quant of one model with its header."""
+    """One quant of a model with its header."""
 
     model: str
-    """As the person wrote it, a `:QUANT` at its end left out; printable."""
+    """MODEL as typed, without `:QUANT`; printable."""
     quant: str
     provenance: Provenance
-    """`catalog`: a header drawn from the catalog's hyperparameters, its types chosen by llama.cpp's quantizer; `hub`: a
-    file's own header, wherever the file is."""
+    """`catalog`: header derived from the catalog's hyperparameters, with types chosen by llama.cpp's quantizer; `hub`:
+    the header of a published file, wherever it is stored.
+    """
     file: ModelFile | None
-    """None where it cannot be read."""
+    """None where the header cannot be read."""
     reason: str = ""
-    """Why not, in one line."""
+    """Why the header cannot be read, in one line."""
     selector: str = ""
-    """The QUANT that means it and no other of its repo, where `quant` does not."""
+    """QUANT argument that selects only this variant of its repo, where `quant` is ambiguous."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepoReading:
-    """What of a repo was read, and what it cost."""
+    """Which repo was read, and the bytes it took."""
 
     repo: str
     commit: str
     listed_at: str
-    """UTC, ISO 8601: when the Hub was asked what the repo holds; empty where it was not."""
+    """When the Hub was queried for the listing, UTC, ISO 8601; empty where it was not."""
     moved_bytes: int
-    """Of headers, over the network."""
+    """Bytes of headers received over the network."""
     total_bytes: int
-    """Of all variants of the repo together, or of those on this disk where the Hub was not asked."""
+    """Total size of all variants of the repo, or of the local ones where the Hub was not queried."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedModel:
-    """The variants, and the repo that they are of."""
+    """The variants, and the repo they come from."""
 
     variants: tuple[PlannedVariant, ...]
     reading: RepoReading | None = None
-    """None where no repo was asked for."""
+    """None where no repo was involved."""
 
 
 def planned_variants(
     model: str, quants: Sequence[str] = (), catalog: Catalog | None = None
 ) -> tuple[PlannedVariant, ...]:
-    """The variants of `planned_model` alone."""
+    """Return only the variants of `planned_model`."""
     return planned_model(model, quants, catalog).variants
 
 
@@ -92,12 +93,11 @@ def planned_model(
     hub: HubAccess | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> PlannedModel:
-    """The variants that MODEL and QUANTs mean, in the order of the quants; a catalog model needs no file.
+    """Return the variants that MODEL and QUANTs select, in the order of the quants; a catalog model needs no file.
 
-    Without quants: the article's eight of a catalog model, every variant of a folder or a repo. A file whose header
-    cannot be read is a variant with the reason, unless it is the only one. `on_progress` is told the headers of a repo
-    that are read, and how many there are. Raises as `catalog.selector.resolve`, `hub.headers.read_headers` and
-    `plan_twin` do.
+    Without quants: the article's eight for a catalog model, every variant of a folder or a repo. A file whose header
+    cannot be read is returned with the reason, unless it is the only one. `on_progress` receives the number of headers
+    read and the total. Raises as `catalog.selector.resolve`, `hub.headers.read_headers` and `plan_twin` do.
     """
     ref = parse_model(model)
     catalog = catalog or load_catalog()
@@ -122,7 +122,7 @@ def _from_catalog(model: CatalogModel, quants: Sequence[str]) -> tuple[PlannedVa
 def _from_disk(target: Target, *, alone: bool) -> PlannedVariant:
     provenance: Provenance = "twin" if target.provenance == "twin" else "file"
     if target.path is None:
-        raise BadFile(f"{target.model} has no file here", "name a .gguf file, or a folder that holds some")
+        raise BadFile(f"{target.model} has no local file", "give a .gguf file, or a folder with some")
     try:
         file = read_model_file(target.path, allow_missing_data=True)
     except GgbenchError as error:
@@ -160,7 +160,7 @@ def _from_hub(
 def _read_remote(
     access: HubAccess, found: Sequence[FoundVariant], on_progress: Callable[[int, int], None] | None
 ) -> dict[str, HeaderRead]:
-    """The headers of what is not on this disk, by the variant's name. Raises NetworkError where none could be had."""
+    """Read the headers of non-local variants, by variant name. Raises NetworkError where none could be read."""
     remote = [each for each in found if each.paths is None and not each.variant.missing]
     if not remote:
         return {}
@@ -169,7 +169,7 @@ def _read_remote(
     listing = remote[0].listing
     reads = read_headers(access, listing, [each.variant for each in remote], on_progress)
     if all(read.file is None for read in reads):
-        with contextlib.suppress(BadFile):  # a broken file is a row of its own; what keeps all away is an error
+        with contextlib.suppress(BadFile):  # a broken file gets its own row; only a failure of all is an error
             read_variant_header(access, listing, remote[0].variant)
     return {read.variant.name: read for read in reads}
 

@@ -1,6 +1,6 @@
-"""What a person types as MODEL, taken apart: a catalog id, a repo of the Hub, a path, or a twin of one of them.
+"""Parse the MODEL argument: a catalog id, a Hub repo, a path, or a twin.
 
-Nothing is looked for but whether a path exists, so that a name means the same with and without a network.
+Nothing but the existence of a path is checked, so a name means the same with and without a network.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ggbench.catalog.hub_address import spell_out_address, spell_out_file
+from ggbench.catalog.hub_address import parse_address, parse_repo_file
 from ggbench.catalog.models import HUB_REPO
 from ggbench.errors import UsageError
 from ggbench.plain import plain
 
 MAIN = "main"
-"""The revision of a repo where none is named."""
+"""Default revision of a repo."""
 
 _FORMS = "MODEL is a catalog id, org/name or hf:org/name, a path, synth:<id> or twin:<org/name>"
 _HUB_NAME = re.compile(
     rf"(?P<repo>{HUB_REPO.pattern})(?:@(?P<revision>refs/[a-z]+/[A-Za-z0-9][\w.-]*|[A-Za-z0-9][\w.-]*))?", re.ASCII
 )
-"""`org/name`, and `org/name@revision` for a branch, a tag, a commit or a pull request of it."""
+"""`org/name`, or `org/name@revision` for a branch, a tag, a commit or a pull request."""
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogRef:
-    """A model of the catalog by its id, `qwen1.5-7b`."""
+    """A catalog model by its id, `qwen1.5-7b`."""
 
     id: str
     quant: str | None = None
@@ -35,7 +35,7 @@ class CatalogRef:
 
 @dataclass(frozen=True, slots=True)
 class HubRef:
-    """A repo of the Hub, `org/name` or `hf:org/name`."""
+    """A Hub repo, `org/name` or `hf:org/name`."""
 
     repo: str
     quant: str | None = None
@@ -44,7 +44,7 @@ class HubRef:
 
 @dataclass(frozen=True, slots=True)
 class PathRef:
-    """A GGUF file, or a folder with some in it."""
+    """A GGUF file, or a folder of them."""
 
     path: Path
     quant: str | None = None
@@ -60,7 +60,7 @@ class SynthRef:
 
 @dataclass(frozen=True, slots=True)
 class TwinRef:
-    """A twin of a published file from its real header, `twin:org/name`."""
+    """A twin of a published file, made from its real header, `twin:org/name`."""
 
     repo: str
     quant: str | None = None
@@ -71,26 +71,25 @@ ModelRef = CatalogRef | HubRef | PathRef | SynthRef | TwinRef
 
 
 def parse_model(text: str) -> ModelRef:
-    """MODEL or MODEL:QUANT taken apart, by the first of these rules that holds.
+    """Parse MODEL or MODEL:QUANT by the first rule that matches.
 
-    1. What exists on this disk is a path: a folder goes before a catalog id and a Hub repo of the same spelling, and a
-       name with a colon in it before the same name with a QUANT.
-    2. The address of a page of the Hub, as a browser has it, is the repo, and a file's page the repo with the file as
-       QUANT. So is `org/name/file.gguf`, unless `org` is here. Both may follow `hf:` and `twin:`.
-    3. `synth:`, `hf:` and `twin:` in front, in any case, say what it is.
-    4. With a `:QUANT` at its end, which has no slash, the rest is looked at by these rules; but what rule 5 takes for a
-       path and is not there keeps a colon before `.gguf`, as in `/models/a:b.gguf`.
-    5. What begins with `/`, `./`, `../` or `~`, ends in `.gguf`, or has more than one slash is a path.
-    6. With one slash it is a Hub repo, `org/name`, which a `@revision` may follow; with none a catalog id.
+    1. An existing path is a path: a folder takes precedence over a catalog id and a Hub repo of the same spelling, and
+       a name with a colon over the same name with a QUANT.
+    2. The URL of a Hub page is its repo, and the URL of a file the repo with the file as QUANT. So is
+       `org/name/file.gguf`, unless `org` exists locally. Both may follow `hf:` and `twin:`.
+    3. The prefixes `synth:`, `hf:` and `twin:`, in any case, state the kind.
+    4. Before a `:QUANT` suffix, which has no slash, the rest is parsed by these rules; a missing path of rule 5 keeps a
+       colon before `.gguf`, as in `/models/a:b.gguf`.
+    5. Text that begins with `/`, `./`, `../` or `~`, ends in `.gguf`, or has more than one slash is a path.
+    6. With one slash it is a Hub repo, `org/name`, optionally with `@revision`; with none a catalog id.
 
-    `hf:org/name` and `./name` leave no doubt.
-    Raises UsageError for what is none of them.
+    `hf:org/name` and `./name` are never ambiguous. Raises UsageError for text that matches no rule.
     """
     if not text.strip() or "\0" in text:
-        raise UsageError(f"{text!r} names no model", _FORMS)
+        raise UsageError(f"{text!r} is not a model", _FORMS)
     if _exists(text):
         return PathRef(_path(text))
-    text = _spelled_out(text)
+    text = _normalize(text)
     prefix, _, rest = text.partition(":")
     if prefix.lower() in ("synth", "hf", "twin"):
         name, quant = _split_quant(rest, rest.partition(":"))
@@ -98,9 +97,9 @@ def parse_model(text: str) -> ModelRef:
             if not name or "/" in name:
                 raise UsageError(
                     f"{text!r} is not synth:<id>",
-                    f"a twin of a repo is twin:{name}; see the ids with: ggbench models"
+                    f"a twin of a repo is twin:{name}; list the ids with: ggbench models"
                     if _HUB_NAME.fullmatch(name)
-                    else "see the ids with: ggbench models",
+                    else "list the ids with: ggbench models",
                 )
             return SynthRef(name.lower(), quant)
         hub_name = _HUB_NAME.fullmatch(name)
@@ -108,7 +107,7 @@ def parse_model(text: str) -> ModelRef:
             is_id = prefix.lower() == "twin" and name and "/" not in name
             raise UsageError(
                 f"{text!r} is not {prefix.lower()}:org/name",
-                f"a twin of a model of the catalog is synth:{plain(name)}" if is_id else _FORMS,
+                f"a twin of a catalog model is synth:{plain(name)}" if is_id else _FORMS,
             )
         kind = HubRef if prefix.lower() == "hf" else TwinRef
         return kind(hub_name["repo"], quant, hub_name["revision"] or MAIN)
@@ -124,26 +123,26 @@ def parse_model(text: str) -> ModelRef:
 
 
 def model_label(model: str, ref: ModelRef) -> str:
-    """MODEL as the person wrote it, a `:QUANT` at its end left out, and an address as `org/name`; printable."""
+    """Return MODEL as typed without `:QUANT`, and a URL as `org/name`; printable."""
     if isinstance(ref, HubRef | TwinRef):
-        model = _spelled_out(model)
+        model = _normalize(model)
     return plain(model if ref.quant is None else model[: -len(ref.quant) - 1])
 
 
 def wanted_quants(ref: ModelRef, quants: Sequence[str]) -> tuple[str, ...]:
-    """The quants that were named, the one in MODEL first, in lower case and each once."""
+    """Return the requested quants, the one in MODEL first, in lower case without duplicates."""
     return tuple(dict.fromkeys(quant.lower() for quant in (ref.quant, *quants) if quant is not None))
 
 
-def _spelled_out(text: str) -> str:
-    """An address or a file of a repo as `org/name:QUANT`; everything else as it is."""
+def _normalize(text: str) -> str:
+    """Return a URL or a file of a repo as `org/name:QUANT`; any other text unchanged."""
     prefix, colon, rest = text.partition(":")
     if prefix.lower() in ("hf", "twin"):
-        named = spell_out_address(rest) or spell_out_file(rest)
+        named = parse_address(rest) or parse_repo_file(rest)
         return text if named is None else f"{prefix}{colon}{named}"
-    named = spell_out_address(text)
+    named = parse_address(text)
     if named is None and not _exists(text.partition("/")[0]):
-        named = spell_out_file(text)
+        named = parse_repo_file(text)
         if named is not None and not _HUB_NAME.fullmatch(named.partition(":")[0]):
             named = None
     if named is None:

@@ -1,6 +1,6 @@
-"""What QUANTs mean in a repo of the Hub: which of its variants, and which of them are on this disk.
+"""Resolve QUANTs in a Hub repo to variants, and find which of them are on this disk.
 
-What Hugging Face's cache holds answers first, so that a file that was downloaded once needs no network again.
+Hugging Face's cache is consulted first, so that a downloaded file needs no network.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ggbench.catalog.choice import choose_by_quant
+from ggbench.catalog.quant_choice import choose_by_quant
 from ggbench.catalog.reference import MAIN
 from ggbench.errors import UsageError
 from ggbench.gguf_file.quants import names_quant
-from ggbench.hub.records import RepoListing, RepoVariant
-from ggbench.hub.variants import require_all_shards
+from ggbench.hub.repo_records import RepoListing, RepoVariant
+from ggbench.hub.variant_grouping import require_all_shards
 from ggbench.plain import plain
 from ggbench.units import format_bytes
 
@@ -25,30 +25,30 @@ if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
 
 NO_QUANT = "unknown"
-"""What a quant is called that neither the file's name nor its header tells."""
+"""Label for a quant found in neither the file name nor the header."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepoRequest:
-    """Which variants of which repo."""
+    """A request for variants of a repo."""
 
     repo: str
     revision: str = MAIN
     quants: tuple[str, ...] = ()
-    """In lower case; none means every variant."""
+    """Lower case; empty means every variant."""
     file_pattern: str | None = None
-    """Name of a file with `{quant}` in it; other variants are left out."""
+    """File name with `{quant}` as a placeholder; other variants are excluded."""
     known_quants: tuple[str, ...] = ()
-    """What is taken where `quants` is empty; empty takes all."""
+    """Default for empty `quants`; empty means every variant."""
 
     @classmethod
     def of_model(cls, model: CatalogModel, quants: tuple[str, ...]) -> RepoRequest:
-        """The variants of the repo of a catalog model, which has one."""
+        """Request the variants of a catalog model's repo, which it must have."""
         assert model.repo is not None
         return cls(model.repo, quants=quants, file_pattern=model.file_pattern, known_quants=model.quants)
 
     def takes(self, variant: RepoVariant) -> bool:
-        """Whether the file's name is of the model that is meant."""
+        """Return whether the file name matches the pattern."""
         if self.file_pattern is None:
             return True
         pattern = re.escape(self.file_pattern.removesuffix(".gguf")).replace(r"\{quant\}", r"(.+)")
@@ -58,13 +58,13 @@ class RepoRequest:
 
 @dataclass(frozen=True, slots=True)
 class FoundVariant:
-    """One variant of a repo that was asked for."""
+    """One requested variant of a repo."""
 
     listing: RepoListing
-    """Of the repo; where the cache answered alone, of what it holds."""
+    """Listing of the repo; of the cached files where only the cache was consulted."""
     variant: RepoVariant
     paths: tuple[Path, ...] | None = None
-    """All its files on this disk, whole; None where any is not."""
+    """All its files on this disk, complete; None where any is missing."""
 
     @property
     def repo(self) -> str:
@@ -73,49 +73,49 @@ class FoundVariant:
 
     @property
     def commit(self) -> str:
-        """Of which the files are."""
+        """Commit of the files."""
         return self.listing.commit
 
     @property
     def origin(self) -> str:
-        """`org/name@0123456789ab`, for what is made of it."""
+        """`org/name@0123456789ab`, recorded in twins made from it."""
         return f"{self.repo}@{self.commit[:12]}"
 
     @property
     def quant(self) -> str:
-        """In lower case; `unknown` where no name tells it."""
+        """Lower case; `unknown` where no name contains it."""
         return self.variant.quant or NO_QUANT
 
     @property
     def selector(self) -> str:
-        """The QUANT that means this variant and no other of the repo: its quant, else its name."""
+        """QUANT argument that selects only this variant of the repo: its quant, else its name."""
         same = [other.name for other in self.listing.variants if other.answers_to(self.quant)]
         return self.quant if same == [self.variant.name] else self.variant.name
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of each whole variant of the repo, by quant."""
+        """Return the size of each complete variant of the repo, by quant."""
         return {other.quant: other.file_bytes for other in self.listing.variants if other.quant and not other.missing}
 
     def require_all_shards(self) -> None:
-        """Raise BadFile, which names the first that is missing, where the repo lacks a shard."""
+        """Raise BadFile, naming the first missing shard, where the variant is incomplete."""
         require_all_shards(self.repo, self.variant)
 
 
 def find_variants(
-    access: HubAccess, request: RepoRequest, *, fresh: bool = False, only_here: bool = False
+    access: HubAccess, request: RepoRequest, *, refresh: bool = False, local_only: bool = False
 ) -> tuple[FoundVariant, ...]:
-    """The variants that were asked for, in the order of the quants, each once; largest first without any.
+    """Return the requested variants in the order of the quants, without duplicates; largest first without quants.
 
-    Where the cache holds every quant that was named, nothing is asked of the network; `fresh` asks it all the same
-    where there is one. With no network, a request without quants means what was listed before, or with `only_here`, and
-    where nothing was, what is on this disk. Raises UnknownName for a quant that the repo lacks, UsageError for one that
-    several files answer to, and as `hub.listing.list_repo` does.
+    Where the cache holds every named quant, no request is made; `refresh` makes one anyway unless offline. Offline, a
+    request without quants returns the cached listing or, with `local_only` or without a cached listing, the local
+    variants. Raises UnknownName for a quant that the repo lacks, UsageError for one that several files match, and as
+    `hub.listing.list_repo` does.
     """
-    from ggbench.hub.cached import cached_paths
+    from ggbench.hub.hf_cache import cached_paths
     from ggbench.hub.listing import list_repo
 
-    if access.offline or not fresh:
-        here = _from_cache(access, request, only_here=only_here)
+    if access.offline or not refresh:
+        here = _from_cache(access, request, local_only=local_only)
         if here:
             return here
     listing = list_repo(access, request.repo, request.revision)
@@ -125,15 +125,17 @@ def find_variants(
     )
 
 
-def _from_cache(access: HubAccess, request: RepoRequest, *, only_here: bool) -> tuple[FoundVariant, ...]:
-    """What Hugging Face's cache holds of it, where that is all that is meant; empty where the repo has to be listed."""
-    from ggbench.hub.cached import cached_commit, cached_variants
-    from ggbench.hub.listing import known_listing
+def _from_cache(access: HubAccess, request: RepoRequest, *, local_only: bool) -> tuple[FoundVariant, ...]:
+    """Return the variants from Hugging Face's cache where it satisfies the request; empty where the repo must be
+    listed.
+    """
+    from ggbench.hub.hf_cache import cached_commit, cached_variants
+    from ggbench.hub.listing import cached_listing
 
     if not request.quants and not access.offline:
         return ()
-    kept = known_listing(access, request.repo, request.revision)
-    if not request.quants and kept is not None and not only_here:
+    kept = cached_listing(access, request.repo, request.revision)
+    if not request.quants and kept is not None and not local_only:
         return ()
     commits = {request.revision, kept and kept.commit, cached_commit(access, request.repo, request.revision)}
     cached = [
@@ -163,12 +165,12 @@ def _from_cache(access: HubAccess, request: RepoRequest, *, only_here: bool) -> 
 
 
 def choose(listing: RepoListing, request: RepoRequest) -> tuple[RepoVariant, ...]:
-    """The variants of a listing that were asked for. Raises UnknownName and UsageError as `find_variants` does."""
+    """Return the requested variants of a listing. Raises UnknownName and UsageError as `find_variants` does."""
     variants = [variant for variant in listing.variants if request.takes(variant)]
     if not variants:
         raise UsageError(
-            f"no file in {plain(listing.repo)} is named as {request.file_pattern}",
-            f"there is {list_variants(listing.variants)}; say which with {plain(listing.repo)} and a file's name",
+            f"no file in {plain(listing.repo)} matches {request.file_pattern}",
+            f"it has {list_variants(listing.variants)}; select one with {plain(listing.repo)} and a file name",
         )
     if not request.quants:
         known = [variant for variant in variants if variant.quant in request.known_quants]
@@ -177,7 +179,7 @@ def choose(listing: RepoListing, request: RepoRequest) -> tuple[RepoVariant, ...
 
 
 def list_variants(variants: Sequence[RepoVariant]) -> str:
-    """Each quant with its size; names instead where the quants do not tell them apart."""
+    """Format each quant with its size; names instead where quants are not unique."""
     distinct = len({variant.quant for variant in variants}) == len(variants)
     return ", ".join(
         f"{variant.quant if distinct and variant.quant else plain(variant.name)} ({format_bytes(variant.file_bytes)})"

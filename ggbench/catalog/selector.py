@@ -1,7 +1,7 @@
-"""What a person means by MODEL and QUANT: from their words to the files, twins and downloads to measure.
+"""Resolve MODEL and QUANT to targets: the files, twins and downloads to measure.
 
-A twin takes as long to make as it is large, and a download longer: a `Target` only says what to make or fetch, and
-`materialize` does it at its turn.
+Making a twin and downloading a file are slow: a `Target` only describes how to obtain its file, and `materialize` does
+it when its turn comes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ggbench import paths
-from ggbench.catalog.choice import choose_by_quant
+from ggbench.catalog.file_sources import ARTICLE_QUANTS, FileSource, HubDownload, PublishedTwin, SynthTwin
 from ggbench.catalog.local_files import LocalVariant, local_variants
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
+from ggbench.catalog.quant_choice import choose_by_quant
 from ggbench.catalog.reference import (
     CatalogRef,
     HubRef,
@@ -27,7 +28,6 @@ from ggbench.catalog.reference import (
     wanted_quants,
 )
 from ggbench.catalog.repo_variants import NO_QUANT, FoundVariant, RepoRequest, find_variants
-from ggbench.catalog.sources import ARTICLE_QUANTS, HubDownload, PublishedTwin, Source, SynthTwin
 from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
@@ -43,31 +43,31 @@ __all__ = ["ARTICLE_QUANTS", "Target", "find_published", "materialize", "resolve
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One quant of one model to measure."""
+    """One quant of a model to measure."""
 
     model: str
-    """MODEL as the person wrote it, a `:QUANT` at its end left out; printable."""
+    """MODEL as typed, without `:QUANT`; printable."""
     quant: str
-    """In lower case: of the file's name, else of its header, else `unknown`."""
+    """Lower case, from the file name, else from its header, else `unknown`."""
     provenance: Literal["file", "twin", "hub"]
-    """What the weights are; a file whose header says that it is a twin is one."""
+    """Kind of weights; a file whose header marks it as a twin is a twin."""
     path: Path | None
-    """The file, or the first shard; None where `source` has to make or fetch it."""
+    """The file, or its first shard; None where `source` has to make or download it."""
     file_bytes: int | None = None
-    """Over all shards; None for a twin."""
-    source: Source | None = None
-    """Where the file comes from; None for one on this disk."""
+    """Total size of all shards; None for a twin."""
+    source: FileSource | None = None
+    """How to obtain the file; None where it is on this disk."""
     selector: str = ""
-    """The QUANT that means it and no other of its repo, where `quant` does not."""
+    """QUANT argument that selects only this target in its repo, where `quant` is ambiguous."""
 
     @property
     def named(self) -> tuple[str, str]:
-        """MODEL and QUANT, for a command line that means this target again."""
+        """MODEL and QUANT arguments that select this target again."""
         return self.model, self.selector or self.quant
 
     @property
     def download_bytes(self) -> int:
-        """What is still to be moved over the network before it can be measured."""
+        """Bytes to download before it can be measured."""
         return 0 if self.source is None else self.source.download_bytes
 
 
@@ -79,20 +79,19 @@ def resolve(
     twins_dir: Path | None = None,
     catalog: Catalog | None = None,
 ) -> tuple[Target, ...]:
-    """The targets that MODEL and its QUANTs mean, in the order of the quants, each once; makes and downloads no file.
+    """Return the targets that MODEL and QUANTs select, in order, without duplicates; makes and downloads no file.
 
-    With no quant named: every variant of a folder or a repo, largest first, and the article's eight of a catalog
-    model's twin; of a repo that cannot be asked because there is no network, every variant on this disk. `hub`,
-    `twins_dir` and `catalog` default to the person's own. Raises UnknownName for a model or a quant that is not there,
-    UsageError for one that is ambiguous or of which no repo is known, BadFile for a path that holds no GGUF and a shard
-    that the repo lacks, and as `hub.listing.list_repo` does.
+    Without quants: every variant of a folder or a repo, largest first, and the article's eight for a twin of a catalog
+    model; offline, every local variant of a repo. `hub`, `twins_dir` and `catalog` default to the user's own. Raises
+    UnknownName for a model or a quant that does not exist, UsageError for an ambiguous one or a catalog model without a
+    repo, BadFile for a path without GGUF and a missing shard, and as `hub.listing.list_repo` does.
     """
     ref = parse_model(model)
     wanted, label = wanted_quants(ref, quants), model_label(model, ref)
     folder = twins_dir or paths.twins_dir()
     match ref:
         case PathRef(path):
-            return tuple(_file_target(label, variant) for variant in _chosen(label, path, wanted))
+            return tuple(_file_target(label, variant) for variant in _choose_local(label, path, wanted))
         case SynthRef(model_id):
             found = (catalog or load_catalog()).model(model_id)
             for quant in wanted:
@@ -104,7 +103,7 @@ def resolve(
         case _:
             access = _access(hub)
             is_twin = isinstance(ref, TwinRef)
-            variants = find_published(ref, wanted, access, catalog or load_catalog(), only_here=not is_twin)
+            variants = find_published(ref, wanted, access, catalog or load_catalog(), local_only=not is_twin)
             if wanted or len(variants) == 1:
                 for variant in variants:
                     variant.require_all_shards()
@@ -118,12 +117,12 @@ def find_published(
     access: HubAccess,
     catalog: Catalog,
     *,
-    fresh: bool = False,
-    only_here: bool = False,
+    refresh: bool = False,
+    local_only: bool = False,
 ) -> tuple[FoundVariant, ...]:
-    """The published files that a repo, its twins or a catalog model mean; the options are those of `find_variants`.
+    """Return the published files that a repo, its twins or a catalog model refer to; options as for `find_variants`.
 
-    Raises as `find_variants` does, and UsageError for a catalog model of which no repo is known.
+    Raises as `find_variants` does, and UsageError for a catalog model without a repo.
     """
     known: CatalogModel | None
     if isinstance(ref, CatalogRef):
@@ -138,11 +137,11 @@ def find_published(
         known = next((entry for entry in catalog if (entry.repo or "").lower() == ref.repo.lower()), None)
         request = RepoRequest(ref.repo, ref.revision, wanted)
     try:
-        return find_variants(access, request, fresh=fresh, only_here=only_here)
+        return find_variants(access, request, refresh=refresh, local_only=local_only)
     except NetworkError as error:
         if known is None:
             raise
-        hint = f"{error.hint}; a twin of it needs no network: synth:{known.id}"
+        hint = f"{error.hint}; its twin needs no network: synth:{known.id}"
         raise NetworkError(error.message, hint.removeprefix("; ")) from error
 
 
@@ -154,23 +153,23 @@ def resolve_one(
     twins_dir: Path | None = None,
     catalog: Catalog | None = None,
 ) -> Target:
-    """The one target that MODEL and QUANT mean.
+    """Return the single target that MODEL and QUANT select.
 
-    Raises as `resolve` does, and UsageError with the candidates and their sizes where they are several.
+    Raises as `resolve` does, and UsageError with candidates and sizes where there are several.
     """
     targets = resolve(model, () if quant is None else (quant,), hub=hub, twins_dir=twins_dir, catalog=catalog)
     if len(targets) > 1:
         raise UsageError(
-            f"{targets[0].model} means {len(targets)} quants here; name one", f"there is {_target_listing(targets)}"
+            f"{targets[0].model} has {len(targets)} quants; select one", f"candidates: {_target_listing(targets)}"
         )
     return targets[0]
 
 
 def materialize(target: Target, on_progress: Callable[[int, int], None] | None = None) -> ModelFile:
-    """The target's file as its header tells it, made or downloaded first where it is not on this disk.
+    """Return the target's header, after making or downloading the file if necessary.
 
-    `on_progress` is told the bytes that are there and their total. Raises BadFile, NetworkError, and DoesNotFit where
-    the disk lacks room.
+    `on_progress` receives the bytes present and the total. Raises BadFile, NetworkError, and DoesNotFit for a full
+    disk.
     """
     path = target.path if target.source is None else target.source.materialize(on_progress)
     assert path is not None
@@ -194,10 +193,10 @@ def _twin_target(label: str, found: FoundVariant, access: HubAccess, folder: Pat
     return Target(label, found.quant, "twin", None, source=source, selector=found.selector)
 
 
-def _chosen(label: str, path: Path, wanted: Sequence[str]) -> Sequence[LocalVariant]:
+def _choose_local(label: str, path: Path, wanted: Sequence[str]) -> Sequence[LocalVariant]:
     variants = [_with_quant(variant) for variant in local_variants(path)]
     if not variants:
-        raise BadFile(f"no GGUF model in {label}", "name a .gguf file, or a folder that holds some")
+        raise BadFile(f"no GGUF model in {label}", "give a .gguf file, or a folder with some")
     if not wanted:
         return variants
     return choose_by_quant(wanted, variants, label, _variant_listing)
@@ -217,7 +216,7 @@ def _file_target(label: str, variant: LocalVariant) -> Target:
 
 
 def _read(variant: LocalVariant) -> ModelFile | None:
-    """The variant's header; None for a broken file, which stays a target so that a sweep has a row with the reason."""
+    """Return the variant's header; None for a broken file, which stays a target so that its row shows the reason."""
     try:
         return read_model_file(variant.paths[0], allow_missing_data=True)
     except GgbenchError:
@@ -240,7 +239,7 @@ def _target_listing(targets: Sequence[Target]) -> str:
 
 
 def _listing(candidates: Sequence[tuple[str, Path | None, int | None]]) -> str:
-    """Each quant with its size; the files' names instead where the quants do not tell them apart."""
+    """Format each quant with its size; file names instead where quants are not unique."""
     distinct = len({quant for quant, _, _ in candidates}) == len(candidates)
     return ", ".join(
         f"{quant if distinct or path is None else plain(path.name)} ({format_bytes(n_bytes)})"

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from ggbench.catalog.file_sources import CONFIRM_ABOVE_BYTES
 from ggbench.catalog.selector import Target
-from ggbench.catalog.sources import FREE_DOWNLOAD_BYTES
 from ggbench.cli.hub_options import HubOptions
 from ggbench.cli.output import Output
 from ggbench.errors import ExitCode, NetworkError, UsageError
@@ -40,7 +40,7 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
             f"{what} is not on this disk, and there is no network by --offline or HF_HUB_OFFLINE",
             f"with a network, fetch it: {_pull(wanted)}; ggbench models lists what is here",
         )
-    if total_bytes <= FREE_DOWNLOAD_BYTES or hub.yes:
+    if total_bytes <= CONFIRM_ABOVE_BYTES or hub.yes:
         output.notice(f"{what} will be downloaded into Hugging Face's cache.")
     elif not can_ask():
         raise UsageError(

@@ -119,7 +119,7 @@ def _show_models(found: Sequence[LocalModel], output: Output) -> None:
 
 
 def _verify(blob: Path, output: Output) -> None:
-    from ggbench.hub.cached import verify_blob
+    from ggbench.hub.hf_cache import verify_blob
     from ggbench.plain import plain
 
     with output.byte_progress(f"hashing {plain(blob.name)}") as on_progress:

@@ -17,7 +17,7 @@ from ggbench.plain import plain
 if TYPE_CHECKING:
     from ggbench.catalog.repo_variants import FoundVariant
     from ggbench.hub.access import HubAccess
-    from ggbench.hub.arrivals import FileArrival
+    from ggbench.hub.download_progress import FileProgress
 
 
 def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -> Path | None:
@@ -100,7 +100,7 @@ def _found(model: str, quants: tuple[str, ...], access: HubAccess) -> tuple[Foun
             f"{label} is a twin, and pull downloads what is published",
             f"leave {label.partition(':')[0]}: out; a twin is made where it is measured",
         )
-    found = find_published(ref, wanted_quants(ref, quants), access, load_catalog(), fresh=True)
+    found = find_published(ref, wanted_quants(ref, quants), access, load_catalog(), refresh=True)
     if len(found) > 1 and not quants and ref.quant is None:
         raise UsageError(
             f"{label} holds {len(found)} quants; name those to download",
@@ -113,35 +113,37 @@ def _found(model: str, quants: tuple[str, ...], access: HubAccess) -> tuple[Foun
 
 def _pull(
     title: str, found: FoundVariant, folder: Path | None, access: HubAccess, output: Output
-) -> tuple[tuple[Path, FileArrival], ...] | None:
+) -> tuple[tuple[Path, FileProgress], ...] | None:
     """Where the files are at the end, and how each came there; None where the person stopped it."""
     import threading
     from concurrent.futures import CancelledError
 
     from ggbench.cli.live import interrupt_sets
     from ggbench.cli.transfer import arrival_progress
-    from ggbench.hub.arrivals import FileArrival
+    from ggbench.hub.download_progress import FileProgress
 
     if folder is None and found.paths is not None:
-        there = [FileArrival(file, file.n_bytes) for file in found.variant.files]
+        there = [FileProgress(file, file.n_bytes) for file in found.variant.files]
         return tuple(zip(found.paths, there, strict=True))
     from ggbench.hub.download import download
 
     cancel = threading.Event()
-    arrived: tuple[FileArrival, ...] = ()
+    arrived: tuple[FileProgress, ...] = ()
     with interrupt_sets(cancel), arrival_progress(output, title) as tell, contextlib.suppress(CancelledError):
 
-        def on_arrival(files: tuple[FileArrival, ...]) -> None:
+        def on_file_progress(files: tuple[FileProgress, ...]) -> None:
             nonlocal arrived
             arrived = files
             tell(files)
 
-        paths = download(access, found.listing, found.variant, to=folder, on_arrival=on_arrival, cancel=cancel.is_set)
+        paths = download(
+            access, found.listing, found.variant, to=folder, on_file_progress=on_file_progress, cancel=cancel.is_set
+        )
         return tuple(zip(paths, arrived, strict=True))
     return None
 
 
-def _ending(files: Sequence[FileArrival], folder: Path | None) -> str:
+def _ending(files: Sequence[FileProgress], folder: Path | None) -> str:
     """`4.43 GiB, sha256 verified`, and where it comes from if not from the Hub alone."""
     from ggbench.units import format_bytes
 

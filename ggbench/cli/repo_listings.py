@@ -12,7 +12,7 @@ from ggbench.plain import plain
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
-    from ggbench.hub.records import RepoListing, RepoVariant
+    from ggbench.hub.repo_records import RepoListing, RepoVariant
 
 
 def show_repo(repo: str, hub: HubOptions, output: Output) -> None:
@@ -20,13 +20,13 @@ def show_repo(repo: str, hub: HubOptions, output: Output) -> None:
 
     Raises as `list_repo` does.
     """
-    from ggbench.catalog.hub_address import spell_out_address
+    from ggbench.catalog.hub_address import parse_address
     from ggbench.catalog.reference import MAIN, HubRef, parse_model
-    from ggbench.hub.cached import cached_paths
+    from ggbench.hub.hf_cache import cached_paths
     from ggbench.hub.listing import list_repo
     from ggbench.report.repo_document import repo_document
 
-    address = spell_out_address(repo)
+    address = parse_address(repo)
     try:
         ref = parse_model(f"hf:{address or repo}" if not repo.lower().startswith("hf:") else repo)
     except UsageError:

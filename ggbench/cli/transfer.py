@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from ggbench.cli.output import Output
 from ggbench.experiments.progress import FilePrepared
-from ggbench.experiments.transfer import Transfer
+from ggbench.stats.transfer_rate import TransferRate
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.hub.arrivals import FileArrival
+    from ggbench.hub.download_progress import FileProgress
 
 _STEPS = 10
 """Lines for a whole transfer, where nothing can move."""
@@ -30,13 +30,13 @@ class TransferLines:
     def __init__(self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._tell = tell
         self._clock = clock
-        self._transfer = Transfer(clock)
+        self._transfer = TransferRate(clock)
         self._told_at: float | None = None
         self._told_step = 0
 
     def note(self, done_bytes: int, total_bytes: int, moved_bytes: int | None = None) -> None:
-        """Take in how far it has come, as `Transfer.note` does, and tell it when it is time."""
-        self._transfer.note(done_bytes, total_bytes, moved_bytes)
+        """Take in how far it has come, as `TransferRate.update` does, and tell it when it is time."""
+        self._transfer.update(done_bytes, total_bytes, moved_bytes)
         now, step = self._clock(), _STEPS * done_bytes // max(1, total_bytes)
         if self._told_at is None:
             self._told_at, self._told_step = now, step
@@ -57,11 +57,11 @@ class Preparation:
     """The files of one trial after another, made or downloaded."""
 
     def __init__(self) -> None:
-        self._transfer = Transfer()
+        self._transfer = TransferRate()
 
     def text(self, record: FilePrepared) -> str:
         """`downloading 1.20 GiB of 4.43 GiB, 23.5 MiB/s, 2:21 left`, or `writing` for a twin."""
-        self._transfer.note(record.done_bytes, record.total_bytes)
+        self._transfer.update(record.done_bytes, record.total_bytes)
         return f"{'downloading' if record.is_download else 'writing'} {self._transfer.text()}"
 
 
@@ -75,7 +75,7 @@ class ArrivalNotices:
         self._moved_at: float | None = None
         self._has_told_silence = False
 
-    def note(self, files: Sequence[FileArrival]) -> None:
+    def note(self, files: Sequence[FileProgress]) -> None:
         """Take in how far it has come."""
         now, moved_bytes = self._clock(), sum(each.moved_bytes for each in files)
         if self._moved_at is None:
@@ -87,7 +87,7 @@ class ArrivalNotices:
             self._has_told_silence = True
             self._tell(f"no data for {_SILENCE_S:.0f} s; trying again")
 
-    def _tell_beginning(self, files: Sequence[FileArrival]) -> None:
+    def _tell_beginning(self, files: Sequence[FileProgress]) -> None:
         coming = [each for each in files if each.kept_bytes or each.done_bytes < each.file.n_bytes]
         if any(each.has_copy for each in coming):
             self._tell("copying from the cache")
@@ -97,7 +97,7 @@ class ArrivalNotices:
 
 
 @contextlib.contextmanager
-def arrival_progress(output: Output, title: str) -> Iterator[Callable[[Sequence[FileArrival]], None]]:
+def arrival_progress(output: Output, title: str) -> Iterator[Callable[[Sequence[FileProgress]], None]]:
     """Where to tell how files arrive: a bar on stderr in a terminal, lines elsewhere, nothing with --quiet."""
     if output.quiet:
         yield lambda _files: None
@@ -106,7 +106,7 @@ def arrival_progress(output: Output, title: str) -> Iterator[Callable[[Sequence[
     if not sys.stderr.isatty():
         lines = TransferLines(lambda text: output.notice(f"{title}: {text}"))
 
-        def note_lines(files: Sequence[FileArrival]) -> None:
+        def note_lines(files: Sequence[FileProgress]) -> None:
             notices.note(files)
             lines.note(*_bytes_of(files))
 
@@ -119,20 +119,20 @@ def arrival_progress(output: Output, title: str) -> Iterator[Callable[[Sequence[
         BarColumn(bar_width=24),
         TextColumn("{task.fields[status]}", markup=False),
     )
-    transfer = Transfer()
+    transfer = TransferRate()
     with Progress(*columns, console=output.console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None, status="")
 
-        def note_bar(files: Sequence[FileArrival]) -> None:
+        def note_bar(files: Sequence[FileProgress]) -> None:
             notices.note(files)  # rich puts what is printed meanwhile above the bar
             done_bytes, total_bytes, moved_bytes = _bytes_of(files)
-            transfer.note(done_bytes, total_bytes, moved_bytes)
+            transfer.update(done_bytes, total_bytes, moved_bytes)
             bar.update(task, completed=done_bytes, total=total_bytes, status=transfer.text())
 
         yield note_bar
 
 
-def _bytes_of(files: Sequence[FileArrival]) -> tuple[int, int, int]:
+def _bytes_of(files: Sequence[FileProgress]) -> tuple[int, int, int]:
     """Done, in all, and moved."""
     return (
         sum(each.done_bytes for each in files),

@@ -304,7 +304,7 @@ class _Search:
             f"{self._name} does not load: {ended.ending.reason}", "llama.cpp may be too old for it, or the file broken"
         ) from ended
 
-    def _gpu_processes(self, seen: LookAhead) -> tuple[GpuProcess, ...]
+    def _gpu_processes(self, seen: LookAhead) -> tuple[GpuProcess, ...]:
         return list_gpu_processes([gpu.index for gpu in seen.budget.gpus]) if seen.budget.on_gpu else ()
 
     def _does_not_fit(self, weight_bytes: int, reason: str = "") -> DoesNotFit:

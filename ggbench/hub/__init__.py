@@ -1,5 +1,5 @@
-"""The Hugging Face Hub: what a repo holds, the headers of its files by range, and downloads that lose nothing.
+"""The Hugging Face Hub: repo listings, GGUF headers read by HTTP range, and resumable downloads.
 
-Everything that asks the network is here, and huggingface_hub is used nowhere else. What was learnt once is kept on
-disk, so that the same question needs no network again.
+All network access of the package is here, and huggingface_hub is imported nowhere else. Listings and headers are cached
+on disk, so repeating a command needs no network.
 """

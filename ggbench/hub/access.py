@@ -1,7 +1,7 @@
-"""Which Hub, whether it may be asked, and where what it said is kept; and its refusals in words for a person.
+"""Configuration of the Hub (endpoint, cache folders, offline mode) and translation of its errors.
 
-The environment is read when an access is made: huggingface_hub reads it at import, which is too early for a test and
-costs a sixth of a second where no network is wanted.
+The environment is read when a HubAccess is created: huggingface_hub reads it at import, which is too early for tests,
+and importing it takes about 150 ms.
 """
 
 from __future__ import annotations
@@ -24,35 +24,33 @@ if TYPE_CHECKING:
 
 _ENDPOINT = "https://huggingface.co"
 _YES = ("1", "true", "yes", "on")
-_LOG_IN = "log in with `hf auth login`"
-_OFFLINE_HELP = (
-    "what is on this disk and what was listed before still work with --offline; synth: models need no network"
-)
+_LOG_IN_HINT = "log in with `hf auth login`"
+_OFFLINE_HINT = "local models and repos listed before still work with --offline; synth: models need no network"
 
 
 @dataclass(frozen=True, slots=True)
 class HubAccess:
-    """One Hub as the environment names it."""
+    """One Hub endpoint and its local folders, as configured by the environment."""
 
     offline: bool
-    """Whether nothing may be asked of the network."""
+    """True forbids network access."""
     endpoint: str
-    """Its address, no slash at the end."""
+    """URL without a trailing slash."""
     hub_cache: Path
-    """Hugging Face's cache of downloads, which other programs share."""
+    """Hugging Face's download cache, shared with other programs."""
     listings_dir: Path
-    """What repos held when they were listed last."""
+    """Cached repo listings."""
     headers_dir: Path
-    """Headers of published files."""
+    """Cached headers of published files."""
 
     @classmethod
     def from_environment(cls, *, offline: bool = False) -> HubAccess:
-        """As HF_ENDPOINT, HF_HUB_OFFLINE, HF_HUB_CACHE and HF_HOME say. Raises UsageError for no endpoint."""
+        """Read HF_ENDPOINT, HF_HUB_OFFLINE, HF_HUB_CACHE and HF_HOME. Raises UsageError for an invalid endpoint."""
         environment = os.environ
         endpoint = (environment.get("HF_ENDPOINT") or _ENDPOINT).strip().rstrip("/")
         if not endpoint.startswith(("https://", "http://")):
             raise UsageError(
-                f"HF_ENDPOINT is {shorten(endpoint, 60)!r}, which is no address", "unset it, or begin it with https://"
+                f"HF_ENDPOINT is {shorten(endpoint, 60)!r}, which is not a URL", "unset it, or begin it with https://"
             )
         says_offline = environment.get("HF_HUB_OFFLINE") or environment.get("TRANSFORMERS_OFFLINE") or ""
         return cls(
@@ -64,16 +62,16 @@ class HubAccess:
         )
 
     def require_network(self, what: str) -> None:
-        """Raise NetworkError when offline; `what` is what the network is wanted for, such as `listing org/name`."""
+        """Raise NetworkError when offline; `what` names the operation, e.g. `listing org/name`."""
         if self.offline:
             raise NetworkError(
-                f"{what} needs the network, and this is offline",
-                "leave --offline and HF_HUB_OFFLINE out once, then it works offline; synth: models need no network",
+                f"{what} needs the network, but offline mode is on",
+                "run it once without --offline and HF_HUB_OFFLINE, then it works offline; synth: needs no network",
             )
 
 
 def hub_cache_folder(environment: Mapping[str, str]) -> Path:
-    """Hugging Face's cache as these variables name it, absolute. Source: huggingface_hub/constants.py."""
+    """Return Hugging Face's cache folder for these variables, absolute. Source: huggingface_hub/constants.py."""
     named = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
     if not named:
         caches = environment.get("XDG_CACHE_HOME") or "~/.cache"
@@ -85,50 +83,48 @@ def hub_cache_folder(environment: Mapping[str, str]) -> Path:
     return Path(os.path.expanduser(text)).absolute()  # noqa: PTH111 - pathlib's raises where nobody has that home
 
 
-def refusal(response: httpx2.Response, repo: str, doing: str) -> NetworkError:
-    """The error that an answer of the Hub with a status of 400 and more stands for; nothing of its text is repeated.
+def error_for_response(response: httpx2.Response, repo: str, doing: str) -> NetworkError:
+    """Return the error for a Hub response with status 400 or above; the response body is never repeated.
 
-    Source: the codes that huggingface_hub tells apart (`X-Error-Code`). A repo that is not there and one that may not
-    be seen are both a 401 to a stranger.
+    Source: the error codes of huggingface_hub (`X-Error-Code`). Without a token, a missing repo and a private one both
+    return 401.
     """
     repo, doing = plain(repo), plain(doing)
     status, code = response.status_code, response.headers.get("X-Error-Code", "")
     if code == "GatedRepo":
         return NetworkError(
-            f"{repo} is gated: its files are for those who accepted its terms",
-            f"accept them at {_ENDPOINT}/{repo}, then {_LOG_IN}",
+            f"{repo} is gated: its files require accepting its terms",
+            f"accept them at {_ENDPOINT}/{repo}, then {_LOG_IN_HINT}",
         )
     if code == "RevisionNotFound":
         where = "no such revision" if repo in doing else f"{repo} has no such revision"
-        return NetworkError(f"{where} while {doing}", "name a branch, a tag or a commit of it")
+        return NetworkError(f"{where} while {doing}", "give a branch, a tag or a commit of the repo")
     if code == "EntryNotFound":
-        return NetworkError(f"the Hub does not find the file while {doing}", "list the repo again: it may have changed")
+        return NetworkError(f"the Hub cannot find the file while {doing}", "list the repo again: it may have changed")
     if status == 401 and "Invalid credentials" in response.headers.get("X-Error-Message", ""):
-        return NetworkError("the Hub does not know your token", f"{_LOG_IN} again, or unset HF_TOKEN")
+        return NetworkError("the Hub rejected your token", f"{_LOG_IN_HINT} again, or unset HF_TOKEN")
     if code == "RepoNotFound" or status == 401:
         return NetworkError(
-            f"there is no repo {repo}, or it is private",
-            f"look for it with `ggbench models --search`; for a private one, {_LOG_IN}",
+            f"repo {repo} does not exist, or is private",
+            f"search with `ggbench models --search`; if it is private, {_LOG_IN_HINT}",
         )
     if status == 403:
         return NetworkError(
-            f"the Hub refuses access to {repo} while {doing}", f"{_LOG_IN} with a token that may read it"
+            f"the Hub denied access to {repo} while {doing}", f"{_LOG_IN_HINT} with a token that has read access"
         )
     if status == 429:
-        pause_s = asked_pause_s(response)
+        pause_s = retry_after_s(response)
         wait = f"in {format_duration(pause_s)}" if pause_s is not None else "later"
-        return NetworkError(f"the Hub has had too many requests while {doing}", f"try again {wait}, or {_LOG_IN}")
+        return NetworkError(f"the Hub's rate limit was reached while {doing}", f"try again {wait}, or {_LOG_IN_HINT}")
     if status >= 500:
         return NetworkError(
-            f"the Hub is in trouble (status {status}) while {doing}", f"try again later; {_OFFLINE_HELP}"
+            f"the Hub had a server error (status {status}) while {doing}", f"try again later; {_OFFLINE_HINT}"
         )
-    return NetworkError(
-        f"the Hub answered with status {status} while {doing}", "see whether HF_ENDPOINT is a Hub's address"
-    )
+    return NetworkError(f"the Hub returned status {status} while {doing}", "check that HF_ENDPOINT is the URL of a Hub")
 
 
-def asked_pause_s(response: httpx2.Response) -> float | None:
-    """For how long a busy server asks to be left alone; None where it does not say."""
+def retry_after_s(response: httpx2.Response) -> float | None:
+    """Return the delay in seconds that a busy server requests; None where it requests none."""
     from huggingface_hub.utils import parse_ratelimit_headers
 
     limit = parse_ratelimit_headers(response.headers)
@@ -140,11 +136,11 @@ def asked_pause_s(response: httpx2.Response) -> float | None:
 
 @contextmanager
 def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
-    """Turn what huggingface_hub, httpx2 and the disk raise into errors of ours; `doing` is such as `listing org/name`.
+    """Translate exceptions of huggingface_hub, httpx2 and the file system; `doing` is e.g. `listing org/name`.
 
-    Raises UsageError for a name, an address or a token that none can be and for a folder that may not be written,
-    DoesNotFit for a full disk, else NetworkError: whatever the Hub itself answers is its own, a repo that it does not
-    have included. Their own words are left out: they may hold a token or a signed address.
+    Raises UsageError for an invalid repo name, address or token and for a folder that cannot be written, DoesNotFit for
+    a full disk, and NetworkError for everything else, including a repo that does not exist. The original messages are
+    dropped because they may contain a token or a signed URL.
     """
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
@@ -155,30 +151,32 @@ def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
     except GgbenchError:
         raise
     except HfHubHTTPError as error:
-        raise refusal(error.response, repo, doing) from None
+        raise error_for_response(error.response, repo, doing) from None
     except HFValidationError:
-        raise UsageError(f"{shorten(repo, 100)!r} cannot be a repo's name", "name it as ORG/NAME") from None
+        raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "give it as ORG/NAME") from None
     except OfflineModeIsEnabled:
-        raise NetworkError(f"{doing} needs the network, and HF_HUB_OFFLINE is set", _OFFLINE_HELP) from None
+        raise NetworkError(f"{doing} needs the network, and HF_HUB_OFFLINE is set", _OFFLINE_HINT) from None
     except (httpx2.UnsupportedProtocol, httpx2.InvalidURL):
-        raise UsageError("HF_ENDPOINT or a proxy is no address", "correct or unset it") from None
+        raise UsageError("HF_ENDPOINT or a proxy setting is not a valid URL", "correct or unset it") from None
     except (httpx2.LocalProtocolError, UnicodeEncodeError):
-        raise UsageError("the token holds characters that no token has", f"{_LOG_IN} again, or set HF_TOKEN") from None
+        raise UsageError("the token contains invalid characters", f"{_LOG_IN_HINT} again, or set HF_TOKEN") from None
     except httpx2.ProxyError:
-        raise NetworkError(f"the proxy refuses while {doing}", "check HTTPS_PROXY and NO_PROXY") from None
+        raise NetworkError(
+            f"the proxy refused the connection while {doing}", "check HTTPS_PROXY and NO_PROXY"
+        ) from None
     except (httpx2.TimeoutException, TimeoutError):
-        raise NetworkError(f"no answer came in time while {doing}", f"try again; {_OFFLINE_HELP}") from None
+        raise NetworkError(f"the Hub did not respond in time while {doing}", f"try again; {_OFFLINE_HINT}") from None
     except httpx2.ConnectError:
-        raise NetworkError(f"the Hub cannot be reached while {doing}", f"check the network; {_OFFLINE_HELP}") from None
+        raise NetworkError(f"cannot connect to the Hub while {doing}", f"check the network; {_OFFLINE_HINT}") from None
     except (httpx2.HTTPError, ConnectionError):
-        raise NetworkError(f"the connection to the Hub broke while {doing}", f"try again; {_OFFLINE_HELP}") from None
+        raise NetworkError(f"the connection to the Hub was lost while {doing}", f"try again; {_OFFLINE_HINT}") from None
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DoesNotFit(
-                f"the disk is full while {doing}", "make room, or choose another disk with HF_HOME"
+                f"the disk is full while {doing}", "free some space, or choose another disk with HF_HOME"
             ) from None
         place = f" {plain(os.fsdecode(error.filename))}" if isinstance(error.filename, str | bytes) else ""
         raise UsageError(
-            f"{error.strerror or 'the disk refuses'}:{place} while {doing}",
-            "check the folder, or choose one with HF_HOME",
+            f"{error.strerror or 'disk error'}:{place} while {doing}",
+            "check the folder, or choose another with HF_HOME",
         ) from None

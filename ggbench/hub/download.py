@@ -1,8 +1,8 @@
-"""Download a variant so that nothing is lost, into Hugging Face's cache or a folder of the person's choice.
+"""Download a variant, resumably and verified, into Hugging Face's cache or a folder.
 
-huggingface_hub begins anew after a kill, so bytes come through a part file of our own. The rest of the cache is kept as
-it would: its lock for each blob, blobs named by their content, links from the snapshot, the branch's commit. A file
-gets its name only once its hash agrees.
+huggingface_hub restarts a file after a kill, so bytes go through our own part files. Everything else follows the
+cache's conventions: a lock per blob, blobs named by their hash, links from the snapshot, the branch's commit. A file
+gets its final name only after its hash has been verified.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from pathlib import Path, PurePosixPath
 
 from ggbench.errors import BadFile, DoesNotFit, UsageError
 from ggbench.hub.access import HubAccess
-from ggbench.hub.arrivals import FileArrival
-from ggbench.hub.cached import cached_paths, repo_folder
+from ggbench.hub.download_progress import FileProgress
+from ggbench.hub.hf_cache import cached_paths, repo_folder
+from ggbench.hub.part_download import download_part
 from ggbench.hub.part_file import PART_SUFFIX, PartFile, disk_errors, file_agrees, file_bytes, locked
-from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from ggbench.hub.session import Stop
-from ggbench.hub.transfer import fill_from_hub
-from ggbench.hub.variants import require_all_shards
+from ggbench.hub.variant_grouping import require_all_shards
 from ggbench.plain import plain
 from ggbench.units import format_bytes
 
-N_AT_ONCE = 2
-"""Files that come at the same time."""
-_REPORT_S = 0.1
-"""Between two calls of on_progress."""
-_FAREWELL_S = 2.0
-"""How long a stopped transfer may take to end before it is left to itself."""
+MAX_PARALLEL = 2
+"""Files downloaded in parallel."""
+_REPORT_INTERVAL_S = 0.1
+"""Interval between progress callbacks."""
+_SHUTDOWN_TIMEOUT_S = 2.0
+"""Time for a stopped transfer to end before its thread is abandoned."""
 _COPY_BYTES = 4 << 20
-_HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-"""Git's, or a sha256."""
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-"""What file systems say that know no symbolic links."""
+_CONTENT_HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+"""A git SHA-1 or a SHA-256."""
+_SYMLINK_UNSUPPORTED = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+"""Errors of file systems without symbolic links."""
 
 
 def download(
@@ -51,31 +51,31 @@ def download(
     *,
     to: Path | None = None,
     on_progress: Callable[[int, int], None] | None = None,
-    on_arrival: Callable[[tuple[FileArrival, ...]], None] | None = None,
+    on_file_progress: Callable[[tuple[FileProgress, ...]], None] | None = None,
     cancel: Callable[[], bool] | None = None,
 ) -> tuple[Path, ...]:
-    """The variant's files, in order: in Hugging Face's cache, or with `to` in that folder, at their paths in the repo.
+    """Download a variant and return its files in order, from Hugging Face's cache or, with `to`, from that folder.
 
-    What is whole already is used with no request, and `to` is filled from the cache where that has a file.
-    `on_progress` is told the bytes there and the bytes in all, from the calling thread; fewer than before where a file
-    had to be begun anew. `on_arrival` is told how each file comes to be there, and once more when all are. Either may
-    raise, and what it raised comes out of here. Raises CancelledError once `cancel` says so; BadFile for a missing
-    shard or a file that arrives damaged twice; DoesNotFit where the disk has no room; UsageError where a folder cannot
-    be written or another file has the name; NetworkError and as `hub.access.hub_errors` says. In each case what has
-    arrived is kept for the next call.
+    Complete files are used without a request, and `to` is filled from the cache where possible. `on_progress` receives
+    the bytes present and the total, in the calling thread; the first may decrease where a file is restarted.
+    `on_file_progress` receives the progress of every file, and once more when all are complete. Exceptions of either
+    callback propagate. Raises CancelledError once `cancel` returns True; BadFile for a missing shard or a file that
+    arrives damaged twice; DoesNotFit for a full disk; UsageError where a folder cannot be written or another file has
+    the name; NetworkError, and as `hub.access.hub_errors` does.
+    Received bytes are kept for the next call, except those of a damaged file.
     """
     require_all_shards(listing.repo, variant)
     here = cached_paths(access, listing, listing.repo, variant)
     if to is None and here is not None:
-        if on_arrival is not None:
-            on_arrival(tuple(FileArrival(file, file.n_bytes) for file in variant.files))
+        if on_file_progress is not None:
+            on_file_progress(tuple(FileProgress(file, file.n_bytes) for file in variant.files))
         return here
     jobs = tuple(_jobs(access, listing, variant, to, here))
-    return _Download(access, listing, jobs, on_progress, on_arrival, cancel).run()
+    return _Download(access, listing, jobs, on_progress, on_file_progress, cancel).run()
 
 
 def needed_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant, to: Path | None = None) -> int:
-    """Bytes that a download would still move over the network: no whole file, and of a part only the rest."""
+    """Return the bytes that a download would transfer: nothing for complete files, the rest of partial ones."""
     here = cached_paths(access, listing, listing.repo, variant)
     if to is None and here is not None:
         return 0
@@ -85,35 +85,35 @@ def needed_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant, 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One file and where it goes."""
+    """One file and its destination."""
 
     file: RepoFile
     target: Path
-    """Where the content is at the end."""
+    """Final path of the content."""
     part: Path
     lock: Path
     link: Path | None
-    """In the snapshot; None outside of the cache."""
+    """Path in the snapshot; None outside the cache."""
     local: Path | None
-    """Where this machine has the content already."""
+    """A local file with the same content."""
 
     @property
-    def is_there(self) -> bool:
-        """Whether a file of the right size has the name. In the cache it has been verified; elsewhere it may be any."""
+    def is_complete(self) -> bool:
+        """Whether a file of the right name and size exists; verified in the cache, elsewhere it may be any file."""
         if file_bytes(self.target) == self.file.n_bytes:
             return True
-        # A link leads to a blob; the snapshot itself has the file only where no links can be made.
+        # The snapshot holds the file itself only where links are unsupported; otherwise it holds links to blobs.
         link = self.link
         return link is not None and not link.is_symlink() and file_bytes(link) == self.file.n_bytes
 
     @property
     def missing_bytes(self) -> int:
-        """What has not arrived yet."""
-        return 0 if self.is_there else max(0, self.file.n_bytes - (file_bytes(self.part) or 0))
+        """Bytes not received yet."""
+        return 0 if self.is_complete else max(0, self.file.n_bytes - (file_bytes(self.part) or 0))
 
     @property
     def path(self) -> Path:
-        """What to call the file to others."""
+        """Path reported to the caller."""
         return self.link or self.target
 
 
@@ -127,11 +127,9 @@ def _jobs(
     for index, file in enumerate(variant.files):
         inside = PurePosixPath(file.path)
         if inside.is_absolute() or ".." in inside.parts or "\\" in file.path or "\0" in file.path:
-            raise BadFile(f"{plain(file.path)} would lead out of its folder", "do not trust this repo")
-        if not (_HASH.fullmatch(file.etag) and _HASH.fullmatch(listing.commit)):
-            raise BadFile(
-                f"the hash of {plain(file.path)} or of its commit is none", "see whether HF_ENDPOINT is a Hub"
-            )
+            raise BadFile(f"{plain(file.path)} points outside its folder", "do not trust this repo")
+        if not (_CONTENT_HASH.fullmatch(file.etag) and _CONTENT_HASH.fullmatch(listing.commit)):
+            raise BadFile(f"the hash of {plain(file.path)} or its commit is invalid", "check that HF_ENDPOINT is a Hub")
         if to is None:
             blob = folder / "blobs" / file.etag
             part = blob.with_name(file.etag + PART_SUFFIX)
@@ -146,7 +144,7 @@ def _jobs(
 
 
 class _Download:
-    """The files of one variant on their way; the calling thread tells how far they are, others bring them."""
+    """The download of one variant: worker threads fetch files, the calling thread reports progress."""
 
     def __init__(
         self,
@@ -154,46 +152,46 @@ class _Download:
         listing: RepoListing,
         jobs: tuple[_Job, ...],
         on_progress: Callable[[int, int], None] | None,
-        on_arrival: Callable[[tuple[FileArrival, ...]], None] | None,
+        on_file_progress: Callable[[tuple[FileProgress, ...]], None] | None,
         cancel: Callable[[], bool] | None,
     ) -> None:
         self._access = access
         self._listing = listing
         self._jobs = jobs
         self._on_progress = on_progress
-        self._on_arrival = on_arrival
+        self._on_file_progress = on_file_progress
         self._cancel = cancel
         self._waiting = deque(jobs)
         self._parts: dict[_Job, PartFile] = {}
-        """Of those that were opened; read while they grow."""
-        self._kept_bytes = {job: 0 if job.is_there else file_bytes(job.part) or 0 for job in jobs}
+        """Part files opened so far; read while they grow."""
+        self._kept_bytes = {job: 0 if job.is_complete else file_bytes(job.part) or 0 for job in jobs}
         self._error: BaseException | None = None
         self._stop = Stop()
 
     def run(self) -> tuple[Path, ...]:
-        self._check_names()
-        self._check_room()
+        self._check_name_conflicts()
+        self._check_free_space()
         threads = [
-            # Not joined at exit: one that waits for the network must not hold up Ctrl-C.
+            # Daemon threads: one that waits for the network must not delay Ctrl-C.
             threading.Thread(target=self._work, name="download", daemon=True)
-            for _ in range(min(N_AT_ONCE, len(self._jobs)))
+            for _ in range(min(MAX_PARALLEL, len(self._jobs)))
         ]
         try:
             for thread in threads:
                 thread.start()
             for thread in threads:
                 while thread.is_alive():
-                    thread.join(_REPORT_S)
+                    thread.join(_REPORT_INTERVAL_S)
                     self._report()
         finally:
             self._stop.set()
             for thread in threads:
-                thread.join(_FAREWELL_S)
+                thread.join(_SHUTDOWN_TIMEOUT_S)
         if self._error is not None:
             raise self._error
-        self._tell_arrivals()
+        self._report_files()
         if any(job.link is not None for job in self._jobs):
-            _remember_commit(self._access, self._listing)
+            _write_ref(self._access, self._listing)
         return tuple(job.path for job in self._jobs)
 
     def _report(self) -> None:
@@ -202,15 +200,15 @@ class _Download:
         if self._on_progress is not None:
             total_bytes = sum(job.file.n_bytes for job in self._jobs)
             self._on_progress(total_bytes - sum(job.missing_bytes for job in self._jobs), total_bytes)
-        self._tell_arrivals()
+        self._report_files()
 
-    def _tell_arrivals(self) -> None:
-        if self._on_arrival is not None:
-            self._on_arrival(tuple(map(self._arrival, self._jobs)))
+    def _report_files(self) -> None:
+        if self._on_file_progress is not None:
+            self._on_file_progress(tuple(map(self._file_progress, self._jobs)))
 
-    def _arrival(self, job: _Job) -> FileArrival:
+    def _file_progress(self, job: _Job) -> FileProgress:
         part = self._parts.get(job)
-        return FileArrival(
+        return FileProgress(
             job.file,
             done_bytes=job.file.n_bytes - job.missing_bytes,
             moved_bytes=part.moved_bytes if part else 0,
@@ -219,12 +217,12 @@ class _Download:
             has_copy=job.local is not None,
         )
 
-    def _check_names(self) -> None:
+    def _check_name_conflicts(self) -> None:
         for job in self._jobs:
-            if job.link is None and os.path.lexists(job.target) and not job.is_there:
-                raise _taken(job)
+            if job.link is None and os.path.lexists(job.target) and not job.is_complete:
+                raise _name_conflict(job)
 
-    def _check_room(self) -> None:
+    def _check_free_space(self) -> None:
         missing_bytes = sum(job.missing_bytes for job in self._jobs)
         folder = self._jobs[0].part.parent
         with disk_errors(folder):
@@ -233,22 +231,22 @@ class _Download:
         where = self._access.hub_cache if self._jobs[0].link is not None else folder
         if missing_bytes and not free_bytes and not usage.total:
             raise UsageError(
-                f"{plain(str(where))} cannot be written: nothing there is on a disk",
+                f"{plain(str(where))} cannot be written: it is not on a disk",
                 "choose another folder: HF_HUB_CACHE for Hugging Face's cache, or pull --to DIR",
             )
         if missing_bytes > free_bytes:
             raise DoesNotFit(
-                f"not enough room in {plain(str(where))}, {format_bytes(missing_bytes - free_bytes)} missing: "
-                f"{format_bytes(missing_bytes)} have to come, {format_bytes(free_bytes)} are free",
-                "make room, take a smaller quant, or choose another disk: HF_HUB_CACHE, or pull --to DIR",
+                f"not enough space in {plain(str(where))}, {format_bytes(missing_bytes - free_bytes)} short: "
+                f"{format_bytes(missing_bytes)} to download, {format_bytes(free_bytes)} free",
+                "free some space, take a smaller quant, or choose another disk: HF_HUB_CACHE, or pull --to DIR",
             )
 
     def _work(self) -> None:
         try:
             for job in iter(self._next_job, None):
-                self._bring(job)
+                self._process(job)
         except BaseException as error:
-            # The first is the cause; those that follow are files that it stopped.
+            # The first error is the cause; later ones come from transfers that it stopped.
             if self._error is None:
                 self._error = error
             self._stop.set()
@@ -258,50 +256,50 @@ class _Download:
             return self._waiting.popleft()
         return None
 
-    def _bring(self, job: _Job) -> None:
+    def _process(self, job: _Job) -> None:
         if job.link is None and self._is_in_place(job):
             return
         with locked(job.lock, self._stop.check):
             if job.link is not None:
-                if not job.is_there:
+                if not job.is_complete:
                     self._fill(job)
                 _link(job.target, job.link)
             elif not self._is_in_place(job):
                 self._fill(job)
         if job.link is None:
-            # Whoever waits for it still holds the file open, and then finds the download done.
+            # A process that waits for the lock still has the file open, and then finds the download complete.
             job.lock.unlink(missing_ok=True)
 
     def _is_in_place(self, job: _Job) -> bool:
-        """Whether the folder has the file. Raises UsageError where it has another of that name."""
+        """Return whether the folder already has the file. Raises UsageError where another file has its name."""
         if not os.path.lexists(job.target):
             return False
         if file_agrees(job.target, job.file, self._stop.check):
             return True
-        raise _taken(job)
+        raise _name_conflict(job)
 
     def _fill(self, job: _Job) -> None:
-        """Bring the content into the part, verify it, and give it its name."""
+        """Fill the part, verify it, and give it its final name."""
         with PartFile(job.part, job.file) as part:
             self._parts[job] = part
             for source in (*([job.local] if job.local else []), None, None):
-                fault = self._fault_of(part, source)
+                fault = self._complete(part, source)
                 if not fault:
                     break
                 part.restart()
             else:
                 raise BadFile(
                     f"{plain(job.file.path)} arrived damaged twice: {fault}",
-                    "nothing of it was kept; try again later, or tell the owner of the repo",
+                    "its content was discarded; try again later, or report it to the owner of the repo",
                 )
         with disk_errors(job.target.parent):
             if job.link is not None:
                 job.part.replace(job.target)
             else:
-                _rename_to_new(job)
+                _rename_without_overwriting(job)
 
-    def _fault_of(self, part: PartFile, source: Path | None) -> str:
-        """Complete the part from a file here or from the Hub; what is wrong with it then, empty where nothing is."""
+    def _complete(self, part: PartFile, source: Path | None) -> str:
+        """Fill the part from a local file or the Hub; return what is wrong with the result, empty if it is valid."""
         if source is not None:
             try:
                 _fill_from_file(source, part, self._stop)
@@ -309,8 +307,8 @@ class _Download:
                 return f"{plain(str(source))} cannot be read: {error.strerror}"
         elif part.missing_bytes:
             self._access.require_network(f"downloading {plain(part.file.path)} of {plain(self._listing.repo)}")
-            fill_from_hub(self._access, self._listing.repo, self._listing.commit, part, self._stop)
-        return "" if part.agrees(self._stop.check) else "its hash is not the one that the Hub lists"
+            download_part(self._access, self._listing.repo, self._listing.commit, part, self._stop)
+        return "" if part.agrees(self._stop.check) else "its hash differs from the one on the Hub"
 
 
 def _fill_from_file(source: Path, part: PartFile, stop: Stop) -> None:
@@ -322,7 +320,7 @@ def _fill_from_file(source: Path, part: PartFile, stop: Stop) -> None:
 
 
 def _link(blob: Path, link: Path) -> None:
-    """Give the blob its path in the snapshot: by a link, or where none can be made as the file itself."""
+    """Add the blob to the snapshot, as a link, or as the file itself where links are unsupported."""
     from huggingface_hub import constants
 
     with disk_errors(link.parent):
@@ -332,19 +330,19 @@ def _link(blob: Path, link: Path) -> None:
         aside = link.with_name(f"{blob.name[:16]}.{os.getpid()}.link")
         try:
             if constants.HF_HUB_DISABLE_SYMLINKS:
-                raise OSError(errno.ENOTSUP, "links are not wanted")
+                raise OSError(errno.ENOTSUP, "links are disabled")
             aside.unlink(missing_ok=True)
             aside.symlink_to(os.path.relpath(blob, link.parent))
         except OSError as error:
-            if error.errno not in _NO_LINKS:
+            if error.errno not in _SYMLINK_UNSUPPORTED:
                 raise
             blob.replace(link)
         else:
             aside.replace(link)
 
 
-def _remember_commit(access: HubAccess, listing: RepoListing) -> None:
-    """Name the commit after the branch or tag, as the cache does, so that its files do not count as abandoned."""
+def _write_ref(access: HubAccess, listing: RepoListing) -> None:
+    """Record the commit of the branch or tag, so that cache tools do not treat its files as detached."""
     name = PurePosixPath(listing.revision)
     if listing.revision == listing.commit or name.is_absolute() or ".." in name.parts:
         return
@@ -358,23 +356,23 @@ def _remember_commit(access: HubAccess, listing: RepoListing) -> None:
         aside.replace(ref)
 
 
-def _rename_to_new(job: _Job) -> None:
+def _rename_without_overwriting(job: _Job) -> None:
     try:
         job.target.hardlink_to(job.part)
     except FileExistsError:
-        raise _taken(job) from None
+        raise _name_conflict(job) from None
     except OSError:
-        # A file system without hard links: then a file that appeared this moment cannot be told.
+        # Without hard links, a file created between the check and the rename cannot be detected.
         if os.path.lexists(job.target):
-            raise _taken(job) from None
+            raise _name_conflict(job) from None
         job.part.rename(job.target)
     else:
         job.part.unlink()
 
 
-def _taken(job: _Job) -> UsageError:
+def _name_conflict(job: _Job) -> UsageError:
     return UsageError(
-        f"{plain(str(job.target))} is there and is not {plain(job.file.path)} of the repo: nothing is overwritten",
+        f"{plain(str(job.target))} exists and differs from {plain(job.file.path)} of the repo; it was not overwritten",
         "choose another folder with --to, or move that file away",
     )
 

@@ -1,7 +1,7 @@
-"""The headers of published files: some megabytes each instead of the model, and kept, so that they are read once.
+"""Headers of published GGUF files, a few megabytes each, fetched by range and cached.
 
-A header is kept under what the Hub names the content, so another repo or commit with the same file shares it, and none
-is ever stale.
+A header is cached under the content hash of its file, so other repos and commits with the same file share it and no
+entry ever becomes stale.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
 from ggbench.gguf_file.header import assemble, shard_count
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import Header, read_header
+from ggbench.hub import disk_cache
 from ggbench.hub.access import HubAccess
-from ggbench.hub.kept import keep, recall
 from ggbench.hub.ranges import NotReadable, RangeSource
-from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from ggbench.hub.session import Stop
-from ggbench.hub.variants import require_all_shards
+from ggbench.hub.variant_grouping import require_all_shards
 from ggbench.plain import plain
 
-N_AT_ONCE = 4
-"""Variants that are read at the same time."""
-_MOST_FAILURES = 4
-"""Files in a row that the Hub may refuse or the network fail, before the rest is not asked for."""
+MAX_PARALLEL = 4
+"""Variants read in parallel."""
+_MAX_CONSECUTIVE_FAILURES = 4
+"""Consecutive files that may fail before the remaining ones are skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderRead:
-    """What the header of one variant said."""
+    """Result of reading one variant's header."""
 
     variant: RepoVariant
     file: ModelFile | None
-    """None where it could not be read."""
+    """None where the header could not be read."""
     reason: str
-    """Why not; empty where it was."""
+    """Why the header could not be read; empty on success."""
     moved_bytes: int
-    """Of content, over the network."""
+    """Bytes of file content received over the network."""
     from_cache: bool
-    """Whether all of it was kept from an earlier time."""
+    """Whether every shard's header came from the cache."""
 
 
 def read_headers(
@@ -53,15 +53,15 @@ def read_headers(
     variants: Sequence[RepoVariant],
     on_progress: Callable[[int, int], None] | None = None,
 ) -> tuple[HeaderRead, ...]:
-    """The headers of several variants, in their order; one that cannot be read has a reason, and raises nothing.
+    """Read the headers of several variants, in order; a failure becomes a reason and raises nothing.
 
-    `on_progress` is told in this thread how many have been read, and of how many.
+    `on_progress` receives the number of headers read and the total, in the calling thread.
     """
     reader = _Reader(access, listing)
     reads: dict[Future[HeaderRead], RepoVariant] = {Future(): variant for variant in variants}
     waiting = deque(reads.items())
-    for _ in range(min(N_AT_ONCE, len(reads))):
-        # Not joined at exit: whoever interrupts this must not wait for a server that does not answer.
+    for _ in range(min(MAX_PARALLEL, len(reads))):
+        # Daemon threads: an interrupt must not wait for a silent server.
         threading.Thread(target=reader.work, args=(waiting,), name="header", daemon=True).start()
     try:
         for n_read, _ in enumerate(as_completed(reads), start=1):
@@ -74,24 +74,24 @@ def read_headers(
 
 
 def read_variant_header(access: HubAccess, listing: RepoListing, variant: RepoVariant) -> ModelFile:
-    """The header of one variant, all of its shards.
+    """Read the header of one variant over all its shards.
 
-    Raises BadFile for a missing shard, a header that is broken or claims more than its file holds, and files that do
-    not belong together; NetworkError where it is not kept and the Hub cannot be asked.
+    Raises BadFile for a missing shard, a header that is broken or claims more than its file holds, and shards that do
+    not belong together; NetworkError where it is not cached and the Hub cannot be reached.
     """
     return _Reader(access, listing).read(variant, _Tally())
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What reading one variant took."""
+    """Cost of reading one variant."""
 
     moved_bytes: int = 0
     n_fetched: int = 0
 
 
 class _Reader:
-    """Reads variants of one repo, from several threads."""
+    """Reads variants of one repo from several threads."""
 
     def __init__(self, access: HubAccess, listing: RepoListing) -> None:
         self.stop = Stop()
@@ -100,7 +100,7 @@ class _Reader:
         self._n_failures = 0
 
     def work(self, waiting: deque[tuple[Future[HeaderRead], RepoVariant]]) -> None:
-        """Read variants until none waits."""
+        """Read variants until the queue is empty."""
         while True:
             try:
                 read, variant = waiting.popleft()
@@ -112,7 +112,7 @@ class _Reader:
                 read.set_exception(error)
 
     def try_read(self, variant: RepoVariant) -> HeaderRead:
-        """What the header says, or the reason why it cannot be read."""
+        """Read the header, or return the reason why it cannot be read."""
         tally, file, reason = _Tally(), None, ""
         try:
             file = self.read(variant, tally)
@@ -121,32 +121,33 @@ class _Reader:
         return HeaderRead(variant, file, reason, tally.moved_bytes, file is not None and tally.n_fetched == 0)
 
     def read(self, variant: RepoVariant, tally: _Tally) -> ModelFile:
-        """Raises as `read_variant_header` does."""
+        """Read the header. Raises as `read_variant_header` does."""
         require_all_shards(self._listing.repo, variant)
         headers = [self._read_file(file, tally) for file in variant.files]
         claimed = shard_count(headers[0], variant.files[0].name)
         if claimed > 1 and claimed != len(headers):
             raise BadFile(
-                f"{variant.name} says that it is one of {claimed} shards and is not named so", "take another quant"
+                f"{variant.name} claims to be one of {claimed} shards, but its name does not match",
+                "take another quant",
             )
         label = variant.quant or variant.name.rsplit("/", 1)[-1]
         return assemble(headers, f"{self._listing.repo} {label}")
 
     def _read_file(self, file: RepoFile, tally: _Tally) -> Header:
         path = self._access.headers_dir / f"{file.etag}.gguf-header"
-        raw = recall(path)
+        raw = disk_cache.get(path)
         if raw is not None:
             try:
                 return read_header(io.BytesIO(raw), file.n_bytes, file.path)
             except BadFile:
-                # What was broken when it came is kept too, so that offline says the same; online it gets another try.
+                # Broken headers are cached too, so that the error is the same offline; online they are fetched again.
                 if self._access.offline:
                     raise
         return self._fetch(file, path, tally)
 
     def _fetch(self, file: RepoFile, path: Path, tally: _Tally) -> Header:
-        if self._n_failures >= _MOST_FAILURES:
-            raise NetworkError(f"{plain(file.path)} was not asked for: others could not be had", "try again later")
+        if self._n_failures >= _MAX_CONSECUTIVE_FAILURES:
+            raise NetworkError(f"{plain(file.path)} was skipped after other files failed", "try again later")
         source = RangeSource(self._access, self._listing.repo, self._listing.commit, file, self.stop)
         tally.n_fetched += 1
         try:
@@ -157,10 +158,10 @@ class _Reader:
         except NotReadable:
             raise
         except BadFile:
-            keep(path, source.held)
+            disk_cache.put(path, source.held)
             raise
         finally:
             tally.moved_bytes += source.moved_bytes
         self._n_failures = 0
-        keep(path, header.raw)
+        disk_cache.put(path, header.raw)
         return header

@@ -1,7 +1,7 @@
-"""What a repo holds: its GGUF variants at one pinned commit, and the repos that a search finds.
+"""Repo listings: the GGUF variants of a repo at one pinned commit, and repo search.
 
-Names and sizes come from strangers. A path that would lead out of its folder refuses the whole repo, and an answer of
-the wrong shape is no answer. What was listed is kept for later without a network.
+Names and sizes are untrusted. A path outside its folder rejects the whole repo, and a response of the wrong shape is an
+error. Listings are cached for offline use.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import msgspec
 
 from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.gguf_file.quants import is_sidecar
+from ggbench.hub import disk_cache
 from ggbench.hub.access import HubAccess
-from ggbench.hub.answers import Params, api_url, fetch_json
-from ggbench.hub.kept import keep, recall
-from ggbench.hub.records import RepoFile, RepoListing, RepoSummary
-from ggbench.hub.variants import group_variants
+from ggbench.hub.api import Params, api_url, fetch_json
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary
+from ggbench.hub.variant_grouping import group_variants
 from ggbench.plain import plain, shorten
 
 _REPO = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
-_MOST_PAGES = 1000
-_MOST_FOUND = 1000
-"""Repos that the Hub tells of in one answer."""
+_MAX_PAGES = 1000
+_MAX_RESULTS = 1000
+"""Most repos that the Hub returns in one response."""
 _Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 _GitName = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{40}\Z")]
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -53,7 +53,7 @@ class _Entry(msgspec.Struct):
     lfs: _Lfs | None = None
 
 
-class _Found(msgspec.Struct, rename="camel"):
+class _SearchResult(msgspec.Struct, rename="camel"):
     id: str
     downloads: _Count | None = None
     likes: _Count | None = None
@@ -61,8 +61,8 @@ class _Found(msgspec.Struct, rename="camel"):
     gated: bool | str | None = None
 
 
-class _KeptListing(msgspec.Struct):
-    """A listing in its file, with what was asked: a name of a file is only a hash of that."""
+class _CachedListing(msgspec.Struct):
+    """A cached listing with the request it answers, because the file name is only a hash of the request."""
 
     endpoint: str
     repo: str
@@ -71,33 +71,33 @@ class _KeptListing(msgspec.Struct):
 
 
 def list_repo(access: HubAccess, repo: str, revision: str = "main") -> RepoListing:
-    """What the repo holds at the commit that the revision (a branch, a tag or a commit) stands for.
+    """List a repo at the commit that `revision` (a branch, a tag or a commit) resolves to.
 
-    Offline it is what was kept of the last time. Raises UsageError for a name that no repo can have and for a repo
-    without GGUF, BadFile for a path that leads out of its folder, NetworkError for the rest.
+    Offline, return the cached listing. Raises UsageError for an invalid repo name and for a repo without GGUF, BadFile
+    for a path outside its folder, NetworkError for everything else.
     """
     _check_name(repo)
-    doing = f"listing {_spoken(repo, revision)}"
-    kept = known_listing(access, repo, revision) if access.offline else None
+    doing = f"listing {_label(repo, revision)}"
+    kept = cached_listing(access, repo, revision) if access.offline else None
     if kept is not None:
         return kept
     access.require_network(doing)
     info, _ = fetch_json(api_url(access, *repo.split("/"), "revision", revision), _Info, repo=repo, doing=doing)
     if not _is_name(info.id):
-        raise NetworkError(f"the Hub calls {repo} by a name that none can have", "look at the repo's page")
+        raise NetworkError(f"the Hub returned an invalid name for {repo}", "look at the repo's page")
     entries = _tree(access, info.id, info.sha, doing)
     listing = _listing(info, revision, [entry for entry in entries if entry.type == "file"])
-    _keep(access, repo, listing)
+    _cache_listing(access, repo, listing)
     return listing
 
 
-def known_listing(access: HubAccess, repo: str, revision: str = "main") -> RepoListing | None:
-    """What was kept of the repo when it was listed last; None where nothing was, or where the file is damaged."""
-    content = recall(_kept_path(access, repo, revision))
+def cached_listing(access: HubAccess, repo: str, revision: str = "main") -> RepoListing | None:
+    """Return the cached listing of a repo; None where there is none or it is damaged."""
+    content = disk_cache.get(_cache_path(access, repo, revision))
     if content is None:
         return None
     try:
-        kept = msgspec.json.decode(content, type=_KeptListing)
+        kept = msgspec.json.decode(content, type=_CachedListing)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     asked = (access.endpoint, repo.lower(), revision)
@@ -105,21 +105,21 @@ def known_listing(access: HubAccess, repo: str, revision: str = "main") -> RepoL
 
 
 def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSummary, ...]:
-    """Repos with GGUF files whose names match, those downloaded most first; at most `limit`.
+    """Search for repos with GGUF files by name, most downloaded first; at most `limit`.
 
     Raises NetworkError, and UsageError for a limit below one.
     """
     if limit < 1:
-        raise UsageError(f"--limit is {limit}", "ask for one at least")
+        raise UsageError(f"--limit is {limit}", "it has to be at least 1")
     doing = f"searching for {shorten(text, 60)}"
     if access.offline:
         raise NetworkError(
-            f"{doing} needs the network, and this is offline",
-            "leave --offline and HF_HUB_OFFLINE out; `ggbench models` lists what is on this disk",
+            f"{doing} needs the network, but offline mode is on",
+            "run it without --offline and HF_HUB_OFFLINE; `ggbench models` lists local models",
         )
-    wanted = (("search", text), ("filter", "gguf"), ("sort", "downloads"), ("limit", str(min(limit, _MOST_FOUND))))
+    wanted = (("search", text), ("filter", "gguf"), ("sort", "downloads"), ("limit", str(min(limit, _MAX_RESULTS))))
     fields = tuple(("expand", field) for field in ("downloads", "likes", "lastModified", "gated"))
-    found, _ = fetch_json(api_url(access), list[_Found], repo="", doing=doing, params=(*wanted, *fields))
+    found, _ = fetch_json(api_url(access), list[_SearchResult], repo="", doing=doing, params=(*wanted, *fields))
     return tuple(
         RepoSummary(
             each.id,
@@ -134,23 +134,23 @@ def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSum
 
 
 def _is_name(repo: str) -> bool:
-    # `..` would leave a folder, and the cache writes `--` for the slash.
+    # `..` would leave the folder, and the cache encodes the slash as `--`.
     return _REPO.fullmatch(repo) is not None and ".." not in repo and "--" not in repo
 
 
 def _check_name(repo: str) -> None:
     if not _is_name(repo):
-        raise UsageError(f"{shorten(repo, 100)!r} cannot be a repo's name", "name it as ORG/NAME")
+        raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "give it as ORG/NAME")
 
 
-def _spoken(repo: str, revision: str) -> str:
+def _label(repo: str, revision: str) -> str:
     return plain(repo) if revision == "main" else f"{plain(repo)} at {shorten(revision, 60)}"
 
 
 def _tree(access: HubAccess, repo: str, commit: str, doing: str) -> Iterator[_Entry]:
     url = api_url(access, *repo.split("/"), "tree", commit)
     page: Params | None = (("recursive", "true"), ("expand", "false"))
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         if page is None:
             return
         asked = page
@@ -173,7 +173,7 @@ def _listing(info: _Info, revision: str, entries: Iterable[_Entry]) -> RepoListi
         file = RepoFile(entry.path, entry.size, entry.lfs.oid if entry.lfs else None, entry.oid)
         (sidecars if is_sidecar(entry.path) else models).append(file)
     if not models:
-        raise _no_gguf(info.id, sidecars, others)
+        raise _no_gguf_error(info.id, sidecars, others)
     return RepoListing(
         repo=info.id,
         revision=revision,
@@ -193,19 +193,19 @@ def _check_path(path: str, repo: str) -> None:
         or any(unicodedata.category(character) in ("Cc", "Cs") for character in path)
     ):
         raise BadFile(
-            f"{plain(repo)} names a file {shorten(path, 80)!r}, which would lead out of its folder",
+            f"{plain(repo)} lists a file {shorten(path, 80)!r}, which points outside its folder",
             "do not use this repo",
         )
 
 
-def _no_gguf(repo: str, sidecars: list[RepoFile], others: Counter[str]) -> UsageError:
+def _no_gguf_error(repo: str, sidecars: list[RepoFile], others: Counter[str]) -> UsageError:
     kinds = [f"{count} {kind}" for kind, count in others.most_common(4)]
     if sidecars:
-        kinds.insert(0, f"{shorten(sidecars[0].path, 60)}, which belongs to a model without being one")
+        kinds.insert(0, f"{shorten(sidecars[0].path, 60)}, which is not a model by itself")
     there = ", ".join(kinds) or "nothing"
     name = plain(repo).split("/")[1]
     return UsageError(
-        f"{plain(repo)} holds no GGUF model: there is {there}", f"look for one with `ggbench models --search {name}`"
+        f"{plain(repo)} has no GGUF model; it contains {there}", f"search for one with `ggbench models --search {name}`"
     )
 
 
@@ -215,14 +215,14 @@ def _kind(path: str) -> str:
     return shorten(f".{suffix}", 20) if dot and stem else shorten(name, 20)
 
 
-def _kept_path(access: HubAccess, repo: str, revision: str) -> Path:
+def _cache_path(access: HubAccess, repo: str, revision: str) -> Path:
     asked = "\n".join((access.endpoint, repo.lower(), revision))
     return access.listings_dir / f"{hashlib.sha256(asked.encode('utf-8', 'replace')).hexdigest()[:32]}.json"
 
 
-def _keep(access: HubAccess, repo: str, listing: RepoListing) -> None:
-    # A renamed repo is found by both of its names, and a branch's listing by its commit too.
+def _cache_listing(access: HubAccess, repo: str, listing: RepoListing) -> None:
+    # Store it under both names of a renamed repo, and under the branch and the commit.
     for name in {repo.lower(), listing.repo.lower()}:
         for revision in {listing.revision, listing.commit}:
-            record = _KeptListing(access.endpoint, name, revision, replace(listing, revision=revision))
-            keep(_kept_path(access, name, revision), msgspec.json.encode(record))
+            record = _CachedListing(access.endpoint, name, revision, replace(listing, revision=revision))
+            disk_cache.put(_cache_path(access, name, revision), msgspec.json.encode(record))

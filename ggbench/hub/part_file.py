@@ -1,8 +1,7 @@
-"""A file that is still arriving: what came is on disk at once, and its hash is taken while the rest comes.
+"""A partially downloaded file: written through to disk, and hashed in the background while it grows.
 
-A kill loses nothing that was written, because the part's length alone says how far it got; there is no state beside
-it. Whoever continues it hashes it from the start again, in a thread that reads behind the writer, so that neither a
-resumed part nor a slow hash holds up the network.
+A kill loses no written byte: the length of the part is its only state. To resume, the existing bytes are hashed again
+in a thread that follows the writer, so that neither resuming nor hashing delays the network.
 """
 
 from __future__ import annotations
@@ -18,29 +17,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ggbench.errors import DoesNotFit, UsageError
-from ggbench.hub.records import RepoFile
+from ggbench.hub.repo_records import RepoFile
 from ggbench.plain import plain
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
 PART_SUFFIX = ".ggbench.incomplete"
-"""Ends in what huggingface_hub's commands take for a download that was interrupted."""
-KEPT = "what has arrived is kept, and the same command continues from there"
+"""Ends in the suffix that huggingface_hub's commands recognize as an interrupted download."""
+RESUME_HINT = "received data is kept; run the same command to continue"
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_BYTES = 1 << 20
-_WAKE_BYTES = 4 << 20
-"""The hash is told of news this rarely, so that it takes no turns from the writer."""
+_NOTIFY_BYTES = 4 << 20
+"""New bytes between two notifications of the hashing thread, so that it rarely interrupts the writer."""
 _POLL_S = 0.2
-"""How often whoever waits for a lock or a hash looks whether it should go on."""
+"""Interval at which a wait for a lock or a hash calls `check`."""
 
 
 class PartFile:
-    """The part of one file at `path`, made where there is none; to be closed.
+    """The part of one file at `path`, created where missing; close it after use.
 
-    One thread writes. A part that is longer than the file is begun anew. Raises DoesNotFit and UsageError for what the
-    disk refuses.
+    Only one thread may write. A part longer than the file is restarted. Raises DoesNotFit and UsageError for disk
+    errors.
     """
 
     def __init__(self, path: Path, file: RepoFile) -> None:
@@ -50,23 +49,23 @@ class PartFile:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             self.n_bytes = os.fstat(self._descriptor).st_size
-            """What has arrived."""
+            """Bytes received so far."""
         self.moved_bytes = 0
-        """What was appended since it was opened, without copies."""
+        """Bytes appended since it was opened, without copies."""
         self.copied_bytes = 0
-        """What was copied from elsewhere on this disk since it was opened."""
-        self._hash = _FollowingHash(self._descriptor, file)
+        """Bytes copied from another local file since it was opened."""
+        self._hash = _BackgroundHash(self._descriptor, file)
         if self.n_bytes > file.n_bytes:
             self.restart()
         self._hash.follow(self.n_bytes)
 
     def append(self, data: bytes, *, is_copy: bool = False) -> None:
-        """Write straight through to the file; bytes beyond the file's end are dropped."""
+        """Write data through to the file; bytes beyond the file's end are dropped."""
         view = memoryview(data)[: self.missing_bytes]
         n_appended = len(view)
         with disk_errors(self.path.parent):
             while view:
-                # At its place, not at the end: where a file system ignores locks, a second writer does no harm.
+                # Write at an offset, not at the end, so that a second writer is harmless where locks are ignored.
                 n_written = os.pwrite(self._descriptor, view, self.n_bytes)
                 self.n_bytes += n_written
                 view = view[n_written:]
@@ -78,23 +77,23 @@ class PartFile:
 
     @property
     def missing_bytes(self) -> int:
-        """What has not arrived; 0 does not say that the rest is right."""
+        """Bytes not received yet; 0 does not mean that the content is valid."""
         return self.file.n_bytes - self.n_bytes
 
     def agrees(self, check: Callable[[], None]) -> bool:
-        """Whether a complete part has the hash that names the file. `check` is called meanwhile and may raise."""
+        """Return whether a complete part has the expected hash. Calls `check` meanwhile, which may raise."""
         return self._hash.finish(self.n_bytes, check) == self.file.etag
 
     def restart(self) -> None:
-        """Drop what has arrived."""
+        """Discard the content."""
         self._hash.stop()
         with disk_errors(self.path.parent):
             os.ftruncate(self._descriptor, 0)
         self.n_bytes = 0
-        self._hash = _FollowingHash(self._descriptor, self.file)
+        self._hash = _BackgroundHash(self._descriptor, self.file)
 
     def close(self) -> None:
-        """Leave the part as it is."""
+        """Close the file and keep the part."""
         self._hash.stop()
         os.close(self._descriptor)
 
@@ -108,7 +107,7 @@ class PartFile:
 
 
 def file_bytes(path: Path) -> int | None:
-    """The size of a file; None for what is not there, is no file or may not be looked at."""
+    """Return the size of a regular file; None where it is missing, not a regular file or inaccessible."""
     try:
         found = path.stat()
     except OSError:
@@ -117,9 +116,9 @@ def file_bytes(path: Path) -> int | None:
 
 
 def file_agrees(path: Path, file: RepoFile, check: Callable[[], None]) -> bool:
-    """Whether a file on disk is the one of the repo, by size and hash; not where it cannot be read.
+    """Return whether a local file has the size and hash of the repo's file; False where it cannot be read.
 
-    `check` is called meanwhile and may raise.
+    Calls `check` meanwhile, which may raise.
     """
     if file_bytes(path) != file.n_bytes:
         return False
@@ -128,7 +127,7 @@ def file_agrees(path: Path, file: RepoFile, check: Callable[[], None]) -> bool:
     except OSError:
         return False
     try:
-        following = _FollowingHash(descriptor, file)
+        following = _BackgroundHash(descriptor, file)
         try:
             return following.finish(file.n_bytes, check) == file.etag
         finally:
@@ -139,7 +138,7 @@ def file_agrees(path: Path, file: RepoFile, check: Callable[[], None]) -> bool:
 
 @contextmanager
 def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
-    """Hold huggingface_hub's own kind of lock at `path`. `check` is called while another holds it and may raise."""
+    """Hold a lock file at `path`, compatible with huggingface_hub's. Calls `check` while waiting, which may raise."""
     from filelock import Timeout
     from huggingface_hub.utils import WeakFileLock
 
@@ -159,27 +158,29 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def disk_errors(place: Path) -> Iterator[None]:
-    """Turn what the disk refuses at `place` into DoesNotFit or UsageError."""
+    """Translate file system errors at `place` into DoesNotFit or UsageError."""
     try:
         yield
     except OSError as error:
         where = plain(str(place))
-        if error.errno in _FULL:
-            raise DoesNotFit(f"the disk filled up while writing into {where}", f"make room: {KEPT}") from None
+        if error.errno in _DISK_FULL:
+            raise DoesNotFit(
+                f"the disk filled up while writing to {where}", f"free some space; {RESUME_HINT}"
+            ) from None
         raise UsageError(
-            f"cannot write into {where}: {error.strerror or error}",
+            f"cannot write to {where}: {error.strerror or error}",
             "choose another folder: HF_HUB_CACHE for Hugging Face's cache, or pull --to DIR",
         ) from None
 
 
-class _FollowingHash:
-    """The hash that names a file, taken by a thread that reads the file as it grows."""
+class _BackgroundHash:
+    """The hash of a file, computed by a thread that reads the file as it grows."""
 
     def __init__(self, descriptor: int, file: RepoFile) -> None:
         self._descriptor = descriptor
         self._digest = _digest_for(file)
-        self._news = threading.Condition()
-        self._told_bytes = 0
+        self._condition = threading.Condition()
+        self._available_bytes = 0
         self._is_last = False
         self._is_stopped = False
         self._error: OSError | None = None
@@ -187,18 +188,18 @@ class _FollowingHash:
         self._thread.start()
 
     def follow(self, n_bytes: int) -> None:
-        """There are that many bytes to hash."""
-        if n_bytes - self._told_bytes >= _WAKE_BYTES:
-            with self._news:
-                self._told_bytes = n_bytes
-                self._news.notify()
+        """Announce that `n_bytes` can be hashed."""
+        if n_bytes - self._available_bytes >= _NOTIFY_BYTES:
+            with self._condition:
+                self._available_bytes = n_bytes
+                self._condition.notify()
 
     def finish(self, n_bytes: int, check: Callable[[], None]) -> str:
-        """The hash of the file's first `n_bytes`, in hex. Raises UsageError where it cannot be read."""
-        with self._news:
-            self._told_bytes = n_bytes
+        """Return the hash of the first `n_bytes`, in hex. Raises UsageError where the file cannot be read."""
+        with self._condition:
+            self._available_bytes = n_bytes
             self._is_last = True
-            self._news.notify()
+            self._condition.notify()
         while self._thread.is_alive():
             check()
             self._thread.join(_POLL_S)
@@ -207,31 +208,31 @@ class _FollowingHash:
         return self._digest.hexdigest()
 
     def stop(self) -> None:
-        with self._news:
+        with self._condition:
             self._is_stopped = True
-            self._news.notify()
+            self._condition.notify()
         self._thread.join()
 
     def _run(self) -> None:
         buffer = memoryview(bytearray(_READ_BYTES))
         done = 0
         try:
-            while (until := self._wait(done)) > done:
+            while (until := self._wait_for_bytes(done)) > done:
                 while done < until and not self._is_stopped:
                     n_read = os.preadv(self._descriptor, [buffer[: until - done]], done)
                     if not n_read:
-                        raise OSError(errno.EIO, "it is shorter than what was written")
+                        raise OSError(errno.EIO, "it is shorter than the data written")
                     self._digest.update(buffer[:n_read])
                     done += n_read
         except OSError as error:
             self._error = error
 
-    def _wait(self, done: int) -> int:
-        """The bytes to hash up to; no more than `done` where there is nothing left to do."""
-        with self._news:
-            while not self._is_stopped and not self._is_last and self._told_bytes <= done:
-                self._news.wait()
-            return done if self._is_stopped else self._told_bytes
+    def _wait_for_bytes(self, done: int) -> int:
+        """Wait for more bytes than `done` and return how many can be hashed; at most `done` when there are no more."""
+        with self._condition:
+            while not self._is_stopped and not self._is_last and self._available_bytes <= done:
+                self._condition.wait()
+            return done if self._is_stopped else self._available_bytes
 
 
 def _digest_for(file: RepoFile) -> _Hash:

@@ -1,7 +1,7 @@
-"""A published file as a source that a parser can seek and read, of which only the first bytes are ever fetched.
+"""A published file as a seekable source for the GGUF parser, of which only the first bytes are fetched.
 
-Each request goes to the file's resolve address, which redirects to wherever the content lies. A file kept by Xet is
-served there too, so nothing here needs hf_xet.
+Every request goes to the file's resolve URL, which redirects to the storage. Files stored with Xet are served there
+too, so hf_xet is not needed.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from ggbench.errors import BadFile, NetworkError
 from ggbench.hub.access import HubAccess
-from ggbench.hub.answers import ask
-from ggbench.hub.records import RepoFile
-from ggbench.hub.session import Stop, answered_range, range_headers
+from ggbench.hub.api import send_request
+from ggbench.hub.repo_records import RepoFile
+from ggbench.hub.session import Stop, range_headers, response_range
 from ggbench.plain import plain, shorten
 from ggbench.units import format_bytes
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 FIRST_BYTES = 1 << 20
 """Holds the header of a model with a small vocabulary, and of every shard but the first."""
-CAP_BYTES = 64 << 20
-"""Four times the largest header known: 262,144 tokens with their merges take about 15 MiB."""
+MAX_HEADER_BYTES = 64 << 20
+"""Four times the largest known header: 262,144 tokens with their merges take about 15 MiB."""
 
 
 class NotReadable(BadFile):
-    """Ranges do not tell this file's header: another file came than was listed, or the header is beyond the cap."""
+    """The header cannot be read by range: another file was returned, or the header is too large."""
 
 
 class RangeSource:
-    """The first bytes of a file of a repo at one commit, fetched as they are asked for."""
+    """The first bytes of a file at one commit of a repo, fetched on demand."""
 
     def __init__(self, access: HubAccess, repo: str, commit: str, file: RepoFile, stop: Stop | None = None) -> None:
         access.require_network(f"reading the header of {plain(file.path)}")
         from huggingface_hub import hf_hub_url
 
         self.moved_bytes = 0
-        """Of the file's content, over the network."""
+        """Bytes of file content received over the network."""
         self._repo = repo
         self._file = file
         self._stop = stop or Stop()
@@ -48,7 +48,7 @@ class RangeSource:
 
     @property
     def held(self) -> bytes:
-        """Everything that was fetched so far, from the file's start."""
+        """All bytes fetched so far, from the start of the file."""
         return bytes(self._held)
 
     def seek(self, offset: int, /) -> int:
@@ -57,18 +57,18 @@ class RangeSource:
         return offset
 
     def read(self, n_bytes: int, /) -> bytes:
-        """Up to that many bytes, one at least; none at the end of the file.
+        """Return at least one and at most `n_bytes` bytes; none at the end of the file.
 
-        Raises NotReadable where the header is larger than the cap or the file is not the one that was listed, and
-        NetworkError or UsageError as `hub.answers.ask` does.
+        Raises NotReadable where the header is too large or the file is not the one that was listed, and NetworkError or
+        UsageError as `hub.api.send_request` does.
         """
         end = min(self._position + n_bytes, self._file.n_bytes)
-        if end > CAP_BYTES:
-            # A parser asks for more than it needs, but not for much more: only its last chunk may reach over the cap.
-            if self._position >= CAP_BYTES or n_bytes > FIRST_BYTES:
+        if end > MAX_HEADER_BYTES:
+            # The parser reads slightly ahead: only its last chunk may exceed the limit.
+            if self._position >= MAX_HEADER_BYTES or n_bytes > FIRST_BYTES:
                 raise self._too_large()
-            end = CAP_BYTES
-        # What is held comes first, though it is less than asked for: the rest may never be needed.
+            end = MAX_HEADER_BYTES
+        # Return what is held first, even if it is less than requested: the rest may never be needed.
         if self._position >= len(self._held) < end:
             self._fetch(end)
         data = bytes(self._held[self._position : end])
@@ -76,15 +76,15 @@ class RangeSource:
         return data
 
     def _fetch(self, end: int) -> None:
-        """Hold the file's bytes up to `end` and some more, so that a long header takes few requests."""
+        """Fetch up to `end` and some more, so that a long header takes few requests."""
         held = len(self._held)
-        # A server that sends every answer from the start is asked rarely.
+        # A server that ignores ranges resends everything, so fetch in larger steps.
         step = held if self._ignores_ranges else held // 8
-        wanted = min(max(end, held + max(step, FIRST_BYTES)), CAP_BYTES, self._file.n_bytes)
+        wanted = min(max(end, held + max(step, FIRST_BYTES)), MAX_HEADER_BYTES, self._file.n_bytes)
         doing = f"reading the header of {plain(self._file.path)}"
         while len(self._held) < wanted:
             before = len(self._held)
-            ask(
+            send_request(
                 self._url,
                 lambda response: self._take(response, wanted),
                 repo=self._repo,
@@ -93,38 +93,38 @@ class RangeSource:
                 stop=self._stop,
             )
             if len(self._held) == before:
-                raise NetworkError(f"the Hub sends nothing while {doing}", "try again later")
+                raise NetworkError(f"the Hub sent no data while {doing}", "try again later")
 
     def _take(self, response: httpx2.Response, wanted: int) -> None:
-        n_skipped = self._bytes_to_skip(response)
+        n_skip = self._bytes_to_skip(response)
         for chunk in response.iter_raw():
             self._stop.check()
             self.moved_bytes += len(chunk)
-            new = chunk[n_skipped:]
-            n_skipped = max(0, n_skipped - len(chunk))
+            new = chunk[n_skip:]
+            n_skip = max(0, n_skip - len(chunk))
             self._held += new[: wanted - len(self._held)]
             if len(self._held) >= wanted:
                 break
 
     def _bytes_to_skip(self, response: httpx2.Response) -> int:
-        """Bytes of the answer that are held already. Raises NotReadable where the answer is of another file."""
+        """Return how many bytes of the response are already held. Raises NotReadable for another file."""
         self._ignores_ranges = response.status_code != 206
-        answered = answered_range(response)
+        answered = response_range(response)
         if answered is None or (not self._ignores_ranges and answered[0] != len(self._held)):
             raise NetworkError(
-                f"the server does not answer with the bytes of {plain(self._file.path)} that it was asked for",
+                f"the server returned other bytes of {plain(self._file.path)} than requested",
                 "try again, or without the proxy",
             )
         begin, stated = answered
         if stated != "*" and stated != str(self._file.n_bytes):
             raise NotReadable(
-                f"{plain(self._file.path)} has {shorten(stated, 20)} bytes and was listed with {self._file.n_bytes}",
-                "see whether a proxy or HF_ENDPOINT changes it",
+                f"{plain(self._file.path)} has {shorten(stated, 20)} bytes, but {self._file.n_bytes} were listed",
+                "check whether a proxy or HF_ENDPOINT changes it",
             )
         return len(self._held) - begin
 
     def _too_large(self) -> NotReadable:
         return NotReadable(
-            f"the header of {plain(self._file.path)} is larger than {format_bytes(CAP_BYTES)}",
-            "download the file and name it by its path",
+            f"the header of {plain(self._file.path)} is larger than {format_bytes(MAX_HEADER_BYTES)}",
+            "download the file and give its path",
         )

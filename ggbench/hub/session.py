@@ -1,7 +1,7 @@
-"""One request through huggingface_hub's session, and what ends it from another thread.
+"""GET requests through huggingface_hub's HTTP session, and their cancellation from another thread.
 
-Its session brings the person's token, certificates and proxies; its client leaves the token behind when a redirect
-leaves the Hub.
+The session provides the user's token, certificates and proxies; its client drops the token when a redirect leaves the
+Hub.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import httpx2
 
-BUSY = (408, 429, 500, 502, 503, 504)
-"""Statuses after which another try may help."""
+RETRY_STATUSES = (408, 429, 500, 502, 503, 504)
+"""Statuses for which a retry may succeed."""
 CONNECT_TIMEOUT_S = 10.0
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
 
 
 class Stop:
-    """Ends transfers that run in other threads, also those that wait for the network."""
+    """Cancels requests that run in other threads, including those blocked on the network."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -31,27 +31,27 @@ class Stop:
         self._sockets: set[socket.socket] = set()
 
     def set(self) -> None:
-        """Every transfer with this stop ends soon, by Stopped."""
+        """Make every request attached to this end soon with Stopped."""
         with self._lock:
             self._event.set()
             for each in self._sockets:
-                # A thread that waits in recv does not notice a close; it wakes from a shutdown.
+                # Closing the socket does not wake a thread blocked in recv; shutting it down does.
                 with suppress(OSError):
                     socket.socket.shutdown(each, socket.SHUT_RDWR)
 
     def check(self) -> None:
-        """Raises Stopped once this was set."""
+        """Raise Stopped if this is set."""
         if self._event.is_set():
             raise Stopped
 
     def wait(self, seconds: float) -> None:
-        """Raises Stopped as soon as this is set."""
+        """Sleep; raise Stopped as soon as this is set."""
         if self._event.wait(seconds):
             raise Stopped
 
     @contextmanager
-    def covers(self, response: httpx2.Response) -> Iterator[None]:
-        """While this lasts, the response ends when this is set."""
+    def attached_to(self, response: httpx2.Response) -> Iterator[None]:
+        """Within this context, setting this ends the response."""
         stream = response.extensions.get("network_stream")
         connection = stream.get_extra_info("socket") if stream is not None else None
         with self._lock:
@@ -66,11 +66,11 @@ class Stop:
 
 
 class Stopped(Exception):
-    """The transfer was told to stop; what has arrived stays."""
+    """The transfer was cancelled; received data is kept."""
 
 
 @contextmanager
-def open_answer(
+def open_response(
     url: str,
     stop: Stop,
     *,
@@ -78,7 +78,10 @@ def open_answer(
     params: Iterable[tuple[str, str]] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Iterator[httpx2.Response]:
-    """The answer to a GET, whatever its status, before its body is read. Raises what httpx2 does, and Stopped."""
+    """Open the response to a GET request before its body is read, whatever its status.
+
+    Raises Stopped, and what httpx2 does.
+    """
     import httpx2
     from huggingface_hub import get_session
     from huggingface_hub.utils import build_hf_headers
@@ -95,22 +98,22 @@ def open_answer(
         try:
             response = stack.enter_context(request)
         except RuntimeError:
-            # huggingface_hub closes the session that all threads share when one of them cannot connect.
+            # huggingface_hub closes the session shared by all threads when one of them cannot connect.
             raise httpx2.ReadError("the session was closed") from None
-        stack.enter_context(stop.covers(response))
+        stack.enter_context(stop.attached_to(response))
         yield response
 
 
 def range_headers(begin: int, end: int) -> dict[str, str]:
-    """What asks for the bytes of a file from `begin` up to and without `end`, as they are."""
+    """Return the request headers for the bytes from `begin` up to but excluding `end`, uncompressed."""
     return {"Accept-Encoding": "identity", "Range": f"bytes={begin}-{end - 1}"}
 
 
-def answered_range(response: httpx2.Response) -> tuple[int, str] | None:
-    """Where in the file the answer begins, and the file's length as the server states it, `*` where it does not.
+def response_range(response: httpx2.Response) -> tuple[int, str] | None:
+    """Return the offset at which the response begins, and the file's length as stated, `*` where unknown.
 
-    A server that ignores ranges answers from the file's beginning. None for bytes that are not the file's own: packed
-    unasked, or of a range that is not stated.
+    A server that ignores ranges responds from the start of the file. None where the body is not the file's own bytes:
+    compressed unasked, or with an unstated range.
     """
     if response.headers.get("Content-Encoding", "identity") != "identity":
         return None

@@ -1,1 +1,1 @@
-"""What this computer has: its GPUs, CPU, memory, and the bandwidth of each."""
+"""The hardware of this computer: GPUs, CPU, memory, and their bandwidth."""

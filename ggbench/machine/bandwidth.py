@@ -1,7 +1,7 @@
-"""The read bandwidth of main memory, measured once on each machine and kept.
+"""The read bandwidth of main memory, measured once per machine and cached.
 
-Measuring takes over a second and all cores, so it happens once; the cache tells machines apart by traits that survive a
-reboot, since a home folder may be shared between several of them.
+A measurement takes over a second on all cores, so it is cached under traits of the machine that survive a reboot: a
+home folder may be shared between several machines.
 """
 
 from __future__ import annotations
@@ -23,30 +23,29 @@ from ggbench.machine.read_probe import ReadRate, probe_reads
 from ggbench.records.speed import Bandwidth
 from ggbench.units import GIB, MIB
 
-_UNKNOWN_CACHE = 64 * MIB
+_ASSUMED_CACHE_BYTES = 64 * MIB
 _SECTION = "bandwidth"
 
 
 def measure_bandwidth(threads: int, *, buffer_bytes: int | None = None, budget_s: float = 1.0) -> Bandwidth:
-    """Highest rate at which up to `threads` threads read main memory, caches left out of it; takes about 1.5 s.
+    """Measure the highest rate at which up to `threads` threads read main memory; takes about 1.5 s.
 
-    The buffer is 1 GiB, or four times the last-level cache where that is more: reading in a circle through a cache with
-    random replacement then finds 2 % of the lines still there. It is less where memory is short or its pages are slow
-    to get, and never more than a quarter of what is available. Other programs can only lower the figure; see
-    `probe_reads`.
+    The buffer is 1 GiB, or four times the last-level cache if that is larger, which leaves about 2 % of lines cached
+    under random replacement. It is smaller where memory is short or its pages are slow to allocate, and never more than
+    a quarter of the available memory. Other programs can only lower the result; see `probe_reads`.
 
-    Raises DoesNotFit where there is no memory for it.
+    Raises DoesNotFit where the buffer cannot be allocated.
     """
     rate = _probe(threads, describe_cpu(), describe_ram(), buffer_bytes, budget_s)
     return Bandwidth(rate.bytes_per_s, _source(rate))
 
 
 def cached_bandwidth(threads: int, *, remeasure: bool = False, file: Path | None = None) -> Bandwidth:
-    """What `measure_bandwidth` once found on this machine with so many threads, or finds now and keeps.
+    """Return the cached bandwidth for this machine and thread count, or measure and cache it.
 
-    A figure taken on a busy machine is measured again the next time, and gives way only to a higher one or to one from
-    a quiet machine. A cache file that cannot be read counts as empty, one that cannot be written as absent. `file` is
-    that of `paths.machine_cache_file()` unless given. Raises DoesNotFit.
+    A result from a busy machine is measured again next time, and is replaced only by a higher one or one from an idle
+    machine. An unreadable cache file counts as empty, write errors are ignored. `file` defaults to
+    `paths.machine_cache_file()`. Raises DoesNotFit.
     """
     file = paths.machine_cache_file() if file is None else file
     cpu, ram = describe_cpu(), describe_ram()
@@ -72,15 +71,15 @@ class _Entry:
 
 
 def _probe(threads: int, cpu: Cpu, ram: Ram, buffer_bytes: int | None, budget_s: float) -> ReadRate:
-    cache_bytes = cpu.last_level_cache_bytes or _UNKNOWN_CACHE
+    cache_bytes = cpu.last_level_cache_bytes or _ASSUMED_CACHE_BYTES
     most = ram.available_bytes // 4
     wanted = min(most, max(GIB, 4 * cache_bytes)) if buffer_bytes is None else buffer_bytes
     least = min(wanted, max(256 * MIB, 2 * cache_bytes))
     try:
-        return probe_reads(threads, buffer_bytes=wanted, least_bytes=least, budget_s=budget_s)
+        return probe_reads(threads, buffer_bytes=wanted, min_bytes=least, budget_s=budget_s)
     except (OSError, MemoryError) as error:
         raise DoesNotFit(
-            "there is no memory to measure its bandwidth with",
+            "not enough free memory to measure its bandwidth",
             "close other programs, or give the figure with --bandwidth",
         ) from error
 
@@ -120,7 +119,7 @@ def _read_document(file: Path) -> dict[str, Any]:
 
 
 def _write(file: Path, key: str, entry: _Entry) -> None:
-    """Adds one entry; what else the file holds stays. Written aside and renamed, so that no reader sees half of it."""
+    """Add one entry atomically and keep the rest of the file, so that readers never see a partial file."""
     import msgspec
 
     document = {**_read_document(file), _SECTION: {**_read(file), key: entry}}

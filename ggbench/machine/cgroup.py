@@ -1,7 +1,7 @@
-"""What a container lets this process take: CPU time and memory, from the cgroup files of either version.
+"""CPU and memory limits of the container, from the cgroup files of version 1 or 2.
 
-A limit may sit on any ancestor of the process's group, and inside a container the path in /proc/self/cgroup often names
-a group that the container cannot see; so every level up to the root is asked, and those that are missing do not count.
+Any ancestor of the process's group may set a limit, and inside a container the path in /proc/self/cgroup often names a
+group that is not visible; so every level up to the root is read, and missing files are skipped.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from ggbench.machine.kernel_files import PROC, SYSFS, read_number, read_text
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """One level's memory limit, bytes."""
+    """Memory limit of one level, bytes."""
 
     limit_bytes: int
     used_bytes: int
-    """In use now, file cache that the kernel can take back left out."""
+    """Current usage without reclaimable file cache."""
 
 
 def cpu_quota(proc: Path = PROC, sysfs: Path = SYSFS) -> float | None:
-    """CPUs' worth of time that this process may use, such as 1.5; None when nothing limits it."""
+    """Return the CPU quota in CPUs, e.g. 1.5; None without a limit."""
     quotas = []
     for group in groups("cpu", proc, sysfs):
         words = (read_text(group / "cpu.max") or "").split()
@@ -39,7 +39,7 @@ def cpu_quota(proc: Path = PROC, sysfs: Path = SYSFS) -> float | None:
 
 
 def memory_limits(proc: Path = PROC, sysfs: Path = SYSFS) -> tuple[MemoryLimit, ...]:
-    """The memory limit of every level that has one."""
+    """Return the memory limit of every level that has one."""
     limits = []
     for group in groups("memory", proc, sysfs):
         limit = read_number(group / "memory.max") or read_number(group / "memory.limit_in_bytes")
@@ -50,7 +50,7 @@ def memory_limits(proc: Path = PROC, sysfs: Path = SYSFS) -> tuple[MemoryLimit, 
 
 
 def groups(controller: str, proc: Path, sysfs: Path) -> Iterator[Path]:
-    """Folders of this process's group and its ancestors, in the unified hierarchy and in the controller's own."""
+    """Yield the folders of this process's group and its ancestors, in the unified and the controller's hierarchy."""
     mount = sysfs / "fs/cgroup"
     for line in (read_text(proc / "self/cgroup") or "").splitlines():
         fields = line.split(":", 2)
@@ -72,7 +72,7 @@ def groups(controller: str, proc: Path, sysfs: Path) -> Iterator[Path]:
 
 
 def _reclaimable(stat: Path) -> int:
-    """Bytes of file cache; version 1 counts the group with its children under `total_`."""
+    """Return the bytes of file cache; version 1 counts the group with its children under `total_`."""
     counts = {}
     for line in (read_text(stat) or "").splitlines():
         key, _, value = line.partition(" ")

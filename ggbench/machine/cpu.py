@@ -1,7 +1,7 @@
-"""The CPU as far as this process may use it: its name, cores and last-level cache.
+"""The CPU as available to this process: name, cores and last-level cache.
 
-Cores are counted from the kernel's topology files among the CPUs of the process's affinity, since a count of the whole
-machine would start threads that a container or `taskset` then makes wait for each other.
+Cores are counted from the kernel's topology files for the CPUs in the process's affinity: counting the whole machine
+would start more threads than a container or `taskset` can run at once.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from ggbench.machine.kernel_files import PROC, SYSFS, read_text
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """The CPU and what of it this process may use."""
+    """The CPU resources available to this process."""
 
     name: str
     n_cores: int
-    """Physical cores usable: within the affinity and the cgroup's quota."""
+    """Physical cores within the affinity and the cgroup quota."""
     n_performance_cores: int
-    """Those of them that are not efficiency cores; the same number where all are alike."""
+    """Cores without efficiency cores; equal to n_cores where all are alike."""
     n_logical: int
-    """Hardware threads usable."""
+    """Available hardware threads."""
     last_level_cache_bytes: int | None
-    """Over all the caches of the last level that the usable cores reach; None when the kernel does not say."""
+    """Total of the last-level caches of the available cores; None when the kernel does not report it."""
 
 
 def describe_cpu(proc: Path = PROC, sysfs: Path = SYSFS, affinity: Collection[int] | None = None) -> Cpu:
-    """The CPU of this machine; `affinity` holds the logical CPUs to count, the process's own when None."""
+    """Return the CPU of this machine; `affinity` lists the logical CPUs to count, by default the process's own."""
     cpus = sorted(_own_affinity() if affinity is None else affinity)
     quota = cpu_quota(proc, sysfs)
     most = len(cpus) if quota is None else max(1, int(quota))
     n_cores = _count_cores(cpus, sysfs)
-    # Intel's hybrid chips publish their performance cores as a device of its own.
+    # Intel's hybrid chips expose their performance cores as a separate device.
     performance = _parse_cpu_list(read_text(sysfs / "devices/cpu_core/cpus")) & set(cpus)
     n_performance = _count_cores(performance, sysfs) if performance else n_cores
     return Cpu(
@@ -51,9 +51,10 @@ def describe_cpu(proc: Path = PROC, sysfs: Path = SYSFS, affinity: Collection[in
 
 
 def default_threads(cpu: Cpu | None = None) -> int:
-    """Threads to decode with: one for each usable physical core but efficiency cores, as llama.cpp's tools choose.
+    """Return the number of decode threads: one per available physical core without efficiency cores, as in llama.cpp's
+    tools.
 
-    A second thread on the same core shares its vector units, and a slow core makes all others wait at each tensor.
+    A second thread on a core shares its vector units, and a slow core delays all others at every tensor.
     """
     return (cpu or describe_cpu()).n_performance_cores
 
@@ -65,7 +66,7 @@ def _own_affinity() -> Collection[int]:
 
 
 def _count_cores(cpus: Collection[int], sysfs: Path) -> int:
-    """Distinct sets of sibling threads; without topology files, what psutil knows of the whole machine."""
+    """Count distinct sets of sibling threads; without topology files, use psutil's count for the whole machine."""
     siblings = {read_text(sysfs / f"devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in cpus}
     if None not in siblings:
         return max(1, len(siblings))
@@ -75,7 +76,7 @@ def _count_cores(cpus: Collection[int], sysfs: Path) -> int:
 
 
 def _cpu_name(proc: Path) -> str:
-    """The kernel's name, one line of printable text; Arm boards that have none give the board's."""
+    """Return the kernel's CPU name, one printable line; Arm boards without one report the board's."""
     fields: dict[str, str] = {}
     for line in (read_text(proc / "cpuinfo") or "").splitlines():
         key, _, value = line.partition(":")
@@ -86,7 +87,7 @@ def _cpu_name(proc: Path) -> str:
 
 
 def _last_level_cache_bytes(cpus: Collection[int], sysfs: Path) -> int | None:
-    """Sum over the distinct caches of the highest level; each chiplet or socket has its own."""
+    """Sum the distinct caches of the highest level; each chiplet or socket has its own."""
     caches: dict[int, dict[str, int]] = {}
     for cpu in cpus:
         for index in sorted((sysfs / f"devices/system/cpu/cpu{cpu}/cache").glob("index*")):
@@ -98,7 +99,7 @@ def _last_level_cache_bytes(cpus: Collection[int], sysfs: Path) -> int | None:
 
 
 def _parse_cpu_list(text: str | None) -> set[int]:
-    """`0-3,8` as a set."""
+    """Parse `0-3,8` into a set."""
     cpus: set[int] = set()
     for match in re.finditer(r"(\d+)(?:-(\d+))?", text or ""):
         cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))

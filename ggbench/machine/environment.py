@@ -1,4 +1,4 @@
-"""The machine as a whole: what plans count with, and what every run records of where it was measured."""
+"""The machine as a whole: input for plans, and the environment stored with every run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ggbench.records.machine import Environment, Gpu
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What this computer has for a model, at the moment of asking."""
+    """Hardware available for a model at the time of the call."""
 
     cpu: Cpu
     ram_bytes: int
@@ -23,13 +23,13 @@ class Machine:
 
 
 def detect_machine() -> Machine:
-    """The CPU, memory and GPUs that this process may use."""
+    """Return the CPU, memory and GPUs available to this process."""
     ram = describe_ram()
     return Machine(describe_cpu(), ram.total_bytes, ram.available_bytes, list_gpus())
 
 
 def environment(llama_cpp_python: str, llama_cpp: str, system_info: str) -> Environment:
-    """Where and with what a run is measured; the caller, who loaded it, passes what llama.cpp says of itself."""
+    """Return the environment of a run; the caller passes what llama.cpp reports about itself."""
     machine = detect_machine()
     return Environment(
         ggbench=ggbench.__version__,
@@ -46,7 +46,7 @@ def environment(llama_cpp_python: str, llama_cpp: str, system_info: str) -> Envi
 
 
 def describe_os() -> str:
-    """Distribution, kernel and architecture: `Debian GNU/Linux 12 (bookworm), Linux 6.1.0 x86_64`."""
+    """Return distribution, kernel and architecture: `Debian GNU/Linux 12 (bookworm), Linux 6.1.0 x86_64`."""
     kernel = f"{platform.system()} {platform.release()} {platform.machine()}"
     try:
         name = platform.freedesktop_os_release()["PRETTY_NAME"]

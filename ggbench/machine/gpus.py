@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as NVML describes them, and the bandwidth that follows."""
+"""NVIDIA GPUs as reported by NVML, and their peak memory bandwidth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ggbench.records.speed import Bandwidth
 
 
 def list_gpus() -> tuple[Gpu, ...]:
-    """All GPUs of the machine in NVML's order, that of the PCI bus; CUDA_VISIBLE_DEVICES does not change it.
+    """Return all GPUs in NVML's order, the order of the PCI bus; CUDA_VISIBLE_DEVICES has no effect.
 
     Empty where there is no GPU, no driver or no NVML.
     """
@@ -27,17 +27,17 @@ def list_gpus() -> tuple[Gpu, ...]:
 
 
 def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
-    """The GPUs that CUDA programs started from here see: all, or those that CUDA_VISIBLE_DEVICES names, in its order.
+    """Return the GPUs visible to CUDA programs: all, or those in CUDA_VISIBLE_DEVICES, in its order.
 
-    Source: the environment variables in the CUDA programming guide. Names are indices, UUIDs or the beginnings of
-    UUIDs; a name that means no GPU ends the list. Parts of a GPU (MIG) have no place in it. Indices are taken for
-    NVML's, which is sure only where `has_known_order` says so.
+    Source: the environment variables in the CUDA programming guide. Entries are indices, UUIDs or UUID prefixes; an
+    entry that matches no GPU ends the list. MIG instances are left out. Indices are taken as NVML's, which is certain
+    only where `has_known_order` returns True.
     """
     return tuple(gpu for gpu in cuda_devices(list_gpus(), environ) if gpu is not None)
 
 
 def cuda_devices(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> tuple[Gpu | None, ...]:
-    """What CUDA numbers from 0 on, as `visible_gpus` takes it; None in the place of a part of a GPU."""
+    """Return CUDA's devices from 0 on, as for `visible_gpus`; None in the place of a MIG instance."""
     names = environ.get("CUDA_VISIBLE_DEVICES")
     if names is None:
         return tuple(gpus)
@@ -51,16 +51,18 @@ def cuda_devices(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -
 
 
 def has_known_order(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether CUDA counts these GPUs as NVML does: told to, or there is one. By itself it puts the fastest first."""
+    """Return whether CUDA numbers these GPUs as NVML does: by setting, or because there is one. CUDA's default is
+    fastest first.
+    """
     return len(gpus) <= 1 or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
 
 
 def find_cuda_gpu(
     gpus: Sequence[Gpu], device: str, device_id: str | None, environ: Mapping[str, str] = os.environ
 ) -> Gpu | None:
-    """The GPU that llama.cpp calls `device` (`CUDA0`), by the PCI bus id or UUID that it told, else by its number.
+    """Return the GPU that llama.cpp calls `device` (`CUDA0`), by the PCI bus id or UUID it reports, else by its number.
 
-    None where that leaves a doubt: no id, and an order of CUDA's own.
+    None where that is ambiguous: no id, and CUDA's default order.
     """
     if device_id is not None:
         return next((gpu for gpu in gpus if is_gpu(gpu, device_id)), None)
@@ -74,9 +76,9 @@ def find_cuda_gpu(
 
 
 def is_gpu(gpu: Gpu, device_id: str) -> bool:
-    """Whether the GPU has this PCI bus id or UUID, as CUDA writes them.
+    """Return whether the GPU has this PCI bus id or UUID, as written by CUDA.
 
-    CUDA writes a bus id's domain with four digits where NVML has eight, and some tools a UUID without its `GPU-`.
+    CUDA writes the domain of a bus id with four digits where NVML uses eight, and some tools omit the UUID's `GPU-`.
     """
     if ":" in device_id:
         return gpu.pci_bus_id is not None and _bus_id_parts(gpu.pci_bus_id) == _bus_id_parts(device_id)
@@ -84,7 +86,7 @@ def is_gpu(gpu: Gpu, device_id: str) -> bool:
 
 
 def _named(gpus: Sequence[Gpu], name: str) -> Gpu | None:
-    """The GPU of an entry of CUDA_VISIBLE_DEVICES; None where it means none, or more than one."""
+    """Return the GPU of a CUDA_VISIBLE_DEVICES entry; None where it matches none or several."""
     if name.isdecimal():
         return gpus[int(name)] if int(name) < len(gpus) else None
     if not name.upper().startswith("GPU-"):
@@ -102,10 +104,10 @@ def _plain_uuid(uuid: str) -> str:
 
 
 def gpu_bandwidth(gpu: Gpu) -> Bandwidth | None:
-    """Peak bandwidth of a GPU's memory: bus width x memory clock x 2; None where the driver does not say.
+    """Return a GPU's peak memory bandwidth: bus width x memory clock x 2; None where the driver does not report them.
 
-    NVML's memory clock is half the data rate of a pin for GDDR and HBM alike: 384 bit x 10501 MHz gives the 1008 GB/s
-    of the RTX 4090's datasheet, 5120 bit x 1593 MHz the 2039 GB/s of the A100 80GB SXM's.
+    NVML's memory clock is half the data rate of a pin for both GDDR and HBM: 384 bit x 10501 MHz gives the 1008 GB/s of
+    the RTX 4090's datasheet, 5120 bit x 1593 MHz the 2039 GB/s of the A100 80GB SXM's.
     """
     if not gpu.bus_width_bits or not gpu.memory_clock_mhz:
         return None
@@ -116,16 +118,16 @@ def gpu_bandwidth(gpu: Gpu) -> Bandwidth | None:
 
 
 def _describe(nvml: Nvml, index: int, handle: Any) -> Gpu:  # noqa: ANN401 - pynvml has no types
-    memory = nvml.ask("nvmlDeviceGetMemoryInfo", handle)
-    pci = nvml.ask("nvmlDeviceGetPciInfo", handle)
+    memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
+    pci = nvml.query("nvmlDeviceGetPciInfo", handle)
     return Gpu(
         index=index,
-        name=nvml.ask("nvmlDeviceGetName", handle) or "NVIDIA GPU",
-        uuid=nvml.ask("nvmlDeviceGetUUID", handle),
+        name=nvml.query("nvmlDeviceGetName", handle) or "NVIDIA GPU",
+        uuid=nvml.query("nvmlDeviceGetUUID", handle),
         pci_bus_id=None if pci is None else pci.busId,
         total_bytes=None if memory is None else int(memory.total),
         free_bytes=None if memory is None else int(memory.free),
-        bus_width_bits=nvml.ask("nvmlDeviceGetMemoryBusWidth", handle) or None,
-        memory_clock_mhz=nvml.ask("nvmlDeviceGetMaxClockInfo", handle, nvml.constant("NVML_CLOCK_MEM")) or None,
-        driver=nvml.ask("nvmlSystemGetDriverVersion"),
+        bus_width_bits=nvml.query("nvmlDeviceGetMemoryBusWidth", handle) or None,
+        memory_clock_mhz=nvml.query("nvmlDeviceGetMaxClockInfo", handle, nvml.constant("NVML_CLOCK_MEM")) or None,
+        driver=nvml.query("nvmlSystemGetDriverVersion"),
     )

@@ -1,4 +1,4 @@
-"""The small text files under /proc and /sys, where a missing one is an answer and not an error."""
+"""Reads small text files under /proc and /sys, where a missing file is a valid result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SYSFS = Path("/sys")
 
 
 def read_text(file: Path) -> str | None:
-    """The file's text without surrounding space; None where it is missing or not to be read."""
+    """Return the file's text, stripped; None where it is missing or unreadable."""
     try:
         return file.read_text(errors="replace").strip()
     except OSError:
@@ -17,6 +17,6 @@ def read_text(file: Path) -> str | None:
 
 
 def read_number(file: Path) -> int | None:
-    """The one whole number in the file; None where there is none, as in a limit that reads `max`."""
+    """Return the integer in the file; None where there is none, as in a limit of `max`."""
     text = read_text(file)
     return int(text) if text is not None and text.isdecimal() else None

@@ -1,4 +1,4 @@
-"""GPUs by name, with the figures that their makers state: for a machine that is not this one, or has no driver."""
+"""GPUs by name with their vendors' figures, for hardware that is absent or has no driver."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from ggbench.errors import UnknownName, UsageError
 
 _WORD = re.compile(r"[a-z]+|[0-9]+")
-_SAYS_NOTHING = {"nvidia", "geforce", "tesla", "quadro", "gpu", "graphics", "generation"}
-_MAY_BE_LEFT_OUT = {"rtx"}
-"""So that `4090` and `a6000` are names; GPUs that differ in more are asked about."""
+_IGNORED_WORDS = {"nvidia", "geforce", "tesla", "quadro", "gpu", "graphics", "generation"}
+_OPTIONAL_WORDS = {"rtx"}
+"""So that `4090` and `a6000` are accepted; GPUs that differ in more words are ambiguous."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class KnownGpu:
     """A GPU of `gpus.toml`, each figure with its source."""
 
     id: str
-    """`rtx-4090`; what `--gpu` takes, among other spellings."""
+    """`rtx-4090`; `--gpu` also accepts other spellings."""
     name: str
-    """As NVML has it."""
+    """Name in NVML."""
     memory_gib: float
     memory_source: str
     bandwidth_gb_s: float
@@ -38,7 +38,7 @@ class KnownGpu:
 
 @functools.cache
 def known_gpus() -> tuple[KnownGpu, ...]:
-    """Every GPU of the shipped table, in its order."""
+    """Return every GPU of the shipped table, in order."""
     import tomllib
     from importlib.resources import files
 
@@ -47,20 +47,20 @@ def known_gpus() -> tuple[KnownGpu, ...]:
 
 
 def find_gpu(text: str) -> KnownGpu:
-    """The GPU of this name in any spelling: `rtx-4090`, `RTX 4090`, `4090`, `NVIDIA A100-SXM4-80GB`.
+    """Return the GPU with this name in any spelling: `rtx-4090`, `RTX 4090`, `4090`, `NVIDIA A100-SXM4-80GB`.
 
-    Raises UnknownName with the nearest ones, and UsageError with the candidates for a name of several.
+    Raises UnknownName with the nearest names, and UsageError with the candidates of an ambiguous one.
     """
     found = _matching(text)
     if not found:
         raise UnknownName("GPU", text, (gpu.id for gpu in known_gpus()))
     if len(found) > 1:
-        raise UsageError(f"{text!r} means {len(found)} GPUs", f"name one: {', '.join(gpu.id for gpu in found)}")
+        raise UsageError(f"{text!r} matches {len(found)} GPUs", f"choose one: {', '.join(gpu.id for gpu in found)}")
     return found[0]
 
 
 def recognize_gpu(name: str, memory_bytes: int | None) -> KnownGpu | None:
-    """The GPU that NVML calls so, told from its namesakes by its memory; None where the table has none for certain."""
+    """Return the GPU with this NVML name, distinguished by memory size where several share it; None where uncertain."""
     found = [gpu for gpu in known_gpus() if gpu.name.lower() == name.strip().lower()] or _matching(name)
     if len(found) > 1 and memory_bytes is not None:
         found = sorted(found, key=lambda gpu: abs(gpu.memory_gib * (1 << 30) - memory_bytes))[:1]
@@ -68,18 +68,18 @@ def recognize_gpu(name: str, memory_bytes: int | None) -> KnownGpu | None:
 
 
 def _matching(text: str) -> list[KnownGpu]:
-    """Those whose id or name has all the words; one that adds next to nothing to them is preferred."""
+    """Return GPUs whose id or name contains all the words, preferring those with only optional words left over."""
     asked = _words(text)
     if not asked:
         return []
     found = [gpu for gpu in known_gpus() if asked <= _words(gpu.id) or asked <= _words(gpu.name)]
-    whole = [gpu for gpu in found if (_words(gpu.id) - asked) <= _MAY_BE_LEFT_OUT]
+    whole = [gpu for gpu in found if (_words(gpu.id) - asked) <= _OPTIONAL_WORDS]
     return whole or found
 
 
 def _words(text: str) -> set[str]:
     spaced = re.sub(r"sxm[0-9]", "sxm", text.lower())
-    return set(_WORD.findall(spaced)) - _SAYS_NOTHING
+    return set(_WORD.findall(spaced)) - _IGNORED_WORDS
 
 
 def _gpu(entry: dict[str, Any], sources: dict[str, str]) -> KnownGpu:

@@ -1,4 +1,4 @@
-"""Main memory: how much there is for this process, and how much another one took at its peak."""
+"""Main memory: the amount available to this process, and the peak usage of another process."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ggbench.machine.kernel_files import PROC, SYSFS, read_text
 
 @dataclass(frozen=True, slots=True)
 class Ram:
-    """Main memory within the limits of the container, bytes."""
+    """Main memory within the container's limits, bytes."""
 
     total_bytes: int
     available_bytes: int
-    """What could be taken without swapping, file cache counted as free."""
+    """Memory that can be allocated without swapping, file cache counted as free."""
 
 
 def describe_ram(proc: Path = PROC, sysfs: Path = SYSFS) -> Ram:
-    """Memory of the machine, or of the cgroup where that has less."""
+    """Return the memory of the machine, or of the cgroup if that is smaller."""
     import psutil
 
     memory = psutil.virtual_memory()
@@ -34,9 +34,9 @@ def describe_ram(proc: Path = PROC, sysfs: Path = SYSFS) -> Ram:
 
 
 def peak_rss_bytes(pid: int, proc: Path = PROC) -> int | None:
-    """The most memory that a living process ever had resident, mapped files included.
+    """Return the peak resident memory of a running process, mapped files included.
 
-    None when the process is gone (also when it has ended and waits to be reaped), or the system keeps no such peak.
+    None when the process has ended (also before it is reaped), or the system records no peak.
     """
     if proc.is_dir():
         status = read_text(proc / str(pid) / "status")

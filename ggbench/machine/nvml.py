@@ -1,6 +1,6 @@
-"""NVML, NVIDIA's library that tells about GPUs, asked one fact at a time.
+"""Queries to NVML, NVIDIA's management library, one value at a time.
 
-It leaves out different facts on different chips and drivers, so a refusal costs that one fact and nothing else.
+Chips and drivers support different queries, so a failed query loses only its own value.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ from typing import Any
 
 
 class Nvml:
-    """NVML while it is open. Handles and answers are pynvml's own."""
+    """An NVML session. Handles and results are pynvml's own."""
 
     def __init__(self, pynvml: ModuleType) -> None:
         self._pynvml = pynvml
 
-    def ask(self, question: str, *args: object) -> Any:  # noqa: ANN401 - pynvml has no types
-        """The answer of that function of pynvml, or None where NVML or this driver has none."""
-        function = getattr(self._pynvml, question, None)  # pynvml drops what NVIDIA retires
+    def query(self, name: str, *args: object) -> Any:  # noqa: ANN401 - pynvml has no types
+        """Call a pynvml function; None where NVML or this driver does not support it."""
+        function = getattr(self._pynvml, name, None)  # pynvml removes functions that NVIDIA retires
         try:
             return None if function is None else function(*args)
         except (self._pynvml.NVMLError, UnicodeDecodeError):
-            # pynvml decodes names as UTF-8, which those under WSL are not (cuda-python's pull request 2118).
+            # pynvml decodes names as UTF-8, but under WSL they may not be (cuda-python pull request 2118).
             return None
 
     def devices(self) -> Iterator[tuple[int, Any]]:
-        """Index and handle of every GPU in NVML's order, that of the PCI bus; one that is lost is left out."""
-        for index in range(self.ask("nvmlDeviceGetCount") or 0):
-            handle = self.ask("nvmlDeviceGetHandleByIndex", index)
+        """Yield index and handle of every GPU in NVML's order, the order of the PCI bus; lost GPUs are skipped."""
+        for index in range(self.query("nvmlDeviceGetCount") or 0):
+            handle = self.query("nvmlDeviceGetHandleByIndex", index)
             if handle is not None:
                 yield index, handle
 
     def constant(self, name: str) -> int:
-        """One of pynvml's numbers."""
+        """Return a constant of pynvml."""
         return int(getattr(self._pynvml, name))
 
     def close(self) -> None:
-        """Shut NVML down; sessions are counted, so others stay open."""
-        self.ask("nvmlShutdown")
+        """Shut down this session; NVML counts sessions, so others stay open."""
+        self.query("nvmlShutdown")
 
 
 def open_nvml() -> Nvml | None:
-    """NVML, to be closed by the caller; None where there is no driver or no NVML."""
+    """Open NVML, to be closed by the caller; None where there is no driver or no NVML."""
     try:
         with warnings.catch_warnings():
-            # Where the retired distribution `pynvml` is installed too, it warns of itself at this import.
+            # The retired distribution `pynvml` emits a FutureWarning on import where it is installed too.
             warnings.simplefilter("ignore", FutureWarning)
             import pynvml
     except ImportError:

@@ -1,8 +1,8 @@
-"""Reads main memory as fast as the CPU can, with what is already installed: libc and numpy.
+"""Measure main memory read bandwidth with libc and numpy.
 
-Decoding a token reads every weight once, so the bound on it is pure read bandwidth. The probe has to be at least as
-fast as llama.cpp's own loops, or a measured B would beat its limit; so it reads from huge pages where the kernel gives
-them, keeps two streams going in each thread, and takes the best of several kernels, thread counts and moments.
+Decoding a token reads every weight once, so its bound is pure read bandwidth. The probe must be at least as fast as
+llama.cpp's own loops, or a measured B would beat its limit; so it reads from huge pages where available, keeps two
+streams per thread, and takes the best of several kernels, thread counts and time windows.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 CHUNK_BYTES = 4 << 20
-"""Read in one call without the interpreter's lock; long enough that a call costs nothing beside it."""
+"""Bytes read per call without the GIL; large enough that the overhead of a call is negligible."""
 
 _FILL = 0x5A
 _FILL_WORD = int.from_bytes(bytes([_FILL]) * 8, "little")
 _WINDOWS_S = (0.03, 0.005)
-"""Long ones lose least at their ends; short ones fit between the turns of other programs on a busy machine."""
-_WORTH_REPEATING = 0.8
-_RUNNING = 0.9
+"""Long windows lose least at their ends; short ones fit between the time slices of other programs."""
+_REPEAT_SHARE = 0.8
+_MIN_CORE_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,38 +40,38 @@ class ReadRate:
     threads: int
     kernel: str
     busy: bool
-    """Whether other programs kept all threads together from their cores in most windows: the rate may be too low."""
+    """Whether other programs kept the full set of threads off their cores in most windows: the rate may be too low."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A stretch of touched memory, every byte of it the same."""
+    """A range of touched memory, every byte the same."""
 
     address: int
     n_bytes: int
     words: npt.NDArray[np.uint64]
-    """The same memory for numpy; it keeps the mapping alive."""
+    """The same memory as a numpy array; it keeps the mapping alive."""
 
 
 Kernel = Callable[[Chunk], bool]
-"""Reads a whole chunk with the interpreter's lock released; False when it stopped before the end."""
+"""Reads a whole chunk with the GIL released; returns False when it stopped early."""
 
 
 def probe_reads(
-    threads: int, *, buffer_bytes: int, least_bytes: int, budget_s: float = 1.0, touch_s: float = 0.4
+    threads: int, *, buffer_bytes: int, min_bytes: int, budget_s: float = 1.0, touch_s: float = 0.4
 ) -> ReadRate:
-    """The highest read rate that at most `threads` threads reached together in any window of some milliseconds.
+    """Return the highest read rate that at most `threads` threads reached together in any window of some milliseconds.
 
-    The buffer has `buffer_bytes`, or as much as could be touched within `touch_s` seconds but no less than
-    `least_bytes`: the first touch of a page can take longer than a hundred reads where a hypervisor backs memory
-    lazily. Reading goes on for about `budget_s` seconds after that, and tries everything at least once. Raises OSError
-    where memory is refused.
+    The buffer has `buffer_bytes`, or as much as could be touched within `touch_s` seconds but at least `min_bytes`: the
+    first touch of a page can take longer than a hundred reads where a hypervisor allocates lazily. Reading then takes
+    about `budget_s` seconds, and every combination is tried at least once. Raises OSError where memory cannot be
+    allocated.
 
-    What else uses the memory meanwhile lowers every window it falls into; the best of some fifty windows is the least
-    disturbed one, so only a load that never pauses makes the figure too low.
+    Other memory traffic lowers every window it overlaps; the best of some fifty windows is the least disturbed, so only
+    continuous load lowers the result.
     """
     with ThreadPoolExecutor(threads) as pool:
-        regions = _touch_together(pool, threads, buffer_bytes, least_bytes, touch_s)
+        regions = _touch_together(pool, threads, buffer_bytes, min_bytes, touch_s)
         cursors = [0] * threads
         candidates = [(n_readers, name) for n_readers in _thread_counts(threads) for name in _KERNELS]
         windows: list[tuple[_Window, int, str]] = []
@@ -86,7 +86,7 @@ def probe_reads(
             if time.perf_counter() > end:
                 starved = [window.starved for window, n, _ in windows if n == threads]
                 return ReadRate(best.bytes_per_s, n_readers, name, busy=sum(starved) * 2 > len(starved))
-            bar = _WORTH_REPEATING * best.bytes_per_s
+            bar = _REPEAT_SHARE * best.bytes_per_s
             promising = {
                 (n, name) for window, n, name in windows[first:] if window.bytes_per_s >= bar or window.starved
             }
@@ -101,30 +101,30 @@ class _Window:
 
 
 def _thread_counts(threads: int) -> list[int]:
-    """All of them, and fewer, since a few cores may already saturate memory and the rest only get in the way."""
+    """Return all threads, and fewer, since a few cores may saturate memory and more only interfere."""
     return sorted({threads, -(-threads * 3 // 4), -(-threads // 2)}, reverse=True)
 
 
 def _touch_together(
-    pool: ThreadPoolExecutor, threads: int, buffer_bytes: int, least_bytes: int, touch_s: float
+    pool: ThreadPoolExecutor, threads: int, buffer_bytes: int, min_bytes: int, touch_s: float
 ) -> list[list[Chunk]]:
-    """One region for each thread, touched by that thread so that its pages lie on that thread's memory node."""
-    wanted, least = (max(1, -(-n_bytes // (threads * CHUNK_BYTES))) for n_bytes in (buffer_bytes, least_bytes))
+    """Return one region per thread, touched by that thread so that its pages are on the thread's NUMA node."""
+    wanted, minimum = (max(1, -(-n_bytes // (threads * CHUNK_BYTES))) for n_bytes in (buffer_bytes, min_bytes))
     end = time.perf_counter() + touch_s
-    return list(pool.map(lambda _: _touch_region(wanted, least, end), range(threads)))
+    return list(pool.map(lambda _: _touch_region(wanted, minimum, end), range(threads)))
 
 
-def _touch_region(wanted_chunks: int, least_chunks: int, end: float) -> list[Chunk]:
+def _touch_region(wanted_chunks: int, min_chunks: int, end: float) -> list[Chunk]:
     import numpy as np
 
-    # Python's default, a shared mapping, gets no huge pages, and pages of 4 KiB cost about a tenth of the rate.
+    # Python's default, a shared mapping, gets no huge pages, and 4 KiB pages cost about a tenth of the rate.
     region = mmap.mmap(-1, wanted_chunks * CHUNK_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel built without them
             region.madvise(mmap.MADV_HUGEPAGE)
     chunks: list[Chunk] = []
     for at in range(0, len(region), CHUNK_BYTES):
-        if len(chunks) >= least_chunks and time.perf_counter() > end:
+        if len(chunks) >= min_chunks and time.perf_counter() > end:
             break
         words = np.frombuffer(region, np.uint64, CHUNK_BYTES // 8, at)
         ctypes.memset(words.ctypes.data, _FILL, CHUNK_BYTES)
@@ -140,9 +140,9 @@ def _read_together(
     cursors: list[int],
     window_s: float,
 ) -> _Window:
-    """All readers at once for one window; each goes on in its own regions where it stopped the last time.
+    """Run all readers for one window; each continues in its own regions where it stopped.
 
-    Time runs from the first reader's start to the last one's end, so a reader that got no core counts against the rate.
+    Time runs from the first reader's start to the last one's end, so a reader without a core lowers the rate.
     """
     barrier = Barrier(n_readers)
 
@@ -156,7 +156,7 @@ def _read_together(
         while stop - start < window_s:
             chunk = chunks[cursor % len(chunks)]
             if not kernel(chunk):
-                raise RuntimeError("a read stopped before the end of its memory")
+                raise RuntimeError("a read stopped before the end of its chunk")
             cursor += 1
             n_bytes += chunk.n_bytes
             stop = time.perf_counter()
@@ -165,11 +165,11 @@ def _read_together(
 
     starts, stops, on_core, n_bytes = zip(*pool.map(read, range(n_readers)), strict=True)
     elapsed = max(stops) - min(starts)
-    return _Window(bytes_per_s=sum(n_bytes) / elapsed, starved=sum(on_core) < _RUNNING * elapsed * n_readers)
+    return _Window(bytes_per_s=sum(n_bytes) / elapsed, starved=sum(on_core) < _MIN_CORE_SHARE * elapsed * n_readers)
 
 
 def _compare_halves(chunk: Chunk) -> bool:
-    """Two streams at once, which keeps more reads in flight than one."""
+    """Read two streams at once, which keeps more reads in flight than one."""
     half = chunk.n_bytes // 2
     return bool(_memcmp(chunk.address, chunk.address + half, half) == 0)
 

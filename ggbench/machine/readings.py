@@ -1,7 +1,7 @@
-"""What the machine is doing at one moment: processors, memory, and each GPU's clocks, heat, power and users.
+"""Readings of the machine's state: CPU, memory, and each GPU's clocks, temperature, power and processes.
 
-To be read about once a second beside a measurement, from the parent of the process that is timed. One reading asks the
-kernel for a few small files and NVML for a few numbers of each GPU.
+Take one about once a second during a measurement, in the parent of the timed process. A reading costs a few small
+kernel files and a few NVML queries per GPU.
 
     with MachineReader() as reader:
         reading = reader.read()
@@ -33,28 +33,28 @@ _THROTTLE_NAMES = {
     0x200: "board_limit",
     0x400: "reliability",
 }
-"""NVML's nvmlClocksEventReason* bits by the names that nvidia-smi's `clocks_event_reasons.` queries give them."""
+"""NVML's nvmlClocksEventReason* bits by the names in nvidia-smi's `clocks_event_reasons.` queries."""
 _IDLE = 0x001
-"""Clocks are low because nothing runs: not a slowdown."""
-_NO_PIDS = (0, 0xFFFFFFFF)
-"""What pynvml takes for process ids where it reads a driver's records at the wrong places."""
-_MOST_NAMED, _NAME_WIDTH = 3, 40
+"""Clocks are low because nothing runs: not throttling."""
+_INVALID_PIDS = (0, 0xFFFFFFFF)
+"""Process ids that pynvml returns where it misreads a driver's records."""
+_MAX_NAMED, _NAME_WIDTH = 3, 40
 
 
 class MachineReader:
-    """Reads this machine again and again, over one session of NVML. `read` may be called from any thread."""
+    """Takes repeated readings over one NVML session. `read` is thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._nvml: Nvml | None = None
-        self._has_asked_for_nvml = False
-        self._busy_and_all_s: tuple[float, float] | None = None
+        self._has_tried_nvml = False
+        self._busy_and_total_s: tuple[float, float] | None = None
 
     def read(self) -> MachineReading:
-        """The machine now; `cpu_share` is that since the reading before, and None in the first."""
+        """Read the machine's state; `cpu_share` covers the time since the previous reading, None in the first."""
         with self._lock:
-            if not self._has_asked_for_nvml:
-                self._nvml, self._has_asked_for_nvml = open_nvml(), True
+            if not self._has_tried_nvml:
+                self._nvml, self._has_tried_nvml = open_nvml(), True
             ram = describe_ram()
             return MachineReading(
                 at_ns=time.time_ns(),
@@ -65,11 +65,11 @@ class MachineReader:
             )
 
     def close(self) -> None:
-        """Let go of NVML; a reading after that opens it again."""
+        """Close NVML; a later reading opens it again."""
         with self._lock:
             if self._nvml is not None:
                 self._nvml.close()
-            self._nvml, self._has_asked_for_nvml = None, False
+            self._nvml, self._has_tried_nvml = None, False
 
     def __enter__(self) -> Self:
         return self
@@ -83,25 +83,27 @@ class MachineReader:
         import psutil
 
         times = psutil.cpu_times()
-        # The kernel counts a guest's time in `user` too; `iowait` is time in which the processor had nothing to do.
+        # The kernel includes guest time in `user`; `iowait` is idle time.
         counted: list[float] = [share for name, share in times._asdict().items() if name not in ("guest", "guest_nice")]
-        every_s = sum(counted)
-        busy_s: float = every_s - times.idle - getattr(times, "iowait", 0.0)
-        before, self._busy_and_all_s = self._busy_and_all_s, (busy_s, every_s)
-        if before is None or every_s <= before[1]:
+        total_s = sum(counted)
+        busy_s: float = total_s - times.idle - getattr(times, "iowait", 0.0)
+        before, self._busy_and_total_s = self._busy_and_total_s, (busy_s, total_s)
+        if before is None or total_s <= before[1]:
             return None
-        return min(1.0, max(0.0, (busy_s - before[0]) / (every_s - before[1])))
+        return min(1.0, max(0.0, (busy_s - before[0]) / (total_s - before[1])))
 
 
 def read_gpus(nvml: Nvml) -> tuple[GpuReading, ...]:
-    """Every GPU that answers, in NVML's order; None where a chip does not tell, also where it says 0 for that."""
+    """Read every GPU that responds, in NVML's order; values that a chip does not report, or reports as 0 for that, are
+    None.
+    """
     return tuple(_read_gpu(nvml, index, handle) for index, handle in nvml.devices())
 
 
 def list_gpu_processes(indices: Collection[int]) -> tuple[GpuProcess, ...]:
-    """The programs that hold memory of the GPUs with these NVML indices, each once with what it holds of all of them.
+    """Return the processes that hold memory on the GPUs with these NVML indices, each once with its total.
 
-    Empty where none does, or nothing tells.
+    Empty where there are none, or the driver does not report them.
     """
     nvml = open_nvml()
     if nvml is None:
@@ -123,41 +125,41 @@ def _add(one: GpuProcess, other: GpuProcess) -> GpuProcess:
 
 
 def name_processes(processes: Sequence[GpuProcess]) -> str:
-    """`python3.11 (pid 4242, 6.00 GiB), a program without a name (pid 911, 300.0 MiB)`: the largest three."""
+    """Format the largest three: `python3.11 (pid 4242, 6.00 GiB), an unnamed process (pid 911, 300.0 MiB)`."""
     by_size = sorted(processes, key=lambda process: process.used_bytes or 0, reverse=True)
-    told = [
+    names = [
         f"{_program(process.name)} (pid {process.pid}"
         f"{'' if process.used_bytes is None else f', {format_bytes(process.used_bytes)}'})"
-        for process in by_size[:_MOST_NAMED]
+        for process in by_size[:_MAX_NAMED]
     ]
-    n_more = len(by_size) - len(told)
-    return ", ".join(told) + (f" and {format_count(n_more)} more" if n_more else "")
+    n_more = len(by_size) - len(names)
+    return ", ".join(names) + (f" and {format_count(n_more)} more" if n_more else "")
 
 
 def _program(name: str | None) -> str:
-    """The file's name alone: of a path on Windows, which may have spaces, or of a command line."""
+    """Return the file name: of a Windows path, which may contain spaces, or of a command line."""
     path = name or ""
     file = path.rpartition("\\")[2] if "\\" in path else path.split(" ", 1)[0].rpartition("/")[2]
-    return shorten(file, _NAME_WIDTH) or "a program without a name"
+    return shorten(file, _NAME_WIDTH) or "an unnamed process"
 
 
 def _read_gpu(nvml: Nvml, index: int, handle: Any) -> GpuReading:  # noqa: ANN401 - pynvml has no types
-    memory = nvml.ask("nvmlDeviceGetMemoryInfo", handle)
-    pci = nvml.ask("nvmlDeviceGetPciInfo", handle)
-    power_mw = nvml.ask("nvmlDeviceGetPowerUsage", handle)
+    memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
+    pci = nvml.query("nvmlDeviceGetPciInfo", handle)
+    power_mw = nvml.query("nvmlDeviceGetPowerUsage", handle)
     return GpuReading(
         index=index,
-        name=nvml.ask("nvmlDeviceGetName", handle) or "NVIDIA GPU",
-        uuid=nvml.ask("nvmlDeviceGetUUID", handle),
+        name=nvml.query("nvmlDeviceGetName", handle) or "NVIDIA GPU",
+        uuid=nvml.query("nvmlDeviceGetUUID", handle),
         pci_bus_id=None if pci is None else pci.busId,
-        sm_clock_mhz=nvml.ask("nvmlDeviceGetClockInfo", handle, nvml.constant("NVML_CLOCK_SM")) or None,
-        memory_clock_mhz=nvml.ask("nvmlDeviceGetClockInfo", handle, nvml.constant("NVML_CLOCK_MEM")) or None,
+        sm_clock_mhz=nvml.query("nvmlDeviceGetClockInfo", handle, nvml.constant("NVML_CLOCK_SM")) or None,
+        memory_clock_mhz=nvml.query("nvmlDeviceGetClockInfo", handle, nvml.constant("NVML_CLOCK_MEM")) or None,
         temperature_c=_temperature_c(nvml, handle),
         power_w=power_mw / 1e3 if power_mw else None,
-        # With what the driver reserves, which nvidia-smi tells apart since 510: used and free make up the total.
+        # Includes driver-reserved memory, which nvidia-smi separates since 510: used and free add up to the total.
         used_bytes=None if memory is None else int(memory.used),
         total_bytes=None if memory is None else int(memory.total),
-        energy_mj=nvml.ask("nvmlDeviceGetTotalEnergyConsumption", handle) or None,
+        energy_mj=nvml.query("nvmlDeviceGetTotalEnergyConsumption", handle) or None,
         throttle=_throttle(nvml, handle),
         processes=_processes(nvml, handle),
     )
@@ -165,18 +167,18 @@ def _read_gpu(nvml: Nvml, index: int, handle: Any) -> GpuReading:  # noqa: ANN40
 
 def _temperature_c(nvml: Nvml, handle: Any) -> float | None:  # noqa: ANN401
     sensor = nvml.constant("NVML_TEMPERATURE_GPU")
-    # NVIDIA retires the second question for the first, which older drivers do not know.
-    for question in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
-        temperature_c = nvml.ask(question, handle, sensor)
+    # NVIDIA is replacing the second function with the first, which older drivers lack.
+    for function in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
+        temperature_c = nvml.query(function, handle, sensor)
         if temperature_c:
             return float(temperature_c)
     return None
 
 
 def _throttle(nvml: Nvml, handle: Any) -> tuple[str, ...] | None:  # noqa: ANN401
-    bits = nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
-    if bits is None:  # drivers before 535 know the same bits by the older name alone
-        bits = nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    bits = nvml.query("nvmlDeviceGetCurrentClocksEventReasons", handle)
+    if bits is None:  # drivers before 535 have only the older name
+        bits = nvml.query("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
     if bits is None:
         return None
     set_bits = [1 << place for place in range(int(bits).bit_length()) if bits >> place & 1]
@@ -184,24 +186,24 @@ def _throttle(nvml: Nvml, handle: Any) -> tuple[str, ...] | None:  # noqa: ANN40
 
 
 def _processes(nvml: Nvml, handle: Any) -> tuple[GpuProcess, ...] | None:  # noqa: ANN401
-    """Those that compute and those that draw; one that does both is in both lists with the same memory."""
+    """Return compute and graphics processes; one that is both is in both lists with the same memory."""
     lists = [_running(nvml, handle, kind) for kind in ("Compute", "Graphics")]
     if all(processes is None for processes in lists):
         return None
     found: dict[int, int | None] = {}
     for process in (process for processes in lists for process in processes or ()):
         found[process.pid] = process.usedGpuMemory if found.get(process.pid) is None else found[process.pid]
-    return tuple(GpuProcess(pid, nvml.ask("nvmlSystemGetProcessName", pid), found[pid]) for pid in sorted(found))
+    return tuple(GpuProcess(pid, nvml.query("nvmlSystemGetProcessName", pid), found[pid]) for pid in sorted(found))
 
 
 def _running(nvml: Nvml, handle: Any, kind: str) -> list[Any] | None:  # noqa: ANN401
-    """One of NVML's lists, by the latest of its functions that this driver has and fills as pynvml reads it.
+    """Return one of NVML's process lists, from the newest function that this driver has and fills as pynvml expects.
 
-    Drivers before 510.39, and 535.98, lack `_v3`. Those from 535.43 to 535.86 fill it with larger records, which shows
-    as process ids that no program has. Source: https://github.com/XuehaiPan/nvitop/pull/89.
+    Drivers before 510.39, and 535.98, lack `_v3`. Drivers from 535.43 to 535.86 fill it with larger records, which
+    shows as invalid process ids. Source: https://github.com/XuehaiPan/nvitop/pull/89.
     """
     for version in ("_v3", "_v2"):
-        processes: list[Any] | None = nvml.ask(f"nvmlDeviceGet{kind}RunningProcesses{version}", handle)
-        if processes is not None and not any(process.pid in _NO_PIDS for process in processes):
+        processes: list[Any] | None = nvml.query(f"nvmlDeviceGet{kind}RunningProcesses{version}", handle)
+        if processes is not None and not any(process.pid in _INVALID_PIDS for process in processes):
             return processes
     return None

@@ -19,7 +19,7 @@ from ggbench.gguf_file.quants import quant_label
 if TYPE_CHECKING:
     from ggbench.catalog.disk import LocalModel
     from ggbench.catalog.models import CatalogModel
-    from ggbench.hub.cached import Verified
+    from ggbench.hub.hf_cache import VerifiedFile
     from ggbench.store.runs import RunSummary
 
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -174,7 +174,7 @@ def local_model_document(model: LocalModel) -> dict[str, object]:
         "name": model.name,
         "model": model.model or None,
         "quant": model.quant,
-        "words": list(model.words),
+        "words": list(model.arguments),
         "files": [str(path) for path in model.paths],
         "provenance": "twin" if model.is_twin else "file",
         "file_bytes": model.file_bytes,
@@ -185,7 +185,7 @@ def local_model_document(model: LocalModel) -> dict[str, object]:
     }
 
 
-def verified_document(verified: Verified) -> dict[str, object]:
+def verified_document(verified: VerifiedFile) -> dict[str, object]:
     """A cached file held against the sha256 in its name."""
     return {
         "file": str(verified.path),

@@ -7,11 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ggbench.hub.records import RepoFile, RepoListing, RepoSummary
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary
 
 if TYPE_CHECKING:
     from ggbench.catalog.repo_variants import FoundVariant
-    from ggbench.hub.arrivals import FileArrival
+    from ggbench.hub.download_progress import FileProgress
 
 
 def repo_document(
@@ -48,7 +48,7 @@ def summary_document(summary: RepoSummary) -> dict[str, object]:
     return asdict(summary)
 
 
-def pulled_document(found: FoundVariant, pulled: Sequence[tuple[Path, FileArrival]]) -> dict[str, object]:
+def pulled_document(found: FoundVariant, pulled: Sequence[tuple[Path, FileProgress]]) -> dict[str, object]:
     """A variant that was downloaded: where each of its files is, and how it came there."""
     return {
         "model": found.repo,

@@ -1,6 +1,6 @@
-"""From readings of the machine to what the GPUs of one run did while it was timed.
+"""Summarize machine readings into the GPU use of one run.
 
-A GPU that waits lowers its clocks, so only readings from within the timed spans count.
+An idle GPU lowers its clocks, so only readings within the timed spans count.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from itertools import pairwise
 from ggbench.records.machine import GpuProcess, GpuReading, GpuUse, MachineReading, Throttling
 
 Span = tuple[int, int]
-"""Begin and end of something timed, nanoseconds since the epoch."""
+"""Begin and end of a timed span, nanoseconds since the epoch."""
 
 _STEADY_LIMITS = frozenset({"applications_clocks_setting", "display_clocks_setting"})
-"""Set by a person for good: they lower every step alike."""
+"""Permanent limits set by the user: they slow every step equally."""
 
 
 def summarize_gpus(
@@ -26,13 +26,13 @@ def summarize_gpus(
     n_tokens: int,
     worker_pid: int | None = None,
 ) -> GpuUse | None:
-    """What the GPUs with these NVML indices did in those spans; None where there are none, or no reading of them.
+    """Summarize the GPUs with these NVML indices over the spans; None where there are none, or no reading of them.
 
-    `readings` are in the order of time and may reach beyond the spans. Energy for each token is the counters' rise
-    between neighbouring readings over the time between them, times the spans' length over `n_tokens`: exact to what
-    a second at either end can change. A counter that stands still or falls tells nothing. Programs other than
-    `worker_pid` are those of the last reading; where NVML counts processes differently from here, as for a container,
-    those that were there in the first reading too, taken before the worker began.
+    `readings` are in chronological order and may extend beyond the spans. Energy per token is the rise of the counters
+    between consecutive readings divided by the time between them, times the length of the spans over `n_tokens`; the
+    error is at most the change within a second at either end. It is None for a counter that stands still or falls.
+    Processes other than `worker_pid` are those of the last reading; where NVML's process ids differ from ours, as in a
+    container, those that were also in the first reading, taken before the worker began.
     """
     wanted = frozenset(indices)
     chosen = [(each.at_ns, _chosen(each, wanted)) for each in readings]
@@ -58,16 +58,16 @@ def summarize_gpus(
 
 
 def throttled(use: GpuUse | None) -> str:
-    """What held the GPUs' clocks down for a part of the time or all of it, in one line; empty when nothing did."""
-    slowed = [each for each in (use.throttle if use else None) or () if each.reason not in _STEADY_LIMITS]
-    if use is None or not slowed:
+    """Return why the GPUs' clocks were reduced during the run, in one line; empty where they were not."""
+    throttling = [each for each in (use.throttle if use else None) or () if each.reason not in _STEADY_LIMITS]
+    if use is None or not throttling:
         return ""
-    told = ", ".join(f"{each.reason} in {each.n_readings} of {use.n_readings} readings" for each in slowed)
-    return f"the GPU lowered its clocks: {told}"
+    reasons = ", ".join(f"{each.reason} in {each.n_readings} of {use.n_readings} readings" for each in throttling)
+    return f"the GPU lowered its clocks: {reasons}"
 
 
 def _chosen(reading: MachineReading, wanted: frozenset[int]) -> tuple[GpuReading, ...]:
-    """All the wanted GPUs, or none where one is missing."""
+    """Return all the wanted GPUs, or none where one is missing."""
     gpus = tuple(gpu for gpu in reading.gpus if gpu.index in wanted)
     return gpus if len(gpus) == len(wanted) else ()
 
@@ -119,7 +119,7 @@ def _others(moments: Sequence[tuple[GpuReading, ...]], worker_pid: int | None) -
 
 
 def _processes(gpus: Sequence[GpuReading]) -> dict[int, GpuProcess] | None:
-    """By pid, the memory of several GPUs added up."""
+    """Return the processes by pid, with their memory summed over the GPUs."""
     if all(gpu.processes is None for gpu in gpus):
         return None
     found: dict[int, GpuProcess] = {}

@@ -1,7 +1,8 @@
-"""W and B from the latency of every decoded token, with intervals that hold for noise as a computer makes it.
+"""Fit W and B to the latency of every decoded token, with intervals valid for the noise of real machines.
 
-Neighbouring samples are correlated and llama.cpp's 256-cell reads put a staircase under them, so the textbook interval
-is several times too narrow; on one or two stairs, the line itself depends on whether latency climbs them or a ramp.
+Neighbouring samples are correlated, and llama.cpp's reads in steps of 256 cells add a staircase, so the textbook
+interval is several times too narrow; over one or two stairs, even the line depends on whether latency climbs in stairs
+or on a ramp.
 """
 
 from __future__ import annotations
@@ -20,40 +21,41 @@ from ggbench.stats.moments import Moments
 from ggbench.stats.samples import Floats, Repetition, group_medians, split_repetitions, stair
 
 MIN_SAMPLES = 16
-"""Fewer than this, or fewer off the fullest stair, and there is no line."""
+"""Fewer samples than this, or fewer outside the fullest stair, do not define a line."""
 
 _FREEDOM = 4
-"""Slow directions that measure the noise. Few keep the interval honest where noise is correlated for long, at a third
-more width than if the noise were known."""
+"""Number of low-frequency directions that estimate the noise. Few keep the interval valid under long correlation, at a
+third more width than with known noise.
+"""
 
 _STAIR_SHARES = (0.0, 0.5, 1.0)
-"""How much of the climb comes in stairs: none (masked cells are skipped), half, all (whole steps of cells are read)."""
+"""Share of the climb in stairs: none (masked cells are skipped), half, all (cells are read in whole steps)."""
 
 _CLOCK_MS = 1e-6
-"""A rise over the whole run below the clock's 1 ns is no rise."""
+"""A rise over the whole run below the clock's resolution of 1 ns counts as zero."""
 
 _Z_95 = 1.959963984540054
 _T_95_FEW = (math.inf, 12.706205, 4.302653, 3.182446, 2.776445)
-"""Student's two-sided 95 % points for 0 to 4 degrees of freedom, where the expansion in `_t_95` is not good enough."""
+"""Student's two-sided 95 % points for 0 to 4 degrees of freedom, where the expansion in `_t_95` is inaccurate."""
 
 
 class RunningFit:
-    """The least-squares line over samples as they come, for a live view: each batch costs only its own length.
+    """The least-squares line over samples as they arrive, for a live view; each batch costs only its own length.
 
-    The same line as `fit_line`'s, without its intervals.
+    The same line as `fit_line`, without intervals.
     """
 
     def __init__(self) -> None:
         self._moments = Moments()
 
     def add(self, position: npt.ArrayLike, step_ns: npt.ArrayLike) -> None:
-        """Take in a batch: positions, 1-based, and their latencies in ns."""
+        """Add a batch: positions, 1-based, and their latencies in ns."""
         for repetition in split_repetitions(position, step_ns):
             self._moments = self._moments.merge(Moments.of(repetition.position - 1, repetition.step_ms))
 
     @property
     def n_samples(self) -> int:
-        """Finite samples taken in."""
+        """Number of finite samples added."""
         return self._moments.count
 
     @property
@@ -66,7 +68,7 @@ class RunningFit:
 
     @property
     def b_ms(self) -> float | None:
-        """The line's value at n = 1, the mean latency below 16 samples; None before the first, and below zero."""
+        """The line's value at n = 1, the mean latency below 16 samples; None without samples, and where negative."""
         if not self._moments.count:
             return None
         b_ms = self._moments.intercept if self._moments.count >= MIN_SAMPLES else self._moments.mean_y
@@ -74,32 +76,31 @@ class RunningFit:
 
 
 def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
-    """Least squares of latency(n) = (n - 1) / W + B on all samples, with 95 % intervals; None without a finite sample.
+    """Fit latency(n) = (n - 1) / W + B by least squares, with 95 % intervals; None without a finite sample.
 
-    `position` is n, 1-based; `step_ns` the latencies in ns, left out where not finite. Repetitions come concatenated:
-    one begins where n does not grow. Raises ValueError where the arrays differ in length.
+    `position` is n, 1-based; `step_ns` the latencies in ns, ignored where not finite. Repetitions are concatenated: a
+    new one begins where n does not increase. Raises ValueError where the arrays differ in length.
 
-    The intervals are those of a line plus stationary noise of unknown correlation. What leads a line astray is the
-    noise at the lowest frequencies; it is measured as the mean energy of the residuals along the 4 directions that the
-    5 slowest cosines have besides the line, and the error follows Student's t with 4 degrees of freedom. Source: Sun
-    (2011), "Robust trend inference with series variance estimator and testing-optimal smoothing parameter", Journal of
-    Econometrics 164; Müller (2007), "A theory of robust long-run variance estimation", ibid. 141. A machine that
-    wanders for as long as the run lasts cannot be told from a slope: under noise of spectrum 1/f the 95 % are about 85
-    %. Repetitions help there.
+    The intervals assume a line plus stationary noise of unknown correlation. What biases a line is noise at the lowest
+    frequencies; it is estimated as the mean energy of the residuals along the 4 directions that the 5 slowest cosines
+    span besides the line, and the error follows Student's t with 4 degrees of freedom. Source: Sun (2011), "Robust
+    trend inference with series variance estimator and testing-optimal smoothing parameter", Journal of Econometrics
+    164; Müller (2007), "A theory of robust long-run variance estimation", ibid. 141. A drift as long as the run is
+    indistinguishable from a slope: under 1/f noise the 95 % are about 85 %. Repetitions help there.
 
-    Where the KV cache is read in whole steps of 256 cells, latency climbs stairs; where masked cells are skipped, a
-    ramp. W and B mean the same for both: those of the line through the middles of the stairs. Over few stairs, a fit of
-    the one to the other is off by about 1 / stairs², so the interval is the union of those for a ramp, for stairs, and
-    for half of each.
+    Where the KV cache is read in whole steps of 256 cells, latency climbs in stairs; where masked cells are skipped, on
+    a ramp. W and B are defined alike for both: by the line through the middles of the stairs. Over few stairs, fitting
+    one model to the other is off by about 1 / stairs², so the interval is the union of those for a ramp, for stairs,
+    and for half of each.
 
     Repetitions share one line. Where they differ by more than their noise, the excess widens the interval, with degrees
     of freedom after Satterthwaite (1946), "An approximate distribution of estimates of variance components", Biometrics
     Bulletin 2.
 
-    Where the slope's interval reaches zero, W is None and `w_ci95` is (bound, None); a falling line counts as a flat
-    one of the same uncertainty, so the bound stays finite. B stays the line's value at n = 1, with the interval that
-    goes with it, cut off at zero; a line that is below zero there has no B, only its bound. Below 16 samples, or 16 off
-    the fullest stair, there is no line: B is the median, and neither has an interval.
+    Where the slope's interval includes zero, W is None and `w_ci95` is (bound, None); a falling line is treated as a
+    flat one of the same uncertainty, so the bound stays finite. B remains the line's value at n = 1, with its interval
+    cut off at zero; a line below zero there has no B, only its bound. Below 16 samples, or 16 outside the fullest
+    stair, there is no line: B is the median, and neither has an interval.
     """
     repetitions = split_repetitions(position, step_ns)
     if not repetitions:
@@ -135,9 +136,10 @@ def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
 
 
 def fewest_samples(first_position: int) -> int:
-    """How many samples of one decode from this position on, 1-based, are enough for a line: 16 off the fullest stair.
+    """Return how many samples of one decode from this position on, 1-based, define a line: 16 outside the fullest
+    stair.
 
-    Whether W then stands out of the noise is another question.
+    Whether W is then significant is a separate question.
     """
     seen: Counter[int] = Counter()
     while seen.total() - max(seen.values(), default=0) < MIN_SAMPLES:
@@ -146,7 +148,7 @@ def fewest_samples(first_position: int) -> int:
 
 
 def theil_sen(x: Floats, y: Floats) -> float | None:
-    """The median of the slopes between all pairs of points; None where no two points differ in x.
+    """Return the median of the slopes between all pairs of points; None where no two points differ in x.
 
     Source: Sen (1968), "Estimates of the regression coefficient based on Kendall's tau", JASA 63.
     """
@@ -157,7 +159,7 @@ def theil_sen(x: Floats, y: Floats) -> float | None:
 
 
 class _StairFit(NamedTuple):
-    """One line and the half-widths of its 95 % intervals, in ms per token and ms."""
+    """A line and the half-widths of its 95 % intervals, in ms per token and ms."""
 
     moments: Moments
     slope_error: float
@@ -170,20 +172,20 @@ def _holds_a_line(position: Floats) -> bool:
 
 
 def _slow_waves(n: int) -> Floats:
-    """Cosines of 1 to 5 half periods at half steps: orthogonal to a constant and to each other, with norm n / 2."""
+    """Return cosines of 1 to 5 half periods at half steps: orthogonal to a constant and each other, with norm n / 2."""
     return np.cos(np.outer(np.pi * np.arange(1, _FREEDOM + 2), (np.arange(n) + 0.5) / n))
 
 
 def _fit_with_stairs(
     repetitions: Sequence[Repetition], waves: Sequence[Floats | None], stair_share: float
 ) -> _StairFit:
-    """One line through all repetitions; a repetition without waves adds its samples but no measure of the noise."""
+    """Fit one line to all repetitions; a repetition without waves adds samples but no noise estimate."""
     pooled = Moments()
     lines: list[Moments] = []
     energy = 0.0
     for (position, step_ms), wave in zip(repetitions, waves, strict=True):
         ramp = position - 1
-        # The middle of a stair lies on the ramp: position 256 k + 128.5 is (256 k + 127.5) after the first.
+        # The middle of a stair is on the ramp: position 256 k + 128.5 is (256 k + 127.5) after the first.
         x = ramp + stair_share * (stair(position) * KV_CELLS + (KV_CELLS - 1) / 2 - ramp)
         moments = Moments.of(x, step_ms)
         pooled = pooled.merge(moments)
@@ -201,12 +203,12 @@ def _fit_with_stairs(
 
 
 def _intercept_variance(line: Moments) -> float:
-    """Of the line's value at x = 0, for noise of variance 1."""
+    """Return the variance of the line's value at x = 0 for noise of variance 1."""
     return 1 / line.count + line.mean_x**2 / line.sxx
 
 
 def _wave_energy(waves: Floats, x: Floats, y: Floats, line: Moments) -> float:
-    """Sum of squares of the line's residuals along the waves, without the direction that x itself takes among them."""
+    """Return the sum of squares of the residuals along the waves, without the direction of x itself."""
     dx = x - line.mean_x
     of_residual, of_x = waves @ ((y - line.mean_y) - line.slope * dx), waves @ dx
     along_x = float(of_x @ of_residual) ** 2 / float(of_x @ of_x)
@@ -214,7 +216,9 @@ def _wave_energy(waves: Floats, x: Floats, y: Floats, line: Moments) -> float:
 
 
 def _spread(estimates: Sequence[float], variances: Sequence[float]) -> float:
-    """Noise that would explain how repetitions differ, each estimate having the given variance per unit of noise."""
+    """Return the noise that would explain the differences between repetitions, given each estimate's variance per unit
+    of noise.
+    """
     if len(estimates) < 2:
         return 0.0
     weight = 1 / np.array(variances)
@@ -223,7 +227,7 @@ def _spread(estimates: Sequence[float], variances: Sequence[float]) -> float:
 
 
 def _half_width(noise: float, spread: float, n_repetitions: int) -> float:
-    """Student's t times the root of noise plus what repetitions differ beyond it."""
+    """Return Student's t times the root of the noise plus the excess spread between repetitions."""
     excess = max(0.0, spread - noise)
     total = noise + excess
     if total <= 0:
@@ -235,7 +239,9 @@ def _half_width(noise: float, spread: float, n_repetitions: int) -> float:
 
 
 def _t_95(freedom: int) -> float:
-    """Student's two-sided 95 % point; Abramowitz & Stegun (1964), 26.7.5, good to 0.001 from 5 degrees of freedom."""
+    """Return Student's two-sided 95 % point; Abramowitz & Stegun (1964), 26.7.5, good to 0.001 from 5 degrees of
+    freedom.
+    """
     if freedom < len(_T_95_FEW):
         return _T_95_FEW[freedom]
     z = _Z_95
@@ -248,7 +254,7 @@ def _t_95(freedom: int) -> float:
 
 
 def _robust_w(repetitions: Sequence[Repetition], farthest: float) -> float | None:
-    """W from the Theil-Sen slope through the medians of stairs at least half seen; None for fewer than three."""
+    """Return W from the Theil-Sen slope through the medians of stairs at least half sampled; None below three."""
     position = np.concatenate([repetition.position for repetition in repetitions])
     step_ms = np.concatenate([repetition.step_ms for repetition in repetitions])
     stairs = stair(position)

@@ -1,4 +1,4 @@
-"""What least squares needs of any number of samples, in six numbers that merge; so a live fit costs no memory."""
+"""Sufficient statistics of least squares in six mergeable numbers, so that a live fit takes constant memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ggbench.stats.samples import Floats
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Count, means and centred sums of pairs: all that least squares needs, and mergeable without cancellation.
+    """Count, means and centred sums of pairs: sufficient for least squares, and mergeable without cancellation.
 
     Source: Chan, Golub & LeVeque (1983), "Algorithms for computing the sample variance", The American Statistician 37.
     """
@@ -23,7 +23,7 @@ class Moments:
 
     @classmethod
     def of(cls, x: Floats, y: Floats) -> Moments:
-        """The moments of two equally long arrays."""
+        """Return the moments of two arrays of equal length."""
         if not len(x):
             return cls()
         mean_x, mean_y = float(x.mean()), float(y.mean())
@@ -31,7 +31,7 @@ class Moments:
         return cls(len(x), mean_x, mean_y, float(dx @ dx), float(dx @ dy), float(dy @ dy))
 
     def merge(self, other: Moments) -> Moments:
-        """The moments of both sets of pairs together."""
+        """Return the moments of both sets of pairs together."""
         if not self.count or not other.count:
             return self if self.count else other
         count = self.count + other.count
@@ -48,7 +48,7 @@ class Moments:
 
     @property
     def slope(self) -> float:
-        """Of the least-squares line; 0 where x does not vary."""
+        """Slope of the least-squares line; 0 where x does not vary."""
         return self.sxy / self.sxx if self.sxx > 0 else 0.0
 
     @property
@@ -58,5 +58,5 @@ class Moments:
 
     @property
     def r2(self) -> float | None:
-        """Share of the variance of y that the line explains; None where x or y does not vary."""
+        """Share of the variance of y explained by the line; None where x or y does not vary."""
         return min(1.0, self.sxy / self.sxx * self.sxy / self.syy) if self.sxx > 0 and self.syy > 0 else None

@@ -1,6 +1,6 @@
-"""Timed steps as arrays to count with: finite, in ms, apart by repetition, and medians over groups of them.
+"""Step timings as arrays: finite, in ms, split by repetition, and medians over groups.
 
-llama.cpp reads the KV cache in steps of 256 cells, so samples group by position, and never across repetitions.
+llama.cpp reads the KV cache in steps of 256 cells, so samples are grouped by position, never across repetitions.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ Integers = npt.NDArray[np.int64]
 
 
 class Repetition(NamedTuple):
-    """The finite samples of one decode from its first position to its last, in the order they were taken."""
+    """The finite samples of one decode, in the order they were taken."""
 
     position: Floats
     step_ms: Floats
 
 
 def split_repetitions(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> list[Repetition]:
-    """The repetitions in concatenated samples: a new one begins wherever the position does not grow.
+    """Split concatenated samples into repetitions: a new one begins wherever the position does not increase.
 
-    Samples that are not finite are left out. Raises ValueError where the two arrays are not equally long and flat.
+    Non-finite samples are dropped. Raises ValueError where the arrays are not one-dimensional and equally long.
     """
     positions = np.asarray(position, dtype=np.float64)
     steps_ms = np.asarray(step_ns, dtype=np.float64) * 1e-6
     if positions.ndim != 1 or positions.shape != steps_ms.shape:
-        raise ValueError(f"positions {positions.shape} and steps {steps_ms.shape} have to be flat and equally long")
+        raise ValueError(
+            f"positions {positions.shape} and steps {steps_ms.shape} have to be one-dimensional and equally long"
+        )
     finite = np.isfinite(positions) & np.isfinite(steps_ms)
     positions, steps_ms = positions[finite], steps_ms[finite]
     if not len(positions):
@@ -41,7 +43,7 @@ def split_repetitions(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> list[R
 
 
 def stair(position: Floats) -> Integers:
-    """Which step of 256 cells holds a position: 0 for 1..256, 1 for 257..512."""
+    """Return the index of the 256-cell step that contains a position: 0 for 1..256, 1 for 257..512."""
     return np.ceil(position / KV_CELLS).astype(np.int64) - 1
 
 
@@ -54,7 +56,7 @@ class Groups(NamedTuple):
 
 
 def group_medians(labels: Integers, values: Floats) -> Groups:
-    """The median of the values under each label."""
+    """Return the median of the values of each label."""
     unique, counts = np.unique(labels, return_counts=True)
     ordered = values[np.lexsort((values, labels))]
     begins = np.cumsum(counts) - counts

@@ -1,6 +1,6 @@
-"""Whether the machine held still while it was timed, in words for a person.
+"""Detect whether the machine was disturbed during a measurement, and describe how.
 
-Latency grows along a steady run, by a ramp or by stairs of 256 cells; both are taken out before anything is a change.
+Latency grows along a steady run, on a ramp or in stairs of 256 cells; both are removed before looking for changes.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from ggbench.stats.samples import Floats, Repetition, group_medians, split_repet
 from ggbench.units import format_ms
 
 _BLOCK = 32
-"""Positions whose median stands for all: divides a stair, outlives single spikes and short correlation."""
+"""Positions summarized by one median: divides a stair, and is robust to single spikes and short correlation."""
 
 _MIN_BLOCKS = 24
-"""Below about 750 tokens, three stairs, the machine's changes cannot be told from stairs."""
+"""Below about 750 tokens, three stairs, a disturbance cannot be distinguished from stairs."""
 
 _EDGES = 32
-"""Places along a run where a change may begin or end."""
+"""Candidate positions where a change may begin or end."""
 
 _SMALLEST_CHANGE = 0.03
 _SMALLEST_GAP = 0.05
 """Between repetitions."""
 
 _STANDARD_ERRORS = 6.0
-"""A change has to be this clear: the largest of some 500 that are looked for, with noise that is not quite white."""
+"""Significance threshold of a change: the largest of some 500 candidates, with noise that is not quite white."""
 
 _SPIKE = 2.0
-"""Times the median of its neighbours."""
+"""Multiple of the median of its neighbours."""
 
 _SPIKE_SHARE = 0.01
 _FEWEST_SPIKES = 6
 """A short run may have a few by chance."""
 _SPIKE_TIME = 0.06
-"""Share of the run's time that spikes may cost, however few they are: least squares follows the largest."""
+"""Share of the run's time that spikes may take, however few: least squares follows the largest."""
 
 
 def unsteady(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> str:
-    """Why these samples do not come from a machine at rest, in one line; empty when nothing speaks against it.
+    """Return why these samples suggest a disturbed machine, in one line; empty where nothing does.
 
-    `position` is 1-based; `step_ns` the latencies in ns; repetitions come concatenated, as for `fit_line`. Looked for:
-    a level that changes by 3 % or more for a part of the run, a second half that leaves the line through the first by
-    as much, steps over twice the median of their neighbours that are more than 1 % of all or cost more than 6 % of
-    the time, and repetitions 5 % apart. A change has
-    to stand out from the noise, so below about 750 samples only the last two are looked for. A steady drift along the
-    whole run is a slope and cannot be seen. Raises ValueError where the arrays differ in length.
+    `position` is 1-based; `step_ns` the latencies in ns; repetitions are concatenated, as for `fit_line`. Detects a
+    level that changes by 3 % or more for a part of the run, a second half that deviates as much from the line through
+    the first, steps over twice the median of their neighbours that are more than 1 % of all or take more than 6 % of
+    the time, and repetitions 5 % apart. A change must be significant, so below about 750 samples only the last two are
+    checked. A steady drift over the whole run appears as a slope and cannot be detected. Raises ValueError where the
+    arrays differ in length.
     """
     repetitions = split_repetitions(position, step_ns)
     reasons = [_gap_between(repetitions)]
@@ -62,7 +62,7 @@ def unsteady(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> str:
 
 
 class _Blocks(NamedTuple):
-    """Medians over blocks of 32 positions, with the design of a steady run."""
+    """Medians over blocks of 32 positions, with the design matrix of a steady run."""
 
     first: Floats
     """Position at which each block begins."""
@@ -71,10 +71,12 @@ class _Blocks(NamedTuple):
     """A constant, a ramp, the stairs, and a ramp along the first stair alone, one column each."""
 
     def noise_ms(self) -> float:
-        """Standard deviation of a block, from neighbours' differences, so that no change of level enters it."""
+        """Return a block's standard deviation, from differences of neighbours, so that changes of level do not enter
+        it.
+        """
         basis = np.linalg.qr(self.steady)[0]
         differences = np.diff(self.step_ms - basis @ (basis.T @ self.step_ms))
-        # 1.4826 makes a median absolute deviation that of a normal distribution; a difference has twice the variance.
+        # 1.4826 scales a median absolute deviation to a standard deviation; a difference has twice the variance.
         return 1.4826 * float(np.median(np.abs(differences))) / math.sqrt(2)
 
 
@@ -86,13 +88,13 @@ def _block_medians(repetition: Repetition) -> _Blocks | None:
         return None
     first = (groups.labels[full] * _BLOCK + 1).astype(np.float64)
     ramp, climb = first / first[-1], stair(first) * (KV_CELLS / first[-1])
-    # llama.cpp's CPU flash attention passes masked cells over up to 256 cells and splits the cache from 512 on.
+    # llama.cpp's CPU flash attention skips masked cells up to 256 cells and splits the cache from 512 on.
     first_ramp = np.minimum(first, KV_CELLS) / KV_CELLS
     return _Blocks(first, groups.medians[full], np.column_stack([np.ones_like(ramp), ramp, climb, first_ramp]))
 
 
 def _change_within(blocks: _Blocks | None) -> str:
-    """A part of the run, not at its beginning, whose level differs from the line through the rest."""
+    """Look for a part of the run, not at its beginning, whose level differs from the line through the rest."""
     if blocks is None:
         return ""
     n_blocks = len(blocks.step_ms)
@@ -123,7 +125,9 @@ def _change_within(blocks: _Blocks | None) -> str:
 
 
 def _bend(blocks: _Blocks | None) -> str:
-    """A second half that leaves the line through the first (Chow's predictive test, Econometrica 28, 1960)."""
+    """Look for a second half that deviates from the line through the first (Chow's predictive test, Econometrica 28,
+    1960).
+    """
     if blocks is None:
         return ""
     half = len(blocks.step_ms) // 2
@@ -158,7 +162,7 @@ def _spikes(repetition: Repetition) -> str:
 
 
 def _gap_between(repetitions: list[Repetition]) -> str:
-    """Medians of repetitions over the positions that all of them reached."""
+    """Compare medians of repetitions over the positions that all of them reached."""
     reached = min((len(repetition.position) for repetition in repetitions), default=0)
     if len(repetitions) < 2 or reached < _BLOCK:
         return ""

@@ -1,4 +1,4 @@
-"""Percentiles and rate of timed steps, for people who want one number rather than a line."""
+"""Percentiles and rate of step timings, for a single figure instead of a line."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ggbench.records.speed import LatencySummary
 
 
 def summarize(step_ns: npt.ArrayLike, sample_ns: npt.ArrayLike | None = None) -> LatencySummary | None:
-    """p50, p95 and p99 in ms, interpolated between samples, and tokens per second as samples over their sum.
+    """Return p50, p95 and p99 in ms, interpolated between samples, and tokens per second as samples over their sum.
 
-    `step_ns` are the decode steps and `sample_ns` the sampler's times, both in ns; what is not finite is left out.
-    None where no time was measured.
+    `step_ns` are the decode steps and `sample_ns` the sampler's times, both in ns; non-finite values are dropped. None
+    where no time was measured.
     """
     steps = np.asarray(step_ns, dtype=np.float64)
     steps = steps[np.isfinite(steps)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ggbench.catalog.file_sources import CONFIRM_ABOVE_BYTES
 from ggbench.catalog.selector import Target
-from ggbench.catalog.sources import FREE_DOWNLOAD_BYTES
 from ggbench.errors import GgbenchError, NetworkError, UsageError
 from ggbench.plain import plain
 from ggbench.units import format_bytes
@@ -24,7 +24,7 @@ def refusal(targets: Sequence[Target], download_bytes: int, *, is_offline: bool)
 
 def download_question(targets: Sequence[Target], download_bytes: int) -> str | None:
     """Return the question to ask first, printable; None if the download may start at once."""
-    if download_bytes <= FREE_DOWNLOAD_BYTES:
+    if download_bytes <= CONFIRM_ABOVE_BYTES:
         return None
     names = ", ".join(dict.fromkeys(f"{target.model} {target.quant}" for target in targets))
     return plain(f"Download {format_bytes(download_bytes)} into Hugging Face's cache: {names}?")

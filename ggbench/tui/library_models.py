@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ggbench.catalog.disk import LocalModel, twins_by_model
 from ggbench.catalog.models import HUB_REPO, Catalog
-from ggbench.hub.records import RepoSummary
+from ggbench.hub.repo_records import RepoSummary
 from ggbench.plain import plain
 from ggbench.units import format_count
 

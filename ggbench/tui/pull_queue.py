@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ggbench.catalog.selector import Target
 from ggbench.errors import GgbenchError
-from ggbench.experiments.transfer import Transfer
+from ggbench.stats.transfer_rate import TransferRate
 from ggbench.units import format_bytes, format_percent
 
 _NOTIFY_INTERVAL_S = 0.25
@@ -186,12 +186,12 @@ class PullQueue:
 
     def _follow(self, item_id: int) -> Callable[[int, int], None]:
         """Return the progress callback of one download; it raises CancelledError once the download is stopped."""
-        transfer = Transfer(self._clock, _RATE_OVER_S)
+        transfer = TransferRate(self._clock, _RATE_OVER_S)
 
         def on_progress(done_bytes: int, total_bytes: int) -> None:
             if self._is_closed or item_id in self._stopped:
                 raise CancelledError
-            transfer.note(done_bytes, total_bytes)
+            transfer.update(done_bytes, total_bytes)
             if self._clock() - self._notified_at < _NOTIFY_INTERVAL_S:
                 return
             rate = transfer.rate_bytes_per_s

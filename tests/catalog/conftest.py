@@ -1,4 +1,4 @@
-"""Files that have a name and a size and nothing else."""
+"""Files with a name and a size only."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MakeFile = Callable[[str, int], Path]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where they are made."""
+    """The folder for the files."""
     return tmp_path
 
 
 @pytest.fixture
 def make_file(folder: Path) -> MakeFile:
-    """Makes a file of a size, a hole on the disk."""
+    """Create a sparse file of a given size."""
 
     def make(name: str, n_bytes: int) -> Path:
         path = folder / name

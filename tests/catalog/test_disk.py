@@ -1,4 +1,4 @@
-"""Every model on this disk, whichever store it is in."""
+"""All models on this disk, from every store."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from ggbench import paths
-from ggbench.catalog import found_files, stores
+from ggbench.catalog import file_search, model_stores
 from ggbench.catalog.disk import LocalModel, find_local_models, models_in_place, twins_by_model
+from ggbench.catalog.model_stores import ModelStore
 from ggbench.catalog.models import load_catalog
 from ggbench.catalog.selector import resolve_one
-from ggbench.catalog.stores import Store
 from ggbench.errors import BadFile
 from ggbench.gguf_file.header import read_model_file
-from tests.fakes.stores import COMMIT, gguf_bytes, put_in_hub_cache, put_in_ollama, put_manifest
+from tests.fakes.model_stores import COMMIT, gguf_bytes, put_in_hub_cache, put_in_ollama, put_manifest
 
 not_as_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 
@@ -23,7 +23,7 @@ not_as_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may read everyt
 @pytest.fixture(autouse=True)
 def no_system_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     """An Ollama of the machine itself is none of the tests' business."""
-    monkeypatch.setattr(stores, "SYSTEM_OLLAMA", ())
+    monkeypatch.setattr(model_stores, "SYSTEM_OLLAMA", ())
     for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS"):
         monkeypatch.delenv(name, raising=False)
 
@@ -41,12 +41,12 @@ def put(path: Path, content: bytes = b"") -> Path:
     return path
 
 
-def words(models: tuple[LocalModel, ...]) -> list[tuple[str, ...]]:
-    """What to type for each."""
-    return [model.words for model in models]
+def arguments_of(models: tuple[LocalModel, ...]) -> list[tuple[str, ...]]:
+    """Return the arguments of each."""
+    return [model.arguments for model in models]
 
 
-def test_models_of_all_stores_with_what_to_type(home: Path, hub_cache: Path) -> None:
+def test_models_of_all_stores_have_arguments(home: Path, hub_cache: Path) -> None:
     """A repo by its name and quant, everything else by its path."""
     put_in_hub_cache(hub_cache, "Qwen/Qwen2.5-7B-GGUF", "qwen2.5-7b-q8_0.gguf", gguf_bytes())
     put(home / "cache/llama.cpp/org_repo_m-q4_0.gguf")
@@ -59,7 +59,7 @@ def test_models_of_all_stores_with_what_to_type(home: Path, hub_cache: Path) -> 
         ("LM Studio", "model", "q6_k", "qwen2", 32768),
         ("Ollama", "llama3.2:1b", "q4_k_m", "llama", 131072),
     ]
-    assert words(found) == [
+    assert arguments_of(found) == [
         ("Qwen/Qwen2.5-7B-GGUF", "q8_0"),
         ("~/cache/llama.cpp/org_repo_m-q4_0.gguf",),
         ("~/.lmstudio/models/publisher/Repo-Q6_K-GGUF/model.gguf",),
@@ -68,19 +68,19 @@ def test_models_of_all_stores_with_what_to_type(home: Path, hub_cache: Path) -> 
     assert all(not model.reason and model.file_bytes == model.paths[0].stat().st_size for model in found)
 
 
-def test_what_to_type_finds_the_same_file(home: Path, hub_cache: Path) -> None:
-    """The selector takes the words as they are, those of a blob with no suffix among them."""
+def test_arguments_select_the_same_file(home: Path, hub_cache: Path) -> None:
+    """The selector accepts the arguments, including blobs without a suffix."""
     put_in_hub_cache(hub_cache, "org/repo", "m-q8_0.gguf", gguf_bytes())
     put(home / ".lmstudio/models/it's me/a b-q4_0.gguf")
     put_in_ollama(home / ".ollama/models", gguf_bytes("llama"))
     found = find_local_models()
-    targets = [resolve_one(*model.words) for model in found if model.store != "Hugging Face"]
+    targets = [resolve_one(*model.arguments) for model in found if model.store != "Hugging Face"]
     assert [target.path for target in targets] == [model.paths[0] for model in found if model.store != "Hugging Face"]
     assert len(targets) == 2
 
 
-def test_shards_are_one_model_and_a_missing_one_is_told(home: Path) -> None:
-    """The first shard's header speaks for all."""
+def test_shards_are_one_model_and_a_missing_one_is_reported(home: Path) -> None:
+    """The first shard's header describes all."""
     folder = home / ".lmstudio/models/publisher/repo"
     shards = [put(folder / f"m-q8_0-0000{number}-of-00002.gguf") for number in (1, 2)]
     put(folder / "n-q8_0-00002-of-00003.gguf")
@@ -100,34 +100,34 @@ def test_one_file_by_several_names_is_listed_once(home: Path, hub_cache: Path) -
     (folder / "m-q8_0.gguf").symlink_to(link)
     (folder / "again-q8_0.gguf").hardlink_to(link.resolve())
     (model,) = find_local_models()
-    assert model.words == ("org/repo", "q8_0")
+    assert model.arguments == ("org/repo", "q8_0")
 
 
-def test_an_older_commit_of_a_quant_goes_by_its_path(hub_cache: Path) -> None:
-    """`org/name quant` is what `main` stands for; the other is still there to measure."""
+def test_an_older_commit_is_listed_by_path(hub_cache: Path) -> None:
+    """`org/name quant` means the commit of `main`; the other can still be measured."""
     older = put_in_hub_cache(hub_cache, "org/repo", "m-q8_0.gguf", gguf_bytes(n_ctx_train=1), commit="f" * 40)
     put_in_hub_cache(hub_cache, "org/repo", "m-q8_0.gguf", gguf_bytes(n_ctx_train=2))
     (hub_cache / "models--org--repo/refs").mkdir()
     (hub_cache / "models--org--repo/refs/main").write_text(COMMIT)
     found = {model.n_ctx_train: model for model in find_local_models()}
-    assert found[2].words == ("org/repo", "q8_0")
+    assert found[2].arguments == ("org/repo", "q8_0")
     assert found[1].paths == (older,)
     assert found[1].is_named_by_path
 
 
-def test_a_quant_of_two_files_goes_by_their_paths(hub_cache: Path) -> None:
-    """A repo's name would be ambiguous; a quant told by the folder is one."""
+def test_an_ambiguous_quant_is_listed_by_path(hub_cache: Path) -> None:
+    """The repo's name would be ambiguous; a quant from the folder name works."""
     put_in_hub_cache(hub_cache, "org/repo", "a-q8_0.gguf", gguf_bytes(n_ctx_train=1))
     put_in_hub_cache(hub_cache, "org/repo", "b-q8_0.gguf", gguf_bytes(n_ctx_train=2))
     put_in_hub_cache(hub_cache, "org/repo", "Q4_K_M/c.gguf", gguf_bytes(n_ctx_train=3))
     found = {model.n_ctx_train: model for model in find_local_models()}
     assert found[1].is_named_by_path
     assert found[2].is_named_by_path
-    assert found[3].words == ("org/repo", "q4_k_m")
+    assert found[3].arguments == ("org/repo", "q4_k_m")
 
 
-def test_twins_go_by_their_catalog_id() -> None:
-    """Where `synth:<id>` finds the file again; another twin goes by its path."""
+def test_twins_are_listed_by_catalog_id() -> None:
+    """Where `synth:<id>` finds the file again; any other twin is listed by its path."""
     model = load_catalog().model("qwen1.5-0.5b")
     raw = gguf_bytes(more={"ggbench.twin": True, "ggbench.twin.source": f"catalog:{model.id}"})
     put(paths.twins_dir() / f"{model.id}-q8_0.gguf", raw)
@@ -136,12 +136,12 @@ def test_twins_go_by_their_catalog_id() -> None:
     put(paths.twins_dir() / "org-repo-q8_0.gguf", gguf_bytes(more=published))
     found = find_local_models()
     assert all(model.is_twin for model in found)
-    assert [model.words for model in found if not model.is_named_by_path] == [("synth:qwen1.5-0.5b", "q8_0")]
+    assert [model.arguments for model in found if not model.is_named_by_path] == [("synth:qwen1.5-0.5b", "q8_0")]
     assert twins_by_model(found) == {"qwen1.5-0.5b": ("q8_0",)}
 
 
 def test_broken_files_are_listed_with_the_reason(home: Path) -> None:
-    """One does not hide the others, and its name cannot steer the terminal."""
+    """One does not hide the others, and its name cannot control the terminal."""
     folder = home / ".lmstudio/models/a/b"
     put(folder / "red\x1b[31m-q8_0.gguf", b"GGUF")
     put(folder / "byte\udcff-q4_0.gguf", b"<html>not found</html>")
@@ -152,20 +152,20 @@ def test_broken_files_are_listed_with_the_reason(home: Path) -> None:
 
 
 def test_ollamas_broken_manifests_are_listed_with_the_reason(home: Path) -> None:
-    """A blob that is gone, and a manifest that names no blob; neither has anything to type."""
+    """A missing blob, and a manifest without one; neither has arguments."""
     root = home / ".ollama/models"
     put_in_ollama(root, gguf_bytes()).unlink()
     put_manifest(root, "manifests/registry.ollama.ai/library/evil/latest", b'{"layers": 7}')
     found = find_local_models()
-    assert [(model.name, model.paths, model.file_bytes, model.words) for model in found] == [
+    assert [(model.name, model.paths, model.file_bytes, model.arguments) for model in found] == [
         ("evil:latest", (), None, ()),
         ("llama3.2:1b", (), None, ()),
     ]
     assert all(model.reason for model in found)
 
 
-def test_links_in_a_circle_end(tmp_path: Path) -> None:
-    """Each folder is entered once, by whatever name."""
+def test_symlink_loops_end(tmp_path: Path) -> None:
+    """Each folder is entered once, under whatever name."""
     put(tmp_path / "a/m-q8_0.gguf")
     (tmp_path / "a/up").symlink_to(tmp_path)
     (tmp_path / "a/self").symlink_to(tmp_path / "a/self")
@@ -180,9 +180,9 @@ def test_depth_is_bounded(tmp_path: Path) -> None:
     assert [model.name for model in models_in_place(tmp_path)] == ["deep"]
 
 
-def test_too_many_folders_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was found so far is listed with a line that says so."""
-    monkeypatch.setattr(found_files, "MOST_FOLDERS", 3)
+def test_too_many_folders_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found so far is listed, with an entry that says so."""
+    monkeypatch.setattr(file_search, "MAX_FOLDERS", 3)
     put(tmp_path / "m-q8_0.gguf")
     for number in range(9):
         (tmp_path / f"folder{number}").mkdir()
@@ -192,12 +192,12 @@ def test_too_many_folders_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_file_deleted_while_listed_is_left_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between finding it and asking for its size."""
+    """Between finding it and reading its size."""
     gone = put(home / ".lmstudio/models/a/b/gone-q8_0.gguf")
     put(home / ".lmstudio/models/a/b/m-q8_0.gguf")
-    listed = found_files.find_gguf_files
+    listed = file_search.find_gguf_files
 
-    def then_deleted(root: Path) -> found_files.FoundFiles:
+    def then_deleted(root: Path) -> file_search.FoundFiles:
         found = listed(root)
         gone.unlink(missing_ok=True)
         return found
@@ -206,10 +206,10 @@ def test_a_file_deleted_while_listed_is_left_out(home: Path, monkeypatch: pytest
     assert [model.name for model in find_local_models()] == ["m-q8_0"]
 
 
-def test_a_store_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    """Here it is gone by the time it is read; the other stores are listed."""
+def test_an_unreadable_store_is_reported(tmp_path: Path) -> None:
+    """Here it is deleted before it is read; the other stores are listed."""
     put(tmp_path / "there/m-q8_0.gguf")
-    gone = [Store("Ollama", tmp_path / "x", "ollama"), Store("Hugging Face", tmp_path / "x", "hub")]
+    gone = [ModelStore("Ollama", tmp_path / "x", "ollama"), ModelStore("Hugging Face", tmp_path / "x", "hub")]
     found = find_local_models((tmp_path / "there",), gone)
     assert [(model.store, bool(model.reason)) for model in found] == [
         ("Ollama", True),
@@ -219,8 +219,8 @@ def test_a_store_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 
 @not_as_root
-def test_a_store_that_is_forbidden_is_told(home: Path) -> None:
-    """Ollama's service keeps its folder to itself."""
+def test_a_store_without_permission_is_reported(home: Path) -> None:
+    """Ollama's service folder is not readable by others."""
     put_in_ollama(home / ".ollama/models", gguf_bytes())
     (home / ".ollama").chmod(0)
     try:
@@ -230,8 +230,8 @@ def test_a_store_that_is_forbidden_is_told(home: Path) -> None:
     assert "Permission denied" in model.reason
 
 
-def test_a_second_look_opens_no_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The index answers for files of the same size and date."""
+def test_a_second_scan_opens_no_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index has files of the same size and mtime."""
     put(home / ".lmstudio/models/a/b/m-q8_0.gguf")
     first = find_local_models()
     monkeypatch.setattr("ggbench.catalog.header_index.read_facts", lambda path: pytest.fail(f"{path} was opened"))
@@ -239,19 +239,19 @@ def test_a_second_look_opens_no_file(home: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_place_may_be_one_file(tiny_twin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any shard stands for its model; a folder elsewhere is listed by relative path too."""
+    """Any shard selects its model; a folder is listed by relative path too."""
     (model,) = models_in_place(tiny_twin)
     assert models_in_place(tiny_twin) == (model,)
     file = read_model_file(tiny_twin)
     assert (model.architecture, model.n_ctx_train, model.is_twin) == (file.architecture, file.n_ctx_train, True)
     put(tmp_path / "-m-q8_0.gguf")
     monkeypatch.chdir(tmp_path)
-    assert words(models_in_place(Path())) == [("./-m-q8_0.gguf",)]
+    assert arguments_of(models_in_place(Path())) == [("./-m-q8_0.gguf",)]
 
 
 @pytest.mark.parametrize("name", ["nowhere", "m.gguf/below", "x" * 300])
-def test_a_place_that_is_not_there_is_one_clear_error(tmp_path: Path, name: str) -> None:
-    """Who asks for a folder is told that it is none."""
+def test_a_missing_place_is_one_clear_error(tmp_path: Path, name: str) -> None:
+    """A missing folder is a BadFile."""
     put(tmp_path / "m.gguf")
     with pytest.raises(BadFile):
         models_in_place(tmp_path / name)

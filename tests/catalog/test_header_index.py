@@ -1,4 +1,4 @@
-"""What is kept of the headers of local files, and when a file is read again."""
+"""The index of local headers, and when a file is read again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from ggbench.catalog.header_index import HeaderFacts, HeaderIndex, read_facts
 from ggbench.errors import BadFile
-from tests.fakes.stores import gguf_bytes
+from tests.fakes.model_stores import gguf_bytes
 
 QWEN2 = HeaderFacts("qwen2", 32768, None, False, None)
 
@@ -24,7 +24,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def ask(index: Path, model: Path) -> HeaderFacts:
-    """What one process is told of a file, and leaves for the next."""
+    """Facts read by one process and saved for the next."""
     opened = HeaderIndex(index)
     try:
         return opened.facts(model, model.stat())
@@ -39,7 +39,7 @@ def rewrite(model: Path, content: bytes, *, mtime_ns: int) -> None:
 
 
 def test_a_file_of_the_same_size_and_date_is_not_opened_again(tmp_path: Path, model: Path) -> None:
-    """What was told once is told again, whatever the file holds."""
+    """The index is used, whatever the file contains now."""
     dated = model.stat().st_mtime_ns
     assert ask(tmp_path / "index", model) == QWEN2
     rewrite(model, b"\0" * model.stat().st_size, mtime_ns=dated)
@@ -48,15 +48,15 @@ def test_a_file_of_the_same_size_and_date_is_not_opened_again(tmp_path: Path, mo
 
 @pytest.mark.parametrize(("grows", "older_ns"), [(32, 0), (0, 1_000_000)])
 def test_another_size_or_date_is_another_file(tmp_path: Path, model: Path, grows: int, older_ns: int) -> None:
-    """A file that was replaced is read again."""
+    """A replaced file is read again."""
     dated = model.stat().st_mtime_ns
     ask(tmp_path / "index", model)
     rewrite(model, gguf_bytes("llama") + bytes(grows), mtime_ns=dated - older_ns)
     assert ask(tmp_path / "index", model).architecture == "llama"
 
 
-def test_a_broken_file_is_not_kept(tmp_path: Path, model: Path) -> None:
-    """It may be one that is being written into its full size."""
+def test_a_broken_file_is_not_cached(tmp_path: Path, model: Path) -> None:
+    """It may still be being written."""
     whole, dated = model.read_bytes(), model.stat().st_mtime_ns
     rewrite(model, bytes(len(whole)), mtime_ns=dated)
     with pytest.raises(BadFile):
@@ -77,8 +77,8 @@ def test_a_broken_file_is_not_kept(tmp_path: Path, model: Path) -> None:
         lambda raw: raw.replace(b'"files"', b'"elif"'),
     ],
 )
-def test_an_index_that_is_damaged_or_newer_is_made_anew(tmp_path: Path, model: Path, damage: object) -> None:
-    """The file is read again, and the next process finds a whole index."""
+def test_a_damaged_or_newer_index_is_rebuilt(tmp_path: Path, model: Path, damage: object) -> None:
+    """The file is read again, and the next process finds a valid index."""
     assert callable(damage)
     index = tmp_path / "index"
     ask(index, model)
@@ -87,8 +87,8 @@ def test_an_index_that_is_damaged_or_newer_is_made_anew(tmp_path: Path, model: P
     assert msgspec.json.decode(index.read_bytes())["version"] == 1
 
 
-def test_files_that_were_not_asked_for_stay_while_they_exist(tmp_path: Path, model: Path) -> None:
-    """A list of one folder does not forget the others; what was deleted is."""
+def test_entries_not_queried_stay_while_files_exist(tmp_path: Path, model: Path) -> None:
+    """Listing one folder keeps the other entries; deleted files are dropped."""
     index = tmp_path / "index"
     other, gone = tmp_path / "other.gguf", tmp_path / "gone.gguf"
     for path in (other, gone):
@@ -99,22 +99,22 @@ def test_files_that_were_not_asked_for_stay_while_they_exist(tmp_path: Path, mod
     assert set(msgspec.json.decode(index.read_bytes())["files"]) == {str(model), str(other)}
 
 
-def test_a_folder_that_cannot_be_written_costs_nothing_but_time(tmp_path: Path, model: Path) -> None:
-    """An index is a cache."""
+def test_a_read_only_folder_is_not_an_error(tmp_path: Path, model: Path) -> None:
+    """The index is only a cache."""
     (tmp_path / "file").write_bytes(b"")
     assert ask(tmp_path / "file" / "index", model) == QWEN2
 
 
-def test_a_name_that_is_no_text_is_read_each_time(tmp_path: Path) -> None:
-    """Bytes that are no UTF-8 have no place in JSON, and do not keep the others out of it."""
+def test_a_name_that_is_not_utf8_is_read_each_time(tmp_path: Path) -> None:
+    """Bytes that are not UTF-8 cannot be stored in JSON, and do not affect other entries."""
     odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.gguf"))
     odd.write_bytes(gguf_bytes())
     assert ask(tmp_path / "index", odd) == QWEN2
     assert msgspec.json.decode((tmp_path / "index").read_bytes())["files"] == {}
 
 
-def test_what_a_header_claims_is_taken_with_care(tmp_path: Path) -> None:
-    """Names are printable and short; a length that is no length, and a type of the wrong kind, are unknown."""
+def test_header_values_are_validated(tmp_path: Path) -> None:
+    """Names are made printable and short; an invalid length or type is unknown."""
     path = tmp_path / "m.gguf"
     keys = {"ggbench.twin": True, "ggbench.twin.source": "a\nb", "general.file_type": "seven"}
     path.write_bytes(gguf_bytes("\x1b[31m" + "x" * 500, -1, keys))
@@ -133,8 +133,8 @@ def test_a_type_before_the_tokenizer_is_the_quant(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fifo", "folder", "missing", "loop"])
-def test_what_is_no_file_is_an_error_and_no_wait(tmp_path: Path, kind: str) -> None:
-    """A FIFO has no writer, a link may lead to itself."""
+def test_a_special_file_is_an_error_without_waiting(tmp_path: Path, kind: str) -> None:
+    """A FIFO has no writer, a symlink may be a loop."""
     path = tmp_path / "m.gguf"
     if kind == "fifo":
         os.mkfifo(path)

@@ -1,4 +1,4 @@
-"""The catalog: the shipped numbers against published ones, and how a person's own file is merged and checked."""
+"""The catalog: shipped figures against published ones, and merging and checking of the user's own file."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_smallest_qwen15_has_an_output_matrix_of_its_own(shipped: Catalog) -> No
     assert n_params == pytest.approx(628.14 * 2**20 * 8 / 8.50, rel=1e-3)
 
 
-def test_catalog_holds_every_size_that_is_promised(shipped: Catalog) -> None:
+def test_catalog_has_every_promised_size(shipped: Catalog) -> None:
     """Nine of Qwen1.5, five of Qwen2, seven of Qwen2.5; only the MoE of Qwen1.5 has no official GGUF repo."""
     assert {model.id for model in shipped} == {*PUBLISHED_PARAMETERS, "qwen1.5-0.5b"}
     assert [model.id for model in shipped if model.repo is None] == ["qwen1.5-moe-a2.7b"]
@@ -155,7 +155,7 @@ def test_file_pattern_gives_the_names_that_the_official_repos_use(shipped: Catal
 
 
 def test_id_is_found_in_any_case_and_an_unknown_one_names_the_nearest(shipped: Catalog) -> None:
-    """A typing slip is answered with the ids it may have meant."""
+    """A typo is answered with the ids it may have meant."""
     assert shipped.model("Qwen2.5-7B").id == "qwen2.5-7b"
     with pytest.raises(UnknownName) as caught:
         shipped.model("qwen2.5-7bb")
@@ -163,7 +163,7 @@ def test_id_is_found_in_any_case_and_an_unknown_one_names_the_nearest(shipped: C
 
 
 def test_user_file_overrides_one_key_and_keeps_the_rest(write_models: WriteModels, shipped: Catalog) -> None:
-    """A person who mirrors a repo writes two lines, and the shape stays the shipped one."""
+    """A user who mirrors a repo writes two lines, and the shape stays the shipped one."""
     mine = load_catalog(write_models('[[model]]\nid = "qwen1.5-7b"\nrepo = "me/mirror"\n')).model("qwen1.5-7b")
     theirs = shipped.model("qwen1.5-7b")
     assert (mine.repo, mine.origin) == ("me/mirror", "user")
@@ -171,7 +171,7 @@ def test_user_file_overrides_one_key_and_keeps_the_rest(write_models: WriteModel
 
 
 def test_user_file_adds_a_model_with_every_optional_key(write_models: WriteModels, shipped: Catalog) -> None:
-    """All keys of a shape may be written; what the catalog shipped is still there, and comes first."""
+    """All keys of a shape can be set; shipped models stay, and come first."""
     text = f"""
     [[model]]
     id = "mine"
@@ -209,7 +209,11 @@ def test_example_in_the_head_of_the_shipped_file_is_a_model(write_models: WriteM
         (f'[[model]]\nid = "a"\n{SHAPE.replace("16", "true", 1)}', 4, "n_layer has to be a whole number"),
         (f'[[model]]\nid = "a"\n{SHAPE.replace("16", "-1", 1)}', 4, "n_layer"),
         (f'# mine\n\n[[model]]\nid = "a"\n{SHAPE}n_heads = 3\n', 13, "did you mean n_head"),
-        (f'[[model]]\nid = "b"\n{SHAPE}\n[[model]]\nid = "a"\nn_layer = 2\n', 12, "'a' lacks architecture, n_embd"),
+        (
+            f'[[model]]\nid = "b"\n{SHAPE}\n[[model]]\nid = "a"\nn_layer = 2\n',
+            12,
+            "'a' is missing architecture, n_embd",
+        ),
         (f'[[model]]\nid = "a"\n{SHAPE}[[model]]\nid = "a"\n', 12, "second model has the id 'a'"),
         ('[[model]]\ntitle = "no id"\n', 1, "id has to be"),
         ('[[model]]\nid = "Org/Name"\n', 2, "id has to be"),
@@ -220,11 +224,11 @@ def test_example_in_the_head_of_the_shipped_file_is_a_model(write_models: WriteM
         ('\n["qwen1.5-7b"]\nrepo = "me/mirror"\n', 2, "a model begins with [[model]]"),
         ('# hm\n[model]\nid = "a"\n', 2, "two pairs of brackets"),
         ('[[model]]\nid = "qwen1.5-7b"\nn_head = 33\n', 3, "n_head"),
-        ('\nmodel = [{id = "a"}]\n', 2, "lacks architecture"),
+        ('\nmodel = [{id = "a"}]\n', 2, "is missing architecture"),
     ],
 )
 def test_broken_user_file_names_its_line(write_models: WriteModels, text: str, line: int, what: str) -> None:
-    """Whatever is wrong, the message has the file, the line and the reason, and no raw control character."""
+    """The message has the file, the line and the reason, and no raw control character."""
     path = write_models(text)
     with pytest.raises(UsageError) as caught:
         load_catalog(path)
@@ -235,7 +239,7 @@ def test_broken_user_file_names_its_line(write_models: WriteModels, text: str, l
 
 
 def test_text_that_is_not_utf8_names_its_line(tmp_path: Path) -> None:
-    """An editor's Latin-1 is told by line too."""
+    """A Latin-1 file is reported with its line too."""
     path = tmp_path / "models.toml"
     path.write_bytes(b'[[model]]\nid = "a"\ntitle = "\xe9"\n')
     with pytest.raises(UsageError, match="line 3: this is not UTF-8"):
@@ -248,14 +252,14 @@ def test_endless_nesting_is_an_error_and_not_a_crash(write_models: WriteModels) 
         load_catalog(write_models("a = " + "[" * 5000))
 
 
-def test_folder_in_place_of_the_file_is_told(tmp_path: Path) -> None:
-    """What cannot be read is one clear line."""
+def test_folder_in_place_of_the_file_is_an_error(tmp_path: Path) -> None:
+    """An unreadable file is one clear line."""
     with pytest.raises(UsageError, match="cannot be read"):
         load_catalog(tmp_path)
 
 
 def test_windows_line_ends_and_byte_order_mark_are_read(tmp_path: Path) -> None:
-    """Files come from other people's editors."""
+    """Files come from any editor."""
     path = tmp_path / "models.toml"
     path.write_bytes(b'\xef\xbb\xbf[[model]]\r\nid = "qwen2-7b"\r\ntitle = "Mine"\r\n')
     assert load_catalog(path).model("qwen2-7b").title == "Mine"

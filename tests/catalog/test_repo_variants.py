@@ -1,4 +1,4 @@
-"""Which variants of a repo QUANTs mean."""
+"""Resolution of QUANTs in a repo."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from ggbench.catalog.repo_variants import FoundVariant, RepoRequest, choose, find_variants
 from ggbench.errors import BadFile, NetworkError, UnknownName, UsageError
 from ggbench.hub.access import HubAccess
-from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from ggbench.units import GIB
 from tests.fakes.hub import TestHub
 
@@ -32,22 +32,22 @@ def names(listing: RepoListing, *quants: str, pattern: str | None = None, known:
     return [each.name for each in choose(listing, RepoRequest("org/name", "main", quants, pattern, known))]
 
 
-def test_quants_choose_in_their_order_and_once() -> None:
-    """By quant, by the file's name, in any case; `UD-` is significant."""
+def test_quants_select_in_order_without_duplicates() -> None:
+    """By quant, by file name, in any case; `UD-` is significant."""
     assert names(PLAIN, "q4_k_m", "q8_0", "m-q8_0.gguf") == ["m-q4_k_m", "m-q8_0"]
     assert names(PLAIN, "ud-q4_k_m") == ["m-UD-Q4_K_M"]
     assert names(PLAIN) == ["m-q8_0", "m-UD-Q4_K_M", "m-q4_k_m"]
 
 
-def test_a_quant_that_is_not_there_lists_what_is() -> None:
+def test_a_missing_quant_lists_the_available_ones() -> None:
     """With sizes."""
     with pytest.raises(UnknownName) as caught:
         choose(PLAIN, RepoRequest("org/name", quants=("q2_k",)))
     assert "q8_0 (8.00 GiB), ud-q4_k_m (5.00 GiB)" in caught.value.hint
 
 
-def test_two_files_of_one_quant_are_told_apart_by_name() -> None:
-    """The error lists both with sizes, a file's name settles it, and a line that reproduces the row has that name."""
+def test_two_files_of_one_quant_are_selected_by_name() -> None:
+    """The error lists both with sizes, a file name resolves it, and the reproducing command uses that name."""
     listing = listing_of(
         variant("base-q8_0", "q8_0", 8), variant("instruct-q8_0", "q8_0", 7), variant("x-q4_0", "q4_0")
     )
@@ -58,7 +58,7 @@ def test_two_files_of_one_quant_are_told_apart_by_name() -> None:
     assert [FoundVariant(listing, each).selector for each in listing.variants] == ["base-q8_0", "instruct-q8_0", "q4_0"]
 
 
-def test_a_file_without_a_quant_is_meant_by_its_name() -> None:
+def test_a_file_without_a_quant_is_selected_by_name() -> None:
     """Its quant is unknown until the header is read."""
     listing = listing_of(variant("model", None))
     found = FoundVariant(listing, listing.variants[0])
@@ -73,27 +73,27 @@ def test_a_catalog_model_is_narrowed_by_its_file_pattern() -> None:
     )
     assert names(listing, pattern="qwen-7b-{quant}.gguf") == ["qwen-7b-q8_0", "q4/Qwen-7B-Q4_0"]
     assert names(listing, pattern="qwen-7b-coder-{quant}-x.gguf") == ["qwen-7b-coder-q8_0-x"]
-    with pytest.raises(UsageError, match="no file in org/name is named as other"):
+    with pytest.raises(UsageError, match="no file in org/name matches other"):
         names(listing, pattern="other-{quant}.gguf")
 
 
-def test_without_quants_a_catalog_model_means_those_it_is_known_for() -> None:
-    """A repo may hold more; naming one takes it all the same."""
+def test_without_quants_a_catalog_model_has_its_known_ones() -> None:
+    """A repo may have more; they can still be named."""
     assert names(PLAIN, known=("q8_0", "q2_k")) == ["m-q8_0"]
     assert names(PLAIN, "q4_k_m", known=("q8_0",)) == ["m-q4_k_m"]
     assert names(PLAIN, known=("q2_k",)) == ["m-q8_0", "m-UD-Q4_K_M", "m-q4_k_m"]
 
 
 def test_a_missing_shard_is_named() -> None:
-    """The rest of the model is of no use."""
+    """An incomplete model cannot be used."""
     missing = ("m-q8_0-00002-of-00003.gguf", "m-q8_0-00003-of-00003.gguf")
     found = FoundVariant(PLAIN, variant("m-q8_0", "q8_0", missing=missing))
-    with pytest.raises(BadFile, match=r"org/name lacks m-q8_0-00002-of-00003\.gguf and 1 more"):
+    with pytest.raises(BadFile, match=r"org/name is missing m-q8_0-00002-of-00003\.gguf and 1 more"):
         found.require_all_shards()
 
 
-def test_another_revision_that_is_here_needs_no_network(hub: TestHub) -> None:
-    """As `hf download --revision` has left it: the cache says which commit a tag stood for."""
+def test_a_cached_revision_needs_no_network(hub: TestHub) -> None:
+    """As left by `hf download --revision`: the cache records the commit of a tag."""
     from huggingface_hub import hf_hub_download
 
     hub.add_repo("org/name", {"m-q8_0.gguf": b"new"})

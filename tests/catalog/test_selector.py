@@ -1,4 +1,4 @@
-"""What MODEL and QUANT mean: the grammar, the choice among local files, and twins that wait for their turn."""
+"""Resolution of MODEL and QUANT: the grammar, local files, and twins made on demand."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def catalog(tmp_path: Path) -> Catalog:
         ("../name/m.gguf", PathRef(Path("../name/m.gguf"))),
     ],
 )
-def test_model_is_taken_apart(text: str, ref: ModelRef, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_is_parsed(text: str, ref: ModelRef, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every form of DESIGN's grammar, with and without :QUANT, where nothing of that name is on the disk.
 
     What a command line says again means the same.
@@ -109,8 +109,8 @@ def test_model_is_taken_apart(text: str, ref: ModelRef, monkeypatch: pytest.Monk
     assert parse_model(f"{label}:{ref.quant}" if ref.quant else label) == ref
 
 
-def test_what_exists_on_the_disk_is_a_path(make_file: MakeFile) -> None:
-    """A folder goes before a repo or an id of the same spelling, also with a QUANT and with a colon in its name."""
+def test_an_existing_path_is_a_path(make_file: MakeFile) -> None:
+    """A folder takes precedence over a repo or an id of the same spelling, also with a QUANT or a colon in its name."""
     make_file("org/name/m-q4_0.gguf", 1)
     make_file("qwen1.5-7b/m-q4_0.gguf", 1)
     make_file("odd:q4_0/m-q8_0.gguf", 1)
@@ -156,8 +156,8 @@ def test_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "https://huggingface.co/org/na me",
     ],
 )
-def test_what_is_no_model_is_a_usage_error(text: str) -> None:
-    """Each with a hint of what can be written."""
+def test_an_invalid_model_is_a_usage_error(text: str) -> None:
+    """Each with a hint on the accepted forms."""
     with pytest.raises(UsageError) as caught:
         parse_model(text)
     assert caught.value.hint
@@ -173,8 +173,8 @@ def test_what_is_no_model_is_a_usage_error(text: str) -> None:
         ("https://huggingface.co/org/name/tree/main/q8_0", "org/name"),
     ],
 )
-def test_what_is_meant_instead_is_named(text: str, hint: str) -> None:
-    """Where a person has the right name for another kind of model."""
+def test_the_intended_form_is_suggested(text: str, hint: str) -> None:
+    """Where the name is right for another kind of model."""
     with pytest.raises(UsageError) as caught:
         resolve(text)
     assert hint in caught.value.hint
@@ -201,8 +201,8 @@ def test_twin_without_a_quant_is_made_in_the_articles_eight(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("folder")
-def test_quants_keep_their_order_and_come_once() -> None:
-    """Case does not make a second one, and MODEL:QUANT counts as the first."""
+def test_quants_keep_their_order_without_duplicates() -> None:
+    """In another case it is not a second one, and MODEL:QUANT comes first."""
     targets = resolve("synth:qwen1.5-0.5b:Q2_K", ["Q8_0", "q2_k", "q8_0"])
     assert [(target.model, target.quant) for target in targets] == [("synth:qwen1.5-0.5b", q) for q in ("q2_k", "q8_0")]
 
@@ -212,7 +212,7 @@ def test_quants_keep_their_order_and_come_once() -> None:
     "arguments", [("synth:qwen1.5-7bb", []), ("qwen1.5-7bb", []), ("synth:qwen1.5-7b", ["q4_k_mm"])]
 )
 def test_unknown_id_or_quant_names_the_nearest(arguments: tuple[str, list[str]]) -> None:
-    """Told before anything is made."""
+    """Reported before anything is written."""
     with pytest.raises(UnknownName) as caught:
         resolve(*arguments)
     assert "qwen1.5-7b" in caught.value.hint or "q4_k_m" in caught.value.hint.lower()
@@ -223,7 +223,7 @@ def test_unknown_id_or_quant_names_the_nearest(arguments: tuple[str, list[str]])
     "model",
     ["qwen1.5-7b", "Qwen/Qwen1.5-7B-Chat-GGUF", "hf:Qwen/Qwen1.5-7B-Chat-GGUF:q4_0", "twin:Qwen/Qwen1.5-7B-Chat-GGUF"],
 )
-def test_model_that_is_not_on_this_disk_says_what_can_be_done(model: str) -> None:
+def test_missing_model_has_a_hint(model: str) -> None:
     """A twin of the catalog's shape needs no network."""
     with pytest.raises(NetworkError) as caught:
         resolve(model, hub=HubAccess.from_environment(offline=True))
@@ -231,16 +231,16 @@ def test_model_that_is_not_on_this_disk_says_what_can_be_done(model: str) -> Non
 
 
 @pytest.mark.usefixtures("folder")
-def test_catalog_model_without_a_repo_says_what_can_be_done(catalog: Catalog) -> None:
-    """A twin of it, or a path; nothing is asked of the network."""
+def test_catalog_model_without_a_repo_has_a_hint(catalog: Catalog) -> None:
+    """Its twin, or a path; no request is sent."""
     with pytest.raises(UsageError, match="tiny is not on this disk") as caught:
         resolve("tiny", catalog=catalog)
     assert "synth:tiny" in caught.value.hint
     assert "path" in caught.value.hint
 
 
-def test_folder_means_all_its_variants(make_file: MakeFile) -> None:
-    """With no quant named, the largest first; the first shard stands for a split one."""
+def test_folder_selects_all_its_variants(make_file: MakeFile) -> None:
+    """Without a quant, largest first; the first shard represents a split model."""
     make_file("models/m-q4_0.gguf", 40)
     first = make_file("models/m-q8_0-00001-of-00002.gguf", 50)
     make_file("models/m-q8_0-00002-of-00002.gguf", 30)
@@ -269,8 +269,8 @@ def test_fp16_is_f16(make_file: MakeFile) -> None:
     assert [resolve_one("models", quant).quant for quant in ("fp16", "F16", "m-fp16.gguf")] == ["f16"] * 3
 
 
-def test_file_that_is_broken_is_still_a_target(make_file: MakeFile) -> None:
-    """With no quant in its name the header is asked, and what is wrong with it is told when its turn comes."""
+def test_broken_file_is_still_a_target(make_file: MakeFile) -> None:
+    """Without a quant in its name the header is read, and its error is reported when its turn comes."""
     make_file("models/model.gguf", 40)
     target = resolve_one("models")
     assert target.quant == "unknown"
@@ -286,7 +286,7 @@ def test_ud_quant_is_not_the_plain_one(make_file: MakeFile) -> None:
     assert resolve_one("models", "ud-q4_k_m").quant == "ud-q4_k_m"
 
 
-def test_quant_that_is_not_there_lists_what_is(make_file: MakeFile) -> None:
+def test_missing_quant_lists_the_available_ones(make_file: MakeFile) -> None:
     """With sizes, and for a single file too."""
     make_file("models/m-q8_0.gguf", 3 << 20)
     for model in ("models", "models/m-q8_0.gguf"):
@@ -295,8 +295,8 @@ def test_quant_that_is_not_there_lists_what_is(make_file: MakeFile) -> None:
         assert "q8_0 (3.00 MiB)" in caught.value.hint
 
 
-def test_two_files_of_one_quant_are_told_apart_by_name(make_file: MakeFile) -> None:
-    """Ambiguity lists the candidates with their sizes, and a file's name settles it."""
+def test_two_files_of_one_quant_are_selected_by_name(make_file: MakeFile) -> None:
+    """Ambiguity lists the candidates with their sizes, and a file name resolves it."""
     make_file("models/a-q8_0.gguf", 2 << 20)
     make_file("models/b-q8_0.gguf", 1 << 20)
     for ask in (lambda: resolve("models", ["q8_0"]), lambda: resolve_one("models")):
@@ -324,8 +324,8 @@ def test_path_without_a_model_is_a_bad_file(folder: Path, model: str) -> None:
         resolve(model)
 
 
-def test_control_characters_of_a_path_reach_no_message(make_file: MakeFile) -> None:
-    """Whatever is wrong with it, an error and a target are printable."""
+def test_control_characters_of_a_path_are_not_printed(make_file: MakeFile) -> None:
+    """Errors and targets are printable."""
     make_file("red\x1b[31m/m\x07-q4_0.gguf", 1)
     (target,) = resolve("red\x1b[31m")
     assert target.model.isprintable()
@@ -338,13 +338,13 @@ def test_control_characters_of_a_path_reach_no_message(make_file: MakeFile) -> N
 
 @pytest.mark.llama
 @pytest.mark.usefixtures("folder")
-def test_twin_is_made_when_its_turn_comes_and_reused(tmp_path: Path, catalog: Catalog) -> None:
-    """The second time it is the same file; given as a path, it says of itself that it is a twin."""
+def test_twin_is_made_on_demand_and_reused(tmp_path: Path, catalog: Catalog) -> None:
+    """The second time it is the same file; given as a path, it is recognized as a twin."""
     target = resolve_one("synth:tiny", "Q4_0", twins_dir=tmp_path / "twins", catalog=catalog)
-    told: list[tuple[int, int]] = []
-    made = materialize(target, lambda done, total: told.append((done, total)))
+    reported: list[tuple[int, int]] = []
+    made = materialize(target, lambda done, total: reported.append((done, total)))
     assert made.is_twin
-    assert told[-1] == (made.file_bytes, made.file_bytes)
+    assert reported[-1] == (made.file_bytes, made.file_bytes)
     (path,) = made.paths
     before = path.stat().st_mtime_ns, path.stat().st_ino
     assert materialize(target).header_sha256 == made.header_sha256
@@ -358,7 +358,7 @@ def test_twin_is_made_when_its_turn_comes_and_reused(tmp_path: Path, catalog: Ca
 @pytest.mark.llama
 @pytest.mark.usefixtures("folder")
 def test_ambiguous_twin_lists_the_sizes_it_would_have(tmp_path: Path, catalog: Catalog) -> None:
-    """They are planned and not made."""
+    """They are planned and not written."""
     with pytest.raises(UsageError) as caught:
         resolve_one("synth:tiny", twins_dir=tmp_path / "twins", catalog=catalog)
     assert all(f"{quant} (" in caught.value.hint for quant in ("q8_0", "q2_k"))

@@ -160,7 +160,7 @@ def test_a_missing_shard_is_named(ggbench: Run, hub: TestHub, tiny_twin: Path, m
     for command in ("plan", "decode", "pull"):
         ran = ggbench(command, "org/split", "q8_0")
         assert ran.code == 5
-        assert "lacks m-q8_0-00002-of-00002.gguf" in ran.err
+        assert "is missing m-q8_0-00002-of-00002.gguf" in ran.err
     assert machine.engines == []
 
 
@@ -259,7 +259,7 @@ def test_a_large_download_is_never_silent(
     ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nobody can be asked it is refused with both ways out; a yes lets it go."""
-    monkeypatch.setattr(downloads, "FREE_DOWNLOAD_BYTES", 1000)
+    monkeypatch.setattr(downloads, "CONFIRM_ABOVE_BYTES", 1000)
     for command in ("decode", "prefill", "maxctx", "bench"):
         refused = ggbench(command, repo, "q8_0")
         assert refused.code == 2
@@ -280,7 +280,7 @@ def test_in_a_terminal_it_is_asked(
         asked.append(text)
         return answer
 
-    monkeypatch.setattr(downloads, "FREE_DOWNLOAD_BYTES", 1000)
+    monkeypatch.setattr(downloads, "CONFIRM_ABOVE_BYTES", 1000)
     monkeypatch.setattr(downloads, "can_ask", lambda: True)
     monkeypatch.setattr("click.confirm", confirm)
     ran = ggbench("decode", repo, "q8_0", "-n", "300")

@@ -62,8 +62,8 @@ def test_help_imports_nothing_heavy() -> None:
         (["prefill", "m", "--lengths", "1,x"], "'1,x' is not a list of lengths", "whole numbers"),
         (["prefill", "m", "--lengths", "99999999999"], "llama.cpp has none above 2,147,483,392", "fewer tokens"),
         (["decode", "m", "-n", "2147483647"], "llama.cpp has none above 2,147,483,392", "fewer tokens"),
-        (["decode", "m", "--memory-limit", "6Gb"], "'6Gb' counts bits", "write 6GB"),
-        (["decode", "m", "--bandwidth", "100Gbps"], "'100Gbps' counts bits", "write 100GB/s"),
+        (["decode", "m", "--memory-limit", "6Gb"], "'6Gb' is a number of bits", "write 6GB"),
+        (["decode", "m", "--bandwidth", "100Gbps"], "'100Gbps' is a number of bits", "write 100GB/s"),
         (["inspect", "synth:qwen1.5-7b"], "names a model, and inspect reads a file", "ggbench plan synth:qwen1.5-7b"),
         (["inspect", "qwen1.5-7b"], "names a model, and inspect reads a file", "ggbench plan qwen1.5-7b"),
         (["inspect", "org/name"], "names a model, and inspect reads a file", "ggbench plan org/name"),
@@ -74,7 +74,7 @@ def test_help_imports_nothing_heavy() -> None:
         (["decode", "m", "-n", "100", "--n-ctx", "20"], "n_ctx 20 does not hold the 125 tokens", "leave --n-ctx out"),
         (["decode", "no-such-model"], "no model named 'no-such-model'", ""),
         (["decode", "synth:qwen1.5-0.5b", "q9_9"], "no quant named 'q9_9'", ""),
-        (["decode", "synth:qwen1.5-0.5b"], "means 8 quants", "q4_k_m (382.6 MiB)"),
+        (["decode", "synth:qwen1.5-0.5b"], "has 8 quants", "q4_k_m (382.6 MiB)"),
     ],
 )
 def test_bad_usage_is_two_lines_and_exit_code_2(ggbench: Run, args: list[str], what: str, hint: str) -> None:

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog import stores
+from ggbench.catalog import model_stores
 from tests.cli.conftest import Run
 from tests.fakes.hub import TestHub
-from tests.fakes.stores import gguf_bytes, put_in_hub_cache, put_in_ollama
+from tests.fakes.model_stores import gguf_bytes, put_in_hub_cache, put_in_ollama
 
 
 @pytest.fixture(autouse=True)
 def no_system_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     """An Ollama of the machine itself is none of the tests' business."""
-    monkeypatch.setattr(stores, "SYSTEM_OLLAMA", ())
+    monkeypatch.setattr(model_stores, "SYSTEM_OLLAMA", ())
     for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS"):
         monkeypatch.delenv(name, raising=False)
 

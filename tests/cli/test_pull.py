@@ -14,8 +14,8 @@ import pytest
 
 from ggbench.hub import download, listing
 from ggbench.hub.access import HubAccess
-from ggbench.hub.arrivals import FileArrival
-from ggbench.hub.cached import repo_folder
+from ggbench.hub.download_progress import FileProgress
+from ggbench.hub.hf_cache import repo_folder
 from ggbench.hub.part_file import PART_SUFFIX
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.hub import Hang, TestHub
@@ -153,10 +153,10 @@ def test_a_disk_that_has_no_room_or_refuses(
     with monkeypatch.context() as patch:
         patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1 << 20))
         ran = ggbench("pull", repo, "q8_0")
-    assert (ran.code, "MiB missing" in ran.err or "KiB missing" in ran.err) == (3, True)
+    assert (ran.code, "MiB short" in ran.err or "KiB short" in ran.err) == (3, True)
     (home / "huggingface").write_text("a file where the cache should be")
     ran = ggbench("pull", repo, "q8_0")
-    assert (ran.code, "cannot write into" in ran.err, "HF_HUB_CACHE" in ran.err) == (2, True, True)
+    assert (ran.code, "cannot write to" in ran.err, "HF_HUB_CACHE" in ran.err) == (2, True, True)
     assert hub.sent_bytes() == 0
 
 
@@ -166,12 +166,12 @@ def test_an_interrupted_pull_says_that_it_goes_on(
     """Ctrl-C ends it with 130 and no file; the same command ends it well."""
     real: Callable[..., tuple[Path, ...]] = download.download
 
-    def interrupted(*args: object, on_arrival: Callable[..., None], **options: object) -> tuple[Path, ...]:
-        def on_part(files: tuple[FileArrival, ...]) -> None:
+    def interrupted(*args: object, on_file_progress: Callable[..., None], **options: object) -> tuple[Path, ...]:
+        def on_part(files: tuple[FileProgress, ...]) -> None:
             signal.raise_signal(signal.SIGINT)
-            on_arrival(files)
+            on_file_progress(files)
 
-        return real(*args, on_arrival=on_part, **options)
+        return real(*args, on_file_progress=on_part, **options)
 
     hub.fail("/cdn/*q8_0.gguf", Hang(after_bytes=1 << 20))
     with monkeypatch.context() as patch:

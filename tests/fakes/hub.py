@@ -1,4 +1,4 @@
-"""A small Hub on this machine, which huggingface_hub's own client talks to, with faults on cue.
+"""A local Hub for huggingface_hub's own client, with injected faults.
 
 In a process of its own: `python -m tests.fakes.hub --root DIR` prints its address.
 """
@@ -62,7 +62,7 @@ class _Cue:
 
 
 class TestHub:
-    """The Hub, in threads of this process."""
+    """A Hub served by threads of this process."""
 
     __test__ = False
 
@@ -71,26 +71,26 @@ class TestHub:
     ) -> None:
         self.requests: list[HubRequest] = []
         self.errors: list[BaseException] = []
-        """What went wrong in the Hub itself."""
+        """Exceptions inside the Hub itself."""
         self.page_entries = 1000
-        """Entries of the tree in one answer."""
+        """Tree entries per page."""
         self.send_buffer_bytes = send_buffer_bytes
-        """A small one keeps `sent_bytes` close to what has arrived."""
+        """A small buffer keeps `sent_bytes` close to the received bytes."""
         self.bytes_per_s = bytes_per_s
-        """Of a file's content, for each connection; None for as fast as it goes."""
+        """Bandwidth limit of file content per connection; None for unlimited."""
         self.redirects = True
-        """Whether LFS files come from another origin, as they do."""
+        """Whether LFS files are redirected to another origin, as on the real Hub."""
         self.gates_trees = True
-        """Whether a gated repo hides what it holds too, not only the files' content."""
+        """Whether a gated repo also hides its file list."""
         self.closing = threading.Event()
         self.lock = threading.Lock()
         self.repos: dict[str, HubRepo] = {}
         self._cues: list[_Cue] = []
         self._servers = [HubServer(self, port), HubServer(self, 0)]
         self.url = f"http://127.0.0.1:{self._servers[0].server_port}"
-        """For HF_ENDPOINT."""
+        """Value for HF_ENDPOINT."""
         self.cdn_url = f"http://localhost:{self._servers[1].server_port}"
-        """Where LFS files lie: another origin, by name and by port."""
+        """Origin of LFS files: another host name and port."""
         self._threads = [threading.Thread(target=server.serve_forever, args=(0.01,)) for server in self._servers]
         for thread in self._threads:
             thread.start()
@@ -106,9 +106,9 @@ class TestHub:
         in_git: Collection[str] = (),
         sha256: Mapping[str, str] | None = None,
     ) -> str:
-        """A repo, or another revision of one; returns the commit.
+        """Add a repo or a revision of one and return the commit.
 
-        GGUF files and large ones are kept by LFS, except for those named in `in_git`. `sha256` states what a file's
+        GGUF files and large ones are stored in LFS, except those in `in_git`. `sha256` states what a file's
         hash is, true or not: a large file that nobody will download need not be hashed.
         """
         stated = sha256 or {}
@@ -125,30 +125,30 @@ class TestHub:
         return commit
 
     def fail(self, path_glob: str, fault: Fault, times: int | None = 1) -> None:
-        """The first `times` requests whose path matches end so; None for every one. Faults are taken in order.
+        """Apply a fault to the first `times` requests with a matching path, None for all; faults apply in order.
 
         A path is `/api/models/ORG/NAME/...`, `/ORG/NAME/resolve/COMMIT/PATH` or, after the redirect,
-        `/cdn/ORG/NAME/COMMIT/PATH`. What befalls a body waits for a request that has one.
+        `/cdn/ORG/NAME/COMMIT/PATH`. Faults of a body wait for a request that has one.
         """
         with self.lock:
             self._cues.append(_Cue(path_glob, fault, times))
 
     def heal(self) -> None:
-        """No more faults."""
+        """Remove all faults."""
         with self.lock:
             self._cues.clear()
 
     def sent_bytes(self, path_glob: str = "*") -> int:
-        """Bytes of files that were sent, over all requests whose path matches."""
+        """Return the bytes of files sent over all requests whose path matches."""
         with self.lock:
             return sum(each.sent_bytes for each in self.requests if fnmatch.fnmatchcase(each.path, path_glob))
 
     def forget_requests(self) -> None:
-        """Count anew."""
+        """Reset the request log."""
         self.requests.clear()
 
     def take_fault(self, path: str, kinds: tuple[type, ...]) -> Fault | None:
-        """The first fault of these kinds that waits for such a path; it is used up."""
+        """Return and consume the first fault of these kinds for the path."""
         with self.lock:
             for cue in self._cues:
                 if isinstance(cue.fault, kinds) and fnmatch.fnmatchcase(path, cue.path_glob):
@@ -160,7 +160,7 @@ class TestHub:
         return None
 
     def close(self) -> None:
-        """End every connection and every hang; nothing listens afterwards."""
+        """Close every connection, hung ones included, and stop listening."""
         if self.closing.is_set():
             return
         self.closing.set()
@@ -186,7 +186,7 @@ def _is_large(path: str, content: Path | bytes) -> bool:
 
 
 def main() -> None:
-    """Serve `DIR/org/name/...` until stdin ends or the process is told to stop."""
+    """Serve `DIR/org/name/...` until stdin ends or the process is stopped."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--port", type=int, default=0)

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and the test Hub; each befalls the first requests that match."""
+"""Faults between a client and the test Hub; each applies to the first requests that match."""
 
 from __future__ import annotations
 
@@ -8,68 +8,68 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The connection ends after that many bytes of the body."""
+    """The connection closes after that many bytes of the body."""
 
     after_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """The body stops after that many bytes, and nothing more comes until the Hub is closed."""
+    """The body stops after that many bytes, and nothing follows until the Hub is closed."""
 
     after_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Corrupt:
-    """One byte of the file, counted from its beginning, is another."""
+    """One byte of the file, counted from its start, is flipped."""
 
     at_byte: int
 
 
 @dataclass(frozen=True, slots=True)
 class WrongLength:
-    """The file is longer by that many bytes than the listing says, or shorter."""
+    """The file is that many bytes longer than listed, or shorter."""
 
     delta: int
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoresRanges:
-    """The whole file comes with a 200, whatever was asked for."""
+    """Return the whole file with a 200, whatever range was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrongRange:
-    """Another range comes than was asked for: it begins that many bytes later."""
+    """Return another range than requested: it begins that many bytes later."""
 
     later_bytes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class TooMany:
-    """A 429 that asks to wait."""
+    """A 429 with a retry delay."""
 
     retry_after_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """A 503, or another status of a server in trouble."""
+    """A 503, or another server error."""
 
     status: int = 503
 
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """The refusal for those who have not accepted the terms."""
+    """The error for users who have not accepted the terms."""
 
     status: int = 403
 
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """Any other answer, such as the page of a hotel's network."""
+    """Any other response, such as a captive portal's page."""
 
     body: bytes
     status: int = 200

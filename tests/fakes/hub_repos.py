@@ -1,4 +1,4 @@
-"""What the test Hub holds: repos, their commits, and files with the names that git and LFS give them."""
+"""Repos of the test Hub: their commits, and files with the hashes of git and LFS."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ class HubFile:
 
     @cached_property
     def n_bytes(self) -> int:
-        """Its size."""
+        """File size."""
         return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
 
     @cached_property
     def sha256(self) -> str:
-        """As LFS names it."""
+        """LFS object id."""
         return self.stated_sha256 or self._hash(hashlib.sha256())
 
     @cached_property
     def blob_id(self) -> str:
-        """Git's name: of the content, or of the pointer that git keeps of an LFS file."""
+        """Git's object id: of the content, or of the pointer file of an LFS file."""
         if self.in_git:
             return self._hash(hashlib.sha1(f"blob {self.n_bytes}\0".encode()))
         return hashlib.sha1(f"pointer to {self.sha256}".encode()).hexdigest()
 
     @property
     def etag(self) -> str:
-        """What its ETag says."""
+        """Value of the ETag header."""
         return self.blob_id if self.in_git else self.sha256
 
     def read(self, begin: int, end: int) -> Iterator[bytes]:
-        """The bytes from `begin` up to `end`; zeros after the file's own end."""
+        """Yield the bytes from `begin` up to `end`; zeros after the end of the file."""
         stop = min(end, self.n_bytes)
         if isinstance(self.content, bytes):
             yield self.content[begin:stop]
@@ -66,7 +66,7 @@ class HubFile:
 
 @dataclass
 class HubRepo:
-    """One repo with all of its commits."""
+    """One repo with all its commits."""
 
     name: str
     gated: bool

@@ -1,7 +1,7 @@
-"""How the test Hub answers: the endpoints that huggingface_hub 2.4.0 calls, and the faults that wait for a request.
+"""HTTP handler of the test Hub: the endpoints called by huggingface_hub 2.4.0, and injected faults.
 
-As with the real Hub, a file kept by LFS is redirected to another origin, which must get no token, and a repo that may
-not be seen is a 401.
+As with the real Hub, LFS files are redirected to another origin, which must not receive the token, and a private
+repo is a 401.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MEMBER_TOKEN = "hf_test_member_of_everything"
 
 @dataclass(slots=True)
 class HubRequest:
-    """One request as it was answered."""
+    """One request as it was served."""
 
     method: str
     path: str
@@ -56,14 +56,14 @@ class HubRequest:
     range: str | None
     had_token: bool
     host: str
-    """What the client called this server."""
+    """The Host header."""
     status: int = 0
     sent_bytes: int = 0
-    """Of a file's content; answers of the API are not counted."""
+    """Bytes of file content; API responses are not counted."""
 
 
 class HubServer(ThreadingHTTPServer):
-    """One origin of the Hub: a thread for each connection."""
+    """One origin of the Hub, with a thread per connection."""
 
     request_queue_size = 64
 
@@ -105,7 +105,7 @@ class HubServer(ThreadingHTTPServer):
 
 
 class _Refused(Exception):
-    """An answer that is an error, as the Hub words it."""
+    """An error response in the Hub's format."""
 
     def __init__(self, status: int, code: str | None, message: str) -> None:
         super().__init__(message)

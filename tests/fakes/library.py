@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ggbench.catalog.disk import LocalModel
+from ggbench.catalog.file_sources import ARTICLE_QUANTS
 from ggbench.catalog.models import Catalog, CatalogModel
-from ggbench.catalog.sources import ARTICLE_QUANTS
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.records.machine import GpuReading, MachineReading

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ggbench.hub.access import HubAccess
-from ggbench.hub.cached import repo_folder
+from ggbench.hub.hf_cache import repo_folder
 from ggbench.hub.part_file import PART_SUFFIX
-from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from tests.fakes.hub import TestHub
 
 MIB = 1 << 20

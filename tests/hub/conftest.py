@@ -1,4 +1,4 @@
-"""What reaches the test Hub, with the cache folders of this test alone."""
+"""Access to the test Hub, with cache folders of this test's own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from tests.fakes.hub import TestHub
 
 @pytest.fixture
 def access(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> HubAccess:
-    """The test Hub, by the environment; no pauses between tries."""
-    monkeypatch.setattr("ggbench.hub.answers.BACKOFF_S", (0.0, 0.0, 0.0))
+    """The test Hub as configured by the environment; no delay between retries."""
+    monkeypatch.setattr("ggbench.hub.api.BACKOFF_S", (0.0, 0.0, 0.0))
     return HubAccess.from_environment()

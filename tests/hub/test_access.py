@@ -1,4 +1,4 @@
-"""Which Hub is asked, and what its refusals become."""
+"""Hub configuration from the environment, and the errors for its responses."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import huggingface_hub
 import pytest
 
 from ggbench.errors import DoesNotFit, GgbenchError, NetworkError, UnknownName, UsageError
-from ggbench.hub import answers
+from ggbench.hub import api
 from ggbench.hub.access import HubAccess, hub_errors
-from ggbench.hub.answers import api_url, ask
+from ggbench.hub.api import api_url, send_request
 from ggbench.hub.listing import list_repo
 from tests.fakes.hub import Cut, Gated, Hang, Says, TestHub, TooMany, Unavailable
 
@@ -21,7 +21,7 @@ GGUF = {"m-q8_0.gguf": b"GGUF"}
 
 
 def test_the_environment_names_the_hub_when_the_access_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not when something was imported; a slash at the end does not count."""
+    """HF_ENDPOINT is read when an access is created, not at import; a trailing slash is ignored."""
     monkeypatch.delenv("HF_ENDPOINT", raising=False)
     assert HubAccess.from_environment().endpoint == "https://huggingface.co"
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1/")
@@ -33,7 +33,7 @@ def test_the_environment_names_the_hub_when_the_access_is_made(monkeypatch: pyte
 
 @pytest.mark.parametrize("value", ["1", "true", "YES", "On"])
 def test_offline_by_the_environment(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    """As huggingface_hub reads it; what needs the network then says so, and what still works."""
+    """The variables of huggingface_hub; operations that need the network then fail with a hint."""
     monkeypatch.setenv("HF_HUB_OFFLINE", value)
     access = HubAccess.from_environment()
     with pytest.raises(NetworkError, match="listing org/name needs the network") as raised:
@@ -43,14 +43,14 @@ def test_offline_by_the_environment(monkeypatch: pytest.MonkeyPatch, value: str)
 
 @pytest.mark.parametrize("value", ["0", "", "false"])
 def test_online_by_the_environment(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    """Unless the caller asks for offline."""
+    """A falsy variable means online unless the caller asks for offline."""
     monkeypatch.setenv("HF_HUB_OFFLINE", value)
     HubAccess.from_environment().require_network("a thing")
     assert HubAccess.from_environment(offline=True).offline
 
 
 def test_the_cache_is_where_hugging_face_keeps_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same four variables in the same order, `~` and variables in them expanded."""
+    """The same four variables in the same order, with `~` and variables expanded."""
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     found = [HubAccess.from_environment().hub_cache]
@@ -63,31 +63,31 @@ def test_the_cache_is_where_hugging_face_keeps_it(home: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("had_token", [False, True])
-def test_a_private_repo_reads_as_one_that_is_not_there(
+def test_a_private_repo_is_reported_like_a_missing_one(
     access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch, had_token: bool
 ) -> None:
-    """The Hub does not tell them apart; the hint says how to get in."""
+    """The Hub does not distinguish them; the hint says how to log in."""
     if had_token:
         monkeypatch.setenv("HF_TOKEN", "hf_a_stranger")
     hub.add_repo("org/private", GGUF, private=True)
     for repo in ("org/private", "org/nowhere"):
-        with pytest.raises(NetworkError, match=f"no repo {repo}") as raised:
+        with pytest.raises(NetworkError, match=f"repo {repo} does not exist") as raised:
             list_repo(access, repo)
         assert "hf auth login" in raised.value.hint
         assert not isinstance(raised.value, UnknownName)
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind", "words"),
+    ("fault", "kind", "expected"),
     [
         (Gated(), NetworkError, ["gated", "accept", "org/name", "hf auth login"]),
         (Gated(401), NetworkError, ["gated", "hf auth login"]),
-        (TooMany(3600), NetworkError, ["too many requests", "1:00:00"]),
+        (TooMany(3600), NetworkError, ["rate limit", "1:00:00"]),
         (Unavailable(500), NetworkError, ["500", "--offline"]),
         (Unavailable(504), NetworkError, ["504"]),
         (Says(b"", 418), NetworkError, ["418", "HF_ENDPOINT"]),
-        (Says(b"", 403), NetworkError, ["refuses", "token"]),
-        (Says(b"[1]", 404, headers={"X-Error-Code": "RepoNotFound"}), NetworkError, ["no repo org/name"]),
+        (Says(b"", 403), NetworkError, ["denied", "token"]),
+        (Says(b"[1]", 404, headers={"X-Error-Code": "RepoNotFound"}), NetworkError, ["repo org/name does not exist"]),
         (Says(b"\xff", 404, headers={"X-Error-Code": "RevisionNotFound"}), NetworkError, ["revision"]),
         (
             Says(b"", 401, headers={"X-Error-Message": "Invalid credentials in Authorization header"}),
@@ -96,36 +96,34 @@ def test_a_private_repo_reads_as_one_that_is_not_there(
         ),
     ],
 )
-def test_a_refusal_says_what_to_do(
+def test_an_error_response_has_a_hint(
     access: HubAccess,
     hub: TestHub,
     monkeypatch: pytest.MonkeyPatch,
     fault: Gated | TooMany | Unavailable | Says,
     kind: type[GgbenchError],
-    words: list[str],
+    expected: list[str],
 ) -> None:
-    """Two lines in our words, whatever the answer's body is; the token is in none of them."""
+    """Two lines of our own text, whatever the response body is; neither contains the token."""
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     hub.add_repo(REPO, GGUF)
     hub.fail("*", fault, times=None)
     with pytest.raises(kind) as raised:
         list_repo(access, REPO)
-    told = f"{raised.value.message}\n{raised.value.hint}"
-    assert all(word in told for word in words)
-    assert told.count("\n") == 1
+    text = f"{raised.value.message}\n{raised.value.hint}"
+    assert all(part in text for part in expected)
+    assert text.count("\n") == 1
     assert raised.value.hint
-    assert "hf_secret" not in told
+    assert "hf_secret" not in text
     assert raised.value.__suppress_context__ or raised.value.__context__ is None
 
 
-def test_a_token_that_cannot_be_sent_is_not_repeated(
-    access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """httpx2 would print it."""
+def test_an_invalid_token_is_not_printed(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """httpx2's own message would print it."""
     hub.add_repo(REPO, GGUF)
     for token in ("hf_wröng", "hf_a\x00b"):
         monkeypatch.setattr("huggingface_hub.utils._headers.get_token", lambda token=token: token)
-        with pytest.raises(UsageError, match="token holds characters") as raised:
+        with pytest.raises(UsageError, match="token contains invalid characters") as raised:
             list_repo(access, REPO)
         assert "hf_" not in raised.value.message
         assert raised.value.__suppress_context__
@@ -133,33 +131,33 @@ def test_a_token_that_cannot_be_sent_is_not_repeated(
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "words"),
+    ("error", "kind", "expected"),
     [
-        (httpx2.ConnectError("x hf_secret"), NetworkError, "cannot be reached"),
+        (httpx2.ConnectError("x hf_secret"), NetworkError, "cannot connect"),
         (httpx2.ReadTimeout("x"), NetworkError, "in time"),
-        (httpx2.ReadError("x"), NetworkError, "broke"),
+        (httpx2.ReadError("x"), NetworkError, "lost"),
         (httpx2.ProxyError("http://user:hf_secret@proxy"), NetworkError, "proxy"),
-        (httpx2.TooManyRedirects("x"), NetworkError, "broke"),
+        (httpx2.TooManyRedirects("x"), NetworkError, "lost"),
         (httpx2.UnsupportedProtocol("x"), UsageError, "HF_ENDPOINT"),
-        (ConnectionResetError(), NetworkError, "broke"),
+        (ConnectionResetError(), NetworkError, "lost"),
         (TimeoutError(), NetworkError, "in time"),
         (OSError(errno.ENOSPC, "No space left", "/a"), DoesNotFit, "disk is full"),
         (PermissionError(errno.EACCES, "Permission denied", "/a\x1b[31m/b"), UsageError, "Permission denied: /a[31m/b"),
     ],
 )
-def test_errors_of_the_network_and_the_disk(error: Exception, kind: type[GgbenchError], words: str) -> None:
-    """Each has a class of ours, and none of its own text that may hold secrets."""
+def test_errors_of_the_network_and_the_disk(error: Exception, kind: type[GgbenchError], expected: str) -> None:
+    """Each becomes an error class of ours, without its own text, which may contain secrets."""
     with pytest.raises(kind) as raised, hub_errors(REPO, doing="trying"):
         raise error
-    assert words in raised.value.message
+    assert expected in raised.value.message
     assert raised.value.hint
     assert "hf_secret" not in raised.value.message
 
 
-def test_a_session_that_another_thread_has_closed_is_opened_anew(
+def test_a_session_closed_by_another_thread_is_reopened(
     access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """huggingface_hub closes the one session of all threads when a connection cannot be made."""
+    """huggingface_hub closes the session shared by all threads when a connection fails."""
     hub.add_repo(REPO, GGUF)
     closed = httpx2.Client()
     closed.close()
@@ -167,38 +165,38 @@ def test_a_session_that_another_thread_has_closed_is_opened_anew(
     monkeypatch.setattr("huggingface_hub.get_session", lambda: sessions.pop() if sessions else real())
     assert list_repo(access, REPO).variants
     sessions += [closed] * 9
-    with pytest.raises(NetworkError, match="broke"):
+    with pytest.raises(NetworkError, match="lost"):
         list_repo(access, REPO)
 
 
-def test_no_connection_is_told_at_once(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without a network does not wait through every try."""
-    monkeypatch.setattr(answers, "BACKOFF_S", (1000.0,))
+def test_a_failed_connection_is_not_retried(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a network does not wait for every retry."""
+    monkeypatch.setattr(api, "BACKOFF_S", (1000.0,))
     hub.close()
-    with pytest.raises(NetworkError, match="cannot be reached"):
+    with pytest.raises(NetworkError, match="cannot connect"):
         list_repo(access, REPO)
 
 
-def test_a_hang_ends(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a timeout, after the tries that are stated."""
-    monkeypatch.setattr(answers, "READ_TIMEOUT_S", 0.05)
+def test_a_silent_server_times_out(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silent server ends in a timeout after the stated retries."""
+    monkeypatch.setattr(api, "READ_TIMEOUT_S", 0.05)
     hub.add_repo(REPO, GGUF)
     hub.fail("*", Hang(5), times=None)
     with pytest.raises(NetworkError, match="in time"):
         list_repo(access, REPO)
-    assert len(hub.requests) == len(answers.BACKOFF_S) + 1
+    assert len(hub.requests) == len(api.BACKOFF_S) + 1
 
 
-def test_an_address_quotes_its_parts(access: HubAccess) -> None:
-    """A revision may hold slashes, and a name anything."""
+def test_url_parts_are_quoted(access: HubAccess) -> None:
+    """A revision may contain slashes, and a name any character."""
     assert api_url(access, "a/b", "refs/pr/1", "..?x") == f"{access.endpoint}/api/models/a%2Fb/refs%2Fpr%2F1/..%3Fx"
 
 
-def test_ask_reads_again_after_a_cut(access: HubAccess, hub: TestHub) -> None:
-    """`read` sees a new answer from its start."""
+def test_a_retry_reads_from_the_start(access: HubAccess, hub: TestHub) -> None:
+    """`read` gets a new response from its start."""
     hub.add_repo(REPO, {"README.md": b"0123456789"})
     hub.fail("*README.md", Cut(4), times=2)
-    body = ask(
+    body = send_request(
         f"{access.endpoint}/{REPO}/resolve/main/README.md", lambda response: response.read(), repo=REPO, doing="reading"
     )
     assert body == b"0123456789"

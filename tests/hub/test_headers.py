@@ -1,4 +1,4 @@
-"""Headers of published variants: what they say, what they cost, and what stays for later."""
+"""Headers of published variants: content, cost in bytes, and caching."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ggbench.errors import BadFile, NetworkError
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import TensorInfo
-from ggbench.hub import answers, ranges
+from ggbench.hub import api, ranges
 from ggbench.hub.access import HubAccess
 from ggbench.hub.headers import read_headers, read_variant_header
 from ggbench.hub.listing import list_repo
-from ggbench.hub.records import RepoListing
+from ggbench.hub.repo_records import RepoListing
 from tests.fakes.hub import (
     MEMBER_TOKEN,
     Corrupt,
@@ -69,8 +69,8 @@ def offline(access: HubAccess) -> HubAccess:
     return dataclasses.replace(access, offline=True)
 
 
-def test_a_remote_header_says_what_the_local_one_says(access: HubAccess, hub: TestHub, tiny_twin: Path) -> None:
-    """Field for field but for its name and its paths; read once, then kept, also for another repo with that file."""
+def test_a_remote_header_equals_the_local_one(access: HubAccess, hub: TestHub, tiny_twin: Path) -> None:
+    """Equal in every field but name and paths; fetched once, then cached, also for another repo with the file."""
     listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
     [read] = read_headers(access, listing, listing.variants)
     local = read_model_file(tiny_twin)
@@ -87,21 +87,23 @@ def test_a_remote_header_says_what_the_local_one_says(access: HubAccess, hub: Te
     assert hub.requests == []
 
 
-def test_many_are_read_in_the_order_asked_for(access: HubAccess, hub: TestHub) -> None:
-    """Progress is told in this thread, one by one; names come from the quant, else from the file."""
+def test_many_headers_are_returned_in_order(access: HubAccess, hub: TestHub) -> None:
+    """Progress is reported in the calling thread, one by one; labels come from the quant, else the file name."""
     files = {f"m-{n}.gguf": model({"general.size_label": str(n)}) + bytes(n) for n in range(9)}
     listing = list_files(access, hub, files)
-    told: list[tuple[int, int, int]] = []
+    reported: list[tuple[int, int, int]] = []
     wanted = listing.variants[::-1]
-    reads = read_headers(access, listing, wanted, lambda done, total: told.append((done, total, threading.get_ident())))
+    reads = read_headers(
+        access, listing, wanted, lambda done, total: reported.append((done, total, threading.get_ident()))
+    )
     assert [read.variant for read in reads] == list(wanted)
     assert [read.file.metadata["general.size_label"] for read in reads if read.file] == [str(n) for n in range(9)]
     assert [read.file.name for read in reads if read.file] == [f"{REPO} m-{n}" for n in range(9)]
-    assert told == [(n, 9, threading.get_ident()) for n in range(1, 10)]
+    assert reported == [(n, 9, threading.get_ident()) for n in range(1, 10)]
 
 
 def test_a_large_vocabulary_costs_little_more_than_its_length(access: HubAccess, hub: TestHub, tmp_path: Path) -> None:
-    """Of a file of a GB with 150,000 tokens, less is fetched in vain than a tenth of the header."""
+    """Of a file of a GB with 150,000 tokens, less than a tenth of the header is fetched in excess."""
     vocabulary = {"tokenizer.ggml.tokens": [f"token{n:06}" for n in range(151_936)]}
     merges = {"tokenizer.ggml.merges": [f"tok{n:06} en" for n in range(151_387)]}
     encoded = encode_header({**SHAPE, **vocabulary, **merges}, [tensor("token_embd.weight", 1 << 22)])
@@ -118,7 +120,7 @@ def test_a_large_vocabulary_costs_little_more_than_its_length(access: HubAccess,
 
 
 def test_shards_are_one_model(access: HubAccess, hub: TestHub) -> None:
-    """Their tables are joined, in order."""
+    """Their tensor tables are joined, in order."""
     parts = [
         model({"split.no": n, "split.count": 3, "split.tensors.count": 3}, (tensor(f"blk.{n}.weight", n + 1),))
         for n in range(3)
@@ -131,9 +133,9 @@ def test_shards_are_one_model(access: HubAccess, hub: TestHub) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "words"),
+    ("files", "expected"),
     [
-        ({"m-00001-of-00003.gguf": model()}, r"org/name lacks m-00002-of-00003.gguf and 1 more"),
+        ({"m-00001-of-00003.gguf": model()}, r"org/name is missing m-00002-of-00003.gguf and 1 more"),
         ({"m-00001-of-00002.gguf": model(), "m-00002-of-00002.gguf": model()}, "place 1 of 2"),
         ({"m.gguf": model({"split.no": 0, "split.count": 4})}, "one of 4 shards"),
         ({"m.gguf": model()[:-64]}, "truncated"),
@@ -144,13 +146,15 @@ def test_shards_are_one_model(access: HubAccess, hub: TestHub) -> None:
         ({"m\u202e.gguf": b"no"}, "^m.gguf"),
     ],
 )
-def test_what_cannot_be_read_has_a_reason(access: HubAccess, hub: TestHub, files: dict[str, bytes], words: str) -> None:
-    """The same offline, and the same as an error; a header that claims more than its file holds is refused."""
+def test_an_unreadable_header_has_a_reason(
+    access: HubAccess, hub: TestHub, files: dict[str, bytes], expected: str
+) -> None:
+    """The same offline, and the same as an error; a header that claims more than its file holds is rejected."""
     listing = list_files(access, hub, {**files, "good-q8_0.gguf": model() + bytes(1 << 20)})
     good, bad = read_headers(access, listing, listing.variants)
     assert good.file is not None
     assert (bad.file, bad.from_cache) == (None, False)
-    with pytest.raises(BadFile, match=words) as raised:
+    with pytest.raises(BadFile, match=expected) as raised:
         read_variant_header(access, listing, bad.variant)
     assert raised.value.message == bad.reason
     assert raised.value.hint
@@ -158,8 +162,8 @@ def test_what_cannot_be_read_has_a_reason(access: HubAccess, hub: TestHub, files
     assert again.reason == bad.reason
 
 
-def test_a_damaged_copy_is_read_anew(access: HubAccess, hub: TestHub, tiny_twin: Path) -> None:
-    """One flipped bit is noticed; offline says that the network is needed."""
+def test_a_damaged_cache_entry_is_fetched_again(access: HubAccess, hub: TestHub, tiny_twin: Path) -> None:
+    """One flipped bit is detected; offline the error is that the network is needed."""
     listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
     file = read_variant_header(access, listing, listing.variants[0])
     [kept] = access.headers_dir.iterdir()
@@ -174,8 +178,8 @@ def test_a_damaged_copy_is_read_anew(access: HubAccess, hub: TestHub, tiny_twin:
     assert [each.name for each in access.headers_dir.iterdir()] == [kept.name]
 
 
-def test_what_came_broken_is_tried_again_online(access: HubAccess, hub: TestHub, tiny_twin: Path) -> None:
-    """A proxy's damage does not stay for ever."""
+def test_a_broken_header_is_fetched_again_online(access: HubAccess, hub: TestHub, tiny_twin: Path) -> None:
+    """Damage by a proxy is not permanent."""
     listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
     hub.fail("/cdn/*", Corrupt(0))
     with pytest.raises(BadFile, match="not a GGUF"):
@@ -184,15 +188,15 @@ def test_what_came_broken_is_tried_again_online(access: HubAccess, hub: TestHub,
     assert read_variant_header(offline(access), listing, listing.variants[0])
 
 
-@pytest.mark.parametrize("cap_bytes", [1 << 10, ranges.CAP_BYTES])
-def test_what_ranges_cannot_tell_is_not_kept(
+@pytest.mark.parametrize("cap_bytes", [1 << 10, ranges.MAX_HEADER_BYTES])
+def test_a_header_not_readable_by_range_is_not_cached(
     access: HubAccess, hub: TestHub, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, cap_bytes: int
 ) -> None:
-    """Another length than was listed, or a header beyond the cap: nothing is known of the file's own header."""
+    """Another length than listed, or a header beyond the limit: nothing is known of the real header."""
     listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
     hub.fail("/cdn/*", WrongLength(1), times=None)
-    monkeypatch.setattr(ranges, "CAP_BYTES", cap_bytes)
-    with pytest.raises(BadFile, match="was listed with"):
+    monkeypatch.setattr(ranges, "MAX_HEADER_BYTES", cap_bytes)
+    with pytest.raises(BadFile, match="were listed"):
         read_variant_header(access, listing, listing.variants[0])
     hub.heal()
     if cap_bytes < ranges.FIRST_BYTES:
@@ -202,8 +206,8 @@ def test_what_ranges_cannot_tell_is_not_kept(
         read_variant_header(offline(access), listing, listing.variants[0])
 
 
-def test_a_folder_that_refuses_costs_only_the_copy(access: HubAccess, hub: TestHub, tiny_twin: Path) -> None:
-    """The header is told all the same."""
+def test_a_read_only_cache_is_not_an_error(access: HubAccess, hub: TestHub, tiny_twin: Path) -> None:
+    """The header is returned even if it cannot be cached."""
     access.headers_dir.parent.mkdir(parents=True, exist_ok=True)
     access.headers_dir.write_text("a file")
     listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
@@ -211,18 +215,18 @@ def test_a_folder_that_refuses_costs_only_the_copy(access: HubAccess, hub: TestH
 
 
 @pytest.mark.parametrize("fault", [Cut(700), Unavailable(), IgnoresRanges()])
-def test_troubles_of_the_network_pass(
+def test_transient_network_errors_are_retried(
     access: HubAccess, hub: TestHub, tiny_twin: Path, fault: Cut | Unavailable | IgnoresRanges
 ) -> None:
-    """The header is the right one afterwards."""
+    """The header is correct after retries."""
     listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
     hub.fail("/cdn/*", fault, times=2)
     [read] = read_headers(access, listing, listing.variants)
     assert read.file == dataclasses.replace(read_model_file(tiny_twin), name=f"{REPO} q8_0", paths=())
 
 
-def test_a_gate_is_a_reason(access: HubAccess, hub: TestHub) -> None:
-    """Where the files can be listed but not read; and the error that says how to get in."""
+def test_a_gated_file_has_a_reason(access: HubAccess, hub: TestHub) -> None:
+    """Where files can be listed but not read; the error says how to get access."""
     hub.gates_trees = False
     hub.add_repo(REPO, {"m-q8_0.gguf": model()}, gated=True)
     listing = list_repo(access, REPO)
@@ -233,7 +237,7 @@ def test_a_gate_is_a_reason(access: HubAccess, hub: TestHub) -> None:
     assert "hf auth login" in raised.value.hint
 
 
-def test_a_member_may_read_what_is_gated(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_can_read_a_gated_repo(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the token that huggingface_hub finds."""
     monkeypatch.setenv("HF_TOKEN", MEMBER_TOKEN)
     hub.add_repo(REPO, {"m-q8_0.gguf": model()}, gated=True, private=True)
@@ -244,8 +248,8 @@ def test_a_member_may_read_what_is_gated(access: HubAccess, hub: TestHub, monkey
 
 
 @pytest.mark.parametrize("fault", [Gated(), Says(b"", 404, headers={"X-Error-Code": "RepoNotFound"})])
-def test_a_hub_that_refuses_all_is_not_asked_for_each(access: HubAccess, hub: TestHub, fault: Gated | Says) -> None:
-    """Forty variants do not wait for forty answers; each still has its reason."""
+def test_repeated_failures_skip_the_rest(access: HubAccess, hub: TestHub, fault: Gated | Says) -> None:
+    """Forty variants do not wait for forty responses; each still has its reason."""
     listing = list_files(access, hub, {f"m-{n}.gguf": model() + bytes(n) for n in range(40)})
     hub.fail("*", fault, times=None)
     reads = read_headers(access, listing, listing.variants)
@@ -253,8 +257,8 @@ def test_a_hub_that_refuses_all_is_not_asked_for_each(access: HubAccess, hub: Te
     assert len(hub.requests) < 12
 
 
-def test_offline_tells_what_is_kept(access: HubAccess, hub: TestHub) -> None:
-    """Behind any number that are not."""
+def test_offline_returns_cached_headers(access: HubAccess, hub: TestHub) -> None:
+    """Cached headers are found after any number of missing ones."""
     listing = list_files(access, hub, {f"m-{n}.gguf": model() + bytes(n) for n in range(12)})
     *_, last = listing.variants
     read_headers(access, listing, [last])
@@ -263,8 +267,8 @@ def test_offline_tells_what_is_kept(access: HubAccess, hub: TestHub) -> None:
     assert all("needs the network" in read.reason for read in reads[:-1])
 
 
-def test_what_was_kept_is_told_without_the_client(access: HubAccess, hub: TestHub) -> None:
-    """Offline neither huggingface_hub nor its HTTP client is loaded, which would take longer than the answer."""
+def test_cached_headers_need_no_http_client(access: HubAccess, hub: TestHub) -> None:
+    """Offline neither huggingface_hub nor its HTTP client is imported."""
     listing = list_files(access, hub, {"m-q8_0.gguf": model()})
     read_headers(access, listing, listing.variants)
     script = (
@@ -279,8 +283,8 @@ def test_what_was_kept_is_told_without_the_client(access: HubAccess, hub: TestHu
 def test_an_interrupt_does_not_wait_for_a_hang(
     access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What on_progress raises comes out at once, and the threads end though the server is silent; none is joined."""
-    monkeypatch.setattr(answers, "READ_TIMEOUT_S", 1000.0)
+    """An exception of on_progress propagates at once, and the threads end although the server is silent."""
+    monkeypatch.setattr(api, "READ_TIMEOUT_S", 1000.0)
     listing = list_files(access, hub, {"silent.gguf": model() + bytes(64), "m.gguf": model()})
     hub.fail("/cdn/*silent.gguf", Hang(), times=None)
 

@@ -1,4 +1,4 @@
-"""What a repo is said to hold, and what is made of names by strangers."""
+"""Repo listings and search, with untrusted names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.hub import listing as listing_module
 from ggbench.hub.access import HubAccess
-from ggbench.hub.listing import known_listing, list_repo, search_repos
+from ggbench.hub.listing import cached_listing, list_repo, search_repos
 from tests.fakes.hub import Cut, Says, TestHub, TooMany, Unavailable
 
 REPO = "org/model-GGUF"
@@ -22,8 +22,8 @@ def offline(access: HubAccess) -> HubAccess:
     return dataclasses.replace(access, offline=True)
 
 
-def test_a_repo_as_publishers_make_them(access: HubAccess, hub: TestHub) -> None:
-    """Shards are one variant, `UD-` and `_XL` are kept, folders name quants, sidecars are apart; the largest first."""
+def test_files_are_grouped_into_variants(access: HubAccess, hub: TestHub) -> None:
+    """Shards are one variant, `UD-` and `_XL` are kept, folders name quants, sidecars are separate; largest first."""
     commit = hub.add_repo(
         REPO,
         {
@@ -63,7 +63,7 @@ def test_a_repo_as_publishers_make_them(access: HubAccess, hub: TestHub) -> None
 
 
 def test_a_missing_shard_is_named(access: HubAccess, hub: TestHub) -> None:
-    """Also where the first one lacks, and by its whole path; two splits of one model stay apart."""
+    """Also the first one, and by its whole path; two splits of one model stay separate."""
     hub.add_repo(
         REPO,
         {
@@ -78,15 +78,15 @@ def test_a_missing_shard_is_named(access: HubAccess, hub: TestHub) -> None:
     assert broken.name != whole.name
 
 
-def test_a_claim_of_many_shards_costs_nothing(access: HubAccess, hub: TestHub) -> None:
-    """The missing ones are not all spelled out."""
+def test_missing_shards_listed_are_bounded(access: HubAccess, hub: TestHub) -> None:
+    """Not all missing shards are listed."""
     hub.add_repo(REPO, {"m-00001-of-99999.gguf": b"1"})
     [variant] = list_repo(access, REPO).variants
     assert 0 < len(variant.missing) <= 100
 
 
-def test_variants_of_one_quant_have_names_of_their_own(access: HubAccess, hub: TestHub) -> None:
-    """Two folders, a file beside a split of the same name, and an ending in capitals."""
+def test_variants_of_one_quant_have_unique_names(access: HubAccess, hub: TestHub) -> None:
+    """Two folders, a file beside a split of the same name, and an upper-case suffix."""
     hub.add_repo(
         REPO,
         {
@@ -102,8 +102,8 @@ def test_variants_of_one_quant_have_names_of_their_own(access: HubAccess, hub: T
     assert variants[0].name == "b/m-q8_0"
 
 
-def test_many_files_come_in_pages(access: HubAccess, hub: TestHub) -> None:
-    """Each is asked for with the token and at the address of the Hub; sizes of hundreds of GB are no trouble."""
+def test_long_listings_are_paged(access: HubAccess, hub: TestHub) -> None:
+    """Each page is requested with the token at the Hub's URL; sizes of hundreds of GB work."""
     files = {f"{n:03}/m-q8_0.gguf": bytes([n % 251]) * (n + 1) for n in range(400)}
     hub.add_repo(REPO, files)
     hub.page_entries = 50
@@ -115,12 +115,12 @@ def test_many_files_come_in_pages(access: HubAccess, hub: TestHub) -> None:
     assert all("recursive=true" in request.query for request in asked)
 
 
-def test_a_next_page_elsewhere_gets_no_request(
+def test_a_next_page_on_another_host_is_not_requested(
     access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A link may name another host; the token stays with the Hub. A list without an end is left."""
+    """A link to another host never receives the token. An endless list is abandoned."""
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    monkeypatch.setattr(listing_module, "_MOST_PAGES", 5)
+    monkeypatch.setattr(listing_module, "_MAX_PAGES", 5)
     hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
     link = {"Link": f'<{hub.cdn_url}/steal?cursor=9>; rel="next"'}
     hub.fail("*/tree/*", Says(b"[]", headers=link), times=None)
@@ -131,7 +131,7 @@ def test_a_next_page_elsewhere_gets_no_request(
 
 
 def test_revisions_are_pinned(access: HubAccess, hub: TestHub) -> None:
-    """A branch, a tag, a pull request or a commit; the tree is asked for by the commit."""
+    """A branch, a tag, a pull request or a commit; the tree is requested by commit."""
     old = hub.add_repo(REPO, {"m-q8_0.gguf": b"old"}, revision="refs/pr/1")
     new = hub.add_repo(REPO, {"m-q8_0.gguf": b"newer"})
     assert [list_repo(access, REPO, each).commit for each in ("main", "refs/pr/1", old)] == [new, old, old]
@@ -140,50 +140,50 @@ def test_revisions_are_pinned(access: HubAccess, hub: TestHub) -> None:
         list_repo(access, REPO, "nope")
 
 
-def test_a_file_that_git_keeps_has_no_sha256(access: HubAccess, hub: TestHub) -> None:
-    """A tree entry without LFS is named by git's blob."""
+def test_a_file_in_git_has_no_sha256(access: HubAccess, hub: TestHub) -> None:
+    """A tree entry without LFS is identified by git's object id."""
     hub.add_repo(REPO, {"m-q8_0.gguf": b"tiny"}, in_git={"m-q8_0.gguf"})
     [file] = list_repo(access, REPO).variants[0].files
     assert (file.sha256, file.etag) == (None, file.blob_id)
 
 
 @pytest.mark.parametrize(
-    ("files", "words"),
+    ("files", "expected"),
     [
         ({"a.safetensors": b"1", "b.safetensors": b"2", "config.json": b"{}"}, "2 .safetensors, 1 .json"),
-        ({"mmproj-f16.gguf": b"1", ".gitattributes": b""}, "mmproj-f16.gguf, which belongs"),
-        ({}, "there is nothing"),
+        ({"mmproj-f16.gguf": b"1", ".gitattributes": b""}, "mmproj-f16.gguf, which is not a model"),
+        ({}, "it contains nothing"),
         ({"a.\x1b[31m": b"1"}, "1 .[31m"),
     ],
 )
-def test_a_repo_without_a_model_says_what_there_is(
-    access: HubAccess, hub: TestHub, files: dict[str, bytes], words: str
+def test_a_repo_without_a_model_lists_its_contents(
+    access: HubAccess, hub: TestHub, files: dict[str, bytes], expected: str
 ) -> None:
-    """And how to look for one that has."""
+    """And how to search for one that has."""
     hub.add_repo(REPO, files)
     with pytest.raises(UsageError) as raised:
         list_repo(access, REPO)
-    assert words in raised.value.message
+    assert expected in raised.value.message
     assert "--search" in raised.value.hint
-    assert known_listing(access, REPO) is None
+    assert cached_listing(access, REPO) is None
 
 
 @pytest.mark.parametrize(
     "path",
     ["../m.gguf", "/m.gguf", "a//m.gguf", "a/./m.gguf", "a/../../m.gguf", "a\\m.gguf", "a\x1b[31m.gguf", "m\n.gguf"],
 )
-def test_a_path_that_leads_out_is_refused(access: HubAccess, hub: TestHub, path: str) -> None:
-    """With all of its repo; the message cannot steer a terminal."""
+def test_a_path_outside_the_folder_is_rejected(access: HubAccess, hub: TestHub, path: str) -> None:
+    """Along with the whole repo; the message cannot control the terminal."""
     hub.add_repo(REPO, {"fine-q8_0.gguf": b"1", path: b"2"})
-    with pytest.raises(BadFile, match="out of its folder") as raised:
+    with pytest.raises(BadFile, match="outside its folder") as raised:
         list_repo(access, REPO)
     assert raised.value.message.isprintable()
 
 
 @pytest.mark.parametrize("repo", ["", "name", "a/b/c", "../b", "a/..", "a b/c", "a/b\n", "a/b?x", "a/-b", "é/b"])
-def test_a_name_that_no_repo_has_is_not_asked_for(access: HubAccess, hub: TestHub, repo: str) -> None:
-    """It would become part of an address and of a path."""
-    with pytest.raises(UsageError, match="cannot be a repo"):
+def test_an_invalid_repo_name_is_not_requested(access: HubAccess, hub: TestHub, repo: str) -> None:
+    """It would become part of a URL and of a path."""
+    with pytest.raises(UsageError, match="not a valid repo name"):
         list_repo(access, repo)
     assert hub.requests == []
 
@@ -212,10 +212,10 @@ FILE = {"type": "file", "path": "m-q8_0.gguf", "oid": HEX, "size": 1}
         ("*", "<html>log in to the hotel's network</html>"),
     ],
 )
-def test_an_answer_of_the_wrong_shape_is_no_answer(
+def test_a_response_of_the_wrong_shape_is_an_error(
     access: HubAccess, hub: TestHub, path_glob: str, document: object
 ) -> None:
-    """Wrong types, hashes that are none, and pages of other servers end in an error, not in a traceback."""
+    """Wrong types, invalid hashes and pages of other servers end in an error, not in a traceback."""
     hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
     body = document.encode() if isinstance(document, str) else json.dumps(document).encode()
     hub.fail(path_glob, Says(body), times=None)
@@ -224,23 +224,23 @@ def test_an_answer_of_the_wrong_shape_is_no_answer(
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff\xfe", b"[" * 100_000, b'{"id": "\xc3"}'])
-def test_garbage_is_no_answer(access: HubAccess, hub: TestHub, body: bytes) -> None:
-    """Bytes that are no JSON."""
+def test_a_response_that_is_not_json_is_an_error(access: HubAccess, hub: TestHub, body: bytes) -> None:
+    """Bytes that are not JSON."""
     hub.fail("*", Says(body), times=None)
-    with pytest.raises(NetworkError, match="makes no sense"):
+    with pytest.raises(NetworkError, match="cannot be parsed"):
         list_repo(access, REPO)
 
 
 @pytest.mark.parametrize("fault", [Cut(3), TooMany(0), Unavailable(503), Unavailable(502)])
-def test_a_passing_trouble_passes(access: HubAccess, hub: TestHub, fault: Cut | TooMany | Unavailable) -> None:
-    """A cut, a 429 and a 5xx are tried again a few times."""
+def test_transient_errors_are_retried(access: HubAccess, hub: TestHub, fault: Cut | TooMany | Unavailable) -> None:
+    """A dropped connection, a 429 and a 5xx are retried."""
     hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
     hub.fail("*", fault, times=2)
     assert len(list_repo(access, REPO).variants) == 1
 
 
-def test_a_long_pause_is_not_waited_for(access: HubAccess, hub: TestHub) -> None:
-    """One request, and the error says when to come back."""
+def test_a_long_retry_delay_is_an_error(access: HubAccess, hub: TestHub) -> None:
+    """One request, and the error says when to retry."""
     hub.fail("*", TooMany(86_400), times=None)
     with pytest.raises(NetworkError) as raised:
         list_repo(access, REPO)
@@ -248,8 +248,8 @@ def test_a_long_pause_is_not_waited_for(access: HubAccess, hub: TestHub) -> None
     assert len(hub.requests) == 1
 
 
-def test_offline_is_the_same_listing(access: HubAccess, hub: TestHub) -> None:
-    """Word for word, by branch, by commit and in another case, without a request."""
+def test_offline_returns_the_cached_listing(access: HubAccess, hub: TestHub) -> None:
+    """Identical by branch, by commit and in another case, without a request."""
     hub.add_repo(REPO, {"m-q8_0-00001-of-00002.gguf": b"1", "mmproj-f16.gguf": b"2", "sub/m-q4_0.gguf": b"3"})
     listing = list_repo(access, REPO)
     asked = len(hub.requests)
@@ -257,24 +257,24 @@ def test_offline_is_the_same_listing(access: HubAccess, hub: TestHub) -> None:
     assert list_repo(offline(access), REPO.upper()) == listing
     by_commit = list_repo(offline(access), REPO, listing.commit)
     assert by_commit == dataclasses.replace(listing, revision=listing.commit)
-    assert known_listing(access, REPO) == listing
+    assert cached_listing(access, REPO) == listing
     assert len(hub.requests) == asked
     for repo, revision in ((REPO, "other"), ("org/other", "main")):
         with pytest.raises(NetworkError, match="needs the network"):
             list_repo(offline(access), repo, revision)
 
 
-def test_two_hubs_do_not_mix(access: HubAccess, hub: TestHub) -> None:
-    """What one holds says nothing of the other."""
+def test_endpoints_have_separate_caches(access: HubAccess, hub: TestHub) -> None:
+    """A cached listing belongs to one endpoint."""
     hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
     list_repo(access, REPO)
     elsewhere = dataclasses.replace(access, endpoint="https://elsewhere.example", offline=True)
-    assert known_listing(elsewhere, REPO) is None
+    assert cached_listing(elsewhere, REPO) is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\xff" * 100])
-def test_a_damaged_copy_is_no_copy(access: HubAccess, hub: TestHub, damage: bytes) -> None:
-    """Offline says that it needs the network; online makes a new one."""
+def test_a_damaged_cache_entry_is_ignored(access: HubAccess, hub: TestHub, damage: bytes) -> None:
+    """Offline needs the network then; online a new one is fetched."""
     hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
     listing = list_repo(access, REPO)
     for path in access.listings_dir.iterdir():
@@ -282,20 +282,20 @@ def test_a_damaged_copy_is_no_copy(access: HubAccess, hub: TestHub, damage: byte
     with pytest.raises(NetworkError, match="needs the network"):
         list_repo(offline(access), REPO)
     assert list_repo(access, REPO).commit == listing.commit
-    assert known_listing(access, REPO) is not None
+    assert cached_listing(access, REPO) is not None
 
 
-def test_a_folder_that_refuses_costs_only_the_copy(access: HubAccess, hub: TestHub) -> None:
-    """A read-only cache does not stand in the way of an answer."""
+def test_a_read_only_cache_is_not_an_error(access: HubAccess, hub: TestHub) -> None:
+    """A read-only cache does not prevent a listing."""
     hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
     access.listings_dir.parent.mkdir(parents=True, exist_ok=True)
     access.listings_dir.write_text("a file")
     assert list_repo(access, REPO).variants
-    assert known_listing(access, REPO) is None
+    assert cached_listing(access, REPO) is None
 
 
-def test_no_token_is_kept(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes to the Hub and nowhere else."""
+def test_the_token_is_not_cached(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The token goes to the Hub and nowhere else."""
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
     list_repo(access, REPO)
@@ -306,7 +306,7 @@ def test_no_token_is_kept(access: HubAccess, hub: TestHub, monkeypatch: pytest.M
 
 
 def test_a_search_finds_repos_with_gguf(access: HubAccess, hub: TestHub) -> None:
-    """Others are left out, and no more than asked for come."""
+    """Other repos are left out, and at most `limit` are returned."""
     hub.add_repo("org/Qwen-GGUF", {"m.gguf": b"1"}, gated=True)
     hub.add_repo("org/Qwen", {"m.safetensors": b"1"})
     hub.add_repo("me/qwen-gguf", {"m.gguf": b"1"})
@@ -322,8 +322,8 @@ def test_a_search_finds_repos_with_gguf(access: HubAccess, hub: TestHub) -> None
         search_repos(offline(access), "qwen")
 
 
-def test_a_search_takes_what_may_be_missing(access: HubAccess, hub: TestHub) -> None:
-    """Unknown is None; a name that no repo can have is left out."""
+def test_search_results_may_lack_values(access: HubAccess, hub: TestHub) -> None:
+    """Unknown values are None; an invalid repo name is left out."""
     rows = [
         {"id": "a/b", "gated": None},
         {"id": "../x"},

@@ -1,4 +1,4 @@
-"""A file that is still arriving, on the disk."""
+"""Part files on disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from ggbench.errors import UsageError
 from ggbench.hub.part_file import PartFile, file_agrees, file_bytes, locked
-from ggbench.hub.records import RepoFile
+from ggbench.hub.repo_records import RepoFile
 
 CONTENT = random.Random(5).randbytes(9 << 20)
 FILE = RepoFile("a.gguf", len(CONTENT), hashlib.sha256(CONTENT).hexdigest(), "")
@@ -30,8 +30,8 @@ def stop() -> None:
     raise Enough
 
 
-def test_what_was_appended_is_on_the_disk_at_once(tmp_path: Path) -> None:
-    """Another reader sees each piece before the next one comes: nothing waits in this process."""
+def test_appended_bytes_are_on_disk_immediately(tmp_path: Path) -> None:
+    """Another reader sees each piece immediately: nothing is buffered in this process."""
     path = tmp_path / "part"
     with PartFile(path, FILE) as part:
         for end in (1, 1000, 70_000):
@@ -40,8 +40,8 @@ def test_what_was_appended_is_on_the_disk_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("n_kept", [0, 1, 1 << 20, 5_000_001, len(CONTENT)])
-def test_the_hash_covers_what_was_there_and_what_came(tmp_path: Path, n_kept: int) -> None:
-    """A part that is continued agrees as one that came in one go."""
+def test_the_hash_covers_old_and_new_bytes(tmp_path: Path, n_kept: int) -> None:
+    """A resumed part has the same hash as one received in one go."""
     path = tmp_path / "folder" / "part"
     path.parent.mkdir()
     path.write_bytes(CONTENT[:n_kept])
@@ -55,7 +55,7 @@ def test_the_hash_covers_what_was_there_and_what_came(tmp_path: Path, n_kept: in
 
 
 def test_one_wrong_byte_anywhere_does_not_agree(tmp_path: Path) -> None:
-    """Also in what was there before; after a restart the right content does."""
+    """Also in the part left earlier; after a restart the right content matches."""
     path = tmp_path / "part"
     path.write_bytes(b"\0" + CONTENT[1:1000])
     with PartFile(path, FILE) as part:
@@ -76,7 +76,7 @@ def test_bytes_beyond_the_end_are_dropped(tmp_path: Path) -> None:
 
 
 def test_waiting_for_a_hash_can_be_stopped(tmp_path: Path) -> None:
-    """The check is called before the hash of a large part is through."""
+    """`check` is called while a large part is being hashed."""
     with PartFile(tmp_path / "part", FILE) as part:
         part.append(CONTENT)
         with pytest.raises(Enough):
@@ -84,8 +84,8 @@ def test_waiting_for_a_hash_can_be_stopped(tmp_path: Path) -> None:
     assert file_bytes(tmp_path / "part") == len(CONTENT)
 
 
-def test_a_part_cut_off_behind_its_writer_is_an_error(tmp_path: Path) -> None:
-    """What another program took away is noticed and not waited for."""
+def test_a_part_truncated_meanwhile_is_an_error(tmp_path: Path) -> None:
+    """Truncation by another program is detected, not waited for."""
     with PartFile(tmp_path / "part", FILE) as part:
         part.append(CONTENT[:100])
         os.truncate(tmp_path / "part", 10)
@@ -94,7 +94,7 @@ def test_a_part_cut_off_behind_its_writer_is_an_error(tmp_path: Path) -> None:
 
 
 def test_another_file_of_the_same_size_does_not_agree(tmp_path: Path) -> None:
-    """Nor one of another size, nor one that is not there."""
+    """Nor a file of another size, nor a missing one."""
     path = tmp_path / "a.gguf"
     assert not file_agrees(path, FILE, go_on)
     for content in (CONTENT[::-1], CONTENT[:-1]):
@@ -103,7 +103,7 @@ def test_another_file_of_the_same_size_does_not_agree(tmp_path: Path) -> None:
 
 
 def test_a_lock_is_held_by_one_and_waiting_for_it_can_be_stopped(tmp_path: Path) -> None:
-    """Whoever comes second is asked whether to go on, and gets it when the first lets go."""
+    """The second process calls `check` while waiting, and gets the lock when it is released."""
     lock = tmp_path / "locks" / "a.lock"
     order: list[str] = []
     waits = threading.Event()

@@ -1,4 +1,4 @@
-"""The first bytes of a published file: as few as are asked for, and the right ones whatever the network does."""
+"""Reading the first bytes of a published file: how few are fetched, and that they are right despite faults."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 import pytest
 
 from ggbench.errors import BadFile, NetworkError
-from ggbench.hub import answers, ranges
+from ggbench.hub import api, ranges
 from ggbench.hub.access import HubAccess
 from ggbench.hub.listing import list_repo
 from ggbench.hub.ranges import FIRST_BYTES, RangeSource
@@ -47,7 +47,7 @@ def read_in_chunks(source: RangeSource, n_bytes: int) -> bytes:
 
 
 def test_only_the_first_bytes_are_fetched(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One range, counted as it was sent; the token goes to the Hub and not to where the content lies."""
+    """One range; the token goes to the Hub and not to the storage."""
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     source = open_source(access, hub)
     assert source.read(100) == CONTENT[:100]
@@ -57,8 +57,8 @@ def test_only_the_first_bytes_are_fetched(access: HubAccess, hub: TestHub, monke
     assert source.moved_bytes == hub.sent_bytes() == FIRST_BYTES
 
 
-def test_it_grows_as_the_parser_asks(access: HubAccess, hub: TestHub) -> None:
-    """Ranges adjoin, nothing comes twice, and what is fetched in vain stays under a third."""
+def test_more_is_fetched_as_the_parser_reads(access: HubAccess, hub: TestHub) -> None:
+    """Ranges are contiguous, nothing is fetched twice, and the excess stays below a third."""
     source = open_source(access, hub)
     assert read_in_chunks(source, 3 << 20) == CONTENT[: 3 << 20]
     assert hub.sent_bytes() == source.moved_bytes == len(source.held) == 3 << 20
@@ -69,7 +69,7 @@ def test_it_grows_as_the_parser_asks(access: HubAccess, hub: TestHub) -> None:
     assert source.moved_bytes == len(CONTENT)
 
 
-def test_a_large_wish_is_one_request(access: HubAccess, hub: TestHub) -> None:
+def test_a_large_read_is_one_request(access: HubAccess, hub: TestHub) -> None:
     """A long array is not fetched piecemeal."""
     source = open_source(access, hub)
     assert source.read(FIRST_BYTES) + source.read(FIRST_BYTES) == CONTENT[: 2 << 20]
@@ -77,7 +77,7 @@ def test_a_large_wish_is_one_request(access: HubAccess, hub: TestHub) -> None:
 
 
 @pytest.mark.parametrize("n_bytes", [1, CHUNK, FIRST_BYTES])
-def test_a_small_file_is_asked_for_to_its_end(access: HubAccess, hub: TestHub, n_bytes: int) -> None:
+def test_a_small_file_is_fetched_whole(access: HubAccess, hub: TestHub, n_bytes: int) -> None:
     """Never beyond."""
     source = open_source(access, hub, CONTENT[:n_bytes])
     assert read_in_chunks(source, 1 << 30) == CONTENT[:n_bytes]
@@ -85,7 +85,7 @@ def test_a_small_file_is_asked_for_to_its_end(access: HubAccess, hub: TestHub, n
 
 
 def test_a_server_that_ignores_ranges_is_read_no_further(access: HubAccess, hub: TestHub) -> None:
-    """Each answer is left where the bytes suffice; what comes again is counted, and stays within bounds."""
+    """Each response is abandoned once the bytes suffice; repeated bytes are counted and bounded."""
     hub.fail("*", IgnoresRanges(), times=None)
     source = open_source(access, hub)
     assert source.read(10) == CONTENT[:10]
@@ -95,8 +95,8 @@ def test_a_server_that_ignores_ranges_is_read_no_further(access: HubAccess, hub:
     assert source.moved_bytes < 3 * len(CONTENT)
 
 
-def test_a_cut_goes_on_where_it_was(access: HubAccess, hub: TestHub) -> None:
-    """No byte comes twice."""
+def test_a_dropped_connection_resumes(access: HubAccess, hub: TestHub) -> None:
+    """No byte is fetched twice."""
     hub.fail("/cdn/*", Cut(1000), times=2)
     source = open_source(access, hub)
     assert source.read(CHUNK) == CONTENT[:CHUNK]
@@ -107,58 +107,58 @@ def test_a_cut_goes_on_where_it_was(access: HubAccess, hub: TestHub) -> None:
 
 @pytest.mark.parametrize("path_glob", ["/cdn/*", "*/resolve/*"])
 @pytest.mark.parametrize("fault", [TooMany(0), Unavailable(), Unavailable(502)])
-def test_a_busy_server_is_asked_again(access: HubAccess, hub: TestHub, fault: Fault, path_glob: str) -> None:
+def test_a_busy_server_is_retried(access: HubAccess, hub: TestHub, fault: Fault, path_glob: str) -> None:
     """A few times, at the Hub and behind its redirect."""
     hub.fail(path_glob, fault, times=2)
     assert open_source(access, hub).read(CHUNK) == CONTENT[:CHUNK]
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind", "words"),
+    ("fault", "kind", "expected"),
     [
-        (Cut(0), NetworkError, "broke"),
+        (Cut(0), NetworkError, "lost"),
         (Unavailable(), NetworkError, "503"),
-        (TooMany(3600), NetworkError, "too many"),
-        (WrongLength(7), BadFile, "was listed with"),
-        (WrongLength(-7), BadFile, "was listed with"),
-        (WrongRange(), NetworkError, "does not answer with the bytes"),
-        (Says(b"x", 206), NetworkError, "does not answer with the bytes"),
-        (Says(b"x", 206, headers={"Content-Range": "bytes x-y/z"}), NetworkError, "does not answer with the bytes"),
+        (TooMany(3600), NetworkError, "rate limit"),
+        (WrongLength(7), BadFile, "were listed"),
+        (WrongLength(-7), BadFile, "were listed"),
+        (WrongRange(), NetworkError, "returned other bytes"),
+        (Says(b"x", 206), NetworkError, "returned other bytes"),
+        (Says(b"x", 206, headers={"Content-Range": "bytes x-y/z"}), NetworkError, "returned other bytes"),
         (
             Says(b"x", 206, headers={"Content-Range": f"bytes {'9' * 5000}-1/2"}),
             NetworkError,
-            "does not answer with the bytes",
+            "returned other bytes",
         ),
         (Says(b"<html>", 200), BadFile, "6 bytes"),
-        (Says(b"x" * 99, 200, headers={"Content-Encoding": "gzip"}), NetworkError, "does not answer with the bytes"),
+        (Says(b"x" * 99, 200, headers={"Content-Encoding": "gzip"}), NetworkError, "returned other bytes"),
         (Says(b"", 416), NetworkError, "416"),
-        (Says(b"", 404, headers={"X-Error-Code": "EntryNotFound"}), NetworkError, "does not find"),
+        (Says(b"", 404, headers={"X-Error-Code": "EntryNotFound"}), NetworkError, "cannot find"),
     ],
 )
-def test_what_does_not_pass_is_an_error(
-    access: HubAccess, hub: TestHub, fault: Fault, kind: type[Exception], words: str
+def test_a_permanent_fault_is_an_error(
+    access: HubAccess, hub: TestHub, fault: Fault, kind: type[Exception], expected: str
 ) -> None:
-    """After a few tries at most, with no wrong byte handed on."""
+    """After a few retries, without returning a wrong byte."""
     source = open_source(access, hub)
     hub.fail("/cdn/*", fault, times=None)
-    with pytest.raises(kind, match=words):
+    with pytest.raises(kind, match=expected):
         source.read(CHUNK)
-    assert len(hub.requests) <= 2 * (len(answers.BACKOFF_S) + 1)
+    assert len(hub.requests) <= 2 * (len(api.BACKOFF_S) + 1)
     assert source.held == b""
 
 
-def test_a_hang_ends_and_is_tried_again(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hang_times_out_and_is_retried(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the timeout, from where it stopped."""
-    monkeypatch.setattr(answers, "READ_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(api, "READ_TIMEOUT_S", 0.1)
     hub.fail("/cdn/*", Hang(500))
     source = open_source(access, hub)
     assert source.read(CHUNK) == CONTENT[:CHUNK]
     assert source.moved_bytes == FIRST_BYTES
 
 
-def test_the_cap_is_kept(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes up to it are had, even by a chunk that reaches over it; more is refused, a large wish at once."""
-    monkeypatch.setattr(ranges, "CAP_BYTES", (2 << 20) + 10)
+def test_the_header_limit_is_enforced(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes up to the limit can be read, even in a chunk that exceeds it; a larger read is rejected at once."""
+    monkeypatch.setattr(ranges, "MAX_HEADER_BYTES", (2 << 20) + 10)
     source = open_source(access, hub)
     with pytest.raises(BadFile, match="larger than"):
         source.read(3 << 20)
@@ -170,12 +170,12 @@ def test_the_cap_is_kept(access: HubAccess, hub: TestHub, monkeypatch: pytest.Mo
 
 
 def test_odd_paths_are_quoted(access: HubAccess, hub: TestHub) -> None:
-    """Spaces, letters of any script, and what means something in an address."""
+    """Spaces, letters of any script, and characters with a meaning in URLs."""
     assert open_source(access, hub, b"GGUF", "a b/é #1?x=%20&-q8_0.gguf").read(10) == b"GGUF"
 
 
-def test_offline_asks_nothing(access: HubAccess, hub: TestHub) -> None:
-    """And says what for it would have."""
+def test_offline_sends_no_request(access: HubAccess, hub: TestHub) -> None:
+    """The error says what the network was needed for."""
     hub.add_repo("org/name", {"m-q8_0.gguf": b"GGUF"})
     listing = list_repo(access, "org/name")
     hub.forget_requests()
@@ -186,8 +186,8 @@ def test_offline_asks_nothing(access: HubAccess, hub: TestHub) -> None:
     assert hub.requests == []
 
 
-def test_a_stop_ends_it(access: HubAccess, hub: TestHub) -> None:
-    """Before anything more is asked."""
+def test_a_stop_cancels_reading(access: HubAccess, hub: TestHub) -> None:
+    """Before another request is sent."""
     hub.add_repo("org/name", {"m-q8_0.gguf": b"GGUF"})
     listing = list_repo(access, "org/name")
     stop = Stop()

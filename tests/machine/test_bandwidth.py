@@ -1,4 +1,4 @@
-"""How a measured bandwidth is kept, with the probe itself replaced by figures."""
+"""Caching of the measured bandwidth, with the probe replaced by prepared rates."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_source_says_when_and_how(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """The second time, and with another process's eyes, the figure and its source come from the file."""
+    """The second time, and in another process, rate and source come from the file."""
     probe = use(monkeypatch, rate(35.5))
 
     first = cached_bandwidth(2, file=cache)
@@ -83,8 +83,8 @@ def test_a_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch, cache: Path
     assert len(probe.asked) == 1
 
 
-def test_another_thread_count_or_cpu_is_another_figure(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """A home folder shared by two machines keeps both apart, and neither overwrites the other."""
+def test_thread_count_and_cpu_have_separate_entries(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """Two machines that share a home folder have separate entries."""
     use(monkeypatch, rate(35), rate(16, threads=1))
     two, one = cached_bandwidth(2, file=cache), cached_bandwidth(1, file=cache)
     use(monkeypatch, rate(60), cpu="Other CPU")
@@ -96,7 +96,7 @@ def test_another_thread_count_or_cpu_is_another_figure(monkeypatch: pytest.Monke
 
 
 def test_remeasuring_replaces_the_figure(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """After a memory upgrade or downgrade the newer figure is the one that holds."""
+    """After a memory change the newer result is used."""
     use(monkeypatch, rate(35), rate(30))
     cached_bandwidth(2, file=cache)
 
@@ -104,8 +104,8 @@ def test_remeasuring_replaces_the_figure(monkeypatch: pytest.MonkeyPatch, cache:
     assert cached_bandwidth(2, file=cache).bytes_per_s == 30e9
 
 
-def test_a_busy_machines_figure_is_said_and_measured_again(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """A busy figure gives way to a higher busy one and to any quiet one, and never displaces a higher."""
+def test_a_result_of_a_busy_machine_is_marked_and_measured_again(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """A busy result is replaced by a higher busy one or any idle one, and never replaces a higher."""
     use(monkeypatch, rate(12, busy=True), rate(15, busy=True), rate(10, busy=True), rate(14), rate(9, busy=True))
 
     first = cached_bandwidth(2, file=cache)
@@ -131,7 +131,7 @@ def test_a_busy_machines_figure_is_said_and_measured_again(monkeypatch: pytest.M
     ],
 )
 def test_a_broken_cache_is_ignored_and_rewritten(monkeypatch: pytest.MonkeyPatch, cache: Path, content: bytes) -> None:
-    """Whatever is in the file, there is a figure, and the next run finds it."""
+    """Whatever the file contains, there is a result, and the next run finds it."""
     cache.parent.mkdir()
     cache.write_bytes(content)
     use(monkeypatch, rate(35))
@@ -144,7 +144,7 @@ def test_a_broken_cache_is_ignored_and_rewritten(monkeypatch: pytest.MonkeyPatch
 def test_an_impossible_entry_is_measured_again(
     monkeypatch: pytest.MonkeyPatch, cache: Path, field: str, value: object
 ) -> None:
-    """A rate that would divide to nonsense, or a source that would drive a terminal, does not come back."""
+    """An invalid rate, or a source with control characters, is discarded."""
     use(monkeypatch, rate(35), rate(36))
     cached_bandwidth(2, file=cache)
     document = json.loads(cache.read_text())
@@ -155,8 +155,8 @@ def test_an_impossible_entry_is_measured_again(
     assert cached_bandwidth(2, file=cache).bytes_per_s == 36e9
 
 
-def test_other_facts_in_the_file_stay(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """The file holds what was measured about this machine; bandwidth is one part of it."""
+def test_other_entries_in_the_file_stay(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """The file holds other measurements of this machine too."""
     cache.parent.mkdir()
     cache.write_text('{"flops": {"a": 1}}')
     use(monkeypatch, rate(35))
@@ -168,7 +168,7 @@ def test_other_facts_in_the_file_stay(monkeypatch: pytest.MonkeyPatch, cache: Pa
 
 
 def test_a_cache_that_cannot_be_written_does_not_fail_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The folder's place is taken by a file, which not even root can write into."""
+    """A file is in the folder's place, which not even root can write to."""
     (tmp_path / "cache").write_text("in the way")
     use(monkeypatch, rate(35))
 
@@ -177,7 +177,7 @@ def test_a_cache_that_cannot_be_written_does_not_fail_the_run(monkeypatch: pytes
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_read_only_cache_folder_does_not_fail_the_run(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """The figure is used and not kept."""
+    """The result is used and not cached."""
     cache.parent.mkdir(mode=0o500)
     use(monkeypatch, rate(35))
 
@@ -197,18 +197,18 @@ def test_a_read_only_cache_folder_does_not_fail_the_run(monkeypatch: pytest.Monk
 def test_the_buffer_outgrows_the_cache_and_not_the_memory(
     monkeypatch: pytest.MonkeyPatch, cache_bytes: int | None, available_bytes: int, buffer_bytes: int
 ) -> None:
-    """Four caches' worth and at least 1 GiB, half of it if touching is slow, within a quarter of what is available."""
+    """Four times the cache and at least 1 GiB, half of it if touching is slow, within a quarter of available memory."""
     probe = use(monkeypatch, rate(35), cache_bytes=cache_bytes, available_bytes=available_bytes)
 
     measure_bandwidth(2)
 
     (asked,) = probe.asked
     assert asked["buffer_bytes"] == buffer_bytes
-    assert min(2 * (cache_bytes or 0), buffer_bytes) <= asked["least_bytes"] <= buffer_bytes
+    assert min(2 * (cache_bytes or 0), buffer_bytes) <= asked["min_bytes"] <= buffer_bytes
 
 
-def test_refused_memory_is_an_error_with_a_way_out(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """Where not even the probe's buffer fits, the figure can be given by hand."""
+def test_failed_allocation_is_an_error_with_a_hint(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """Where the buffer does not fit, the bandwidth can be given by hand."""
     use(monkeypatch, OSError(12, "Cannot allocate memory"))
 
     with pytest.raises(DoesNotFit) as caught:

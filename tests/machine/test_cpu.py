@@ -53,7 +53,7 @@ def test_cores_are_counted_without_their_second_threads(proc: Path, sysfs: Path)
 
 
 def test_the_name_is_one_printable_line(proc: Path, sysfs: Path) -> None:
-    """Runs of blanks and control characters of the firmware's text do not reach a terminal."""
+    """Repeated blanks and control characters in the firmware's text are removed."""
     assert describe_cpu(proc, sysfs, [0]).name == "AMD Ryzen 9 7950X [31m 16-Core"
 
 
@@ -69,7 +69,7 @@ def test_only_cpus_of_the_affinity_count(proc: Path, sysfs: Path) -> None:
 def test_a_container_quota_limits_the_threads(
     proc: Path, sysfs: Path, quota_us: int, n_cores: int, n_logical: int
 ) -> None:
-    """More threads than the quota's whole CPUs would be stopped in turn; at least one is left."""
+    """More threads than whole CPUs in the quota would be throttled; at least one is left."""
     write(sysfs / "fs/cgroup/cpu.max", f"{quota_us} 100000\n")
 
     cpu = describe_cpu(proc, sysfs, range(8))
@@ -90,7 +90,7 @@ def test_efficiency_cores_get_no_thread(proc: Path, sysfs: Path) -> None:
 
 
 def test_a_process_kept_on_efficiency_cores_uses_them(proc: Path, sysfs: Path) -> None:
-    """With no performance core in the affinity the others are all there is."""
+    """Without a performance core in the affinity the others are used."""
     write(sysfs / "devices/cpu_core/cpus", "0-1,4-5\n")
 
     assert default_threads(describe_cpu(proc, sysfs, {2, 3})) == 2
@@ -103,8 +103,8 @@ def test_an_arm_board_gives_its_own_name(proc: Path, sysfs: Path) -> None:
     assert describe_cpu(proc, sysfs, [0]).name == "Raspberry Pi 5 Model B Rev 1.0"
 
 
-def test_a_machine_that_tells_nothing_still_has_a_cpu(tmp_path: Path) -> None:
-    """Without /proc and /sys there is a name, at least one core, and no guess at the cache."""
+def test_a_machine_without_proc_and_sys_has_a_cpu(tmp_path: Path) -> None:
+    """Without /proc and /sys there is a name, at least one core, and an unknown cache."""
     cpu = describe_cpu(tmp_path / "proc", tmp_path / "sys", [0])
 
     assert cpu.name

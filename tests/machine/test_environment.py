@@ -1,4 +1,4 @@
-"""What is recorded of the machine, on whatever machine the tests run."""
+"""The recorded environment, on whatever machine runs the tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ggbench.machine.environment import describe_os, detect_machine, environment
 
 
 def test_a_run_records_versions_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller's words on llama.cpp stand beside what the machine says; a machine without NVML has no GPUs."""
+    """llama.cpp's own versions and the machine's hardware; without NVML there are no GPUs."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
     recorded = environment("0.3.36", "version: 6097 (9515c613)", "CPU : AVX2 = 1")
@@ -27,8 +27,8 @@ def test_a_run_records_versions_and_machine(monkeypatch: pytest.MonkeyPatch) -> 
     assert recorded.gpus == ()
 
 
-def test_a_machine_has_room_within_its_memory() -> None:
-    """What is available is a part of what there is."""
+def test_available_memory_is_within_the_total() -> None:
+    """Available memory is at most the total."""
     machine = detect_machine()
 
     assert 0 < machine.ram_available_bytes <= machine.ram_bytes
@@ -54,7 +54,7 @@ def test_a_system_without_os_release_is_named_by_its_kernel(monkeypatch: pytest.
 
 
 def test_importing_the_machine_loads_nothing_heavy() -> None:
-    """The command line imports these modules on every start, so what costs tens of milliseconds waits for its use."""
+    """The command line imports these modules at every start, so slow imports are deferred."""
     script = (
         "import sys, ggbench.machine.environment, ggbench.machine.bandwidth;"
         "print(*{'numpy', 'psutil', 'pynvml', 'msgspec'} & set(sys.modules))"

@@ -1,4 +1,4 @@
-"""GPUs as real cards described themselves to nvidia-smi, replayed through pynvml."""
+"""GPUs as real cards reported themselves to nvidia-smi, replayed through pynvml."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.fakes.nvml import FakeNvml, install, replay, uninstall_pynvml
 MIB = 1 << 20
 
 
-def test_every_fact_of_a_card_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A desktop card answers everything, and NVML is shut down afterwards."""
+def test_every_value_of_a_card_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A desktop card reports everything, and NVML is shut down afterwards."""
     nvml = replay("rtx-5090")
     install(monkeypatch, nvml)
 
@@ -33,8 +33,8 @@ def test_every_fact_of_a_card_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     assert nvml.sessions == 0
 
 
-def test_what_a_chip_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refusal costs that one fact and no bandwidth is made up from the rest."""
+def test_unsupported_values_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed query loses only its value, and no bandwidth is invented."""
     install(monkeypatch, replay("gb10", "gtx-680"))
 
     gb10, gtx_680 = list_gpus()
@@ -46,8 +46,8 @@ def test_what_a_chip_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> N
         assert (gpu.bus_width_bits, gpu.memory_clock_mhz, gpu_bandwidth(gpu)) == (None, None, None)
 
 
-def test_two_gpus_of_one_kind_are_told_apart_by_their_bus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """llama.cpp's device is found by the bus id that CUDA writes in lower case with a short domain."""
+def test_equal_gpus_are_distinguished_by_bus_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """llama.cpp's device is found by the bus id, which CUDA writes in lower case with a short domain."""
     install(monkeypatch, replay("two-a5000"))
 
     gpus = list_gpus()
@@ -56,10 +56,10 @@ def test_two_gpus_of_one_kind_are_told_apart_by_their_bus(monkeypatch: pytest.Mo
     assert find_cuda_gpu(gpus, "CUDA0", "0000:c1:00.0", {}) is gpus[1]
 
 
-def test_a_name_that_is_no_text_costs_the_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undecodable_name_loses_only_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under WSL some drivers mix names up so that pynvml cannot decode them.
 
-    The error is that of https://github.com/gpuopenanalytics/pynvml/issues/53; the bytes are what the cause told in
+    The error is that of https://github.com/gpuopenanalytics/pynvml/issues/53; the bytes are what the cause described in
     https://github.com/NVIDIA/cuda-python/pull/2118 makes of "NV".
     """
     nvml = replay("rtx-5090")
@@ -72,7 +72,7 @@ def test_a_name_that_is_no_text_costs_the_name_alone(monkeypatch: pytest.MonkeyP
 
 
 def test_a_zero_clock_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A 0 where a chip means nothing, here made up, is no bandwidth of zero."""
+    """A 0 for a missing value, made up here, is not a bandwidth of zero."""
     nvml = replay("rtx-5090")
     nvml.cards[0]["MaxClockInfo"] = {pynvml.NVML_CLOCK_MEM: 0}
     install(monkeypatch, nvml)
@@ -84,7 +84,7 @@ def test_a_zero_clock_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_lost_gpu_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card that fell off the bus, here made up, is left out; the next one keeps NVML's index."""
+    """A card that fell off the bus, made up here, is skipped; the next one keeps NVML's index."""
     install(monkeypatch, FakeNvml([{}, *replay("h200").cards]))
 
     assert [(gpu.index, gpu.name) for gpu in list_gpus()] == [(1, "NVIDIA H200")]
@@ -113,7 +113,7 @@ def test_no_pynvml_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("recording", "datasheet_gb_per_s"), [("rtx-5090", 1792), ("h200", 4800)])
-def test_bandwidth_follows_from_what_a_card_told(
+def test_bandwidth_follows_from_reported_values(
     monkeypatch: pytest.MonkeyPatch, recording: str, datasheet_gb_per_s: float
 ) -> None:
     """Within 2.5 % of NVIDIA's figure, which for the H200 is rounded down to 4.8 TB/s."""
@@ -172,7 +172,7 @@ VISIBLE = (
 def test_cuda_visible_devices_picks_and_orders(
     monkeypatch: pytest.MonkeyPatch, names: str | None, indices: list[int]
 ) -> None:
-    """What CUDA sees is what the variable names, by CUDA's own rules."""
+    """As CUDA interprets the variable."""
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: VISIBLE)
 
     seen = visible_gpus({} if names is None else {"CUDA_VISIBLE_DEVICES": names})
@@ -202,12 +202,12 @@ def test_cuda_visible_devices_picks_and_orders(
 def test_llama_cpps_device_is_found_among_nvmls(
     device: str, device_id: str | None, environ: dict[str, str], index: int | None
 ) -> None:
-    """By what identifies it, else by its number where CUDA counts as NVML does; a doubt is no GPU."""
+    """By its id, else by its number where CUDA numbers as NVML does; ambiguous devices are None."""
     found = find_cuda_gpu(VISIBLE, device, device_id, environ)
 
     assert (found and found.index) == index
 
 
 def test_the_only_gpu_needs_no_id() -> None:
-    """Where there is one, its number is enough."""
+    """A single GPU is found by number."""
     assert find_cuda_gpu(VISIBLE[:1], "CUDA0", None, {}) is VISIBLE[0]

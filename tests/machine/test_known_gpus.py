@@ -1,4 +1,4 @@
-"""The shipped table of GPUs: figures that follow from each other, and names in any spelling."""
+"""The shipped table of GPUs: consistent figures, and names in any spelling."""
 
 import tomllib
 from importlib.resources import files
@@ -15,7 +15,7 @@ ENTRIES: list[dict[str, Any]] = DOCUMENT["gpu"]
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["id"])
 def test_bandwidth_is_bus_width_times_the_rate_of_a_pin(entry: dict[str, Any]) -> None:
-    """A figure copied from the wrong column would not be; the H100 PCIe's is rounded down to 2 TB/s."""
+    """A figure copied from the wrong column would fail; the H100 PCIe's is rounded down to 2 TB/s."""
     computed = entry["bus_bits"] * entry["pin_gbps"] / 8
     assert entry["bandwidth_gb_s"][0] == pytest.approx(computed, rel=0.02 if entry["id"] == "h100-pcie" else 0.004)
 
@@ -31,7 +31,7 @@ def test_rates_are_cores_times_clock_times_the_architectures_factor(entry: dict[
 
 
 def test_every_figure_has_a_source() -> None:
-    """No figure is without one, and none is left with a hole for a field."""
+    """No source has an unfilled placeholder."""
     assert len(known_gpus()) >= 30
     assert len({gpu.id for gpu in known_gpus()}) == len(known_gpus())
     for gpu in known_gpus():
@@ -57,28 +57,28 @@ def test_every_figure_has_a_source() -> None:
     ],
 )
 def test_a_gpu_is_found_in_any_spelling(text: str, expected: str) -> None:
-    """By its id, by parts of it that leave no doubt, and by NVML's name."""
+    """By its id, by unambiguous parts of it, and by NVML's name."""
     assert find_gpu(text).id == expected
 
 
 @pytest.mark.parametrize(("text", "hint"), [("rtx-4091", "rtx-4090"), ("", "known"), ("potato", "rtx-3060")])
-def test_an_unknown_gpu_is_told_the_nearest(text: str, hint: str) -> None:
-    """A slip of the pen gets the nearest names, anything else all of them."""
+def test_an_unknown_gpu_lists_the_nearest(text: str, hint: str) -> None:
+    """A typo lists the nearest names, anything else all of them."""
     with pytest.raises(UnknownName) as caught:
         find_gpu(text)
     assert hint in caught.value.hint
 
 
 @pytest.mark.parametrize(("text", "n"), [("a100", 4), ("4060 ti", 2), ("v100", 3)])
-def test_a_name_of_several_is_asked_about(text: str, n: int) -> None:
-    """Memory and form factor change the figures, so none of them is taken for granted."""
-    with pytest.raises(UsageError, match=f"means {n} GPUs") as caught:
+def test_an_ambiguous_name_is_an_error(text: str, n: int) -> None:
+    """Memory and form factor change the figures, so no default is chosen."""
+    with pytest.raises(UsageError, match=f"matches {n} GPUs") as caught:
         find_gpu(text)
     assert caught.value.hint.count(",") == n - 1
 
 
-def test_the_driver_tells_namesakes_apart_by_memory() -> None:
-    """Both 4060 Ti have one name in NVML; a laptop's or another chip's longer name is no match."""
+def test_gpus_with_one_name_are_distinguished_by_memory() -> None:
+    """Both 4060 Ti share an NVML name; a laptop's or another chip's longer name does not match."""
     twin = recognize_gpu("NVIDIA GeForce RTX 4060 Ti", 16_380 << 20)
     assert twin is not None and twin.id == "rtx-4060-ti-16gb"
     assert recognize_gpu("NVIDIA GeForce RTX 4090 Laptop GPU", 16 << 30) is None

@@ -1,4 +1,4 @@
-"""Memory of the machine, within a container, and of another process."""
+"""Memory of the machine, of a container, and of another process."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_ended_process_has_no_peak(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
 def test_a_peak_outlives_the_memory_that_made_it() -> None:
-    """A child that took 64 MiB and gave it back still shows them."""
+    """A child that allocated 64 MiB and freed it still reports them."""
     script = "b = b'x' * (64 << 20); del b; print('freed', flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None

@@ -13,7 +13,7 @@ from ggbench.machine.read_probe import probe_reads
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_short_probe_reads_at_a_possible_rate(threads: int) -> None:
     """A few dozen MiB give a positive rate below 100 TB/s, with no more threads than were asked for."""
-    rate = probe_reads(threads, buffer_bytes=48 << 20, least_bytes=0, budget_s=0.0)
+    rate = probe_reads(threads, buffer_bytes=48 << 20, min_bytes=0, budget_s=0.0)
 
     assert math.isfinite(rate.bytes_per_s)
     assert 1e6 < rate.bytes_per_s < 1e14
@@ -24,7 +24,7 @@ def test_a_short_probe_reads_at_a_possible_rate(threads: int) -> None:
 def test_memory_that_is_refused_is_an_oserror() -> None:
     """No address space is that large, so the kernel refuses before anything is touched."""
     with pytest.raises(OSError, match=os.strerror(12)):
-        probe_reads(1, buffer_bytes=1 << 60, least_bytes=0, budget_s=0.0)
+        probe_reads(1, buffer_bytes=1 << 60, min_bytes=0, budget_s=0.0)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's affinity")
@@ -33,7 +33,7 @@ def test_threads_that_share_a_core_are_called_busy() -> None:
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:
-        rate = probe_reads(2, buffer_bytes=32 << 20, least_bytes=0, budget_s=0.0)
+        rate = probe_reads(2, buffer_bytes=32 << 20, min_bytes=0, budget_s=0.0)
     finally:
         os.sched_setaffinity(0, allowed)
 

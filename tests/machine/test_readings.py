@@ -1,4 +1,4 @@
-"""What the machine is doing: real GPUs' answers replayed through pynvml, and the system's own counters."""
+"""Readings of the machine: real GPUs' values replayed through pynvml, and the system's own counters."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def read(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml) -> tuple[GpuReading, .
         return reader.read().gpus
 
 
-def test_cards_tell_clocks_heat_power_and_who_holds_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Units are MHz, degrees, watts and bytes; memory that the driver reserves is used, as it is not to be had."""
+def test_cards_report_clocks_temperature_power_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units are MHz, °C, watts and bytes; driver-reserved memory counts as used."""
     nvml = replay("two-a5000")
 
     first, second = read(monkeypatch, nvml)
@@ -49,10 +49,10 @@ def test_cards_tell_clocks_heat_power_and_who_holds_their_memory(monkeypatch: py
     assert nvml.sessions == 0
 
 
-def test_energy_is_the_cards_own_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_energy_is_the_cards_counter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Millijoules, as NVML counts them.
 
-    The figure is that of another A100 in MIG mode, which DCGM told as DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
+    The figure is that of another A100 in MIG mode, which DCGM reported as DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
     https://github.com/NVIDIA/cloud-native-docs, gpu-telemetry/dcgm-exporter.rst.
     """
     nvml = replay("a100-mig")
@@ -61,8 +61,8 @@ def test_energy_is_the_cards_own_counter(monkeypatch: pytest.MonkeyPatch) -> Non
     assert read(monkeypatch, nvml)[0].energy_mj == 319_159_391
 
 
-def test_a_session_of_nvml_outlives_a_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readings once a second do not start NVML once a second; closing ends the session, and twice is no error."""
+def test_an_nvml_session_is_reused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML is not started for each reading; closing ends the session, and closing twice is fine."""
     nvml = replay("h200")
     install(monkeypatch, nvml)
     reader = MachineReader()
@@ -76,23 +76,23 @@ def test_a_session_of_nvml_outlives_a_reading(monkeypatch: pytest.MonkeyPatch) -
     assert nvml.sessions == 0
 
 
-def test_a_chip_that_shares_the_systems_memory_tells_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is refused, or not in the recording, is None."""
+def test_a_chip_with_unified_memory_reports_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unsupported values are None."""
     assert read(monkeypatch, replay("gb10")) == (
         GpuReading(0, "NVIDIA GB10", pci_bus_id="0000000F:01:00.0", temperature_c=35.0, power_w=11.17),
     )
 
 
-def test_an_old_card_under_an_old_driver_tells_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That driver's NVML has neither the later list of programs nor the later questions for heat and slowdowns."""
+def test_an_old_driver_reports_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That driver's NVML lacks the newer process list and the newer queries of temperature and throttling."""
     (gpu,) = read(monkeypatch, replay("gtx-680"))
 
     assert (gpu.temperature_c, gpu.used_bytes, gpu.total_bytes, gpu.processes) == (35.0, 0, 2000 * MIB, ())
     assert (gpu.sm_clock_mhz, gpu.memory_clock_mhz, gpu.power_w, gpu.energy_mj, gpu.throttle) == (None,) * 5
 
 
-def test_a_zero_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A 0 that a chip says for lack of an answer, here made up, does not become a number."""
+def test_a_zero_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A 0 for a missing value, made up here, becomes None."""
     nvml = replay("h200")
     nvml.cards[0] |= {
         "TemperatureV": {"temperature": 0},
@@ -104,23 +104,23 @@ def test_a_zero_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
     (gpu,) = read(monkeypatch, nvml)
 
-    told = (gpu.temperature_c, gpu.power_w, gpu.energy_mj, gpu.sm_clock_mhz, gpu.memory_clock_mhz)
-    assert told == (None,) * 5
+    values = (gpu.temperature_c, gpu.power_w, gpu.energy_mj, gpu.sm_clock_mhz, gpu.memory_clock_mhz)
+    assert values == (None,) * 5
 
 
 @pytest.mark.parametrize(
     ("recording", "reasons"),
     [
-        pytest.param("a100-mig", (), id="nothing, told as throttle reasons"),
-        pytest.param("rtx-2080-windows", (), id="idle, told as throttle reasons: not slowed"),
-        pytest.param("h200", (), id="idle, told as event reasons: not slowed"),
+        pytest.param("a100-mig", (), id="none, reported as throttle reasons"),
+        pytest.param("rtx-2080-windows", (), id="idle, reported as throttle reasons: not slowed"),
+        pytest.param("h200", (), id="idle, reported as event reasons: not slowed"),
         pytest.param("rtx-5090", ("sw_power_cap",), id="a power cap, which an idle GeForce may claim too"),
     ],
 )
-def test_what_held_clocks_down_is_read_from_any_driver(
+def test_throttle_reasons_are_read_from_any_driver(
     monkeypatch: pytest.MonkeyPatch, recording: str, reasons: tuple[str, ...]
 ) -> None:
-    """Drivers before 535 know the reasons by an older name; no reason is another answer than no knowledge."""
+    """Drivers before 535 use an older name; no reason differs from unknown."""
     assert read(monkeypatch, replay(recording))[0].throttle == reasons
 
 
@@ -137,8 +137,8 @@ def test_what_held_clocks_down_is_read_from_any_driver(
         "display_clocks_setting",
     ],
 )
-def test_reasons_have_nvidia_smis_names(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Each reason that nvidia-smi reports on has a constant in pynvml, which is told by the report's name."""
+def test_throttle_reasons_have_nvidia_smis_names(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Every reason in nvidia-smi's report has a constant in pynvml, and is named as in the report."""
     nvml = replay("h200")
     nvml.cards[0]["CurrentClocksEventReasons"] = reason_bits(name)
 
@@ -161,16 +161,16 @@ def test_reasons_have_nvidia_smis_names(monkeypatch: pytest.MonkeyPatch, name: s
         pytest.param(0x8000, ("reason_0x8000",), id="a reason from a later driver, made up"),
     ],
 )
-def test_each_bit_is_a_reason(monkeypatch: pytest.MonkeyPatch, bits: int, names: tuple[str, ...]) -> None:
-    """None is lost, and one without a name tells its bit."""
+def test_each_bit_is_a_throttle_reason(monkeypatch: pytest.MonkeyPatch, bits: int, names: tuple[str, ...]) -> None:
+    """None is lost, and an unnamed one shows its bit."""
     nvml = replay("h200")
     nvml.cards[0]["CurrentClocksEventReasons"] = bits
 
     assert read(monkeypatch, nvml)[0].throttle == names
 
 
-def test_windows_does_not_tell_a_programs_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs that compute and draw are in both of NVML's lists and told once; a path there may have spaces."""
+def test_windows_does_not_report_process_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that compute and draw are in both of NVML's lists and listed once; a Windows path may have spaces."""
     (gpu,) = read(monkeypatch, replay("rtx-2080-windows"))
 
     assert gpu.processes is not None
@@ -181,7 +181,7 @@ def test_windows_does_not_tell_a_programs_memory(monkeypatch: pytest.MonkeyPatch
         (30212, None),
     ]
     assert name_processes(gpu.processes) == (
-        "chrome.exe (pid 21472), a program without a name (pid 22600), SearchHost.exe (pid 25436) and 1 more"
+        "chrome.exe (pid 21472), an unnamed process (pid 22600), SearchHost.exe (pid 25436) and 1 more"
     )
 
 
@@ -192,13 +192,13 @@ def test_windows_does_not_tell_a_programs_memory(monkeypatch: pytest.MonkeyPatch
         pytest.param({"nvmlDeviceGetComputeRunningProcesses_v2"}, None, id="there is no other list"),
     ],
 )
-def test_a_list_whose_pids_are_shuffled_is_not_believed(
+def test_a_list_with_invalid_pids_is_rejected(
     monkeypatch: pytest.MonkeyPatch, lacks: set[str], pids: list[int] | None
 ) -> None:
     """Drivers 535.43 to 535.86 fill the later list with larger records than pynvml reads.
 
-    The pids are the first that pynvml told in https://github.com/XuehaiPan/nvitop/issues/75. The earlier list is made
-    up of the programs among them.
+    The pids are the first that pynvml reported in https://github.com/XuehaiPan/nvitop/issues/75. The earlier list is
+    made up of the programs among them.
     """
     nvml = replay("rtx-2080-windows")
     shuffled = [1184, 0, 4294967295, 4294967295, 16040, 0, 4294967295, 4294967295, 19984]
@@ -214,8 +214,8 @@ def test_a_list_whose_pids_are_shuffled_is_not_believed(
     assert (gpu.processes and [process.pid for process in gpu.processes]) == pids
 
 
-def test_a_program_over_several_gpus_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its memory is added up over the GPUs that are asked for; a sum with an unknown part is unknown."""
+def test_a_process_on_several_gpus_is_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory is summed over the requested GPUs; a sum with an unknown part is unknown."""
     install(monkeypatch, replay("rtx-2080-windows", "rtx-2080-windows"))  # one card put twice into a machine
     assert [process.used_bytes for process in list_gpu_processes([0, 1])] == [None] * 4
     install(monkeypatch, replay("two-a5000"))
@@ -224,10 +224,10 @@ def test_a_program_over_several_gpus_is_told_once(monkeypatch: pytest.MonkeyPatc
     assert name_processes(list_gpu_processes([1])) == "llama-server (pid 100477, 16.8 GiB)"
 
 
-def test_a_program_whose_name_is_no_text_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undecodable_process_name_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under WSL NVML mixes names up, so that pynvml cannot decode them.
 
-    The bytes are what the cause told in https://github.com/NVIDIA/cuda-python/pull/2118 makes of "NV".
+    The bytes are what the cause described in https://github.com/NVIDIA/cuda-python/pull/2118 makes of "NV".
     """
     nvml = replay("two-a5000")
     nvml.process_names[100477] = b"\xf8\x95\xa0\x81\x8e"
@@ -235,8 +235,8 @@ def test_a_program_whose_name_is_no_text_has_none(monkeypatch: pytest.MonkeyPatc
     assert read(monkeypatch, nvml)[0].processes == (GpuProcess(100477, None, 22430 * MIB),)
 
 
-def test_programs_are_named_by_size() -> None:
-    """The file's name without folder, arguments or control characters, the largest first, and how many more."""
+def test_processes_are_listed_by_size() -> None:
+    """The file name without folder, arguments or control characters, largest first, and how many more."""
     many = [GpuProcess(pid, f"/opt/p\x1b[2J{pid} --flag", pid * MIB) for pid in range(5)]
     assert name_processes(many) == (
         "p[2J4 (pid 4, 4.00 MiB), p[2J3 (pid 3, 3.00 MiB), p[2J2 (pid 2, 2.00 MiB) and 2 more"
@@ -244,8 +244,8 @@ def test_programs_are_named_by_size() -> None:
     assert name_processes([]) == ""
 
 
-def test_gpus_that_are_not_in_use_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs of another GPU are not told, nor is there an error without NVML."""
+def test_other_gpus_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes on other GPUs are not listed, and a missing NVML is not an error."""
     install(monkeypatch, replay("two-a5000"))
     assert list_gpu_processes([]) == ()
     install(monkeypatch, None)
@@ -253,7 +253,7 @@ def test_gpus_that_are_not_in_use_hold_nobody_up(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_machine_without_a_gpu_has_processors_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU's share is what was used between two readings, and unknown in the first."""
+    """The CPU share covers the time between two readings, and is unknown in the first."""
     install(monkeypatch, None)
     times = [
         SimpleNamespace(_asdict=lambda: {"user": 10.0, "idle": 30.0, "iowait": 0.0, "guest": 10.0}, idle=30.0),

@@ -31,7 +31,7 @@ def test_who_held_the_gpus_memory_is_told(render: Callable[..., str]) -> None:
 
     text = " ".join(render(certificate_details(held), 160).split())
 
-    assert "desk[2Jtop (pid 911, 300.0 MiB), a program without a name (pid 12)" in text
+    assert "desk[2Jtop (pid 911, 300.0 MiB), an unnamed process (pid 12)" in text
     assert "held by" not in render(certificate_details(alone), 160)
     assert certificate_document(held)["gpu_processes"] == [
         {"pid": 911, "name": "/opt/desk\x1b[2Jtop", "used_bytes": 300 << 20},

@@ -1,4 +1,4 @@
-"""From made-up readings, once a second, to what the GPUs of a run did."""
+"""GPU use of a run, from made-up readings once a second."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def reading(second: float, *gpus: GpuReading) -> MachineReading:
     return MachineReading(round(second * S), 0.5, 1, 2, gpus)
 
 
-def gpu(index: int = 0, **told: object) -> GpuReading:
-    return dataclasses.replace(GpuReading(index, "A made-up GPU"), **told)  # type: ignore[arg-type]
+def gpu(index: int = 0, **values: object) -> GpuReading:
+    return dataclasses.replace(GpuReading(index, "A made-up GPU"), **values)  # type: ignore[arg-type]
 
 
 def test_only_what_was_timed_counts() -> None:
-    """An idle GPU before and after, with low clocks, changes nothing; watts and clocks are of the span's readings."""
+    """An idle GPU before and after, with low clocks, changes nothing; power and clocks are of the span's readings."""
     readings = [
         reading(0, gpu(sm_clock_mhz=210, temperature_c=35, power_w=20)),
         reading(1, gpu(sm_clock_mhz=1900, temperature_c=60, power_w=300)),
@@ -39,8 +39,8 @@ def test_only_what_was_timed_counts() -> None:
     assert (use.energy_per_token_mj, use.throttle, use.other_processes) == (None, None, None)
 
 
-def test_energy_for_each_token_comes_from_the_counter() -> None:
-    """300 W for 10 s and 1000 tokens are 3 J for each; what was used before and after is not counted."""
+def test_energy_per_token_comes_from_the_counter() -> None:
+    """300 W for 10 s and 1000 tokens are 3 J per token; energy before and after is excluded."""
     readings = [reading(second, gpu(energy_mj=5_000_000 + 300_000 * second)) for second in range(20)]
 
     use = summarize_gpus(readings, [0], [(4 * S, 14 * S)], 1000)
@@ -50,7 +50,7 @@ def test_energy_for_each_token_comes_from_the_counter() -> None:
 
 
 def test_a_pause_costs_no_energy() -> None:
-    """Two spans with a pause between them: the counter's rise while nothing ran belongs to no token."""
+    """Two spans with a pause between them: the rise of the counter during the pause is excluded."""
     energies = [0, 300, 600, 610, 620, 920, 1220]
     readings = [reading(second, gpu(energy_mj=energy * 1000)) for second, energy in enumerate(energies)]
 
@@ -61,8 +61,8 @@ def test_a_pause_costs_no_energy() -> None:
 
 
 @pytest.mark.parametrize("energies", [[None, None, None], [500, 500, 500], [900, 100, 200], [500, None, 900]])
-def test_a_counter_that_tells_nothing_is_no_energy(energies: list[int | None]) -> None:
-    """Absent, standing still, started again or with a hole: unknown, never zero."""
+def test_an_unusable_counter_gives_no_energy(energies: list[int | None]) -> None:
+    """Missing, constant, reset or interrupted: unknown, never zero."""
     readings = [reading(second, gpu(energy_mj=energy)) for second, energy in enumerate(energies)]
 
     use = summarize_gpus(readings, [0], [(0, 2 * S)], 100)
@@ -70,8 +70,8 @@ def test_a_counter_that_tells_nothing_is_no_energy(energies: list[int | None]) -
     assert use is not None and use.energy_per_token_mj is None
 
 
-def test_several_gpus_are_added_up_and_others_left_out() -> None:
-    """Power and energy of both, the hottest, the slowest; a third that the run does not use is not in it."""
+def test_several_gpus_are_combined_and_others_left_out() -> None:
+    """Sums of power and energy, maximum temperature, minimum clock; an unused third GPU is excluded."""
     readings = [
         reading(
             second,
@@ -90,7 +90,7 @@ def test_several_gpus_are_added_up_and_others_left_out() -> None:
 
 
 def test_throttle_reasons_are_counted_and_named() -> None:
-    """The most frequent comes first; clocks that a person has set are kept with the run, and no unsteadiness."""
+    """The most frequent comes first; clock limits set by the user are recorded, but are not unsteadiness."""
     reasons = [(), ("sw_power_cap",), ("sw_power_cap", "hw_thermal_slowdown"), ("applications_clocks_setting",)]
     readings = [reading(second, gpu(throttle=throttle)) for second, throttle in enumerate(reasons)]
 
@@ -104,8 +104,8 @@ def test_throttle_reasons_are_counted_and_named() -> None:
     )
 
 
-def test_a_gpu_that_ran_free_is_steady() -> None:
-    """No reason, unknown reasons, and no GPU at all have nothing to say."""
+def test_an_unthrottled_gpu_is_steady() -> None:
+    """No reason, unknown reasons, and no GPU give no text."""
     free = summarize_gpus([reading(0, gpu(throttle=()))], [0], [(0, S)], 100)
     unknown = summarize_gpus([reading(0, gpu())], [0], [(0, S)], 100)
 
@@ -114,8 +114,8 @@ def test_a_gpu_that_ran_free_is_steady() -> None:
     assert throttled(free) == throttled(unknown) == throttled(None) == ""
 
 
-def test_programs_beside_the_worker_are_told() -> None:
-    """The worker is left out by its pid."""
+def test_other_processes_are_listed() -> None:
+    """The worker is excluded by its pid."""
     readings = [reading(0, gpu(processes=(DESKTOP,))), reading(1, gpu(processes=(WORKER, DESKTOP)))]
 
     use = summarize_gpus(readings, [0], [(0, S)], 100, worker_pid=500)
@@ -123,8 +123,8 @@ def test_programs_beside_the_worker_are_told() -> None:
     assert use is not None and use.other_processes == (DESKTOP,)
 
 
-def test_what_the_worker_held_at_most_is_the_sum_over_its_gpus() -> None:
-    """Of every reading, timed or not; unknown where the driver tells no size, or its pids are not ours."""
+def test_peak_worker_memory_is_the_sum_over_its_gpus() -> None:
+    """Over all readings, timed or not; unknown where the driver reports no size, or the pids are not ours."""
     grown = dataclasses.replace(WORKER, used_bytes=7 << 30)
     readings = [
         reading(0, gpu(0, processes=(DESKTOP,)), gpu(1, processes=())),
@@ -143,8 +143,8 @@ def test_what_the_worker_held_at_most_is_the_sum_over_its_gpus() -> None:
     assert held(untold, 500) is None
 
 
-def test_where_pids_differ_those_from_before_the_worker_are_told() -> None:
-    """In a container NVML's pids are the host's: what was there before the worker began is not the worker."""
+def test_where_pids_differ_earlier_processes_are_listed() -> None:
+    """In a container NVML's pids are the host's: a process that was there before the worker began is not the worker."""
     readings = [reading(0, gpu(processes=(DESKTOP,))), reading(1, gpu(processes=(WORKER, DESKTOP)))]
 
     use = summarize_gpus(readings, [0], [(0, S)], 100, worker_pid=7)
@@ -160,7 +160,7 @@ def test_no_gpu_or_no_reading_of_it_is_nothing() -> None:
 
 
 def test_a_run_between_two_readings_has_none() -> None:
-    """Its figures are unknown, and who holds the memory is told all the same."""
+    """Its figures are unknown, and the processes are still listed."""
     readings = [reading(0, gpu(power_w=20, processes=())), reading(1, gpu(power_w=20, processes=()))]
 
     use = summarize_gpus(readings, [0], [(S // 4, S // 2)], 10)

@@ -1,4 +1,4 @@
-"""W and B: exact without noise, covered at the stated rate with it, and silent where nothing can be told."""
+"""W and B: exact without noise, covered at the stated rate with it, and None where they cannot be determined."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_interval_covers_what_repetitions_at_different_levels_have_in_common() -
 
 
 def test_interval_is_narrow_enough_to_be_of_use() -> None:
-    """10,000 tokens with 3 % of noise tell W to within 5 % on either side: coverage is not bought with width."""
+    """10,000 tokens with 3 % of noise determine W to within 5 % on either side: coverage is not bought with width."""
     position = positions(10_000)
     widths = []
     for run_ms in B * correlated(np.random.default_rng(3), 10_000, 50, 0.6):
@@ -128,7 +128,7 @@ def test_recovers_w_and_b_through_the_256_token_staircase() -> None:
 @pytest.mark.parametrize("n", [290, 300, 400, 600])
 @pytest.mark.parametrize("climb", [ramp, stairs])
 def test_interval_of_one_or_two_stairs_admits_both_ramp_and_stairs(n: int, climb: Callable[[Floats], Floats]) -> None:
-    """With no noise at all, a short run does not tell a ramp from stairs, and the interval says so."""
+    """With no noise at all, a short run does not distinguish a ramp from stairs, and the interval says so."""
     fit = fit_line(positions(n), climb(positions(n)) * 1e6)
     assert fit is not None and fit.w_ci95 is not None
     low, high = fit.w_ci95
@@ -169,8 +169,8 @@ def test_theil_sen_is_the_median_over_all_pairs(points: list[tuple[int, int]]) -
     assert slope == (pytest.approx(statistics.median(slopes), abs=1e-12) if slopes else None)
 
 
-def test_a_slope_not_told_from_zero_gives_a_lower_bound_of_w() -> None:
-    """Noise hides the slope of 1/W over 300 tokens: no W is made up, and the bound is one that W really exceeds."""
+def test_an_insignificant_slope_gives_a_lower_bound_of_w() -> None:
+    """Noise hides the slope of 1/W over 300 tokens: W is None, and its bound is one that W really exceeds."""
     noise_ms = B * correlated(np.random.default_rng(2), 300, 1, 0.0)[0]
     fit = fit_line(positions(300), (ramp(positions(300), w=1e5) + noise_ms) * 1e6)
     assert fit is not None and fit.w_ci95 is not None
@@ -193,7 +193,7 @@ def test_a_falling_line_is_never_a_negative_w() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 15, 16, 231, 246])
 def test_too_few_samples_give_their_median_and_nothing_else(n: int) -> None:
-    """One stair, or one and a few samples, does not make a line: its climb could lie anywhere in it."""
+    """One stair, or one and a few samples, does not define a line: its climb could be anywhere in it."""
     step_ms = stairs(positions(n))
     step_ms[0] *= 10
     fit = fit_line(positions(n), step_ms * 1e6)
@@ -204,7 +204,7 @@ def test_too_few_samples_give_their_median_and_nothing_else(n: int) -> None:
 
 
 def test_no_finite_sample_is_no_fit() -> None:
-    """Nothing measured is None, not a row of zeros."""
+    """No measurement is None, not a row of zeros."""
     assert fit_line([], []) is None
     assert fit_line([26, 27], [math.nan, math.inf]) is None
 
@@ -218,8 +218,8 @@ def test_equal_samples_have_no_w_and_a_certain_b(step_ns: int) -> None:
     assert fit.b_ms == pytest.approx(step_ns * 1e-6)
 
 
-def test_samples_that_are_not_finite_are_left_out() -> None:
-    """A hole in the samples leaves the line that the others lie on."""
+def test_non_finite_samples_are_left_out() -> None:
+    """A missing sample leaves the line through the others unchanged."""
     step_ns = ramp(positions(1000)) * 1e6
     step_ns[100:130] = math.nan
     fit = fit_line(positions(1000), step_ns)
@@ -228,8 +228,8 @@ def test_samples_that_are_not_finite_are_left_out() -> None:
     assert fit.w_tokens_per_ms == pytest.approx(W, rel=1e-9)
 
 
-def test_arrays_of_different_length_are_refused() -> None:
-    """A caller's slip is an error, not a fit of the wrong pairs."""
+def test_arrays_of_different_length_are_rejected() -> None:
+    """Mismatched arrays are an error, not a fit of the wrong pairs."""
     with pytest.raises(ValueError, match="equally long"):
         fit_line([1, 2, 3], [1, 2])
 
@@ -242,7 +242,7 @@ def test_arrays_of_different_length_are_refused() -> None:
     ),
 )
 def test_any_samples_give_a_positive_w_or_none(first: int, step_ns: Floats) -> None:
-    """Whatever the clock says: no exception, no warning, no negative or infinite W, ends in order around it."""
+    """For any input: no exception, no warning, no negative or infinite W, ordered bounds around it."""
     fit = fit_line(np.arange(first, first + len(step_ns)), step_ns)
     if fit is None:
         return
@@ -264,7 +264,7 @@ def test_repetitions_are_fitted_as_one_line_without_bridging_them() -> None:
 
 
 def test_repetitions_narrow_the_interval_and_their_differences_widen_it() -> None:
-    """Three steady repetitions tell B better than one; three at different levels tell it worse, as they should."""
+    """Three steady repetitions determine B better than one; three at different levels, as they should, less well."""
     position = positions(1000)
     noise_ms = B * correlated(np.random.default_rng(9), 1000, 3, 0.0)
 
@@ -280,7 +280,7 @@ def test_repetitions_narrow_the_interval_and_their_differences_widen_it() -> Non
 
 @pytest.mark.parametrize("batch", [1, 7, 256, 3000])
 def test_running_fit_in_batches_ends_on_the_line_of_the_whole(batch: int) -> None:
-    """What the live view last shows is what the table then says."""
+    """The final live view equals the table."""
     position = positions(3000)
     step_ns = (stairs(position) + B * correlated(np.random.default_rng(6), 3000, 1, 0.6)[0]) * 1e6
     running = RunningFit()
@@ -313,7 +313,7 @@ def test_running_fit_far_from_the_origin_stays_exact() -> None:
     assert running.b_ms == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_running_fit_says_nothing_before_it_can() -> None:
+def test_running_fit_is_none_before_enough_samples() -> None:
     """No B before the first sample, no W before sixteen, none from noise alone."""
     running = RunningFit()
     assert (running.w_tokens_per_ms, running.b_ms) == (None, None)

@@ -1,4 +1,4 @@
-"""A steady run is left alone, however noisy and however it climbs; a disturbed one gets a reason that names it."""
+"""A steady run gives no reason, however noisy and however it climbs; a disturbed one gets a reason that names it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_5_percent_throttle_for_the_last_40_percent_is_caught(in_stairs: bool,
         assert 3 < float(found[2]) < 7
 
 
-def test_a_disturbance_that_passes_is_named_with_its_ends() -> None:
+def test_a_temporary_disturbance_is_named_with_its_ends() -> None:
     """Another program ran for 15 % of the time."""
     step_ms = climb(positions(4000), in_stairs=True) * jitter(np.random.default_rng(2), (4000,), 0.02)
     step_ms[1600:2200] *= 1.2
@@ -135,5 +135,5 @@ def test_repetitions_are_looked_at_one_by_one_and_against_each_other() -> None:
     step_ns=arrays(np.float64, st.integers(0, 600), elements=st.floats(0, 1e15) | st.just(np.nan)),
 )
 def test_any_samples_give_one_line(first: int, step_ns: Floats) -> None:
-    """No exception, no warning, no second line, whatever the clock says."""
+    """No exception, no warning, no second line, for any input."""
     assert "\n" not in unsteady(np.arange(first, first + len(step_ns)), step_ns)

@@ -1,4 +1,4 @@
-"""Percentiles and rate, against numbers worked out by hand."""
+"""Percentiles and rate, against values computed by hand."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_rate_is_tokens_over_time_not_the_mean_of_rates() -> None:
     assert summary.tok_s == pytest.approx(200)
 
 
-def test_what_is_not_finite_is_left_out() -> None:
-    """A hole in the samples counts neither as a token nor as time; an empty sampler was not timed."""
+def test_non_finite_samples_are_left_out() -> None:
+    """A missing sample counts neither as a token nor as time; an empty sampler was not timed."""
     summary = summarize([2_000_000, math.nan, 2_000_000, math.inf], sample_ns=[])
     assert summary is not None
     assert summary.tok_s == pytest.approx(500)
@@ -37,5 +37,5 @@ def test_what_is_not_finite_is_left_out() -> None:
 
 @pytest.mark.parametrize("step_ns", [[], [math.nan], [0, 0]])
 def test_no_time_measured_is_no_summary(step_ns: list[float]) -> None:
-    """Nothing measured is None, not zero or infinite tokens per second."""
+    """No measurement is None, not zero or infinite tokens per second."""
     assert summarize(step_ns) is None

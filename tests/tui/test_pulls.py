@@ -12,8 +12,8 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable
 
 from ggbench.catalog.disk import find_local_models
+from ggbench.catalog.file_sources import OnProgress
 from ggbench.catalog.selector import Target, resolve
-from ggbench.catalog.sources import OnProgress
 from ggbench.errors import NetworkError, UsageError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.hub.access import HubAccess
@@ -160,7 +160,7 @@ def test_a_failure_has_its_reason_and_can_be_tried_again(queue: PullQueue) -> No
 @pytest.fixture
 def online(services: Services, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> Services:
     """The services of a test with a Hub and with the disk of this test's home."""
-    monkeypatch.setattr("ggbench.hub.answers.BACKOFF_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("ggbench.hub.api.BACKOFF_S", (0.0, 0.0, 0.0))
     return dataclasses.replace(services, hub=HubAccess.from_environment(), local_models=find_local_models)
 
 
@@ -203,7 +203,7 @@ def test_much_is_asked_about_and_a_stopped_part_is_kept(
     online: Services, hub: TestHub, tiny_twin: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No downloads nothing; yes begins; a stopped one keeps its part and goes on from there."""
-    monkeypatch.setattr("ggbench.tui.download_consent.FREE_DOWNLOAD_BYTES", 1000)
+    monkeypatch.setattr("ggbench.tui.download_consent.CONFIRM_ABOVE_BYTES", 1000)
     hub.add_repo("maker/tiny-gguf", {"tiny-q8_0.gguf": tiny_twin})
     size = tiny_twin.stat().st_size
 
@@ -265,11 +265,11 @@ def test_without_a_network_the_search_says_what_works(app: GgbenchApp, drive: Dr
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         shown = await press(app, pilot, "slash", *"llama", "enter")
         assert "the search failed" in shown
-        assert "this is offline" in shown
+        assert "offline mode" in shown
         assert "synth:" in shown
         shown = await press(app, pilot, "escape", "escape", "j")
         assert "8 quants" in shown
-        assert "this is offline" not in shown
+        assert "offline mode" not in shown
         shown = await press(app, pilot, *["j"] * 3, "p")
         assert not app.is_busy
 

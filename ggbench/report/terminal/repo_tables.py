@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
-from ggbench.hub.records import RepoListing, RepoSummary, RepoVariant
+from ggbench.hub.repo_records import RepoListing, RepoSummary, RepoVariant
 from ggbench.plain import plain
 from ggbench.report.columns import UNKNOWN
 from ggbench.report.terminal.fitted import Cells, fitted_table

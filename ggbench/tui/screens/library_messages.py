@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ggbench.catalog.disk import LocalModel
     from ggbench.catalog.models import Catalog
     from ggbench.catalog.selector import Target
-    from ggbench.hub.records import RepoSummary
+    from ggbench.hub.repo_records import RepoSummary
     from ggbench.records.machine import MachineReading
     from ggbench.records.plan import Budget
     from ggbench.tui.library_quants import LatestDecodes

@@ -1,42 +1,42 @@
-"""A repo to download, and faults that pass soon."""
+"""A repo to download, and faults that end quickly."""
 
 from __future__ import annotations
 
 import pytest
 
-from ggbench.hub import transfer
-from ggbench.hub.records import RepoListing, RepoVariant
+from ggbench.hub import part_download
+from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import TestHub
 from tests.fakes.tiny_repo import add_tiny_repo, tiny_listing
 
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tries follow each other at once, and a hang is noticed soon."""
-    monkeypatch.setattr(transfer, "BACKOFF_S", (0.001,) * 4)
-    monkeypatch.setattr(transfer, "READ_TIMEOUT_S", 0.2)
+    """Retries follow at once, and a hang times out quickly."""
+    monkeypatch.setattr(part_download, "BACKOFF_S", (0.001,) * 4)
+    monkeypatch.setattr(part_download, "READ_TIMEOUT_S", 0.2)
 
 
 @pytest.fixture
 def hub(hub: TestHub) -> TestHub:
-    """With the repo."""
+    """The Hub with the repo."""
     add_tiny_repo(hub)
     return hub
 
 
 @pytest.fixture
 def listing(hub: TestHub) -> RepoListing:
-    """What the repo holds."""
+    """The repo's listing."""
     return tiny_listing(hub)
 
 
 @pytest.fixture
 def one(listing: RepoListing) -> RepoVariant:
-    """A variant of one file."""
+    """A variant with one file."""
     return listing.variants[0]
 
 
 @pytest.fixture
 def split(listing: RepoListing) -> RepoVariant:
-    """A variant of three shards."""
+    """A variant with three shards."""
     return listing.variants[1]

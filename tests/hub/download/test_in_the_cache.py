@@ -1,4 +1,4 @@
-"""What a download leaves in the cache: as huggingface_hub would, found again, and nowhere else."""
+"""Downloads into the cache: laid out as by huggingface_hub, and nowhere else."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import pytest
 
 from ggbench.errors import BadFile, DoesNotFit, UsageError
 from ggbench.hub.access import HubAccess
-from ggbench.hub.cached import cached_paths, repo_folder
 from ggbench.hub.download import download, needed_bytes
-from ggbench.hub.records import RepoListing, RepoVariant
+from ggbench.hub.hf_cache import cached_paths, repo_folder
+from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import TestHub
 from tests.fakes.tiny_repo import CONTENT, FILE, MIB, REPO, SHARDS, put_part
 
 
-def test_a_download_lies_in_the_cache_as_huggingface_hub_itself_would_put_it(
+def test_a_download_has_the_layout_of_huggingface_hub(
     access: HubAccess, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """Its own commands see one whole revision named main, and its own download finds the file there."""
+    """Its commands list one complete revision named main, and its download finds the file."""
     from huggingface_hub import scan_cache_dir, try_to_load_from_cache
 
     (path,) = download(access, listing, one)
@@ -37,10 +37,10 @@ def test_a_download_lies_in_the_cache_as_huggingface_hub_itself_would_put_it(
     assert try_to_load_from_cache(REPO, FILE, cache_dir=access.hub_cache) == str(path)
 
 
-def test_huggingface_hub_takes_a_file_that_ggbench_downloaded(
+def test_huggingface_hub_reuses_a_downloaded_file(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """Its own download of the branch asks for no byte of it."""
+    """Its own download of the branch fetches no bytes."""
     from huggingface_hub import hf_hub_download
 
     (path,) = download(access, listing, one)
@@ -49,10 +49,10 @@ def test_huggingface_hub_takes_a_file_that_ggbench_downloaded(
     assert hub.sent_bytes() == 0
 
 
-def test_what_is_whole_is_not_asked_for_again(
+def test_a_complete_file_is_not_requested_again(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """A second download makes no request, also offline."""
+    """A second download sends no request, also offline."""
     paths = download(access, listing, one)
     hub.forget_requests()
     assert needed_bytes(access, listing, one) == 0
@@ -60,8 +60,8 @@ def test_what_is_whole_is_not_asked_for_again(
     assert hub.requests == []
 
 
-def test_a_blob_that_was_cut_off_is_replaced(access: HubAccess, listing: RepoListing, one: RepoVariant) -> None:
-    """What has a blob's name and not its size does not count as the file."""
+def test_a_truncated_blob_is_replaced(access: HubAccess, listing: RepoListing, one: RepoVariant) -> None:
+    """A file with a blob's name but not its size does not count."""
     (path,) = download(access, listing, one)
     os.truncate(path, MIB)
     assert cached_paths(access, listing, REPO, one) is None
@@ -69,7 +69,7 @@ def test_a_blob_that_was_cut_off_is_replaced(access: HubAccess, listing: RepoLis
     assert path.read_bytes() == CONTENT
 
 
-def test_two_downloads_at_once_move_the_file_once(
+def test_concurrent_downloads_fetch_the_file_once(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
     """The second waits for the first and then finds the file."""
@@ -84,15 +84,15 @@ def test_two_downloads_at_once_move_the_file_once(
 
 
 @pytest.mark.parametrize("revision", ["main", "refs/pr/7", "v1.0"])
-def test_the_branch_is_remembered_as_the_cache_does(
+def test_the_branch_is_recorded_under_refs(
     access: HubAccess, listing: RepoListing, one: RepoVariant, revision: str
 ) -> None:
-    """A revision that is no commit names it under refs."""
+    """A revision that is not a commit is recorded under refs."""
     download(access, replace(listing, revision=revision), one)
     assert (repo_folder(access, REPO) / "refs" / revision).read_text() == listing.commit
 
 
-def test_a_commit_or_a_crooked_revision_names_nothing(
+def test_a_commit_or_an_unsafe_revision_is_not_recorded(
     access: HubAccess, listing: RepoListing, one: RepoVariant
 ) -> None:
     """Neither is written under refs."""
@@ -103,19 +103,19 @@ def test_a_commit_or_a_crooked_revision_names_nothing(
         assert not (access.hub_cache / "evil").exists()
 
 
-def test_a_path_that_leads_out_of_its_folder_is_refused(
+def test_a_path_outside_the_folder_is_rejected(
     access: HubAccess, listing: RepoListing, one: RepoVariant, tmp_path: Path
 ) -> None:
-    """Whatever a listing says, no file lands beside the folder."""
+    """Whatever a listing contains, no file is written outside the folder."""
     for path in ("../evil.gguf", "/tmp/evil.gguf", "a/../../evil.gguf", "..\\evil.gguf"):
         evil = replace(one, files=(replace(one.files[0], path=path),))
         for to in (None, tmp_path / "to"):
-            with pytest.raises(BadFile, match="out of its folder"):
+            with pytest.raises(BadFile, match="outside its folder"):
                 download(access, listing, evil, to=to)
 
 
-def test_a_hash_that_is_none_names_no_file(access: HubAccess, listing: RepoListing, one: RepoVariant) -> None:
-    """Names of blobs come from the Hub as well: they may not lead anywhere."""
+def test_an_invalid_hash_is_rejected(access: HubAccess, listing: RepoListing, one: RepoVariant) -> None:
+    """Blob names come from the Hub too and must not be paths."""
     for evil in ("../../../evil", "", "0" * 63):
         variant = replace(one, files=(replace(one.files[0], sha256=evil, blob_id=evil),))
         with pytest.raises(BadFile, match="hash"):
@@ -124,10 +124,10 @@ def test_a_hash_that_is_none_names_no_file(access: HubAccess, listing: RepoListi
         download(access, replace(listing, commit="../../evil"), one)
 
 
-def test_where_no_links_can_be_made_the_snapshot_has_the_file_itself(
+def test_without_symlinks_the_snapshot_has_the_file(
     access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The content is on the disk once, is found again, and huggingface_hub's own commands count it."""
+    """The content is stored once and found again, and huggingface_hub's commands count it."""
     from huggingface_hub import scan_cache_dir
 
     def refuse(*_: object, **__: object) -> None:
@@ -144,13 +144,13 @@ def test_where_no_links_can_be_made_the_snapshot_has_the_file_itself(
     assert hub.requests == []
 
 
-def test_a_cache_that_cannot_be_written_is_told_with_what_to_do(
+def test_a_read_only_cache_is_an_error_with_a_hint(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file where the cache should be, and a file system that takes no writes."""
+    """A file in place of the cache, and a read-only file system."""
     access.hub_cache.parent.mkdir()
     access.hub_cache.write_text("not a folder")
-    with pytest.raises(UsageError, match="cannot write into") as caught:
+    with pytest.raises(UsageError, match="cannot write to") as caught:
         download(access, listing, one)
     assert "HF_HUB_CACHE" in caught.value.hint
     access.hub_cache.unlink()
@@ -164,13 +164,13 @@ def test_a_cache_that_cannot_be_written_is_told_with_what_to_do(
     assert hub.requests == []
 
 
-def test_room_is_looked_at_first(
+def test_free_space_is_checked_first(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error says how much is missing, the part counts as there, and nothing is asked for."""
+    """The error states the shortage, existing parts count, and no request is sent."""
     put_part(access, one, CONTENT[:MIB])
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(0, 0, MIB // 2))
-    with pytest.raises(DoesNotFit, match=r"1\.50 MiB missing: 2\.00 MiB have to come, 512\.0 KiB are free"):
+    with pytest.raises(DoesNotFit, match=r"1\.50 MiB short: 2\.00 MiB to download, 512\.0 KiB free"):
         download(access, listing, one)
     assert hub.requests == []

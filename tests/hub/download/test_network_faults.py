@@ -1,4 +1,4 @@
-"""Downloads through each fault that a network or a server has."""
+"""Downloads through every fault of a network or a server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from ggbench.errors import BadFile, GgbenchError, NetworkError
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download, needed_bytes
-from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from ggbench.hub.session import Stop
 from tests.fakes.hub import (
     MEMBER_TOKEN,
@@ -43,10 +43,10 @@ from tests.fakes.tiny_repo import BODIES, CONTENT, MIB, REPO, assert_nothing_has
         pytest.param([Says(b"<html>Please log in</html>", content_type="text/html")], id="another page"),
     ],
 )
-def test_a_fault_that_passes_costs_no_byte_twice(
+def test_a_transient_fault_fetches_no_byte_twice(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, faults: list[Fault]
 ) -> None:
-    """The file is complete in one call, and what arrived before the fault is not fetched again."""
+    """The file is complete in one call, and bytes received before the fault are not fetched again."""
     part = put_part(access, one, CONTENT[:MIB])
     for fault in faults:
         hub.fail(BODIES, fault)
@@ -57,10 +57,10 @@ def test_a_fault_that_passes_costs_no_byte_twice(
     assert ranges[0] == f"bytes={MIB}-{len(CONTENT) - 1}" and "bytes=0" not in str(ranges)
 
 
-def test_a_server_that_ignores_ranges_is_read_past_what_is_there(
+def test_known_bytes_of_a_server_without_ranges_are_skipped(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """The file is right although each answer begins at its first byte."""
+    """The file is right although each response begins at its first byte."""
     put_part(access, one, CONTENT[:MIB])
     hub.fail(BODIES, IgnoresRanges(), times=None)
     hub.fail(BODIES, Cut(2 * MIB))
@@ -71,27 +71,27 @@ def test_a_server_that_ignores_ranges_is_read_past_what_is_there(
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        pytest.param(Cut(0), "was cut, 4 times without a byte", id="cut"),
-        pytest.param(Unavailable(), "answered 503, 4 times", id="503"),
-        pytest.param(Hang(), "no answer came in time, 4 times", id="hang"),
-        pytest.param(WrongLength(7), "3145735 bytes, and 3145728 were listed", id="too long"),
-        pytest.param(WrongLength(-7), "3145721 bytes, and 3145728 were listed", id="too short"),
-        pytest.param(WrongRange(), "the bytes that it was asked for", id="wrong range"),
-        pytest.param(Says(b"x" * 9, headers={"Content-Encoding": "gzip"}), "that it was asked for", id="packed"),
-        pytest.param(Says(b"<html>Please log in</html>"), "has 26 bytes", id="another page"),
+        pytest.param(Cut(0), "was cut, 4 tries without data", id="cut"),
+        pytest.param(Unavailable(), "returned 503, 4 tries", id="503"),
+        pytest.param(Hang(), "did not respond in time, 4 tries", id="hang"),
+        pytest.param(WrongLength(7), "3145735 bytes, but 3145728 were listed", id="too long"),
+        pytest.param(WrongLength(-7), "3145721 bytes, but 3145728 were listed", id="too short"),
+        pytest.param(WrongRange(), "other bytes than requested", id="wrong range"),
+        pytest.param(Says(b"x" * 9, headers={"Content-Encoding": "gzip"}), "other bytes than requested", id="packed"),
+        pytest.param(Says(b"<html>Please log in</html>"), "reports 26 bytes", id="another page"),
         pytest.param(TooMany(3600), "asks to wait 1:00:00", id="429"),
     ],
 )
-def test_a_fault_that_stays_ends_in_a_network_error_and_keeps_the_part(
+def test_a_permanent_fault_is_a_network_error_and_keeps_the_part(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, fault: Fault, reason: str
 ) -> None:
-    """The error says what happened, how far it got and that the same command continues; and it does."""
+    """The error states the cause, the progress and that the same command continues; and it does."""
     part = put_part(access, one, CONTENT[:MIB])
     hub.fail(BODIES, fault, times=None)
     with pytest.raises(NetworkError, match=reason) as caught:
         download(access, listing, one)
     assert "stopped at 1.00 MiB of 3.00 MiB" in caught.value.message
-    assert "same command continues" in caught.value.hint
+    assert "same command to continue" in caught.value.hint
     assert part.read_bytes() == CONTENT[:MIB]
     assert_nothing_has_its_name(access)
     hub.heal()
@@ -101,10 +101,10 @@ def test_a_fault_that_stays_ends_in_a_network_error_and_keeps_the_part(
     assert hub.sent_bytes() == 2 * MIB
 
 
-def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(
+def test_retry_after_is_respected(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Retry-After goes before the usual pause."""
+    """Retry-After overrides the usual delay."""
     waits: list[float] = []
     monkeypatch.setattr(Stop, "wait", lambda self, seconds: waits.append(seconds))
     hub.fail(BODIES, TooMany(7))
@@ -114,26 +114,26 @@ def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(
 
 
 def test_no_connection_is_a_network_error(access: HubAccess, listing: RepoListing, one: RepoVariant) -> None:
-    """With nothing at the other end the error says so, and no empty part is left."""
-    with pytest.raises(NetworkError, match="no connection"):
+    """Without a server the error says so, and no empty part is left."""
+    with pytest.raises(NetworkError, match="cannot connect"):
         download(replace(access, endpoint="http://127.0.0.1:9"), listing, one)
     assert files_under(access.hub_cache) == []
 
 
-def test_a_byte_damaged_on_the_way_is_fetched_once_more(
+def test_a_damaged_download_is_repeated(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """The hash does not agree, so the file comes again from its beginning."""
+    """The hash differs, so the file is fetched again from the start."""
     hub.fail(BODIES, Corrupt(MIB + 5))
     (path,) = download(access, listing, one)
     assert path.read_bytes() == CONTENT
     assert hub.sent_bytes() == 2 * len(CONTENT)
 
 
-def test_a_byte_damaged_every_time_never_gets_the_files_name(
+def test_a_file_damaged_twice_is_rejected(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """After a second try it is a bad file, and nothing of it stays."""
+    """After a second try it is a BadFile, and its content is discarded."""
     hub.fail(BODIES, Corrupt(MIB + 5), times=None)
     with pytest.raises(BadFile, match="damaged twice"):
         download(access, listing, one)
@@ -141,8 +141,8 @@ def test_a_byte_damaged_every_time_never_gets_the_files_name(
     assert files_under(access.hub_cache) == []
 
 
-def test_a_file_that_git_keeps_is_verified_by_gits_name(access: HubAccess, hub: TestHub, tmp_path: Path) -> None:
-    """Without a sha256 the blob's SHA-1 decides, and a damaged byte is noticed."""
+def test_a_file_in_git_is_verified_by_its_object_id(access: HubAccess, hub: TestHub, tmp_path: Path) -> None:
+    """Without a sha256 the blob's SHA-1 is used, and a damaged byte is detected."""
     content = b"small"
     commit = hub.add_repo("org/git", {"a.gguf": content}, in_git=("a.gguf",))
     blob_id = hashlib.sha1(b"blob 5\0" + content).hexdigest()
@@ -154,10 +154,10 @@ def test_a_file_that_git_keeps_is_verified_by_gits_name(access: HubAccess, hub: 
     assert path.resolve().name == blob_id
 
 
-def test_the_token_goes_to_the_hub_alone(
+def test_the_token_is_sent_only_to_the_hub(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gated repo opens to a member, whose token does not follow the redirect to another origin."""
+    """A gated repo opens to a member, whose token is not sent to the redirect's origin."""
     monkeypatch.setenv("HF_TOKEN", MEMBER_TOKEN)
     hub.repos[REPO].gated = True
     (path,) = download(access, listing, one)
@@ -165,10 +165,10 @@ def test_the_token_goes_to_the_hub_alone(
     assert [each.had_token for each in hub.requests] == [True, False]
 
 
-def test_a_gated_repo_is_refused_and_leaves_nothing(
+def test_a_gated_repo_is_an_error_and_leaves_no_part(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """Without a token it is one clear error, asked once."""
+    """Without a token it is one clear error after one request."""
     hub.repos[REPO].gated = True
     with pytest.raises(GgbenchError) as caught:
         download(access, listing, one)

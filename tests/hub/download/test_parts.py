@@ -1,4 +1,4 @@
-"""What an ended download leaves behind, and how the next one goes on from there."""
+"""Parts left by interrupted downloads, and how the next download resumes them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import DoesNotFit, NetworkError, UsageError
-from ggbench.hub import transfer
+from ggbench.hub import part_download
 from ggbench.hub.access import HubAccess
-from ggbench.hub.cached import cached_paths
 from ggbench.hub.download import download
-from ggbench.hub.records import RepoListing, RepoVariant
+from ggbench.hub.hf_cache import cached_paths
+from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import Hang, TestHub
 from tests.fakes.tiny_repo import BODIES, CONTENT, MIB, REPO, assert_nothing_has_its_name, part_of, put_part
 
@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download
-from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 endpoint, cache, repo, commit, path, n_bytes, sha256 = sys.argv[1:]
 folder = Path(cache)
 access = HubAccess(False, endpoint, folder, folder, folder)
@@ -37,10 +37,10 @@ download(access, listing, variant, on_progress=lambda done, total: print(done, f
 """
 
 
-def test_a_whole_part_needs_no_byte_more(
+def test_a_complete_part_needs_no_request(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """A kill between the last byte and the name costs a hash and no request."""
+    """A kill between the last byte and the rename costs a hash and no request."""
     put_part(access, one, CONTENT)
     (path,) = download(access, listing, one)
     assert path.read_bytes() == CONTENT
@@ -48,7 +48,7 @@ def test_a_whole_part_needs_no_byte_more(
 
 
 @pytest.mark.parametrize("part", [CONTENT[:-MIB][::-1], CONTENT[::-1], CONTENT + b"x"], ids=["part", "whole", "longer"])
-def test_a_part_that_was_damaged_on_this_disk_is_begun_anew(
+def test_a_part_damaged_on_disk_is_restarted(
     access: HubAccess, listing: RepoListing, one: RepoVariant, part: bytes
 ) -> None:
     """Also where the part is as long as the file, or longer."""
@@ -60,13 +60,13 @@ def test_a_part_that_was_damaged_on_this_disk_is_begun_anew(
 def test_a_link_in_place_of_the_part_is_not_followed(
     access: HubAccess, listing: RepoListing, one: RepoVariant, tmp_path: Path
 ) -> None:
-    """A folder that others may write into: what it leads to stays as it is."""
+    """In a folder that others can write to, the link's target stays unchanged."""
     mine = tmp_path / "mine"
     mine.write_bytes(b"mine" * MIB)
     part = put_part(access, one, b"")
     part.unlink()
     part.symlink_to(mine)
-    with pytest.raises(UsageError, match="cannot write into"):
+    with pytest.raises(UsageError, match="cannot write to"):
         download(access, listing, one)
     assert mine.read_bytes() == b"mine" * MIB
 
@@ -74,7 +74,7 @@ def test_a_link_in_place_of_the_part_is_not_followed(
 def test_offline_without_the_file_says_so_and_keeps_the_part(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """No request is made."""
+    """No request is sent."""
     part = put_part(access, one, CONTENT[:MIB])
     with pytest.raises(NetworkError):
         download(replace(access, offline=True), listing, one)
@@ -85,8 +85,8 @@ def test_offline_without_the_file_says_so_and_keeps_the_part(
 def test_cancelling_keeps_the_part(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends although the Hub hangs, by CancelledError, and the next call asks only for the rest."""
-    monkeypatch.setattr(transfer, "READ_TIMEOUT_S", 60)
+    """It ends with CancelledError although the Hub hangs, and the next call fetches only the rest."""
+    monkeypatch.setattr(part_download, "READ_TIMEOUT_S", 60)
     hub.fail(BODIES, Hang(MIB))
     part = part_of(access, one)
     with pytest.raises(CancelledError):
@@ -97,10 +97,10 @@ def test_cancelling_keeps_the_part(
     assert hub.sent_bytes() == 2 * MIB
 
 
-def test_what_progress_raises_comes_out_and_keeps_the_part(
+def test_an_exception_of_on_progress_propagates_and_keeps_the_part(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """A front end stops a download from within its own callback."""
+    """A front end can stop a download from within its callback."""
     hub.fail(BODIES, Hang(MIB), times=None)
 
     def stop_at_a_third(done: int, total: int) -> None:
@@ -112,7 +112,7 @@ def test_what_progress_raises_comes_out_and_keeps_the_part(
     assert part_of(access, one).stat().st_size == MIB
 
 
-def test_a_kill_loses_nothing(access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant) -> None:
+def test_a_kill_loses_no_byte(access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant) -> None:
     """After three kills and one more run the file is right, and the Hub has sent each byte once."""
     file = one.files[0]
     command = [sys.executable, "-c", KILLED, hub.url, str(access.hub_cache), REPO, listing.commit]
@@ -132,10 +132,10 @@ def test_a_kill_loses_nothing(access: HubAccess, hub: TestHub, listing: RepoList
     assert hub.sent_bytes() == len(CONTENT)
 
 
-def test_a_disk_that_fills_up_keeps_the_part(
+def test_a_full_disk_keeps_the_part(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another program took the room meanwhile: the error says so, and after making room it continues."""
+    """The error says so, and after space is freed the download continues."""
     really_write = os.pwrite
 
     def write(descriptor: int, data: bytes, offset: int) -> int:

@@ -1,4 +1,4 @@
-"""A model of several files, and a file in several pieces."""
+"""Downloads of split models, and of a file in several ranges."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import BadFile, NetworkError
-from ggbench.hub import transfer
+from ggbench.hub import part_download
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download, needed_bytes
-from ggbench.hub.records import RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import Cut, Hang, TestHub
 from tests.fakes.tiny_repo import CONTENT, MIB, SHARD_PATHS, SHARDS, part_of
 
 
-def test_shards_come_together_and_count_as_one(access: HubAccess, listing: RepoListing, split: RepoVariant) -> None:
-    """All shards lie in one folder in order, and progress ends at the bytes of all of them."""
-    told: list[tuple[int, int]] = []
-    paths = download(access, listing, split, on_progress=lambda done, total: told.append((done, total)))
+def test_shards_are_downloaded_as_one(access: HubAccess, listing: RepoListing, split: RepoVariant) -> None:
+    """All shards are in one folder in order, and progress ends at their total size."""
+    reported: list[tuple[int, int]] = []
+    paths = download(access, listing, split, on_progress=lambda done, total: reported.append((done, total)))
     assert [path.read_bytes() for path in paths] == list(SHARDS)
     assert [path.name for path in paths] == [Path(path).name for path in SHARD_PATHS]
     assert len({path.parent for path in paths}) == 1
-    assert told[-1] == (3 * MIB, 3 * MIB)
+    assert reported[-1] == (3 * MIB, 3 * MIB)
 
 
-def test_two_shards_come_at_a_time(
+def test_two_shards_are_downloaded_in_parallel(
     access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the first hangs the second and then the third come."""
-    monkeypatch.setattr(transfer, "READ_TIMEOUT_S", 60)
+    """While the first hangs the second and then the third are downloaded."""
+    monkeypatch.setattr(part_download, "READ_TIMEOUT_S", 60)
     hub.fail(f"*{SHARD_PATHS[0]}", Hang())
     blobs = [part_of(access, split).with_name(str(file.sha256)) for file in split.files]
     with pytest.raises(CancelledError):
@@ -39,10 +39,10 @@ def test_two_shards_come_at_a_time(
     assert not blobs[0].exists()
 
 
-def test_a_shard_that_is_there_is_not_moved_again(
+def test_a_complete_shard_is_not_fetched_again(
     access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant
 ) -> None:
-    """When one shard fails its bytes and the others' stay, whole or in part: only what is missing comes."""
+    """When one shard fails all received bytes stay: only the missing ones are fetched."""
     hub.fail(f"*{SHARD_PATHS[1]}", Cut(MIB // 2))
     hub.fail(f"*{SHARD_PATHS[1]}", Cut(0), times=None)
     with pytest.raises(NetworkError):
@@ -55,34 +55,34 @@ def test_a_shard_that_is_there_is_not_moved_again(
     assert hub.sent_bytes() == missing
 
 
-def test_a_missing_shard_is_named_before_anything_is_moved(
+def test_a_missing_shard_is_reported_before_any_download(
     access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant
 ) -> None:
-    """The error has its path, and the Hub was not asked."""
+    """The error has its path, and no request is sent."""
     broken = replace(split, files=split.files[:2], missing=(SHARD_PATHS[2],))
     with pytest.raises(BadFile, match="00003-of-00003"):
         download(access, listing, broken)
     assert hub.requests == []
 
 
-def test_a_mistake_of_the_programs_own_is_not_hidden(
+def test_an_exception_in_a_thread_propagates(
     access: HubAccess, listing: RepoListing, split: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever a thread dies of comes out, and is not taken for the end of the work."""
+    """Any exception of a thread propagates."""
 
     def fail(*_: object) -> None:
         raise IndexError("a bug")
 
-    monkeypatch.setattr("ggbench.hub.download.fill_from_hub", fail)
+    monkeypatch.setattr("ggbench.hub.download.download_part", fail)
     with pytest.raises(IndexError, match="a bug"):
         download(access, listing, split)
 
 
-def test_a_large_file_is_asked_for_in_pieces(
+def test_a_large_file_is_requested_in_ranges(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No request asks for more than the Hub's network gives at once."""
-    monkeypatch.setattr(transfer, "RANGE_BYTES", 2 * MIB)
+    """No request exceeds the range that the Hub's CDN serves."""
+    monkeypatch.setattr(part_download, "RANGE_BYTES", 2 * MIB)
     (path,) = download(access, listing, one)
     assert path.read_bytes() == CONTENT
     asked = [each.range for each in hub.requests if each.path.startswith("/cdn/")]

@@ -1,4 +1,4 @@
-"""Downloads into a folder of the person's choice."""
+"""Downloads into a folder of the user's choice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ggbench.errors import NetworkError, UsageError
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download, needed_bytes
-from ggbench.hub.records import RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import Cut, Hang, TestHub
 from tests.fakes.tiny_repo import BODIES, CONTENT, FILE, MIB, SHARD_PATHS, SHARDS
 
@@ -18,7 +18,7 @@ from tests.fakes.tiny_repo import BODIES, CONTENT, FILE, MIB, SHARD_PATHS, SHARD
 def test_files_keep_their_folders_and_nothing_else_stays(
     access: HubAccess, listing: RepoListing, split: RepoVariant, tmp_path: Path
 ) -> None:
-    """Shards lie below the folder as in the repo; no part, no lock, no cache."""
+    """Shards keep their path in the repo; no part, no lock, no cache is left."""
     to = tmp_path / "models"
     paths = download(access, listing, split, to=to)
     assert paths == tuple(to / path for path in SHARD_PATHS)
@@ -30,7 +30,7 @@ def test_files_keep_their_folders_and_nothing_else_stays(
 def test_a_part_is_continued(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, tmp_path: Path
 ) -> None:
-    """After a network error the rest alone is asked for."""
+    """After a network error only the rest is fetched."""
     hub.fail(BODIES, Cut(MIB))
     hub.fail(BODIES, Cut(0), times=None)
     with pytest.raises(NetworkError):
@@ -44,10 +44,10 @@ def test_a_part_is_continued(
     assert hub.sent_bytes() == 2 * MIB
 
 
-def test_the_right_file_is_used_as_it_is(
+def test_an_existing_right_file_is_used(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, tmp_path: Path
 ) -> None:
-    """It is hashed and not moved."""
+    """It is hashed and not downloaded."""
     (tmp_path / FILE).write_bytes(CONTENT)
     assert download(access, listing, one, to=tmp_path) == (tmp_path / FILE,)
     assert hub.requests == []
@@ -64,7 +64,7 @@ def test_another_file_is_never_overwritten(
 ) -> None:
     """A file of that name with other content stays, and the error says why."""
     (tmp_path / FILE).write_bytes(content)
-    with pytest.raises(UsageError, match="nothing is overwritten"):
+    with pytest.raises(UsageError, match="not overwritten"):
         download(access, listing, one, to=tmp_path)
     assert (tmp_path / FILE).read_bytes() == content
     assert hub.requests == []
@@ -79,7 +79,7 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten(
     def take_the_name(done: int, total: int) -> None:
         (tmp_path / FILE).write_bytes(b"mine")
 
-    with pytest.raises(UsageError, match="nothing is overwritten"):
+    with pytest.raises(UsageError, match="not overwritten"):
         download(access, listing, one, to=tmp_path, on_progress=take_the_name)
     assert (tmp_path / FILE).read_bytes() == b"mine"
 
@@ -87,7 +87,7 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten(
 def test_the_cache_fills_the_folder_without_a_request(
     access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant, tmp_path: Path
 ) -> None:
-    """Offline too, and the copies are files of their own."""
+    """Offline too, and the copies are independent files."""
     cached = download(access, listing, split)
     hub.forget_requests()
     to = tmp_path / "to"
@@ -98,10 +98,10 @@ def test_the_cache_fills_the_folder_without_a_request(
     assert hub.requests == []
 
 
-def test_a_damaged_file_in_the_cache_is_not_passed_on(
+def test_a_damaged_file_in_the_cache_is_not_copied(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, tmp_path: Path
 ) -> None:
-    """What the disk has spoilt is fetched from the Hub instead."""
+    """It is fetched from the Hub instead."""
     (cached,) = download(access, listing, one)
     cached.write_bytes(CONTENT[::-1])
     (path,) = download(access, listing, one, to=tmp_path / "to")

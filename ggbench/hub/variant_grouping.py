@@ -1,6 +1,6 @@
-"""The variants that a repo's GGUF files make: shards of one model together, each variant under a name of its own.
+"""Group the GGUF files of a repo into variants: shards of one model together, each variant under a unique name.
 
-Told from the names alone, and the same for what the Hub lists and for what its cache holds.
+Uses file names only, so that the result is the same for a Hub listing and for the download cache.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from itertools import islice
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import quant_from_file_name
 from ggbench.gguf_file.shards import ShardName, model_name, parse_shard_name
-from ggbench.hub.records import RepoFile, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoVariant
 from ggbench.plain import plain
 
-_MOST_MISSING = 100
-"""Missing shards that are named; a file may claim to be one of 99,999."""
+_MAX_MISSING = 100
+"""Missing shards listed by name; a file may claim to be one of 99,999."""
 
 
 def group_variants(files: Iterable[RepoFile]) -> tuple[RepoVariant, ...]:
-    """The variants of these models' files, largest first; one that lacks shards names them."""
+    """Group files into variants, largest first; an incomplete variant lists its missing shards."""
     groups: defaultdict[str, list[RepoFile]] = defaultdict(list)
     for file in files:
         groups[_shared_path(file.path)].append(file)
@@ -39,24 +39,24 @@ def group_variants(files: Iterable[RepoFile]) -> tuple[RepoVariant, ...]:
 
 
 def require_all_shards(repo: str, variant: RepoVariant) -> None:
-    """Raise BadFile, which names the first that is missing, where the repo lacks a shard of the variant."""
+    """Raise BadFile, naming the first missing shard, where the variant is incomplete."""
     missing = variant.missing
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise BadFile(
-            f"{plain(repo)} lacks {plain(missing[0])}{more}, a shard of {variant.name}",
-            "take another quant, or look at the repo: it may still be uploaded",
+            f"{plain(repo)} is missing {plain(missing[0])}{more}, a shard of {variant.name}",
+            "take another quant, or check the repo: the upload may still be in progress",
         )
 
 
 def _shared_path(path: str) -> str:
-    """What the shards of one variant have in common; splits of one model into different numbers stay apart."""
+    """Return the key shared by the shards of one variant; splits into different counts stay separate."""
     folder, shard = _shard_of(path)
     return path if shard is None else f"{folder}{shard.sibling(shard.count)}"
 
 
 def _names(path: str) -> Iterator[str]:
-    """What a variant may be called, the best first: `x.gguf` beside a split `x` cannot both be `x`."""
+    """Yield candidate names of a variant, best first: `x.gguf` and a split `x` cannot both be `x`."""
     folder, slash, name = path.rpartition("/")
     yield plain(f"{folder}{slash}{model_name(name)}")
     yield plain(path[: -len(".gguf")])
@@ -70,10 +70,10 @@ def _missing(shards: Sequence[RepoFile]) -> tuple[str, ...]:
         return ()
     there = {file.path for file in shards}
     expected = (f"{folder}{shard.sibling(number)}" for number in range(1, shard.count + 1))
-    return tuple(islice((path for path in expected if path not in there), _MOST_MISSING))
+    return tuple(islice((path for path in expected if path not in there), _MAX_MISSING))
 
 
 def _shard_of(path: str) -> tuple[str, ShardName | None]:
-    """The folder, with its slash, and the file's name taken apart where it is a shard's."""
+    """Return the folder with its slash, and the parsed shard name, None where it is not a shard."""
     folder, slash, name = path.rpartition("/")
     return f"{folder}{slash}", parse_shard_name(name)

@@ -1,6 +1,6 @@
-"""Bytes over time: how many of how many, how fast, and how long the rest takes.
+"""Rate and remaining time of a transfer of bytes.
 
-The rate is of the last seconds, and never counts what an earlier try had left.
+The rate covers the last seconds and excludes bytes present before the transfer began.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections.abc import Callable
 from ggbench.units import format_bytes, format_duration
 
 
-class Transfer:
-    """One transfer as it goes on."""
+class TransferRate:
+    """Progress of one transfer."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, window_s: float = 10.0) -> None:
-        """The rate is taken over the last `window_s` seconds of `clock`."""
+        """Average the rate over the last `window_s` seconds of `clock`."""
         self._clock, self._window_s = clock, window_s
         self._seen: deque[tuple[float, int]] = deque()
         self._done_bytes = 0
         self._total_bytes = 0
 
-    def note(self, done_bytes: int, total_bytes: int, moved_bytes: int | None = None) -> None:
-        """Take in how far it has come, and what of it was moved where that is not the same: the rate is of that."""
+    def update(self, done_bytes: int, total_bytes: int, moved_bytes: int | None = None) -> None:
+        """Record progress; `moved_bytes` counts the bytes that enter the rate where they differ from `done_bytes`."""
         now, counted = self._clock(), done_bytes if moved_bytes is None else moved_bytes
         if self._seen and (counted < self._seen[-1][1] or total_bytes != self._total_bytes):
-            self._seen.clear()  # another file, or the same one from its start
+            self._seen.clear()  # another file, or a restart
         self._seen.append((now, counted))
         self._done_bytes, self._total_bytes = done_bytes, total_bytes
         while len(self._seen) > 2 and now - self._seen[1][0] > self._window_s:
@@ -34,23 +34,23 @@ class Transfer:
 
     @property
     def rate_bytes_per_s(self) -> float | None:
-        """Over the last seconds; None until there is something to tell it from."""
+        """Rate over the window; None until it can be computed."""
         if not self._seen:
             return None
         (start, before), (end, done) = self._seen[0], self._seen[-1]
         return (done - before) / (end - start) if end > start and done > before else None
 
     @property
-    def left_s(self) -> float | None:
-        """Until it ends at this rate."""
+    def remaining_s(self) -> float | None:
+        """Time to completion at this rate, seconds; None while the rate is unknown."""
         rate = self.rate_bytes_per_s
         return None if rate is None else (self._total_bytes - self._done_bytes) / rate
 
     def text(self) -> str:
-        """`1.20 GiB of 4.43 GiB, 23.5 MiB/s, 2:21 left`."""
+        """Return `1.20 GiB of 4.43 GiB, 23.5 MiB/s, 2:21 left`."""
         text = f"{format_bytes(self._done_bytes)} of {format_bytes(self._total_bytes)}"
         rate = self.rate_bytes_per_s
         if rate is None:
             return text
         text += f", {format_bytes(rate)}/s"
-        return text if self._done_bytes >= self._total_bytes else f"{text}, {format_duration(self.left_s)} left"
+        return text if self._done_bytes >= self._total_bytes else f"{text}, {format_duration(self.remaining_s)} left"

@@ -1,7 +1,6 @@
-"""What the Hub said, kept on disk so that the same question needs no network again.
+"""Cache of listings and headers on disk, one file per entry, so that repeating a command needs no network.
 
-A record ends with the sha256 of what is before it, so that a file cut short or damaged is no record, and is asked for
-anew.
+Each file ends with the SHA-256 of its content; a truncated or damaged file counts as missing and is fetched again.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 _LARGEST_BYTES = 256 << 20
 
 
-def keep(path: Path, content: bytes) -> None:
-    """Write a record aside and rename it; a disk that refuses only means that it must be asked for again."""
+def put(path: Path, content: bytes) -> None:
+    """Write an entry atomically; write errors are ignored, since the entry can be fetched again."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".new-", delete=False) as aside:
@@ -29,8 +28,8 @@ def keep(path: Path, content: bytes) -> None:
                 raise
 
 
-def recall(path: Path) -> bytes | None:
-    """The record, as it was kept; None where there is none, or where it is damaged."""
+def get(path: Path) -> bytes | None:
+    """Return the entry; None where it is missing or damaged."""
     try:
         if path.stat().st_size > _LARGEST_BYTES:
             return None

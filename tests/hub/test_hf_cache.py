@@ -1,4 +1,4 @@
-"""What is told of Hugging Face's cache without a request."""
+"""Hugging Face's cache, read without a request."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 from ggbench.errors import BadFile
 from ggbench.hub.access import HubAccess
-from ggbench.hub.cached import cached_paths, cached_variants, repo_folder, verify_blob
-from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.hf_cache import cached_paths, cached_variants, repo_folder, verify_blob
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from tests.fakes.hub import TestHub
 
 REPO = "org/tiny-GGUF"
@@ -56,8 +56,8 @@ def _set_main(access: HubAccess, commit: str) -> None:
     ref.write_text(commit)
 
 
-def test_what_hf_download_put_there_is_found(tmp_path: Path, access: HubAccess) -> None:
-    """Its own download, once; then the variant is known by name, quant, size, hash and commit with no request."""
+def test_a_file_of_hf_download_is_found(tmp_path: Path, access: HubAccess) -> None:
+    """A file of `hf download` is found with name, quant, size, hash and commit, without a request."""
     from huggingface_hub import hf_hub_download
 
     path = "Q4_K_M/tiny-Q4_K_M.gguf"
@@ -73,7 +73,7 @@ def test_what_hf_download_put_there_is_found(tmp_path: Path, access: HubAccess) 
     assert cached_paths(access, _listing(commit, found.variant), REPO, found.variant) == found.paths
 
 
-def test_an_empty_or_missing_cache_holds_nothing(access: HubAccess) -> None:
+def test_an_empty_or_missing_cache_has_no_variants(access: HubAccess) -> None:
     """Neither is an error."""
     variant = RepoVariant("a", None, (RepoFile("a.gguf", 1, "0" * 64, ""),))
     assert cached_variants(access, REPO) == ()
@@ -83,8 +83,8 @@ def test_an_empty_or_missing_cache_holds_nothing(access: HubAccess) -> None:
     assert cached_paths(access, None, REPO, variant) is None
 
 
-def test_shards_are_one_variant_and_only_when_all_are_there(access: HubAccess) -> None:
-    """A split model with a shard missing is left out, sidecars and other files too; the largest comes first."""
+def test_shards_are_one_variant_only_when_complete(access: HubAccess) -> None:
+    """A split model with a missing shard is left out, as are sidecars and other files; the largest comes first."""
     small = [_put(access, NEW, f"s-q2_k-0000{n}-of-00002.gguf", bytes([n]) * 10) for n in (1, 2)]
     _put(access, NEW, "l-q8_0-00001-of-00003.gguf", b"l" * 100)
     _put(access, NEW, "l-q8_0-00003-of-00003.gguf", b"m" * 100)
@@ -97,8 +97,8 @@ def test_shards_are_one_variant_and_only_when_all_are_there(access: HubAccess) -
     assert found[0].variant.files[0].sha256 == large.sha256
 
 
-def test_one_file_in_two_snapshots_is_told_once_at_main(access: HubAccess) -> None:
-    """What main stands for goes first; what only an older commit has is told at that one."""
+def test_a_file_in_two_snapshots_is_listed_once_at_main(access: HubAccess) -> None:
+    """The commit of main comes first; a file only in an older commit is listed at that one."""
     file = _put(access, OLD, "a-q8_0.gguf", b"same")
     _put(access, OLD, "b-q8_0.gguf", b"only in the old one")
     _put(access, NEW, "a-q8_0.gguf", b"same")
@@ -111,24 +111,24 @@ def test_one_file_in_two_snapshots_is_told_once_at_main(access: HubAccess) -> No
         assert paths is not None and paths[0].parent.name == other
 
 
-def test_a_file_that_changed_on_the_hub_is_not_taken_for_the_new_one(access: HubAccess) -> None:
-    """The same path with another hash is another file, also where it is as long."""
+def test_a_changed_file_is_not_used_for_the_new_commit(access: HubAccess) -> None:
+    """The same path with another hash is another file, even at the same length."""
     file = _put(access, OLD, "a-q8_0.gguf", b"old one")
     new = RepoFile(file.path, file.n_bytes, hashlib.sha256(b"new one").hexdigest(), "")
     variant = RepoVariant("a-q8_0", "q8_0", (new,))
     assert cached_paths(access, _listing(NEW, variant), REPO, variant) is None
 
 
-def test_an_older_snapshot_serves_a_new_commit_that_left_the_file_as_it_was(access: HubAccess) -> None:
-    """A new README moves the branch; the 20 GB beside it stay the same."""
+def test_an_unchanged_file_of_an_older_snapshot_is_used(access: HubAccess) -> None:
+    """A new README moves the branch; the 20 GB beside it are unchanged."""
     variant = RepoVariant("a-q8_0", "q8_0", (_put(access, OLD, "a-q8_0.gguf", b"same"),))
     paths = cached_paths(access, _listing(NEW, variant), REPO, variant)
     assert paths is not None and paths[0].parent.name == OLD
 
 
 @pytest.mark.parametrize("damage", ["blob gone", "blob cut off", "link gone"])
-def test_what_is_not_whole_does_not_count(access: HubAccess, damage: str) -> None:
-    """One shard of two is damaged, so the variant is not there."""
+def test_an_incomplete_file_does_not_count(access: HubAccess, damage: str) -> None:
+    """One of two shards is damaged, so the variant is not listed."""
     files = tuple(_put(access, NEW, f"s-q2_k-0000{n}-of-00002.gguf", bytes([n]) * 10) for n in (1, 2))
     variant = RepoVariant("s-q2_k", "q2_k", files)
     blob = repo_folder(access, REPO) / "blobs" / str(files[1].sha256)
@@ -155,25 +155,23 @@ def test_a_cache_without_links_counts_at_its_own_commit(access: HubAccess) -> No
     assert cached_paths(access, _listing(NEW, variant), REPO, variant) is None
 
 
-def test_a_blob_is_held_against_its_name(access: HubAccess, tmp_path: Path) -> None:
+def test_a_blob_is_verified_against_its_name(access: HubAccess, tmp_path: Path) -> None:
     """Through the snapshot's link, at the blob itself, and in Ollama's store; a damaged one does not match."""
     file = _put(access, NEW, "a-q8_0.gguf", b"content")
     link = repo_folder(access, REPO) / "snapshots" / NEW / file.path
     ollama = tmp_path / f"sha256-{file.sha256}"
     ollama.write_bytes(b"content")
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     for path in (link, link.resolve(), ollama):
-        verified = verify_blob(path, lambda done, total: told.append((done, total)))
+        verified = verify_blob(path, lambda done, total: reported.append((done, total)))
         assert (verified.sha256_expected, verified.sha256_found, verified.matches) == (file.sha256, file.sha256, True)
-    assert told == [(7, 7)] * 3
+    assert reported == [(7, 7)] * 3
     link.resolve().write_bytes(b"CONTENT")
     assert verify_blob(link).matches is False
 
 
-def test_a_blob_that_is_a_link_to_a_shared_store_is_held_against_its_own_name(
-    access: HubAccess, tmp_path: Path
-) -> None:
-    """The store behind it names files by a hash that is no sha256."""
+def test_a_linked_blob_is_verified_against_its_own_name(access: HubAccess, tmp_path: Path) -> None:
+    """The store behind it uses another kind of hash."""
     file = _put(access, NEW, "a-q8_0.gguf", b"content")
     blob = repo_folder(access, REPO) / "blobs" / str(file.sha256)
     stored = access.hub_cache / "blobs" / "ff" / ("f" * 64)
@@ -186,8 +184,8 @@ def test_a_blob_that_is_a_link_to_a_shared_store_is_held_against_its_own_name(
     assert cached_paths(access, _listing(NEW, variant), REPO, variant) is not None
 
 
-def test_a_file_whose_name_is_no_hash_has_nothing_to_be_held_against(tmp_path: Path) -> None:
-    """Its hash is told all the same."""
+def test_a_file_not_named_by_a_hash_has_no_expected_hash(tmp_path: Path) -> None:
+    """Its hash is still reported."""
     path = tmp_path / "model.gguf"
     path.write_bytes(b"content")
     verified = verify_blob(path)
@@ -196,7 +194,7 @@ def test_a_file_whose_name_is_no_hash_has_nothing_to_be_held_against(tmp_path: P
 
 
 def test_a_file_that_cannot_be_read_is_a_bad_file(tmp_path: Path) -> None:
-    """A missing file, a folder, and links in a circle."""
+    """A missing file, a folder, and a symlink loop."""
     circle = tmp_path / "circle"
     circle.symlink_to(circle)
     for path in (tmp_path / "missing", tmp_path, circle):
@@ -204,7 +202,7 @@ def test_a_file_that_cannot_be_read_is_a_bad_file(tmp_path: Path) -> None:
             verify_blob(path)
 
 
-def test_looking_into_the_cache_does_not_import_huggingface_hub() -> None:
-    """What is on this disk is told without the 150 ms that the import takes."""
-    code = "import sys, ggbench.hub.cached; sys.exit('huggingface_hub' in sys.modules)"
+def test_reading_the_cache_does_not_import_huggingface_hub() -> None:
+    """Listing local files must not take the 150 ms of the import."""
+    code = "import sys, ggbench.hub.hf_cache; sys.exit('huggingface_hub' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,7 +1,7 @@
-"""What Hugging Face's cache holds already, told from its folders alone: no request, and no import of huggingface_hub.
+"""Contents of Hugging Face's download cache, read from its folders without a request or importing huggingface_hub.
 
-The layout is the cache's documented one, which llama.cpp shares: `models--org--name` holds `blobs`, files named by
-their content; `snapshots/COMMIT`, the repo's paths as links to them; and `refs`, the commit of each branch.
+The layout is documented and shared with llama.cpp: `models--org--name` holds `blobs`, files named by their hash;
+`snapshots/COMMIT`, the repo's paths as links to blobs; and `refs`, the commit of each branch.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pathlib import Path
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import is_sidecar
 from ggbench.hub.access import HubAccess
-from ggbench.hub.records import RepoFile, RepoListing, RepoVariant
-from ggbench.hub.variants import group_variants
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.variant_grouping import group_variants
 from ggbench.plain import plain
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GIT_NAME = re.compile(r"[0-9a-f]{40}")
 _OLLAMA_BLOB = re.compile(r"sha256-([0-9a-f]{64})")
 _CHUNK_BYTES = 1 << 20
-_MOST_LINKS = 40
-"""Links followed one by one, as Linux does."""
+_MAX_LINKS = 40
+"""Symbolic links followed, the same limit as Linux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,36 +32,36 @@ class CachedVariant:
     """A variant whose files are all in the cache."""
 
     variant: RepoVariant
-    """Its files as the cache names them; a file that is no link has neither sha256 nor blob."""
+    """Its files as the cache names them; a file that is not a link has neither sha256 nor blob id."""
     paths: tuple[Path, ...]
-    """In the snapshot, in the order of the variant's files."""
+    """Paths in the snapshot, in the order of the variant's files."""
     commit: str
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
-    """A file held against its name."""
+class VerifiedFile:
+    """A file's SHA-256 compared with the one in its name."""
 
     path: Path
     sha256_expected: str | None
-    """None where no name on the way to the content is one."""
+    """None where neither the path nor a link target is named by a hash."""
     sha256_found: str
     matches: bool | None
-    """None where there is nothing to compare with."""
+    """None where there is no expected hash."""
 
 
 def repo_folder(access: HubAccess, repo: str) -> Path:
-    """Where the cache keeps a repo of models, whether it is there or not."""
+    """Return the cache folder of a model repo, whether it exists or not."""
     return access.hub_cache / f"models--{'--'.join(repo.split('/'))}"
 
 
 def cached_paths(
     access: HubAccess, listing: RepoListing | None, repo: str, variant: RepoVariant
 ) -> tuple[Path, ...] | None:
-    """The files of a variant in one snapshot of the cache, the listing's own first; None unless all are whole.
+    """Return the files of a variant from one snapshot, preferring the listing's commit; None unless all are complete.
 
-    A file is whole where its link leads to the blob of its name and size. Where the cache holds files instead of links,
-    a file of that path and size at the listing's own commit counts.
+    A file is complete where its link leads to a blob of the right name and size. Where the cache holds files instead of
+    links, a file of that path and size at the listing's commit counts.
     """
     if variant.missing or not variant.files:
         return None
@@ -76,10 +76,10 @@ def cached_paths(
 
 
 def cached_variants(access: HubAccess, repo: str) -> tuple[CachedVariant, ...]:
-    """Every variant of a repo that is whole in the cache, largest first.
+    """Return every complete variant of a repo in the cache, largest first.
 
-    One that several snapshots hold is told once, at the commit that `main` stands for where that has it. Sidecars and
-    variants that lack a shard are left out.
+    A variant in several snapshots is returned once, at the commit of `main` if it is there. Sidecars and variants with
+    a missing shard are left out.
     """
     folder = repo_folder(access, repo)
     main = cached_commit(access, repo, "main")
@@ -91,7 +91,7 @@ def cached_variants(access: HubAccess, repo: str) -> tuple[CachedVariant, ...]:
 
 
 def cached_commit(access: HubAccess, repo: str, revision: str) -> str | None:
-    """The commit that a branch or tag stood for at its last download; None where the cache does not say it."""
+    """Return the commit of a branch or tag at its last download; None where the cache has no record of it."""
     if ".." in revision.split("/"):
         return None
     try:
@@ -100,10 +100,10 @@ def cached_commit(access: HubAccess, repo: str, revision: str) -> str | None:
         return None
 
 
-def verify_blob(path: Path, on_progress: Callable[[int, int], None] | None = None) -> Verified:
-    """Hash a file and hold it against the name of its blob: `blobs/SHA256` here, `sha256-HEX` in Ollama's store.
+def verify_blob(path: Path, on_progress: Callable[[int, int], None] | None = None) -> VerifiedFile:
+    """Hash a file and verify it against the SHA-256 in its name: `blobs/SHA256` here, `sha256-HEX` in Ollama's store.
 
-    `on_progress` is told the bytes hashed and the bytes in all. Raises BadFile where the file cannot be read.
+    `on_progress` receives the bytes hashed and the total. Raises BadFile where the file cannot be read.
     """
     import hashlib
 
@@ -122,12 +122,12 @@ def verify_blob(path: Path, on_progress: Callable[[int, int], None] | None = Non
     except OSError as error:
         raise BadFile(f"{plain(str(path))} cannot be read: {error.strerror}", "check the path") from None
     found = digest.hexdigest()
-    return Verified(path, expected, found, None if expected is None else found == expected)
+    return VerifiedFile(path, expected, found, None if expected is None else found == expected)
 
 
 def _stated_sha256(path: Path) -> str | None:
-    # One link at a time: a blob may itself be a link to a store that names files by another hash.
-    for _ in range(_MOST_LINKS):
+    # Follow one link at a time: a blob may itself link to a store that names files by another hash.
+    for _ in range(_MAX_LINKS):
         if match := _OLLAMA_BLOB.fullmatch(path.name):
             return match[1]
         if path.absolute().parent.name == "blobs" and _SHA256.fullmatch(path.name):

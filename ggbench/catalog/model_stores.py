@@ -1,6 +1,6 @@
-"""Where programs keep GGUF files on this machine: Hugging Face, llama.cpp, LM Studio, Ollama, and ggbench's own twins.
+"""Locate the folders where programs store GGUF files: Hugging Face, llama.cpp, LM Studio, Ollama, and ggbench's twins.
 
-Each program has moved its folder at least once, and files stay behind in the older one, so every place is looked into.
+Each program has moved its folder at least once and left files behind, so old and new locations are searched.
 """
 
 from __future__ import annotations
@@ -19,56 +19,61 @@ from ggbench.hub.access import hub_cache_folder
 Layout = Literal["folder", "hub", "ollama"]
 
 SYSTEM_OLLAMA = ("/usr/share/ollama/.ollama/models", "/var/lib/ollama/models", "/var/lib/ollama")
-"""Of Ollama as a service: by its own installer, and by the packages of distributions."""
+"""Folders of Ollama as a system service: its own installer's, and those of distribution packages."""
 
-_MOST_SETTINGS_BYTES = 1 << 20
+_MAX_SETTINGS_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
-    """One folder that a program keeps models in."""
+class ModelStore:
+    """A folder where a program stores models."""
 
     name: str
-    """The program, as people call it."""
+    """The program's usual name."""
     root: Path
     layout: Layout
-    """`hub`: Hugging Face's `models--org--name/snapshots`; `ollama`: manifests that name blobs; else plain folders."""
+    """`hub`: Hugging Face's `models--org--name/snapshots`; `ollama`: manifests that refer to blobs; else plain folders.
+    """
     finds_repos: bool = False
-    """Whether MODEL `org/name` finds what is here."""
+    """Whether MODEL `org/name` finds the models in this store."""
 
 
-def find_stores(environment: Mapping[str, str] | None = None, platform: str = sys.platform) -> tuple[Store, ...]:
-    """The stores that are there, or that cannot be told to be missing; each folder once for each layout.
+def find_model_stores(
+    environment: Mapping[str, str] | None = None, platform: str = sys.platform
+) -> tuple[ModelStore, ...]:
+    """Return the stores that exist or may exist; each folder once per layout.
 
-    `environment` and `platform` are this process's own unless told.
+    `environment` and `platform` default to this process's own.
     """
     environment = os.environ if environment is None else environment
     home = Path(environment.get("HOME") or Path.home())
-    found: dict[tuple[Path, Layout], Store] = {}
-    for store in _known(environment, home, platform):
+    found: dict[tuple[Path, Layout], ModelStore] = {}
+    for store in _candidates(environment, home, platform):
         if store.root.is_absolute() and _may_exist(store.root):
             found.setdefault((store.root, store.layout), store)
     return tuple(found.values())
 
 
-def _known(environment: Mapping[str, str], home: Path, platform: str) -> Iterator[Store]:
-    yield Store("ggbench twins", paths.twins_dir(), "folder")
-    yield Store("Hugging Face", hub_cache_folder(environment), "hub", finds_repos=True)
+def _candidates(environment: Mapping[str, str], home: Path, platform: str) -> Iterator[ModelStore]:
+    yield ModelStore("ggbench twins", paths.twins_dir(), "folder")
+    yield ModelStore("Hugging Face", hub_cache_folder(environment), "hub", finds_repos=True)
     llama_cache = _folder(environment, "LLAMA_CACHE", home)
     if llama_cache is not None:
-        yield Store("llama.cpp", llama_cache, "hub")  # what a newer llama.cpp makes of the same variable
-    yield Store("llama.cpp", llama_cache or _user_cache(environment, home, platform) / "llama.cpp", "folder")
+        yield ModelStore(
+            "llama.cpp", llama_cache, "hub"
+        )  # newer llama.cpp uses Hugging Face's layout for this variable
+    yield ModelStore("llama.cpp", llama_cache or _user_cache(environment, home, platform) / "llama.cpp", "folder")
     for root in _lm_studio_folders(home):
-        yield Store("LM Studio", root, "folder")
+        yield ModelStore("LM Studio", root, "folder")
     ollama = _folder(environment, "OLLAMA_MODELS", home)
     if ollama is not None:
-        yield Store("Ollama", ollama, "ollama")
+        yield ModelStore("Ollama", ollama, "ollama")
     for root in (home / ".ollama/models", *map(Path, SYSTEM_OLLAMA)):
-        yield Store("Ollama", root, "ollama")
+        yield ModelStore("Ollama", root, "ollama")
 
 
 def _user_cache(environment: Mapping[str, str], home: Path, platform: str) -> Path:
-    """Where llama.cpp puts its folder. Source: fs_get_cache_directory of its common.cpp."""
+    """Return the folder that contains llama.cpp's cache. Source: fs_get_cache_directory in its common.cpp."""
     if platform == "darwin":
         return home / "Library/Caches"
     if platform == "win32":
@@ -77,7 +82,8 @@ def _user_cache(environment: Mapping[str, str], home: Path, platform: str) -> Pa
 
 
 def _lm_studio_folders(home: Path) -> Iterator[Path]:
-    """The folder that the settings name, of the home that a pointer names, and the usual ones of old and new.
+    """Yield the folder in LM Studio's settings, those of the home that its pointer file names, and the old and new
+    defaults.
 
     Source: findLMStudioHome of lmstudio.js, and `downloadsFolder` in LM Studio's settings.json.
     """
@@ -104,10 +110,10 @@ def _folder(environment: Mapping[str, str], name: str, home: Path) -> Path | Non
 
 
 def _text(file: Path) -> str:
-    """A small text file; empty where there is none."""
+    """Return the content of a small text file; empty where it cannot be read."""
     try:
         with file.open("rb") as source:
-            return source.read(_MOST_SETTINGS_BYTES).decode("utf-8", errors="replace")
+            return source.read(_MAX_SETTINGS_BYTES).decode("utf-8", errors="replace")
     except OSError:
         return ""
 

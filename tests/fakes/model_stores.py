@@ -1,4 +1,4 @@
-"""Stores of other programs as those programs lay them out, with files that are headers alone."""
+"""Folders of other programs in their own layouts, with files that consist of headers only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of a repo of the Hub, frozen: its GGUF variants, each a file or the shards of one."""
+"""Frozen records of a Hub repo: its files, and its GGUF variants, each a single file or a set of shards."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ class RepoFile:
     """One file of a repo at one commit."""
 
     path: str
-    """Inside the repo, with slashes; never absolute, no part of it `..`."""
+    """Path inside the repo, with slashes; never absolute, no part is `..`."""
     n_bytes: int
     sha256: str | None
-    """Of the content, as LFS and Xet name it; None for a small file that git itself keeps."""
+    """SHA-256 of the content, as LFS and Xet name it; None for a small file stored in git itself."""
     blob_id: str
-    """Git's name of the blob, which names files that have no sha256."""
+    """Git's object id, which names files without a sha256."""
 
     @property
     def name(self) -> str:
-        """The file's name without its folders."""
+        """File name without folders."""
         return self.path.rsplit("/", 1)[-1]
 
     @property
     def etag(self) -> str:
-        """What the Hub's cache names the blob: the sha256, or git's name where there is none."""
+        """Name of the blob in the Hub's cache: the sha256, or git's object id."""
         return self.sha256 or self.blob_id
 
 
@@ -39,17 +39,17 @@ class RepoVariant:
     quant: str | None
     """In lower case; None where neither the file's name nor its folder's has a quant in it."""
     files: tuple[RepoFile, ...]
-    """The shards that are there, in order."""
+    """Existing shards, in order."""
     missing: tuple[str, ...] = ()
-    """Paths of the shards that should be there and are not."""
+    """Paths of missing shards."""
 
     @property
     def file_bytes(self) -> int:
-        """Over the files that are there."""
+        """Total size of the existing files."""
         return sum(file.n_bytes for file in self.files)
 
     def answers_to(self, quant: str) -> bool:
-        """Whether a person who says `quant`, in any case, may mean this one: its quant, its name, or a file's name."""
+        """Return whether `quant`, in any case, matches this variant's quant, name or a file name."""
         stem = self.name.rsplit("/", 1)[-1]
         names = (self.name, stem, f"{stem}.gguf", *(file.name for file in self.files), *(f.path for f in self.files))
         return names_quant(quant, self.quant, names)
@@ -57,36 +57,36 @@ class RepoVariant:
 
 @dataclass(frozen=True, slots=True)
 class RepoListing:
-    """What a repo holds at one commit."""
+    """Contents of a repo at one commit."""
 
     repo: str
     """`org/name`, as the Hub spells it."""
     revision: str
-    """What was asked for, `main` unless told."""
+    """The requested revision, `main` by default."""
     commit: str
-    """The 40 hex digits that the revision stood for."""
+    """The commit that the revision resolved to, 40 hex digits."""
     variants: tuple[RepoVariant, ...]
     """Largest first."""
     sidecars: tuple[RepoFile, ...]
-    """GGUF files that belong to a model without being one: projectors, importance matrices, draft heads."""
+    """GGUF files that are not models: projectors, importance matrices, draft heads."""
     n_other_files: int
-    """Files that are no GGUF."""
+    """Number of files that are not GGUF."""
     listed_at: str
-    """UTC, ISO 8601: when the Hub was asked."""
+    """When the Hub was queried, UTC, ISO 8601."""
 
     @property
     def total_bytes(self) -> int:
-        """Of all variants together."""
+        """Total size of all variants."""
         return sum(variant.file_bytes for variant in self.variants)
 
 
 @dataclass(frozen=True, slots=True)
 class RepoSummary:
-    """One repo that a search found."""
+    """One search result."""
 
     repo: str
     downloads: int | None
-    """In the last 30 days, as the Hub counts."""
+    """Downloads of the last 30 days, as counted by the Hub."""
     likes: int | None
     last_modified: str | None
     """UTC, ISO 8601."""

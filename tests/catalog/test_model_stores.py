@@ -1,4 +1,4 @@
-"""Where other programs keep their models, told from the environment alone."""
+"""Model folders of other programs, located from the environment."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog import stores
-from ggbench.catalog.stores import find_stores
+from ggbench.catalog import model_stores
+from ggbench.catalog.model_stores import find_model_stores
 
 
 @pytest.fixture(autouse=True)
 def no_system_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     """An Ollama of the machine itself is none of the tests' business."""
-    monkeypatch.setattr(stores, "SYSTEM_OLLAMA", ())
+    monkeypatch.setattr(model_stores, "SYSTEM_OLLAMA", ())
 
 
 def make(*folders: Path) -> None:
@@ -25,11 +25,11 @@ def make(*folders: Path) -> None:
 
 def found(environment: dict[str, str], platform: str = "linux") -> dict[Path, tuple[str, str]]:
     """Each folder with its program and layout."""
-    return {store.root: (store.name, store.layout) for store in find_stores(environment, platform)}
+    return {store.root: (store.name, store.layout) for store in find_model_stores(environment, platform)}
 
 
-def test_default_places_of_every_program(tmp_path: Path) -> None:
-    """Old and new folders of each are found; what is not there is left out."""
+def test_default_folders_of_every_program(tmp_path: Path) -> None:
+    """Old and new folders of each are found; missing ones are left out."""
     usual = {
         tmp_path / ".cache/huggingface/hub": ("Hugging Face", "hub"),
         tmp_path / ".cache/llama.cpp": ("llama.cpp", "folder"),
@@ -61,23 +61,23 @@ def test_llama_cpp_has_a_cache_for_each_platform(tmp_path: Path, platform: str, 
     ],
 )
 def test_each_variable_moves_the_hugging_face_cache(tmp_path: Path, variable: str, folder: str) -> None:
-    """As huggingface_hub reads them; an empty one is none."""
+    """As huggingface_hub reads them; an empty one is ignored."""
     make(tmp_path / folder, tmp_path / ".cache/huggingface/hub")
-    moved = find_stores({"HOME": str(tmp_path), variable: str(tmp_path / "x")}, "linux")
+    moved = find_model_stores({"HOME": str(tmp_path), variable: str(tmp_path / "x")}, "linux")
     assert [store.root for store in moved if store.name == "Hugging Face"] == [tmp_path / folder]
-    usual = find_stores({"HOME": str(tmp_path), variable: ""}, "linux")
+    usual = find_model_stores({"HOME": str(tmp_path), variable: ""}, "linux")
     assert [store.root for store in usual if store.finds_repos] == [tmp_path / ".cache/huggingface/hub"]
 
 
 def test_llama_cache_is_read_in_both_of_its_layouts(tmp_path: Path) -> None:
-    """Newer llama.cpp lays the folder that LLAMA_CACHE names out as Hugging Face does; repos are not found by it."""
+    """Newer llama.cpp uses Hugging Face's layout in LLAMA_CACHE; repos are not found by it."""
     make(tmp_path / "x")
-    here = find_stores({"HOME": str(tmp_path), "LLAMA_CACHE": "~/x"}, "linux")
+    here = find_model_stores({"HOME": str(tmp_path), "LLAMA_CACHE": "~/x"}, "linux")
     assert [(store.layout, store.finds_repos) for store in here] == [("hub", False), ("folder", False)]
 
 
 def test_ollama_models_comes_before_the_default(tmp_path: Path) -> None:
-    """Both are looked into: models pulled before the variable was set are still there."""
+    """Both are searched: models pulled before the variable was set are still there."""
     make(tmp_path / "x", tmp_path / ".ollama/models")
     assert list(found({"HOME": str(tmp_path), "OLLAMA_MODELS": str(tmp_path / "x")})) == [
         tmp_path / "x",
@@ -96,8 +96,8 @@ def test_lm_studio_may_have_moved_its_home_and_its_models(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "settings", ["{", "[" * 100_000, '{"downloadsFolder": 7}', '{"downloadsFolder": "a\\u0000b"}', "7"]
 )
-def test_garbage_in_lm_studios_settings_is_passed_over(tmp_path: Path, settings: str) -> None:
-    """Its usual folder is found all the same."""
+def test_invalid_lm_studio_settings_are_ignored(tmp_path: Path, settings: str) -> None:
+    """Its default folder is still found."""
     make(tmp_path / ".lmstudio/models")
     (tmp_path / ".lmstudio/settings.json").write_text(settings)
     (tmp_path / ".lmstudio-home-pointer").write_bytes(b"\xff\x00")

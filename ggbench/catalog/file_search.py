@@ -1,7 +1,7 @@
-"""GGUF files below a folder, and in the snapshots of Hugging Face's cache, found within bounds.
+"""Bounded search for GGUF files below a folder, and for snapshots in Hugging Face's cache.
 
-A folder may hold links in a circle, a hundred thousand files, or a whole home: depth and number of folders are limited,
-each folder is entered once, and what cannot be read below the first one is passed over.
+A folder may contain link cycles, a hundred thousand files or a whole home: depth and number of folders are limited,
+each folder is entered once, and unreadable subfolders are skipped.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_MOST_DEPTH = 5
-"""Folders below the first: publisher, repo, quant, and room to spare."""
-MOST_FOLDERS = 20_000
+_MAX_DEPTH = 5
+"""Levels below the root: publisher, repo, quant, and two to spare."""
+MAX_FOLDERS = 20_000
 _REPO_PREFIX = "models--"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """What a walk has found."""
+    """Result of a search."""
 
     paths: tuple[Path, ...]
-    """In the order of their names, folder by folder."""
-    is_cut_short: bool
-    """Whether there are more folders than were looked into."""
+    """Sorted by path."""
+    is_truncated: bool
+    """Whether the folder limit was reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class Snapshot:
     """One commit of a repo in Hugging Face's cache."""
 
     repo: str
-    """`org/name`; a name alone for a few old ones."""
+    """`org/name`; some old repos have only a name."""
     folder: Path
 
 
 def find_gguf_files(root: Path) -> FoundFiles:
-    """Files named `*.gguf` in and below `root`; hidden files and folders are left out.
+    """Find files named `*.gguf` in and below `root`, ignoring hidden files and folders.
 
     Raises OSError where `root` itself cannot be read.
     """
@@ -61,7 +61,7 @@ def find_gguf_files(root: Path) -> FoundFiles:
                     found.append(entry.path)
             except OSError:
                 continue
-        if depth == _MOST_DEPTH:
+        if depth == _MAX_DEPTH:
             continue
         for entry in sorted(below, key=lambda each: each.name):
             try:
@@ -71,15 +71,15 @@ def find_gguf_files(root: Path) -> FoundFiles:
                 continue
             if identity in entered:
                 continue
-            if len(entered) == MOST_FOLDERS:
-                return FoundFiles(tuple(map(Path, sorted(found))), is_cut_short=True)
+            if len(entered) == MAX_FOLDERS:
+                return FoundFiles(tuple(map(Path, sorted(found))), is_truncated=True)
             entered.add(identity)
             queue.append((below_it, depth + 1))
-    return FoundFiles(tuple(map(Path, sorted(found))), is_cut_short=False)
+    return FoundFiles(tuple(map(Path, sorted(found))), is_truncated=False)
 
 
 def find_snapshots(hub_cache: Path) -> Iterator[Snapshot]:
-    """The snapshots of every model repo in Hugging Face's cache; of each repo `main` first, then the newest.
+    """Yield the snapshots of every model repo in Hugging Face's cache; in each repo `main` first, then the newest.
 
     Raises OSError where the cache cannot be read. Source: huggingface_hub's file_download.
     """

@@ -1,0 +1,43 @@
+"""Selection of variants by QUANT, for local folders and repos alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Protocol, TypeVar
+
+from ggbench.errors import UnknownName, UsageError
+
+
+class Selectable(Hashable, Protocol):
+    """A variant that a quant can select."""
+
+    def answers_to(self, quant: str) -> bool:
+        """Return whether `quant` matches this variant."""
+
+
+_Variant = TypeVar("_Variant", bound=Selectable)
+
+
+def choose_by_quant(
+    quants: Sequence[str],
+    variants: Sequence[_Variant],
+    place: str,
+    listed: Callable[[Sequence[_Variant]], str],
+) -> tuple[_Variant, ...]:
+    """Return the one variant that each quant selects, in the order of the quants, without duplicates.
+
+    `place` names their location and `listed` formats a list of them, both for error messages. Raises UnknownName where
+    no variant matches a quant, and UsageError where several do.
+    """
+    chosen: dict[_Variant, None] = {}
+    for quant in quants:
+        matches = [variant for variant in variants if variant.answers_to(quant)]
+        if not matches:
+            raise UnknownName("quant", quant, (), f"{place} contains {listed(variants)}")
+        if len(matches) > 1:
+            raise UsageError(
+                f"{len(matches)} files in {place} match {quant!r}; give a file name instead",
+                f"candidates: {listed(matches)}",
+            )
+        chosen[matches[0]] = None
+    return tuple(chosen)

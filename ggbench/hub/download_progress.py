@@ -1,0 +1,39 @@
+"""Progress of a download by file, with where each file's bytes came from.
+
+Reported while the download runs, because a rate must count only bytes from the network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ggbench.hub.repo_records import RepoFile
+
+Outcome = Literal["downloaded", "continued", "copied", "already_here"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileProgress:
+    """Progress of one file."""
+
+    file: RepoFile
+    done_bytes: int
+    """Bytes present, from any origin."""
+    moved_bytes: int = 0
+    """Bytes received over the network in this run; exceeds the file size where damaged content was fetched again."""
+    copied_bytes: int = 0
+    """Bytes copied in this run from another file on this disk."""
+    kept_bytes: int = 0
+    """Bytes left by an earlier run."""
+    has_copy: bool = False
+    """Whether the content is copied from another file on this disk."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Where a complete file came from."""
+        if self.moved_bytes:
+            return "continued" if self.moved_bytes < self.file.n_bytes else "downloaded"
+        if self.copied_bytes:
+            return "copied"
+        return "continued" if self.kept_bytes else "already_here"
