@@ -24,7 +24,7 @@ from ggbench.records.setup import Setup
 Stage = Literal["start", "load", "context", "prefill", "decode"]
 
 DEFAULT_TIMEOUT_S = 600.0
-"""Longest time without a message that is not yet a hang: a long prompt on a slow CPU reports nothing until it is read."""
+"""Longest time without a message that is not yet a hang: a long prompt on a slow CPU reports nothing meanwhile."""
 
 
 class Workload(msgspec.Struct, frozen=True):

@@ -135,7 +135,7 @@ def _without_context(setup: LlamaSetup) -> LlamaSetup:
 
 
 _OF_THE_LOAD = (
-    "n_gpu_layers", "main_gpu", "tensor_split", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor", "mmap", "mlock",
-    "memory_limit_bytes",
+    "n_gpu_layers", "main_gpu", "tensor_split", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor", "mmap",
+    "mlock", "memory_limit_bytes",
 )  # fmt: skip
 """Fields of the setup that llama.cpp takes with the model; the others come with the context."""

@@ -177,7 +177,7 @@ class LlamaModel:
         lib.llama_memory_clear(lib.llama_get_memory(self._context), True)
 
     def read_prompts(self, n_prompt: int, n_seqs: int = 1) -> int:
-        """Nanoseconds to read a prompt into an empty cache, the same for each sequence; logits of the last token of each.
+        """Nanoseconds to read the same prompt for each sequence into an empty cache, with the logits of its last token.
 
         Raises LlamaRefused.
         """

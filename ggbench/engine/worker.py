@@ -18,7 +18,7 @@ import msgspec
 
 from ggbench.engine import protocol
 from ggbench.engine.contract import Stage
-from ggbench.engine.events import Loaded, Opened, Opening, Ready, Steps
+from ggbench.engine.events import Event, Loaded, Opened, Opening, Ready, Steps
 from ggbench.engine.ggml_devices import GgmlDevices
 from ggbench.engine.gpu_memory import GpuMemory, LimitFailed
 from ggbench.engine.llama_model import LlamaModel, LlamaRefused
@@ -103,7 +103,7 @@ class Worker:
 
         return report
 
-    def _send_event(self, event: protocol.Event) -> None:
+    def _send_event(self, event: Event) -> None:
         """Between two timed steps a decode may be held."""
         self._send(event)
         if isinstance(event, Steps):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import ggbench
@@ -28,15 +29,15 @@ def detect_machine() -> Machine:
     return Machine(describe_cpu(), ram.total_bytes, ram.available_bytes, list_gpus())
 
 
-def environment(llama_cpp_python: str, llama_cpp: str, system_info: str) -> Environment:
-    """Return the environment of a run; the caller passes what llama.cpp reports about itself."""
+def environment(versions: Mapping[str, str]) -> Environment:
+    """Describe where and with what a run is measured; `versions` are those that its engine reports."""
     machine = detect_machine()
     return Environment(
         ggbench=ggbench.__version__,
         python=platform.python_version(),
-        llama_cpp_python=llama_cpp_python,
-        llama_cpp=llama_cpp,
-        system_info=system_info,
+        llama_cpp_python=versions.get("llama_cpp_python", ""),
+        llama_cpp=versions.get("llama_cpp", ""),
+        system_info=versions.get("system_info", ""),
         os=describe_os(),
         cpu=machine.cpu.name,
         n_cores=machine.cpu.n_cores,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
+from typing import Any
 
 from ggbench.engine.events import Steps
 from ggbench.errors import StoreError, UnknownName
@@ -69,11 +71,15 @@ class Recorder:
             step_ns, sample_ns = series.step_ns[start:end], series.sample_ns[start:end]
             elapsed_ns = sum(step_ns) + sum(sample_ns)
             self.recording.timed.append((name, (now_ns - elapsed_ns, now_ns)))
-            self._write(
-                lambda store, run_id, name=name, first=series.position[start], steps=step_ns, samples=sample_ns: (
-                    store.append_samples(run_id, name, first, steps, samples or None, at_ns=now_ns)
-                )
+            write = functools.partial(
+                _append_samples,
+                series=name,
+                first_position=series.position[start],
+                step_ns=step_ns,
+                sample_ns=sample_ns or None,
+                at_ns=now_ns,
             )
+            self._write(write)
 
     def keep_readings(self) -> None:
         """Store the readings of the machine since the last time, and the worker's peak of memory where it has grown."""
@@ -114,3 +120,7 @@ class Recorder:
 
     def _give_up(self, error: StoreError) -> None:
         self._store, self.store_error = None, error
+
+
+def _append_samples(store: Store, run_id: int, **chunk: Any) -> None:  # noqa: ANN401 - the arguments of the store
+    store.append_samples(run_id, **chunk)

@@ -102,22 +102,22 @@ class QuantSummary:
     @property
     def fit(self) -> LineFit | None:
         """W and B."""
-        return self.decode and self.decode.fit
+        return self.decode.fit if self.decode else None
 
     @property
     def latency(self) -> LatencySummary | None:
         """Percentiles and speed."""
-        return self.decode and self.decode.latency
+        return self.decode.latency if self.decode else None
 
     @property
     def limit(self) -> DecodeLimit | None:
         """What the memory's bandwidth allows."""
-        return self.decode and self.decode.limit
+        return self.decode.limit if self.decode else None
 
     @property
     def b_w16_ms(self) -> float | None:
         """B as if every weight had 16 bits."""
-        return self.decode and self.decode.b_w16_ms(self.subject.bpw)
+        return self.decode.b_w16_ms(self.subject.bpw) if self.decode else None
 
     @property
     def max_n_ctx(self) -> int | None:

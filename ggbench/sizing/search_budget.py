@@ -70,8 +70,8 @@ def gpu_budget(
 ) -> SearchBudget:
     """What is free on these GPUs at this moment, or the limit of each, whichever is less, without its reserve.
 
-    No reserve is kept unless it is given: real allocations need no allowance for what a driver takes. `reported_bytes` is
-    what llama.cpp finds free on each, for GPUs that NVML does not know. Raises DoesNotFit where nothing is left.
+    No reserve is kept unless it is given: real allocations need no allowance for what a driver takes. `reported_bytes`
+    is what llama.cpp finds free on each, for GPUs that NVML does not know. Raises DoesNotFit where nothing is left.
     """
     known = tuple(free for gpu in gpus if (free := gpu.free_bytes or gpu.total_bytes))
     each_free = known if gpus and len(known) == len(gpus) else tuple(reported_bytes)

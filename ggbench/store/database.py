@@ -1,7 +1,7 @@
 """The results file: every run with its raw samples and observations, in SQLite.
 
-Samples and observations are committed as they are appended, so a process that is killed leaves what it had. Its run still
-says `running`; whoever opens or lists the store next sees that the owner is gone and marks it `interrupted`. A store
+Samples and observations are committed as they are appended, so a process that is killed leaves what it had. Its run
+still says `running`; whoever opens or lists the store next sees that the owner is gone and marks it `interrupted`. A store
 belongs to the thread that opened it, and any number of stores may have one file open.
 """
 
@@ -198,7 +198,8 @@ class Store:
         """The samples of a run as they were stored, series in the order in which they began. Raises UnknownName."""
         self._require(run_id)
         records = self._select(
-            "SELECT *, (SELECT min(rowid) FROM samples AS s WHERE s.run_id = samples.run_id AND s.series = samples.series)"
+            "SELECT *, (SELECT min(rowid) FROM samples AS s WHERE s.run_id = samples.run_id"
+            " AND s.series = samples.series)"
             " AS began FROM samples WHERE run_id = ? ORDER BY began, first_position",
             (run_id,),
         )

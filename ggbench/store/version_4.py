@@ -157,7 +157,8 @@ def _copy_search_of_bench(connection: sqlite3.Connection, record: Mapping[str, A
     if row is None or row.get("max_n_ctx") is None:
         return
     known = connection.execute(
-        "SELECT 1 FROM runs WHERE kind = 'maxctx' AND model = ? AND quant = ? AND json_extract(result, '$.max_n_ctx') = ?",
+        "SELECT 1 FROM runs WHERE kind = 'maxctx' AND model = ? AND quant = ?"
+        " AND json_extract(result, '$.max_n_ctx') = ?",
         (record["model"], record["quant"], row["max_n_ctx"]),
     ).fetchone()
     if known is not None:
@@ -166,8 +167,8 @@ def _copy_search_of_bench(connection: sqlite3.Connection, record: Mapping[str, A
     connection.execute(
         "INSERT INTO runs (kind, engine, model, quant, source, subject, setup, settings, environment, command,"
         " started_at, finished_at, owner_pid, owner_started_at, state, reason, memory, result)"
-        " SELECT 'maxctx', engine, model, quant, source, subject, setup, '{}', environment, '', started_at, finished_at,"
-        " owner_pid, owner_started_at, 'completed', ?, NULL, ? FROM runs WHERE id = ?",
+        " SELECT 'maxctx', engine, model, quant, source, subject, setup, '{}', environment, '', started_at,"
+        " finished_at, owner_pid, owner_started_at, 'completed', ?, NULL, ? FROM runs WHERE id = ?",
         (row.get("max_n_ctx_reason") or "", _json(result), record["id"]),
     )
 

@@ -1,15 +1,20 @@
-"""An engine that replays recorded events, and a rig around it."""
+"""llama.cpp's engine over a worker that replays recorded messages, and a rig around it."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
 
-from ggbench.experiments.rig import Rig
-
 from ggbench.engine import protocol
 from ggbench.engine.endings import Cancelled, Completed, Ending
+from ggbench.engine.events import Loaded, Opened, PromptRead, Ready, Steps
+from ggbench.engine.llama import LlamaEngine
+from ggbench.engine.workloads.batched_decode import BatchedDecode
+from ggbench.engine.workloads.decode import Decode
+from ggbench.engine.workloads.prefill import Prefill
 from ggbench.machine.environment import environment
+from ggbench.recording.rig import Rig
+from ggbench.records.setup import Setup
 from ggbench.records.speed import Bandwidth
 from ggbench.store.database import Store
 
@@ -19,10 +24,11 @@ LOG = (
     "resolve_fused_ops: Flash Attention enabled",
     "sched_reserve:        CPU compute buffer size =    30.00 MiB",
 )
-Answer = Callable[[protocol.Request], Iterator[protocol.Event | Ending]]
+VERSIONS = {"llama_cpp_python": "0.3.36", "llama_cpp": "test", "system_info": "CPU : TEST = 1"}
+Answer = Callable[[protocol.Request], Iterator[protocol.Message | Ending]]
 
 
-class FakeEngine:
+class FakeWorker:
     """Answers requests as the worker would, with latencies on a line: B 10 ms, W 200 tokens/ms."""
 
     def __init__(self, cancel: threading.Event, answer: Answer | None = None) -> None:
@@ -31,11 +37,12 @@ class FakeEngine:
         self._cancel = cancel
         self._answer = answer or obey
 
-    def call(self, request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    def call(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        """Messages, then the ending."""
         first = not self.requests
         self.requests.append(request)
         if first:
-            yield protocol.Ready(1, "0.3.36", "test", "CPU : TEST = 1")
+            yield Ready(1, VERSIONS)
         for item in self._answer(request):
             if self._cancel.is_set():
                 yield Cancelled()
@@ -43,39 +50,43 @@ class FakeEngine:
             yield item
 
     def close(self) -> None:
+        """Nothing to end."""
         self.closed = True
 
 
-def obey(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
-    """What a worker in good health tells."""
+def obey(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    """What a worker in good health reports."""
     match request:
         case protocol.LoadModel():
             yield protocol.Log(2, LOG[0])
-            yield protocol.ModelLoaded(0.1, 1000, 2000, 4096, 1024)
-        case protocol.MakeContext(n_ctx=n_ctx):
+            yield Loaded(0.1)
+        case protocol.MakeContext(setup):
             yield from (protocol.Log(2, line) for line in LOG[1:])
-            yield protocol.ContextMade(0.1, n_ctx, 512, 512)
-        case protocol.Prefill(n_prompt, repeat):
+            yield Opened(0.1, setup.n_ctx, 512, 512)
+        case Prefill(n_prompt, repeat):
             for round_number in range(repeat):
-                yield protocol.Prefilled(n_prompt, (n_prompt + round_number) * 1_000_000)
-        case protocol.Decode(n_prompt, n_gen, phase):
-            yield protocol.Prefilled(n_prompt, n_prompt * 1_000_000)
+                yield PromptRead(n_prompt, (n_prompt + round_number) * 1_000_000)
+        case Decode(n_prompt, n_gen) | BatchedDecode(n_prompt, n_gen):
+            yield PromptRead(n_prompt, n_prompt * 1_000_000)
             for start in range(n_prompt + 1, n_prompt + 1 + n_gen, 100):
                 positions = range(start, min(start + 100, n_prompt + 1 + n_gen))
                 step_ns = [10_000_000 + (n - 1) * 5_000 + n % 7 * 1000 for n in positions]
-                yield protocol.Decoded(phase, start, step_ns, [50_000] * len(step_ns))
+                yield Steps(start, step_ns, [50_000] * len(step_ns))
     yield Completed()
 
 
 def fake_rig(
     store: Store | None = None, answers: dict[int, Answer] | None = None, cancel: threading.Event | None = None
-) -> tuple[Rig, list[FakeEngine]]:
-    """A rig whose n-th engine answers as `answers[n]` says, else obeys; and the engines that it started."""
-    engines: list[FakeEngine] = []
+) -> tuple[Rig, list[FakeWorker]]:
+    """A rig whose n-th worker answers as `answers[n]` says, else obeys; and the workers that it started."""
+    workers: list[FakeWorker] = []
 
-    def launch(event: threading.Event) -> FakeEngine:
-        engines.append(FakeEngine(event, (answers or {}).get(len(engines))))
-        return engines[-1]
+    def launch(_setup: Setup, event: threading.Event) -> LlamaEngine:
+        def start() -> FakeWorker:
+            workers.append(FakeWorker(event, (answers or {}).get(len(workers))))
+            return workers[-1]
+
+        return LlamaEngine(start)
 
     rig = Rig(
         launch=launch,
@@ -85,4 +96,4 @@ def fake_rig(
         cpu_bandwidth=Bandwidth(20e9, "measured in a test"),
         cancel=cancel or threading.Event(),
     )
-    return rig, engines
+    return rig, workers

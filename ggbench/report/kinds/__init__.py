@@ -1,0 +1,1 @@
+"""One presenter for each kind of run, found by its name."""

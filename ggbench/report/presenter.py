@@ -1,0 +1,50 @@
+"""What every presenter is: one kind of run as columns, a JSON document, details, one line, and a live view."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from ggbench.plain import plain
+from ggbench.records.run import Run
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+LiveView = Literal["latency", "bracket"]
+"""What a front end draws while a run goes on: latency against position, or what is known of the largest context."""
+
+
+class Presenter(abc.ABC):
+    """One kind of run; found by the kind's name in `ggbench.report.kinds`."""
+
+    kind: ClassVar[str]
+    schema: ClassVar[str] = "show"
+    """Name of the JSON document of a stored run, after `results.`."""
+    live_view: ClassVar[LiveView] = "latency"
+    has_samples: ClassVar[bool] = True
+    """Whether its runs have timed steps to plot, to export and to compare with published ones."""
+
+    @abc.abstractmethod
+    def headline(self, run: Run) -> str:
+        """The answer of a run that completed, in one line."""
+
+    @abc.abstractmethod
+    def document(self, run: Run) -> dict[str, object]:
+        """The run as JSON has it: every key always there, null for unknown."""
+
+    @abc.abstractmethod
+    def details(self, run: Run, *, folded: bool = False) -> RenderableType:
+        """All that is known of the run; `folded` where the command may be broken over lines."""
+
+    @abc.abstractmethod
+    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+        """Several runs side by side, at most so many characters wide."""
+
+    def ending(self, run: Run) -> str:
+        """How a run ended in one line: its answer, or why there is none. Printable."""
+        if run.is_complete:
+            return plain(self.headline(run))
+        words, why = run.outcome.text, plain(run.reason)
+        return (why if words in why.partition(":")[0] else f"{words}: {why}") if why else words

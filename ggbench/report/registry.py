@@ -1,0 +1,34 @@
+"""Presenters by kind: one module each in `ggbench.report.kinds`, found by its name."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+from ggbench.errors import StoreError
+from ggbench.report.presenter import Presenter
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_REGISTERED: dict[str, Presenter] = {}
+
+
+def register(presenter: Presenter) -> None:
+    """Add a presenter that is not a module of that folder."""
+    _REGISTERED[presenter.kind] = presenter
+
+
+def presenter_of(kind: str) -> Presenter:
+    """The presenter of runs of this kind. Raises StoreError for one that this ggbench does not have."""
+    if kind in _REGISTERED:
+        return _REGISTERED[kind]
+    if _NAME.fullmatch(kind):
+        try:
+            module = importlib.import_module(f"ggbench.report.kinds.{kind}")
+        except ModuleNotFoundError as error:
+            if error.name != f"ggbench.report.kinds.{kind}":
+                raise
+        else:
+            found = getattr(module, "PRESENTER", None)
+            if isinstance(found, Presenter):
+                return found
+    raise StoreError(f"this ggbench cannot show a run of kind {kind!r}", "upgrade ggbench to read the run")
