@@ -1,8 +1,8 @@
 """Decode latency of `ggbench decode --quiet` beside llama-bench's: same file, same depth, alternating.
 
-llama-bench is built from the llama.cpp that llama-cpp-python carries, so both run the same code. It keeps one number for
-a repetition, its mean; so means are compared. On a shared machine only the ratio is meaningful. Exit code 1 where the
-median ratio is off by more than 1 %.
+llama-bench is built from the llama.cpp that llama-cpp-python carries, so both run the same code. It keeps one number
+for a repetition, its mean; so means are compared. On a shared machine only the ratio is meaningful. Exit code 1 where
+the median ratio is off by more than 1 %.
 """
 
 from __future__ import annotations
