@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.cli.hub_options import HubOptions, download_options
-from ggbench.cli.options import TOKENS, against_option, load_options, trial_options
+from ggbench.cli.options import TOKENS, against_option, load_options, run_options
 from ggbench.cli.output import Output, output_options
 from ggbench.errors import UsageError
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 @click.option(
     "--maxctx",
     is_flag=True,
-    help="Search the largest n_ctx of each as well, and prove it as maxctx does; --timeout is then 3600 by default.",
+    help="Search the largest n_ctx of each as well, and prove it as maxctx does; the default --timeout is then 3600.",
 )
 @click.option("--plot", is_flag=True, help="Plot the latencies in the terminal.")
 @click.option("--format", "text_format", type=click.Choice(["table", "csv", "md"]), default="table", show_default=True)
 @against_option
 @load_options
 @download_options
-@trial_options
+@run_options
 @output_options
 @click.pass_context
 def command(
@@ -49,40 +49,51 @@ def command(
     against: str | None,
     bandwidth: Bandwidth | None,
     timeout_s: float | None,
-    config: LlamaSetup,
+    setup: LlamaSetup,
     hub: HubOptions,
     output: Output,
 ) -> None:
-    """Load each quant, read the 25-token prompt, decode, and tabulate. Without QUANTS: every one there is.
+    """Load each quant, read the 25-token prompt, decode, and tabulate. Without QUANTS, every quant is measured.
 
     A quant that fails is a row with its reason; the others go on.
     """
-    from ggbench.catalog.selector import resolve
-    from ggbench.cli.downloads import allow_downloads, interruptible, tell_left_out
-    from ggbench.cli.gpu_options import check_main_gpu
-    from ggbench.cli.shown_runs import against_document, show_against, show_rows
-    from ggbench.cli.trials import measure
-    from ggbench.experiments.settings import TrialSettings
-    from ggbench.report.documents import row_document
+    from ggbench.cli.measuring import find_targets, measure
+    from ggbench.cli.notices import warn_of_memory_use
+    from ggbench.cli.run_output import show_against, show_summaries
+    from ggbench.experiments.bench import run_bench
+    from ggbench.experiments.decode import EXPERIMENT
+    from ggbench.experiments.maxctx import SEARCH_TIMEOUT_S
+    from ggbench.recording.experiment import Job
+    from ggbench.records.decode import DecodeSettings
+    from ggbench.report.documents import summary_document
 
     if output.as_json and text_format != "table":
-        raise UsageError(f"--json and --format {text_format} are two answers", "leave one of them out")
+        raise UsageError(f"--json and --format {text_format} exclude each other", "omit one of them")
     if plot and (output.as_json or text_format != "table"):
-        raise UsageError("--plot goes under a table", "leave --json and --format out, or take results show ID --plot")
+        raise UsageError("--plot goes under a table", "omit --json and --format, or use results show ID --plot")
     if against and text_format != "table":
-        raise UsageError(f"--against {against} does not go into {text_format}", "leave --format out, or take --json")
-    check_main_gpu(config)
-    settings = TrialSettings("bench", config, n_gen=n_gen, repeat=repeat)
-    with interruptible(output):
-        targets = resolve(model, quants, hub=hub.access())
-    tell_left_out(model, quants, targets, hub, output)
-    allow_downloads(targets, hub, output)
-    measured = measure(targets, settings, output, bandwidth=bandwidth, timeout_s=timeout_s, maxctx=maxctx)
+        raise UsageError(f"--against {against} does not go into {text_format}", "omit --format, or use --json")
+    settings = DecodeSettings(n_gen, repeat=repeat)
+    EXPERIMENT.check(setup, settings)
+    targets = find_targets(model, quants, setup, hub, output)
+    if maxctx:
+        warn_of_memory_use(setup, output)
+        timeout_s = timeout_s or SEARCH_TIMEOUT_S
+    measured = measure(
+        [Job(EXPERIMENT, target, setup, settings) for target in targets],
+        output,
+        bandwidth=bandwidth,
+        timeout_s=timeout_s,
+        run=lambda rig, _jobs: run_bench(rig, targets, setup, settings, maxctx=maxctx),
+    )
+    summaries = measured.summaries
     if output.as_json:
-        documents = [row_document(row) | (against_document(row) if against else {}) for row in measured.rows]
-        output.document("bench", model=model, n_gen=n_gen, rows=documents)
-    elif measured.rows:
-        show_rows(measured.rows, output, text_format=text_format, plot=plot)
+        from ggbench.report.against import against_document
+
+        rows = [summary_document(each) | (against_document(each) if against else {}) for each in summaries]
+        output.document("bench", model=model, n_gen=n_gen, rows=rows)
+    elif summaries and measured.error is None:
+        show_summaries(summaries, output, text_format=text_format, plot=plot)
         if against:
-            show_against(measured.rows, output)
-    measured.leave(ctx)
+            show_against(summaries, output)
+    measured.leave(ctx, output)

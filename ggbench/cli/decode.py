@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.cli.hub_options import HubOptions, download_options
-from ggbench.cli.options import TOKENS, load_options, trial_options
+from ggbench.cli.options import TOKENS, load_options, run_options
 from ggbench.cli.output import Output, output_options
 from ggbench.errors import UsageError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--plot", is_flag=True, help="Plot the latency in the terminal.")
 @load_options
 @download_options
-@trial_options
+@run_options
 @output_options
 @click.pass_context
 def command(
@@ -41,7 +41,7 @@ def command(
     plot: bool,
     bandwidth: Bandwidth | None,
     timeout_s: float | None,
-    config: LlamaSetup,
+    setup: LlamaSetup,
     hub: HubOptions,
     output: Output,
 ) -> None:
@@ -49,26 +49,20 @@ def command(
 
     W is how many tokens of context make a token 1 ms slower, B the latency of the first one.
     """
-    from ggbench.catalog.selector import resolve_one
-    from ggbench.cli.downloads import allow_downloads, interruptible
-    from ggbench.cli.gpu_options import check_main_gpu
-    from ggbench.cli.shown_runs import run_document, show_run
-    from ggbench.cli.trials import measure
-    from ggbench.experiments.settings import TrialSettings
+    from ggbench.cli.measuring import find_target, measure
+    from ggbench.cli.run_output import show_measured
+    from ggbench.experiments.decode import EXPERIMENT
+    from ggbench.recording.experiment import Job
+    from ggbench.records.decode import DecodeSettings
 
     if samples and not output.as_json:
-        raise UsageError("--samples goes with --json", "add --json, or take results show ID --json --samples")
+        raise UsageError("--samples goes with --json", "add --json, or use results show ID --json --samples")
     if plot and output.as_json:
-        raise UsageError("--plot does not go into JSON", "leave --json out, or take results show ID --plot")
-    check_main_gpu(config)
-    settings = TrialSettings("decode", config, n_gen=n_gen, repeat=repeat)
-    with interruptible(output):
-        target = resolve_one(model, quant, hub=hub.access())
-    allow_downloads([target], hub, output)
-    measured = measure([target], settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
-    for row in measured.rows:
-        if output.as_json:
-            output.document("decode", **run_document(row, samples=samples))
-        else:
-            show_run(row, output, plot=plot)
-    measured.leave(ctx)
+        raise UsageError("--plot does not go into JSON", "omit --json, or use results show ID --plot")
+    settings = DecodeSettings(n_gen, repeat=repeat)
+    EXPERIMENT.check(setup, settings)
+    target = find_target(model, quant, setup, hub, output)
+    job = Job(EXPERIMENT, target, setup, settings)
+    measured = measure([job], output, bandwidth=bandwidth, timeout_s=timeout_s)
+    show_measured(measured, output, samples=samples, plot=plot)
+    measured.leave(ctx, output)

@@ -1,4 +1,4 @@
-"""`ggbench demo`: the whole way on this machine, with no network."""
+"""`ggbench demo`: from twins to a table and a plot on this machine, with no network."""
 
 from __future__ import annotations
 
@@ -21,17 +21,22 @@ def command(ctx: click.Context, /, n_gen: int, output: Output) -> None:
     A twin has the true shape and types of a model and no trained weights: speed and memory are real, the text is not.
     """
     from ggbench.catalog.selector import resolve
-    from ggbench.cli.shown_runs import show_rows
-    from ggbench.cli.trials import measure
-    from ggbench.experiments.settings import TrialSettings
-    from ggbench.report.documents import row_document
+    from ggbench.cli.measuring import measure
+    from ggbench.cli.run_output import show_summaries
+    from ggbench.experiments.decode import EXPERIMENT
+    from ggbench.recording.experiment import Job
+    from ggbench.records.decode import DecodeSettings
+    from ggbench.records.setup import LlamaSetup
+    from ggbench.report.documents import summary_document
 
     output.notice("Twins of Qwen1.5 0.5B: true shapes and types, no trained weights. Nothing is downloaded.")
-    settings = TrialSettings("bench", n_gen=n_gen)
-    measured = measure(resolve(_MODEL, _QUANTS), settings, output, bandwidth=None, timeout_s=None)
+    settings = DecodeSettings(n_gen)
+    jobs = [Job(EXPERIMENT, target, LlamaSetup(), settings) for target in resolve(_MODEL, _QUANTS)]
+    measured = measure(jobs, output)
+    summaries = measured.summaries
     if output.as_json:
-        output.document("demo", model=_MODEL, n_gen=n_gen, rows=[row_document(row) for row in measured.rows])
+        output.document("demo", model=_MODEL, n_gen=n_gen, rows=[summary_document(each) for each in summaries])
     else:
-        show_rows(measured.rows, output, text_format="table", plot=True)
+        show_summaries(summaries, output, text_format="table", plot=True)
         output.notice("Next: ggbench models, then ggbench bench PATH/TO/MODEL.gguf, or synth:<id> for any of them.")
-    measured.leave(ctx)
+    measured.leave(ctx, output)

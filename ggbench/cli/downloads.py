@@ -1,11 +1,10 @@
-"""Whether what a command is about to download may be: a little goes ahead, more than 1 GB is asked for."""
+"""Ask before a large download: up to 1 GB proceeds with a notice, more asks."""
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import click
 
@@ -17,15 +16,13 @@ from ggbench.errors import ExitCode, NetworkError, UsageError
 from ggbench.plain import plain
 from ggbench.units import format_bytes
 
-INTERRUPTED = "interrupted; what was moved is kept, and the same command goes on from there"
-
 
 def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) -> None:
-    """Return where every target may be had; tells or asks how much would be downloaded.
+    """Return where every target may be downloaded; a notice or a question says how much that is.
 
-    Raises UsageError where an option says no or nobody can be asked, and NetworkError where there is no network. Where
-    the person says no it ends the command with 130: nothing was wrong with what they asked for. A target that cannot be
-    had for another reason is not asked for: its turn tells why.
+    Raises UsageError where an option forbids it or nobody can be asked, and NetworkError where there is no network. A
+    person's no ends the command with 130: nothing was wrong with what they asked for. A target that cannot be obtained
+    for another reason is not asked about: its own run says why.
     """
     sizes = [target.download_bytes for target in targets]
     wanted = [target for target, n_bytes in zip(targets, sizes, strict=True) if n_bytes]
@@ -34,27 +31,27 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
     total_bytes = sum(sizes)
     what = f"{_names(wanted)} ({format_bytes(total_bytes)})"
     if hub.no_download:
-        raise UsageError(f"{what} is not on this disk", f"leave --no-download out, or fetch it: {_pull(wanted)}")
+        raise UsageError(f"{what} is not on this disk", f"omit --no-download, or download it: {_pull(wanted)}")
     if hub.access().offline:
         raise NetworkError(
             f"{what} is not on this disk, and there is no network by --offline or HF_HUB_OFFLINE",
-            f"with a network, fetch it: {_pull(wanted)}; ggbench models lists what is here",
+            f"with a network, download it: {_pull(wanted)}; ggbench models lists what is on this disk",
         )
     if total_bytes <= CONFIRM_ABOVE_BYTES or hub.yes:
         output.notice(f"{what} will be downloaded into Hugging Face's cache.")
     elif not can_ask():
         raise UsageError(
-            f"{what} would be downloaded, which is more than 1 GB", f"say --yes, or fetch it: {_pull(wanted)}"
+            f"{what} would be downloaded, which is more than 1 GB", f"give --yes, or download it: {_pull(wanted)}"
         )
     elif not click.confirm(f"Download {what} into Hugging Face's cache?", err=True):
-        output.notice(plain(f"nothing was downloaded; ggbench plan {wanted[0].model} tells what each quant needs"))
+        output.notice(plain(f"nothing was downloaded; ggbench plan {wanted[0].model} shows what each quant needs"))
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
-def tell_left_out(
+def show_left_out(
     model: str, quants: Sequence[str], targets: Sequence[Target], hub: HubOptions, output: Output
 ) -> None:
-    """Name the quants of a repo that a request for all of them lacks, as there is no network; where a listing tells.
+    """Without a network, name the quants of a repo that a request for all of them leaves out, as its listing has them.
 
     `targets` are what MODEL and QUANTs mean.
     """
@@ -73,18 +70,8 @@ def tell_left_out(
         output.notice(f"{len(left_out)} of {len(found)} quants are not on this disk: {names}")
 
 
-@contextlib.contextmanager
-def interruptible(output: Output) -> Iterator[None]:
-    """Where a Ctrl-C loses nothing, while the Hub is asked what it has: it says so and ends the command with 130."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        output.notice(INTERRUPTED)
-        raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
-
-
 def can_ask() -> bool:
-    """Whether somebody sits at a terminal."""
+    """Whether a person is at a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 

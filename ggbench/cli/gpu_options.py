@@ -1,4 +1,4 @@
-"""What a command line says of GPUs, held against those that there are.
+"""GPU options of a command line, compared with the GPUs that there are.
 
 llama.cpp's own tools warn of options that are ignored where it can use no GPU; its library says nothing.
 """
@@ -6,9 +6,6 @@ llama.cpp's own tools warn of options that are ignored where it can use no GPU; 
 from __future__ import annotations
 
 import importlib.util
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,29 +13,31 @@ import click
 from click.core import ParameterSource
 
 from ggbench.errors import UsageError
+from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
     from ggbench.cli.output import Output
-    from ggbench.engine import protocol
-    from ggbench.engine.endings import Ending
-    from ggbench.engine.process import Engine
-    from ggbench.experiments.rig import Rig
-    from ggbench.records.setup import LlamaSetup
+    from ggbench.records.memory import Memory
 
-_OPTIONS = {"n_gpu_layers": "--n-gpu-layers", "main_gpu": "--main-gpu", "tensor_split": "--tensor-split"}
+_OPTIONS = {
+    "n_gpu_layers": "--n-gpu-layers",
+    "main_gpu": "--main-gpu",
+    "tensor_split": "--tensor-split",
+    "split_mode": "--split-mode",
+}
 
 
-def check_main_gpu(config: LlamaSetup) -> None:
-    """Raise UsageError for a `--main-gpu` above the GPUs that CUDA counts here; what other backends count is theirs."""
-    if config.main_gpu is None or not config.n_gpu_layers or not _is_built_for_cuda():
+def check_main_gpu(setup: LlamaSetup) -> None:
+    """Raise UsageError for a `--main-gpu` above the GPUs that CUDA counts here; other backends count their own."""
+    if setup.main_gpu is None or not setup.n_gpu_layers or not _is_built_for_cuda():
         return
     from ggbench.machine.gpus import cuda_devices, list_gpus
 
     n_gpus = len(cuda_devices(list_gpus()))
-    if 0 < n_gpus <= config.main_gpu:
+    if 0 < n_gpus <= setup.main_gpu:
         there = "there is 1, number 0" if n_gpus == 1 else f"there are {format_count(n_gpus)}, counted from 0"
-        raise UsageError(f"there is no GPU {config.main_gpu} here", there)
+        raise UsageError(f"there is no GPU {setup.main_gpu} here", there)
 
 
 def _is_built_for_cuda() -> bool:
@@ -46,70 +45,29 @@ def _is_built_for_cuda() -> bool:
     return bool(package and package.origin and any((Path(package.origin).parent / "lib").glob("libggml-cuda*")))
 
 
-def tell_ignored_options(rig: Rig, config: LlamaSetup, output: Output) -> Rig:
-    """The same rig; once its first model is loaded, options that were given for a GPU that is not there are told of."""
-    names = _given_options()
-    if not names or not config.n_gpu_layers:
-        return rig
-    watch = _Watch(names, output)
+class IgnoredGpuOptions:
+    """A notice about GPU options that have no effect, as soon as a loaded model shows it; once for a command."""
 
-    def launch(cancel: threading.Event) -> Engine:
-        return _WatchedEngine(rig.launch(cancel), watch)
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._names = _given_options()
 
-    return replace(rig, launch=launch)
+    def look(self, setup: Setup, memory: Memory) -> None:
+        """Print the notice where a model with layers to offload lies in main memory with all of its buffers."""
+        if not self._names or not memory.buffers or not isinstance(setup, LlamaSetup) or not setup.n_gpu_layers:
+            return
+        if all(each.is_host for each in memory.buffers):
+            *others, last = self._names
+            what = f"{', '.join(others)} and {last} are" if others else f"{last} is"
+            self._output.notice(
+                f"llama.cpp can use no GPU here, so {what} ignored; with a GPU in this machine, see CUDA in the README"
+            )
+        self._names = ()
 
 
 def _given_options() -> tuple[str, ...]:
-    """Those that stand on the command line of the command that runs."""
+    """Those on the command line of the command that runs."""
     ctx = click.get_current_context()
     return tuple(
         option for name, option in _OPTIONS.items() if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     )
-
-
-@dataclass
-class _Watch:
-    """Tells once for a command, whatever number of workers it starts."""
-
-    names: tuple[str, ...]
-    output: Output
-    has_seen_load: bool = False
-    log: list[str] = field(default_factory=list)
-
-    def note(self, item: protocol.Event | Ending) -> None:
-        """Take in what a worker tells, up to the end of the first load."""
-        from ggbench.engine import protocol
-        from ggbench.engine.logs import parse_allocations
-
-        match item:
-            case protocol.Log():
-                self.log.append(item.text)
-            case protocol.ModelLoaded():
-                self.has_seen_load = True
-                buffers = parse_allocations(self.log).buffers
-                if buffers and all(each.is_host for each in buffers):
-                    self._tell()
-
-    def _tell(self) -> None:
-        *others, last = self.names
-        what = f"{', '.join(others)} and {last} are" if others else f"{last} is"
-        self.output.notice(
-            f"llama.cpp can use no GPU here, so {what} ignored; with a GPU in this machine, see CUDA in the README"
-        )
-
-
-class _WatchedEngine:
-    def __init__(self, engine: Engine, watch: _Watch) -> None:
-        self._engine = engine
-        self._watch = watch
-
-    def call(self, request: protocol.Request) -> Iterator[protocol.Event | Ending]:
-        """As the engine's own."""
-        for item in self._engine.call(request):
-            if not self._watch.has_seen_load:
-                self._watch.note(item)
-            yield item
-
-    def close(self) -> None:
-        """As the engine's own."""
-        self._engine.close()

@@ -20,19 +20,20 @@ from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
     from ggbench.catalog.planned_variants import RepoReading
-    from ggbench.engine.process import Engine
-    from ggbench.experiments.dry_allocator import DryAllocator
     from ggbench.records.plan import Budget, PlanRow
     from ggbench.records.setup import LlamaSetup
+    from ggbench.sizing.dry_allocator import DryAllocator
 
 
 @click.command()
 @click.argument("model")
 @click.argument("quants", nargs=-1)
-@click.option("--gpu", metavar="NAME", help="Plan for a known GPU, as rtx-4090. Default: this machine.")
-@click.option("--vram", metavar="SIZE", help="Plan for a GPU with this much memory, as 24GiB.")
-@click.option("--reserve", metavar="SIZE", help="Memory for driver and runtime; 0 for none. Default: printed.")
-@click.option("--bandwidth", metavar="RATE", help="Memory bandwidth for the limits, as 1008GB/s.")
+@click.option("--gpu", metavar="NAME", help="Plan for a known GPU, e.g. rtx-4090. Default: this machine.")
+@click.option("--vram", metavar="SIZE", help="Plan for a GPU with this much memory, e.g. 24GiB.")
+@click.option(
+    "--reserve", metavar="SIZE", help="Memory to leave free for driver and runtime; 0 for none. Default: printed."
+)
+@click.option("--bandwidth", metavar="RATE", help="Memory bandwidth for the limits, e.g. 1008GB/s.")
 @load_options
 @offline_option
 @output_options
@@ -46,31 +47,35 @@ def command(
     vram: str | None,
     reserve: str | None,
     bandwidth: str | None,
-    config: LlamaSetup,
+    setup: LlamaSetup,
     hub: HubOptions,
     output: Output,
 ) -> None:
     """Show what each of QUANTS of MODEL needs: file, weights, KV and compute, the longest context, W and B at best.
 
-    A catalog model needs no file, and of a file only the header is read; of a repo of the Hub, org/name, each file's
-    header is, by range, and kept. Without --n-ctx the plan is for 8192 tokens.
-    The exit code is 3 where none of the quants that were named fits, or not the only one that there is.
+    A catalog model needs no file, and of a file only the header is read; of a repo of the Hub, org/name, the headers
+    are read by range and cached. Without --n-ctx the plan is for 8192 tokens. The exit code is 3 where none of the
+    named quants fits, or the only one there is does not.
     """
-    from ggbench.experiments.dry_allocator import DryAllocator, config_to_load
-    from ggbench.machine.cpu import default_threads
+    import threading
 
-    if config.tensor_split:
-        raise UsageError("plan counts one GPU", "leave --tensor-split out; --main-gpu says which one")
-    threads = config.threads or default_threads()
-    budget = _budget(gpu, vram, reserve, bandwidth, config)
+    from ggbench.engine.contract import DEFAULT_TIMEOUT_S
+    from ggbench.engine.llama import launch
+    from ggbench.machine.cpu import default_threads
+    from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
+
+    if setup.tensor_split:
+        raise UsageError("plan counts one GPU", "omit --tensor-split; --main-gpu says which one")
+    budget = _budget(gpu, vram, reserve, bandwidth, setup)
     given = {"gpu": gpu, "vram": vram, "reserve": reserve, "bandwidth": bandwidth}
     options = tuple((name, value) for name, value in given.items() if value is not None)
-    loaded = config_to_load(config, budget)
-    with DryAllocator(_launch, loaded, threads) as allocator:  # first of all, as the worker takes a while to be ready
+    loaded = dataclasses.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
+    engine = launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)  # first of all, as its worker takes a while
+    with DryAllocator(engine, loaded) as allocator:
         from ggbench.catalog.planned_variants import planned_model
-        from ggbench.experiments.plan import PlanRequest, plan
+        from ggbench.sizing.plan import PlanRequest, plan
 
-        request = PlanRequest(budget, config, options)
+        request = PlanRequest(budget, setup, options)
         with _reading(output) as on_progress:
             planned = planned_model(model, quants, hub=hub.access(), on_progress=on_progress)
         rows = list(plan(planned.variants, request, allocator))
@@ -82,20 +87,18 @@ def command(
     else:
         from ggbench.report.terminal.plan import plan_report
 
-        output.show(plan_report(budget, config, sources, rows, width=output.console().width))
+        output.show(plan_report(budget, setup, sources, rows, width=output.console().width))
     if planned.reading is not None:
-        output.notice(_told(planned.reading))
+        output.notice(_reading_notice(planned.reading))
     if budget.bandwidth is None:
         output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
     ctx.exit(_exit_code(rows, named=bool(quants) or len(rows) == 1))
 
 
-def _budget(
-    gpu: str | None, vram: str | None, reserve: str | None, bandwidth: str | None, config: LlamaSetup
-) -> Budget:
-    from ggbench.experiments.budget import BESIDE_BUFFERS_BYTES, given_budget, machine_budget
+def _budget(gpu: str | None, vram: str | None, reserve: str | None, bandwidth: str | None, setup: LlamaSetup) -> Budget:
     from ggbench.machine.cpu import default_threads
     from ggbench.records.speed import Bandwidth
+    from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, given_budget, machine_budget
     from ggbench.units import parse_bandwidth, parse_size
 
     reserve_bytes = None if reserve is None else 0 if reserve.strip() == "0" else parse_size(reserve)
@@ -105,13 +108,13 @@ def _budget(
         budget = given_budget(gpu=gpu, vram_bytes=vram_bytes, reserve_bytes=reserve_bytes, bandwidth=rate)
     else:
         budget = machine_budget(
-            n_gpu_layers=config.n_gpu_layers,
-            main_gpu=config.main_gpu,
+            n_gpu_layers=setup.n_gpu_layers,
+            main_gpu=setup.main_gpu,
             threads=default_threads(),  # the memory's bandwidth is all that its processors can read, as for a run
             reserve_bytes=reserve_bytes,
             bandwidth=rate,
         )
-    limit = config.memory_limit_bytes
+    limit = setup.memory_limit_bytes
     if limit is None or limit >= budget.memory_bytes:
         return budget
     given = dataclasses.replace(budget, memory_bytes=limit, memory_source="given as --memory-limit")
@@ -123,18 +126,12 @@ def _budget(
     return dataclasses.replace(given, reserve_bytes=BESIDE_BUFFERS_BYTES, reserve_source=why)
 
 
-def _launch() -> Engine:
-    from ggbench.engine.process import WorkerProcess
-
-    return WorkerProcess()
-
-
 def _sources(rows: list[PlanRow], budget: Budget, allocator: DryAllocator) -> dict[str, str]:
     """Where each kind of figure comes from."""
     weights = "tensor table of the header"
     if any(row.provenance == "catalog" for row in rows):
         weights = "llama.cpp's quantizer run dry on the catalog's shape; a published file adds its tokenizer, some MB"
-    build = "" if allocator.ready is None else f" {allocator.ready[1]}"
+    build = "" if allocator.versions is None else f" {allocator.versions.get('llama_cpp', '')}"
     sized = f"llama.cpp{build}'s allocator run dry"
     if allocator.compute_devices:
         sized += f", compute in {', '.join(allocator.compute_devices)}"
@@ -145,7 +142,7 @@ def _sources(rows: list[PlanRow], budget: Budget, allocator: DryAllocator) -> di
 
 @contextlib.contextmanager
 def _reading(output: Output) -> Iterator[Callable[[int, int], None]]:
-    """Where to tell headers read and headers in all: a line that moves, in a terminal."""
+    """Yield what takes the number of headers read and of all: a status line in a terminal, nothing elsewhere."""
     if output.quiet or not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
@@ -153,15 +150,15 @@ def _reading(output: Output) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: status.update(f"reading headers, {done} of {total}")
 
 
-def _told(reading: RepoReading) -> str:
+def _reading_notice(reading: RepoReading) -> str:
     """What the headers of a repo cost, in lines of at most 80 characters where its name allows it."""
     total = format_bytes(reading.total_bytes)
     cost = f"{format_bytes(reading.moved_bytes)} read of {total}"
     if not reading.moved_bytes:
         cost = f"from this disk, nothing read of the {total}"
     listed = f" (listed {reading.listed_at[:10]})" if reading.listed_at else ""
-    told = plain(f"headers: {cost} in {reading.repo} at commit {reading.commit[:12]}{listed}")
-    return textwrap.fill(told, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    notice = plain(f"headers: {cost} in {reading.repo} at commit {reading.commit[:12]}{listed}")
+    return textwrap.fill(notice, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _exit_code(rows: list[PlanRow], *, named: bool) -> ExitCode:

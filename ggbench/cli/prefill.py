@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.cli.hub_options import HubOptions, download_options
-from ggbench.cli.options import load_options, parse_lengths, trial_options
+from ggbench.cli.options import load_options, parse_lengths, run_options
 from ggbench.cli.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("-r", "--repeat", type=click.IntRange(1), default=3, show_default=True, help="Timings of each length.")
 @load_options
 @download_options
-@trial_options
+@run_options
 @output_options
 @click.pass_context
 def command(
@@ -34,28 +34,21 @@ def command(
     repeat: int,
     bandwidth: Bandwidth | None,
     timeout_s: float | None,
-    config: LlamaSetup,
+    setup: LlamaSetup,
     hub: HubOptions,
     output: Output,
 ) -> None:
-    """Time prompts of several lengths, each from an empty cache, after one that does not count; tells the medians."""
-    from ggbench.catalog.selector import resolve_one
-    from ggbench.cli.downloads import allow_downloads, interruptible
-    from ggbench.cli.gpu_options import check_main_gpu
-    from ggbench.cli.trials import measure
-    from ggbench.experiments.settings import TrialSettings
-    from ggbench.report.documents import row_document
-    from ggbench.report.terminal.row_details import prefill_table
+    """Time prompts of several lengths, each from an empty cache after an untimed one, and show the medians."""
+    from ggbench.cli.measuring import find_target, measure
+    from ggbench.cli.run_output import show_measured
+    from ggbench.experiments.prefill import EXPERIMENT
+    from ggbench.recording.experiment import Job
+    from ggbench.records.prefill import PrefillSettings
 
-    check_main_gpu(config)
-    settings = TrialSettings("prefill", config, prefill_lengths=parse_lengths(lengths), repeat=repeat)
-    with interruptible(output):
-        target = resolve_one(model, quant, hub=hub.access())
-    allow_downloads([target], hub, output)
-    measured = measure([target], settings, output, bandwidth=bandwidth, timeout_s=timeout_s)
-    for row in measured.rows:
-        if output.as_json:
-            output.document("prefill", **row_document(row))
-        else:
-            output.show(prefill_table(row))
-    measured.leave(ctx)
+    settings = PrefillSettings(parse_lengths(lengths), repeat)
+    EXPERIMENT.check(setup, settings)
+    target = find_target(model, quant, setup, hub, output)
+    job = Job(EXPERIMENT, target, setup, settings)
+    measured = measure([job], output, bandwidth=bandwidth, timeout_s=timeout_s)
+    show_measured(measured, output)
+    measured.leave(ctx, output)

@@ -44,7 +44,7 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
     metavar="DIR",
     help="Put the files into this folder. Default: Hugging Face's cache, which llama.cpp and others use too.",
 )
-@click.option("--yes", is_flag=True, help="Taken as elsewhere; to pull is to say yes.")
+@click.option("--yes", is_flag=True, help="Accepted as in other commands; pull never asks.")
 @offline_option
 @output_options
 @click.pass_context
@@ -59,10 +59,10 @@ def command(
 ) -> None:
     """Download QUANTS of MODEL, a repo org/name of the Hub or a catalog id, and print where they are.
 
-    What was moved before is not moved again: an interrupted download goes on where it was. A file appears under its
-    name only when its sha256 is right. Without QUANTS the repo has to hold a single one.
+    An interrupted download continues where it stopped. A file gets its name only when its SHA-256 is right. Without
+    QUANTS the repo has to hold a single one.
     """
-    from ggbench.cli.downloads import INTERRUPTED, interruptible
+    from ggbench.cli.interrupts import DOWNLOAD_INTERRUPTED, interruptible
     from ggbench.report.repo_document import pulled_document
 
     access = hub.access()
@@ -73,7 +73,7 @@ def command(
         title = f"[{index + 1}/{len(found)}] {variant.repo} {variant.selector}"
         pulled = _pull(title, variant, folder, access, output)
         if pulled is None:
-            output.notice(INTERRUPTED)
+            output.notice(DOWNLOAD_INTERRUPTED)
             ctx.exit(ExitCode.INTERRUPTED)
         output.notice(f"{title}: {_ending([arrival for _, arrival in pulled], folder)}")
         rows.append(pulled_document(variant, pulled))
@@ -118,8 +118,8 @@ def _pull(
     import threading
     from concurrent.futures import CancelledError
 
-    from ggbench.cli.live import interrupt_sets
-    from ggbench.cli.transfer import arrival_progress
+    from ggbench.cli.download_lines import download_progress
+    from ggbench.cli.interrupts import interrupt_sets
     from ggbench.hub.download_progress import FileProgress
 
     if folder is None and found.paths is not None:
@@ -129,12 +129,12 @@ def _pull(
 
     cancel = threading.Event()
     arrived: tuple[FileProgress, ...] = ()
-    with interrupt_sets(cancel), arrival_progress(output, title) as tell, contextlib.suppress(CancelledError):
+    with interrupt_sets(cancel), download_progress(output, title) as on_progress, contextlib.suppress(CancelledError):
 
         def on_file_progress(files: tuple[FileProgress, ...]) -> None:
             nonlocal arrived
             arrived = files
-            tell(files)
+            on_progress(files)
 
         paths = download(
             access, found.listing, found.variant, to=folder, on_file_progress=on_file_progress, cancel=cancel.is_set

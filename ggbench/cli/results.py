@@ -8,22 +8,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ggbench.cli.notices import tell_store_notices
+from ggbench.cli.notices import show_store_notices
 from ggbench.cli.options import against_option
 from ggbench.cli.output import Output, output_options
 from ggbench.errors import ExitCode, UsageError
 from ggbench.plain import plain
 
 if TYPE_CHECKING:
-    from ggbench.store.database import Store
-    from ggbench.store.runs import Run
+    from ggbench.store.runs import StoredRun
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _list_options(function: _Function) -> _Function:
-    model = click.option("--model", help="Only runs of this MODEL, as it was written then.")
-    limit = click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The newest so many.")
+    model = click.option("--model", help="Only runs of this MODEL, as it was given then.")
+    limit = click.option(
+        "--limit",
+        type=click.IntRange(1),
+        metavar="N",
+        default=50,
+        show_default=True,
+        help="Show at most N most recent runs.",
+    )
     return model(limit(output_options(function)))
 
 
@@ -31,7 +37,7 @@ def _list_options(function: _Function) -> _Function:
 @_list_options
 @click.pass_context
 def command(ctx: click.Context, /, model: str | None, limit: int, output: Output) -> None:
-    """List the stored runs, show one with all that is known of it, or remove some."""
+    """List the stored runs, show one in full, or remove some."""
     if ctx.invoked_subcommand is None:
         _list_runs(model, limit, output)
 
@@ -39,18 +45,19 @@ def command(ctx: click.Context, /, model: str | None, limit: int, output: Output
 @command.command("list")
 @_list_options
 def list_runs(model: str | None, limit: int, output: Output) -> None:
-    """List the newest runs; the same without `list`."""
+    """List the most recent runs; the same without `list`."""
     _list_runs(model, limit, output)
 
 
 def _list_runs(model: str | None, limit: int, output: Output) -> None:
     from ggbench.report.documents import run_summary_document
+    from ggbench.report.listed_runs import ListedRun
     from ggbench.report.terminal.listings import runs_table
     from ggbench.store.database import Store
 
     with Store.open() as store:
-        runs = store.list_runs(model=model, limit=limit)
-        tell_store_notices(store, output)
+        runs = [ListedRun.of(stored) for stored in store.list_runs(model=model, limit=limit)]
+        show_store_notices(store, output)
     if output.as_json:
         output.document("results", rows=[run_summary_document(run) for run in runs])
     elif not runs:
@@ -67,50 +74,41 @@ def _list_runs(model: str | None, limit: int, output: Output) -> None:
 @output_options
 def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Output) -> None:
     """Show one run with its environment and its command; one that was interrupted, as far as it came."""
-    from ggbench.cli.shown_runs import against_document, run_document, show_against, show_run
-    from ggbench.experiments.stored import stored_row
+    from ggbench.cli.run_output import run_document, show_against, show_run
+    from ggbench.experiments.stored import read_recording, read_run
+    from ggbench.records.machine import MachineReading
+    from ggbench.records.summary import QuantSummary
+    from ggbench.report.registry import presenter_of
     from ggbench.store.database import Store
 
     with Store.open() as store:
-        run = store.load_run(run_id)
-        tell_store_notices(store, output)
-        if run.kind == "maxctx":
-            if samples or plot or against:
-                output.notice("a search has no samples to show, to plot or to hold against others")
-            _show_search(store, run, output)
-            return
-        row = stored_row(store, run)
+        stored = store.load_run(run_id)
+        show_store_notices(store, output)
+        run = read_run(store, stored)
+        readings = read_recording(store, stored).of(MachineReading)
+    presenter, summary = presenter_of(stored.kind), QuantSummary.of([run])
+    has_samples = presenter.has_samples
+    has_speeds = summary.decode is not None or bool(summary.prefills)
+    if (samples or plot) and not has_samples:
+        output.notice(f"run {run_id} has no samples to show or to plot")
+    if against and not has_speeds:
+        output.notice(f"run {run_id} has no speed to compare with published ones")
     if output.as_json:
-        fields = run_document(row, samples=samples) | (against_document(row) if against else {})
-        output.document("results.show", **fields, **_state(run))
+        from ggbench.report.against import against_document
+
+        fields = run_document(run, samples=samples and has_samples)
+        if against and has_speeds:
+            fields |= against_document(summary)
+        output.document(f"results.{presenter.schema}", **fields, readings=readings, **_state(stored))
         return
-    click.echo(_heading(run))
-    if run.row_error:
-        output.notice(f"its row cannot be read ({run.row_error}); what follows is made from its samples")
-    show_run(row, output, plot=plot)
-    if against:
-        show_against([row], output)
+    click.echo(f"run {run_id}  {plain(stored.kind)}  {stored.state.replace('_', ' ')}  {stored.started_at}")
+    show_run(run, output, plot=plot and has_samples, readings=readings)
+    if against and has_speeds:
+        show_against([summary], output)
 
 
-def _show_search(store: Store, run: Run, output: Output) -> None:
-    from ggbench.experiments.stored import stored_certificate
-    from ggbench.report.certificate_document import certificate_document
-    from ggbench.report.terminal.certificates import certificate_details
-
-    found = stored_certificate(store, run)
-    if output.as_json:
-        output.document("results.search", **certificate_document(found), **_state(run))
-        return
-    click.echo(_heading(run))
-    output.show(certificate_details(found))
-
-
-def _heading(run: Run) -> str:
-    return f"run {run.run_id}  {run.kind}  {run.state.replace('_', ' ')}  {run.started_at}"
-
-
-def _state(run: Run) -> dict[str, str | None]:
-    return {"state": run.state, "started_at": run.started_at, "finished_at": run.finished_at}
+def _state(stored: StoredRun) -> dict[str, str | None]:
+    return {"state": stored.state, "started_at": stored.started_at, "finished_at": stored.finished_at}
 
 
 @command.command("rm")
@@ -122,9 +120,9 @@ def remove(run_ids: tuple[int, ...], yes: bool) -> None:
 
     with Store.open() as store:
         for run_id in run_ids:
-            run = store.load_run(run_id)
-            what = plain(f"{run.model} {run.quant}")
-            click.echo(f"{run_id}  {what}  {run.n_samples} samples  {run.started_at}", err=True)
+            stored = store.load_run(run_id)
+            what = plain(f"{stored.subject.model} {stored.subject.quant}")
+            click.echo(f"{run_id}  {what}  {stored.n_samples} samples  {stored.started_at}", err=True)
         if not yes:
             if not sys.stdin.isatty():
                 raise UsageError("removing runs needs a yes", "give --yes")

@@ -16,6 +16,11 @@ class Settings:
 
     __slots__ = ()
 
+    @property
+    def n_ctx_needed(self) -> int | None:
+        """Tokens that the run puts into the KV cache at most; None where that is not known before."""
+        return None
+
 
 class Result:
     """What one kind of experiment found. Each kind has a frozen dataclass of its own."""

@@ -1,0 +1,50 @@
+"""What to do about a run that ended badly, in one line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
+from ggbench.plain import plain
+from ggbench.recording.experiment import Job
+from ggbench.records.context import ContextSettings
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run
+from ggbench.records.setup import KV_CELLS, LlamaSetup
+
+_WIDE_TYPES = {"f16", "f32", "bf16"}
+
+
+def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
+    """The hint; empty where nothing can be done. `is_searched` says that the largest context was looked for as well."""
+    match run.outcome:
+        case Outcome.OUT_OF_MEMORY:
+            return _less_memory(job, run, is_searched)
+        case Outcome.TIMED_OUT:
+            return "" if "--timeout" in run.reason else "--timeout gives the worker longer"
+        case Outcome.FAILED:
+            return "the reason is llama.cpp's own; other options or another quant may work"
+        case Outcome.CRASHED if "CUDA error" in run.reason:
+            return "the driver may be too old for this build of llama.cpp, or the build not for this GPU"
+        case Outcome.CRASHED:
+            return "the file may be broken, or llama.cpp itself: see whether another quant crashes too"
+    return ""
+
+
+def _less_memory(job: Job, run: Run, is_searched: bool) -> str:
+    smaller = ["a smaller quant"]
+    setup = run.head.setup
+    if isinstance(setup, LlamaSetup):
+        environment = run.head.environment
+        has_gpu = bool(environment and environment.gpus) or any(not each.is_host for each in run.memory.buffers)
+        if setup.n_gpu_layers and has_gpu:
+            smaller.append("fewer layers on the GPU (-ngl)")
+        if run.memory.buffers and {setup.type_k, setup.type_v} & _WIDE_TYPES:
+            smaller.append("--type-k q8_0 --type-v q8_0")
+    needs_less = f"{' or '.join(smaller)} needs less"
+    # Without a buffer not even the weights fitted, and a search tries no smaller context than this.
+    n_ctx = getattr(setup, "n_ctx", None) or run.head.settings.n_ctx_needed
+    if is_searched or not run.memory.buffers or not isinstance(setup, LlamaSetup) or (n_ctx or 0) <= KV_CELLS:
+        return needs_less
+    search = MAXCTX.command(Job(MAXCTX, job.target, replace(setup, n_ctx=None), ContextSettings()))
+    return f"{plain(search)} finds the n_ctx that fits; {needs_less}"

@@ -1,0 +1,203 @@
+"""From jobs to finished runs: what every command that measures does, whatever its experiment.
+
+A command resolves its targets, makes its jobs, and calls `measure`, `show_measured` of `ggbench.cli.run_output`, and
+`Measured.leave`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+
+import click
+
+from ggbench.catalog.selector import Target, resolve, resolve_one
+from ggbench.cli.downloads import allow_downloads, show_left_out
+from ggbench.cli.gpu_options import IgnoredGpuOptions, check_main_gpu
+from ggbench.cli.hints import hint_for
+from ggbench.cli.hub_options import HubOptions
+from ggbench.cli.interrupts import DOWNLOAD_INTERRUPTED, interrupt_sets, interruptible
+from ggbench.cli.notices import report_failures, show_store_notices
+from ggbench.cli.output import Output
+from ggbench.cli.progress import view_of
+from ggbench.errors import ExitCode, GgbenchError, StoreError
+from ggbench.recording.driver import run_jobs
+from ggbench.recording.experiment import Job
+from ggbench.recording.progress import Finished, ModelReady, Progress, Started, Working
+from ggbench.recording.rig import Rig, make_rig
+from ggbench.records.outcome import Outcome
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import Bandwidth
+from ggbench.records.summary import QuantSummary
+from ggbench.store.database import Store
+
+_EXIT_CODES = {
+    Outcome.COMPLETED: ExitCode.DONE,
+    Outcome.OUT_OF_MEMORY: ExitCode.DOES_NOT_FIT,
+    Outcome.CANCELLED: ExitCode.INTERRUPTED,
+}
+_STOPPING = "stopping; what was measured is kept (Ctrl-C again exits at once)"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the jobs of a command led to."""
+
+    jobs: tuple[Job, ...]
+    groups: tuple[tuple[Finished, ...], ...]
+    """What each job that ended led to: its own run, then any that belong to it, such as the search after a decode of
+    `bench`. Jobs that were not begun have none."""
+    is_sweep: bool
+    """Whether the runs are shown side by side, and an error of one is a row among them."""
+    is_cancelled: bool
+
+    @property
+    def finished(self) -> tuple[Finished, ...]:
+        """The end of each job itself."""
+        return tuple(group[0] for group in self.groups)
+
+    @property
+    def summaries(self) -> tuple[QuantSummary, ...]:
+        """Each job's runs joined."""
+        return tuple(QuantSummary.of(record.run for record in group) for group in self.groups)
+
+    @property
+    def error(self) -> GgbenchError | None:
+        """Why an only job has no result; the command ends with it."""
+        return self.finished[0].error if self.groups and not self.is_sweep else None
+
+    @property
+    def store_error(self) -> StoreError | None:
+        """Why the store does not have all of it."""
+        records = itertools.chain.from_iterable(self.groups)
+        return next((record.store_error for record in records if record.store_error is not None), None)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0 where any job completed and none was cancelled, else that of the first."""
+        if self.is_cancelled or not self.groups:
+            return ExitCode.INTERRUPTED
+        if any(record.run.is_complete for record in self.finished):
+            return ExitCode.DONE
+        first = self.finished[0]
+        return first.error.exit_code if first.error else _EXIT_CODES.get(first.run.outcome, ExitCode.ENGINE_FAILED)
+
+    def leave(self, ctx: click.Context, output: Output) -> None:
+        """End the command, once the runs are shown, with the error of an only job, the store's, or its exit code."""
+        if self.error is not None:
+            if self.store_error is not None:
+                output.notice(self.store_error.message)
+            raise self.error
+        if self.store_error is not None:
+            raise self.store_error
+        ctx.exit(self.exit_code)
+
+
+def find_targets(
+    model: str, quants: Sequence[str], setup: LlamaSetup, hub: HubOptions, output: Output
+) -> tuple[Target, ...]:
+    """What MODEL and QUANTs mean, every quant there is without any; downloads are agreed to.
+
+    Raises UsageError for a GPU that is not here, and as `resolve` and `allow_downloads`.
+    """
+    check_main_gpu(setup)
+    with interruptible(output):
+        targets = resolve(model, quants, hub=hub.access())
+    show_left_out(model, quants, targets, hub, output)
+    allow_downloads(targets, hub, output)
+    return targets
+
+
+def find_target(model: str, quant: str | None, setup: LlamaSetup, hub: HubOptions, output: Output) -> Target:
+    """The one target that MODEL and QUANT mean. Raises as `find_targets`, and UsageError where they mean several."""
+    check_main_gpu(setup)
+    with interruptible(output):
+        target = resolve_one(model, quant, hub=hub.access())
+    allow_downloads([target], hub, output)
+    return target
+
+
+def measure(
+    jobs: Sequence[Job],
+    output: Output,
+    *,
+    bandwidth: Bandwidth | None = None,
+    timeout_s: float | None = None,
+    run: Callable[[Rig, Sequence[Job]], Generator[Progress]] = run_jobs,
+    is_sweep: bool | None = None,
+) -> Measured:
+    """Run the jobs, drawing their progress; the first Ctrl-C stops them, and what was measured is kept.
+
+    `bandwidth` is the person's own figure, `timeout_s` the longest time that the worker may be silent; None takes the
+    experiments' defaults. `run` may add runs to those of the jobs. `is_sweep` as in `Measured`; None where there are
+    several jobs.
+    """
+    with Store.open() as store:
+        show_store_notices(store, output)
+        rig = _rig(store, jobs, output, bandwidth, timeout_s)
+        sweeps = len(jobs) > 1 if is_sweep is None else is_sweep
+        measured = _follow(run(rig, jobs), rig, tuple(jobs), output, is_sweep=sweeps)
+    _advise(measured, output)
+    return measured
+
+
+def _rig(
+    store: Store, jobs: Sequence[Job], output: Output, bandwidth: Bandwidth | None, timeout_s: float | None
+) -> Rig:
+    experiments = [job.experiment for job in jobs]
+    default_s = max((each.timeout_s for each in experiments if each.timeout_s is not None), default=None)
+    has_downloads = any(job.target.download_bytes for job in jobs)
+    with interruptible(output) if has_downloads else contextlib.nullcontext():
+        return make_rig(
+            store,
+            given_bandwidth=bandwidth,
+            timeout_s=timeout_s or default_s,
+            needs_bandwidth=any(each.needs_bandwidth for each in experiments),
+        )
+
+
+def _follow(
+    progress: Generator[Progress], rig: Rig, jobs: tuple[Job, ...], output: Output, *, is_sweep: bool
+) -> Measured:
+    view = view_of(output)
+    ignored = IgnoredGpuOptions(output)
+    groups: list[list[Finished]] = []
+    job, is_started, is_stopping = jobs[0], False, False
+    with interrupt_sets(rig.cancel), contextlib.closing(view), contextlib.closing(progress):
+        for record in progress:
+            if rig.cancel.is_set() and not is_stopping and not (isinstance(record, Working) and record.is_bytes):
+                is_stopping = True
+                view.notice(_STOPPING)
+            ends_command = False
+            match record:
+                case Started(index=index):
+                    job, is_started = jobs[index], True
+                case ModelReady(memory):
+                    ignored.look(job.setup, memory)
+                case Finished(run, error):
+                    ignored.look(job.setup, run.memory)
+                    ends_command = is_started and error is not None and not is_sweep
+                    if is_started:
+                        groups.append([])
+                    groups[-1].append(record)
+                    is_started = False
+            if not ends_command:
+                view.draw(record)
+    return Measured(jobs, tuple(map(tuple, groups)), is_sweep, rig.cancel.is_set())
+
+
+def _advise(measured: Measured, output: Output) -> None:
+    """What to print after the last run: a hint, failures that `--quiet` has not shown, an interrupted download."""
+    jobs, finished = measured.jobs, measured.finished
+    if len(jobs) == len(finished) == 1 and finished[0].error is None:
+        hint = hint_for(jobs[0], finished[0].run, is_searched=len(measured.groups[0]) > 1)
+        if hint:
+            output.notice(f"Hint: {hint}")
+    if output.quiet and measured.error is None:
+        report_failures(record.run for record in finished)
+    was_measuring = bool(finished) and finished[-1].run.outcome is Outcome.CANCELLED
+    next_job = jobs[len(finished) : len(finished) + 1]
+    if measured.is_cancelled and not was_measuring and any(job.target.download_bytes for job in next_job):
+        output.notice(DOWNLOAD_INTERRUPTED)

@@ -1,0 +1,173 @@
+"""Live progress of jobs on stderr: a bar in a terminal, lines elsewhere, nothing with `--quiet`.
+
+The views draw the records of `ggbench.recording.progress` without knowing which experiment sends them.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Protocol
+
+from ggbench.cli.download_lines import FileStatus, download_lines
+from ggbench.cli.output import Output
+from ggbench.recording.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
+from ggbench.records.observation import PromptTiming
+from ggbench.report.registry import presenter_of
+from ggbench.stats.linefit import RunningFit
+from ggbench.units import format_count, format_ms, format_number, format_percent
+
+_STATUS = {"load": "loading", "prompt": "reading the prompt", "decode": "decoding"}
+"""Of a stage that says nothing else."""
+
+
+class View(Protocol):
+    """Draws progress; one for each command."""
+
+    def draw(self, record: Progress) -> None:
+        """Take in one record."""
+        ...
+
+    def notice(self, text: str) -> None:
+        """One line for people, whatever is drawn at the moment."""
+        ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        ...
+
+
+def view_of(output: Output) -> View:
+    """The view for this command's stderr."""
+    if output.quiet:
+        return _SilentView()
+    return _BarView(output) if sys.stderr.isatty() else _LineView(output)
+
+
+class _SilentView:
+    def draw(self, record: Progress) -> None:
+        """Nothing."""
+
+    def notice(self, text: str) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class _LineView:
+    """One line when a job starts, for each point and when the job ends, and some while its file is downloaded."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._download = download_lines(output)
+
+    def draw(self, record: Progress) -> None:
+        match record:
+            case Started():
+                self._output.notice(_title(record))
+                self._download = download_lines(self._output)
+            case Working("download", done, total):
+                self._download.update(round(done or 0), round(total or 0))
+            case Point(text) if _has_line(record):
+                self._output.notice(f"  {text}")
+            case Finished():
+                self._output.notice(f"  {_ending(record)}")
+
+    def notice(self, text: str) -> None:
+        self._output.notice(text)
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class _BarView:
+    """One line that moves, at most ten times a second, and a line above it for each point and each end."""
+
+    def __init__(self, output: Output) -> None:
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        self._rich = RichProgress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[status]}", markup=False),
+            TimeRemainingColumn(compact=True),
+            console=output.console(stderr=True),
+            refresh_per_second=10,
+            transient=True,
+        )
+        self._rich.start()
+        self._task = self._rich.add_task("", total=1, status="")
+        self._title = ""
+        self._status = ""
+        self._fit = RunningFit()
+        self._file = FileStatus()
+
+    def draw(self, record: Progress) -> None:
+        match record:
+            case Started():
+                self._fit = RunningFit()
+                self._title = _title(record)
+                self._rich.reset(self._task, description=self._title, total=1, status="")
+            case Working():
+                self._draw_work(record)
+            case ModelReady(memory):
+                self._restart("" if memory.n_ctx is None else f"n_ctx {format_count(memory.n_ctx)}")
+            case Samples():
+                self._draw_samples(record)
+            case Point(text) if _has_line(record):
+                self._print(f"  {text}")
+            case Point(text) if text:
+                self._rich.update(self._task, status=text)
+            case Finished():
+                self._print(f"{self._title}  {_ending(record)}")
+                self._restart("")
+
+    def notice(self, text: str) -> None:
+        self._print(text)
+
+    def close(self) -> None:
+        self._rich.stop()
+
+    def _draw_work(self, record: Working) -> None:
+        if record.is_bytes:
+            status = self._file.text(record)
+            self._rich.update(self._task, completed=record.done, total=record.total, status=status)
+        elif record.done is None or not record.total:
+            self._restart(record.text or _STATUS.get(record.stage, ""))
+        else:
+            status = record.text or _STATUS.get(record.stage) or self._status
+            if record.stage not in _STATUS and record.done < record.total:
+                status = f"{status}; {format_percent(record.done / record.total)}"
+            self._rich.update(self._task, completed=record.done, total=record.total, status=status)
+
+    def _draw_samples(self, record: Samples) -> None:
+        self._fit.add(range(record.first_position, record.first_position + len(record.step_ns)), record.step_ns)
+        latest_ms = record.step_ns[-1] / 1e6
+        w, b = self._fit.w_tokens_per_ms, self._fit.b_ms
+        status = (
+            f"{record.n_done:,}/{record.n_total:,}  {format_number(1e3 / latest_ms)} tok/s  {format_ms(latest_ms)} ms"
+            f"  W {format_number(w)}  B {format_ms(b)} ms"
+        )
+        self._rich.update(self._task, completed=record.n_done, total=record.n_total, status=status)
+
+    def _restart(self, status: str) -> None:
+        """The bar of something whose length is unknown."""
+        self._status = status
+        self._rich.reset(self._task, description=self._title, total=None, status=status)
+
+    def _print(self, text: str) -> None:
+        self._rich.console.print(text, markup=False)
+
+
+def _title(record: Started) -> str:
+    return f"[{record.index + 1}/{record.n_jobs}] {record.model} {record.quant}"
+
+
+def _has_line(record: Point) -> bool:
+    """Whether a point is worth a line of its own; a prompt, read several times over, is not."""
+    return bool(record.text) and not isinstance(record.observation, PromptTiming)
+
+
+def _ending(record: Finished) -> str:
+    return presenter_of(record.run.head.kind).ending(record.run)

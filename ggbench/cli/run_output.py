@@ -1,0 +1,114 @@
+"""Finished runs on stdout: details, tables, plots and documents, all from the presenters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.cli.output import Output
+from ggbench.records.run import Run
+from ggbench.records.summary import QuantSummary
+from ggbench.report.registry import presenter_of
+from ggbench.store.database import Store
+
+if TYPE_CHECKING:
+    from ggbench.cli.measuring import Measured
+    from ggbench.records.machine import MachineReading
+    from ggbench.report.plot.series import LatencySeries
+
+_PLOT_HEIGHT = 18
+
+
+def show_measured(
+    measured: Measured, output: Output, *, model: str = "", samples: bool = False, plot: bool = False
+) -> None:
+    """One run in full, those of a sweep side by side; as JSON one document, named after their kind.
+
+    `model` is MODEL as typed, for the document of a sweep; empty takes that of the first job.
+    """
+    kind, runs = measured.jobs[0].experiment.kind, [record.run for record in measured.finished]
+    if output.as_json and measured.is_sweep:
+        rows = [run_document(run, samples=samples) for run in runs]
+        output.document(f"{kind}.all", model=model or measured.jobs[0].target.model, rows=rows)
+    elif output.as_json:
+        for run in runs:
+            output.document(kind, **run_document(run, samples=samples))
+    elif measured.is_sweep and runs:
+        output.show(presenter_of(kind).table(runs, width=output.console().width))
+    elif runs and measured.error is None:
+        show_run(runs[0], output, plot=plot)
+
+
+def run_document(run: Run, *, samples: bool = False) -> dict[str, object]:
+    """The run as JSON has it, with its raw samples where asked for."""
+    fields = presenter_of(run.head.kind).document(run)
+    if samples and run.run_id is not None:
+        with Store.open() as store:
+            stored = store.load_samples(run.run_id)
+        fields |= {
+            "repeat": stored.repeat.tolist(),
+            "position": stored.position.tolist(),
+            "step_ns": stored.step_ns.tolist(),
+            "sample_ns": None if stored.sample_ns is None else stored.sample_ns.tolist(),
+        }
+    return fields
+
+
+def show_run(run: Run, output: Output, *, plot: bool = False, readings: Sequence[MachineReading] = ()) -> None:
+    """One run in full, with its plot where asked for."""
+    output.show(presenter_of(run.head.kind).details(run, readings=readings))
+    if plot:
+        _show_plot([QuantSummary.of([run])], output)
+
+
+def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_format: str, plot: bool) -> None:
+    """A table in one of its forms; the plot goes under it."""
+    from ggbench.report.columns import bench_columns
+
+    if text_format == "csv":
+        from ggbench.report.text import rows_as_csv
+
+        click.echo(rows_as_csv(summaries), nl=False)
+    elif text_format == "md":
+        from ggbench.report.text import rows_as_markdown
+
+        click.echo(rows_as_markdown(summaries, bench_columns(summaries)), nl=False)
+    else:
+        from ggbench.report.terminal.rows_table import rows_table
+
+        output.show(rows_table(summaries, bench_columns(summaries), width=output.console().width))
+    if plot:
+        _show_plot(summaries, output)
+
+
+def show_against(summaries: Sequence[QuantSummary], output: Output) -> None:
+    """The nearest published figures under each of these."""
+    from ggbench.report.terminal.against import against_tables
+
+    click.echo()
+    output.show(against_tables(summaries))
+
+
+def _show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
+    from ggbench.report.plot.terminal import latency_plot
+
+    console = output.console()
+    series = _series(summaries)
+    if series:
+        color = console.color_system is not None and not console.no_color
+        click.echo(latency_plot(series, width=console.width, height=_PLOT_HEIGHT, color=color))
+
+
+def _series(summaries: Sequence[QuantSummary]) -> list[LatencySeries]:
+    from ggbench.report.plot.series import measured_series
+
+    series = []
+    with Store.open() as store:
+        for each in summaries:
+            samples = None if each.run.run_id is None else store.load_samples(each.run.run_id)
+            if samples is not None and len(samples.step_ns):
+                name = each.subject.quant
+                series.append(measured_series(name, samples.position, samples.step_ns, each.fit, each.limit))
+    return series
