@@ -18,7 +18,7 @@ from ggbench.records.observation import PromptTiming
 from ggbench.records.prefill import PrefillResult, PrefillSettings
 from ggbench.records.run import Settings
 from ggbench.records.setup import Setup
-from ggbench.records.speed import Bandwidth, PrefillSpeed
+from ggbench.records.speed import Bandwidth, DecodeLimit, PrefillSpeed
 
 
 class PrefillExperiment(Experiment):
@@ -53,7 +53,7 @@ class PrefillExperiment(Experiment):
             if n_prompt in wanted:
                 median_ns = statistics.median(elapsed_ns)
                 speeds.append(PrefillSpeed(n_prompt, median_ns / 1e6, n_prompt * 1e9 / median_ns, len(elapsed_ns)))
-        return PrefillResult(tuple(speeds))
+        return PrefillResult(tuple(speeds), recording.last(DecodeLimit))
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench prefill MODEL QUANT --lengths ...` with every option that is not the default."""

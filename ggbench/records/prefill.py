@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ggbench.records.decode import require_positive
 from ggbench.records.run import Result, Settings
-from ggbench.records.speed import PrefillSpeed
+from ggbench.records.speed import DecodeLimit, PrefillSpeed
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +34,5 @@ class PrefillResult(Result):
 
     prefills: tuple[PrefillSpeed, ...] = ()
     """By rising length; those that were timed."""
+    limit: DecodeLimit | None = None
+    """Of the memory that the weights lie in, for a decode; None where it is unknown."""

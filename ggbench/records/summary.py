@@ -112,7 +112,8 @@ class QuantSummary:
     @property
     def limit(self) -> DecodeLimit | None:
         """What the memory's bandwidth allows."""
-        return self.decode.limit if self.decode else None
+        found = self.decode or self.result(PrefillResult)
+        return found.limit if found else None
 
     @property
     def b_w16_ms(self) -> float | None:

@@ -1,35 +1,37 @@
-"""A measured row beside the published ones that lie nearest to it, with every difference named."""
+"""A measured quant beside the published ones nearest to it, with every difference named."""
 
 from __future__ import annotations
 
 import re
 
 from ggbench.catalog.published import NearRow, load_published, nearest_published
-from ggbench.plain import plain
+from ggbench.records.subject import Subject
+from ggbench.records.summary import QuantSummary
 from ggbench.report.published_document import published_document
 
 _NEAREST = 4
 
 
-def nearest_to(row: Row, limit: int = _NEAREST) -> tuple[NearRow, ...]:
-    """The published speeds of the row's model nearest to how it was measured; empty where none is of this model."""
-    model = published_model(row)
+def nearest_to(summary: QuantSummary, limit: int = _NEAREST) -> tuple[NearRow, ...]:
+    """The published speeds of its model nearest to how it was measured; empty where none is of this model."""
+    model = published_model(summary.subject)
     if model is None:
         return ()
-    n_gen = row.n_gen if row.n_gen else None
-    n_prompt = row.n_prompt if n_gen else max((speed.n_prompt for speed in row.prefills), default=row.n_prompt)
-    return nearest_published(
-        load_published(), model, row.quant, device=device_of(row), n_prompt=n_prompt, n_gen=n_gen, limit=limit
-    )
+    decode = summary.decode
+    n_gen = decode.n_gen or None if decode else None
+    longest = max((speed.n_prompt for speed in summary.prefills), default=None)
+    n_prompt = decode.n_prompt if decode and (n_gen or longest is None) else longest
+    quant, device = summary.subject.quant, device_of(summary)
+    return nearest_published(load_published(), model, quant, device=device, n_prompt=n_prompt, n_gen=n_gen, limit=limit)
 
 
-def published_model(row: Row) -> str | None:
-    """The published model that the row's is, told from MODEL or else from the file's name; None where none is.
+def published_model(subject: Subject) -> str | None:
+    """The published model of the same name, by MODEL or else by the file's name; None where none has it.
 
     `synth:qwen1.5-7b`, `Qwen/Qwen1.5-7B-Chat-GGUF` and `qwen1_5-7b-chat-q4_k_m.gguf` are all `qwen1.5-7b`.
     """
     names = sorted({published.model for published in load_published()}, key=len, reverse=True)
-    for text in (row.model, row.file):
+    for text in (subject.model, subject.file):
         spelt = text.lower().replace("_", ".")
         for name in names:
             if re.search(rf"(?<![a-z0-9.]){re.escape(name)}(?![a-z0-9])", spelt):
@@ -37,24 +39,18 @@ def published_model(row: Row) -> str | None:
     return None
 
 
-def device_of(row: Row) -> str | None:
-    """What ran the model: the main GPU where layers lay on one, else the CPU; None where the row does not tell."""
-    if row.environment is None:
+def device_of(summary: QuantSummary) -> str | None:
+    """What ran the model: the main GPU where layers lay on one, else the CPU; None where it is not known."""
+    environment, setup = summary.environment, summary.llama
+    if environment is None:
         return None
-    on_gpu = any(buffers.weight_bytes and not buffers.is_host for buffers in row.buffers)
-    if on_gpu and row.environment.gpus:
-        main = row.config.main_gpu or 0
-        return row.environment.gpus[main if main < len(row.environment.gpus) else 0].name
-    return row.environment.cpu
+    if summary.memory.weights_on_gpu and environment.gpus:
+        main = (setup.main_gpu if setup else None) or 0
+        return environment.gpus[main if main < len(environment.gpus) else 0].name
+    return environment.cpu
 
 
-def against_document(row: Row) -> dict[str, object]:
+def against_document(summary: QuantSummary) -> dict[str, object]:
     """The nearest published rows for JSON, each with its differences; `against` as the name of the field."""
-    return {
-        "against": [{"differences": list(near.differences), **published_document(near.row)} for near in nearest_to(row)]
-    }
-
-
-def row_name(row: Row) -> str:
-    """`qwen1.5-7b q4_k_m`."""
-    return f"{plain(row.model)} {plain(row.quant)}"
+    near = nearest_to(summary)
+    return {"against": [{"differences": list(each.differences), **published_document(each.row)} for each in near]}

@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING
 
 from ggbench.errors import Unsupported
@@ -15,112 +15,125 @@ from ggbench.gguf_file.blueprint import count_params
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
+from ggbench.records.setup import Setup
+from ggbench.records.summary import QuantSummary
 
 if TYPE_CHECKING:
     from ggbench.catalog.disk import LocalModel
     from ggbench.catalog.models import CatalogModel
     from ggbench.hub.hf_cache import VerifiedFile
-    from ggbench.store.runs import RunSummary
+    from ggbench.report.listed_runs import ListedRun
 
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """What json leaves as it is, and a terminal, a line reader or UTF-8 does not take."""
 
 
-def document(command: str, /, **fields: object) -> str:
+def document(command: str, /, **content: object) -> str:
     """One JSON document, `schema` first; a number that JSON does not have becomes null.
 
     `command` names the shape, one for each name: `plan`, `models.repo`.
     """
-    content = {"schema": f"ggbench.{command}/1"} | {name: _strict(value) for name, value in fields.items()}
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=2)
+    whole = {"schema": f"ggbench.{command}/1"} | {name: _strict(value) for name, value in content.items()}
+    text = json.dumps(whole, ensure_ascii=False, allow_nan=False, indent=2)
     return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def row_document(row: Row) -> dict[str, object]:
-    """A measured row, nested, with the names that every command uses."""
-    latency = row.latency
+def summary_document(summary: QuantSummary) -> dict[str, object]:
+    """A measured quant, nested, with the names that every command uses."""
+    subject, memory, decode, latency = summary.subject, summary.memory, summary.decode, summary.latency
     return {
-        "model": row.model,
-        "quant": row.quant,
-        "file": row.file,
-        "provenance": row.provenance,
-        "file_bytes": row.file_bytes,
-        "n_params": row.n_params,
-        "bpw": row.bpw,
-        "weight_bytes": row.weight_bytes,
-        "kv_bytes": row.kv_bytes,
-        "kv_bytes_per_token": row.kv_bytes_per_token,
-        "compute_bytes": row.compute_bytes,
-        "other_bytes": row.other_bytes,
-        "peak_bytes": row.peak_bytes,
-        "buffers": [asdict(buffers) for buffers in row.buffers],
-        "n_ctx": row.n_ctx,
-        "n_batch": row.n_batch,
-        "n_ubatch": row.n_ubatch,
-        "max_n_ctx": row.max_n_ctx,
-        "max_n_ctx_verified": row.max_n_ctx_verified,
-        "max_n_ctx_reason": row.max_n_ctx_reason or None,
-        "n_prompt": row.n_prompt,
-        "n_gen": row.n_gen,
-        "prefill_ms": row.prefill_ms,
-        "prefills": [asdict(prefill) for prefill in row.prefills],
-        "fit": None if row.fit is None else asdict(row.fit),
+        "model": subject.model,
+        "quant": subject.quant,
+        "file": subject.file,
+        "provenance": subject.source,
+        "file_bytes": subject.file_bytes,
+        "n_params": subject.n_params,
+        "bpw": subject.bpw,
+        "weight_bytes": subject.weight_bytes,
+        "kv_bytes": memory.kv_bytes,
+        "kv_bytes_per_token": subject.kv_bytes_per_token,
+        "compute_bytes": memory.compute_bytes,
+        "other_bytes": memory.other_bytes,
+        "peak_bytes": memory.peak_bytes,
+        "buffers": [asdict(buffers) for buffers in memory.buffers],
+        "n_ctx": memory.n_ctx,
+        "n_batch": memory.n_batch,
+        "n_ubatch": memory.n_ubatch,
+        "max_n_ctx": summary.max_n_ctx,
+        "max_n_ctx_verified": summary.max_n_ctx_verified,
+        "max_n_ctx_reason": summary.max_n_ctx_reason or None,
+        "n_prompt": decode and decode.n_prompt,
+        "n_gen": n_gen(summary),
+        "prefill_ms": decode and decode.prefill_ms,
+        "prefills": [asdict(prefill) for prefill in summary.prefills],
+        "fit": None if summary.fit is None else asdict(summary.fit),
         "p50_ms": latency and latency.p50_ms,
         "p95_ms": latency and latency.p95_ms,
         "p99_ms": latency and latency.p99_ms,
         "tok_s": latency and latency.tok_s,
         "sample_p50_ms": latency and latency.sample_p50_ms,
-        "limit": None if row.limit is None else asdict(row.limit),
-        "w_ratio": row.w_ratio,
-        "b_ratio": row.b_ratio,
-        "b_w16_ms": row.b_w16_ms,
-        "unsteady": row.unsteady or None,
-        "gpu_use": None if row.gpu_use is None else asdict(row.gpu_use),
-        "flash_attn": row.flash_attn,
-        "outcome": row.outcome.value,
-        "reason": row.reason or None,
-        "config": asdict(row.config),
-        "header_sha256": row.header_sha256 or None,
-        "environment": None if row.environment is None else asdict(row.environment),
-        "command": row.command,
-        "run_id": row.run_id,
+        "limit": None if summary.limit is None else asdict(summary.limit),
+        "w_ratio": decode and decode.w_ratio,
+        "b_ratio": decode and decode.b_ratio,
+        "b_w16_ms": summary.b_w16_ms,
+        "unsteady": (decode and decode.unsteady) or None,
+        "gpu_use": None if summary.gpu_use is None else asdict(summary.gpu_use),
+        "flash_attn": memory.flash_attn,
+        "outcome": summary.outcome.value,
+        "reason": summary.run.reason or None,
+        "config": setup_document(summary.setup),
+        "header_sha256": subject.header_sha256 or None,
+        "environment": None if summary.environment is None else asdict(summary.environment),
+        "command": summary.run.head.command,
+        "run_id": summary.run.run_id,
     }
 
 
-def run_summary_document(run: RunSummary) -> dict[str, object]:
-    """A stored run as a list has it: when and how it ran, and its row's figures where it has a row."""
-    fit = run.row and run.row.fit
+def run_summary_document(listed: ListedRun) -> dict[str, object]:
+    """A stored run as a list has it: when and how it ran, and its figures where they can be read."""
+    stored, subject, summary = listed.stored, listed.subject, listed.summary
+    decode, context = summary and summary.decode, summary and summary.context
     return {
-        "run_id": run.run_id,
-        "kind": run.kind,
-        "state": run.state,
-        "started_at": run.started_at,
-        "finished_at": run.finished_at,
-        "model": run.model,
-        "quant": run.quant,
-        "file": run.file,
-        "provenance": run.provenance,
-        "n_samples": run.n_samples,
-        "bpw": run.row and run.row.bpw,
-        "n_ctx": run.row and run.row.n_ctx,
-        "max_n_ctx": run.row and run.row.max_n_ctx,
-        "max_n_ctx_verified": run.row and run.row.max_n_ctx_verified,
-        "n_gen": run.row and run.row.n_gen,
-        "prefill_ms": run.row and run.row.prefill_ms,
-        "fit": None if fit is None else asdict(fit),
-        "tok_s": run.row and run.row.latency and run.row.latency.tok_s,
-        "reason": (run.row and run.row.reason) or run.row_error or None,
-        "command": run.command,
+        "run_id": stored.run_id,
+        "kind": stored.kind,
+        "state": stored.state,
+        "started_at": stored.started_at,
+        "finished_at": stored.finished_at,
+        "model": subject.model,
+        "quant": subject.quant,
+        "file": subject.file,
+        "provenance": subject.source,
+        "n_samples": stored.n_samples,
+        "bpw": subject.bpw,
+        "n_ctx": summary and summary.memory.n_ctx,
+        "max_n_ctx": context and context.max_n_ctx,
+        "max_n_ctx_verified": context.verified_by_decode if context and context.max_n_ctx is not None else None,
+        "n_gen": summary and n_gen(summary),
+        "prefill_ms": decode and decode.prefill_ms,
+        "fit": asdict(decode.fit) if decode and decode.fit else None,
+        "tok_s": decode and decode.latency and decode.latency.tok_s,
+        "reason": stored.reason or listed.problem or None,
+        "command": stored.command,
     }
+
+
+def setup_document(setup: Setup) -> dict[str, object]:
+    """How the model was loaded, by its engine's own names."""
+    return {field.name: getattr(setup, field.name) for field in fields(setup)} if is_dataclass(setup) else {}
+
+
+def n_gen(summary: QuantSummary) -> int | None:
+    """Tokens decoded and timed: none where only prompts were read; None where nothing was measured."""
+    return summary.decode.n_gen if summary.decode else 0 if summary.prefills else None
 
 
 def model_file_document(model_file: ModelFile, *, tensors: bool = False) -> dict[str, object]:
-    """What a GGUF's header tells; every tensor too where asked for. An array left out of the header is its length."""
+    """What a GGUF's header says; every tensor too where asked for. An array left out of the header is its length."""
     try:
         kv_bytes_per_token, no_kv_reason = model_file.kv_bytes_per_token(), None
     except Unsupported as error:
         kv_bytes_per_token, no_kv_reason = None, error.message
-    fields: dict[str, object] = {
+    found: dict[str, object] = {
         "model": model_file.name,
         "quant": quant_label(model_file),
         "files": [str(path) for path in model_file.paths],
@@ -158,8 +171,8 @@ def model_file_document(model_file: ModelFile, *, tensors: bool = False) -> dict
         },
     }
     if tensors:
-        fields["tensors"] = [asdict(tensor) for tensor in model_file.tensors]
-    return fields
+        found["tensors"] = [asdict(tensor) for tensor in model_file.tensors]
+    return found
 
 
 def catalog_document(model: CatalogModel, twins: Sequence[str]) -> dict[str, object]:
@@ -186,7 +199,7 @@ def local_model_document(model: LocalModel) -> dict[str, object]:
 
 
 def verified_document(verified: VerifiedFile) -> dict[str, object]:
-    """A cached file held against the sha256 in its name."""
+    """A cached file compared with the SHA-256 in its name."""
     return {
         "file": str(verified.path),
         "sha256_expected": verified.sha256_expected,

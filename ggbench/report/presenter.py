@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ggbench.plain import plain
+from ggbench.records.machine import MachineReading
 from ggbench.records.run import Run
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ class Presenter(abc.ABC):
     """One kind of run; found by the kind's name in `ggbench.report.kinds`."""
 
     kind: ClassVar[str]
+    title: ClassVar[str] = ""
+    """What it is called beside the name of a quant that waits or runs; empty for a plain measurement."""
     schema: ClassVar[str] = "show"
     """Name of the JSON document of a stored run, after `results.`."""
     live_view: ClassVar[LiveView] = "latency"
@@ -35,12 +38,16 @@ class Presenter(abc.ABC):
         """The run as JSON has it: every key always there, null for unknown."""
 
     @abc.abstractmethod
-    def details(self, run: Run, *, folded: bool = False) -> RenderableType:
-        """All that is known of the run; `folded` where the command may be broken over lines."""
+    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+        """All that is known of the run; `readings` were taken of the machine meanwhile, `folded` wraps the command."""
 
     @abc.abstractmethod
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """Several runs side by side, at most so many characters wide."""
+
+    def so_far(self, run: Run) -> str:
+        """What a run that was cut short had found by then, in one line; empty where nothing. Printable."""
+        return ""
 
     def ending(self, run: Run) -> str:
         """How a run ended in one line: its answer, or why there is none. Printable."""

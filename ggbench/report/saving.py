@@ -9,10 +9,11 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from ggbench.errors import GgbenchError
-from ggbench.report.plot.series import Integers, LatencySeries
+from ggbench.records.summary import QuantSummary
+from ggbench.report.plot.series import LatencySeries, TimedSteps
 from ggbench.report.plot.svg import curves_as_svg
 from ggbench.report.text import rows_as_csv
 
@@ -22,42 +23,18 @@ _NAMED_RUNS = 6
 """A file's name lists at most this many runs."""
 
 
-class TimedSteps(Protocol):
-    """Samples as the store has them: arrays of one length, ordered by repeat and position."""
-
-    @property
-    def repeat(self) -> Integers:
-        """Which repetition."""
-        ...
-
-    @property
-    def position(self) -> Integers:
-        """1-based."""
-        ...
-
-    @property
-    def step_ns(self) -> Integers:
-        """Time of the step."""
-        ...
-
-    @property
-    def sample_ns(self) -> Integers | None:
-        """Time of the sampler; None where it was not timed."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class SavedRun:
     """What is written of one run."""
 
     run_id: int
-    row: Row
+    summary: QuantSummary
     samples: TimedSteps
     series: LatencySeries
 
 
 def save_runs(runs: Sequence[SavedRun], form: SavedForm, folder: Path) -> tuple[Path, ...]:
-    """Write rows and samples as two CSV files, or the curves as one SVG, and return the paths.
+    """Write figures and samples as two CSV files, or the curves as one SVG, and return the paths.
 
     Raises GgbenchError where there is no sample to draw, or the folder cannot be written.
     """
@@ -70,7 +47,7 @@ def save_runs(runs: Sequence[SavedRun], form: SavedForm, folder: Path) -> tuple[
         if not any(len(one.positions) for one in series):
             raise GgbenchError("there are no samples to plot", "save it as CSV, or choose a run that decoded")
         return (write_new(folder, stem, ".svg", curves_as_svg(series)),)
-    rows = rows_as_csv([one.row for one in runs])
+    rows = rows_as_csv([one.summary for one in runs])
     return (
         write_new(folder, stem, ".csv", rows),
         write_new(folder, f"{stem}-samples", ".csv", samples_as_csv(runs)),

@@ -1,4 +1,4 @@
-"""Rows as CSV for programs and as Markdown for people; neither may run or break what opens it."""
+"""Measured quants as CSV for programs and as Markdown for people; neither may run or break what opens it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 from ggbench.plain import plain
+from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import COLUMNS, Value
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
@@ -15,7 +16,7 @@ _FORMULA_STARTS = ("=", "+", "-", "@")
 _MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]")
 
 
-def rows_as_csv(rows: Sequence[Row], keys: Sequence[str] | None = None) -> str:
+def rows_as_csv(summaries: Sequence[QuantSummary], keys: Sequence[str] | None = None) -> str:
     """Unrounded values under the columns' keys, in bytes, ms and the like; an empty cell is unknown.
 
     Without `keys`, every column. Text that a spreadsheet would take for a formula gets an apostrophe in front.
@@ -24,17 +25,17 @@ def rows_as_csv(rows: Sequence[Row], keys: Sequence[str] | None = None) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow([column.key for column in columns])
-    writer.writerows([_csv_cell(column.value(row)) for column in columns] for row in rows)
+    writer.writerows([_csv_cell(column.value(summary)) for column in columns] for summary in summaries)
     return buffer.getvalue()
 
 
-def rows_as_markdown(rows: Sequence[Row], keys: Sequence[str]) -> str:
+def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> str:
     """A GitHub table of the columns' texts, the units in the headers."""
     columns = [COLUMNS[key] for key in keys]
     lines = [
         [_escape(f"{column.header} [{column.unit}]" if column.unit else column.header) for column in columns],
         ["---:" if column.right_aligned else "---" for column in columns],
-        *([_escape(column.text(row)) for column in columns] for row in rows),
+        *([_escape(column.text(summary)) for column in columns] for summary in summaries),
     ]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 

@@ -1,4 +1,4 @@
-"""Published rows under a person's own: the same figures side by side, and below each what was otherwise."""
+"""Published rows under a person's own quants: the same figures side by side, with every difference named."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from rich.text import Text
 
 from ggbench.catalog.published import Figure, NearRow, PublishedRow
 from ggbench.plain import plain
-from ggbench.report.against import device_of, nearest_to, row_name
+from ggbench.records.summary import QuantSummary
+from ggbench.report.against import device_of, nearest_to
 from ggbench.report.columns import UNKNOWN, b_text, w_text
+from ggbench.report.names import quant_name
 from ggbench.report.terminal.layout import add_column, new_table
 from ggbench.units import format_count, format_ms, format_number
 
@@ -23,32 +25,32 @@ _OTHERS = {
 }
 
 
-def against_tables(rows: Sequence[Row]) -> RenderableType:
-    """For each row a table of its own figures with the nearest published ones below, differences named."""
+def against_tables(summaries: Sequence[QuantSummary]) -> RenderableType:
+    """For each quant a table of its own figures with the nearest published ones below, differences named."""
     parts: list[RenderableType] = []
-    for row in rows:
-        near = nearest_to(row)
+    for summary in summaries:
+        near = nearest_to(summary)
         if near:
-            parts += [_table(row, near), Text()]
+            parts += [_table(summary, near), Text()]
         else:
-            parts += [Text(f"No published row measures {row_name(row)}.", style="dim"), Text()]
+            parts += [Text(f"No published row measures {quant_name(summary.subject)}.", style="dim"), Text()]
     return Group(*parts[:-1])
 
 
-def _table(row: Row, near: Sequence[NearRow]) -> Table:
-    table = new_table(f"{row_name(row)} against published rows")
+def _table(summary: QuantSummary, near: Sequence[NearRow]) -> Table:
+    table = new_table(f"{quant_name(summary.subject)} against published rows")
     add_column(table, "")
     add_column(table, "quant")
     for header, unit in (("W", "tokens/ms"), ("B", "ms"), ("speed", "tok/s")):
         add_column(table, header, unit, right=True)
-    add_column(table, "measured otherwise, and more figures", wrap=True)
+    add_column(table, "differences and more figures", wrap=True)
     own = (
         "yours",
-        plain(row.quant),
-        w_text(row.fit),
-        b_text(row.fit),
-        UNKNOWN if row.latency is None else format_number(row.latency.tok_s),
-        _own_note(row),
+        plain(summary.subject.quant),
+        w_text(summary.fit),
+        b_text(summary.fit),
+        UNKNOWN if summary.latency is None else format_number(summary.latency.tok_s),
+        _own_note(summary),
     )
     table.add_row(*map(Text, own), style="bold")
     for each in near:
@@ -65,12 +67,12 @@ def _table(row: Row, near: Sequence[NearRow]) -> Table:
     return table
 
 
-def _own_note(row: Row) -> str:
-    parts = [plain(device_of(row) or "device not known")]
-    if row.n_prompt is not None and row.n_gen:
-        parts.append(f"input {format_count(row.n_prompt)}, generated {format_count(row.n_gen)}")
-    if row.prefill_ms is not None:
-        parts.append(f"prefill {format_ms(row.prefill_ms)} ms")
+def _own_note(summary: QuantSummary) -> str:
+    parts, decode = [plain(device_of(summary) or "device not known")], summary.decode
+    if decode is not None and decode.n_gen:
+        parts.append(f"input {format_count(decode.n_prompt)}, generated {format_count(decode.n_gen)}")
+    if decode is not None and decode.prefill_ms is not None:
+        parts.append(f"prefill {format_ms(decode.prefill_ms)} ms")
     return "; ".join(parts)
 
 
@@ -81,7 +83,7 @@ def _note(row: PublishedRow, differences: Sequence[str]) -> str:
         if (figure := getattr(row, name)) is not None and figure.value is not None
     ]
     setting = [words for words in (row.setting, row.remark) if words]
-    text = "; ".join(differences) if differences else "measured alike"
+    text = "; ".join(differences) if differences else "same conditions"
     return "; ".join([text, *figures, *setting, f"{row.source} {row.table}"])
 
 

@@ -9,61 +9,44 @@ from rich.table import Table
 
 from ggbench.gguf_file.blueprint import count_params
 from ggbench.plain import plain
-from ggbench.records.outcome import Outcome
-from ggbench.report.columns import COLUMNS, ESSENTIAL, UNKNOWN, note
+from ggbench.report.columns import COLUMNS, ESSENTIAL, UNKNOWN
+from ggbench.report.listed_runs import ANSWERS, ListedRun
+from ggbench.report.names import model_name
 from ggbench.report.terminal.fitted import Cells, fitted_table
 from ggbench.report.terminal.layout import TWIN_CAPTION
 from ggbench.units import format_count, format_params
 
 if TYPE_CHECKING:
     from ggbench.catalog.models import CatalogModel
-    from ggbench.store.runs import RunSummary
-
-_MEASURED = ("w_tokens_per_ms", "b_ms", "tok_s")
 
 
-def runs_table(runs: Sequence[RunSummary], *, width: int | None = None) -> Table:
+def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
     """Stored runs, in the order given, with what came of them so far; `width` as in `rows_table`."""
 
     def names(header: str, texts: Iterable[str], priority: int = ESSENTIAL, *, is_name: bool = False) -> Cells:
         return Cells(header, tuple(map(plain, texts)), priority=priority, is_name=is_name)
 
     labels = tuple(str(run.run_id) for run in runs)
-    started = tuple(plain(run.started_at[:16]).replace("T", " ") for run in runs)
-    samples = tuple(format_count(run.n_samples) for run in runs)
-    measured = [
-        Cells.of(COLUMNS[key], [COLUMNS[key].text(run.row) if run.row else UNKNOWN for run in runs])
-        for key in _MEASURED
-    ]
+    started = tuple(plain(run.stored.started_at[:16]).replace("T", " ") for run in runs)
+    samples = tuple(format_count(run.stored.n_samples) for run in runs)
     return fitted_table(
         [
             Cells("run", labels, right_aligned=True),
             Cells("started", started, "UTC", priority=3),
-            names("kind", (run.kind for run in runs), 5),
-            names("model", (run.model for run in runs), is_name=True),
-            names("quant", (run.quant for run in runs), is_name=True),
-            names("weights", (run.provenance for run in runs)),
+            names("kind", (run.stored.kind for run in runs), 5),
+            names("model", (model_name(run.subject) for run in runs), is_name=True),
+            names("quant", (run.subject.quant for run in runs), is_name=True),
+            names("source", (run.subject.source for run in runs)),
             Cells("samples", samples, right_aligned=True, priority=4),
-            *measured,
-            names("state", (run.state.replace("_", " ") for run in runs), 2),
-            Cells("note", tuple(map(_run_note, runs)), is_note=True),
+            *(Cells.of(COLUMNS[key], [run.text(key) for run in runs]) for key in ANSWERS),
+            names("state", (run.state for run in runs), 2),
+            Cells("note", tuple(run.note for run in runs), is_note=True),
         ],
         labels=[f"run {label}" for label in labels],
-        dim=[run.state != Outcome.COMPLETED for run in runs],
+        dim=[not run.is_completed for run in runs],
         width=width,
-        caption=TWIN_CAPTION if any(run.provenance == "twin" for run in runs) else "",
+        caption=TWIN_CAPTION if any(run.subject.source == "twin" for run in runs) else "",
     )
-
-
-def _run_note(run: RunSummary) -> str:
-    """The row's own note, and what a search found; for a run that made no row, why, which the state may tell alone."""
-    if run.row is None:
-        return plain(run.row_error) or run.state.replace("_", " ")
-    found = ""
-    if run.kind == "maxctx" and run.row.max_n_ctx is not None:
-        proof = "proven by a decode" if run.row.max_n_ctx_verified else "not proven by a decode"
-        found = f"n_ctx {format_count(run.row.max_n_ctx)} works, {proof}"
-    return "; ".join(filter(None, (found, note(run.row))))
 
 
 def catalog_table(

@@ -1,0 +1,56 @@
+"""A decode: speed with W and B, and latency against position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.records.decode import DecodeResult
+from ggbench.records.machine import MachineReading
+from ggbench.records.run import Run
+from ggbench.records.summary import QuantSummary
+from ggbench.report.columns import b_text, bench_columns, w_text
+from ggbench.report.documents import summary_document
+from ggbench.report.presenter import Presenter
+from ggbench.units import format_number
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+class DecodePresenter(Presenter):
+    """Runs of kind `decode`."""
+
+    kind: ClassVar[str] = "decode"
+
+    def headline(self, run: Run) -> str:
+        """`29.3 tok/s  W 31 (20–53) tokens/ms  B 25 ±5 ms`; `done` without a fit."""
+        result = run.result
+        if not isinstance(result, DecodeResult) or result.fit is None:
+            return "done"
+        tok_s = result.latency.tok_s if result.latency else None
+        return f"{format_number(tok_s)} tok/s  W {w_text(result.fit)} tokens/ms  B {b_text(result.fit)} ms"
+
+    def so_far(self, run: Run) -> str:
+        """The fit of the tokens that were decoded."""
+        return self.headline(run) if isinstance(run.result, DecodeResult) and run.result.fit else ""
+
+    def document(self, run: Run) -> dict[str, object]:
+        """The fields of a measured quant."""
+        return summary_document(QuantSummary.of([run]))
+
+    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+        """File, memory, latency, limit, machine and command."""
+        from ggbench.report.terminal.row_details import row_details
+
+        return row_details(QuantSummary.of([run]), folded=folded, readings=readings)
+
+    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+        """The columns of `ggbench bench`."""
+        from ggbench.report.terminal.rows_table import rows_table
+
+        summaries = [QuantSummary.of([run]) for run in runs]
+        return rows_table(summaries, bench_columns(summaries), width=width)
+
+
+PRESENTER = DecodePresenter()

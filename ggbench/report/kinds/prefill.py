@@ -1,0 +1,57 @@
+"""A prefill: the time to read a prompt against its length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.records.machine import MachineReading
+from ggbench.records.prefill import PrefillResult
+from ggbench.records.run import Run
+from ggbench.records.summary import QuantSummary
+from ggbench.report.documents import summary_document
+from ggbench.report.presenter import Presenter
+from ggbench.units import format_count, format_ms, format_number
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+class PrefillPresenter(Presenter):
+    """Runs of kind `prefill`."""
+
+    kind: ClassVar[str] = "prefill"
+    has_samples: ClassVar[bool] = False
+
+    def headline(self, run: Run) -> str:
+        """`prompt of 512: 2204.00 ms, 232 tok/s`, of the longest one; `done` where none was timed."""
+        if not isinstance(run.result, PrefillResult) or not run.result.prefills:
+            return "done"
+        longest = run.result.prefills[-1]
+        speed = f"{format_ms(longest.prefill_ms)} ms, {format_number(longest.tok_s)} tok/s"
+        return f"prompt of {format_count(longest.n_prompt)}: {speed}"
+
+    def so_far(self, run: Run) -> str:
+        """The longest prompt that was timed."""
+        return self.headline(run) if isinstance(run.result, PrefillResult) and run.result.prefills else ""
+
+    def document(self, run: Run) -> dict[str, object]:
+        """The fields of a measured quant."""
+        return summary_document(QuantSummary.of([run]))
+
+    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+        """File, memory, prompts, limit, machine and command."""
+        from ggbench.report.terminal.row_details import row_details
+
+        return row_details(QuantSummary.of([run]), folded=folded, readings=readings)
+
+    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+        """The prompts of each run under its model."""
+        from rich.console import Group
+
+        from ggbench.report.terminal.row_details import prefill_table
+
+        return Group(*(prefill_table(QuantSummary.of([run])) for run in runs))
+
+
+PRESENTER = PrefillPresenter()

@@ -1,0 +1,83 @@
+"""Stored runs for lists: one that cannot be read is listed with its reason and does not hide the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ggbench.errors import GgbenchError
+from ggbench.experiments.stored import listed_run
+from ggbench.plain import plain
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run
+from ggbench.records.subject import Subject
+from ggbench.records.summary import QuantSummary
+from ggbench.report.columns import COLUMNS, UNKNOWN, note
+from ggbench.report.registry import presenter_of
+from ggbench.store.runs import StoredRun
+
+ANSWERS = ("w_tokens_per_ms", "b_ms", "tok_s")
+"""Columns that a list has for the answers of most runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """One run of the store as a list shows it."""
+
+    stored: StoredRun
+    run: Run | None
+    """None where this ggbench cannot read it."""
+    problem: str = ""
+    """Why it cannot be read. Printable."""
+
+    @classmethod
+    def of(cls, stored: StoredRun) -> ListedRun:
+        """The run without its samples, or the reason why it cannot be read; never raises for a kind or a record."""
+        try:
+            return cls(stored, listed_run(stored))
+        except GgbenchError as error:
+            return cls(stored, None, plain(error.message))
+
+    @property
+    def run_id(self) -> int:
+        """Number of the run in the store."""
+        return self.stored.run_id
+
+    @property
+    def subject(self) -> Subject:
+        """What was measured."""
+        return self.stored.subject
+
+    @property
+    def summary(self) -> QuantSummary | None:
+        """The run as columns take it; None where it cannot be read."""
+        return None if self.run is None else QuantSummary.of([self.run])
+
+    @property
+    def state(self) -> str:
+        """`completed`, `out of memory`, `running`. Printable."""
+        return plain(self.stored.state.replace("_", " "))
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the run ended as planned."""
+        return self.stored.state == Outcome.COMPLETED
+
+    def text(self, key: str) -> str:
+        """The text of a column of `ggbench.report.columns`; an em dash where the run cannot be read."""
+        summary = self.summary
+        return UNKNOWN if summary is None else COLUMNS[key].text(summary)
+
+    @property
+    def note(self) -> str:
+        """What to know of it beside the columns: its answer where no column has it, and what is wrong. Printable."""
+        run, summary = self.run, self.summary
+        if run is None or summary is None:
+            return self.problem
+        has_answer = any(self.text(key) != UNKNOWN for key in ANSWERS)
+        if not run.is_complete or has_answer:
+            return note(summary)
+        try:
+            answer = presenter_of(run.head.kind).ending(run)
+        except GgbenchError as error:
+            answer = plain(error.message)
+        return "; ".join(filter(None, (answer, note(summary))))

@@ -1,0 +1,68 @@
+"""What the machine did during a run: the course of its readings, with minimum, median and maximum."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.records.machine import GpuReading, GpuUse, MachineReading
+from ggbench.report.plot.sparkline import sparkline
+from ggbench.report.terminal.layout import add_column, new_table
+from ggbench.units import format_bytes, format_count, format_number, format_percent
+
+_CURVE_WIDTH = 24
+
+_Part = Callable[[GpuReading], float | None]
+_Format = Callable[[float], str]
+
+
+def _mhz(value: float) -> str:
+    return f"{format_count(round(value))} MHz"
+
+
+_OF_GPU: tuple[tuple[str, _Part, _Format], ...] = (
+    ("SM clock", lambda gpu: gpu.sm_clock_mhz, _mhz),
+    ("memory clock", lambda gpu: gpu.memory_clock_mhz, _mhz),
+    ("power", lambda gpu: gpu.power_w, lambda watts: f"{format_number(watts)} W"),
+    ("temperature", lambda gpu: gpu.temperature_c, lambda celsius: f"{format_number(celsius)} °C"),
+    ("memory", lambda gpu: gpu.used_bytes, format_bytes),
+)
+
+
+def machine_table(readings: Sequence[MachineReading], use: GpuUse | None = None) -> Table | None:
+    """Return a line for the processors, main memory and each GPU of `use`; None where nothing was read.
+
+    Without `use`, every GPU that was read.
+    """
+    lines = [line for line in _lines(readings, use) if line[1]]
+    if not lines:
+        return None
+    table = new_table("Machine")
+    add_column(table, "")
+    for header in ("min", "median", "max"):
+        add_column(table, header, right=True)
+    add_column(table, f"{format_count(len(readings))} reading{'' if len(readings) == 1 else 's'}")
+    for name, values, text in lines:
+        figures = (min(values), statistics.median(values), max(values))
+        curve = Text(sparkline(values, _CURVE_WIDTH))
+        table.add_row(Text(f"  {name}"), *(Text(text(value)) for value in figures), curve)
+    return table
+
+
+def _lines(readings: Sequence[MachineReading], use: GpuUse | None) -> Iterator[tuple[str, list[float], _Format]]:
+    yield "CPU", _known(each.cpu_share for each in readings), format_percent
+    yield "RAM", _known(each.used_bytes for each in readings), format_bytes
+    indices = sorted({gpu.index for each in readings for gpu in each.gpus})
+    shown = indices if use is None else [index for index in indices if index in use.indices]
+    for index in shown:
+        gpus = [gpu for each in readings for gpu in each.gpus if gpu.index == index]
+        gpu_name = f"GPU {index}" if len(shown) > 1 else "GPU"
+        for name, part, text in _OF_GPU:
+            yield f"{gpu_name} {name}", _known(map(part, gpus)), text
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
