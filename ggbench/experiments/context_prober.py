@@ -16,13 +16,12 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.memory import peak_rss_bytes
 from ggbench.recording.progress import Progress, Working
 from ggbench.records.context import Probe
-from ggbench.records.machine import Environment
 from ggbench.records.memory import Memory
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from ggbench.engine.events import Event
 
@@ -43,19 +42,15 @@ class ContextProber:
         engine: LlamaEngine,
         file: ModelFile,
         setup: LlamaSetup,
-        describe: Callable[[Mapping[str, str]], Environment],
         *,
         reserve_bytes: int = 0,
     ) -> None:
         """`reserve_bytes` of each GPU are left free; the setup's memory limit is what model and context may take."""
         self._engine, self._source, self._setup = engine, Source(file.paths[0]), setup
         self._reserve_bytes = reserve_bytes
-        self._describe = describe
         self._pid: int | None = None
         self._live_n_ctx: int | None = None
         self._proof: ContextProven | None = None
-        self.environment: Environment | None = None
-        """None until a worker was ready."""
         self.allocated = Allocated(())
         """Of the load and the last context."""
         self.memory = Memory()
@@ -126,8 +121,6 @@ class ContextProber:
             match event:
                 case Ready():
                     self._pid = event.pid
-                    if self.environment is None:
-                        self.environment = self._describe(event.versions)
                 case Opening(share):
                     yield Working("load", share, 1.0)
                 case Filling(share):

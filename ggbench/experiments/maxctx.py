@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from ggbench.catalog.command_line import reproduce
+from ggbench.catalog.command_line import named, reproduce
 from ggbench.engine.endings import Cancelled, OutOfMemory
 from ggbench.engine.llama import LlamaEngine
 from ggbench.engine.workloads.prove_context import ProveContext
@@ -56,6 +56,7 @@ class MaxctxExperiment(Experiment):
     kind: ClassVar[str] = "maxctx"
     settings_type = ContextSettings
     result_type = ContextResult
+    observed = (Probe, SearchPlan)
     needs_bandwidth: ClassVar[bool] = False
     timeout_s: ClassVar[float | None] = SEARCH_TIMEOUT_S
 
@@ -103,7 +104,7 @@ class MaxctxExperiment(Experiment):
         assert isinstance(settings, ContextSettings)
         reserve = {} if settings.reserve_bytes is None else {"reserve": exact_size(settings.reserve_bytes)}
         flags = [*(["--cap-train"] if settings.cap_train else []), *([] if settings.prove else ["--no-prove"])]
-        return " ".join([reproduce("maxctx", job.target.named, job.setup, reserve), *flags])
+        return " ".join([reproduce("maxctx", named(job.target), job.setup, reserve), *flags])
 
 
 class _Search:
@@ -149,7 +150,6 @@ class _Search:
             self._new_engine(),
             file,
             replace(self._setup, memory_limit_bytes=seen.budget.worker_limit_bytes),
-            session.rig.describe_environment,
             reserve_bytes=seen.budget.worker_reserve_bytes,
         )
         self._bracket = Bracket(seen.ceiling_n_ctx)
@@ -265,6 +265,7 @@ class _Search:
 
     def _answered(self, probe: Probe) -> Point:
         self._session.recorder.observe(probe)
+        self._session.recorder.keep_readings()
         ends = BracketEnds(self._bracket.passed, self._bracket.failed)
         return Point("" if probe.is_dry else answer_text(probe, ends), probe, ends)
 

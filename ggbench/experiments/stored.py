@@ -11,12 +11,11 @@ from ggbench.experiments.registry import experiment_of
 from ggbench.recording.driver import run_of
 from ggbench.recording.experiment import Concluded
 from ggbench.recording.recording import Observation, Recording, Series, kind_of
-from ggbench.records.context import Probe, SearchPlan
 from ggbench.records.machine import MachineReading
 from ggbench.records.memory import Memory
 from ggbench.records.observation import GpusInUse, PromptTiming, WorkerPeak, WorkerStarted
 from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run, RunHead
+from ggbench.records.run import Result, Run, RunHead
 from ggbench.records.speed import DecodeLimit
 from ggbench.store.codec import decode
 from ggbench.store.database import Store
@@ -25,7 +24,7 @@ from ggbench.store.runs import RUNNING, StoredRun
 _T = TypeVar("_T")
 
 _OBSERVED: tuple[type, ...] = (
-    DecodeLimit, GpusInUse, MachineReading, Memory, Probe, PromptTiming, SearchPlan, WorkerPeak, WorkerStarted,
+    DecodeLimit, GpusInUse, MachineReading, Memory, PromptTiming, WorkerPeak, WorkerStarted,
 )  # fmt: skip
 """What every experiment may observe; an experiment's own types are in its `observed`."""
 
@@ -47,14 +46,16 @@ def head_of(stored: StoredRun) -> RunHead:
 
 
 def listed_run(stored: StoredRun) -> Run:
-    """The run as a list shows it, without what its samples would add. Raises StoreError as `head_of`."""
-    is_over = stored.is_finished and stored.state in set(Outcome)
-    result_type = experiment_of(stored.kind).result_type
-    result = None if stored.result_json is None else _require(stored, "result", stored.result_json, result_type)
+    """The run as a list shows it, without what its samples would add. Raises StoreError as `head_of`.
+
+    A result that this ggbench cannot read is left out, and the reason says so.
+    """
+    result, unreadable = _result(stored)
+    conclusion = _conclusion(stored, unreadable)
     return Run(
         head=head_of(stored),
-        outcome=Outcome(stored.state) if is_over else Outcome.INTERRUPTED,
-        reason=stored.reason if is_over else why_unfinished(stored),
+        outcome=conclusion.outcome,
+        reason=conclusion.reason,
         memory=stored.memory or Memory(),
         gpu_use=stored.gpu_use,
         result=result,
@@ -65,13 +66,11 @@ def listed_run(stored: StoredRun) -> Run:
 
 def read_run(store: Store, stored: StoredRun) -> Run:
     """The run whole; one that did not finish as far as its samples and observations go. Raises StoreError."""
-    if stored.is_finished and stored.result_json is not None:
+    result, unreadable = _result(stored)
+    if stored.is_finished and result is not None:
         return listed_run(stored)
-    experiment = experiment_of(stored.kind)
-    is_over = stored.is_finished and stored.state in set(Outcome)
-    outcome = Outcome(stored.state) if is_over else Outcome.INTERRUPTED
-    conclusion = Concluded(outcome, stored.reason if is_over else why_unfinished(stored))
-    run = run_of(experiment, read_recording(store, stored), conclusion)
+    conclusion = _conclusion(stored, unreadable)
+    run = run_of(experiment_of(stored.kind), read_recording(store, stored), conclusion)
     return replace(run, run_id=stored.run_id, finished_at=stored.finished_at)
 
 
@@ -95,6 +94,22 @@ def read_recording(store: Store, stored: StoredRun) -> Recording:
 def why_unfinished(stored: StoredRun) -> str:
     """Why a run has no outcome of its own."""
     return "still running" if stored.state == RUNNING else "ggbench ended before the run did"
+
+
+def _result(stored: StoredRun) -> tuple[Result | None, str]:
+    """The stored result, and why there is none although one was stored."""
+    if stored.result_json is None:
+        return None, ""
+    result, reason = decode(stored.result_json, experiment_of(stored.kind).result_type)
+    return result, f"its result was {reason}" if reason else ""
+
+
+def _conclusion(stored: StoredRun, unreadable: str) -> Concluded:
+    is_over = stored.is_finished and stored.state in set(Outcome)
+    reason = stored.reason if is_over else why_unfinished(stored)
+    return Concluded(
+        Outcome(stored.state) if is_over else Outcome.INTERRUPTED, "; ".join(filter(None, (reason, unreadable)))
+    )
 
 
 def _require(stored: StoredRun, what: str, text: str, record_type: type[_T]) -> _T:

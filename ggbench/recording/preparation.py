@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 from ggbench.catalog.selector import Target, materialize
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.recording.progress import Working
+from ggbench.recording.progress import Stage, Working
 
 
 def prepare(target: Target, cancel: threading.Event) -> Generator[Working, None, ModelFile]:
@@ -19,13 +19,13 @@ def prepare(target: Target, cancel: threading.Event) -> Generator[Working, None,
     Raises CancelledError once `cancel` is set, and what `materialize` raises.
     """
     updates: queue.SimpleQueue[Working] = queue.SimpleQueue()
-    stage = "download" if target.download_bytes > 0 else "write"
+    stage: Stage = "download" if target.download_bytes > 0 else "write"
     abandoned = threading.Event()
 
     def on_progress(done_bytes: int, total_bytes: int) -> None:
         if cancel.is_set() or abandoned.is_set():
             raise CancelledError
-        updates.put(Working("download" if stage == "download" else "write", done_bytes, total_bytes))
+        updates.put(Working(stage, done_bytes, total_bytes))
 
     with ThreadPoolExecutor(max_workers=1) as pool:
         file = pool.submit(materialize, target, on_progress)

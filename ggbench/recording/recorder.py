@@ -11,7 +11,7 @@ from ggbench.engine.events import Steps
 from ggbench.errors import StoreError, UnknownName
 from ggbench.machine.memory import peak_rss_bytes
 from ggbench.recording.reading_log import ReadingLog
-from ggbench.recording.recording import Observation, Recording, Series, kind_of
+from ggbench.recording.recording import PAUSE_NS, Observation, Recording, Series, kind_of
 from ggbench.records.observation import WorkerPeak, WorkerStarted
 from ggbench.records.run import Run, RunHead
 from ggbench.store.database import Store
@@ -33,6 +33,7 @@ class Recorder:
         self._readings = readings
         self._n_stored: dict[str, int] = {}
         self._stored_at = time.monotonic()
+        self._arrived_ns = 0
         self._pid: int | None = None
 
     def begin(self, head: RunHead) -> None:
@@ -54,6 +55,10 @@ class Recorder:
 
     def add_steps(self, series: str, steps: Steps) -> None:
         """Take in some consecutive steps of a series; they are stored at least once a second."""
+        now_ns = time.time_ns()
+        if now_ns - sum(steps.step_ns) - sum(steps.sample_ns) - self._arrived_ns >= PAUSE_NS:
+            self.flush()  # a chunk ends where a pause begins, so that its span is that of its steps
+        self._arrived_ns = now_ns
         kept = self.recording.series.setdefault(series, Series())
         kept.extend(steps.first_position, steps.step_ns, steps.sample_ns)
         if time.monotonic() - self._stored_at >= _STORE_EVERY_S:
@@ -62,7 +67,7 @@ class Recorder:
 
     def flush(self) -> None:
         """Store the samples that have come since the last time."""
-        now_ns, self._stored_at = time.time_ns(), time.monotonic()
+        self._stored_at = time.monotonic()
         for name, series in self.recording.series.items():
             start, end = self._n_stored.get(name, 0), len(series.step_ns)
             if start == end:
@@ -70,14 +75,14 @@ class Recorder:
             self._n_stored[name] = end
             step_ns, sample_ns = series.step_ns[start:end], series.sample_ns[start:end]
             elapsed_ns = sum(step_ns) + sum(sample_ns)
-            self.recording.timed.append((name, (now_ns - elapsed_ns, now_ns)))
+            self.recording.timed.append((name, (self._arrived_ns - elapsed_ns, self._arrived_ns)))
             write = functools.partial(
                 _append_samples,
                 series=name,
                 first_position=series.position[start],
                 step_ns=step_ns,
                 sample_ns=sample_ns or None,
-                at_ns=now_ns,
+                at_ns=self._arrived_ns,
             )
             self._write(write)
 
@@ -114,7 +119,7 @@ class Recorder:
         try:
             write(self._store, self.run_id)
         except UnknownName:  # deleted from another container, which sees no process of ours
-            self._store = None
+            self._store = self.run_id = None
         except StoreError as error:
             self._give_up(error)
 

@@ -11,7 +11,7 @@ from ggbench.records.run import RunHead
 from ggbench.stats.gpu_use import Span
 from ggbench.store.runs import WARMUP
 
-_PAUSE_NS = 1_000_000_000
+PAUSE_NS = 1_000_000_000
 """A gap of this length between timed steps is no part of what was timed."""
 
 _T = TypeVar("_T")
@@ -103,7 +103,7 @@ def join_spans(spans: Iterable[Span]) -> list[Span]:
     """Spans in the order of time, those joined that follow each other closely."""
     joined: list[Span] = []
     for begin, end in spans:
-        if joined and begin - joined[-1][1] < _PAUSE_NS:
+        if joined and begin - joined[-1][1] < PAUSE_NS:
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((begin, end))

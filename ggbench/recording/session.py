@@ -24,9 +24,10 @@ from ggbench.records.memory import Memory
 from ggbench.records.observation import GpusInUse, PromptTiming, WorkerStarted
 from ggbench.records.run import Settings
 from ggbench.records.setup import LlamaSetup, Setup
-from ggbench.records.speed import Bandwidth, DecodeLimit
+from ggbench.records.speed import DecodeLimit
 from ggbench.records.subject import Subject
 from ggbench.store.runs import WARMUP
+from ggbench.theory.offload import offload
 from ggbench.theory.roofline import decode_limit
 from ggbench.units import format_ms
 
@@ -93,6 +94,7 @@ class Session:
         ending = yield from self._follow(self.engine.open(Source(path), setup), series="", n_total=0)
         if not isinstance(ending, Completed) and self.allocated is not None:
             self.recorder.observe(Memory(buffers=self.allocated.buffers, flash_attn=self.allocated.flash_attn))
+            self._observe_gpus(self.allocated)
         return ending
 
     def run(self, workload: Workload, series: str = "", n_total: int = 0) -> Generator[Progress, None, Ending]:
@@ -159,20 +161,33 @@ class Session:
         allocated = self.allocated or Allocated(())
         memory = opened.memory(allocated)
         self.recorder.observe(memory)
-        gpus = self.environment.gpus if self.environment else ()
-        found = [find_cuda_gpu(gpus, device, device_id) for device, device_id in allocated.gpu_devices]
-        if found and all(found):
-            self.recorder.observe(GpusInUse(tuple(gpu.index for gpu in found if gpu is not None)))
-        limit = self._limit(self.rig.bandwidth_of(allocated, self.environment))
+        self._observe_gpus(allocated)
+        limit = self._limit(allocated, memory)
         if limit is not None:
             self.recorder.observe(limit)
         return ModelReady(memory, self.recorder.run_id, limit)
 
-    def _limit(self, bandwidth: Bandwidth | None) -> DecodeLimit | None:
-        if bandwidth is None or self.file is None or not isinstance(self.setup, LlamaSetup):
+    def _observe_gpus(self, allocated: Allocated) -> None:
+        """Nothing where one of them is not among NVML's."""
+        gpus = self.environment.gpus if self.environment else ()
+        found = [find_cuda_gpu(gpus, device, device_id) for device, device_id in allocated.gpu_devices]
+        if found and all(found):
+            self.recorder.observe(GpusInUse(tuple(gpu.index for gpu in found if gpu is not None)))
+
+    def _limit(self, allocated: Allocated, memory: Memory) -> DecodeLimit | None:
+        """None where weights and cache lie in memories of two speeds, unless the person gave a figure for both."""
+        file, setup = self.file, self.setup
+        if file is None or not isinstance(setup, LlamaSetup):
+            return None
+        if memory.weights_on_gpu and self.rig.given_bandwidth is None:
+            overridden = offload(file, setup.n_gpu_layers, setup.tensor_overrides).overridden_host_bytes
+            if overridden or not setup.kv_offload:
+                return None
+        bandwidth = self.rig.bandwidth_of(allocated, self.environment)
+        if bandwidth is None:
             return None
         try:
-            return decode_limit(self.file, bandwidth, self.setup.type_k, self.setup.type_v)
+            return decode_limit(file, bandwidth, setup.type_k, setup.type_v)
         except Unsupported:
             return None
 

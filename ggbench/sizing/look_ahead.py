@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ggbench.engine.endings import Cancelled
 from ggbench.engine.llama import LlamaEngine
+from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.records.context import Probe
@@ -73,7 +74,8 @@ def look_ahead(
 ) -> LookAhead:
     """Ask theory, then llama.cpp's allocator run dry, in milliseconds once its worker is ready; ends the engine.
 
-    At `path` the file's header is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled.
+    At `path` the file's header is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, and UsageError where a
+    GPU would be searched for a cache that lies in main memory.
     """
     probes: list[Probe] = []
     gpus = list_gpus()  # the dry worker will hold some of their memory itself
@@ -86,6 +88,11 @@ def look_ahead(
         except DryRunEnded as ended:
             _raise_if_cancelled(ended)
         budget = search_budget(dry, least, gpus, setup, reserve_bytes)
+        if budget.on_gpu and not setup.kv_offload:
+            raise UsageError(
+                "with the KV cache in main memory a GPU does not limit the context",
+                "omit --no-kv-offload, or search main memory with -ngl 0",
+            )
         placement = Placement(file, setup, on_gpu=budget.on_gpu)
         weight_bytes = placement.weight_bytes
         grows = line is None or line[1].cache_bytes > line[0].cache_bytes

@@ -25,6 +25,8 @@ class Placement:
         self.offload = offload(file, setup.n_gpu_layers if on_gpu else 0, setup.tensor_overrides)
         self.is_split = on_gpu and self.offload.is_partial
         """Whether some of what could be offloaded lies in main memory."""
+        self.has_two_speeds = self.is_split or (on_gpu and not setup.kv_offload)
+        """Whether a token reads from a GPU's memory and from main memory."""
         is_known = not file.unknown_types
         self.weight_bytes = (self.offload.device_weight_bytes if on_gpu else file.weight_bytes) if is_known else None
         """In the planned memory; None where a tensor's type, and so its size, is unknown."""

@@ -173,7 +173,7 @@ def _limits(
 ) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
     """The bound of the planned memory's bandwidth; none where weights lie in memories of two speeds."""
     bandwidth, setup = request.budget.bandwidth, request.setup
-    if bandwidth is None or placement.is_split:
+    if bandwidth is None or placement.has_two_speeds:
         return None, ()
     try:
         limit = decode_limit(file, bandwidth, setup.type_k, setup.type_v)
@@ -205,6 +205,8 @@ def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str])
         if kept:
             what = f"{layers} on the GPU, {format_bytes(kept)} of their tensors in main memory by override"
         yield f"{what}: no limit from one bandwidth"
+    elif placement.has_two_speeds:
+        yield "the KV cache in main memory: no limit from one bandwidth"
     repacked = [name for name in weight_buffers if name in ("CPU_REPACK", "AMX")]
     if not placement.on_gpu and repacked:
         yield f"some matrices are repacked ({repacked[0]}); counted once, as the pages they came from can be dropped"

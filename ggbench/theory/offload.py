@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.theory.parameters import is_tied
 
@@ -49,9 +50,10 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     """Return the bytes of the weights on the device and on the host; a negative number of layers means all.
 
     A tied embedding table is counted on both, since llama.cpp loads it twice. Tensors of unknown type count as 0 bytes.
-    `overrides` are patterns with the buffer type that the tensors go to; the first that matches a name decides.
+    `overrides` are patterns with the buffer type that the tensors go to; the first that matches a name decides. Raises
+    UsageError for one that is no regular expression.
     """
-    patterns = [(re.compile(pattern), device) for pattern, device in overrides]
+    patterns = [(_compiled(pattern), device) for pattern, device in overrides]
     overridden_host_bytes = 0
     n_slots = file.n_layer + 1
     n_offloaded = n_slots if n_gpu_layers < 0 else min(n_gpu_layers, n_slots)
@@ -75,6 +77,13 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
         host_weight_bytes=on_device[False],
         overridden_host_bytes=overridden_host_bytes,
     )
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"{pattern!r} is not a regular expression: {error}", "see --override-tensor") from error
 
 
 def _is_on_device(tensor: TensorInfo, first_gpu_layer: int, output_on_device: bool) -> bool:

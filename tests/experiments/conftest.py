@@ -1,13 +1,15 @@
-"""A small twin to measure, and what a token of its context takes."""
+"""A small twin to measure, what a token of its context takes, and a store."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ggbench.catalog.selector import Target, resolve_one
 from ggbench.gguf_file.header import read_model_file
+from ggbench.store.database import Store
 
 
 @pytest.fixture
@@ -20,3 +22,10 @@ def target(tiny_twin: Path) -> Target:
 def kv_bytes(tiny_twin: Path) -> int:
     """Of one token."""
     return read_model_file(tiny_twin).kv_bytes_per_token()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty one."""
+    with Store.open(tmp_path / "results.sqlite") as opened:
+        yield opened

@@ -2,53 +2,61 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ggbench.experiments.rig import Rig
-from ggbench.experiments.search_progress import ProbeFinished
 
 from ggbench.catalog.selector import Target, resolve_one
 from ggbench.engine import protocol
-from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory
+from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
+from ggbench.engine.llama import LlamaEngine, launch
 from ggbench.engine.process import WorkerProcess
-from ggbench.errors import DoesNotFit, EngineFailed
-from ggbench.experiments.maxctx import run_maxctx
+from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.errors import DoesNotFit, EngineFailed, UsageError
+from ggbench.experiments.maxctx import EXPERIMENT
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.environment import environment
 from ggbench.paths import twins_dir
+from ggbench.recording.driver import run_job
+from ggbench.recording.experiment import Job
+from ggbench.recording.progress import Finished, Point, Working
+from ggbench.recording.rig import Rig
+from ggbench.records.context import BracketEnds, ContextSettings, Probe, Question
 from ggbench.records.outcome import Outcome
+from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.units import MIB
-from tests.fakes.engine import FakeEngine
-from tests.fakes.small_machine import COMPUTE, LIMIT, UNSEEN, SmallMachine, certified, search, settings
+from tests.fakes.engine import fake_rig
+from tests.fakes.small_machine import COMPUTE, LIMIT, UNSEEN, SmallMachine, context_of, found, limited, search
 
 
 def test_few_allocations_end_in_neighbours(target: Target, kv_bytes: int) -> None:
     """What the first context leaves leads to the edge: four contexts, where bisection from 0 would take nine."""
     edge = (LIMIT - COMPUTE - UNSEEN) // kv_bytes // 256 * 256
     machine = SmallMachine(kv_bytes, edge)
-    found = certified(machine.rig(), target, settings())
-    assert (found.max_n_ctx, found.first_fail_n_ctx) == (edge, edge + 256)
-    assert found.verified_by_decode
-    assert found.n_allocations <= 4
+    context, run = found(machine.rig(), target)
+    assert (context.max_n_ctx, context.first_fail_n_ctx) == (edge, edge + 256)
+    assert context.verified_by_decode
+    assert context.n_allocations <= 4
     assert machine.proven == [edge]
-    assert [probe.n_ctx for probe in found.probes if probe.kind == "decode"] == [edge]
-    assert found.kv_bytes == edge * kv_bytes
-    assert found.compute_bytes == COMPUTE
+    assert [probe.n_ctx for probe in context.probes if probe.kind == "decode"] == [edge]
+    assert run.memory.kv_bytes == edge * kv_bytes
+    assert run.memory.compute_bytes == COMPUTE
 
 
 def test_theory_bounds_the_plan_and_the_plan_the_edge(target: Target, tiny_twin: Path, kv_bytes: int) -> None:
     """The plan is what weights, KV and compute leave, to a step; theory leaves the compute buffers out."""
     file = read_model_file(tiny_twin)
-    found = certified(SmallMachine(kv_bytes, 8192).rig(), target, settings())
+    context, _ = found(SmallMachine(kv_bytes, 8192).rig(), target)
     assert file.weight_bytes is not None
-    assert found.theory_n_ctx == (LIMIT - file.weight_bytes) // kv_bytes
-    assert found.planned_n_ctx == (LIMIT - file.weight_bytes - COMPUTE) // kv_bytes // 256 * 256
-    assert found.budget_bytes == LIMIT
-    dry = [probe for probe in found.probes if probe.kind == "dry"]
+    assert context.plan.theory_n_ctx == (LIMIT - file.weight_bytes) // kv_bytes
+    assert context.plan.planned_n_ctx == (LIMIT - file.weight_bytes - COMPUTE) // kv_bytes // 256 * 256
+    assert context.plan.budget_bytes == LIMIT
+    dry = [probe for probe in context.probes if probe.kind == "dry"]
     assert {probe.outcome for probe in dry} == {Outcome.COMPLETED, Outcome.OUT_OF_MEMORY}
 
 
@@ -56,72 +64,72 @@ def test_theory_bounds_the_plan_and_the_plan_the_edge(target: Target, tiny_twin:
 def test_an_edge_far_from_the_plan_is_found(target: Target, kv_bytes: int, failing: type[Ending]) -> None:
     """Steps double down from a wrong expectation; a worker that dies of a probe is replaced, and the search goes on."""
     machine = SmallMachine(kv_bytes, 8192, failing=failing)
-    found = certified(machine.rig(), target, settings())
-    assert (found.max_n_ctx, found.first_fail_n_ctx) == (8192, 8448)
+    context, _ = found(machine.rig(), target)
+    assert (context.max_n_ctx, context.first_fail_n_ctx) == (8192, 8448)
     n_failed = sum(n_ctx > 8192 for n_ctx in machine.allocated)
-    assert len(machine.engines) == 2 + (n_failed if failing is Crashed else 0)
-    assert all(engine.closed for engine in machine.engines)
+    assert len(machine.workers) == 2 + (n_failed if failing is Crashed else 0)
+    assert all(worker.closed for worker in machine.workers)
 
 
 def test_a_decode_that_dies_sends_the_search_below(target: Target, kv_bytes: int) -> None:
     """Contexts that load and do not decode are no fit: the winner is the largest that decodes, each in a new worker."""
     machine = SmallMachine(kv_bytes, 16384, decode_edge=15000)
-    found = certified(machine.rig(), target, settings())
-    assert (found.max_n_ctx, found.first_fail_n_ctx) == (14848, 15104)
-    assert found.verified_by_decode
+    context, _ = found(machine.rig(), target)
+    assert (context.max_n_ctx, context.first_fail_n_ctx) == (14848, 15104)
+    assert context.verified_by_decode
     assert machine.proven[0] == 16384
     n_died = sum(n_ctx > 15000 for n_ctx in machine.proven)
-    assert len(machine.engines) == 2 + n_died
+    assert len(machine.workers) == 2 + n_died
 
 
 def test_a_decode_that_is_not_at_the_far_end_proves_nothing(target: Target, kv_bytes: int) -> None:
     """Where llama.cpp has cells left after it, the context stands unverified, with the reason."""
-    found = certified(SmallMachine(kv_bytes, 16384, fills=False).rig(), target, settings())
-    assert found.max_n_ctx == 16384
-    assert not found.verified_by_decode
-    assert "proves nothing" in found.reason
+    context, run = found(SmallMachine(kv_bytes, 16384, fills=False).rig(), target)
+    assert context.max_n_ctx == 16384
+    assert not context.verified_by_decode
+    assert "proves nothing" in run.reason
 
 
 def test_without_a_proof(target: Target, kv_bytes: int) -> None:
     """--no-prove ends with the neighbours, and the certificate says that nothing was decoded."""
     machine = SmallMachine(kv_bytes, 16384, decode_edge=0)
-    found = certified(machine.rig(), target, settings(prove=False))
-    assert found.max_n_ctx == 16384
-    assert not found.verified_by_decode
+    context, run = found(machine.rig(), target, prove=False)
+    assert context.max_n_ctx == 16384
+    assert not context.verified_by_decode
     assert machine.proven == []
-    assert found.command.endswith("--no-prove")
+    assert run.head.command.endswith("--no-prove")
 
 
 def test_beyond_the_training_context(target: Target, kv_bytes: int) -> None:
     """It is a warning; with --cap-train it is the ceiling, and then nothing failed."""
     machine = SmallMachine(kv_bytes, 16384)
-    assert any("trained" in warning for warning in certified(machine.rig(), target, settings()).warnings)
-    capped = certified(SmallMachine(kv_bytes, 16384).rig(), target, settings(cap_train=True))
-    assert (capped.max_n_ctx, capped.first_fail_n_ctx, capped.ceiling_n_ctx) == (4096, None, 4096)
+    assert any("trained" in warning for warning in found(machine.rig(), target)[0].warnings)
+    capped, _ = found(SmallMachine(kv_bytes, 16384).rig(), target, cap_train=True)
+    assert (capped.max_n_ctx, capped.first_fail_n_ctx, capped.plan.ceiling_n_ctx) == (4096, None, 4096)
     assert capped.warnings == ()
 
 
 def test_a_state_that_does_not_grow_ends_at_a_stated_ceiling(target: Target) -> None:
     """It is said, and one context at the ceiling is enough."""
     machine = SmallMachine(1024, 1 << 30, grows=False)
-    found = certified(machine.rig(), target, settings())
-    assert (found.max_n_ctx, found.first_fail_n_ctx) == (1 << 20, None)
-    assert any("any length" in warning for warning in found.warnings)
-    assert found.n_allocations == 1
+    context, _ = found(machine.rig(), target)
+    assert (context.max_n_ctx, context.first_fail_n_ctx) == (1 << 20, None)
+    assert any("any length" in warning for warning in context.warnings)
+    assert context.n_allocations == 1
 
 
 def test_a_model_that_does_not_load_dry_is_still_searched(target: Target, kv_bytes: int) -> None:
     """Without a plan the real contexts decide alone."""
-    found = certified(SmallMachine(kv_bytes, 16384, dry_loads=False).rig(), target, settings())
-    assert (found.max_n_ctx, found.planned_n_ctx) == (16384, None)
+    context, _ = found(SmallMachine(kv_bytes, 16384, dry_loads=False).rig(), target)
+    assert (context.max_n_ctx, context.plan.planned_n_ctx) == (16384, None)
 
 
 def test_not_even_the_smallest_context(target: Target, kv_bytes: int) -> None:
     """Everything fails: does not fit, with the reason in the certificate."""
-    finished = search(SmallMachine(kv_bytes, 0).rig(), target, settings())
+    finished = search(SmallMachine(kv_bytes, 0).rig(), target)
     assert isinstance(finished.error, DoesNotFit)
-    assert finished.certificate.outcome is Outcome.OUT_OF_MEMORY
-    assert finished.certificate.max_n_ctx is None
+    assert finished.run.outcome is Outcome.OUT_OF_MEMORY
+    assert context_of(finished.run).max_n_ctx is None
 
 
 def test_weights_above_the_limit(tiny_twin: Path, tmp_path: Path) -> None:
@@ -130,7 +138,7 @@ def test_weights_above_the_limit(tiny_twin: Path, tmp_path: Path) -> None:
     (tmp_path / "model-q2_k.gguf").write_bytes(b"0" * 100_000)
     target = resolve_one(str(tmp_path), "q8_0")
     machine = SmallMachine(2048, 16384)
-    finished = search(machine.rig(), target, settings(limit_bytes=MIB))
+    finished = search(machine.rig(), target, limited(MIB))
     assert isinstance(finished.error, DoesNotFit)
     assert "missing" in finished.error.message
     assert machine.allocated == []
@@ -139,7 +147,7 @@ def test_weights_above_the_limit(tiny_twin: Path, tmp_path: Path) -> None:
 def test_a_catalog_twin_above_the_limit_names_a_quant_that_fits(kv_bytes: int) -> None:
     """The twin is not even written; q8_0 of 0.5B is 628 MiB by the article, and q4_k_m 383 MiB."""
     target = resolve_one("synth:qwen1.5-0.5b", "q8_0")
-    finished = search(SmallMachine(kv_bytes, 0).rig(), target, settings(limit_bytes=400 * MIB))
+    finished = search(SmallMachine(kv_bytes, 0).rig(), target, limited(400 * MIB))
     assert isinstance(finished.error, DoesNotFit)
     assert "would fit" in finished.error.hint
     assert not twins_dir().exists()
@@ -148,30 +156,81 @@ def test_a_catalog_twin_above_the_limit_names_a_quant_that_fits(kv_bytes: int) -
 def test_stopped_halfway(target: Target, kv_bytes: int) -> None:
     """What is known stays in the certificate."""
     machine = SmallMachine(kv_bytes, 16384, cancel_at_alloc=2)
-    finished = search(machine.rig(), target, settings())
-    assert finished.certificate.outcome is Outcome.CANCELLED
-    assert finished.certificate.max_n_ctx == machine.allocated[0]
-    assert not finished.certificate.verified_by_decode
+    finished = search(machine.rig(), target)
+    assert finished.run.outcome is Outcome.CANCELLED
+    assert context_of(finished.run).max_n_ctx == machine.allocated[0]
+    assert not context_of(finished.run).verified_by_decode
 
 
 def test_a_model_that_llama_cpp_refuses(target: Target) -> None:
     """Its own reason is the error."""
 
-    def refuse(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    def refuse(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         yield Failed("load", "unknown model architecture: 'nonesuch'")
 
-    rig = Rig(launch=lambda event: FakeEngine(event, refuse), threads=2, describe_environment=environment)
-    finished = search(rig, target, settings())
+    finished = search(fake_rig(answers={0: refuse, 1: refuse})[0], target)
     assert isinstance(finished.error, EngineFailed)
     assert "nonesuch" in finished.error.message
 
 
-def test_the_bracket_is_told_as_it_closes(target: Target, kv_bytes: int) -> None:
-    """Every answer comes with what is known by then, so that a view needs no memory of its own."""
-    progress = list(run_maxctx(SmallMachine(kv_bytes, 16384).rig(), (target,), settings()))
-    told = [record for record in progress if isinstance(record, ProbeFinished)]
-    assert (told[-1].passed, told[-1].failed) == (16384, 16640)
-    assert len(told) == len(progress[-1].certificate.probes)  # type: ignore[union-attr]
+@pytest.mark.parametrize(
+    ("request_type", "outcome", "max_n_ctx"),
+    [
+        pytest.param(protocol.MakeContext, Outcome.TIMED_OUT, None, id="a context"),
+        pytest.param(ProveContext, Outcome.COMPLETED, 16384, id="the decode at the far end"),
+    ],
+)
+def test_a_worker_that_is_too_slow_shows_nothing_about_memory(
+    target: Target, kv_bytes: int, request_type: type, outcome: Outcome, max_n_ctx: int | None
+) -> None:
+    """A context that was made stands unverified, and the reason names the option that gives it longer."""
+    machine = SmallMachine(kv_bytes, 16384)
+    obey = machine.answer
+
+    def stall(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, request_type) and not machine._dry:
+            yield TimedOut(60)
+        else:
+            yield from obey(request)
+
+    machine.answer = stall  # type: ignore[method-assign]
+    finished = search(machine.rig(), target)
+    assert finished.error is None
+    assert finished.run.outcome is outcome
+    assert "--timeout" in finished.run.reason
+    context = context_of(finished.run)
+    assert (context.max_n_ctx, context.verified_by_decode) == (max_n_ctx, False)
+
+
+def test_the_bracket_comes_with_every_answer(target: Target, kv_bytes: int) -> None:
+    """Questions and answers carry what is known by then, so that a view needs no memory of its own."""
+    job = Job(EXPERIMENT, target, limited(), ContextSettings())
+    progress = list(run_job(SmallMachine(kv_bytes, 16384).rig(), job))
+    answers = [each for each in progress if isinstance(each, Point) and isinstance(each.observation, Probe)]
+    assert answers[-1].context == BracketEnds(16384, 16640)
+    assert answers[-1].text.startswith("decode 16,384 works")
+    assert {bool(each.text) for each in answers if each.observation.is_dry} == {False}  # type: ignore[attr-defined]
+    assert isinstance(progress[-1], Finished)
+    assert len(answers) == len(context_of(progress[-1].run).probes)
+    questions = [each for each in progress if isinstance(each, Working) and isinstance(each.subject, Question)]
+    assert len(questions) == sum(bool(each.text) for each in answers)
+    assert all(each.stage == "probe" and each.text for each in questions)
+
+
+def test_the_command_searches_again_from_any_folder(target: Target, kv_bytes: int, tiny_twin: Path) -> None:
+    """A file is named by its whole path, with the limit and the flags of the search."""
+    _, run = found(SmallMachine(kv_bytes, 4096).rig(), target, cap_train=True, prove=False)
+    words = f"ggbench maxctx {tiny_twin.absolute()} --threads 2 --memory-limit 100MiB --cap-train --no-prove"
+    assert run.head.command == words
+
+
+def test_a_cache_in_main_memory_is_not_searched_on_a_gpu(target: Target, kv_bytes: int) -> None:
+    """No GPU's memory would end such a search, and main memory has no limit there."""
+    setup = LlamaSetup(memory_limit_bytes=LIMIT, kv_offload=False)
+    finished = search(SmallMachine(kv_bytes, 4096, device="CUDA0").rig(), target, setup)
+    assert isinstance(finished.error, UsageError)
+    assert "--no-kv-offload" in finished.error.hint
+    assert found(SmallMachine(kv_bytes, 4096).rig(), target, setup)[0].max_n_ctx == 4096
 
 
 BROAD = Hyperparameters(
@@ -185,28 +244,33 @@ def test_it_agrees_with_blind_bisection(tmp_path: Path) -> None:
     """Real contexts under the same limit: bisection that knows nothing ends at the same edge, with more of them."""
     path = cached_twin("broad", BROAD, "q8_0", tmp_path)
     limit_bytes = 401 * MIB
-    rig = Rig(launch=lambda cancel: WorkerProcess(cancel, 60), threads=1, describe_environment=environment)
-    found = certified(rig, resolve_one(str(path)), settings(limit_bytes))
+    setup = LlamaSetup(memory_limit_bytes=limit_bytes, threads=1)
+
+    def start(_setup: Setup, cancel: threading.Event) -> LlamaEngine:
+        return launch(cancel, timeout_s=60)
+
+    rig = Rig(launch=start, threads=1, describe_environment=environment)
+    context, run = found(rig, resolve_one(str(path)), setup)
     with WorkerProcess(timeout_s=60) as worker:
-        assert ending_of(worker, protocol.LoadModel(str(path), memory_limit_bytes=limit_bytes)) == Completed()
+        assert ending_of(worker, protocol.LoadModel(str(path), setup)) == Completed()
         low, high, n_asked = 0, limit_bytes // BROAD_KV // 256 + 1, 0
         while high - low > 1:
             middle, n_asked = (low + high) // 2, n_asked + 1
-            request = protocol.MakeContext(middle * 256, 2048, 512, "f16", "f16", "auto", 1)
+            request = protocol.MakeContext(replace(setup, n_ctx=middle * 256))
             if ending_of(worker, request) == Completed():
                 low = middle
             else:
                 high = middle
-    allocs = [probe for probe in found.probes if probe.kind == "alloc"]
+    allocs = [probe for probe in context.probes if probe.kind == "alloc"]
     assert max(probe.n_ctx for probe in allocs if probe.passed) == low * 256
     assert min(probe.n_ctx for probe in allocs if not probe.passed) == high * 256
     assert len(allocs) < n_asked
-    assert found.verified_by_decode
-    assert found.max_n_ctx is not None
-    assert found.first_fail_n_ctx == found.max_n_ctx + 256
-    assert found.kv_bytes == found.max_n_ctx * BROAD_KV
-    assert found.peak_bytes is not None
-    assert found.peak_bytes > found.kv_bytes
+    assert context.verified_by_decode
+    assert context.max_n_ctx is not None
+    assert context.first_fail_n_ctx == context.max_n_ctx + 256
+    assert run.memory.kv_bytes == context.max_n_ctx * BROAD_KV
+    assert run.memory.peak_bytes is not None
+    assert run.memory.peak_bytes > context.max_n_ctx * BROAD_KV
 
 
 BROAD_KV = 8 * 2 * 512 * 2

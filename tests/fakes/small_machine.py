@@ -6,24 +6,32 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ggbench.experiments.rig import Rig
-from ggbench.experiments.search_progress import SearchFinished
-
 from ggbench.catalog.selector import Target
 from ggbench.engine import protocol
+from ggbench.engine.contract import Stage
 from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
-from ggbench.experiments.maxctx import MaxctxSettings, run_maxctx
+from ggbench.engine.events import ContextProven, Filling, Loaded, Opened
+from ggbench.engine.llama import LlamaEngine
+from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.experiments.maxctx import EXPERIMENT
 from ggbench.machine.environment import environment
+from ggbench.recording.driver import run_job
+from ggbench.recording.experiment import Job
+from ggbench.recording.progress import Finished
+from ggbench.recording.rig import Rig
+from ggbench.records.context import ContextResult, ContextSettings
 from ggbench.records.machine import Gpu
-from ggbench.records.run import Certificate
-from ggbench.records.setup import LlamaSetup
+from ggbench.records.memory import Place
+from ggbench.records.run import Run
+from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.store.database import Store
 from ggbench.units import MIB
-from tests.fakes.engine import FakeEngine
+from tests.fakes.engine import FakeWorker
 
 LIMIT = 100 * MIB
 COMPUTE = 8 * MIB
 UNSEEN = 20 * MIB
-"""What a context takes here that no log tells."""
+"""What a context takes here that no log reports."""
 CARD_ID = "0000:01:00.0"
 CARD = Gpu(0, "Card", "GPU-1", "00000000:01:00.0", 24 << 30, 23 << 30, None, None, None)
 
@@ -42,36 +50,40 @@ class SmallMachine:
     device: str = "CPU"
     cancel: threading.Event = field(default_factory=threading.Event)
     cancel_at_alloc: int = 0
-    engines: list[FakeEngine] = field(default_factory=list)
+    workers: list[FakeWorker] = field(default_factory=list)
     allocated: list[int] = field(default_factory=list)
     proven: list[int] = field(default_factory=list)
     loads: list[protocol.LoadModel] = field(default_factory=list)
     _dry: bool = False
 
-    def rig(self) -> Rig:
+    def rig(self, store: Store | None = None) -> Rig:
         """Every worker of it is this machine."""
 
-        def launch(event: threading.Event) -> FakeEngine:
-            self.engines.append(FakeEngine(event, self.answer))
-            return self.engines[-1]
+        def start(cancel: threading.Event) -> FakeWorker:
+            self.workers.append(FakeWorker(cancel, self.answer))
+            return self.workers[-1]
 
-        return Rig(launch=launch, threads=2, describe_environment=environment, cancel=self.cancel)
+        def launch(_setup: Setup, cancel: threading.Event) -> LlamaEngine:
+            return LlamaEngine(lambda: start(cancel))
 
-    def answer(self, request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+        return Rig(launch=launch, threads=2, describe_environment=environment, store=store, cancel=self.cancel)
+
+    def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         """One request."""
         match request:
             case protocol.LoadModel(dry=dry):
-                assert isinstance(request, protocol.LoadModel)
                 self._dry = dry
                 if dry and not self.dry_loads:
                     yield Failed("load", "unknown architecture")
                     return
+                yield protocol.Devices({"CPU": Place.HOST, "CUDA0": Place.GPU})
                 if not self.device.startswith("CPU"):
                     using = f"llama_prepare_model_devices: using device {self.device} (Card) ({CARD_ID})"
                     yield protocol.Log(2, f"{using} - 23552 MiB free")
                 self.loads.append(request)
-                yield protocol.ModelLoaded(0.1, 1000, 2000, 4096, 1024, None if dry else LIMIT)
-            case protocol.MakeContext(n_ctx=n_ctx):
+                yield Loaded(0.1, None if dry else LIMIT)
+            case protocol.MakeContext(setup):
+                n_ctx = setup.n_ctx or 0
                 if not self._dry:
                     self.allocated.append(n_ctx)
                     if len(self.allocated) == self.cancel_at_alloc:
@@ -87,34 +99,44 @@ class SmallMachine:
                     2, f"sched_reserve:        {self.device} compute buffer size = {COMPUTE / MIB:.2f} MiB"
                 )
                 left = LIMIT - COMPUTE - UNSEEN - round(kv * MIB)
-                yield protocol.ContextMade(0.1, n_ctx, 512, 512, None if self._dry else left)
-            case protocol.ProveContext():
+                yield Opened(0.1, n_ctx, 512, 512, None if self._dry else left)
+            case ProveContext():
                 n_ctx = self.allocated[-1]
                 self.proven.append(n_ctx)
-                yield protocol.Filling(0.5)
+                yield Filling(0.5)
                 if n_ctx > self.decode_edge:
                     yield self._failure("decode")
                     return
-                yield protocol.ContextProven(0.1, 512, 1, 1, "copied", full=self.fills, left_bytes=0)
+                yield ContextProven(0.1, 512, 1, 1, "copied", full=self.fills, left_bytes=0)
         yield Completed()
 
-    def _failure(self, stage: protocol.Stage) -> Ending:
+    def _failure(self, stage: Stage) -> Ending:
         if self.failing is Crashed:
             return Crashed(-9, ("last words",))
         return OutOfMemory(stage, "failed to allocate")
 
 
-def settings(limit_bytes: int = LIMIT, **fields: bool) -> MaxctxSettings:
-    return MaxctxSettings(LlamaSetup(memory_limit_bytes=limit_bytes), **fields)
+def limited(limit_bytes: int = LIMIT) -> LlamaSetup:
+    """A memory limit alone."""
+    return LlamaSetup(memory_limit_bytes=limit_bytes)
 
 
-def search(rig: Rig, target: Target, asked: MaxctxSettings) -> SearchFinished:
-    *_, finished = run_maxctx(rig, (target,), asked)
-    assert isinstance(finished, SearchFinished)
+def search(rig: Rig, target: Target, setup: LlamaSetup | None = None, **settings: bool) -> Finished:
+    """How a search ends."""
+    job = Job(EXPERIMENT, target, setup or limited(), ContextSettings(**settings))
+    *_, finished = run_job(rig, job)
+    assert isinstance(finished, Finished)
     return finished
 
 
-def certified(rig: Rig, target: Target, asked: MaxctxSettings) -> Certificate:
-    finished = search(rig, target, asked)
+def found(rig: Rig, target: Target, setup: LlamaSetup | None = None, **settings: bool) -> tuple[ContextResult, Run]:
+    """The certificate of a search that ended without an error, and its run."""
+    finished = search(rig, target, setup, **settings)
     assert finished.error is None, finished.error
-    return finished.certificate
+    return context_of(finished.run), finished.run
+
+
+def context_of(run: Run) -> ContextResult:
+    """The certificate of a run."""
+    assert isinstance(run.result, ContextResult)
+    return run.result

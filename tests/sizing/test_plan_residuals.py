@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ggbench.experiments.dry_allocator import DryAllocator
-from ggbench.experiments.plan import PlanRequest, plan
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.experiments.prober import Prober
 from ggbench.experiments.rig import Rig
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hypothesis
-from ggbench.experiments.bracket import Bracket
 from hypothesis import strategies as st
+
+from ggbench.sizing.bracket import Bracket
 
 STEP = 256
 
@@ -15,7 +16,7 @@ def close_in(edge: int, ceiling: int, expected: int, *, learns: bool = False) ->
     while not bracket.is_closed:
         n_ctx = bracket.next(expected)
         asked.append(n_ctx)
-        bracket.note(n_ctx, passed=n_ctx <= edge)
+        bracket.record(n_ctx, passed=n_ctx <= edge)
         if learns and n_ctx <= edge:
             expected = edge
     return bracket, asked
@@ -46,7 +47,7 @@ def test_a_known_failure_is_not_asked_again() -> None:
     """A search below a context that failed ends right under it where all others work."""
     bracket = Bracket(22528 - STEP, failed=22528)
     assert bracket.next(1 << 20) == 22528 - STEP
-    bracket.note(22528 - STEP, passed=True)
+    bracket.record(22528 - STEP, passed=True)
     assert bracket.is_closed
 
 

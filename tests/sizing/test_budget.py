@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from ggbench.experiments.budget import given_budget, machine_budget
 
 from ggbench.errors import UnknownName, UsageError
 from ggbench.machine.memory import Ram
 from ggbench.records.machine import Gpu
 from ggbench.records.speed import Bandwidth
+from ggbench.sizing.budget import given_budget, machine_budget
 from ggbench.units import GIB, MIB
 
 RATE = Bandwidth(1e9, "given")

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ggbench.experiments.budget import given_budget
-from ggbench.experiments.dry_allocator import DryAllocator
-from ggbench.experiments.plan import PlanRequest, plan
+from ggbench.sizing.budget import given_budget
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import PlanRequest, plan
 
 from ggbench.catalog.planned_variants import PlannedVariant, planned_variants
 from ggbench.catalog.published import Figure, PublishedRow, load_published

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from ggbench.experiments.largest_n_ctx import largest_n_ctx
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ggbench.sizing.largest_n_ctx import largest_n_ctx
 from ggbench.units import MIB
 
 CEILING = 1 << 18

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ggbench.experiments.smaller_quant import smaller_quant_advice
 
 from ggbench.catalog.selector import Target
+from ggbench.sizing.smaller_quant import smaller_quant_advice
 from ggbench.units import MIB
 
 SIZES = {"q8_0": 600 * MIB, "q4_k_m": 400 * MIB, "q2_k": 300 * MIB}

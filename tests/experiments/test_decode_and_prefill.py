@@ -1,0 +1,174 @@
+"""Decodes and prefills from target to result, with a worker that replays what llama.cpp reports."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.selector import Target, resolve
+from ggbench.engine import protocol
+from ggbench.engine.endings import Ending, OutOfMemory
+from ggbench.engine.events import Opened
+from ggbench.engine.llama import LlamaEngine, launch
+from ggbench.engine.workloads.decode import Decode
+from ggbench.engine.workloads.prefill import Prefill
+from ggbench.errors import UsageError
+from ggbench.experiments.decode import EXPERIMENT as DECODE
+from ggbench.experiments.stored import read_run
+from ggbench.gguf_file.header import read_model_file
+from ggbench.recording.setup_for import setup_for
+from ggbench.records.decode import DecodeSettings
+from ggbench.records.outcome import Outcome
+from ggbench.records.prefill import PrefillSettings
+from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.records.speed import Bandwidth
+from ggbench.store.database import Store
+from ggbench.units import MIB
+from tests.fakes.engine import fake_rig, obey
+from tests.fakes.recorded import decode_job, decoded, prefill_job, prefilled, runs_of
+
+
+def test_a_decode_becomes_a_run(target: Target, store: Store, tiny_twin: Path) -> None:
+    """Every figure follows from what the worker reported, and the store has every sample."""
+    rig, workers = fake_rig(store)
+    (run,) = runs_of(rig, decode_job(target, 1000))
+    model, result, subject = read_model_file(tiny_twin), decoded(run), run.subject
+    assert run.outcome is Outcome.COMPLETED
+    assert (subject.model, subject.quant, subject.source) == (str(tiny_twin), "q8_0", "twin")
+    assert (subject.bpw, subject.weight_bytes) == (model.bpw, model.weight_bytes)
+    assert (subject.file_bytes, subject.header_sha256) == (tiny_twin.stat().st_size, model.header_sha256)
+    memory = run.memory
+    assert (memory.kv_bytes, memory.compute_bytes, memory.n_ctx) == (24 * MIB, 30 * MIB, 1280)
+    assert memory.flash_attn
+    assert result.fit is not None
+    assert result.fit.w_tokens_per_ms == pytest.approx(200, rel=0.01)
+    assert result.fit.b_ms == pytest.approx(10, rel=0.01)
+    assert result.prefill_ms == 25  # the median of 25, 26, 27, and of 25 before the warm-up and the decode
+    assert result.limit is not None
+    b_ms = ((model.active_weight_bytes or 0) + model.kv_bytes_per_token()) / 20e9 * 1e3
+    assert result.limit.b_ms == pytest.approx(b_ms)
+    assert result.b_ratio == pytest.approx(b_ms / 10, rel=0.01)
+    assert result.w_ratio == pytest.approx(200 / (20e9 / model.kv_bytes_per_token() / 1e3), rel=0.01)
+    assert run.head.command == f"ggbench decode {tiny_twin} -n 1000 --threads 2"
+    assert workers[0].closed
+    assert run.run_id is not None
+    assert store.load_samples(run.run_id).position.tolist() == list(range(26, 1026))
+    assert len(store.load_samples(run.run_id, warmup=True).step_ns) == 1008
+
+
+def test_a_decode_reads_its_prompt_and_warms_up_before_anything_is_timed(target: Target) -> None:
+    """One prompt that does not count, three that do, eight tokens, and then each repetition."""
+    rig, workers = fake_rig()
+    runs_of(rig, decode_job(target, 100, repeat=2))
+    load, context, *workloads = workers[0].requests
+    assert isinstance(load, protocol.LoadModel)
+    assert isinstance(context, protocol.MakeContext)
+    assert workloads == [Prefill(25, 3, 1), Decode(25, 8), Decode(25, 100), Decode(25, 100)]
+
+
+def test_the_threads_of_a_setup_are_settled_before_it_starts(target: Target, store: Store) -> None:
+    """The machine's where none are given, in the request, the run and its command; given ones stay."""
+    rig, workers = fake_rig(store)
+    own, given = runs_of(rig, decode_job(target, 10), decode_job(target, 10, LlamaSetup(threads=3, threads_batch=5)))
+    assert [run.head.setup.threads for run in (own, given)] == [2, 3]  # type: ignore[attr-defined]
+    assert "--threads 2" in own.head.command
+    assert "--threads 3 --threads-batch 5" in given.head.command
+    asked = [worker.requests[1].setup for worker in workers]  # type: ignore[union-attr]
+    assert [(setup.threads, setup.threads_batch) for setup in asked] == [(2, None), (3, 5)]
+    assert own.run_id is not None
+    assert read_run(store, store.load_run(own.run_id)).head.setup == own.head.setup
+
+
+def test_batches_are_what_llama_cpp_made_of_them(target: Target) -> None:
+    """It clamps n_batch to n_ctx and n_ubatch to n_batch; what was asked for stays in the setup."""
+
+    def clamp(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        for item in obey(request):
+            yield Opened(item.seconds, 256, n_batch=256, n_ubatch=64) if isinstance(item, Opened) else item
+
+    def refuse(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        yield OutOfMemory("context", "failed to allocate")
+
+    rig, _ = fake_rig(answers={0: clamp, 1: refuse})
+    job = decode_job(target, 20, LlamaSetup(n_ubatch=64))
+    made, refused = runs_of(rig, job, job)
+    assert (made.memory.n_batch, made.memory.n_ubatch) == (256, 64)
+    assert made.head.setup == LlamaSetup(n_ubatch=64, threads=2)
+    assert (refused.memory.n_batch, refused.memory.n_ubatch) == (None, None)
+
+
+@pytest.mark.llama
+def test_llama_cpp_reports_its_own_batches(target: Target, store: Store) -> None:
+    """A context of 256 tokens has no batch of 512."""
+
+    def start(_setup: Setup, cancel: threading.Event) -> LlamaEngine:
+        return launch(cancel, timeout_s=60)
+
+    rig = dataclasses.replace(fake_rig(store)[0], launch=start)
+    (run,) = runs_of(rig, prefill_job(target, 8, setup=LlamaSetup(threads=1)))
+    assert (run.memory.n_ctx, run.memory.n_batch, run.memory.n_ubatch) == (256, 256, 256)
+
+
+def test_repetitions_are_fitted_together_and_stored_apart(target: Target, store: Store) -> None:
+    """Each repetition starts again from the first position, in a series of its own."""
+    rig, _ = fake_rig(store)
+    (run,) = runs_of(rig, decode_job(target, 300, repeat=3))
+    assert decoded(run).n_gen == 900
+    assert run.run_id is not None
+    samples = store.load_samples(run.run_id)
+    assert samples.repeat.tolist() == [0] * 300 + [1] * 300 + [2] * 300
+    assert samples.position.tolist() == list(range(26, 326)) * 3
+    assert list(dict.fromkeys(samples.series.tolist())) == [f"decode/p25/b1/r{number}" for number in range(3)]
+
+
+def test_prompt_lengths_are_timed_from_medians(target: Target) -> None:
+    """One timing for each length, by rising length, and no decode."""
+    rig, workers = fake_rig()
+    (run,) = runs_of(rig, prefill_job(target, 512, 1))
+    prefills = prefilled(run).prefills
+    assert [(speed.n_prompt, speed.prefill_ms, speed.repeat) for speed in prefills] == [(1, 2, 3), (512, 513, 3)]
+    assert prefills[1].tok_s == pytest.approx(512 / 0.513)
+    assert workers[0].requests[2:] == [Prefill(512, 3, 1), Prefill(1, 3, 1)]
+    assert run.memory.n_ctx == 512
+    assert run.head.command.startswith(f"ggbench prefill {target.path} --lengths 512,1 --repeat 3")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda target: decode_job(target, 0), id="no token"),
+        pytest.param(lambda target: decode_job(target, 1, repeat=0), id="no repetition"),
+        pytest.param(lambda target: prefill_job(target, 0), id="no prompt"),
+        pytest.param(lambda target: decode_job(target, 10, LlamaSetup(n_ctx=34)), id="one token short"),
+        pytest.param(lambda target: prefill_job(target, 512, setup=LlamaSetup(n_ctx=511)), id="a prompt too long"),
+        pytest.param(lambda target: decode_job(target, 1 << 31), id="beyond any context"),
+    ],
+)
+def test_what_cannot_be_measured(target: Target, make: Callable[[Target], object]) -> None:
+    """It is refused before anything is loaded."""
+    with pytest.raises(UsageError):
+        make(target)
+
+
+def test_the_context_is_just_enough() -> None:
+    """In whole steps of 256, unless it is given."""
+    for n_gen, n_ctx in ((10_000, 10_240), (231, 256), (232, 512)):
+        assert setup_for(LlamaSetup(), DecodeSettings(n_gen).n_ctx_needed) == LlamaSetup(n_ctx=n_ctx)
+    assert setup_for(LlamaSetup(), PrefillSettings((1, 300)).n_ctx_needed) == LlamaSetup(n_ctx=512)
+    assert setup_for(LlamaSetup(n_ctx=1000), DecodeSettings(10).n_ctx_needed) == LlamaSetup(n_ctx=1000)
+
+
+def test_the_command_names_every_option_that_is_not_the_default(target: Target) -> None:
+    """A run can be measured again by its line alone."""
+    setup = LlamaSetup(type_k="q8_0", tensor_split=(3.0, 1.0), memory_limit_bytes=1 << 30, n_gpu_layers=12)
+    elsewhere = dataclasses.replace(target, path=Path("/models/a b.gguf"))
+    assert DECODE.command(decode_job(elsewhere, 10, setup, repeat=2), Bandwidth(1008e9, "given")) == (
+        "ggbench decode '/models/a b.gguf' -n 10 --repeat 2 --bandwidth 1008GB/s --type-k q8_0 --n-gpu-layers 12"
+        " --tensor-split 3,1 --memory-limit 1GiB"
+    )
+    twin = resolve("synth:qwen1.5-0.5b", ["q4_0"])[0]
+    assert DECODE.command(decode_job(twin, 10)).startswith("ggbench decode synth:qwen1.5-0.5b q4_0 -n 10")

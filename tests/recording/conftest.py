@@ -1,0 +1,24 @@
+"""A small twin to measure, and a store for what is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.selector import Target, resolve_one
+from ggbench.store.database import Store
+
+
+@pytest.fixture
+def target(tiny_twin: Path) -> Target:
+    """The tiny twin, by its path."""
+    return resolve_one(str(tiny_twin))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty one."""
+    with Store.open(tmp_path / "results.sqlite") as opened:
+        yield opened
