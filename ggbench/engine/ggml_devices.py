@@ -19,6 +19,7 @@ class GgmlDevices:
     """The devices that ggml has backends for, in its order."""
 
     def __init__(self, library: Path) -> None:
+        """`library` is ggml's, or one that is linked with it, as llama.cpp's."""
         self.ggml = _open(library)
         count = self.ggml.ggml_backend_dev_count()
         self.every: tuple[int, ...] = tuple(self.ggml.ggml_backend_dev_get(index) for index in range(count))

@@ -38,6 +38,8 @@ class LlamaEngine:
         self._worker: Transport | None = start()
         self._loaded: protocol.LoadModel | None = None
         """What the worker has in memory; None where nothing is."""
+        self._asked: protocol.LoadModel | None = None
+        """The last load that this worker was asked for; None before the first."""
         self._load_log: list[str] = []
         self._context_log: list[str] = []
         self._places: dict[str, Place] = {}
@@ -60,8 +62,10 @@ class LlamaEngine:
             return
         load = protocol.LoadModel(str(source.path), _without_context(setup), reserve_bytes, dry)
         if load != self._loaded or self._worker is None:
+            if self._asked is not None and _limits(load) != _limits(self._asked):
+                self.close()
             self._worker = self._worker or self._start()
-            self._loaded, self._load_log, self._context_log = None, [], []
+            self._loaded, self._asked, self._load_log, self._context_log = None, load, [], []
             ending = yield from self._call(self._worker, load, self._load_log)
             if not isinstance(ending, Completed):
                 yield ending
@@ -90,7 +94,7 @@ class LlamaEngine:
         """End the worker; may be called twice, and a later `open` starts another."""
         if self._worker is not None:
             self._worker.close()
-        self._worker = self._loaded = None
+        self._worker = self._loaded = self._asked = None
 
     def _call(
         self, worker: Transport, request: protocol.Request, log: list[str]
@@ -132,6 +136,14 @@ class LlamaEngine:
 def _without_context(setup: LlamaSetup) -> LlamaSetup:
     """The setup with every field that concerns the context alone at its default: equal for two that load alike."""
     return replace(LlamaSetup(), **{name: getattr(setup, name) for name in _OF_THE_LOAD})
+
+
+def _limits(load: protocol.LoadModel) -> tuple[object, ...]:
+    """What a worker can be limited by, once, before its first load; nothing where the load has no limit."""
+    setup = load.setup
+    if setup.memory_limit_bytes is None and not load.reserve_bytes:
+        return ()
+    return setup.memory_limit_bytes, load.reserve_bytes, setup.n_gpu_layers != 0, setup.main_gpu
 
 
 _OF_THE_LOAD = (

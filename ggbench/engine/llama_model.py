@@ -18,7 +18,6 @@ from llama_cpp import llama_cpp as lib
 
 from ggbench.engine.contract import Stage
 from ggbench.engine.ggml_devices import GgmlDevices
-from ggbench.errors import UnknownName
 from ggbench.records.setup import LlamaSetup
 
 _PROMPT = (
@@ -227,6 +226,14 @@ class LlamaModel:
                 self._on_log(self._pending_level, line)
 
 
+def llama_library() -> Path:
+    """The library that llama_cpp has loaded.
+
+    Its ggml is found through it: a wheel holds several copies of libggml, and another one would have its own devices.
+    """
+    return Path(lib._lib._name)
+
+
 def _prompt_batches(tokens: ctypes.Array[Any], n_prompt: int, n_batch: int, n_seqs: int) -> list[Any]:
     """Views of one sequence's tokens; of several sequences batches of their own, which the caller frees."""
     batches = []
@@ -250,6 +257,9 @@ def _prompt_batches(tokens: ctypes.Array[Any], n_prompt: int, n_batch: int, n_se
 
 def _overrides(setup: LlamaSetup, devices: GgmlDevices) -> Any:  # noqa: ANN401 - an array of a ctypes type
     """llama.cpp's array of tensor overrides, ended by an empty one; None where there are none. Raises LlamaRefused."""
+    malformed = next((text for text in setup.override_tensor if "=" not in text), None)
+    if malformed is not None:
+        raise LlamaRefused("load", f"the tensor override {malformed!r} has no buffer type after a =")
     given = setup.tensor_overrides
     if not given:
         return None
@@ -271,10 +281,10 @@ def _progress_callback(on_progress: Callable[[float], None]) -> Callable[[float,
 
 
 def _ggml_type_id(name: str) -> int:
-    """Return the number of a type in the loaded ggml, without an import in the worker. Raises UnknownName."""
+    """Return the number of a type in the loaded ggml, without an import in the worker. Raises LlamaRefused."""
     name_of = lib._lib.ggml_type_name
     name_of.restype = ctypes.c_char_p
     ids = {(name_of(type_id) or b"").decode().lower(): type_id for type_id in range(lib.GGML_TYPE_COUNT)}
     if name.lower() not in ids:
-        raise UnknownName("tensor type", name, ids)
+        raise LlamaRefused("context", f"llama.cpp has no tensor type {name!r}")
     return ids[name.lower()]

@@ -127,7 +127,7 @@ class WorkerProcess:
                 self.close()
                 yield Cancelled()
                 return
-            self._tell_hold()
+            self._send_hold()
             try:
                 lines = self._receive()
                 if lines is None:
@@ -171,8 +171,8 @@ class WorkerProcess:
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
 
-    def _tell_hold(self) -> None:
-        """Pass on that the person paused, or goes on; a worker that is gone is noticed where it is listened to."""
+    def _send_hold(self) -> None:
+        """Pass a pause, or its end, on to the worker; one that is gone is noticed where its messages are read."""
         if self._hold.is_set() != self._is_held:
             self._is_held = not self._is_held
             with contextlib.suppress(BrokenPipeError):
@@ -201,7 +201,7 @@ class WorkerProcess:
         self._warnings.extend(texts)
 
     def _crashed(self) -> Ending:
-        """The child ends by itself: wait for it, hear its last words, tell how."""
+        """The child ends by itself: wait for it, read what it still wrote, return how it ended."""
         ended_by_itself = not self._closed
         if ended_by_itself:
             try:

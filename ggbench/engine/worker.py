@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
@@ -21,7 +20,7 @@ from ggbench.engine.contract import Stage
 from ggbench.engine.events import Event, Loaded, Opened, Opening, Ready, Steps
 from ggbench.engine.ggml_devices import GgmlDevices
 from ggbench.engine.gpu_memory import GpuMemory, LimitFailed
-from ggbench.engine.llama_model import LlamaModel, LlamaRefused
+from ggbench.engine.llama_model import LlamaModel, LlamaRefused, llama_library
 from ggbench.engine.logs import out_of_memory_line
 from ggbench.engine.memory_limit import left_bytes, limit_memory
 
@@ -67,7 +66,7 @@ class Worker:
         started = time.perf_counter()
         match request:
             case protocol.LoadModel(path, setup):
-                devices = GgmlDevices(_ggml_library())
+                devices = GgmlDevices(llama_library())
                 self._send(protocol.Devices(devices.places))
                 if not self._is_limited:
                     self._gpus = GpuMemory(devices, setup.main_gpu) if setup.n_gpu_layers else None
@@ -121,13 +120,6 @@ class Worker:
         with self._write_lock:
             while data:
                 data = data[os.write(self._event_fd, data) :]
-
-
-def _ggml_library() -> Path:
-    """The ggml library that llama.cpp runs on."""
-    import llama_cpp
-
-    return next((Path(llama_cpp.__file__).parent / "lib").glob("libggml.*"))
 
 
 def _read_requests(requests: queue.SimpleQueue[protocol.Request], released: threading.Event) -> None:

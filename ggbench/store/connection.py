@@ -22,7 +22,7 @@ _SIBLINGS = ("-wal", "-shm", "-journal")
 
 
 def open_connection(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
-    """Open or make the results file and bring it up to date; returns also what a person has to be told.
+    """Open or make the results file and bring it up to date; returns also the notices for the person.
 
     A damaged file is moved aside and a fresh one made. Raises StoreError, with the file left as it was, where it was
     written by a newer ggbench or is another program's, and where the folder or the disk cannot be written.

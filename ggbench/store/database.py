@@ -39,7 +39,7 @@ class Store:
     def __init__(self, connection: sqlite3.Connection, path: Path, notices: tuple[str, ...]) -> None:
         self.path = path
         self.notices = notices
-        """What a person has to be told about the file, such as that a damaged one was moved aside."""
+        """For the person, about the file: such as that a damaged one was moved aside."""
         self._connection = connection
         self._unfinished: set[int] = set()
 
@@ -198,9 +198,8 @@ class Store:
         """The samples of a run as they were stored, series in the order in which they began. Raises UnknownName."""
         self._require(run_id)
         records = self._select(
-            "SELECT *, (SELECT min(rowid) FROM samples AS s WHERE s.run_id = samples.run_id"
-            " AND s.series = samples.series)"
-            " AS began FROM samples WHERE run_id = ? ORDER BY began, first_position",
+            "SELECT *, min(rowid) OVER (PARTITION BY series) AS began FROM samples WHERE run_id = ?"
+            " ORDER BY began, first_position",
             (run_id,),
         )
         return tuple(

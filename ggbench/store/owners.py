@@ -1,4 +1,4 @@
-"""Which process a run belongs to, so that a run whose process was killed can be told from one still going."""
+"""Which process a run belongs to, to distinguish a run whose process was killed from one that goes on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _START_TOLERANCE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process, told from a later one with the same pid by when it started."""
+    """A process; when it started distinguishes it from a later one with the same pid."""
 
     pid: int
     started_at: float

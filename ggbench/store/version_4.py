@@ -103,7 +103,7 @@ def _copy_run(connection: sqlite3.Connection, record: Mapping[str, Any]) -> None
         "source": record["provenance"],
         "subject": _json(_subject(record, found)),
         "setup": record["config"],
-        "settings": _json(_settings(connection, record, kind, row)),
+        "settings": _json(_settings(connection, record, kind, row, found)),
         "environment": record["environment"],
         "command": record["command"],
         "started_at": record["started_at"],
@@ -163,13 +163,15 @@ def _copy_search_of_bench(connection: sqlite3.Connection, record: Mapping[str, A
     ).fetchone()
     if known is not None:
         return
+    config = _object(record["config"])
+    setup = record["config"] if config is None else _json(config | {"n_ctx": None})  # a search's n_ctx is its ceiling
     result = {"max_n_ctx": row["max_n_ctx"], "verified_by_decode": bool(row.get("max_n_ctx_verified"))}
     connection.execute(
         "INSERT INTO runs (kind, engine, model, quant, source, subject, setup, settings, environment, command,"
         " started_at, finished_at, owner_pid, owner_started_at, state, reason, memory, result)"
-        " SELECT 'maxctx', engine, model, quant, source, subject, setup, '{}', environment, '', started_at,"
+        " SELECT 'maxctx', engine, model, quant, source, subject, ?, '{}', environment, '', started_at,"
         " finished_at, owner_pid, owner_started_at, 'completed', ?, NULL, ? FROM runs WHERE id = ?",
-        (row.get("max_n_ctx_reason") or "", _json(result), record["id"]),
+        (setup, row.get("max_n_ctx_reason") or "", _json(result), record["id"]),
     )
 
 
@@ -180,12 +182,17 @@ def _subject(record: Mapping[str, Any], found: Mapping[str, Any] | None) -> dict
 
 
 def _settings(
-    connection: sqlite3.Connection, record: Mapping[str, Any], kind: str, row: Mapping[str, Any] | None
+    connection: sqlite3.Connection,
+    record: Mapping[str, Any],
+    kind: str,
+    row: Mapping[str, Any] | None,
+    found: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """What was asked for, which no version before this one kept: from the command that reproduces the run."""
     words = _options(record["command"])
     if kind == "maxctx":
-        return {"prove": "--no-prove" not in words, "cap_train": "--cap-train" in words, "reserve_bytes": None}
+        reserve_bytes = (found or {}).get("reserve_bytes") if "--reserve" in words else None
+        return {"prove": "--no-prove" not in words, "cap_train": "--cap-train" in words, "reserve_bytes": reserve_bytes}
     repeat = _whole(words.get("--repeat"), 1)
     if kind == "prefill":
         lengths = [_whole(part, 0) for part in (words.get("--lengths") or "").split(",")]
@@ -198,8 +205,9 @@ def _settings(
 
 
 def _memory(outcome: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of memory that a row or a certificate had; the place of a buffer by its name, as it was told then."""
-    buffers = [dict(each) | {"place": _place(each["device"])} for each in outcome.get("buffers") or ()]
+    """The record of memory that a row or a certificate had; the place of a buffer by its name, which was all it had."""
+    known = (each for each in _list(outcome.get("buffers")) if isinstance(each, dict))
+    buffers = [each | {"place": _place(str(each.get("device")))} for each in known]
     names = ("n_batch", "n_ubatch", "flash_attn", "peak_bytes", "other_bytes")
     n_ctx = outcome.get("n_ctx", outcome.get("max_n_ctx"))
     return {"buffers": buffers, "n_ctx": n_ctx} | {name: outcome.get(name) for name in names}
@@ -211,7 +219,7 @@ def _place(device: str) -> str:
 
 def _result(kind: str, outcome: Mapping[str, Any]) -> dict[str, Any] | None:
     if kind == "prefill":
-        return {"prefills": outcome.get("prefills") or []}
+        return {"prefills": outcome.get("prefills") or [], "limit": outcome.get("limit")}
     if kind == "maxctx":
         plan = ("planned_n_ctx", "theory_n_ctx", "ceiling_n_ctx", "budget_bytes", "free_bytes")
         expected = {name: outcome.get(name) for name in plan}
@@ -246,14 +254,22 @@ def _whole(text: str | None, default: int) -> int:
 def _object(text: str | None) -> dict[str, Any] | None:
     """The object in a JSON column; None where there is none, or a newer ggbench wrote something else."""
     try:
-        value = None if text is None else json.loads(text)
+        value = None if text is None else json.loads(text, parse_constant=_no_number)
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
 
 
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _no_number(_: str) -> None:
+    """In place of NaN and infinities, which Python reads and SQLite does not."""
+
+
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value)
 
 
 def _records(connection: sqlite3.Connection, sql: str, *parameters: object) -> Iterator[dict[str, Any]]:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engine import gpu_memory
+from ggbench.engine import ggml_devices
+from ggbench.engine.ggml_devices import GgmlDevices
 from ggbench.engine.gpu_memory import GpuMemory, LimitFailed
-from ggbench.engine.llama import ggml_library
+from ggbench.engine.llama_model import llama_library
 from ggbench.units import GIB
 
 CPU, GPU, IGPU = 0, 1, 2
@@ -48,8 +49,8 @@ class FakeGgml:
 
 def over(monkeypatch: pytest.MonkeyPatch, ggml: FakeGgml, main_gpu: int | None = None) -> GpuMemory:
     """The memory of a stand-in's GPUs."""
-    monkeypatch.setattr(gpu_memory, "_open_ggml", lambda library: ggml)
-    return GpuMemory(Path("libggml.so"), main_gpu)
+    monkeypatch.setattr(ggml_devices, "_open", lambda library: ggml)
+    return GpuMemory(GgmlDevices(Path("libggml.so")), main_gpu)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_each_gpu_is_limited_and_the_least_free_counts_for_all(monkeypatch: pyte
 
 
 def test_a_main_gpu_is_the_only_one_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other is nobody's business, however little it has."""
+    """The other does not count, however little it has."""
     ggml = FakeGgml([(GPU, 0), (GPU, 10 * GIB)])
     memory = over(monkeypatch, ggml, main_gpu=1)
     memory.shrink(8 * GIB, 0)
@@ -110,7 +111,7 @@ def test_a_reserve_may_take_a_gpu_that_is_nearly_full(monkeypatch: pytest.Monkey
     assert ggml.held == {0: 2 * GIB, 1: GIB}
 
 
-def test_a_ballast_that_cannot_be_had_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ballast_that_cannot_be_allocated_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the limit would be a wish."""
     memory = over(monkeypatch, FakeGgml([(GPU, 22 * GIB)], is_full=True))
     with pytest.raises(LimitFailed, match="GPU memory"):
@@ -119,7 +120,7 @@ def test_a_ballast_that_cannot_be_had_is_an_error(monkeypatch: pytest.MonkeyPatc
 
 def test_the_real_ggml_without_a_gpu() -> None:
     """Nothing is in use, and nothing is held."""
-    memory = GpuMemory(ggml_library(), None)
+    memory = GpuMemory(GgmlDevices(llama_library()), None)
     memory.shrink(GIB, 0)
     assert not memory
     assert memory.left_bytes == 0

@@ -4,132 +4,207 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Ending, Failed, OutOfMemory
-from ggbench.engine.logs import parse_allocations
+from ggbench.engine.contract import Source
+from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
+from ggbench.engine.events import Allocated, Event, Loaded, Opened, PromptRead, Ready, Steps
+from ggbench.engine.llama import LlamaEngine
 from ggbench.engine.process import WorkerProcess
+from ggbench.engine.workloads.batched_decode import BatchedDecode
+from ggbench.engine.workloads.decode import Decode
+from ggbench.engine.workloads.prefill import Prefill
 from ggbench.gguf_file.header import read_model_file
-from ggbench.units import MIB
+from ggbench.records.setup import LlamaSetup
 
 pytestmark = pytest.mark.llama
 
+SETUP = LlamaSetup(n_ctx=512, n_batch=256, n_ubatch=128, flash_attn="on", threads=1)
+"""One thread, because two wait for each other on a busy machine."""
+
 
 @pytest.fixture
-def worker() -> Iterator[WorkerProcess]:
-    with WorkerProcess(timeout_s=60) as process:
-        yield process
+def workers() -> list[WorkerProcess]:
+    """Every worker that the engine starts."""
+    return []
 
 
-def context(n_ctx: int = 512, type_k: str = "f16") -> protocol.MakeContext:
-    """One thread, because two wait for each other on a busy machine."""
-    return protocol.MakeContext(
-        n_ctx=n_ctx, n_batch=256, n_ubatch=128, type_k=type_k, type_v="f16", flash_attn="on", threads=1
-    )
+@pytest.fixture
+def engine(workers: list[WorkerProcess]) -> Iterator[LlamaEngine]:
+    def start() -> WorkerProcess:
+        workers.append(WorkerProcess(timeout_s=60))
+        return workers[-1]
+
+    engine = LlamaEngine(start)
+    yield engine
+    engine.close()
 
 
-def test_load_prefill_and_decode(worker: WorkerProcess, tiny_twin: Path) -> None:
-    """Each step is timed and told once, positions go on from the prompt, and sizes agree with the header."""
-    loaded = list(worker.call(protocol.LoadModel(str(tiny_twin))))
-    made = list(worker.call(context()))
-    prefilled = list(worker.call(protocol.Prefill(25, repeat=2, warmup=1)))
-    decoded = list(worker.call(protocol.Decode(25, 300)))
+def opened(
+    engine: LlamaEngine, path: Path, setup: LlamaSetup = SETUP, *, dry: bool = False
+) -> tuple[list[Event | Ending], Ending]:
+    *events, last = engine.open(Source(path), setup, dry=dry)
+    assert isinstance(last, Ending)
+    assert not any(isinstance(item, protocol.Log | protocol.Devices | protocol.Done) for item in events)
+    return events, last
+
+
+def the(items: Sequence[object], kind: type[Event]) -> Event:
+    """The last event of that kind."""
+    return next(item for item in reversed(items) if isinstance(item, kind))
+
+
+def steps_of(items: Sequence[object]) -> list[Steps]:
+    return [item for item in items if isinstance(item, Steps)]
+
+
+def allocated(items: Sequence[object]) -> Allocated:
+    last = the(items, Allocated)
+    assert isinstance(last, Allocated)
+    return last
+
+
+def test_open_prefill_and_decode(engine: LlamaEngine, tiny_twin: Path) -> None:
+    """Each step is timed and reported once, positions continue from the prompt, and sizes agree with the header."""
+    events, ending = opened(engine, tiny_twin)
+    assert ending == Completed()
+    assert isinstance(events[0], Ready)
     model = read_model_file(tiny_twin)
+    found = allocated(events)
+    # llama.cpp prints MiB to two decimals, and keeps some tensors twice, repacked.
+    assert found.total("weight_bytes") >= model.weight_bytes - 6000
+    assert found.total("kv_bytes") == found.cache_bytes == 512 * model.kv_bytes_per_token()
+    assert found.flash_attn is True
+    assert all(each.is_host for each in found.buffers)
+    assert events.index(the(events, Loaded)) < events.index(found) < events.index(the(events, Opened))
 
-    model_loaded = next(item for item in loaded if isinstance(item, protocol.ModelLoaded))
-    assert (model_loaded.n_params, model_loaded.size_bytes) == (model.n_params, model.weight_bytes)
-    assert (model_loaded.n_ctx_train, model_loaded.n_vocab) == (model.n_ctx_train, model.n_vocab)
-    allocations = parse_allocations(item.text for item in [*loaded, *made] if isinstance(item, protocol.Log))
-    assert allocations.total("kv_bytes") == 512 * model.kv_bytes_per_token()
-    assert allocations.flash_attn is True
-    assert sum(isinstance(item, protocol.Prefilled) for item in prefilled) == 2
-    batches = [item for item in decoded if isinstance(item, protocol.Decoded)]
+    assert list(engine.run(Prefill(25, repeat=2, warmup=1)))[2:] == [Completed()]
+    first, *decoded = engine.run(Decode(25, 300))
+    assert isinstance(first, PromptRead)
+    batches = steps_of(decoded)
     assert batches[0].first_position == 26
+    assert [each.first_position for each in batches[1:]] == [
+        each.first_position + len(each.step_ns) for each in batches[:-1]
+    ]
     assert sum(len(batch.step_ns) for batch in batches) == sum(len(batch.sample_ns) for batch in batches) == 300
     assert all(step_ns > 0 for batch in batches for step_ns in batch.step_ns)
     assert decoded[-1] == Completed()
 
 
-def test_contexts_are_made_and_freed_on_one_model(worker: WorkerProcess, tiny_twin: Path) -> None:
-    """A second context replaces the first, also with other types, and a prompt longer than a batch is read."""
-    assert list(worker.call(protocol.LoadModel(str(tiny_twin))))[-1] == Completed()
-    assert list(worker.call(context(1024)))[-1] == Completed()
-    made = list(worker.call(context(512, type_k="q8_0")))
-    assert next(item.n_ctx for item in made if isinstance(item, protocol.ContextMade)) == 512
-    assert list(worker.call(protocol.Prefill(500)))[-1] == Completed()
+def test_a_loaded_model_stays_where_only_the_context_differs(engine: LlamaEngine, tiny_twin: Path) -> None:
+    """Contexts of other lengths and types replace each other on it; what concerns the load loads it again."""
+    opened(engine, tiny_twin)
+    events, ending = opened(engine, tiny_twin, replace(SETUP, n_ctx=1024, type_k="q8_0", threads=2))
+    assert ending == Completed()
+    assert not any(isinstance(event, Loaded) for event in events)
+    last = the(events, Opened)
+    assert isinstance(last, Opened) and last.n_ctx == 1024
+    assert list(engine.run(Prefill(500)))[-1] == Completed()
+    assert any(isinstance(event, Loaded) for event in opened(engine, tiny_twin, replace(SETUP, mmap=False))[0])
 
 
-def test_more_tokens_than_the_context_holds(worker: WorkerProcess, tiny_twin: Path) -> None:
-    """llama.cpp refuses, every step timed before is told, and the worker lives."""
-    list(worker.call(protocol.LoadModel(str(tiny_twin))))
-    list(worker.call(context(256)))
-    items = list(worker.call(protocol.Decode(25, 400)))
-    assert sum(len(item.step_ns) for item in items if isinstance(item, protocol.Decoded)) == 256 - 25
+def test_more_tokens_than_the_context_holds(engine: LlamaEngine, tiny_twin: Path) -> None:
+    """llama.cpp refuses, every step timed before is reported, and the worker lives."""
+    opened(engine, tiny_twin, replace(SETUP, n_ctx=256))
+    items = list(engine.run(Decode(25, 400)))
+    assert sum(len(item.step_ns) for item in steps_of(items)) == 256 - 25
     assert isinstance(items[-1], Failed)
     assert items[-1].stage == "decode"
-    assert list(worker.call(protocol.Decode(25, 5)))[-1] == Completed()
+    assert list(engine.run(Decode(25, 5)))[-1] == Completed()
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model at all" * 100])
-def test_a_file_that_is_no_model(worker: WorkerProcess, tmp_path: Path, content: bytes) -> None:
-    """llama.cpp's own reason is told, and the worker lives."""
+def test_a_file_that_is_no_model(
+    engine: LlamaEngine, workers: list[WorkerProcess], tmp_path: Path, content: bytes
+) -> None:
+    """llama.cpp's own reason is given, and the worker lives."""
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(content)
     for _ in range(2):
-        *_, ending = worker.call(protocol.LoadModel(str(broken)))
+        _, ending = opened(engine, broken)
         assert isinstance(ending, Failed)
         assert ending.stage == "load"
         assert ending.message.startswith(("gguf_init", "llama_model_load"))
+    assert len(workers) == 1
 
 
-def test_a_memory_limit_makes_a_context_fail_and_a_smaller_one_fit(worker: WorkerProcess, tiny_twin: Path) -> None:
+def test_a_memory_limit_makes_a_context_fail_and_a_smaller_one_fit(engine: LlamaEngine, tiny_twin: Path) -> None:
     """An allocation over the limit is out of memory; the same worker then makes one that fits."""
-    assert _ending(worker, protocol.LoadModel(str(tiny_twin), memory_limit_bytes=600 << 20)) == Completed()
-    too_large = _ending(worker, context(1 << 20))
+    limited = replace(SETUP, memory_limit_bytes=600 << 20)
+    assert opened(engine, tiny_twin, limited)[1] == Completed()
+    events, too_large = opened(engine, tiny_twin, replace(limited, n_ctx=1 << 20))
     assert isinstance(too_large, OutOfMemory)
     assert too_large.stage == "context"
-    assert _ending(worker, context(512)) == Completed()
+    assert isinstance(events[-1], Allocated)
+    assert allocated(events).total("weight_bytes") > 0
+    assert opened(engine, tiny_twin, limited)[1] == Completed()
 
 
-def test_requests_out_of_order(worker: WorkerProcess) -> None:
-    """A decode without a model, and a context without one, are refusals and not crashes."""
-    assert isinstance(_ending(worker, protocol.Decode(25, 5)), Failed)
-    assert isinstance(_ending(worker, context()), Failed)
+def test_another_memory_limit_takes_another_worker(
+    engine: LlamaEngine, workers: list[WorkerProcess], tiny_twin: Path
+) -> None:
+    """A process is limited once; a limit that is lifted or moved must not be the first one still."""
+    large = replace(SETUP, n_ctx=1 << 17)
+    for limit_bytes, expected in ((100 << 20, OutOfMemory), (None, Completed), (2 << 30, Completed)):
+        assert isinstance(opened(engine, tiny_twin, replace(large, memory_limit_bytes=limit_bytes))[1], expected)
+    assert len(workers) == 3
 
 
-def _ending(worker: WorkerProcess, request: protocol.Request) -> Ending:
-    *_, last = worker.call(request)
-    assert isinstance(last, Ending)
-    return last
+def test_requests_out_of_order(tiny_twin: Path) -> None:
+    """A decode without a model, and one without a context, are refusals and not crashes."""
+    with WorkerProcess(timeout_s=60) as worker:
+        for request in (Decode(25, 5), protocol.MakeContext(SETUP)):
+            assert isinstance(list(worker.call(request))[-1], Failed)
+        assert list(worker.call(protocol.LoadModel(str(tiny_twin), SETUP)))[-1] == Completed()
+        for workload in (Decode(25, 5), Prefill(25), BatchedDecode(25, 5, 2)):
+            assert list(worker.call(workload))[-1] == Failed("prefill", "no context is made")  # the prompt comes first
 
 
-def test_a_dry_load_tells_sizes_and_allocates_nothing(worker: WorkerProcess, tiny_twin: Path, tmp_path: Path) -> None:
-    """The header alone is enough, in a file whose tensors are a hole; a context of any size is told and not made."""
+def test_a_dry_open_reports_sizes_and_allocates_nothing(engine: LlamaEngine, tiny_twin: Path, tmp_path: Path) -> None:
+    """The header alone is enough, in a file whose tensors are a hole; a context of any size is reported, not made."""
     model = read_model_file(tiny_twin)
     sparse = tmp_path / "sparse.gguf"
     with tiny_twin.open("rb") as source, sparse.open("wb") as hole:
         hole.write(source.read(64 << 10))
         hole.truncate(model.file_bytes)
-    assert _ending(worker, protocol.LoadModel(str(sparse), dry=True)) == Completed()
-    made = list(worker.call(context(1 << 22)))
-    assert made[-1] == Completed()
-    total = next(item.text for item in made if isinstance(item, protocol.Log) and "llama_kv_cache: size" in item.text)
-    assert f"{(1 << 22) * model.kv_bytes_per_token() / MIB:.2f} MiB" in total
+    events, ending = opened(engine, sparse, replace(SETUP, n_ctx=1 << 22), dry=True)
+    assert ending == Completed()
+    found = allocated(events)
+    assert found.cache_bytes == (1 << 22) * model.kv_bytes_per_token()
+    assert found.total("kv_bytes") == found.total("weight_bytes") == 0
+    assert found.total("compute_bytes") > 0
 
 
-def test_a_paused_decode_goes_on_and_no_sample_tells_of_the_pause(tiny_twin: Path) -> None:
-    """The worker waits between two steps, outside of what is timed, and every step is told once."""
+def test_a_worker_that_dies_is_replaced_by_the_next_open(
+    engine: LlamaEngine, workers: list[WorkerProcess], tiny_twin: Path
+) -> None:
+    """The model is loaded again, and what was open before is gone until then."""
+    opened(engine, tiny_twin)
+    workers[0]._process.kill()
+    assert isinstance(list(engine.run(Decode(25, 5)))[-1], Crashed)
+    assert not engine.is_alive
+    assert list(engine.run(Decode(25, 5))) == [Failed("decode", "no model is open")]
+    events, ending = opened(engine, tiny_twin)
+    assert ending == Completed()
+    assert any(isinstance(event, Loaded) for event in events)
+    assert len(workers) == 2
+    assert list(engine.run(Decode(25, 5)))[-1] == Completed()
+
+
+def test_a_paused_decode_continues_and_no_sample_holds_the_pause(tiny_twin: Path) -> None:
+    """The worker waits between two steps, outside of what is timed, and every step is reported once."""
     hold, pause_ns = threading.Event(), 500_000_000
-    with WorkerProcess(timeout_s=60, hold=hold) as worker:
-        assert list(worker.call(protocol.LoadModel(str(tiny_twin))))[-1] == Completed()
-        assert list(worker.call(context(4096)))[-1] == Completed()
+    engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60, hold=hold))
+    try:
+        assert opened(engine, tiny_twin, replace(SETUP, n_ctx=4096))[1] == Completed()
         batches, held_at, waits_ns = [], 0, []
-        for item in worker.call(protocol.Decode(25, 4000)):
-            if isinstance(item, protocol.Decoded):
+        for item in engine.run(Decode(25, 4000)):
+            if isinstance(item, Steps):
                 now = time.perf_counter_ns()
                 if not held_at:
                     hold.set()
@@ -138,10 +213,9 @@ def test_a_paused_decode_goes_on_and_no_sample_tells_of_the_pause(tiny_twin: Pat
                     waits_ns.append(now - held_at)
                 held_at = now
                 batches.append(item)
+    finally:
+        engine.close()
     assert item == Completed()
     assert max(waits_ns) > pause_ns // 2  # it did wait
     assert max(step_ns for batch in batches for step_ns in batch.step_ns) < pause_ns // 2
     assert sum(len(batch.step_ns) for batch in batches) == 4000
-    assert [batch.first_position for batch in batches[1:]] == [
-        batch.first_position + len(batch.step_ns) for batch in batches[:-1]
-    ]

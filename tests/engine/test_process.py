@@ -15,10 +15,13 @@ import pytest
 
 from ggbench.engine import protocol
 from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
+from ggbench.engine.events import PromptRead, Ready, Steps
 from ggbench.engine.process import WorkerProcess
+from ggbench.engine.workloads.decode import Decode
+from ggbench.records.setup import LlamaSetup
 
 FAKE = Path(__file__).parent.parent / "fakes" / "worker.py"
-DECODE = protocol.Decode(n_prompt=25, n_gen=3)
+DECODE = Decode(n_prompt=25, n_gen=3)
 
 
 def start(
@@ -38,20 +41,18 @@ def wait_for_end(pid_fd: int) -> bool:
     return bool(select.select([pid_fd], [], [], 30)[0])
 
 
-def test_a_call_yields_events_and_one_ending() -> None:
-    """Everything the worker tells comes in order, and the ending once and last."""
+def test_a_call_yields_messages_and_one_ending() -> None:
+    """Every message of the worker comes in order, and the ending once and last."""
     with start("obey") as worker:
-        items = list(worker.call(DECODE))
+        ready, *items = worker.call(DECODE)
         again = list(worker.call(DECODE))
-    ready, decoded, ending = items
-    assert isinstance(ready, protocol.Ready)
-    assert decoded == protocol.Decoded("decode", 26, [1_000_000] * 3, [1000] * 3)
-    assert ending == Completed()
-    assert again == [decoded, Completed()]
+    assert isinstance(ready, Ready)
+    assert items == [PromptRead(25, 5_000_000), Steps(26, [1_000_000] * 3, [1000] * 3), Completed()]
+    assert again == items
 
 
-def test_an_abort_is_a_value_with_the_last_words() -> None:
-    """A worker that aborts names its signal and what it said on stderr, and later calls end in the same way."""
+def test_an_abort_is_a_value_with_its_last_output() -> None:
+    """The reason names the signal and the last line on stderr, and later calls end in the same way."""
     with start("abort") as worker:
         first, second = ending_of(worker), ending_of(worker)
     assert isinstance(first, Crashed)
@@ -70,34 +71,69 @@ def test_an_abort_that_blames_memory_is_out_of_memory() -> None:
     assert "cudaMalloc failed" in ending.message
 
 
-def test_a_worker_that_the_system_kills_ran_out_of_memory() -> None:
-    """Linux overcommits and then kills; nobody else sends that signal to a process of its own session."""
+@pytest.mark.parametrize("counts", [(4, 4), (4, 3), (None, None), (None, 1)])
+def test_a_worker_that_somebody_kills_has_crashed(
+    monkeypatch: pytest.MonkeyPatch, counts: tuple[int | None, int | None]
+) -> None:
+    """The kernel has counted no kill for lack of memory meanwhile, or counts none at all."""
+    answers = iter(counts)
+    monkeypatch.setattr("ggbench.engine.process.count_oom_kills", lambda: next(answers))
+    with start("killed") as worker:
+        ending = ending_of(worker)
+    assert isinstance(ending, Crashed)
+    assert ending.reason == "the worker was ended by SIGKILL"
+
+
+def test_a_worker_that_is_killed_from_outside_has_crashed() -> None:
+    """With the counters of this machine, on which no memory runs out meanwhile; later calls end in the same way."""
+    with start("hang") as worker:
+        calls = worker.call(DECODE)
+        assert isinstance(next(calls), Ready)
+        os.kill(worker.pid, signal.SIGKILL)
+        *_, ending = calls
+        assert isinstance(ending, Crashed)
+        assert ending.returncode == -signal.SIGKILL
+        assert ending_of(worker) == ending
+
+
+def test_a_worker_that_the_kernel_kills_ran_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux overcommits and then kills; its counter of such kills has risen since the worker began."""
+    answers = iter((4, 5))
+    monkeypatch.setattr("ggbench.engine.process.count_oom_kills", lambda: next(answers))
     with start("killed") as worker:
         ending = ending_of(worker)
     assert isinstance(ending, OutOfMemory)
     assert not ending.alive
-    assert "system killed" in ending.reason
+    assert ending.reason == "out of memory in decode: the kernel killed the worker because memory ran out"
+
+
+def test_an_oom_kill_does_not_explain_an_abort(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something else was killed meanwhile; the worker ended by another signal."""
+    answers = iter((4, 5))
+    monkeypatch.setattr("ggbench.engine.process.count_oom_kills", lambda: next(answers))
+    with start("abort") as worker:
+        assert isinstance(ending_of(worker), Crashed)
 
 
 def test_a_caller_that_pauses_does_not_make_the_worker_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     """What came while nobody listened is taken first; only silence after it counts."""
     with start("flood") as worker:
         items = worker.call(DECODE)
-        assert isinstance(next(items), protocol.Ready)
+        assert isinstance(next(items), Ready)
         assert select.select([worker._events.fd], [], [], 30)[0]  # more than one read takes
         later = time.monotonic() + 1000
         monkeypatch.setattr("ggbench.engine.process.time.monotonic", lambda: later)
         assert list(items)[-1] == Completed()
 
 
-def test_an_exit_status_is_told() -> None:
+def test_an_exit_status_is_reported() -> None:
     """A worker that leaves by itself is a crash with its status."""
     with start("exit") as worker:
         assert ending_of(worker).reason == "the worker left with exit status 7"
 
 
 def test_silence_ends_in_a_time_out() -> None:
-    """A worker that says nothing for the time given is ended."""
+    """A worker without output for the time given is ended."""
     with start("hang", timeout_s=0.2) as worker:
         pid_fd = os.pidfd_open(worker.pid)
         assert ending_of(worker) == TimedOut(0.2)
@@ -107,16 +143,16 @@ def test_silence_ends_in_a_time_out() -> None:
 
 @pytest.mark.parametrize("cue", ["garbage", "endless_line", "not_utf8"])
 def test_garbage_ends_the_worker(cue: str) -> None:
-    """A line that is no event, or that never ends, is a crash; the worker is not trusted further."""
+    """A line that is no message, or that never ends, is a crash; the worker is not trusted further."""
     with start(cue) as worker:
         ending = ending_of(worker)
     assert isinstance(ending, Crashed)
-    assert ending.reason == "the worker wrote something that is not an event"
+    assert ending.reason == "the worker wrote something that is not a message"
 
 
 def test_a_closed_pipe_of_a_living_worker_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that closes its pipe and lives on is ended."""
-    monkeypatch.setattr("ggbench.engine.process._FAREWELL_S", 0.1)
+    monkeypatch.setattr("ggbench.engine.process._SHUTDOWN_TIMEOUT_S", 0.1)
     with start("close_pipe") as worker:
         pid_fd = os.pidfd_open(worker.pid)
         assert "lived on" in ending_of(worker).reason
@@ -141,7 +177,7 @@ def test_a_flood_of_log_lines_loses_nothing() -> None:
     ],
 )
 def test_a_refusal_leaves_the_worker_alive(cue: str, expected: Ending) -> None:
-    """What llama.cpp would not do is told, and the same worker takes the next request."""
+    """What llama.cpp refuses is reported, and the same worker takes the next request."""
     with start(cue) as worker:
         pid = worker.pid
         assert ending_of(worker) == expected
@@ -152,7 +188,7 @@ def test_a_refusal_leaves_the_worker_alive(cue: str, expected: Ending) -> None:
 def test_a_file_name_that_is_not_utf8_is_refused_by_name() -> None:
     """Linux allows one, JSON does not; the worker takes the next request."""
     with start("obey") as worker:
-        refused = ending_of(worker, protocol.LoadModel("caf\udce9.gguf"))
+        refused = ending_of(worker, protocol.LoadModel("caf\udce9.gguf", LlamaSetup()))
         assert isinstance(refused, Failed)
         assert "UTF-8" in refused.message
         assert ending_of(worker) == Completed()
@@ -179,7 +215,7 @@ def test_silence_of_a_held_worker_is_no_time_out() -> None:
 
 
 def test_silence_after_a_release_is_a_time_out_again() -> None:
-    """The time that a worker was held is not held against it, but it has to come back."""
+    """The time that a worker was held does not count, but it has to come back."""
     hold = threading.Event()
     hold.set()
     with start("hang", hold=hold, timeout_s=0.2) as worker:
@@ -191,8 +227,9 @@ PARENT = """
 import sys
 from ggbench.engine import protocol
 from ggbench.engine.process import WorkerProcess
+from ggbench.records.setup import LlamaSetup
 worker = WorkerProcess(command=sys.argv[1:] or (sys.executable, "-P", "-m", "ggbench.engine.worker"))
-events = worker.call(protocol.LoadModel("/nowhere.gguf"))
+events = worker.call(protocol.LoadModel("/nowhere.gguf", LlamaSetup()))
 print(next(events).pid, flush=True)
 sys.stdin.read()
 """

@@ -6,15 +6,17 @@ import sys
 import time
 
 from ggbench.engine import protocol
+from ggbench.engine.events import PromptRead, Ready, Steps
+from ggbench.engine.workloads.decode import Decode
 
 
 def main() -> None:
     cue, event_fd = sys.argv[1], int(sys.argv[2])
 
-    def tell(event: protocol.Event) -> None:
-        os.write(event_fd, protocol.encode(event))
+    def send(message: protocol.Message) -> None:
+        os.write(event_fd, protocol.encode(message))
 
-    tell(protocol.Ready(os.getpid(), "0", "0", "fake"))
+    send(Ready(os.getpid(), {"llama_cpp": "fake"}))
     for line in sys.stdin.buffer:
         request = protocol.decode_request(line)
         match cue:
@@ -22,14 +24,14 @@ def main() -> None:
                 print("GGML_ASSERT(something) failed", file=sys.stderr, flush=True)
                 os.abort()
             case "abort_out_of_memory":
-                tell(protocol.Log(4, "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory"))
+                send(protocol.Log(4, "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory"))
                 os.abort()
             case "exit":
                 sys.exit(7)
             case "hang":
                 signal.pause()
             case "garbage":
-                os.write(event_fd, b'{"type": "decoded", "step_ns": "many"}\n')
+                os.write(event_fd, b'{"type": "steps", "step_ns": "many"}\n')
                 signal.pause()
             case "not_utf8":
                 os.write(event_fd, b'{"type":"log","level":2,"text":"\xff"}\n')
@@ -45,16 +47,17 @@ def main() -> None:
                     time.sleep(60)
             case "flood":
                 for number in range(50_000):
-                    tell(protocol.Log(2, f"line {number}"))
+                    send(protocol.Log(2, f"line {number}"))
             case "refuse":
-                tell(protocol.Refused("load", out_of_memory=False, message="unknown architecture"))
+                send(protocol.Refused("load", out_of_memory=False, message="unknown architecture"))
                 continue
             case "refuse_memory":
-                tell(protocol.Refused("context", out_of_memory=True, message="failed to allocate"))
+                send(protocol.Refused("context", out_of_memory=True, message="failed to allocate"))
                 continue
-        if isinstance(request, protocol.Decode):
-            tell(protocol.Decoded("decode", request.n_prompt + 1, [1_000_000] * request.n_gen, [1000] * request.n_gen))
-        tell(protocol.Done())
+        if isinstance(request, Decode):
+            send(PromptRead(request.n_prompt, 5_000_000))
+            send(Steps(request.n_prompt + 1, [1_000_000] * request.n_gen, [1000] * request.n_gen))
+        send(protocol.Done())
 
 
 main()

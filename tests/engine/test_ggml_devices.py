@@ -1,0 +1,118 @@
+"""The kind of memory behind a buffer's name, as ggml gives it and by the names that it has no buffer type for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ggbench.engine import ggml_devices
+from ggbench.engine.ggml_devices import GgmlDevices, place_of
+from ggbench.engine.llama_model import llama_library
+from ggbench.records.memory import Place
+
+CUDA_PLACES = {
+    "CPU": Place.HOST,
+    "CUDA0": Place.GPU,
+    "CUDA1": Place.GPU,
+    "CUDA10": Place.GPU,
+    "CUDA_Host": Place.HOST,
+    "RPC0[10.2.0.3:50052]": Place.REMOTE,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("CPU", Place.HOST),
+        ("CPU_Mapped", Place.HOST),
+        ("CPU_REPACK", Place.HOST),
+        ("AMX", Place.HOST),
+        ("CUDA_Host", Place.HOST),
+        ("CUDA0", Place.GPU),
+        ("CUDA10", Place.GPU),
+        ("CUDA0_Split", Place.GPU),
+        ("CUDA1_Split", Place.GPU),
+        ("CUDA_Split", Place.GPU),
+        ("RPC0[10.2.0.3:50052]", Place.REMOTE),
+    ],
+)
+def test_a_buffer_lies_where_ggml_says_or_where_its_name_begins(name: str, place: Place) -> None:
+    """Mapped and repacked weights are in main memory, rows over several GPUs on them."""
+    assert place_of(name, CUDA_PLACES) is place
+
+
+def test_without_places_everything_is_main_memory() -> None:
+    """An engine that never reported its devices has used none beside it."""
+    assert place_of("CUDA0", {}) is Place.HOST
+
+
+@dataclass
+class FakeGgml:
+    """Devices by name, type and backend; each has a buffer type of its own name, and a GPU a pinned one."""
+
+    devices: tuple[tuple[str, int, str], ...]
+
+    def ggml_backend_dev_count(self) -> int:
+        return len(self.devices)
+
+    def ggml_backend_dev_get(self, index: int) -> int:
+        return index
+
+    def ggml_backend_dev_name(self, device: int) -> bytes:
+        return self.devices[device][0].encode()
+
+    def ggml_backend_dev_type(self, device: int) -> int:
+        return self.devices[device][1]
+
+    def ggml_backend_dev_backend_reg(self, device: int) -> int:
+        return device
+
+    def ggml_backend_reg_name(self, device: int) -> bytes:
+        return self.devices[device][2].encode()
+
+    def ggml_backend_dev_buffer_type(self, device: int) -> int:
+        return 100 + device
+
+    def ggml_backend_dev_host_buffer_type(self, device: int) -> int | None:
+        return 200 + device if self.devices[device][2] == "CUDA" else None
+
+    def ggml_backend_buft_name(self, buffer_type: int) -> bytes:
+        name, _, backend = self.devices[buffer_type % 100]
+        return f"{backend}_Host".encode() if buffer_type >= 200 else name.encode()
+
+    def ggml_backend_buft_is_host(self, buffer_type: int) -> bool:
+        return buffer_type >= 200 or self.devices[buffer_type % 100][1] in (ggml_devices.CPU, ggml_devices.ACCEL)
+
+
+def test_the_places_of_a_machine_with_gpus_here_and_over_rpc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pinned memory is main memory; a GPU that shares it is a GPU all the same."""
+    devices = (
+        ("CUDA0", ggml_devices.GPU, "CUDA"),
+        ("RPC0[h:1]", ggml_devices.GPU, "RPC"),
+        ("Vulkan0", ggml_devices.IGPU, "Vulkan"),
+        ("BLAS", ggml_devices.ACCEL, "BLAS"),
+        ("CPU", ggml_devices.CPU, "CPU"),
+    )
+    monkeypatch.setattr(ggml_devices, "_open", lambda library: FakeGgml(devices))
+    found = GgmlDevices(Path("libllama.so"))
+    assert found.places == {
+        "CUDA0": Place.GPU,
+        "CUDA_Host": Place.HOST,
+        "RPC0[h:1]": Place.REMOTE,
+        "Vulkan0": Place.GPU,
+        "BLAS": Place.HOST,
+        "CPU": Place.HOST,
+    }
+    assert found.buffer_types == {"CUDA0": 100, "RPC0[h:1]": 101, "Vulkan0": 102, "BLAS": 103, "CPU": 104}
+    assert found.of_type(ggml_devices.GPU) == [0, 1]
+
+
+def test_the_real_ggml_is_the_copy_that_llama_cpp_runs_on() -> None:
+    """A wheel holds several; a second one in the process would have devices of its own."""
+    devices = GgmlDevices(llama_library())
+    assert devices.places["CPU"] is Place.HOST
+    assert devices.buffer_types["CPU"]
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    assert len({line.split()[-1] for line in maps.splitlines() if "/libggml.so" in line}) == 1

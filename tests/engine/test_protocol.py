@@ -1,0 +1,114 @@
+"""The worker's wire format: one JSON object a line, with workloads by the name of their module."""
+
+from __future__ import annotations
+
+import pkgutil
+
+import msgspec
+import pytest
+
+from ggbench.engine import protocol, workloads
+from ggbench.engine.contract import Workload
+from ggbench.engine.events import ContextProven, Filling, Loaded, Opened, Opening, PromptRead, Ready, Steps
+from ggbench.engine.workloads.batched_decode import BatchedDecode
+from ggbench.engine.workloads.decode import Decode
+from ggbench.engine.workloads.prefill import Prefill
+from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.records.memory import Place
+from ggbench.records.setup import LlamaSetup
+
+SETUP = LlamaSetup(
+    n_ctx=512,
+    type_k="q8_0",
+    tensor_split=(0.25, 0.75),
+    split_mode="row",
+    n_cpu_moe=3,
+    override_tensor=(r"blk\.0\..*=CPU",),
+    threads=2,
+    threads_batch=4,
+    mmap=False,
+    mlock=True,
+    kv_offload=False,
+    swa_full=True,
+    n_seq_max=8,
+    memory_limit_bytes=3 << 30,
+)
+WORKLOADS = (Prefill(25, repeat=3, warmup=1), Decode(25, 300), BatchedDecode(25, 300, 8), ProveContext())
+REQUESTS = (protocol.LoadModel("/models/x.gguf", SETUP, 1 << 30, dry=True), protocol.MakeContext(SETUP), *WORKLOADS)
+MESSAGES = (
+    Ready(7, {"llama_cpp": "b1"}),
+    protocol.Log(2, 'a "quoted" line, a tab\t, é'),
+    protocol.Devices({"CPU": Place.HOST, "CUDA0": Place.GPU, "RPC[h:1]": Place.REMOTE}),
+    Opening(0.5),
+    Loaded(1.5, 1 << 30),
+    Opened(0.1, 512, 512, 128, None),
+    PromptRead(25, 1_000_000, 4),
+    Steps(26, [1 << 40, 2], [3, 4], "tokens"),
+    Filling(0.25),
+    ContextProven(1.0, 512, 1, 2, "copied", full=True, left_bytes=0),
+    protocol.Done(),
+    protocol.Refused("context", out_of_memory=True, message="failed to allocate"),
+)
+
+
+@pytest.mark.parametrize(
+    "request_", [*REQUESTS, protocol.Hold(), protocol.Release()], ids=lambda each: type(each).__name__
+)
+def test_a_request_arrives_as_it_was_sent(request_: protocol.Request | protocol.Control) -> None:
+    """Every field of a setup and of a workload, in one line."""
+    line = protocol.encode(request_)
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    assert protocol.decode_request(line) == request_
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda each: type(each).__name__)
+def test_a_message_arrives_as_it_was_sent(message: protocol.Message) -> None:
+    """Events and what stays inside the engine alike, in one line."""
+    line = protocol.encode(message)
+    assert line.count(b"\n") == 1
+    assert protocol.decode_message(line) == message
+
+
+def test_every_workload_is_the_request_of_the_module_that_it_names() -> None:
+    """The worker finds how to carry it out by that name."""
+    modules = {module.name for module in pkgutil.iter_modules(workloads.__path__)}
+    assert {workload.name for workload in WORKLOADS} == modules
+
+
+def test_a_workload_fails_in_its_own_stage() -> None:
+    """So that an ending says what was being done."""
+    assert [protocol.stage_of(request) for request in REQUESTS] == [
+        "load", "context", "prefill", "decode", "decode", "decode"
+    ]  # fmt: skip
+
+
+class Unknown(Workload, frozen=True):
+    """A workload of another ggbench."""
+
+    name = "unknown_to_this_one"
+    stage = "decode"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        protocol.encode(Unknown()),
+        b'{"type":"run_workload","name":"decode","request":{"n_prompt":"many","n_gen":1}}\n',
+        b'{"type":"load_model"}\n',
+        b'{"type":"elsewhere"}\n',
+        b"not JSON\n",
+    ],
+    ids=["unknown workload", "wrong field", "missing field", "unknown request", "garbage"],
+)
+def test_what_is_no_request_is_a_decode_error(line: bytes) -> None:
+    """The worker ends on it instead of guessing."""
+    with pytest.raises(msgspec.DecodeError):
+        protocol.decode_request(line)
+
+
+@pytest.mark.parametrize("line", [b'{"type":"steps"}\n', b'{"type":"elsewhere"}\n', b"[]\n", b"\n"])
+def test_what_is_no_message_is_a_decode_error(line: bytes) -> None:
+    """The parent ends the worker on it."""
+    with pytest.raises(msgspec.DecodeError):
+        protocol.decode_message(line)
