@@ -1,8 +1,8 @@
 """The results file: every run with its raw samples and observations, in SQLite.
 
 Samples and observations are committed as they are appended, so a process that is killed leaves what it had. Its run
-still says `running`; whoever opens or lists the store next sees that the owner is gone and marks it `interrupted`. A store
-belongs to the thread that opened it, and any number of stores may have one file open.
+still says `running`; whoever opens or lists the store next sees that the owner is gone and marks it `interrupted`. A
+store belongs to the thread that opened it, and any number of stores may have one file open.
 """
 
 from __future__ import annotations

@@ -77,6 +77,7 @@ def test_open_prefill_and_decode(engine: LlamaEngine, tiny_twin: Path) -> None:
     model = read_model_file(tiny_twin)
     found = allocated(events)
     # llama.cpp prints MiB to two decimals, and keeps some tensors twice, repacked.
+    assert model.weight_bytes is not None
     assert found.total("weight_bytes") >= model.weight_bytes - 6000
     assert found.total("kv_bytes") == found.cache_bytes == 512 * model.kv_bytes_per_token()
     assert found.flash_attn is True

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending, Failed, OutOfMemory
+from ggbench.engine.events import ContextProven, Loaded, Opened
 from ggbench.engine.process import WorkerProcess
+from ggbench.engine.workloads.decode import Decode
+from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.records.setup import LlamaSetup
 from ggbench.units import MIB
 
 pytestmark = pytest.mark.llama
+
+SETUP = LlamaSetup(n_batch=256, n_ubatch=128, flash_attn="on", threads=1)
 
 
 @pytest.fixture
@@ -21,57 +28,63 @@ def worker() -> Iterator[WorkerProcess]:
         yield process
 
 
-def context(n_ctx: int, **fields: str) -> protocol.MakeContext:
-    asked = {"type_k": "f16", "type_v": "f16", "flash_attn": "on"} | fields
-    return protocol.MakeContext(n_ctx=n_ctx, n_batch=256, n_ubatch=128, threads=1, **asked)  # type: ignore[arg-type]
-
-
-def ask(worker: WorkerProcess, request: protocol.Request) -> tuple[list[protocol.Event], Ending]:
-    *events, last = worker.call(request)
+def ask(worker: WorkerProcess, request: protocol.Request) -> tuple[list[object], Ending]:
+    *messages, last = worker.call(request)
     assert isinstance(last, Ending)
-    return [event for event in events if not isinstance(event, Ending)], last
+    return list(messages), last
+
+
+def load(worker: WorkerProcess, path: Path, setup: LlamaSetup = SETUP) -> list[object]:
+    messages, ending = ask(worker, protocol.LoadModel(str(path), setup))
+    assert ending == Completed()
+    return messages
+
+
+def context(worker: WorkerProcess, n_ctx: int, setup: LlamaSetup = SETUP) -> tuple[list[object], Ending]:
+    return ask(worker, protocol.MakeContext(replace(setup, n_ctx=n_ctx)))
 
 
 @pytest.mark.parametrize(
-    "asked",
+    ("n_ctx", "setup"),
     [
-        context(256),
-        context(2048),
-        context(8192),
-        context(2048, flash_attn="off"),
-        context(2048, type_k="q8_0", type_v="q8_0"),
+        (256, SETUP),
+        (2048, SETUP),
+        (8192, SETUP),
+        (2048, replace(SETUP, flash_attn="off")),
+        (2048, replace(SETUP, type_k="q8_0", type_v="q8_0")),
     ],
     ids=["256", "2048", "8192", "no-fa", "q8_0"],
 )
-def test_a_proof_uses_every_cell(worker: WorkerProcess, tiny_twin: Path, asked: protocol.MakeContext) -> None:
+def test_a_proof_uses_every_cell(worker: WorkerProcess, tiny_twin: Path, n_ctx: int, setup: LlamaSetup) -> None:
     """After the batch and the token at the far end llama.cpp itself finds no cell for one token more."""
-    assert ask(worker, protocol.LoadModel(str(tiny_twin)))[1] == Completed()
-    assert ask(worker, asked)[1] == Completed()
-    events, ending = ask(worker, protocol.ProveContext())
+    load(worker, tiny_twin)
+    assert context(worker, n_ctx, setup)[1] == Completed()
+    events, ending = ask(worker, ProveContext())
     assert ending == Completed()
-    proof = next(event for event in events if isinstance(event, protocol.ContextProven))
+    proof = next(event for event in events if isinstance(event, ContextProven))
     assert proof.full
     assert proof.fill == "copied"
     assert proof.n_batch_tokens == 128
     assert proof.batch_ns > 0 < proof.token_ns
-    assert ask(worker, protocol.Decode(25, 5))[1] == Completed(), "a prompt clears the context again"
+    assert ask(worker, Decode(25, 5))[1] == Completed(), "a prompt clears the context again"
 
 
 def test_there_is_nothing_to_prove_without_a_context(worker: WorkerProcess, tiny_twin: Path) -> None:
     """It is refused, and the worker lives."""
-    assert isinstance(ask(worker, protocol.ProveContext())[1], Failed)
-    assert ask(worker, protocol.LoadModel(str(tiny_twin)))[1] == Completed()
+    assert isinstance(ask(worker, ProveContext())[1], Failed)
+    load(worker, tiny_twin)
+    assert ask(worker, ProveContext())[1] == Failed("decode", "no context is made")
 
 
-def test_what_is_left_is_told_and_a_failure_takes_nothing_of_it(worker: WorkerProcess, tiny_twin: Path) -> None:
+def test_what_is_left_is_reported_and_a_failure_takes_nothing_of_it(worker: WorkerProcess, tiny_twin: Path) -> None:
     """The same context leaves the same room, within malloc's rounding, before and after others failed or passed."""
-    assert ask(worker, protocol.LoadModel(str(tiny_twin), memory_limit_bytes=200 * MIB))[1] == Completed()
+    load(worker, tiny_twin, replace(SETUP, memory_limit_bytes=200 * MIB))
     left = []
     for n_ctx in (4096, 32768, 4096):
-        events, ending = ask(worker, context(n_ctx))
+        events, ending = context(worker, n_ctx)
         assert ending == Completed()
-        left.append(next(event.left_bytes for event in events if isinstance(event, protocol.ContextMade)))
-        assert isinstance(ask(worker, context(1 << 20))[1], OutOfMemory)
+        left.append(next(event.left_bytes for event in events if isinstance(event, Opened)))
+        assert isinstance(context(worker, 1 << 20)[1], OutOfMemory)
     assert left[0] is not None
     assert left[1] is not None
     assert left[2] is not None
@@ -81,5 +94,5 @@ def test_what_is_left_is_told_and_a_failure_takes_nothing_of_it(worker: WorkerPr
 
 def test_nothing_is_limited_without_a_limit(worker: WorkerProcess, tiny_twin: Path) -> None:
     """Then nothing is known of what is left."""
-    events, _ = ask(worker, protocol.LoadModel(str(tiny_twin)))
-    assert next(event for event in events if isinstance(event, protocol.ModelLoaded)).left_bytes is None
+    events = load(worker, tiny_twin)
+    assert next(event for event in events if isinstance(event, Loaded)).left_bytes is None

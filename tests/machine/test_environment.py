@@ -16,7 +16,9 @@ def test_a_run_records_versions_and_machine(monkeypatch: pytest.MonkeyPatch) -> 
     """llama.cpp's own versions and the machine's hardware; without NVML there are no GPUs."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
-    recorded = environment("0.3.36", "version: 6097 (9515c613)", "CPU : AVX2 = 1")
+    recorded = environment(
+        {"llama_cpp_python": "0.3.36", "llama_cpp": "version: 6097 (9515c613)", "system_info": "CPU : AVX2 = 1"}
+    )
 
     assert (recorded.llama_cpp_python, recorded.llama_cpp) == ("0.3.36", "version: 6097 (9515c613)")
     assert recorded.system_info == "CPU : AVX2 = 1"
@@ -25,6 +27,16 @@ def test_a_run_records_versions_and_machine(monkeypatch: pytest.MonkeyPatch) -> 
     assert recorded.n_cores >= 1
     assert recorded.ram_bytes > 0
     assert recorded.gpus == ()
+
+
+def test_an_engine_that_reports_no_versions_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine is described all the same."""
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+
+    recorded = environment({})
+
+    assert (recorded.llama_cpp_python, recorded.llama_cpp, recorded.system_info) == ("", "", "")
+    assert recorded.cpu == describe_cpu().name
 
 
 def test_available_memory_is_within_the_total() -> None:

@@ -1,0 +1,95 @@
+"""A decode of several sequences at once, with the real llama.cpp on a tiny twin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from llama_cpp import llama_cpp as lib
+
+from ggbench.engine import protocol
+from ggbench.engine.endings import Completed, Failed
+from ggbench.engine.events import PromptRead, Steps
+from ggbench.engine.ggml_devices import GgmlDevices
+from ggbench.engine.llama_model import LlamaModel, llama_library
+from ggbench.engine.process import WorkerProcess
+from ggbench.engine.workloads import batched_decode, decode
+from ggbench.engine.workloads.batched_decode import BatchedDecode
+from ggbench.engine.workloads.decode import Decode
+from ggbench.records.setup import LlamaSetup
+
+pytestmark = pytest.mark.llama
+
+SETUP = LlamaSetup(n_ctx=2048, n_batch=64, n_ubatch=64, flash_attn="on", threads=1, n_seq_max=4)
+
+
+@pytest.fixture
+def worker(tiny_twin: Path) -> Iterator[WorkerProcess]:
+    """With four sequences of 512 tokens, whose prompts of 25 take two batches."""
+    with WorkerProcess(timeout_s=60) as process:
+        assert list(process.call(protocol.LoadModel(str(tiny_twin), SETUP)))[-1] == Completed()
+        assert list(process.call(protocol.MakeContext(SETUP)))[-1] == Completed()
+        yield process
+
+
+@pytest.mark.parametrize("n_seqs", [1, 2, 4])
+def test_every_step_advances_all_sequences(worker: WorkerProcess, n_seqs: int) -> None:
+    """One prompt event for all, and one time for each step, at the position that every sequence is at."""
+    items = list(worker.call(BatchedDecode(25, 300, n_seqs)))
+    (prompt,) = (item for item in items if isinstance(item, PromptRead))
+    assert (prompt.n_prompt, prompt.n_seqs) == (25, n_seqs)
+    assert prompt.elapsed_ns > 0
+    steps = [item for item in items if isinstance(item, Steps)]
+    assert steps[0].first_position == 26
+    assert [each.first_position for each in steps[1:]] == [
+        each.first_position + len(each.step_ns) for each in steps[:-1]
+    ]
+    assert sum(len(each.step_ns) for each in steps) == sum(len(each.sample_ns) for each in steps) == 300
+    assert all(step_ns > 0 for each in steps for step_ns in each.step_ns)
+    assert items[-1] == Completed()
+
+
+def test_more_tokens_than_a_sequence_has_room_for(worker: WorkerProcess) -> None:
+    """Every step before is reported, the reason names the step, and the worker lives."""
+    items = list(worker.call(BatchedDecode(25, 600, 4)))
+    assert sum(len(item.step_ns) for item in items if isinstance(item, Steps)) == 512 - 25
+    assert items[-1] == Failed("decode", "llama_decode returned 1 at step 488 of 600")
+    assert list(worker.call(BatchedDecode(25, 5, 4)))[-1] == Completed()
+
+
+def test_more_sequences_than_the_context_has(worker: WorkerProcess) -> None:
+    """llama.cpp refuses the prompt, and the worker lives."""
+    ending = list(worker.call(BatchedDecode(25, 5, 5)))[-1]
+    assert isinstance(ending, Failed)
+    assert ending.stage == "prefill"
+    assert list(worker.call(BatchedDecode(25, 5, 4)))[-1] == Completed()
+
+
+_KEPT: list[LlamaModel] = []
+"""llama.cpp's log goes to them for as long as the process lives."""
+
+
+def test_every_sequence_decodes_the_tokens_of_a_single_one(tiny_twin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Greedy tokens after the same prompt: each of the four is what a decode of one sequence finds."""
+    model = LlamaModel(lambda level, text: None, lambda: None)
+    _KEPT.append(model)
+    sampled: list[int] = []
+    sample = lib.llama_sampler_sample
+
+    def record(*arguments: object) -> int:
+        sampled.append(sample(*arguments))
+        return sampled[-1]
+
+    monkeypatch.setattr(lib, "llama_sampler_sample", record)
+    model.load(str(tiny_twin), SETUP, GgmlDevices(llama_library()), lambda share: None, dry=False)
+    model.make_context(replace(SETUP, n_seq_max=1))
+    decode.carry_out(model, Decode(25, 40), lambda event: None)
+    single, sampled[:] = list(sampled), []
+    model.make_context(SETUP)
+    batched_decode.carry_out(model, BatchedDecode(25, 40, 4), lambda event: None)
+    model.free_context()
+    assert len(single) == 41
+    assert sampled[0] == single[0]
+    assert [sampled[1 + seq :: 4] for seq in range(4)] == [single[1:]] * 4

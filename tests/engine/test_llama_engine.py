@@ -1,0 +1,261 @@
+"""llama.cpp's engine over recorded messages of a worker: what it yields, and when it loads or starts again."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from ggbench.engine import protocol
+from ggbench.engine.contract import Source, engine_module
+from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
+from ggbench.engine.events import Allocated, Event, Loaded, Opened, Ready, Steps
+from ggbench.engine.llama import LlamaEngine, launch
+from ggbench.engine.workloads.decode import Decode
+from ggbench.errors import StoreError
+from ggbench.records.memory import Place
+from ggbench.records.setup import LlamaSetup, Setup
+
+SETUP = LlamaSetup(n_ctx=512, threads=1)
+FILE = Source(Path("/models/x.gguf"))
+LOAD_LOG = (
+    protocol.Log(2, "load_tensors:        CUDA0 model buffer size =   100.00 MiB"),
+    protocol.Log(2, "load_tensors:    CUDA_Host model buffer size =    10.00 MiB"),
+)
+CONTEXT_LOG = (
+    protocol.Log(2, "llama_kv_cache:      CUDA0 KV buffer size =    24.00 MiB"),
+    protocol.Log(2, "resolve_fused_ops: Flash Attention enabled"),
+)
+PLACES = {"CPU": Place.HOST, "CUDA0": Place.GPU, "CUDA_Host": Place.HOST}
+LOADED, OPENED = Loaded(0.1), Opened(0.1, 512, 512, 512)
+HEALTHY: dict[type, tuple[protocol.Message | Ending, ...]] = {
+    protocol.LoadModel: (protocol.Devices(PLACES), *LOAD_LOG, LOADED, Completed()),
+    protocol.MakeContext: (*CONTEXT_LOG, OPENED, Completed()),
+    Decode: (Steps(26, [1], [1]), protocol.Log(3, "a warning"), Completed()),
+}
+
+
+class FakeTransport:
+    """Answers each type of request as its script says."""
+
+    def __init__(self, script: dict[type, tuple[protocol.Message | Ending, ...]]) -> None:
+        self.script = script
+        self.requests: list[protocol.Request] = []
+        self.closed = False
+
+    def call(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        self.requests.append(request)
+        yield from self.script[type(request)]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Bench:
+    """An engine and every worker that it started; one after another takes the next script, the last again and again."""
+
+    def __init__(self, *scripts: dict[type, tuple[protocol.Message | Ending, ...]]) -> None:
+        self.workers: list[FakeTransport] = []
+
+        def start() -> FakeTransport:
+            self.workers.append(FakeTransport(scripts[min(len(self.workers), len(scripts) - 1)]))
+            return self.workers[-1]
+
+        self.engine = LlamaEngine(start)
+
+    def open(self, setup: Setup = SETUP, **options: int) -> list[Event | Ending]:
+        return list(self.engine.open(FILE, setup, reserve_bytes=options.get("reserve_bytes", 0)))
+
+    @property
+    def asked(self) -> list[list[type]]:
+        """Types of requests, worker by worker."""
+        return [[type(request) for request in worker.requests] for worker in self.workers]
+
+
+def test_allocations_come_before_what_they_were_made_for_and_no_log_leaves() -> None:
+    """Those of the load, then those of load and context together, each at the place that ggml gave."""
+    first, loaded, second, opened, ending = Bench(HEALTHY).open()
+    assert isinstance(first, Allocated) and isinstance(second, Allocated)
+    assert (loaded, opened, ending) == (LOADED, OPENED, Completed())
+    assert [(each.device, each.place, each.kv_bytes >> 20) for each in first.buffers] == [
+        ("CUDA0", Place.GPU, 0),
+        ("CUDA_Host", Place.HOST, 0),
+    ]
+    assert [each.kv_bytes >> 20 for each in second.buffers] == [24, 0]
+    assert (first.flash_attn, second.flash_attn) == (None, True)
+
+
+def test_a_workload_logs_nothing_to_its_caller() -> None:
+    """Its events, and its ending."""
+    bench = Bench(HEALTHY)
+    bench.open()
+    assert list(bench.engine.run(Decode(25, 1))) == [Steps(26, [1], [1]), Completed()]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"n_ctx": 1024}, {"n_batch": 64}, {"n_ubatch": 64}, {"type_k": "q8_0"}, {"type_v": "q8_0"},
+        {"flash_attn": "off"}, {"threads": 4}, {"threads_batch": 4}, {"kv_offload": False}, {"swa_full": True},
+        {"n_seq_max": 4},
+    ],
+    ids=lambda field: next(iter(field)),
+)  # fmt: skip
+def test_a_field_of_the_context_keeps_the_loaded_model(field: dict[str, object]) -> None:
+    """Only the context is made again, by the same worker."""
+    bench = Bench(HEALTHY)
+    bench.open()
+    assert bench.open(replace(SETUP, **field))[-1] == Completed()  # type: ignore[arg-type]
+    assert bench.asked == [[protocol.LoadModel, protocol.MakeContext, protocol.MakeContext]]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"n_gpu_layers": 3}, {"main_gpu": 0}, {"tensor_split": (1.0,)}, {"split_mode": "row"}, {"cpu_moe": True},
+        {"n_cpu_moe": 3}, {"override_tensor": ("x=CPU",)}, {"mmap": False}, {"mlock": True},
+    ],
+    ids=lambda field: next(iter(field)),
+)  # fmt: skip
+def test_a_field_of_the_load_loads_again(field: dict[str, object]) -> None:
+    """By the same worker, which has no limit."""
+    bench = Bench(HEALTHY)
+    bench.open()
+    assert bench.open(replace(SETUP, **field))[-1] == Completed()  # type: ignore[arg-type]
+    assert bench.asked == [[protocol.LoadModel, protocol.MakeContext] * 2]
+
+
+def test_every_field_of_the_setup_is_of_the_load_or_of_the_context() -> None:
+    """A new one has to be put into one of the two tests above."""
+    tested = {"n_ctx", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn", "threads", "threads_batch"}
+    tested |= {"kv_offload", "swa_full", "n_seq_max", "n_gpu_layers", "main_gpu", "tensor_split", "split_mode"}
+    tested |= {"cpu_moe", "n_cpu_moe", "override_tensor", "mmap", "mlock", "memory_limit_bytes"}
+    assert {field.name for field in fields(LlamaSetup)} == tested
+
+
+@pytest.mark.parametrize(
+    ("setup", "reserve_bytes"),
+    [(replace(SETUP, memory_limit_bytes=1 << 30), 0), (SETUP, 1 << 30)],
+    ids=["memory limit", "reserve"],
+)
+def test_another_limit_takes_another_worker(setup: LlamaSetup, reserve_bytes: int) -> None:
+    """A process can be limited once; the same limit again needs no other, and lifting it does."""
+    bench = Bench(HEALTHY)
+    bench.open()
+    bench.open(setup, reserve_bytes=reserve_bytes)
+    assert bench.workers[0].closed
+    bench.open(replace(setup, mmap=False), reserve_bytes=reserve_bytes)
+    assert len(bench.workers) == 2
+    bench.open()
+    assert bench.asked == [
+        [protocol.LoadModel, protocol.MakeContext],
+        [protocol.LoadModel, protocol.MakeContext] * 2,
+        [protocol.LoadModel, protocol.MakeContext],
+    ]
+
+
+@pytest.mark.parametrize("ending", [Failed("load", "no"), OutOfMemory("load", "cudaMalloc failed")])
+def test_a_refused_load_reports_what_was_allocated_and_keeps_the_worker(ending: Ending) -> None:
+    """The next open loads again."""
+    bench = Bench({**HEALTHY, protocol.LoadModel: (protocol.Devices(PLACES), *LOAD_LOG, ending)})
+    allocated, last = bench.open()
+    assert isinstance(allocated, Allocated)
+    assert allocated.total("weight_bytes") >> 20 == 110
+    assert last == ending
+    bench.open()
+    assert bench.asked == [[protocol.LoadModel, protocol.LoadModel]]
+
+
+def test_a_refused_context_reports_what_was_allocated_and_keeps_the_model() -> None:
+    """What the context before it had is no part of it."""
+    refusal = OutOfMemory("context", "failed to allocate")
+    bench = Bench(HEALTHY)
+    bench.open()
+    bench.workers[0].script = {**HEALTHY, protocol.MakeContext: (protocol.Log(4, refusal.message), refusal)}
+    allocated, last = bench.open(replace(SETUP, n_ctx=1 << 20))
+    assert isinstance(allocated, Allocated)
+    assert (allocated.total("kv_bytes"), allocated.total("weight_bytes") >> 20) == (0, 110)
+    assert last == refusal
+    assert bench.asked == [[protocol.LoadModel, protocol.MakeContext, protocol.MakeContext]]
+
+
+@pytest.mark.parametrize(
+    "ending", [Crashed(-9, ()), TimedOut(1.0), Cancelled(), OutOfMemory("decode", "killed", alive=False)]
+)
+def test_a_worker_that_is_gone_is_replaced_by_the_next_open(ending: Ending) -> None:
+    """Its model is loaded again; until then nothing is open."""
+    bench = Bench({**HEALTHY, Decode: (ending,)}, HEALTHY)
+    bench.open()
+    assert list(bench.engine.run(Decode(25, 1))) == [ending]
+    assert bench.workers[0].closed
+    assert list(bench.engine.run(Decode(25, 1))) == [Failed("decode", "no model is open")]
+    assert bench.open()[-1] == Completed()
+    assert bench.asked == [
+        [protocol.LoadModel, protocol.MakeContext, Decode],
+        [protocol.LoadModel, protocol.MakeContext],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("device", "returncode", "hint"),
+    [("AMX", -signal.SIGSEGV, True), ("AMX", -signal.SIGABRT, False), ("CPU_REPACK", -signal.SIGSEGV, False)],
+)
+def test_a_fault_with_weights_repacked_for_amx_has_a_hint(device: str, returncode: int, hint: bool) -> None:
+    """A known bug of llama.cpp; another signal, or other memory, is something else."""
+    log = protocol.Log(2, f"load_tensors:          {device} model buffer size =   100.00 MiB")
+    script = {**HEALTHY, protocol.LoadModel: (log, LOADED, Completed()), Decode: (Crashed(returncode, ()),)}
+    bench = Bench(script)
+    bench.open()
+    (ending,) = bench.engine.run(Decode(25, 1))
+    assert isinstance(ending, Crashed)
+    assert ("AMX" in ending.reason) is hint
+
+
+def test_without_an_n_ctx_the_model_alone_is_loaded() -> None:
+    """A search looks at the model before it knows which context to ask for."""
+    bench = Bench(HEALTHY)
+    assert bench.open(replace(SETUP, n_ctx=None))[1:] == [LOADED, Completed()]
+    assert bench.asked == [[protocol.LoadModel]]
+
+
+class OtherSetup(Setup):
+    """Another engine's."""
+
+
+@pytest.mark.parametrize(("source", "setup"), [(Source(url="http://127.0.0.1"), SETUP), (FILE, OtherSetup())])
+def test_what_is_not_a_file_for_llama_cpp_is_refused(source: Source, setup: Setup) -> None:
+    """Without a request to the worker."""
+    bench = Bench(HEALTHY)
+    (ending,) = bench.engine.open(source, setup)
+    assert isinstance(ending, Failed)
+    assert bench.asked == [[]]
+
+
+def test_closing_twice_and_opening_again() -> None:
+    """A later open starts another worker."""
+    bench = Bench(HEALTHY)
+    bench.engine.close()
+    bench.engine.close()
+    assert bench.workers[0].closed
+    assert bench.open()[-1] == Completed()
+    assert len(bench.workers) == 2
+
+
+def test_the_first_worker_is_ready_before_anything_is_opened() -> None:
+    """What it reports of itself comes with the first request."""
+    bench = Bench({**HEALTHY, protocol.LoadModel: (Ready(7, {}), *HEALTHY[protocol.LoadModel])})
+    assert len(bench.workers) == 1
+    assert bench.open()[0] == Ready(7, {})
+
+
+def test_an_engine_is_found_by_the_name_of_its_setup() -> None:
+    """A store of a newer ggbench may name one that is not here; a module beside the engines is none."""
+    module = engine_module(LlamaSetup.engine)
+    assert module.SETUP is LlamaSetup
+    assert module.launch is launch
+    for name in ("elsewhere", "protocol", "../llama", ""):
+        with pytest.raises(StoreError, match="no engine"):
+            engine_module(name)

@@ -1,0 +1,104 @@
+"""Whether llama.cpp ran out of memory, and why it died, read from logs that it wrote on real machines."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ggbench.engine.logs import crash_cause, out_of_memory_line
+from ggbench.units import MIB
+from tests.fakes.recorded_logs import NAMES, lines_of
+
+CUDA_ALLOC = (
+    "ggml_backend_cuda_buffer_type_alloc_buffer: allocating {} MiB on device {}: cudaMalloc failed: out of memory"
+)
+
+BLAMED = {
+    "oom_at_load": CUDA_ALLOC.format("132345.77", 2),
+    "oom_of_kv": CUDA_ALLOC.format("204800.00", 0),
+    "oom_of_kv_cpu": "ggml_backend_cpu_buffer_type_alloc_buffer: failed to allocate buffer of size 137438953504",
+    "oom_of_compute": "ggml_gallocr_reserve_n_impl: failed to allocate CUDA0 buffer of size 2611253376",
+    "oom_of_compute_rocm": CUDA_ALLOC.format("14136.04", 0),
+    "oom_of_compute_vulkan": (
+        "ggml_vulkan: Requested buffer size exceeds device memory allocation limit: ErrorOutOfDeviceMemory"
+    ),
+    "pipeline_2_gpus": CUDA_ALLOC.format("12710.31", 0),
+    "oom_in_decode": "CUDA error: out of memory",
+    "oom_in_first_kernel": "CUDA error: out of memory",
+}
+
+NOT_OF_MEMORY = {
+    # llama.cpp went on after these.
+    "pipeline_retry": "retrying without pipeline parallelism",
+    "pinned_memory_refused": "of pinned memory: out of memory",
+    "mlock_refused": "Cannot allocate memory",
+    "kv_in_pinned_memory": "failed to allocate graph, reserving",
+    # And died of these.
+    "illegal_access": "an illegal memory access was encountered",
+    "no_kernel_image": "no kernel image is available",
+    "kernel_image_invalid": "device kernel image is invalid",
+    "driver_too_old": "CUDA driver version is insufficient",
+    "cublas_not_created": "the resource allocation failed",
+}
+
+
+@pytest.mark.parametrize("name", BLAMED)
+def test_a_recorded_log_that_blames_memory_does_so_by_its_first_line_of_it(name: str) -> None:
+    """At load, for KV, for compute buffers and in decode, on CUDA, ROCm, Vulkan and CPU."""
+    assert out_of_memory_line(lines_of(name)) == BLAMED[name]
+
+
+@pytest.mark.parametrize("name", NOT_OF_MEMORY)
+def test_a_recorded_log_of_something_else_does_not_blame_memory(name: str) -> None:
+    """Neither what llama.cpp recovered from nor another failure; cuBLAS failed so on a GPU with 24 GB free."""
+    lines = lines_of(name)
+    assert any(NOT_OF_MEMORY[name] in line for line in lines)
+    assert out_of_memory_line(lines) == ""
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in BLAMED.keys() | NOT_OF_MEMORY.keys()])
+def test_a_log_of_a_run_that_worked_does_not_blame_memory(name: str) -> None:
+    """No line of a load or a context that came to be is taken for running out."""
+    assert out_of_memory_line(lines_of(name)) == ""
+
+
+@pytest.mark.parametrize("name", ["oom_at_load", "oom_of_compute_rocm", "pipeline_2_gpus", "pipeline_retry"])
+def test_the_lines_that_blame_memory_are_of_one_allocation(name: str) -> None:
+    """What CUDA was asked for in MiB is what llama.cpp's next line gives in bytes: the excerpts are whole there."""
+    text = "\n".join(lines_of(name))
+    asked, n_bytes = re.search(r"allocating ([\d.]+) MiB", text), re.search(r"buffer of size (\d+)", text)
+    assert asked and n_bytes
+    assert round(int(n_bytes[1]) / MIB, 2) == float(asked[1])
+
+
+def test_a_retry_that_fails_as_well_blames_memory() -> None:
+    """What was forgotten is the first attempt alone; the second is that of another recorded log."""
+    retried = [*lines_of("pipeline_retry"), *lines_of("oom_of_compute")]
+    assert out_of_memory_line(retried) == BLAMED["oom_of_compute"]
+
+
+def test_memory_is_blamed_for_an_allocation_on_the_cpu() -> None:
+    """Made up after llama.cpp's ggml.c; the model that nobody knows is a failure of another kind."""
+    cpu = "ggml_aligned_malloc: insufficient memory (attempted to allocate 1536.00 MB)"
+    assert out_of_memory_line(["load_tensors: loading", cpu]) == cpu
+    assert out_of_memory_line(["llama_model_load: error loading model: unknown model architecture: 'x'"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("illegal_access", "CUDA error: an illegal memory access was encountered"),
+        ("no_kernel_image", "CUDA error: no kernel image is available for execution on the device"),
+        ("cublas_not_created", "CUDA error: the resource allocation failed"),
+    ],
+)
+def test_the_cause_of_a_crash_is_not_the_end_of_a_backtrace(name: str, cause: str) -> None:
+    """What follows it says where in llama.cpp's source that was."""
+    assert crash_cause(lines_of(name)) == cause
+
+
+def test_without_a_known_cause_the_last_line_stands_for_it() -> None:
+    """Made up: a library's own complaint, and silence."""
+    assert crash_cause(["loading", " symbol lookup error ", ""]) == "symbol lookup error"
+    assert crash_cause(["", " "]) == ""
