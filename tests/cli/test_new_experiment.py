@@ -1,0 +1,183 @@
+"""The design's own test: an experiment, its presenter and its command, all in this file, need no other line changed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import ClassVar
+
+import click
+import pytest
+from rich.console import RenderableType
+from rich.text import Text
+
+from ggbench.catalog.command_line import named, reproduce
+from ggbench.catalog.selector import resolve_one
+from ggbench.cli import main as cli_main
+from ggbench.cli.measuring import measure
+from ggbench.cli.output import Output, output_options
+from ggbench.cli.run_output import show_measured
+from ggbench.engine.endings import Completed
+from ggbench.engine.workloads.batched_decode import BatchedDecode
+from ggbench.experiments import registry as experiments
+from ggbench.recording.experiment import Conclusion, Experiment, Job
+from ggbench.recording.progress import Point, Progress
+from ggbench.recording.recording import Recording
+from ggbench.recording.session import Session
+from ggbench.records.machine import MachineReading
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Result, Run, Settings
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import Bandwidth
+from ggbench.report import registry as presenters
+from ggbench.report.presenter import Presenter
+from tests.cli.conftest import FakeMachine
+from tests.cli.conftest import Run as Command
+from tests.fakes.jobs import FakeServices
+from tests.fakes.watched import watched_runs
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings(Settings):
+    """Which batches to time."""
+
+    batches: tuple[int, ...] = (1, 4)
+    n_gen: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpeed:
+    """What one batch gave; observed as it came."""
+
+    n_seqs: int
+    tok_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult(Result):
+    """Every batch that was timed."""
+
+    speeds: tuple[BatchSpeed, ...]
+
+
+class BatchExperiment(Experiment):
+    """Decode several sequences at once."""
+
+    kind: ClassVar[str] = "batches"
+    settings_type = BatchSettings
+    result_type = BatchResult
+    observed = (BatchSpeed,)
+
+    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+        """One series for each batch."""
+        settings = session.settings(BatchSettings)
+        assert isinstance(session.setup, LlamaSetup)
+        yield from session.prepare()
+        ending = yield from session.open(replace(session.setup, n_ctx=4096, n_seq_max=max(settings.batches)))
+        for n_seqs in settings.batches:
+            if not isinstance(ending, Completed):
+                break
+            series = f"batches/p25/b{n_seqs}/r0"
+            ending = yield from session.run(BatchedDecode(25, settings.n_gen, n_seqs), series, n_total=200)
+            step_ns = session.recorder.recording.series[series].step_ns
+            speed = BatchSpeed(n_seqs, n_seqs * len(step_ns) * 1e9 / sum(step_ns))
+            session.recorder.observe(speed)
+            yield Point(f"batch {n_seqs}: {speed.tok_s:.0f} tok/s", speed)
+        return ending
+
+    def reduce(self, recording: Recording) -> BatchResult:
+        """What was observed."""
+        return BatchResult(recording.of(BatchSpeed))
+
+    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
+        """The line that does it again."""
+        return reproduce("batches", named(job.target), job.setup, {})
+
+
+class BatchPresenter(Presenter):
+    """Batches in words."""
+
+    kind: ClassVar[str] = "batches"
+    title: ClassVar[str] = "batches"
+
+    def headline(self, run: Run) -> str:
+        """The last batch."""
+        assert isinstance(run.result, BatchResult)
+        return f"{run.result.speeds[-1].tok_s:.0f} tok/s in batches of {run.result.speeds[-1].n_seqs}"
+
+    def document(self, run: Run) -> dict[str, object]:
+        """Every batch."""
+        assert isinstance(run.result, BatchResult)
+        return {"quant": run.subject.quant, "speeds": list(run.result.speeds), "outcome": run.outcome.value}
+
+    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+        """The headline and the command."""
+        return Text(f"{self.ending(run)}\nAgain: {run.head.command}")
+
+    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+        """A line for each."""
+        return Text("\n".join(map(self.ending, runs)))
+
+
+@click.command()
+@click.argument("model")
+@output_options
+@click.pass_context
+def command(ctx: click.Context, /, model: str, output: Output) -> None:
+    """Time batches."""
+    job = Job(experiments.experiment_of("batches"), resolve_one(model), LlamaSetup(), BatchSettings())
+    measured = measure([job], output)
+    show_measured(measured, output)
+    measured.leave(ctx, output)
+
+
+@pytest.fixture(autouse=True)
+def batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modules where they would be written, found by their names, and a line in the index of commands."""
+    for name, attribute, value in (
+        ("ggbench.experiments.batches", "EXPERIMENT", BatchExperiment()),
+        ("ggbench.report.kinds.batches", "PRESENTER", BatchPresenter()),
+        ("ggbench.cli.batches", "command", command),
+    ):
+        module = ModuleType(name)
+        setattr(module, attribute, value)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(cli_main.COMMANDS, "batches", "Time batches.")
+
+
+def test_a_new_experiment_runs_from_its_command_to_its_results(
+    ggbench: Command, machine: FakeMachine, tiny_twin: Path
+) -> None:
+    """Measured, drawn, stored, listed, shown and given as JSON by what is there for every kind."""
+    ran = ggbench("batches", tiny_twin)
+    assert ran.code == 0
+    assert "tok/s in batches of 4" in ran.out
+    assert "batch 4: " in ran.err
+    listed = ggbench("results", "--json").json["rows"]
+    assert [(row["kind"], row["state"], row["n_samples"]) for row in listed] == [("batches", "completed", 200)]
+    assert "in batches of 4" in ggbench("results").out
+    shown = ggbench("results", "show", listed[0]["run_id"])
+    assert "tok/s in batches of 4" in shown.out
+    assert f"Again: ggbench batches {tiny_twin.absolute()}" in shown.out
+    document = ggbench("results", "show", listed[0]["run_id"], "--json").json
+    assert document["schema"] == "ggbench.results.show/1"
+    assert [speed["n_seqs"] for speed in document["speeds"]] == [1, 4]
+    assert ggbench("batches", tiny_twin, "--json").json["schema"] == "ggbench.batches/1"
+
+
+def test_a_new_experiment_waits_in_the_queue_of_the_tui(tiny_twin: Path, tmp_path: Path) -> None:
+    """Its job runs, its samples can be plotted, and its run is kept."""
+    job = Job(experiments.experiment_of("batches"), resolve_one(str(tiny_twin)), LlamaSetup(), BatchSettings())
+    services = FakeServices(tmp_path)
+    with watched_runs(services) as watched:
+        watched.queue.add([job])
+        watched.wait(lambda queue: not queue.is_busy)
+        (item,) = watched.queue.items
+        (sampled,) = watched.queue.sampled
+    assert item.run is not None
+    assert item.run.outcome is Outcome.COMPLETED
+    assert presenters.presenter_of(item.kind).ending(item.run).endswith("in batches of 4")
+    assert sampled.n_done == 200
