@@ -278,8 +278,8 @@ _ALL = (
     ),
     Column(
         "flash_attn", "flash", "", "Whether flash attention was on.",
-        lambda s: s.memory.flash_attn,
-        lambda s: UNKNOWN if s.memory.flash_attn is None else "on" if s.memory.flash_attn else "off", right_aligned=False,
+        lambda s: s.memory.flash_attn, lambda s: {None: UNKNOWN, True: "on", False: "off"}[s.memory.flash_attn],
+        right_aligned=False,
     ),
     Column(
         "outcome", "outcome", "", "How the run ended.",

@@ -27,15 +27,17 @@ class ListedRun:
     run: Run | None
     """None where this ggbench cannot read it."""
     problem: str = ""
-    """Why it cannot be read. Printable."""
+    """Why the run or its result cannot be read. Printable."""
 
     @classmethod
     def of(cls, stored: StoredRun) -> ListedRun:
         """The run without its samples, or the reason why it cannot be read; never raises for a kind or a record."""
         try:
-            return cls(stored, listed_run(stored))
+            run = listed_run(stored)
         except GgbenchError as error:
             return cls(stored, None, plain(error.message))
+        unreadable = stored.result_json is not None and run.result is None
+        return cls(stored, run, plain(run.reason) if unreadable else "")
 
     @property
     def run_id(self) -> int:
@@ -74,6 +76,8 @@ class ListedRun:
         if run is None or summary is None:
             return self.problem
         has_answer = any(self.text(key) != UNKNOWN for key in ANSWERS)
+        if self.problem:
+            return self.problem
         if not run.is_complete or has_answer:
             return note(summary)
         try:

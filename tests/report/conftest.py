@@ -1,10 +1,11 @@
-"""Hand-made rows with fixed values, and golden files; GGBENCH_UPDATE_GOLDEN=1 writes them anew, to be read."""
+"""Hand-made runs with fixed values, and golden files; GGBENCH_UPDATE_GOLDEN=1 rewrites them, to be read."""
 
 from __future__ import annotations
 
 import io
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,18 @@ from rich.console import Console, RenderableType
 
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
+from ggbench.records.decode import DecodeResult, DecodeSettings
 from ggbench.records.machine import GpuProcess, GpuUse, Throttling
-from ggbench.records.memory import DeviceBuffers
+from ggbench.records.memory import DeviceBuffers, Memory, Place
 from ggbench.records.outcome import Outcome
+from ggbench.records.prefill import PrefillResult, PrefillSettings
+from ggbench.records.run import Run, RunHead
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+from ggbench.records.subject import Subject
+from ggbench.records.summary import QuantSummary
 from tests.fakes.machines import ENVIRONMENT
+from tests.fakes.summaries import search_of
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 MIB = 1 << 20
@@ -50,150 +57,172 @@ def render() -> Callable[..., str]:
 
 
 @pytest.fixture
-def completed() -> Row:
-    """A file on a GPU, measured to the end, with everything known."""
-    return Row(
-        model="qwen1.5-7b",
-        quant="q4_k_m",
-        file="/models/qwen1_5-7b-chat-q4_k_m.gguf",
-        provenance="file",
-        file_bytes=4_766_181_376,
-        n_params=7_721_324_544,
-        bpw=4.93487,
-        weight_bytes=4_762_927_104,
-        kv_bytes_per_token=524_288,
-        outcome=Outcome.COMPLETED,
-        buffers=(
-            DeviceBuffers("CPU", weight_bytes=350_224_384, output_bytes=607_744),
-            DeviceBuffers("CUDA0", 4_412_702_720, 10240 * 524_288, 327_942_144, 0),
+def completed() -> QuantSummary:
+    """A file on a GPU, decoded and searched to the end, with everything known."""
+    head = RunHead(
+        kind="decode",
+        subject=Subject(
+            model="qwen1.5-7b",
+            quant="q4_k_m",
+            source="file",
+            file="/models/qwen1_5-7b-chat-q4_k_m.gguf",
+            file_bytes=4_766_181_376,
+            n_params=7_721_324_544,
+            bpw=4.93487,
+            weight_bytes=4_762_927_104,
+            kv_bytes_per_token=524_288,
         ),
-        kv_bytes=10240 * 524_288,
-        compute_bytes=327_942_144,
+        setup=LlamaSetup(n_ctx=10240, type_k="f16", type_v="q8_0"),
+        settings=DecodeSettings(10_000),
+        environment=ENVIRONMENT,
+        command="ggbench decode /models/qwen1_5-7b-chat-q4_k_m.gguf -n 10000",
+    )
+    memory = Memory(
+        buffers=(
+            DeviceBuffers("CPU", Place.HOST, weight_bytes=350_224_384, output_bytes=607_744),
+            DeviceBuffers("CUDA0", Place.GPU, 4_412_702_720, 10240 * 524_288, 327_942_144, 0),
+        ),
         other_bytes=251_658_240,
         n_ctx=10240,
         n_batch=2048,
         n_ubatch=512,
-        max_n_ctx=37_632,
-        max_n_ctx_verified=True,
+        flash_attn=True,
+    )
+    use = GpuUse(
+        indices=(0,),
+        n_readings=92,
+        temperature_max_c=71.0,
+        sm_clock_min_mhz=2505,
+        sm_clock_median_mhz=2520.0,
+        power_mean_w=318.4,
+        energy_per_token_mj=2943.2,
+        throttle=(Throttling("sw_power_cap", 3),),
+        worker_bytes=4_412_702_720 + 10240 * 524_288 + 327_942_144 + 251_658_240,
+        other_processes=(GpuProcess(911, "/usr/lib/desktop", 300 * MIB),),
+    )
+    result = DecodeResult(
         n_prompt=25,
         n_gen=10_000,
         prefill_ms=22.613,
         fit=LineFit(10_000, 1513.2, (1489.1, 1538.9), 5.9261, (5.9102, 5.9420), 0.9713, 1520.7),
         latency=LatencySummary(9.24, 12.51, 12.74, 108.2, 0.0431),
         limit=DecodeLimit(1922.6, 4.3774, 1.008e12, "NVML: 384 bit x 10501 MHz x 2"),
-        gpu_use=GpuUse(
-            indices=(0,),
-            n_readings=92,
-            temperature_max_c=71.0,
-            sm_clock_min_mhz=2505,
-            sm_clock_median_mhz=2520.0,
-            power_mean_w=318.4,
-            energy_per_token_mj=2943.2,
-            throttle=(Throttling("sw_power_cap", 3),),
-            worker_bytes=4_412_702_720 + 10240 * 524_288 + 327_942_144 + 251_658_240,
-            other_processes=(GpuProcess(911, "/usr/lib/desktop", 300 * MIB),),
-        ),
-        flash_attn=True,
-        config=LlamaSetup(n_ctx=10240, type_k="f16", type_v="q8_0"),
-        run_id=41,
-        command="ggbench decode /models/qwen1_5-7b-chat-q4_k_m.gguf -n 10000",
-        environment=ENVIRONMENT,
     )
+    decode = Run(head=head, outcome=Outcome.COMPLETED, memory=memory, gpu_use=use, result=result, run_id=41)
+    return QuantSummary.of([decode, search_of(decode, 37_632)])
 
 
 @pytest.fixture
-def unbounded() -> Row:
+def unbounded() -> QuantSummary:
     """A twin decoded so briefly that its slope cannot be told from zero, on a machine of unknown bandwidth."""
-    return Row(
-        model="synth:qwen1.5-0.5b",
-        quant="q8_0",
-        file="/cache/twins/qwen1.5-0.5b-q8_0.gguf",
-        provenance="twin",
-        file_bytes=664_000_000,
-        n_params=619_570_176,
-        bpw=8.5001,
-        weight_bytes=658_300_928,
-        kv_bytes_per_token=98_304,
-        outcome=Outcome.COMPLETED,
-        buffers=(DeviceBuffers("CPU", 658_300_928, 512 * 98_304, 312 * MIB, 607_744),),
-        kv_bytes=512 * 98_304,
-        compute_bytes=312 * MIB,
+    head = RunHead(
+        kind="decode",
+        subject=Subject(
+            model="synth:qwen1.5-0.5b",
+            quant="q8_0",
+            source="twin",
+            file="/cache/twins/qwen1.5-0.5b-q8_0.gguf",
+            file_bytes=664_000_000,
+            n_params=619_570_176,
+            bpw=8.5001,
+            weight_bytes=658_300_928,
+            kv_bytes_per_token=98_304,
+        ),
+        setup=LlamaSetup(n_ctx=512),
+        settings=DecodeSettings(300),
+        command="ggbench decode synth:qwen1.5-0.5b q8_0 -n 300",
+    )
+    memory = Memory(
+        buffers=(DeviceBuffers("CPU", Place.HOST, 658_300_928, 512 * 98_304, 312 * MIB, 607_744),),
         n_ctx=512,
         n_batch=512,
         n_ubatch=512,
+        flash_attn=True,
+    )
+    result = DecodeResult(
         n_prompt=25,
         n_gen=300,
         prefill_ms=131.92,
         fit=LineFit(300, None, (1234.4, None), 10.917, (10.84, 10.99), 0.0012, None),
         latency=LatencySummary(10.91, 11.38, 14.02, 91.4, None),
-        flash_attn=True,
-        config=LlamaSetup(n_ctx=512),
-        run_id=42,
-        command="ggbench decode synth:qwen1.5-0.5b q8_0 -n 300",
     )
+    return QuantSummary.of([Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result, run_id=42)])
 
 
 @pytest.fixture
-def out_of_memory() -> Row:
+def out_of_memory() -> QuantSummary:
     """A context that did not fit: nothing was measured."""
-    return Row(
-        model="qwen1.5-7b",
-        quant="f16",
-        file="/models/qwen1_5-7b-chat-f16.gguf",
-        provenance="hub",
-        file_bytes=15_447_000_000,
-        n_params=7_721_324_544,
-        bpw=16.0005,
-        weight_bytes=15_443_137_536,
-        kv_bytes_per_token=524_288,
-        outcome=Outcome.OUT_OF_MEMORY,
-        reason="out of memory in context: failed to allocate CUDA0 buffer of size 17179869184",
-        config=LlamaSetup(n_ctx=32768, memory_limit_bytes=24 << 30),
-        run_id=43,
-        command="ggbench decode hf:qwen/qwen1.5-7b-chat-gguf f16 --n-ctx 32768 --memory-limit 25769803776",
+    head = RunHead(
+        kind="decode",
+        subject=Subject(
+            model="qwen1.5-7b",
+            quant="f16",
+            source="hub",
+            file="/models/qwen1_5-7b-chat-f16.gguf",
+            file_bytes=15_447_000_000,
+            n_params=7_721_324_544,
+            bpw=16.0005,
+            weight_bytes=15_443_137_536,
+            kv_bytes_per_token=524_288,
+        ),
+        setup=LlamaSetup(n_ctx=32768, memory_limit_bytes=24 << 30),
+        settings=DecodeSettings(10_000),
         environment=ENVIRONMENT,
+        command="ggbench decode hf:qwen/qwen1.5-7b-chat-gguf f16 --n-ctx 32768 --memory-limit 25769803776",
     )
+    reason = "out of memory in context: failed to allocate CUDA0 buffer of size 17179869184"
+    return QuantSummary.of([Run(head=head, outcome=Outcome.OUT_OF_MEMORY, reason=reason, run_id=43)])
 
 
 @pytest.fixture
-def twin() -> Row:
-    """A twin whose run was unsteady, with a lopsided interval and prompts of several lengths."""
-    return Row(
-        model="synth:qwen1.5-0.5b",
-        quant="q2_k",
-        file="/cache/twins/qwen1.5-0.5b-q2_k.gguf",
-        provenance="twin",
-        file_bytes=298_000_000,
-        n_params=619_570_176,
-        bpw=3.7803,
-        weight_bytes=292_770_000,
-        kv_bytes_per_token=98_304,
-        outcome=Outcome.COMPLETED,
-        buffers=(DeviceBuffers("CPU", 292_770_000, 2304 * 98_304, 298 * MIB, 607_744),),
-        kv_bytes=2304 * 98_304,
-        compute_bytes=298 * MIB,
+def twin() -> QuantSummary:
+    """A twin whose run was unsteady, with a lopsided interval, and prompts of several lengths."""
+    head = RunHead(
+        kind="decode",
+        subject=Subject(
+            model="synth:qwen1.5-0.5b",
+            quant="q2_k",
+            source="twin",
+            file="/cache/twins/qwen1.5-0.5b-q2_k.gguf",
+            file_bytes=298_000_000,
+            n_params=619_570_176,
+            bpw=3.7803,
+            weight_bytes=292_770_000,
+            kv_bytes_per_token=98_304,
+        ),
+        setup=LlamaSetup(n_ctx=2304, flash_attn="off", threads=2),
+        settings=DecodeSettings(2000),
+        environment=ENVIRONMENT,
+        command="ggbench decode synth:qwen1.5-0.5b q2_k -n 2000 --flash-attn off --threads 2",
+    )
+    memory = Memory(
+        buffers=(DeviceBuffers("CPU", Place.HOST, 292_770_000, 2304 * 98_304, 298 * MIB, 607_744),),
         other_bytes=-3 * MIB,
         n_ctx=2304,
         n_batch=2048,
         n_ubatch=512,
+        flash_attn=False,
+    )
+    result = DecodeResult(
         n_prompt=25,
         n_gen=2000,
         prefill_ms=150.5,
-        prefills=(PrefillSpeed(1, 9.81, 101.94, 3), PrefillSpeed(512, 2204.0, 232.3, 3)),
         fit=LineFit(2000, 205.31, (160.02, 310.77), 9.4127, (9.01, 9.82), 0.4111, 231.9),
         latency=LatencySummary(13.2, 21.7, 48.31, 70.6, 0.21),
         limit=DecodeLimit(251.2, 7.8125, 24.7e9, "measured 2026-11-20 with 2 threads"),
         unsteady="the second half ran 8.1 % slower than the line through the first",
-        flash_attn=False,
-        config=LlamaSetup(n_ctx=2304, flash_attn="off", threads=2),
-        run_id=44,
-        command="ggbench decode synth:qwen1.5-0.5b q2_k -n 2000 --flash-attn off --threads 2",
-        environment=ENVIRONMENT,
     )
+    decode = Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result, run_id=44)
+    prompts = PrefillResult((PrefillSpeed(1, 9.81, 101.94, 3), PrefillSpeed(512, 2204.0, 232.3, 3)))
+    settings = PrefillSettings((1, 512))
+    prefill = replace(decode, head=replace(head, kind="prefill", settings=settings), result=prompts, run_id=47)
+    return QuantSummary.of([decode, prefill])
 
 
 @pytest.fixture
-def rows(completed: Row, unbounded: Row, out_of_memory: Row, twin: Row) -> tuple[Row, ...]:
+def rows(
+    completed: QuantSummary, unbounded: QuantSummary, out_of_memory: QuantSummary, twin: QuantSummary
+) -> tuple[QuantSummary, ...]:
     """All four."""
     return completed, unbounded, out_of_memory, twin
 

@@ -1,4 +1,4 @@
-"""A measured row beside published ones: which are nearest, and that no difference goes unsaid."""
+"""A measured row beside published ones: which are nearest, and that every difference is named."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.records.memory import DeviceBuffers
+from ggbench.records.memory import DeviceBuffers, Place
+from ggbench.records.summary import QuantSummary
 from ggbench.report.against import against_document, device_of, nearest_to, published_model
 from ggbench.report.terminal.against import against_tables
+from tests.fakes.summaries import with_head, with_memory, with_subject
 
 
 def test_the_articles_row_stands_under_the_same_measurement(
-    completed: Row, render: Callable[..., str], golden: Callable[[str, str], None]
+    completed: QuantSummary, render: Callable[..., str], golden: Callable[[str, str], None]
 ) -> None:
-    """A Q4_K_M of Qwen1.5 7B on an RTX 4090: the article measured the same, and the others say what they did not."""
+    """A Q4_K_M of Qwen1.5 7B on an RTX 4090: the article measured the same, and the others name their differences."""
     text = render(against_tables([completed]), 120)
     golden("against.txt", text)
     (first, *others) = nearest_to(completed)
@@ -24,9 +26,9 @@ def test_the_articles_row_stands_under_the_same_measurement(
     assert all(near.differences for near in others)
 
 
-def test_json_has_every_difference(twin: Row) -> None:
+def test_json_has_every_difference(twin: QuantSummary) -> None:
     """Another quant, device or length is named beside the row that has it."""
-    row = replace(twin, model="synth:qwen2.5-7b", quant="q8_0")
+    row = with_subject(twin, model="synth:qwen2.5-7b", quant="q8_0")
     against = against_document(row)["against"]
     assert isinstance(against, list)
     assert against
@@ -48,21 +50,24 @@ def test_json_has_every_difference(twin: Row) -> None:
         ("gemma-7b", "gemma.gguf", None),
     ],
 )
-def test_a_model_is_told_from_its_name_or_its_file(completed: Row, model: str, file: str, expected: str | None) -> None:
+def test_a_published_model_is_found_by_name_or_file(
+    completed: QuantSummary, model: str, file: str, expected: str | None
+) -> None:
     """Whole names only: 7B is not found in 72B or in another model's name."""
-    assert published_model(replace(completed, model=model, file=file)) == expected
+    assert published_model(replace(completed.subject, model=model, file=file)) == expected
 
 
-def test_a_model_that_nobody_measured_says_so(completed: Row, render: Callable[..., str]) -> None:
+def test_a_model_that_nobody_measured_says_so(completed: QuantSummary, render: Callable[..., str]) -> None:
     """A line instead of a table, and an empty list for programs."""
-    row = replace(completed, model="gemma-7b", file="gemma.gguf")
+    row = with_subject(completed, model="gemma-7b", file="gemma.gguf")
     assert against_document(row) == {"against": []}
     assert "No published row measures gemma-7b q4_k_m." in render(against_tables([row]))
 
 
-def test_the_device_is_the_one_that_holds_layers(completed: Row) -> None:
+def test_the_device_is_the_one_that_holds_layers(completed: QuantSummary) -> None:
     """A GPU in the machine does not count where all the weights lay in main memory."""
     assert device_of(completed) == "NVIDIA RTX 4090"
-    on_cpu = replace(completed, buffers=(DeviceBuffers("CPU_REPACK", 5), DeviceBuffers("CUDA_Host", 5)))
+    buffers = (DeviceBuffers("CPU_REPACK", Place.HOST, 5), DeviceBuffers("CUDA_Host", Place.HOST, 5))
+    on_cpu = with_memory(completed, buffers=buffers)
     assert device_of(on_cpu) == "AMD EPYC 9B14"
-    assert device_of(replace(completed, environment=None)) is None
+    assert device_of(with_head(completed, environment=None)) is None

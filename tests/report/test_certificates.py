@@ -1,66 +1,100 @@
-"""A certificate for people and for programs."""
+"""A search for the largest context for people and for programs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
+from ggbench.records.context import ContextResult, ContextSettings, Probe, SearchPlan
 from ggbench.records.machine import GpuProcess
-from ggbench.records.memory import DeviceBuffers
+from ggbench.records.memory import DeviceBuffers, Memory, Place
 from ggbench.records.outcome import Outcome
-from ggbench.records.run import Certificate
+from ggbench.records.run import Run, RunHead
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.subject import Subject
 from ggbench.report.certificate_document import certificate_document
-from ggbench.report.terminal.certificates import certificate_details
+from ggbench.report.kinds.maxctx import PRESENTER
+from ggbench.report.terminal.certificates import certificate_details, certificates_table
 
 
-def test_who_held_the_gpus_memory_is_told(render: Callable[..., str]) -> None:
+def search(result: ContextResult, memory: Memory | None = None, **changes: object) -> Run:
+    """A search of a small model that ended as planned."""
+    head = RunHead(
+        kind="maxctx",
+        subject=Subject(model="m", quant="q4_k_m", source="file", file="f"),
+        setup=LlamaSetup(),
+        settings=ContextSettings(),
+    )
+    run = Run(head=head, outcome=Outcome.COMPLETED, memory=memory or Memory(n_ctx=result.max_n_ctx), result=result)
+    return replace(run, **changes)  # type: ignore[arg-type]
+
+
+def test_programs_that_held_the_gpus_memory_are_named(render: Callable[..., str]) -> None:
     """Beside what no buffer explains, without the control characters of a name; nobody is no line."""
     processes = (GpuProcess(911, "/opt/desk\x1b[2Jtop", 300 << 20), GpuProcess(12, None, None))
-    held = Certificate(
-        model="m",
-        quant="q4_k_m",
-        file="f",
-        provenance="file",
-        outcome=Outcome.COMPLETED,
-        max_n_ctx=512,
-        peak_bytes=5 << 30,
-        other_bytes=1 << 30,
-        gpu_processes=processes,
-    )
-    alone = Certificate(model="m", quant="q", file="f", provenance="file", outcome=Outcome.COMPLETED, max_n_ctx=512)
+    memory = Memory(n_ctx=512, peak_bytes=5 << 30, other_bytes=1 << 30)
+    held = search(ContextResult(plan=SearchPlan(gpu_processes=processes), max_n_ctx=512), memory)
+    alone = search(ContextResult(max_n_ctx=512))
 
     text = " ".join(render(certificate_details(held), 160).split())
 
-    assert "desk[2Jtop (pid 911, 300.0 MiB), an unnamed process (pid 12)" in text
-    assert "held by" not in render(certificate_details(alone), 160)
+    assert "peak 5.00 GiB, 1.00 GiB of it outside the buffers" in text
+    assert "other programs desk[2Jtop (pid 911, 300.0 MiB), an unnamed process (pid 12)" in text
+    assert "other programs" not in render(certificate_details(alone), 160)
     assert certificate_document(held)["gpu_processes"] == [
         {"pid": 911, "name": "/opt/desk\x1b[2Jtop", "used_bytes": 300 << 20},
         {"pid": 12, "name": None, "used_bytes": None},
     ]
 
 
-def test_memory_of_a_gpu_and_beside_it_are_told_apart(render: Callable[..., str]) -> None:
+def test_memory_of_a_gpu_and_beside_it_are_apart(render: Callable[..., str]) -> None:
     """Half the layers on the GPU: the budget was the GPU's alone, so what lies in main memory is no part of it."""
-    split = Certificate(
-        model="m",
-        quant="q4_k_m",
-        file="f",
-        provenance="file",
-        outcome=Outcome.COMPLETED,
-        max_n_ctx=512,
-        buffers=(
-            DeviceBuffers("CPU_Mapped", weight_bytes=3 << 30),
-            DeviceBuffers("CPU", kv_bytes=1 << 30),
-            DeviceBuffers("CUDA0", weight_bytes=2 << 30, kv_bytes=512 << 20, compute_bytes=300 << 20),
-            DeviceBuffers("CUDA_Host", compute_bytes=16 << 20, output_bytes=1 << 20),
-        ),
-        kv_bytes=3 << 29,
-        compute_bytes=316 << 20,
+    buffers = (
+        DeviceBuffers("CPU_Mapped", weight_bytes=3 << 30),
+        DeviceBuffers("CPU", kv_bytes=1 << 30),
+        DeviceBuffers("CUDA0", Place.GPU, weight_bytes=2 << 30, kv_bytes=512 << 20, compute_bytes=300 << 20),
+        DeviceBuffers("CUDA_Host", compute_bytes=16 << 20, output_bytes=1 << 20),
     )
-    in_main_memory = replace(split, buffers=split.buffers[:2], compute_bytes=None)
-
-    text = " ".join(render(certificate_details(split), 160).split())
+    found = ContextResult(max_n_ctx=512)
+    text = " ".join(render(certificate_details(search(found, Memory(buffers=buffers, n_ctx=512))), 160).split())
     assert "weights 2.00 GiB, KV 512.0 MiB, compute 300.0 MiB on the GPU" in text
     assert "weights 3.00 GiB, KV 1.00 GiB, compute 16.0 MiB in main memory" in text
+    in_main_memory = search(found, Memory(buffers=buffers[:2], n_ctx=512))
     text = " ".join(render(certificate_details(in_main_memory), 160).split())
-    assert "weights 3.00 GiB, KV 1.50 GiB, compute —" in text
+    assert "weights 3.00 GiB, KV 1.00 GiB, compute 0 B" in text
+
+
+def test_a_search_that_was_cut_short_has_the_sizes_of_its_largest_probe() -> None:
+    """No context is left to ask; the probe of the largest n_ctx says what its context took."""
+    probes = (
+        Probe(512, "alloc", Outcome.COMPLETED, 0.1, 10, 20),
+        Probe(1024, "alloc", Outcome.OUT_OF_MEMORY, 0.1),
+    )
+    cut_short = search(
+        ContextResult(max_n_ctx=512, first_fail_n_ctx=1024, probes=probes), Memory(), outcome=Outcome.INTERRUPTED
+    )
+    document = certificate_document(cut_short)
+    assert (document["kv_bytes"], document["compute_bytes"]) == (10, 20)
+    assert [each["reason"] for each in cast(list[dict[str, object]], document["probes"])] == [None, None]
+
+
+def test_a_search_answers_in_one_line() -> None:
+    """Proven or not, cut short or without any context that works."""
+    made = (Probe(512, "alloc", Outcome.COMPLETED, 0.1), Probe(512, "decode", Outcome.COMPLETED, 0.1))
+    proven = search(ContextResult(max_n_ctx=8192, verified_by_decode=True, probes=made))
+    assert PRESENTER.ending(proven) == "n_ctx 8,192, proven by a decode, after 1 context"
+    stopped = search(ContextResult(max_n_ctx=8192, probes=made * 2), outcome=Outcome.CANCELLED)
+    assert PRESENTER.ending(stopped) == "so far n_ctx 8,192, not proven, after 2 contexts"
+    too_large = search(ContextResult(), outcome=Outcome.OUT_OF_MEMORY, reason="m does not fit")
+    assert PRESENTER.ending(too_large) == "out of memory: m does not fit"
+
+
+def test_searches_side_by_side(render: Callable[..., str]) -> None:
+    """One line for each quant, a model that was given as a path by its name."""
+    plan = SearchPlan(planned_n_ctx=1024, theory_n_ctx=1100, budget_bytes=3 << 30)
+    run = search(ContextResult(plan=plan, max_n_ctx=768, first_fail_n_ctx=1024))
+    path = replace(run, head=replace(run.head, subject=replace(run.subject, model="/home/me/models/tiny.gguf")))
+    text = render(certificates_table([path], width=100))
+    assert "The largest n_ctx of tiny.gguf within 3.00 GiB" in text
+    assert text.splitlines()[-1].split()[:6] == ["q4_k_m", "—", "1,100", "1,024", "768", "1,024"]

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from ggbench.plain import plain, shorten
+from ggbench.records.decode import DecodeSettings
 from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run, RunHead
+from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import LineFit
+from ggbench.records.subject import Subject
+from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import BENCH, COLUMNS, bench_columns, w_text
+from tests.fakes.summaries import search_of, with_decode
 
 
 def test_the_selection_is_of_known_columns_that_name_the_row_and_what_is_wrong() -> None:
-    """A table says which weights it is about, and why a row has no figures."""
+    """A table says where weights come from, how large they are, and why a row has no figures."""
     assert set(BENCH) <= set(COLUMNS)
-    assert {"model", "quant", "weights", "note"} <= set(BENCH)
+    assert {"model", "quant", "source", "weight_bytes", "note"} <= set(BENCH)
 
 
 @pytest.mark.parametrize(
@@ -39,46 +43,51 @@ def test_w_is_a_value_or_a_bound(w: float | None, ci95: tuple[float, float | Non
 
 def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:
     """A row that knows nothing shows no zero anywhere."""
-    row = Row("m", "q", "f", "file", 1, 1, None, None, None, Outcome.FAILED, "refused")
-    known = {"model", "quant", "file", "weights", "file_bytes", "n_params", "outcome", "note", "command"}
+    subject = Subject(model="m", quant="q", source="file", file="f")
+    head = RunHead(kind="decode", subject=subject, setup=LlamaSetup(), settings=DecodeSettings(1), command="c")
+    row = QuantSummary.of([Run(head=head, outcome=Outcome.FAILED, reason="refused")])
+    known = {"model", "quant", "file", "source", "outcome", "note", "command"}
     for key in set(COLUMNS) - known:
         assert COLUMNS[key].value(row) is None
         assert COLUMNS[key].text(row) == "—"
 
 
-def test_an_unsteady_row_says_so(completed: Row) -> None:
+def test_an_unsteady_row_says_so(completed: QuantSummary) -> None:
     """A completed row's note is empty unless its samples should not be trusted."""
     note = COLUMNS["note"].text
     assert note(completed) == ""
-    assert note(replace(completed, unsteady="the clock fell")) == "unsteady: the clock fell"
+    assert note(with_decode(completed, unsteady="the clock fell")) == "unsteady: the clock fell"
 
 
-def test_a_row_without_w_says_how_many_tokens_it_takes(completed: Row) -> None:
+def test_a_row_without_w_says_how_many_tokens_it_takes(completed: QuantSummary) -> None:
     """Where the decode was too short for a line; not where the line is flat."""
     note = COLUMNS["note"].text
-    short = replace(completed, n_prompt=25, fit=LineFit(30, None, None, 10.0, None, None, None))
+    short = with_decode(completed, fit=LineFit(30, None, None, 10.0, None, None, None))
     assert note(short) == "30 tokens are too few for W; a decode of 247 is enough"
-    assert note(replace(short, unsteady="the clock fell")).endswith("enough; unsteady: the clock fell")
-    assert note(replace(short, fit=LineFit(300, None, (1234.4, None), 10.0, (9.0, 11.0), None, None))) == ""
+    assert note(with_decode(short, unsteady="the clock fell")).endswith("enough; unsteady: the clock fell")
+    assert note(with_decode(short, fit=LineFit(300, None, (1234.4, None), 10.0, (9.0, 11.0), None, None))) == ""
 
 
 @pytest.mark.parametrize(
     ("n_ctx", "verified", "text"), [(8192, True, "8,192"), (8192, False, "8,192?"), (None, None, "—")]
 )
 def test_a_context_that_no_decode_proved_is_in_question(
-    completed: Row, n_ctx: int | None, verified: bool | None, text: str
+    completed: QuantSummary, n_ctx: int | None, verified: bool | None, text: str
 ) -> None:
     """The mark is for people; programs have a column of its own for it."""
-    row = replace(completed, max_n_ctx=n_ctx, max_n_ctx_verified=verified)
+    row = QuantSummary.of([completed.run, search_of(completed.run, n_ctx, proven=bool(verified))])
     assert COLUMNS["max_n_ctx"].text(row) == text
     assert (COLUMNS["max_n_ctx"].value(row), COLUMNS["max_n_ctx_verified"].value(row)) == (n_ctx, verified)
 
 
-def test_the_largest_context_has_a_column_where_it_was_searched_for(completed: Row, unbounded: Row) -> None:
+def test_the_largest_context_has_a_column_where_it_was_searched_for(
+    completed: QuantSummary, unbounded: QuantSummary
+) -> None:
     """Also where the search found none, and then the note says why beside what else is wrong."""
     assert bench_columns([unbounded]) == BENCH
     assert set(bench_columns([unbounded, completed])) - set(BENCH) == {"max_n_ctx"}
-    failed = replace(unbounded, max_n_ctx_reason="it does not fit", unsteady="the clock fell")
+    search = search_of(unbounded.run, None, outcome=Outcome.OUT_OF_MEMORY, reason="it does not fit")
+    failed = with_decode(QuantSummary.of([unbounded.run, search]), unsteady="the clock fell")
     assert "max_n_ctx" in bench_columns([failed])
     assert COLUMNS["note"].text(failed) == "unsteady: the clock fell; max n_ctx: it does not fit"
 

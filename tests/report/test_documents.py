@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.records.speed import LatencySummary
-from ggbench.report.documents import document, model_file_document, row_document
+from ggbench.records.summary import QuantSummary
+from ggbench.report.documents import document, model_file_document, summary_document
+from tests.fakes.summaries import with_decode
 
 Golden = Callable[[str, str], None]
 
@@ -27,23 +28,23 @@ ROW_KEYS = {
 }  # fmt: skip
 
 
-def test_document_of_rows(rows: tuple[Row, ...], golden: Golden) -> None:
+def test_document_of_rows(rows: tuple[QuantSummary, ...], golden: Golden) -> None:
     """The whole document of a sweep."""
-    golden("bench.json", document("bench", rows=[row_document(row) for row in rows]) + "\n")
+    golden("bench.json", document("bench", rows=[summary_document(row) for row in rows]) + "\n")
 
 
-def test_every_row_has_every_key(rows: tuple[Row, ...]) -> None:
+def test_every_row_has_every_key(rows: tuple[QuantSummary, ...]) -> None:
     """What is unknown is null, never a missing key or a zero."""
     for row in rows:
-        assert set(row_document(row)) == ROW_KEYS
-    failed = row_document(rows[2])
+        assert set(summary_document(row)) == ROW_KEYS
+    failed = summary_document(rows[2])
     assert all(failed[key] is None for key in ("kv_bytes", "n_gen", "fit", "p50_ms", "limit", "w_ratio", "b_w16_ms"))
 
 
-def test_document_is_strict_json(completed: Row) -> None:
+def test_document_is_strict_json(completed: QuantSummary) -> None:
     """Numbers that JSON does not have become null, so that a strict reader takes the document."""
-    strange = replace(completed, latency=LatencySummary(float("nan"), float("inf"), -float("inf"), 1.0, None))
-    read = json.loads(document("decode", **row_document(strange)), parse_constant=pytest.fail)
+    strange = with_decode(completed, latency=LatencySummary(float("nan"), float("inf"), -float("inf"), 1.0, None))
+    read = json.loads(document("decode", **summary_document(strange)), parse_constant=pytest.fail)
     assert (read["p50_ms"], read["p95_ms"], read["p99_ms"], read["tok_s"]) == (None, None, None, 1.0)
 
 

@@ -6,7 +6,6 @@ import csv
 import io
 import os
 import threading
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,10 +13,12 @@ import numpy as np
 import pytest
 
 from ggbench.errors import GgbenchError
-from ggbench.report.plot.series import LatencySeries, Line, measured_series
+from ggbench.records.summary import QuantSummary
+from ggbench.report.plot.series import LatencySeries, Line, summary_series
 from ggbench.report.plot.svg import curves_as_svg
 from ggbench.report.saving import SavedRun, save_runs, write_new
 from ggbench.store.runs import Samples
+from tests.fakes.summaries import with_run
 
 
 @pytest.fixture
@@ -28,16 +29,16 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def saved_run(row: Row, run_id: int, n_samples: int, *, sampler: bool = True) -> SavedRun:
+def saved_run(summary: QuantSummary, run_id: int, n_samples: int, *, sampler: bool = True) -> SavedRun:
     position = np.arange(26, 26 + n_samples)
     step_ns = 10_000_000 + 2_500 * position
     sample_ns = np.full(n_samples, 50_000, np.int64) if sampler else None
-    samples = Samples(np.zeros(n_samples, np.int64), position, step_ns, sample_ns)
-    series = measured_series(row.quant, position, step_ns, row.fit, row.limit)
-    return SavedRun(run_id, replace(row, run_id=run_id), samples, series)
+    samples = Samples(np.full(n_samples, "decode/p25/b1/r0"), position, step_ns, sample_ns)
+    series = summary_series(summary, samples, summary.subject.quant)
+    return SavedRun(run_id, with_run(summary, run_id=run_id), samples, series)
 
 
-def test_rows_and_samples_are_saved_whole(completed: Row, folder: Path) -> None:
+def test_rows_and_samples_are_saved_whole(completed: QuantSummary, folder: Path) -> None:
     """Every sample of every run with its position; a second time goes beside the first, over nothing."""
     runs = [saved_run(completed, 1, 3000), saved_run(completed, 4, 100, sampler=False)]
     rows, samples = save_runs(runs, "csv", folder)
@@ -57,13 +58,13 @@ def test_rows_and_samples_are_saved_whole(completed: Row, folder: Path) -> None:
     assert rows.read_text() == before
 
 
-def test_many_runs_do_not_make_a_long_name(completed: Row, folder: Path) -> None:
+def test_many_runs_do_not_make_a_long_name(completed: QuantSummary, folder: Path) -> None:
     """A file system takes 255 characters at most."""
     (saved,) = save_runs([saved_run(completed, run_id, 30) for run_id in (1, 3, 4, 5, 6, 7, 8)], "svg", folder)
     assert saved.name == "ggbench-runs-1-and-6-more.svg"
 
 
-def test_a_run_without_samples_has_no_picture(completed: Row, folder: Path) -> None:
+def test_a_run_without_samples_has_no_picture(completed: QuantSummary, folder: Path) -> None:
     """It says what can be done instead, and leaves no file."""
     with pytest.raises(GgbenchError, match="no samples to plot"):
         save_runs([saved_run(completed, 2, 0)], "svg", folder)

@@ -13,21 +13,26 @@ from ggbench.catalog.disk import LocalModel
 from ggbench.catalog.models import CatalogModel
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.records.decode import DecodeResult
 from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run
+from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import BENCH, COLUMNS
+from ggbench.report.listed_runs import ListedRun
 from ggbench.report.terminal.listings import catalog_table, runs_table
 from ggbench.report.terminal.local_models import local_models_listing
 from ggbench.report.terminal.model_file import header_details, tensors_table
 from ggbench.report.terminal.row_details import prefill_table, row_details
 from ggbench.report.terminal.rows_table import rows_table
-from ggbench.store.runs import RunSummary
+from ggbench.store.runs import StoredRun
+from tests.fakes.summaries import search_of, with_decode, with_head, with_memory, with_run, with_subject
 
 Golden = Callable[[str, str], None]
 Render = Callable[..., str]
 HOSTILE = "\x1b[2J\x9b31m[bold]evil[/bold]\nrow\u202eright\udcff"
 
 
-def test_wide_table_has_every_column(rows: tuple[Row, ...], render: Render, golden: Golden) -> None:
+def test_wide_table_has_every_column(rows: tuple[QuantSummary, ...], render: Render, golden: Golden) -> None:
     """Given room, nothing is left out: bounds, lopsided intervals, reasons and the twin mark are all there."""
     text = render(rows_table(rows, BENCH, "Two models", width=300), 300)
     golden("bench_wide.txt", text)
@@ -35,7 +40,9 @@ def test_wide_table_has_every_column(rows: tuple[Row, ...], render: Render, gold
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_narrow_table_keeps_what_matters(rows: tuple[Row, ...], render: Render, golden: Golden, width: int) -> None:
+def test_narrow_table_keeps_what_matters(
+    rows: tuple[QuantSummary, ...], render: Render, golden: Golden, width: int
+) -> None:
     """At 80 columns W, B and the reason are still there whole, and the caption says what is not."""
     text = render(rows_table(rows, BENCH, width=width), width)
     golden(f"bench_{width}.txt", text)
@@ -44,12 +51,14 @@ def test_narrow_table_keeps_what_matters(rows: tuple[Row, ...], render: Render, 
     assert "left out for width" in text
 
 
-def test_what_all_rows_share_is_told_once_below_a_narrow_table(
-    unbounded: Row, twin: Row, render: Render, golden: Golden
+def test_what_all_rows_share_is_shown_once_below_a_narrow_table(
+    unbounded: QuantSummary, twin: QuantSummary, render: Render, golden: Golden
 ) -> None:
     """A sweep over the quants of one model does not spend its width on the model's name."""
+    buffers = (replace(twin.memory.buffers[0], kv_bytes=unbounded.memory.kv_bytes or 0),)
     sweep = [
-        replace(twin, quant=quant, n_ctx=512, kv_bytes=unbounded.kv_bytes, unsteady="") for quant in ("q4_0", "q2_k")
+        with_subject(with_memory(with_decode(twin, unsteady=""), n_ctx=512, buffers=buffers), quant=quant)
+        for quant in ("q4_0", "q2_k")
     ]
     text = render(rows_table([unbounded, *sweep], BENCH, width=80), 80)
     golden("bench_sweep_80.txt", text)
@@ -62,14 +71,14 @@ def test_empty_table_is_headers_only(render: Render) -> None:
 
 
 @pytest.mark.parametrize("name", ["completed", "unbounded", "out_of_memory", "twin"])
-def test_row_details_tell_the_whole_story(
+def test_row_details_show_all_that_is_known(
     name: str, render: Render, golden: Golden, request: pytest.FixtureRequest
 ) -> None:
     """One run in full, at 100 columns."""
     golden(f"details_{name}.txt", render(row_details(request.getfixturevalue(name))))
 
 
-def test_prefill_table(twin: Row, render: Render, golden: Golden) -> None:
+def test_prefill_table(twin: QuantSummary, render: Render, golden: Golden) -> None:
     """Prompts by their length."""
     golden("prefills.txt", render(prefill_table(twin)))
 
@@ -90,34 +99,44 @@ def test_kv_of_a_recurrent_model_says_why_it_is_unknown(model_file: ModelFile, r
     assert "unknown: tiny-moe-q4_k_m: keeps a recurrent state" in render(header_details(recurrent))
 
 
-def test_runs_table(rows: tuple[Row, ...], render: Render, golden: Golden) -> None:
-    """Finished, failed and running runs under each other, and a search with what it found."""
-    runs = [
-        RunSummary(
-            run_id=row.run_id or 0,
-            kind="decode",
-            model=row.model,
-            quant=row.quant,
-            file=row.file,
-            provenance=row.provenance,
-            command=row.command,
-            state=row.outcome.value,
-            started_at="2026-11-20T15:04:05.678901+00:00",
-            finished_at="2026-11-20T15:05:05.678901+00:00",
-            n_samples=row.n_gen or 0,
-            row=row,
-            row_error="",
-        )
-        for row in rows
-    ]
-    runs.append(replace(runs[0], run_id=45, state="running", finished_at=None, n_samples=512, row=None))
-    searched = replace(rows[0], max_n_ctx=24_576, max_n_ctx_verified=True, fit=None, latency=None, n_gen=None)
-    runs.append(replace(runs[0], run_id=46, kind="maxctx", n_samples=0, row=searched))
+def listed(run: Run) -> ListedRun:
+    """A run as the store would list it."""
+    stored = StoredRun(
+        run_id=run.run_id or 0,
+        kind=run.head.kind,
+        engine=run.head.setup.engine,
+        state=run.outcome.value,
+        reason=run.reason,
+        subject=run.subject,
+        command=run.head.command,
+        started_at="2026-11-20T15:04:05.678901+00:00",
+        finished_at="2026-11-20T15:05:05.678901+00:00",
+        n_samples=run.result.n_gen if isinstance(run.result, DecodeResult) else 0,
+        environment=run.head.environment,
+        memory=run.memory,
+        gpu_use=run.gpu_use,
+        setup_json="{}",
+        settings_json="{}",
+        result_json=None,
+    )
+    return ListedRun(stored, run)
+
+
+def test_runs_table(rows: tuple[QuantSummary, ...], render: Render, golden: Golden) -> None:
+    """Finished, failed and running runs, a search with what it found, and a run that this ggbench cannot read."""
+    runs = [listed(row.run) for row in rows]
+    unfinished = replace(runs[0].run or rows[0].run, result=None, outcome=Outcome.INTERRUPTED, reason="still running")
+    running = ListedRun(
+        replace(runs[0].stored, run_id=45, state="running", finished_at=None, n_samples=512), unfinished
+    )
+    search = listed(replace(search_of(rows[0].run, 24_576), run_id=46))
+    unreadable = ListedRun.of(replace(runs[0].stored, run_id=47, kind="perplexity"))
+    runs += [running, search, unreadable]
     golden("runs.txt", render(runs_table(runs, width=200), 200) + render(runs_table(runs, width=80), 80))
 
 
 def test_lists_of_models(render: Render, golden: Golden) -> None:
-    """A person's own model is marked; a file goes by what a shell takes, and what is wrong with it is told."""
+    """A person's own model is marked; a file goes by what a shell takes, and what is wrong with it is shown."""
     hyper = Hyperparameters(
         "qwen2", n_layer=24, n_embd=1024, n_head=16, n_head_kv=16, n_ff=2816, n_vocab=151936, n_ctx_train=32768
     )
@@ -144,9 +163,12 @@ def test_lists_of_models(render: Render, golden: Golden) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_names_cannot_steer_the_terminal(out_of_memory: Row, model_file: ModelFile, render: Render, width: int) -> None:
+def test_names_cannot_steer_the_terminal(
+    out_of_memory: QuantSummary, model_file: ModelFile, render: Render, width: int
+) -> None:
     """Escape sequences, markup, line breaks and text that reorders itself come out as plain words."""
-    row = replace(out_of_memory, model=HOSTILE, quant=HOSTILE, file=HOSTILE, reason=HOSTILE, command=HOSTILE)
+    row = with_subject(out_of_memory, model=HOSTILE, quant=HOSTILE, file=HOSTILE)
+    row = with_head(with_run(row, reason=HOSTILE), command=HOSTILE)
     hostile_file = replace(model_file, name=HOSTILE, architecture=HOSTILE, metadata={HOSTILE: HOSTILE})
     shown = (
         rows_table([row], BENCH, HOSTILE, width=width),
@@ -161,8 +183,8 @@ def test_names_cannot_steer_the_terminal(out_of_memory: Row, model_file: ModelFi
     assert "[bold]evil[/bold] row" in render(row_details(row), 200)
 
 
-def test_failed_row_without_a_reason_says_how_it_ended(out_of_memory: Row) -> None:
+def test_failed_row_without_a_reason_says_how_it_ended(out_of_memory: QuantSummary) -> None:
     """The note is never empty for a row that did not complete."""
     note = COLUMNS["note"].text
-    assert note(replace(out_of_memory, reason="")) == "out of memory"
-    assert note(replace(out_of_memory, reason="", outcome=Outcome.INTERRUPTED)) == "interrupted"
+    assert note(with_run(out_of_memory, reason="")) == "out of memory"
+    assert note(with_run(out_of_memory, reason="", outcome=Outcome.INTERRUPTED)) == "interrupted"

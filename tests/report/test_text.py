@@ -5,21 +5,26 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from ggbench.records.decode import DecodeSettings
 from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run, RunHead
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.subject import Subject
+from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import BENCH, COLUMNS
 from ggbench.report.text import rows_as_csv, rows_as_markdown
+from tests.fakes.summaries import with_subject
 
 Golden = Callable[[str, str], None]
 
 
-def test_csv(rows: tuple[Row, ...], golden: Golden) -> None:
+def test_csv(rows: tuple[QuantSummary, ...], golden: Golden) -> None:
     """Every column, unrounded, with empty cells for the unknown."""
     text = rows_as_csv(rows)
     golden("rows.csv", text)
@@ -29,21 +34,21 @@ def test_csv(rows: tuple[Row, ...], golden: Golden) -> None:
     assert (read[1]["w_tokens_per_ms"], read[1]["w_ci95_low"], read[1]["w_ci95_high"]) == ("", "1234.4", "")
 
 
-def test_markdown(rows: tuple[Row, ...], golden: Golden) -> None:
+def test_markdown(rows: tuple[QuantSummary, ...], golden: Golden) -> None:
     """The table of `bench`, for a README or an issue."""
     golden("bench.md", rows_as_markdown(rows, BENCH))
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\n@"])
-def test_csv_holds_no_formula(completed: Row, start: str) -> None:
+def test_csv_holds_no_formula(completed: QuantSummary, start: str) -> None:
     """A spreadsheet that opens the file runs nothing that a file's name says."""
-    text = rows_as_csv([replace(completed, model=f'{start}HYPERLINK("x")')], ["model", "bpw"])
+    text = rows_as_csv([with_subject(completed, model=f'{start}HYPERLINK("x")')], ["model", "bpw"])
     cell = next(iter(csv.DictReader(io.StringIO(text))))["model"]
     assert cell.startswith("'")
     assert 'HYPERLINK("x")' in cell
 
 
-def test_csv_leaves_negative_numbers_alone(twin: Row) -> None:
+def test_csv_leaves_negative_numbers_alone(twin: QuantSummary) -> None:
     """Only text is guarded; a number stays one."""
     assert rows_as_csv([twin], ["other_bytes"]).splitlines() == ["other_bytes", "-3145728"]
 
@@ -52,8 +57,10 @@ def test_csv_leaves_negative_numbers_alone(twin: Row) -> None:
 @given(name=st.text(st.characters(codec="utf-8"), max_size=40))
 def test_any_name_stays_in_its_cell(name: str) -> None:
     """Whatever a model is called, a Markdown reader finds one row of as many cells, and CSV one record."""
-    row = Row(name, "q4_0", "f", "file", 1, 1, None, None, None, Outcome.COMPLETED)
-    keys = ("model", "quant", "weights")
+    subject = Subject(model=name, quant="q4_0", source="file", file="f")
+    head = RunHead(kind="decode", subject=subject, setup=LlamaSetup(), settings=DecodeSettings(1))
+    row = QuantSummary.of([Run(head=head, outcome=Outcome.COMPLETED)])
+    keys = ("model", "quant", "source")
     html = MarkdownIt("commonmark").enable("table").render(rows_as_markdown([row], keys))
     assert html.count("<td") == len(keys)
     assert html.count("<tr>") == 2

@@ -83,7 +83,7 @@ def _note(row: PublishedRow, differences: Sequence[str]) -> str:
         if (figure := getattr(row, name)) is not None and figure.value is not None
     ]
     setting = [words for words in (row.setting, row.remark) if words]
-    text = "; ".join(differences) if differences else "same conditions"
+    text = "; ".join(differences) if differences else "no difference"
     return "; ".join([text, *figures, *setting, f"{row.source} {row.table}"])
 
 

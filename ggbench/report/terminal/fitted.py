@@ -68,7 +68,7 @@ def fitted_table(
 ) -> Table:
     """A table no wider than `width` characters; None keeps every column.
 
-    Where it does not fit, notes go below under their row's label, then what is the same in every row is told there
+    Where it does not fit, notes go below under their row's label, then what is the same in every row goes there
     once, and then columns are left out, which the caption says. A column of empty notes is never shown.
     """
     kept, below, left_out = _fit([each for each in cells if not (each.is_note and each.is_empty)], width)
@@ -87,7 +87,7 @@ def fitted_table(
 
 
 def _fit(cells: Sequence[Cells], width: int | None) -> tuple[list[Cells], list[Cells], list[Cells]]:
-    """What stays in the table, what is told below it, what is left out; each in the order of the columns."""
+    """What stays in the table, what goes below it, what is left out; each in the order of the columns."""
     kept, below = list(cells), []
 
     def excess() -> bool:

@@ -53,7 +53,7 @@ def local_models_total(models: Sequence[LocalModel]) -> str:
 
 
 def _model_text(model: LocalModel) -> str:
-    """What to type; before it a name that no path tells, such as Ollama's, and after it what is wrong."""
+    """What to type; before it a name that is in no path, such as Ollama's, and after it what is wrong."""
     typed = plain(_quoted(model.model)) if model.paths else ""
     tells_all = typed and (not model.is_named_by_path or model.name in typed)
     shown = typed if tells_all else f"{plain(model.name)}  {typed}".rstrip()

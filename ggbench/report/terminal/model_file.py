@@ -1,4 +1,4 @@
-"""What a GGUF's header tells, for `ggbench inspect`."""
+"""What a GGUF's header says, for `ggbench inspect`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ from ggbench.plain import plain
 from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
+from ggbench.records.subject import Subject
 from ggbench.report.columns import UNKNOWN
+from ggbench.report.names import model_name
 from ggbench.report.terminal.fitted import Cells, fitted_table
 from ggbench.report.terminal.layout import Facts, facts_table
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_ms, format_number
@@ -24,7 +26,7 @@ def plan_report(
     budget: Budget, config: LlamaSetup, sources: Mapping[str, str], rows: Sequence[PlanRow], *, width: int
 ) -> RenderableType:
     """The facts and the table, no wider than `width` characters."""
-    models = list(dict.fromkeys(row.model for row in rows))
+    models = list(dict.fromkeys(map(_model_name, rows)))
     title = f"{', '.join(models)} on {budget.device}"
     shared = _shared_notes(rows)
     parts: list[RenderableType] = [
@@ -39,6 +41,10 @@ def plan_report(
     if legend := _legend(rows, budget):
         parts.append(Text(legend, style="dim"))
     return Group(*parts)
+
+
+def _model_name(row: PlanRow) -> str:
+    return model_name(Subject(model=row.model, quant=row.quant, source=row.provenance, file=row.file))
 
 
 def fit_text(row: PlanRow) -> str:
@@ -132,7 +138,7 @@ def _speed(speed: PlannedSpeed) -> str:
 
 
 def _shared_notes(rows: Sequence[PlanRow]) -> list[str]:
-    """What is said of every row, to be told once."""
+    """Notes that every row has, to be shown once."""
     if len(rows) < 2:
         return []
     return [plain(note) for note in rows[0].notes if all(note in row.notes for row in rows)]

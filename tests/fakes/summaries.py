@@ -1,0 +1,50 @@
+"""Changes of hand-made summaries: what dataclasses.replace does, at the depth at which a test needs it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ggbench.records.context import ContextResult, ContextSettings, Probe
+from ggbench.records.decode import DecodeResult
+from ggbench.records.memory import Memory
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run
+from ggbench.records.summary import QuantSummary
+
+
+def with_run(summary: QuantSummary, **changes: object) -> QuantSummary:
+    """The leading run changed."""
+    return QuantSummary((replace(summary.run, **changes), *summary.runs[1:]))  # type: ignore[arg-type]
+
+
+def with_head(summary: QuantSummary, **changes: object) -> QuantSummary:
+    """The head of the leading run changed."""
+    return with_run(summary, head=replace(summary.run.head, **changes))  # type: ignore[arg-type]
+
+
+def with_subject(summary: QuantSummary, **changes: object) -> QuantSummary:
+    """What was measured changed."""
+    return with_head(summary, subject=replace(summary.subject, **changes))  # type: ignore[arg-type]
+
+
+def with_memory(summary: QuantSummary, **changes: object) -> QuantSummary:
+    """What it took changed."""
+    return with_run(summary, memory=replace(summary.memory, **changes))  # type: ignore[arg-type]
+
+
+def with_decode(summary: QuantSummary, **changes: object) -> QuantSummary:
+    """The result of its decode changed."""
+    assert isinstance(summary.run.result, DecodeResult)
+    return with_run(summary, result=replace(summary.run.result, **changes))  # type: ignore[arg-type]
+
+
+def search_of(
+    run: Run, max_n_ctx: int | None, *, proven: bool = True, outcome: Outcome = Outcome.COMPLETED, reason: str = ""
+) -> Run:
+    """A search for the largest context of what the run measured."""
+    first_fail = None if max_n_ctx is None else max_n_ctx + 256
+    probes = () if max_n_ctx is None else (Probe(max_n_ctx, "alloc", Outcome.COMPLETED, 0.3),)
+    result = ContextResult(max_n_ctx=max_n_ctx, first_fail_n_ctx=first_fail, verified_by_decode=proven, probes=probes)
+    head = replace(run.head, kind="maxctx", settings=ContextSettings())
+    memory = replace(run.memory, n_ctx=max_n_ctx) if max_n_ctx else Memory()
+    return Run(head=head, outcome=outcome, reason=reason, memory=memory, result=result)

@@ -1,0 +1,145 @@
+"""Every kind of run by its presenter: one line, a document, and details with what the machine did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from ggbench.errors import StoreError
+from ggbench.records.machine import GpuReading, MachineReading
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run
+from ggbench.records.summary import QuantSummary
+from ggbench.report.documents import run_summary_document, summary_document
+from ggbench.report.listed_runs import ListedRun
+from ggbench.report.plot.sparkline import sparkline
+from ggbench.report.registry import presenter_of
+from ggbench.report.terminal.machine import machine_table
+from ggbench.store.codec import encode
+from ggbench.store.runs import StoredRun
+from tests.fakes.summaries import search_of, with_decode
+
+GIB = 1 << 30
+
+
+def readings(n_readings: int = 5) -> list[MachineReading]:
+    """A machine with two GPUs, the first of which warms up."""
+    return [
+        MachineReading(
+            at_ns=index * 10**9,
+            cpu_share=None if index == 0 else 0.5,
+            used_bytes=(8 + index) * GIB,
+            total_bytes=64 * GIB,
+            gpus=(
+                GpuReading(0, "a", sm_clock_mhz=2520 - 15 * index, temperature_c=60.0 + index, power_w=300.0 + index),
+                GpuReading(1, "b", sm_clock_mhz=210),
+            ),
+        )
+        for index in range(n_readings)
+    ]
+
+
+def stored(run: Run, **changes: object) -> StoredRun:
+    """The run as the store has it."""
+    made = StoredRun(
+        run_id=run.run_id or 0,
+        kind=run.head.kind,
+        engine=run.head.setup.engine,
+        state=run.outcome.value,
+        reason=run.reason,
+        subject=run.subject,
+        command=run.head.command,
+        started_at="2026-11-20T15:04:05+00:00",
+        finished_at="2026-11-20T15:05:05+00:00",
+        n_samples=300,
+        environment=run.head.environment,
+        memory=run.memory,
+        gpu_use=run.gpu_use,
+        setup_json=encode(run.head.setup),
+        settings_json=encode(run.head.settings),
+        result_json=encode(run.result),
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def test_a_decode_answers_with_its_speed(completed: QuantSummary) -> None:
+    """Without a fit, only that it is done; where it did not complete, why."""
+    decode, show = completed.run, presenter_of("decode")
+    assert show.ending(decode) == "108 tok/s  W 1513 ±26 tokens/ms  B 5.926 ±0.016 ms"
+    assert show.ending(with_decode(completed, fit=None).run) == "done"
+    assert show.ending(replace(decode, outcome=Outcome.CANCELLED)) == "cancelled"
+    full = replace(decode, outcome=Outcome.OUT_OF_MEMORY, reason="out of memory in context: no \x1b[31mroom")
+    assert show.ending(full) == "out of memory in context: no [31mroom"
+    assert show.ending(replace(full, reason="no room")) == "out of memory: no room"
+
+
+def test_a_prefill_answers_with_its_longest_prompt(twin: QuantSummary) -> None:
+    """Its document has the prompts, and counts no decoded token."""
+    prefill, show = twin.runs[1], presenter_of("prefill")
+    assert show.ending(prefill) == "prompt of 512: 2204.00 ms, 232 tok/s"
+    document = show.document(prefill)
+    assert (document["n_gen"], document["n_prompt"], document["fit"]) == (0, None, None)
+    assert document["prefills"] == summary_document(twin)["prefills"]
+    assert not show.has_samples
+
+
+def test_what_front_ends_ask_of_a_presenter() -> None:
+    """Documents of stored runs keep their names, and each kind has its live view."""
+    asked = {kind: presenter_of(kind) for kind in ("decode", "prefill", "maxctx")}
+    assert [(each.kind, each.schema, each.live_view, each.has_samples) for each in asked.values()] == [
+        ("decode", "show", "latency", True),
+        ("prefill", "show", "latency", False),
+        ("maxctx", "search", "bracket", False),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["perplexity", "../decode", "os.path", ""])
+def test_an_unknown_kind_is_an_error_with_a_hint(kind: str) -> None:
+    """Also one that no module can be named for."""
+    with pytest.raises(StoreError, match="cannot show a run of kind"):
+        presenter_of(kind)
+
+
+def test_readings_have_a_section(
+    completed: QuantSummary, render: Callable[..., str], golden: Callable[[str, str], None]
+) -> None:
+    """Minimum, median, maximum and course; only of the GPUs that the run used, and nothing where none was read."""
+    table = machine_table(readings(), completed.gpu_use)
+    assert table is not None
+    golden("machine.txt", render(table, 80))
+    both = machine_table(readings())
+    assert both is not None
+    assert "GPU 1 SM clock" in render(both, 80)
+    assert machine_table([]) is None
+    show = presenter_of("decode")
+    assert "5 readings" in render(show.details(completed.run, readings=readings()))
+    assert "Machine" not in render(show.details(completed.run))
+    search = search_of(completed.run, 8192)
+    assert "5 readings" in render(presenter_of("maxctx").details(search, readings=readings()))
+
+
+def test_a_sparkline_shows_the_course() -> None:
+    """From the least to the largest value, in at most so many characters."""
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == "▁▂▃▄▅▆▇█"
+    assert sparkline([5.0, 5.0, 5.0], 8) == "▁▁▁"
+    assert sparkline([], 8) == ""
+    assert len(sparkline(range(1000), 24)) == 24
+
+
+def test_a_list_has_each_run_with_its_answer_or_its_reason(completed: QuantSummary) -> None:
+    """A search says what it found; a run that cannot be read says why, in the list and in JSON."""
+    search = ListedRun.of(stored(replace(search_of(completed.run, 8192, proven=False), run_id=7)))
+    assert search.note == "n_ctx 8,192, not proven, after 1 context"
+    document = run_summary_document(search)
+    assert (document["run_id"], document["max_n_ctx"], document["max_n_ctx_verified"]) == (7, 8192, False)
+    unreadable = ListedRun.of(stored(completed.run, result_json='{"fit": 3}'))
+    assert unreadable.run is not None
+    assert "written by another version of ggbench" in unreadable.note
+    assert run_summary_document(unreadable)["reason"] == unreadable.problem
+    assert run_summary_document(unreadable)["model"] == "qwen1.5-7b"
+    running = ListedRun.of(stored(completed.run, state="running", finished_at=None, result_json=None))
+    assert (running.state, running.note, running.is_completed) == ("running", "still running", False)
+    document = run_summary_document(ListedRun.of(stored(completed.run)))
+    assert (document["tok_s"], document["n_gen"], document["reason"]) == (108.2, 10_000, None)
