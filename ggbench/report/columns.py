@@ -299,6 +299,9 @@ BENCH = (
 )  # fmt: skip
 """What `ggbench bench` answers."""
 
+ANSWERS = ("w_tokens_per_ms", "b_ms", "tok_s")
+"""What a list of runs of any kind has."""
+
 
 def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
     """`BENCH`, with the largest context after its length where it was searched for."""

@@ -11,12 +11,9 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import COLUMNS, UNKNOWN, note
+from ggbench.report.columns import ANSWERS, COLUMNS, UNKNOWN, note
 from ggbench.report.registry import presenter_of
 from ggbench.store.runs import StoredRun
-
-ANSWERS = ("w_tokens_per_ms", "b_ms", "tok_s")
-"""Columns that a list has for the answers of most runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +72,9 @@ class ListedRun:
         run, summary = self.run, self.summary
         if run is None or summary is None:
             return self.problem
-        has_answer = any(self.text(key) != UNKNOWN for key in ANSWERS)
         if self.problem:
             return self.problem
+        has_answer = any(self.text(key) != UNKNOWN for key in ANSWERS)
         if not run.is_complete or has_answer:
             return note(summary)
         try:

@@ -9,8 +9,7 @@ from rich.table import Table
 
 from ggbench.gguf_file.blueprint import count_params
 from ggbench.plain import plain
-from ggbench.report.columns import COLUMNS, ESSENTIAL, UNKNOWN
-from ggbench.report.listed_runs import ANSWERS, ListedRun
+from ggbench.report.columns import ANSWERS, COLUMNS, ESSENTIAL, UNKNOWN
 from ggbench.report.names import model_name
 from ggbench.report.terminal.fitted import Cells, fitted_table
 from ggbench.report.terminal.layout import TWIN_CAPTION
@@ -18,6 +17,7 @@ from ggbench.units import format_count, format_params
 
 if TYPE_CHECKING:
     from ggbench.catalog.models import CatalogModel
+    from ggbench.report.listed_runs import ListedRun
 
 
 def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
