@@ -135,7 +135,7 @@ class GgbenchApp(App[None]):
     @on(RunRequested)
     def add_runs(self, message: RunRequested) -> None:
         """Queue the runs and show the Run screen."""
-        self.run_queue.add(message.targets, message.kind, message.config, self.n_gen)
+        self.run_queue.add(message.jobs)
         self.switch_mode("run")
 
     @on(PullRequested)

@@ -5,7 +5,7 @@ Each column defines its text and its sort key; texts match those of the plan and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from ggbench.catalog.disk import LocalModel
@@ -13,9 +13,10 @@ from ggbench.catalog.models import Catalog
 from ggbench.plain import plain
 from ggbench.records.outcome import Outcome
 from ggbench.records.plan import PlanRow
+from ggbench.records.run import Run
+from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import UNKNOWN, b_text, w_text
 from ggbench.report.terminal.plan import fit_text, longest_text
-from ggbench.store.runs import RunSummary
 from ggbench.tui.library_models import ModelEntry, Section
 from ggbench.units import format_bytes, format_number
 
@@ -23,7 +24,7 @@ _ON_DISK = "on disk"
 _MADE_HERE = "made here"
 _PER_TOKENS = 1024
 
-LatestDecodes = dict[tuple[str, str], Row]
+LatestDecodes = dict[tuple[str, str], QuantSummary]
 """The latest completed decode of each (model, quant)."""
 
 
@@ -38,7 +39,7 @@ class QuantRow:
     """Whether its file is on this disk."""
     is_twin: bool = False
     """Whether it is a twin, which ggbench writes itself: there is nothing to download."""
-    measured: Row | None = None
+    measured: QuantSummary | None = None
     """The latest completed decode of the same model and quant."""
 
     @property
@@ -127,13 +128,13 @@ def sort_quants(rows: Iterable[QuantRow], column: QuantColumn, *, reverse: bool)
     return sorted(known, key=value, reverse=column.descending != reverse) + unknown
 
 
-def latest_decodes(runs: Sequence[RunSummary]) -> LatestDecodes:
+def latest_decodes(runs: Iterable[Run]) -> LatestDecodes:
     """Return the latest completed decode of each model and quant; `runs` are newest first, as the store lists them."""
     found: LatestDecodes = {}
     for run in runs:
-        row = run.row
-        if row is not None and row.outcome is Outcome.COMPLETED and row.fit is not None:
-            found.setdefault((run.model, run.quant), row)
+        summary = QuantSummary.of([run])
+        if run.is_complete and summary.fit is not None:
+            found.setdefault((run.subject.model, run.subject.quant), summary)
     return found
 
 

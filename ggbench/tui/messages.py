@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from textual.message import Message
 
 if TYPE_CHECKING:
     from ggbench.catalog.selector import Target
-    from ggbench.records.setup import LlamaSetup
+    from ggbench.recording.experiment import Job
 
 
 @dataclass
 class RunRequested(Message):
-    """Measure these targets, or search their maximum context, one after another."""
+    """Do these jobs one after another."""
 
-    targets: Sequence[Target]
-    kind: Literal["bench", "maxctx"]
-    config: LlamaSetup
+    jobs: Sequence[Job]
 
 
 @dataclass

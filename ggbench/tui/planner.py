@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ggbench.catalog.planned_variants import PlannedModel, planned_model
-from ggbench.engine.process import Engine, WorkerProcess
-from ggbench.experiments.dry_allocator import DryAllocator, config_to_load
-from ggbench.experiments.plan import PlanRequest, plan
+from ggbench.engine.llama import LlamaEngine, launch
 from ggbench.machine.cpu import default_threads
 from ggbench.records.plan import Budget, PlanRow
 from ggbench.records.setup import LlamaSetup
+from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
+from ggbench.sizing.plan import PlanRequest, plan
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -39,9 +39,9 @@ class PlannedQuant:
 class Planner:
     """Makes plans, row by row. Its methods may be called from any thread."""
 
-    def __init__(self, hub: HubAccess, launch: Callable[[], Engine] = WorkerProcess) -> None:
-        """Start no worker before the first plan."""
-        self._hub, self._launch = hub, launch
+    def __init__(self, hub: HubAccess, start: Callable[[], LlamaEngine] | None = None) -> None:
+        """Start no engine before the first plan; `start` starts one."""
+        self._hub, self._start = hub, start or _start
         self._lock = threading.Lock()
         self._allocator: DryAllocator | None = None
         self._allocates_for: LlamaSetup | None = None
@@ -50,7 +50,7 @@ class Planner:
         self._is_closed = False
 
     def rows(
-        self, model: str, quants: Sequence[str], budget: Budget, config: LlamaSetup, first: str | None = None
+        self, model: str, quants: Sequence[str], budget: Budget, setup: LlamaSetup, first: str | None = None
     ) -> Generator[PlannedQuant]:
         """Yield one row for each quant, `first` before the others. Close the generator to stop early.
 
@@ -60,7 +60,7 @@ class Planner:
         ordered = sorted(variants, key=lambda variant: first not in (variant.selector, variant.quant))
         with self._lock:
             if not self._is_closed:
-                rows = plan(ordered, PlanRequest(budget, config), self._allocator_for(budget, config))
+                rows = plan(ordered, PlanRequest(budget, setup), self._allocator_for(budget, setup))
                 for variant, row in zip(ordered, rows, strict=True):
                     yield PlannedQuant(variant.selector or variant.quant, row)
 
@@ -82,12 +82,13 @@ class Planner:
             self._models.pop(next(iter(self._models)), None)
         return planned
 
-    def _allocator_for(self, budget: Budget, config: LlamaSetup) -> DryAllocator:
+    def _allocator_for(self, budget: Budget, setup: LlamaSetup) -> DryAllocator:
         """Return the running worker, or a new one if the placement of layers or the cache types differ."""
-        loaded = dataclasses.replace(config_to_load(config, budget), n_ctx=None)
+        loaded = setup_to_load(setup, budget)
+        loaded = dataclasses.replace(loaded, n_ctx=None, threads=setup.threads or default_threads())
         if self._allocator is None or loaded != self._allocates_for:
             self._end_worker()
-            self._allocator = DryAllocator(self._launch, loaded, config.threads or default_threads())
+            self._allocator = DryAllocator(self._start(), loaded)
             self._allocates_for = loaded
         return self._allocator
 
@@ -95,3 +96,7 @@ class Planner:
         if self._allocator is not None:
             self._allocator.__exit__(None, None, None)
             self._allocator = None
+
+
+def _start() -> LlamaEngine:
+    return launch(threading.Event())

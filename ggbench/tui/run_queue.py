@@ -1,7 +1,7 @@
-"""The jobs a person asked for, one after another in a thread of their own, whatever screen is in front.
+"""The queue of jobs, done one after another in a thread of their own, whatever screen is in front.
 
-Knows nothing of Textual: it says that something changed, and whoever draws looks. A job that fails, crashes or runs out
-of memory is an item with its reason, and the next one starts.
+Knows nothing of Textual: it reports that something changed, and whoever draws looks. A job that fails, crashes or runs
+out of memory is an item with its reason, and the next one starts.
 """
 
 from __future__ import annotations
@@ -10,39 +10,25 @@ import contextlib
 import enum
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from ggbench.catalog.selector import Target
 from ggbench.errors import GgbenchError, StoreError
-from ggbench.experiments.bench import BenchProgress
-from ggbench.experiments.maxctx import MaxctxSettings, run_maxctx
-from ggbench.experiments.progress import (
-    FilePrepared,
-    ModelLoading,
-    ModelReady,
-    PromptRead,
-    TokensDecoded,
-    TrialFinished,
-)
-from ggbench.experiments.rig import Rig
-from ggbench.experiments.search_progress import FarEndFilling, ProbeFinished, ProbeStarted, SearchFinished
-from ggbench.experiments.settings import TrialSettings
-from ggbench.experiments.trial import run_trials
+from ggbench.recording.driver import run_job
+from ggbench.recording.experiment import Job
+from ggbench.recording.progress import Finished, ModelReady, Point, Progress, Samples, Stage, Working
+from ggbench.recording.rig import Rig
 from ggbench.records.outcome import Outcome
-from ggbench.records.run import Certificate
-from ggbench.records.setup import LlamaSetup
+from ggbench.records.run import Run
 from ggbench.store.database import Store
-from ggbench.tui.live_trial import LiveTrial
+from ggbench.tui.live_job import LiveJob
 
 if TYPE_CHECKING:
     from ggbench.tui.services import Services
 
-JobKind = Literal["bench", "maxctx"]
-
-_TELL_EVERY_S = 1.0
-"""Between two notices that only tell of more tokens."""
+_NOTIFY_EVERY_S = 1.0
+"""Between two notices of nothing but more tokens, or of more of the same work."""
 _SHUTDOWN_TIMEOUT_S = 10.0
 
 
@@ -67,48 +53,59 @@ class JobState(enum.StrEnum):
 
     @property
     def is_left(self) -> bool:
-        """Whether a person ended it."""
+        """Whether the user ended it."""
         return self in (JobState.SKIPPED, JobState.CANCELLED)
+
+
+_STATES: dict[Stage, JobState] = {
+    "download": JobState.PREPARING,
+    "write": JobState.PREPARING,
+    "load": JobState.LOADING,
+    "prompt": JobState.PROMPT,
+    "decode": JobState.DECODING,
+    "probe": JobState.SEARCHING,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class QueueItem:
-    """One quant to measure or to search, as it is now."""
+    """One job as it is now."""
 
     id: int
     model: str
     quant: str
-    kind: JobKind
+    kind: str
+    """Of its experiment; its presenter says how to show it."""
     state: JobState = JobState.WAITING
     reason: str = ""
     """Why it failed or was left, in one line; not yet plain."""
-    row: Row | None = None
-    certificate: Certificate | None = None
+    run: Run | None = None
+    """None until it has ended."""
     run_id: int | None = None
     """Of the store; None before the run is in it, and where it is not kept."""
 
 
 class RunQueue:
-    """Takes jobs and works them off. Its methods may be called from any thread; all but `close` return at once."""
+    """Takes jobs and does them. Its methods may be called from any thread; all but `close` return at once."""
 
     def __init__(self, services: Services, notify: Callable[[], None]) -> None:
         """`notify` is called, from the queue's thread or the caller's, when something changed."""
         self._services, self._notify = services, notify
         self._changed = threading.Condition()
         self._items: dict[int, QueueItem] = {}
-        self._jobs: dict[int, tuple[Target, LlamaSetup, int]] = {}
+        self._jobs: dict[int, Job] = {}
         self._thread: threading.Thread | None = None
         self._cancel = threading.Event()
         """Of the running job; a new one for each."""
         self._left_as = JobState.CANCELLED
-        """What the running job is once a person has ended it."""
+        """What the running job is once the user has ended it."""
         self._rig: Rig | None = None
         self._is_paused = self._is_closed = False
-        self._told_at = 0.0
-        self.live: LiveTrial | None = None
+        self._notified_at = 0.0
+        self.live: LiveJob | None = None
         """The running job, or the last that ran."""
-        self.trials: tuple[LiveTrial, ...] = ()
-        """Every job that decoded anything, in the order they ran, the running one included."""
+        self.sampled: tuple[LiveJob, ...] = ()
+        """Every job that has samples, in the order in which they ran, the running one included."""
         self.store_error: StoreError | None = None
         """Why the last run is not kept, or not whole; None when it is."""
         self.revision = 0
@@ -116,7 +113,7 @@ class RunQueue:
 
     @property
     def items(self) -> tuple[QueueItem, ...]:
-        """Every job that was ever asked for, in order."""
+        """Every job that was ever added, in order."""
         with self._changed:
             return tuple(self._items.values())
 
@@ -136,20 +133,18 @@ class RunQueue:
         """Whether decoding is held, and no job starts."""
         return self._is_paused
 
-    def add(
-        self, targets: Sequence[Target], kind: JobKind, config: LlamaSetup | None = None, n_gen: int = 10_000
-    ) -> None:
-        """Put one job for each target at the end; the first starts at once where none runs."""
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Put jobs at the end; the first starts at once where none runs."""
         with self._changed:
-            for target in targets:
-                item = QueueItem(len(self._items), target.model, target.quant, kind)
+            for job in jobs:
+                item = QueueItem(len(self._items), job.target.model, job.target.quant, job.experiment.kind)
                 self._items[item.id] = item
-                self._jobs[item.id] = (target, config or LlamaSetup(), n_gen)
+                self._jobs[item.id] = job
             if self._thread is None and not self._is_closed:
                 self._thread = threading.Thread(target=self._work, name="run-queue", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
-        self._tell()
+        self._report()
 
     def pause(self) -> None:
         """Hold the decode between two of its steps, and start no other job."""
@@ -157,7 +152,7 @@ class RunQueue:
             self._is_paused = True
             if self._rig is not None:
                 self._rig.hold.set()
-        self._tell()
+        self._report()
 
     def resume(self) -> None:
         """Go on after a pause."""
@@ -166,7 +161,7 @@ class RunQueue:
             if self._rig is not None:
                 self._rig.hold.clear()
             self._changed.notify_all()
-        self._tell()
+        self._report()
 
     def skip(self) -> None:
         """End the running job, keeping what it has; the next one starts."""
@@ -179,7 +174,7 @@ class RunQueue:
                 if item.state is JobState.WAITING:
                     self._items[item.id] = replace(item, state=JobState.CANCELLED, reason="cancelled before it started")
         self._leave(JobState.CANCELLED)
-        self._tell()
+        self._report()
 
     def close(self) -> None:
         """End everything and wait until the worker is gone; may be called twice."""
@@ -203,9 +198,9 @@ class RunQueue:
                     store = self._open_store(stack)
                     self._run(item, store)
                 except GgbenchError as error:
-                    self._update(item.id, state=JobState.FAILED, reason=error.message)
-                except Exception as error:  # a fault of ours must not end the queue, nor hide
-                    self._update(item.id, state=JobState.FAILED, reason=f"unexpected: {error!r}")
+                    self._update(item.id, JobState.FAILED, error.message)
+                except Exception as error:  # a bug must neither end the queue nor hide
+                    self._update(item.id, JobState.FAILED, f"unexpected: {error!r}")
                 finally:
                     self._rig = None
 
@@ -232,91 +227,56 @@ class RunQueue:
         return store
 
     def _run(self, item: QueueItem, store: Store | None) -> None:
-        target = self._jobs[item.id][0]
-        live = self.live = LiveTrial(item.id, item.model, item.quant, is_twin=target.provenance == "twin")
-        self._tell()
-        rig = replace(self._services.make_rig(store), cancel=self._cancel)
+        job = self._jobs[item.id]
+        live = self.live = LiveJob(item.id, item.quant, is_twin=job.target.provenance == "twin")
+        self._report()
+        rig = replace(self._services.make_rig(store, job.experiment), cancel=self._cancel)
         with self._changed:
             self._rig = rig
             if self._is_paused:
                 rig.hold.set()
-        with contextlib.closing(self._progress(rig, item)) as progress:
+        with contextlib.closing(run_job(rig, job)) as progress:
             for record in progress:
                 self._take(item, live, record)
         if not self._items[item.id].state.is_over:
-            self._update(item.id, state=self._left_as, reason="stopped before it started")
+            self._update(item.id, self._left_as, "stopped before it started")
 
-    def _progress(self, rig: Rig, item: QueueItem) -> Generator[BenchProgress]:
-        target, config, n_gen = self._jobs[item.id]
-        if item.kind == "maxctx":
-            yield from run_maxctx(rig, (target,), MaxctxSettings(config))
-        else:
-            yield from run_trials(rig, (target,), TrialSettings("bench", config, n_gen=n_gen))
-
-    def _take(self, item: QueueItem, live: LiveTrial, record: BenchProgress) -> None:
+    def _take(self, item: QueueItem, live: LiveJob, record: Progress) -> None:
+        live.take(record)
         match record:
-            case TokensDecoded():
-                if not live.n_total:
-                    live.n_total = record.n_total
-                    self.trials = (*self.trials, live)
-                    self._update(item.id, state=JobState.DECODING)
-                live.append(record.first_position, record.step_ns, record.text)
-                self._tell_of_tokens()
-            case FilePrepared():
-                live.preparing = record
-                self._tell_of_tokens()
-            case ModelLoading():
-                live.load_share = record.share
-                self._update(item.id, state=JobState.SEARCHING if live.probes else JobState.LOADING)
-            case ModelReady():
-                live.n_ctx, live.buffers, live.limit = record.n_ctx, record.buffers, record.limit
-                self._update(item.id, state=JobState.PROMPT, run_id=record.run_id)
-            case PromptRead():
-                live.prompt = record.n_prompt, record.prefill_ns
-                self._tell()
-            case ProbeStarted():
-                live.ask(record)
-                self._update(item.id, state=JobState.SEARCHING)
-            case FarEndFilling():
-                live.fill_share = record.share
-                self._tell_of_tokens()
-            case ProbeFinished():
-                live.asking, live.probes = None, (*live.probes, record.probe)
-                self._update(item.id, state=JobState.SEARCHING)
-            case TrialFinished(row=row):
+            case Samples():
+                if live not in self.sampled:
+                    self.sampled = (*self.sampled, live)
+                self._set_state(item.id, JobState.DECODING)
+            case Working(stage=stage):
+                self._set_state(item.id, JobState.SEARCHING if live.question else _STATES[stage])
+            case ModelReady(run_id=run_id):
+                is_search = self._items[item.id].state is JobState.SEARCHING
+                self._update(item.id, JobState.SEARCHING if is_search else JobState.PROMPT, run_id=run_id)
+            case Point():
+                self._report()
+            case Finished(run=run):
                 self.store_error = record.store_error or self.store_error
-                state = self._state_after(row.outcome)
-                self._update(item.id, state=state, reason=row.reason, row=row, run_id=row.run_id)
-            case SearchFinished(certificate=found):
-                live.asking = None
-                self.store_error = record.store_error or self.store_error
-                state = self._state_after(found.outcome)
-                self._update(item.id, state=state, reason=found.reason, certificate=found, run_id=found.run_id)
+                self._update(item.id, self._state_after(run.outcome), run.reason, run, run.run_id)
+
+    def _set_state(self, item_id: int, state: JobState) -> None:
+        """Report a new state at once, and more of the same once in a while."""
+        if self._items[item_id].state is not state:
+            self._update(item_id, state)
+        elif time.monotonic() - self._notified_at >= _NOTIFY_EVERY_S:
+            self._report()
 
     def _update(
-        self,
-        item_id: int,
-        *,
-        state: JobState,
-        reason: str = "",
-        row: Row | None = None,
-        certificate: Certificate | None = None,
-        run_id: int | None = None,
+        self, item_id: int, state: JobState, reason: str = "", run: Run | None = None, run_id: int | None = None
     ) -> None:
         with self._changed:
             item = self._items[item_id]
-            self._items[item_id] = replace(
-                item, state=state, reason=reason, row=row, certificate=certificate, run_id=run_id or item.run_id
-            )
-        self._tell()
+            self._items[item_id] = replace(item, state=state, reason=reason, run=run, run_id=run_id or item.run_id)
+        self._report()
 
-    def _tell_of_tokens(self) -> None:
-        if time.monotonic() - self._told_at >= _TELL_EVERY_S:
-            self._tell()
-
-    def _tell(self) -> None:
+    def _report(self) -> None:
         self.revision += 1
-        self._told_at = time.monotonic()
+        self._notified_at = time.monotonic()
         self._notify()
 
     def _state_after(self, outcome: Outcome) -> JobState:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ggbench.catalog.disk import LocalModel
     from ggbench.catalog.models import Catalog
-    from ggbench.experiments.rig import Rig
     from ggbench.hub.access import HubAccess
+    from ggbench.recording.experiment import Experiment
+    from ggbench.recording.rig import Rig
     from ggbench.records.machine import MachineReading
     from ggbench.records.plan import Budget
     from ggbench.store.database import Store
@@ -27,8 +28,8 @@ class Services:
 
     open_store: Callable[[], Store]
     """Open the results for the calling thread. Raises StoreError for a newer version or a locked file."""
-    make_rig: Callable[[Store | None], Rig]
-    """Make the rig of one job."""
+    make_rig: Callable[[Store | None, Experiment], Rig]
+    """Make the rig of one job of this experiment."""
     load_catalog: Callable[[], Catalog]
     local_models: Callable[[], Sequence[LocalModel]]
     make_planner: Callable[[], Planner]
@@ -76,12 +77,10 @@ def _open_store() -> Store:
     return Store.open()
 
 
-def _make_rig(store: Store | None) -> Rig:
-    from ggbench.experiments.maxctx import SEARCH_TIMEOUT_S
-    from ggbench.experiments.rig import make_rig
+def _make_rig(store: Store | None, experiment: Experiment) -> Rig:
+    from ggbench.recording.rig import make_rig
 
-    # The search's limit for every job, as any may be a search; the user can skip a job that hangs.
-    return make_rig(store, timeout_s=SEARCH_TIMEOUT_S)
+    return make_rig(store, timeout_s=experiment.timeout_s, needs_bandwidth=experiment.needs_bandwidth)
 
 
 def _load_catalog() -> Catalog:
@@ -103,7 +102,7 @@ def _make_planner(hub: HubAccess) -> Planner:
 
 
 def _machine_budget() -> Budget:
-    from ggbench.experiments.budget import machine_budget
     from ggbench.machine.cpu import default_threads
+    from ggbench.sizing.budget import machine_budget
 
     return machine_budget(n_gpu_layers=-1, main_gpu=None, threads=default_threads(), reserve_bytes=None, bandwidth=None)

@@ -1,35 +1,60 @@
-"""What a queue of runs asks for, over fake engines."""
+"""What a queue of runs asks for, over fake workers."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ggbench.experiments.rig import Rig
-
+from ggbench.catalog.selector import Target
 from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Ending
+from ggbench.engine.endings import Completed, Ending, OutOfMemory
+from ggbench.engine.events import ContextProven, Steps
+from ggbench.engine.workloads.decode import Decode
+from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.experiments.registry import experiment_of
+from ggbench.recording.experiment import Experiment, Job
+from ggbench.recording.rig import Rig
+from ggbench.records.context import ContextSettings
+from ggbench.records.decode import DecodeSettings
 from ggbench.records.machine import MachineReading
+from ggbench.records.setup import LlamaSetup
 from ggbench.store.database import Store
-from tests.fakes.engine import Answer, FakeEngine, fake_rig, obey
+from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
 from tests.fakes.watched import WAIT_S
 
-_ENGINES = 16
+_WORKERS = 16
 """More than one job starts."""
+
+
+def decodes(targets: Sequence[Target], n_gen: int, setup: LlamaSetup | None = None) -> list[Job]:
+    """A decode of each target."""
+    experiment = experiment_of("decode")
+    return [Job(experiment, target, setup or LlamaSetup(), DecodeSettings(n_gen)) for target in targets]
+
+
+def searches(targets: Sequence[Target], setup: LlamaSetup) -> list[Job]:
+    """A search for the largest context of each target."""
+    experiment = experiment_of("maxctx")
+    return [Job(experiment, target, setup, ContextSettings()) for target in targets]
 
 
 @dataclass
 class FakeServices:
-    """Opens a store in a folder, and makes rigs; the engines of the n-th answer as `answers[n]` says, else obey."""
+    """Opens a store in a folder, and makes rigs; the workers of the n-th answer as `answers[n]` says, else obey."""
 
     folder: Path
     answers: list[Answer] = field(default_factory=list)
-    engines: list[FakeEngine] = field(default_factory=list)
     rigs: list[Rig] = field(default_factory=list)
     reading: MachineReading = field(default_factory=lambda: MachineReading(0, None, None, None))
     n_readings: int = 0
+    _workers: list[list[FakeWorker]] = field(default_factory=list)
+
+    @property
+    def workers(self) -> list[FakeWorker]:
+        """Every worker that was started, job by job."""
+        return [worker for started in self._workers for worker in started]
 
     def read_machine(self) -> MachineReading:
         """The same each time."""
@@ -40,48 +65,39 @@ class FakeServices:
         """Belongs to the thread that asks."""
         return Store.open(self.folder / "results.sqlite")
 
-    def make_rig(self, store: Store | None) -> Rig:
+    def make_rig(self, store: Store | None, experiment: Experiment) -> Rig:
         """One for each job."""
         number = len(self.rigs)
-        answers = dict.fromkeys(range(_ENGINES), self.answers[number]) if number < len(self.answers) else {}
-        rig, engines = fake_rig(store, answers)
-        launch = rig.launch
-
-        def remember(event: threading.Event) -> FakeEngine:
-            launch(event)
-            self.engines.append(engines[-1])
-            return engines[-1]
-
-        object.__setattr__(rig, "launch", remember)
+        answers = dict.fromkeys(range(_WORKERS), self.answers[number]) if number < len(self.answers) else {}
+        rig, workers = fake_rig(store, answers)
+        self._workers.append(workers)
         self.rigs.append(rig)
         return rig
 
 
 @dataclass
 class Gate:
-    """An engine that stops in the middle of its decode until the test lets it go on."""
+    """A worker that stops in the middle of its decode until the test lets it go on."""
 
     reached: threading.Event = field(default_factory=threading.Event)
     opened: threading.Event = field(default_factory=threading.Event)
 
-    def answer(self, request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         """As a worker in good health, but for the wait in the timed decode."""
         for item in obey(request):
-            if isinstance(item, protocol.Decoded) and item.phase == "decode" and item.first_position > 200:
+            if isinstance(item, Steps) and isinstance(request, Decode) and item.first_position > 200:
                 self.reached.set()
                 assert self.opened.wait(WAIT_S)
             yield item
 
 
-def small_context(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+def small_context(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
     """A machine where contexts up to 2,048 tokens work."""
-    from ggbench.engine.endings import OutOfMemory
-
     match request:
-        case protocol.MakeContext(n_ctx=n_ctx) if n_ctx > 2048:
+        case protocol.MakeContext(setup) if (setup.n_ctx or 0) > 2048:
             yield OutOfMemory("context", "failed to allocate the KV cache")
-        case protocol.ProveContext():
-            yield protocol.ContextProven(0.1, 512, 1_000_000, 1_000_000, "copied", full=True)
+        case ProveContext():
+            yield ContextProven(0.1, 512, 1_000_000, 1_000_000, "copied", full=True)
             yield Completed()
         case _:
             yield from obey(request)

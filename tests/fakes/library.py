@@ -88,10 +88,10 @@ class FakePlanner:
     is_closed: bool = False
 
     def rows(
-        self, model: str, quants: Sequence[str], budget: Budget, config: LlamaSetup, first: str | None = None
+        self, model: str, quants: Sequence[str], budget: Budget, setup: LlamaSetup, first: str | None = None
     ) -> Generator[PlannedQuant]:
         """As the planner does."""
-        self.asked.append((model, tuple(quants), config.n_ctx, first))
+        self.asked.append((model, tuple(quants), setup.n_ctx, first))
         if model in self.held:
             self.reached.set()
             assert self.opened.wait(WAIT_S)
@@ -101,7 +101,7 @@ class FakePlanner:
             yield from self.rows_of[model]
             return
         for quant in sorted(quants or ARTICLE_QUANTS, key=lambda quant: quant != first):
-            yield PlannedQuant(quant, plan_row(model, quant, budget, config.n_ctx))
+            yield PlannedQuant(quant, plan_row(model, quant, budget, setup.n_ctx))
 
     def forget(self) -> None:
         """Noted."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from ggbench.records.memory import DeviceBuffers
+from ggbench.records.context import ContextResult, ContextSettings
+from ggbench.records.decode import DecodeResult, DecodeSettings
+from ggbench.records.memory import DeviceBuffers, Memory
 from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run, RunHead
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import DecodeLimit
+from ggbench.records.subject import Subject
 from ggbench.stats.linefit import fit_line
 from ggbench.stats.summary import summarize
 from ggbench.store.database import Store
-from ggbench.store.runs import RunStart
 from tests.fakes import machines
 
 ENVIRONMENT = replace(
@@ -24,67 +26,90 @@ ENVIRONMENT = replace(
     ram_bytes=24 << 30, gpus=(),
 )  # fmt: skip
 BPW = {"q4_k_m": 5.0, "q8_0": 8.5, "q2_k": 3.5}
+SERIES = "decode/p25/b1/r0"
 
 
-def start(model: str = "synth:qwen1.5-0.5b", quant: str = "q4_k_m", **changes: object) -> RunStart:
-    """What is known of a run before it measures anything."""
-    known: dict[str, Any] = {
-        "kind": "bench",
-        "model": model,
-        "quant": quant,
-        "file": f"/cache/twins/{quant}.gguf",
-        "provenance": "twin",
-        "file_bytes": round(BPW.get(quant, 4.0) * 77e6),
-        "header_sha256": quant.encode().hex().ljust(64, "0"),
-        "n_params": 619_570_176,
-        "bpw": BPW.get(quant, 4.0),
-        "weight_bytes": round(BPW.get(quant, 4.0) * 77e6),
-        "kv_bytes_per_token": 98_304,
-        "command": f"ggbench bench {model} {quant} -n 3000",
-        "config": LlamaSetup(n_ctx=3072),
-        "environment": ENVIRONMENT,
-    }
-    return RunStart(**(known | changes))
+def start(model: str = "synth:qwen1.5-0.5b", quant: str = "q4_k_m", command: str | None = None) -> RunHead:
+    """What is known of a decode before it measures anything."""
+    n_bytes = round(BPW.get(quant, 4.0) * 77e6)
+    subject = Subject(
+        model=model,
+        quant=quant,
+        source="twin",
+        file=f"/cache/twins/{quant}.gguf",
+        file_bytes=n_bytes,
+        header_sha256=quant.encode().hex().ljust(64, "0"),
+        n_params=619_570_176,
+        bpw=BPW.get(quant, 4.0),
+        weight_bytes=n_bytes,
+        kv_bytes_per_token=98_304,
+    )
+    return RunHead(
+        kind="decode",
+        subject=subject,
+        setup=LlamaSetup(n_ctx=3072),
+        settings=DecodeSettings(3000),
+        environment=ENVIRONMENT,
+        command=command if command is not None else f"ggbench decode {model} {quant} -n 3000",
+    )
 
 
-def put_run(store: Store, run: RunStart, b_ms: float = 10.0, w: float = 400.0, n_gen: int = 3000) -> int:
+def start_search() -> RunHead:
+    """What is known of a search before it probes anything."""
+    return replace(start(), kind="maxctx", settings=ContextSettings())
+
+
+def put_run(store: Store, head: RunHead, b_ms: float = 10.0, w: float = 400.0, n_gen: int = 3000) -> int:
     """A completed run whose samples lie around a line."""
-    run_id = store.begin(run)
+    run_id = store.begin(head)
     position = np.arange(26, 26 + n_gen)
     noise = np.random.default_rng(run_id).normal(0, 0.05, n_gen)
     step_ns = np.rint((b_ms + (position - 1) / w + noise) * 1e6).astype(np.int64)
     step_ns[n_gen // 2] *= 3
-    store.append_samples(run_id, 0, 26, step_ns, np.full(n_gen, 50_000, np.int64))
-    row = run.as_row(Outcome.COMPLETED, "")
-    weight_bytes = run.weight_bytes or 0
-    row = replace(
-        row,
-        buffers=(DeviceBuffers("CPU", weight_bytes, 3072 * 98_304, 300 << 20, 607_744),),
+    store.append_samples(run_id, SERIES, 26, step_ns, np.full(n_gen, 50_000, np.int64))
+    weight_bytes = head.subject.weight_bytes or 0
+    memory = Memory(
+        buffers=(
+            DeviceBuffers(
+                "CPU", weight_bytes=weight_bytes, kv_bytes=3072 * 98_304, compute_bytes=300 << 20, output_bytes=607_744
+            ),
+        ),
+        n_ctx=3072,
         n_batch=2048,
         n_ubatch=512,
+        flash_attn=True,
+    )
+    result = DecodeResult(
         n_prompt=25,
         n_gen=n_gen,
         prefill_ms=130.0,
         fit=fit_line(position, step_ns),
         latency=summarize(step_ns),
         limit=DecodeLimit(610.4, weight_bytes / 60e9 * 1e3, 60e9, "measured in a test"),
-        flash_attn=True,
     )
-    store.finish(run_id, row)
+    store.finish(run_id, Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result))
     return run_id
 
 
-def put_failed(store: Store, run: RunStart, outcome: Outcome, reason: str) -> int:
+def put_failed(store: Store, head: RunHead, outcome: Outcome, reason: str) -> int:
     """A run that measured nothing."""
-    run_id = store.begin(run)
-    store.finish(run_id, run.as_row(outcome, reason))
+    run_id = store.begin(head)
+    store.finish(run_id, Run(head=head, outcome=outcome, reason=reason))
     return run_id
 
 
-def put_interrupted(store: Store, run: RunStart, n_gen: int = 100) -> int:
+def put_search(store: Store, found: ContextResult, outcome: Outcome = Outcome.COMPLETED) -> int:
+    """A search that ended so."""
+    head = start_search()
+    run_id = store.begin(head)
+    store.finish(run_id, Run(head=head, outcome=outcome, result=found))
+    return run_id
+
+
+def put_interrupted(store: Store, head: RunHead, n_gen: int = 100) -> int:
     """A run that nobody ends; the store marks it when it is closed."""
-    run_id = store.begin(run)
-    store.append_samples(run_id, 0, 26, [10_000_000 + n * 5000 for n in range(n_gen)])
+    run_id = store.begin(head)
+    store.append_samples(run_id, SERIES, 26, [10_000_000 + n * 5000 for n in range(n_gen)])
     return run_id
 
 

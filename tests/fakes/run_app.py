@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from ggbench.experiments.rig import Rig, make_rig
 from textual.app import App
 
 from ggbench.catalog.selector import resolve
+from ggbench.experiments.registry import experiment_of
 from ggbench.machine.readings import MachineReader
+from ggbench.recording.experiment import Experiment, Job
+from ggbench.recording.rig import Rig, make_rig
+from ggbench.records.decode import DecodeSettings
 from ggbench.records.machine import MachineReading
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
@@ -28,7 +31,7 @@ class RealServices:
         """The person's own."""
         return Store.open()
 
-    def make_rig(self, store: Store | None) -> Rig:
+    def make_rig(self, store: Store | None, experiment: Experiment) -> Rig:
         """With the real worker."""
         return make_rig(store, given_bandwidth=Bandwidth(20e9, "given in a test"))
 
@@ -48,7 +51,8 @@ class RunApp(App[None]):
 
     def on_mount(self) -> None:
         self.push_screen(RunScreen())
-        self.run_queue.add(resolve(self._path), "bench", LlamaSetup(threads=1), n_gen=100_000)
+        (target,) = resolve(self._path)
+        self.run_queue.add([Job(experiment_of("decode"), target, LlamaSetup(threads=1), DecodeSettings(100_000))])
 
     def on_unmount(self) -> None:
         self.run_queue.close()

@@ -1,4 +1,4 @@
-"""The app over fakes: a machine, a disk and a catalog that are the same everywhere, and engines that replay one."""
+"""The app over fakes: a machine, a disk and a catalog that are the same everywhere, and workers that replay one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def planner() -> FakePlanner:
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> FakeServices:
-    """The store and the engines of this test; `answers` say what the engines do."""
+    """The store and the workers of this test; `answers` say what the workers do."""
     return FakeServices(tmp_path, reading=READING)
 
 

@@ -14,7 +14,6 @@ from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
 from ggbench.catalog.selector import resolve
-from ggbench.records.setup import LlamaSetup
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.messages import RunRequested
@@ -23,7 +22,7 @@ from ggbench.tui.screens.help import HelpScreen
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.mode_bar import ModeBar
 from tests.fakes.driving import press, settle
-from tests.fakes.jobs import FakeServices, Gate
+from tests.fakes.jobs import FakeServices, Gate, decodes
 from tests.fakes.snapshots import words_of
 from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
@@ -143,7 +142,7 @@ def test_quitting_during_a_run_asks(tiny_twin: Path, services: Services, jobs: F
         gate.opened.set()
 
     async def steps(app: App, pilot: Page) -> None:
-        app.post_message(RunRequested(resolve(str(tiny_twin)), "bench", LlamaSetup()))
+        app.post_message(RunRequested(decodes(resolve(str(tiny_twin)), app.n_gen)))
         await asyncio.to_thread(gate.reached.wait, 60)
         await settle(app, pilot)
         assert "▶ running, 1 to go" in words_of(app)
@@ -157,7 +156,7 @@ def test_quitting_during_a_run_asks(tiny_twin: Path, services: Services, jobs: F
 
     drive(app, steps)
     assert not app.is_busy
-    assert jobs.engines[0].closed
+    assert jobs.workers[0].closed
     with Store.open(jobs.folder / "results.sqlite") as store:
         (run,) = store.list_runs()
         assert run.state == "cancelled"
@@ -173,13 +172,13 @@ def test_an_app_that_fails_leaves_no_engine(
     jobs.answers.append(gate.answer)
 
     async def steps(app: App, pilot: Page) -> None:
-        app.post_message(RunRequested(resolve(str(tiny_twin)), "bench", LlamaSetup()))
+        app.post_message(RunRequested(decodes(resolve(str(tiny_twin)), app.n_gen)))
         await asyncio.to_thread(gate.reached.wait, 60)
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         drive(App(services, n_gen=1000), steps)
-    assert jobs.engines[0].closed
+    assert jobs.workers[0].closed
 
 
 def test_nothing_runs_so_q_leaves_at_once(app: App, drive: Drive) -> None:
@@ -197,7 +196,7 @@ def test_two_at_once_share_the_results(tiny_twin: Path, services: Services, driv
 
     async def measure(app: App, pilot: Page) -> None:
         queue = WatchedQueue(app.run_queue)
-        app.post_message(RunRequested(resolve(str(tiny_twin)), "bench", LlamaSetup()))
+        app.post_message(RunRequested(decodes(resolve(str(tiny_twin)), app.n_gen)))
         await settle(app, pilot)
         await queue.idle()
         await settle(app, pilot)

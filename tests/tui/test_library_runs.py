@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
 
 from ggbench.errors import BadFile
+from ggbench.recording.experiment import Job
 from ggbench.records.setup import LlamaSetup
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
@@ -56,8 +58,8 @@ def test_a_run_takes_the_context_that_was_planned(
     planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
     asked: list[int | None] = []
 
-    def add(_targets: object, _kind: str, config: LlamaSetup, _n_gen: int) -> None:
-        asked.append(config.n_ctx)
+    def add(jobs: Sequence[Job]) -> None:
+        asked.extend(job.setup.n_ctx for job in jobs if isinstance(job.setup, LlamaSetup))
 
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
@@ -87,7 +89,7 @@ def test_marked_quants_are_measured(
         assert "marked" not in words_of(app)
         await press(app, pilot, "space", "b")
         assert app.current_mode == "run"
-        assert [(item.model, item.kind) for item in app.run_queue.items] == [(str(tiny_twin), "bench")]
+        assert [(item.model, item.kind) for item in app.run_queue.items] == [(str(tiny_twin), "decode")]
         await queue.idle()
         await press(app, pilot, "1")
         line = next(line for line in words_of(app).splitlines() if " q8_0 " in line)
@@ -97,7 +99,7 @@ def test_marked_quants_are_measured(
         assert app.run_queue.items[-1].kind == "maxctx"
 
     drive(with_disk(services, model), steps, (200, 40))
-    assert jobs.engines[0].closed
+    assert jobs.workers[0].closed
 
 
 def test_a_deleted_file_is_reported_on_the_library(

@@ -1,4 +1,4 @@
-"""The planner over the real llama.cpp, and over engines that record its requests."""
+"""The planner over the real llama.cpp, and over workers that record its requests."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from ggbench.experiments.dry_allocator import DryAllocator
-from ggbench.experiments.plan import PlanRequest, plan
 
 from ggbench.catalog.planned_variants import PlannedModel, planned_model
-from ggbench.engine.process import Engine, WorkerProcess
+from ggbench.engine.llama import LlamaEngine
+from ggbench.engine.process import Transport, WorkerProcess
 from ggbench.errors import BadFile
 from ggbench.hub.access import HubAccess
 from ggbench.records.plan import Budget
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.tui.planner import Planner
 from ggbench.units import GIB
-from tests.fakes.engine import FakeEngine
+from tests.fakes.engine import FakeWorker
 
 BUDGET = Budget("this test", False, 4 * GIB, "given", GIB // 4, "given", Bandwidth(20e9, "given"))
 
@@ -31,17 +32,17 @@ def offline() -> HubAccess:
 
 
 @pytest.fixture
-def engines() -> list[FakeEngine]:
+def workers() -> list[FakeWorker]:
     return []
 
 
 @pytest.fixture
-def launch(engines: list[FakeEngine]) -> Callable[[], Engine]:
-    def start() -> Engine:
-        engines.append(FakeEngine(threading.Event()))
-        return engines[-1]
+def start(workers: list[FakeWorker]) -> Callable[[], LlamaEngine]:
+    def start_worker() -> Transport:
+        workers.append(FakeWorker(threading.Event()))
+        return workers[-1]
 
-    return start
+    return lambda: LlamaEngine(start_worker)
 
 
 @pytest.mark.llama
@@ -49,41 +50,41 @@ def test_rows_are_those_of_the_plan_command(tiny_twin: Path, offline: HubAccess)
     """With the chosen quant first, and for another context without another worker; closing leaves none."""
     workers: list[WorkerProcess] = []
 
-    def start() -> Engine:
+    def start_worker() -> Transport:
         workers.append(WorkerProcess())
         return workers[-1]
 
-    planner = Planner(offline, start)
+    planner = Planner(offline, lambda: LlamaEngine(start_worker))
     (planned,) = planner.rows(str(tiny_twin), (), BUDGET, LlamaSetup(threads=1))
-    config = LlamaSetup(n_ctx=1024, threads=1)
-    (shorter,) = planner.rows(str(tiny_twin), (), BUDGET, config, "q8_0")
+    setup = LlamaSetup(n_ctx=1024, threads=1)
+    (shorter,) = planner.rows(str(tiny_twin), (), BUDGET, setup, "q8_0")
     assert len(workers) == 1
-    with DryAllocator(WorkerProcess, dataclasses.replace(config, n_gpu_layers=0), 1) as allocator:
-        (row,) = plan(planned_model(str(tiny_twin)).variants, PlanRequest(BUDGET, config), allocator)
+    with DryAllocator(LlamaEngine(WorkerProcess), dataclasses.replace(setup, n_gpu_layers=0)) as allocator:
+        (row,) = plan(planned_model(str(tiny_twin)).variants, PlanRequest(BUDGET, setup), allocator)
     assert shorter.row == row
     assert planned.name == "q8_0"
     assert planned.row.n_ctx == 4096
     planner.close()
-    assert list(planner.rows(str(tiny_twin), (), BUDGET, config)) == []
+    assert list(planner.rows(str(tiny_twin), (), BUDGET, setup)) == []
 
 
 def test_the_worker_is_kept_until_it_has_to_be_another(
-    offline: HubAccess, launch: Callable[[], Engine], engines: list[FakeEngine], tiny_twin: Path
+    offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker], tiny_twin: Path
 ) -> None:
     """Another context asks the same one, another type of cache a new one; the old one is closed."""
-    planner = Planner(offline, launch)
-    for config in (LlamaSetup(), LlamaSetup(n_ctx=512), LlamaSetup(type_k="q8_0"), LlamaSetup(type_k="q8_0")):
-        list(planner.rows(str(tiny_twin), (), BUDGET, config))
-    assert [engine.closed for engine in engines] == [True, False]
+    planner = Planner(offline, start)
+    for setup in (LlamaSetup(), LlamaSetup(n_ctx=512), LlamaSetup(type_k="q8_0"), LlamaSetup(type_k="q8_0")):
+        list(planner.rows(str(tiny_twin), (), BUDGET, setup))
+    assert [worker.closed for worker in workers] == [True, False]
     planner.close()
-    assert all(engine.closed for engine in engines)
+    assert all(worker.closed for worker in workers)
 
 
 def test_whoever_leaves_a_plan_lets_the_next_one_in(
-    offline: HubAccess, launch: Callable[[], Engine], tiny_twin: Path
+    offline: HubAccess, start: Callable[[], LlamaEngine], tiny_twin: Path
 ) -> None:
     """A plan that is closed in the middle holds nothing."""
-    planner = Planner(offline, launch)
+    planner = Planner(offline, start)
     left = planner.rows("qwen1.5-0.5b", ("q8_0", "q4_0"), BUDGET, LlamaSetup(), "q4_0")
     assert next(left).name == "q4_0"
     left.close()
@@ -92,7 +93,7 @@ def test_whoever_leaves_a_plan_lets_the_next_one_in(
 
 
 def test_headers_are_read_once_until_they_are_forgotten(
-    offline: HubAccess, launch: Callable[[], Engine], monkeypatch: pytest.MonkeyPatch
+    offline: HubAccess, start: Callable[[], LlamaEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another context or card reads none; `forget` lets them be read again."""
     read: list[str] = []
@@ -102,7 +103,7 @@ def test_headers_are_read_once_until_they_are_forgotten(
         return planned_model(model, quants, hub=hub)
 
     monkeypatch.setattr("ggbench.tui.planner.planned_model", counted)
-    planner = Planner(offline, launch)
+    planner = Planner(offline, start)
     for n_ctx in (512, 1024):
         list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LlamaSetup(n_ctx=n_ctx)))
     assert read == ["qwen1.5-0.5b"]
@@ -113,12 +114,12 @@ def test_headers_are_read_once_until_they_are_forgotten(
 
 
 def test_a_deleted_file_is_reported_though_its_header_is_cached(
-    offline: HubAccess, launch: Callable[[], Engine], tiny_twin: Path, tmp_path: Path
+    offline: HubAccess, start: Callable[[], LlamaEngine], tiny_twin: Path, tmp_path: Path
 ) -> None:
     """The next plan of it raises BadFile."""
     path = tmp_path / "copy-q8_0.gguf"
     path.write_bytes(tiny_twin.read_bytes())
-    planner = Planner(offline, launch)
+    planner = Planner(offline, start)
     assert list(planner.rows(str(path), (), BUDGET, LlamaSetup()))
     path.unlink()
     with pytest.raises(BadFile):

@@ -20,6 +20,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup
 from ggbench.store.database import Store
 from ggbench.tui.run_queue import JobState
+from tests.fakes.jobs import decodes
 from tests.fakes.run_app import RealServices
 from tests.fakes.watched import watched_runs
 
@@ -106,7 +107,7 @@ def test_pause_skip_and_close_with_a_real_worker(tiny_twin: Path) -> None:
     target = resolve(str(tiny_twin))[0]
     with watched_runs(RealServices(MachineReader())) as watched:
         queue = watched.queue
-        queue.add([target, target], "bench", LlamaSetup(threads=1), n_gen=100_000)
+        queue.add(decodes([target, target], 100_000, LlamaSetup(threads=1)))
         watched.wait(lambda queue: queue.items[0].state is JobState.DECODING)
         queue.pause()
         queue.skip()
@@ -117,5 +118,5 @@ def test_pause_skip_and_close_with_a_real_worker(tiny_twin: Path) -> None:
         worker = worker_of(os.getpid())
         queue.close()
         assert ends_within(worker.pid, 0)
-    assert queue.items[1].row is not None
-    assert queue.items[1].row.outcome is Outcome.CANCELLED
+    assert queue.items[1].run is not None
+    assert queue.items[1].run.outcome is Outcome.CANCELLED

@@ -8,6 +8,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from ggbench.experiments.stored import listed_run
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.results import ResultsScreen
@@ -87,10 +88,9 @@ def test_a_long_list_scrolls_with_its_cursor(look: Look, path: Path) -> None:
     """To the end and back, and when the window shrinks; columns scroll aside while the names stay."""
     with Store.open(path) as store:
         run_id = put_run(store, start(), n_gen=300)
-        row = store.load_run(run_id).row
-        assert row is not None
+        run = listed_run(store.load_run(run_id))
         for _ in range(199):
-            store.finish(store.begin(start()), row)
+            store.finish(store.begin(start()), run)
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "G")

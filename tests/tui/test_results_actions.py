@@ -9,6 +9,7 @@ import pytest
 from textual.events import Key
 from textual.pilot import Pilot
 
+from ggbench.experiments.stored import listed_run
 from ggbench.records.outcome import Outcome
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
@@ -34,10 +35,10 @@ def test_enter_opens_one_run_in_full(look: Look, filled: Path, size: Size) -> No
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "G", "enter")
         assert isinstance(app.screen, RunDetails)
-        assert "Run 1 · bench · 2026-11-20 01:00 UTC" in words_of(app)
+        assert "Run 1 · decode · 2026-11-20 01:00 UTC" in words_of(app)
         assert "position" in words_of(app) or size == (80, 24)
         await press(app, pilot, "end")
-        assert "Again: ggbench bench synth:qwen1.5-0.5b q4_k_m -n 3000" in words_of(app)
+        assert "Again: ggbench decode synth:qwen1.5-0.5b q4_k_m -n 3000" in words_of(app)
         await press(app, pilot, "escape", "k", "enter")
         assert "out of memory" in words_of(app)
 
@@ -157,9 +158,7 @@ def test_without_samples_there_is_no_picture_to_save(look: Look, filled: Path) -
     """It is not offered, and its key does nothing; a run that a person ended has a dash and no cross."""
     with Store.open(filled) as store:
         run_id = store.begin(start())
-        row = store.load_run(1).row
-        assert row is not None
-        store.finish(run_id, dataclasses.replace(row, outcome=Outcome.CANCELLED))
+        store.finish(run_id, dataclasses.replace(listed_run(store.load_run(1)), outcome=Outcome.CANCELLED))
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert "❯     5  –" in words_of(app)

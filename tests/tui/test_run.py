@@ -1,4 +1,4 @@
-"""The Run screen over a queue of fake engines."""
+"""The Run screen over a queue of fake workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from ggbench.experiments.search_progress import ProbeStarted
 from textual.app import App
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -16,13 +15,15 @@ from textual.widgets import Footer, Static
 
 from ggbench.catalog.selector import Target, resolve
 from ggbench.errors import StoreError
-from ggbench.records.context import Probe
+from ggbench.records.context import BracketEnds, ContextResult, ContextSettings, Probe, Question, SearchPlan
 from ggbench.records.machine import GpuReading, MachineReading
+from ggbench.records.memory import Memory
 from ggbench.records.outcome import Outcome
-from ggbench.records.run import Certificate
+from ggbench.records.run import Run, RunHead
 from ggbench.records.setup import LlamaSetup
+from ggbench.records.subject import Subject
 from ggbench.store.database import Store
-from ggbench.tui.live_trial import LiveTrial
+from ggbench.tui.live_job import Answer, LiveJob
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.widgets.bracket_plot import BracketPlot, bracket_lines
@@ -31,7 +32,7 @@ from ggbench.tui.widgets.gauges import Gauges, gauge_lines
 from ggbench.tui.widgets.latency_plot import LatencyPlot
 from ggbench.tui.widgets.numbers import number_lines
 from ggbench.tui.widgets.queue_list import QueueList, describe
-from tests.fakes.jobs import FakeServices, Gate, small_context
+from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
 from tests.fakes.watched import watched_runs
 from tests.tui.test_run_queue import crash
 
@@ -119,7 +120,7 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
     services = FakeServices(tmp_path, [gate.answer, crash])
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
-        host.run_queue.add([target] * 3, "bench", n_gen=1000)
+        host.run_queue.add(decodes([target] * 3, 1000))
         await asyncio.to_thread(gate.reached.wait, 60)
         await reach(host, pilot, lambda queue: queue.items[0].state is JobState.DECODING)
         assert [line[0] for line in lines_of(host)] == ["▶", "·", "·"]
@@ -148,7 +149,7 @@ def test_keys_pause_skip_and_cancel(target: Target, tmp_path: Path) -> None:
     services = FakeServices(tmp_path, [gate.answer for gate in gates])
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
-        host.run_queue.add([target] * 3, "bench", n_gen=1000)
+        host.run_queue.add(decodes([target] * 3, 1000))
         await asyncio.to_thread(gates[0].reached.wait, 60)
         await pilot.press("p")
         assert services.rigs[0].hold.is_set()
@@ -165,8 +166,8 @@ def test_keys_pause_skip_and_cancel(target: Target, tmp_path: Path) -> None:
         gates[1].opened.set()
         await reach(host, pilot, lambda queue: not queue.is_busy)
         assert [line[0] for line in lines_of(host)] == ["–", "–", "–"]
-        assert "  skipped, W" in lines_of(host)[0]
-        assert "  cancelled, W" in lines_of(host)[1]
+        assert "  skipped, 9" in lines_of(host)[0]
+        assert "  cancelled, 9" in lines_of(host)[1]
         assert "Pause" not in keys_of(host)
 
     drive(services, steps)
@@ -177,7 +178,7 @@ def test_a_run_goes_on_behind_another_screen(target: Target, tmp_path: Path) -> 
     gate = Gate()
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
-        host.run_queue.add([target], "bench", n_gen=1000)
+        host.run_queue.add(decodes([target], 1000))
         await asyncio.to_thread(gate.reached.wait, 60)
         await reach(host, pilot, lambda queue: queue.items[0].state is JobState.DECODING)
         run_screen = host.run_screen
@@ -197,7 +198,7 @@ def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
     """Every real context is a line, and the end is stated in words."""
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
-        host.run_queue.add([target], "maxctx", LlamaSetup(n_ctx=4096))
+        host.run_queue.add(searches([target], LlamaSetup(n_ctx=4096)))
         await reach(host, pilot, lambda queue: not queue.is_busy)
         assert "n_ctx 2,048, proven by a decode" in lines_of(host)[0]
         drawn = host.screen.query_one(BracketPlot).render().plain
@@ -219,7 +220,7 @@ def test_a_store_that_fails_is_reported_and_the_run_continues(target: Target, tm
             raise StoreError("the results file is newer than this ggbench", "update ggbench")
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
-        host.run_queue.add([target], "bench", n_gen=100)
+        host.run_queue.add(decodes([target], 100))
         await reach(host, pilot, lambda queue: not queue.is_busy)
         assert lines_of(host)[0].startswith("✓")
         reason = str(host.screen.query_one("#reason", Static).content)
@@ -238,7 +239,7 @@ def test_the_machine_is_read_while_something_runs(target: Target, tmp_path: Path
         await host.workers.wait_for_complete()
         idle = services.n_readings
         assert idle == 0
-        host.run_queue.add([target], "bench", n_gen=1000)
+        host.run_queue.add(decodes([target], 1000))
         await asyncio.to_thread(gate.reached.wait, 60)
         host.run_screen._read_machine()
         await host.workers.wait_for_complete()
@@ -260,7 +261,7 @@ def test_a_window_may_be_resized_in_mid_run(target: Target, tmp_path: Path, size
     gate = Gate()
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
-        host.run_queue.add([target], "bench", n_gen=1000)
+        host.run_queue.add(decodes([target], 1000))
         await asyncio.to_thread(gate.reached.wait, 60)
         await reach(host, pilot, lambda queue: queue.items[0].state is JobState.DECODING)
         await pilot.resize_terminal(*size)
@@ -295,21 +296,21 @@ def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
         assert len(widget.render().plain) <= widget.size.area
 
     drive(FakeServices(tmp_path), steps)
-    item = QueueItem(0, "a\x1b[2Jb", "q8_0", "bench", JobState.FAILED, "no\x1b]0;title\x07 luck")
+    item = QueueItem(0, "a\x1b[2Jb", "q8_0", "decode", JobState.FAILED, "no\x1b]0;title\x07 luck")
     assert describe(item, " ", 10, paused=False) == "✗   a[2Jb q8_0  no]0;title luck"
 
 
 def test_numbers_of_every_state_fit_their_column() -> None:
     """No line is wider than the 28 characters beside the plot."""
-    live = LiveTrial(0, "tiny", "q8_0")
-    live.n_total, live.n_ctx = 10_000, 1_048_576
+    live = LiveJob(0, "q8_0")
+    live.n_total, live.memory, live.point = 10_000, Memory(n_ctx=1_048_576), "prompt of 1,048,576: 123,456.00 ms"
     live.append(26, [2_345_678_901 + 300_000_000 * step for step in range(100)], "")
-    certificate = Certificate(
-        model="m", quant="q", file="", provenance="file", outcome=Outcome.COMPLETED, max_n_ctx=131_072,
-        theory_n_ctx=12_345_678, planned_n_ctx=131_328, budget_bytes=24 << 30,
-    )  # fmt: skip
+    plan = SearchPlan(theory_n_ctx=12_345_678, planned_n_ctx=131_328, budget_bytes=24 << 30)
+    subject = Subject(model="m", quant="q", source="file", n_ctx_train=1_048_576)
+    head = RunHead(kind="maxctx", subject=subject, setup=LlamaSetup(), settings=ContextSettings())
+    run = Run(head=head, outcome=Outcome.COMPLETED, result=ContextResult(plan=plan, max_n_ctx=131_072))
     for state in JobState:
-        item = QueueItem(0, "m", "q", "bench", state, certificate=certificate)
+        item = QueueItem(0, "m", "q", "maxctx", state, run=run)
         assert all(len(line) <= 28 for line in number_lines(live, live.numbers(), item, paused=True))
     assert all(len(line) <= 28 for line in gauge_lines(READING))
     assert "  throttled: sw_power_cap" in gauge_lines(READING)
@@ -317,12 +318,13 @@ def test_numbers_of_every_state_fit_their_column() -> None:
 
 def test_the_bracket_closes_in() -> None:
     """What is known to work and to fail grows, and the gap between them shrinks to nothing."""
-    probes = [
-        Probe(8192, "alloc", Outcome.COMPLETED, 0.3),
-        Probe(16_384, "alloc", Outcome.OUT_OF_MEMORY, 0.1),
-        Probe(12_288, "alloc", Outcome.COMPLETED, 0.4),
+    ends = BracketEnds(12_288, 16_384)
+    answers = [
+        Answer(Probe(8192, "alloc", Outcome.COMPLETED, 0.3), BracketEnds(8192, None)),
+        Answer(Probe(16_384, "alloc", Outcome.OUT_OF_MEMORY, 0.1), BracketEnds(8192, 16_384)),
+        Answer(Probe(12_288, "alloc", Outcome.COMPLETED, 0.4), ends),
     ]
-    _, first, second, third, gap = bracket_lines(probes, None, 80)
+    _, first, second, third, gap = bracket_lines(answers, None, 80)
     assert "╳" not in first
     gaps = [line.count("·") for line in (second, third)]
     assert gaps[0] > gaps[1]
@@ -330,15 +332,17 @@ def test_the_bracket_closes_in() -> None:
     assert gap == "12,288 works, 16,384 does not, 4,096 between"
     assert all(len(line) <= 80 for line in (first, second, third))
     for outcome, words in ((Outcome.CANCELLED, "cancelled"), (Outcome.TIMED_OUT, "timed out")):
-        *_, unknown, same_gap = bracket_lines([*probes, Probe(14_336, "alloc", outcome, 9.0)], None, 80)
+        unanswered = Answer(Probe(14_336, "alloc", outcome, 9.0), ends)
+        *_, unknown, same_gap = bracket_lines([*answers, unanswered], None, 80)
         assert unknown == f"context    14,336 – not known ({words})"
         assert same_gap == gap
-    question = ProbeStarted(8192, "alloc", None, None, 8 << 30)
+    question = Question(8192, "alloc", BracketEnds(None, None), 8 << 30)
     *_, asking, gap, warning = bracket_lines([], question, 80, 75)
     assert "8,192 ? asking 1:15" in asking
     assert gap == "none known to work"
     assert warning == "it may take nearly all of 8.00 GiB of memory"
-    later = dataclasses.replace(question, n_ctx=14_336, passed=12_288)
-    assert bracket_lines(probes, later, 80)[-1] == same_gap
-    assert bracket_lines(probes, dataclasses.replace(later, kind="decode"), 80)[-1] == warning
-    assert bracket_lines([Probe(512, "dry", Outcome.COMPLETED, 0.0)], None, 80) == ["planning with 1 dry context"]
+    later = dataclasses.replace(question, n_ctx=14_336, ends=ends)
+    assert bracket_lines(answers, later, 80)[-1] == same_gap
+    assert bracket_lines(answers, dataclasses.replace(later, kind="decode"), 80)[-1] == warning
+    dry = Answer(Probe(512, "dry", Outcome.COMPLETED, 0.0), BracketEnds(None, None))
+    assert bracket_lines([dry], None, 80) == ["planning with 1 dry context"]

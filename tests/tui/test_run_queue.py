@@ -7,20 +7,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ggbench.experiments.rig import Rig
 
 from ggbench.catalog.selector import Target, resolve
 from ggbench.engine import protocol
 from ggbench.engine.endings import Crashed, Ending, OutOfMemory
 from ggbench.errors import StoreError
+from ggbench.experiments.stored import read_run
+from ggbench.recording.experiment import Experiment
+from ggbench.recording.rig import Rig
+from ggbench.records.context import ContextResult
+from ggbench.records.decode import DecodeResult
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup
 from ggbench.store.database import Store
-from ggbench.tui.run_queue import JobState, RunQueue
+from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.widgets.bracket_plot import bracket_lines
 from ggbench.tui.widgets.queue_list import describe
 from tests.fakes.engine import obey
-from tests.fakes.jobs import FakeServices, Gate, small_context
+from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
 from tests.fakes.watched import watched_runs
 
 
@@ -29,88 +33,96 @@ def target(tiny_twin: Path) -> Target:
     return resolve(str(tiny_twin))[0]
 
 
+def result_of(item: QueueItem) -> ContextResult:
+    assert item.run is not None
+    assert isinstance(item.run.result, ContextResult)
+    return item.run.result
+
+
 def is_done(queue: RunQueue) -> bool:
     return not queue.is_busy
 
 
-def crash(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+def crash(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
     yield Crashed(-6, ("GGML_ASSERT(something) failed",))
 
 
-def run_out(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+def run_out(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
     yield OutOfMemory("load", "failed to allocate")
 
 
 def test_jobs_run_one_after_another_and_are_kept(target: Target, tmp_path: Path) -> None:
-    """Each ends in its row, which the store has under the item's run, with every sample beside it to plot."""
+    """Each ends in its run, which the store has, with every sample beside it to plot."""
     services = FakeServices(tmp_path)
     with watched_runs(services) as watched:
-        watched.queue.add([target, target], "bench", n_gen=500)
+        watched.queue.add(decodes([target, target], 500))
         watched.wait(is_done)
-        items, trials = watched.queue.items, watched.queue.trials
+        items, sampled = watched.queue.items, watched.queue.sampled
     assert [item.state for item in items] == [JobState.DONE] * 2
-    assert [trial.item_id for trial in trials] == [0, 1]
-    assert trials[0].positions.tolist() == list(range(26, 526))
+    assert [job.item_id for job in sampled] == [0, 1]
+    assert sampled[0].positions.tolist() == list(range(26, 526))
     with services.open_store() as store:
-        assert [store.load_run(item.run_id or 0).row for item in items] == [item.row for item in items]
+        kept = [read_run(store, store.load_run(item.run_id or 0)) for item in items]
+    assert [run.result for run in kept] == [item.run.result for item in items if item.run is not None]
 
 
 def test_a_crash_and_too_little_memory_are_items_with_their_reasons(target: Target, tmp_path: Path) -> None:
     """The queue goes on behind both."""
     with watched_runs(FakeServices(tmp_path, [crash, run_out])) as watched:
-        watched.queue.add([target] * 3, "bench", n_gen=100)
+        watched.queue.add(decodes([target] * 3, 100))
         watched.wait(is_done)
         crashed, full, done = watched.queue.items
     assert (crashed.state, full.state, done.state) == (JobState.FAILED, JobState.FAILED, JobState.DONE)
     assert "GGML_ASSERT" in crashed.reason
-    assert crashed.row is not None
-    assert crashed.row.outcome is Outcome.CRASHED
+    assert crashed.run is not None
+    assert crashed.run.outcome is Outcome.CRASHED
     assert full.reason == "out of memory in load: failed to allocate"
 
 
 def test_skip_keeps_what_was_measured_and_the_next_one_runs(target: Target, tmp_path: Path) -> None:
-    """The row of a job that was skipped has the samples up to then; it is called skipped, not cancelled."""
+    """The run of a job that was skipped has the samples up to then; it is called skipped, not cancelled."""
     gate = Gate()
     with watched_runs(FakeServices(tmp_path, [gate.answer])) as watched:
-        watched.queue.add([target, target], "bench", n_gen=1000)
+        watched.queue.add(decodes([target, target], 1000))
         assert gate.reached.wait(60)
         watched.queue.skip()
         gate.opened.set()
         watched.wait(is_done)
         skipped, done = watched.queue.items
     assert (skipped.state, done.state) == (JobState.SKIPPED, JobState.DONE)
-    assert skipped.row is not None
-    assert skipped.row.n_gen == 200
+    assert skipped.run is not None
+    assert isinstance(skipped.run.result, DecodeResult)
+    assert skipped.run.result.n_gen == 200
 
 
 def test_cancel_leaves_the_jobs_that_wait(target: Target, tmp_path: Path) -> None:
-    """They say that they never began, no engine is started for them, and the queue takes new jobs afterwards."""
+    """They say that they never began, no worker is started for them, and the queue takes new jobs afterwards."""
     gate, services = Gate(), FakeServices(tmp_path)
     services.answers.append(gate.answer)
     with watched_runs(services) as watched:
-        watched.queue.add([target, target], "bench", n_gen=1000)
+        watched.queue.add(decodes([target, target], 1000))
         assert gate.reached.wait(60)
         watched.queue.cancel()
         gate.opened.set()
         watched.wait(is_done)
         assert [item.state for item in watched.queue.items] == [JobState.CANCELLED] * 2
         assert watched.queue.items[1].reason == "cancelled before it started"
-        assert len(services.engines) == 1
-        watched.queue.add([target], "bench", n_gen=100)
+        assert len(services.workers) == 1
+        watched.queue.add(decodes([target], 100))
         watched.wait(is_done)
         assert watched.queue.items[2].state is JobState.DONE
 
 
-def test_a_pause_holds_the_engine_and_the_jobs_behind_it(target: Target, tmp_path: Path) -> None:
+def test_a_pause_holds_the_worker_and_the_jobs_behind_it(target: Target, tmp_path: Path) -> None:
     """The rig's event is set while paused, also for a job that starts meanwhile; nothing starts until it goes on."""
     gate, services = Gate(), FakeServices(tmp_path)
     services.answers.append(gate.answer)
     with watched_runs(services) as watched:
-        watched.queue.add([target, target], "bench", n_gen=1000)
+        watched.queue.add(decodes([target, target], 1000))
         assert gate.reached.wait(60)
         watched.queue.pause()
         assert services.rigs[0].hold.is_set()
-        gate.opened.set()  # this engine does not look at the event: its job ends, and the next one has to wait
+        gate.opened.set()  # this worker does not look at the event: its job ends, and the next one has to wait
         watched.wait(lambda queue: queue.items[0].state is JobState.DONE)
         assert watched.queue.items[1].state is JobState.WAITING
         watched.queue.resume()
@@ -122,33 +134,32 @@ def test_a_cancel_of_a_paused_queue_is_answered(target: Target, tmp_path: Path) 
     """A person may stop without going on first."""
     with watched_runs(FakeServices(tmp_path)) as watched:
         watched.queue.pause()
-        watched.queue.add([target], "bench", n_gen=100)
+        watched.queue.add(decodes([target], 100))
         watched.queue.cancel()
         watched.wait(is_done)
 
 
-def test_a_search_reports_its_probes_and_ends_in_a_certificate(target: Target, tmp_path: Path) -> None:
-    """The item has the certificate, the live job every answer on the way to it."""
-    config = LlamaSetup(n_ctx=4096)
+def test_a_search_reports_its_probes_and_ends_in_its_run(target: Target, tmp_path: Path) -> None:
+    """The item has the largest context, the live job every answer on the way to it."""
     with watched_runs(FakeServices(tmp_path, [small_context])) as watched:
-        watched.queue.add([target], "maxctx", config)
+        watched.queue.add(searches([target], LlamaSetup(n_ctx=4096)))
         watched.wait(is_done)
         (item,), live = watched.queue.items, watched.queue.live
     assert item.state is JobState.DONE
-    assert item.certificate is not None
-    assert item.certificate.max_n_ctx == 2048
+    found = result_of(item)
+    assert found.max_n_ctx == 2048
     assert live is not None
-    assert live.probes == item.certificate.probes
-    assert not watched.queue.trials
+    assert tuple(answer.probe for answer in live.answers) == found.probes
+    assert not watched.queue.sampled
 
 
 def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Target, tmp_path: Path) -> None:
     """Neither that the n_ctx works nor that it does not, also where its worker dies of the skip; no question stays."""
     asked, skipped = threading.Event(), threading.Event()
 
-    def die_of_it(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    def die_of_it(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         live = watched.queue.live
-        if isinstance(request, protocol.MakeContext) and live is not None and live.asking is not None:
+        if isinstance(request, protocol.MakeContext) and live is not None and live.question is not None:
             asked.set()
             assert skipped.wait(60)
             yield Crashed(-9, ())
@@ -156,24 +167,24 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
             yield from obey(request)
 
     with watched_runs(FakeServices(tmp_path, [die_of_it])) as watched:
-        watched.queue.add([target], "maxctx", LlamaSetup(n_ctx=4096))
+        watched.queue.add(searches([target], LlamaSetup(n_ctx=4096)))
         assert asked.wait(60)
         live = watched.queue.live
         assert live is not None
-        question, asked_s = live.asking, live.asked_s
+        question, asked_s = live.question, live.asked_s
         watched.queue.skip()
         skipped.set()
         watched.wait(is_done)
         (item,) = watched.queue.items
     assert item.state is JobState.SKIPPED
-    assert item.certificate is not None
-    assert item.certificate.max_n_ctx is item.certificate.first_fail_n_ctx is None
-    assert item.certificate.probes[-1].outcome is Outcome.CANCELLED
+    found = result_of(item)
+    assert found.max_n_ctx is found.first_fail_n_ctx is None
+    assert found.probes[-1].outcome is Outcome.CANCELLED
     assert question is not None
     assert question.budget_bytes
     assert asked_s is not None
     assert live.asked_s is None
-    assert bracket_lines(live.probes, live.asking, 60)[-2:] == [
+    assert bracket_lines(live.answers, live.question, 60)[-2:] == [
         "context     4,096 – not known (cancelled)",
         "none known to work",
     ]
@@ -188,7 +199,7 @@ def test_without_a_store_the_run_goes_on(target: Target, tmp_path: Path) -> None
             raise StoreError("the results file is newer than this ggbench", "update ggbench")
 
     with watched_runs(NoStore(tmp_path)) as watched:
-        watched.queue.add([target], "bench", n_gen=100)
+        watched.queue.add(decodes([target], 100))
         watched.wait(is_done)
         assert watched.queue.items[0].state is JobState.DONE
         assert watched.queue.items[0].run_id is None
@@ -199,36 +210,34 @@ def test_a_fault_of_a_job_does_not_end_the_queue(target: Target, tmp_path: Path)
     """What nobody foresaw is a failed item that says so."""
 
     class Faulty(FakeServices):
-        def make_rig(self, store: Store | None) -> Rig:
+        def make_rig(self, store: Store | None, experiment: Experiment) -> Rig:
             if not self.rigs:
-                self.rigs.append(super().make_rig(store))
+                self.rigs.append(super().make_rig(store, experiment))
                 raise RuntimeError("a fault")
-            return super().make_rig(store)
+            return super().make_rig(store, experiment)
 
     with watched_runs(Faulty(tmp_path)) as watched:
-        watched.queue.add([target, target], "bench", n_gen=100)
+        watched.queue.add(decodes([target, target], 100))
         watched.wait(is_done)
         first, second = watched.queue.items
     assert (first.state, second.state) == (JobState.FAILED, JobState.DONE)
     assert "a fault" in first.reason
 
 
-def test_close_ends_the_engine_and_the_thread(target: Target, tmp_path: Path) -> None:
+def test_close_ends_the_worker_and_the_thread(target: Target, tmp_path: Path) -> None:
     """Nothing runs afterwards, and what was measured is in the store."""
     gate, services = Gate(), FakeServices(tmp_path)
     services.answers.append(gate.answer)
     before = threading.active_count()
     with watched_runs(services) as watched:
-        watched.queue.add([target, target], "bench", n_gen=1000)
+        watched.queue.add(decodes([target, target], 1000))
         assert gate.reached.wait(60)
         threading.Timer(0.05, gate.opened.set).start()
         watched.queue.close()
-        assert services.engines[0].closed
+        assert services.workers[0].closed
         assert watched.queue.running is None
         watched.queue.close()
-    assert len(services.engines) == 1
+    assert len(services.workers) == 1
     assert threading.active_count() <= before + 1  # the timer may still be ending
     with services.open_store() as store:
-        row = store.load_run(watched.queue.items[0].run_id or 0).row
-    assert row is not None
-    assert row.outcome is Outcome.CANCELLED
+        assert store.load_run(watched.queue.items[0].run_id or 0).state == Outcome.CANCELLED

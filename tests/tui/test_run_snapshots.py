@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ggbench.experiments.rig import Rig
 from textual.pilot import Pilot
 
 from ggbench.catalog.selector import Target, resolve
+from ggbench.recording.experiment import Experiment
+from ggbench.recording.rig import Rig
+from ggbench.records.context import ContextResult
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
 from ggbench.store.database import Store
@@ -19,7 +21,7 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.run_queue import JobState
 from ggbench.tui.screens.run import RunScreen
 from tests.fakes.engine import obey
-from tests.fakes.jobs import FakeServices, Gate, small_context
+from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
 from tests.fakes.snapshots import check_snapshot
 from tests.tui.test_run_queue import crash
 
@@ -45,8 +47,10 @@ def targets(tiny_twin: Path) -> list[Target]:
 class Slow(FakeServices):
     """A memory slow enough for its limit to be in the picture."""
 
-    def make_rig(self, store: Store | None) -> Rig:
-        return dataclasses.replace(super().make_rig(store), cpu_bandwidth=Bandwidth(1e9, "measured in a test"))
+    def make_rig(self, store: Store | None, experiment: Experiment) -> Rig:
+        return dataclasses.replace(
+            super().make_rig(store, experiment), cpu_bandwidth=Bandwidth(1e9, "measured in a test")
+        )
 
 
 async def show_run(app: GgbenchApp, pilot: Pilot[None]) -> RunScreen:
@@ -70,7 +74,7 @@ def test_a_run(app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive
     app.services = dataclasses.replace(app.services, make_rig=slow.make_rig)
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
-        app.run_queue.add(targets, "bench", n_gen=1000)
+        app.run_queue.add(decodes(targets, 1000))
         await asyncio.to_thread(gate.reached.wait, 60)
         screen = await show_run(app, pilot)
         assert screen._queue.items[2].state is JobState.DECODING
@@ -88,13 +92,14 @@ def test_a_search(
     jobs.answers.append(small_context)
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
-        app.run_queue.add(targets[:1], "maxctx", LlamaSetup(n_ctx=16_384, memory_limit_bytes=1 << 30))
+        app.run_queue.add(searches(targets[:1], LlamaSetup(n_ctx=16_384, memory_limit_bytes=1 << 30)))
         while app.run_queue.is_busy:
             await pilot.pause(0.01)
         await show_run(app, pilot)
-        certificate = app.run_queue.items[0].certificate
-        assert certificate is not None
-        assert certificate.max_n_ctx == 2048
+        run = app.run_queue.items[0].run
+        assert run is not None
+        assert isinstance(run.result, ContextResult)
+        assert run.result.max_n_ctx == 2048
         check_snapshot(app, f"run_maxctx_{size[0]}x{size[1]}")
 
     drive(app, steps, size)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ggbench.records.context import Probe
+from ggbench.errors import StoreError
+from ggbench.records.context import ContextResult, Probe
+from ggbench.records.machine import MachineReading
 from ggbench.records.outcome import Outcome
 from ggbench.store.database import Store
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, MeasuredRun, matching, read_measured, read_runs
-from tests.fakes.measured import fill, put_run, start
+from tests.fakes.measured import SERIES, fill, put_run, put_search, start, start_search
 
 
 @pytest.fixture
@@ -25,8 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 def measured(path: Path, *run_ids: int) -> tuple[MeasuredRun, ...]:
     with Store.open(path) as store:
-        runs = {run.run_id: run for run in read_runs(store, {})}
-        return tuple(read_measured(store, runs[run_id]) for run_id in run_ids)
+        return tuple(read_measured(store, run_id) for run_id in run_ids)
 
 
 def test_only_what_changed_is_read_again(path: Path) -> None:
@@ -39,57 +39,80 @@ def test_only_what_changed_is_read_again(path: Path) -> None:
     assert len(again) == 5
 
 
-def test_a_search_has_its_certificate(path: Path) -> None:
-    """A killed one what its probes tell; a decode has none."""
+def test_a_killed_search_has_what_its_probes_show(path: Path) -> None:
+    """As much of its result as was recorded; a decode has none of it."""
     probe = Probe(4096, "alloc", Outcome.COMPLETED, 1.5)
     with Store.open(path) as store:
-        run_id = store.begin(start(kind="maxctx"))
-        store.append_probe(run_id, 0, probe)
+        run_id = store.begin(start_search())
+        store.append_observations(run_id, [(1, "probe", probe)])
     decode, search = measured(path, 1, run_id)
-    assert decode.certificate is None
-    assert search.certificate is not None
-    assert (search.certificate.max_n_ctx, search.certificate.probes) == (4096, (probe,))
+    assert decode.summary.context is None
+    found = search.summary.context
+    assert found is not None
+    assert (found.max_n_ctx, found.probes) == (4096, (probe,))
 
 
 def test_a_search_says_what_it_found_where_others_say_how_they_ended(path: Path) -> None:
     """A question mark where no decode proved it."""
     (outcome,) = [column for column in COLUMNS_OF_RUNS if column.key == "outcome"]
     with Store.open(path) as store:
-        run = start(kind="maxctx")
         for is_proven in (True, False):
-            found = replace(run.as_row(Outcome.COMPLETED, ""), max_n_ctx=24_576, max_n_ctx_verified=is_proven)
-            store.finish(store.begin(run), found)
-        cut_short = replace(found, outcome=Outcome.CANCELLED)
-        store.finish(store.begin(run), cut_short)
+            found = ContextResult(max_n_ctx=24_576, verified_by_decode=is_proven)
+            put_search(store, found)
+        put_search(store, found, Outcome.CANCELLED)
         cancelled, unproven, proven, *_ = read_runs(store, {})
     assert outcome.text(cancelled) == "cancelled"
     assert (outcome.text(proven), outcome.text(unproven)) == ("n_ctx 24,576", "n_ctx 24,576?")
 
 
 def test_a_running_run_is_read_as_it_grows(path: Path) -> None:
-    """Its row tells what it has so far."""
+    """It shows what it has so far."""
     with Store.open(path) as store:
         run_id = store.begin(start())
         first = {run.run_id: run for run in read_runs(store, {})}
-        store.append_samples(run_id, 0, 26, [1_000_000] * 10)
+        store.append_samples(run_id, SERIES, 26, [1_000_000] * 10)
         second = {run.run_id: run for run in read_runs(store, first)}
-    assert (first[run_id].row.n_gen, second[run_id].row.n_gen) == (0, 10)
+    n_gens = [run.summary.decode.n_gen for run in (first[run_id], second[run_id]) if run.summary and run.summary.decode]
+    assert n_gens == [0, 10]
     assert second[run_id].note == "still running"
 
 
-@pytest.mark.parametrize("column", ["config", "outcome_row"])
-def test_a_run_of_another_version_is_listed_with_the_reason(path: Path, column: str) -> None:
-    """It hides no other run; what its samples tell is there where its configuration can be read."""
+def test_a_run_has_the_readings_of_the_machine(path: Path) -> None:
+    """As they were taken while it ran."""
+    reading = MachineReading(at_ns=5, cpu_share=0.5, used_bytes=1 << 30, total_bytes=8 << 30)
+    with Store.open(path) as store:
+        store.append_observations(1, [(5, "machine_reading", reading)])
+    (run,) = measured(path, 1)
+    assert run.readings == (reading,)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("setup = '[]'", "another version of ggbench"),
+        ("result = '[]'", "another version of ggbench"),
+        ("kind = 'nobody_knows'", "no experiment 'nobody_knows'"),
+        ("engine = 'nobody_knows'", "no engine 'nobody_knows'"),
+    ],
+)
+def test_a_run_that_cannot_be_read_is_listed_with_the_reason(path: Path, change: str, reason: str) -> None:
+    """It hides no other run, and can be opened; what its samples show is there where only its result is unreadable."""
     with sqlite3.connect(path) as connection:
-        connection.execute(f"UPDATE runs SET {column} = '[]'")
-        if column == "config":
-            connection.execute("UPDATE runs SET outcome_row = NULL")
+        connection.execute(f"UPDATE runs SET {change} WHERE id = 1")
     connection.close()
     with Store.open(path) as store:
         runs = read_runs(store, {})
     assert [run.run_id for run in runs] == [4, 3, 2, 1]
-    assert "another version of ggbench" in runs[-1].note
-    assert (runs[-1].row.fit is not None) == (column == "outcome_row")
+    (note,) = [column for column in COLUMNS_OF_RUNS if column.key == "note"]
+    assert reason in note.text(runs[-1])
+    assert [matching(runs, reason)] == [runs[-1:]]
+    assert (runs[-1].run is not None) == change.startswith("result")
+    (one,) = measured(path, 1)
+    assert one.has_samples
+    assert len(one.series().positions) == 3000
+    if one.listed.run is None:
+        with pytest.raises(StoreError, match="cannot be read"):
+            one.to_save()
 
 
 def test_every_word_of_a_filter_has_to_match(path: Path) -> None:

@@ -6,10 +6,11 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from ggbench.experiments.rig import Rig, make_rig
 from textual.pilot import Pilot
 
 from ggbench.catalog.disk import models_in_place
+from ggbench.recording.experiment import Experiment
+from ggbench.recording.rig import Rig, make_rig
 from ggbench.records.speed import Bandwidth
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
@@ -21,7 +22,7 @@ from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
 
 
-def rig(store: Store | None) -> Rig:
+def rig(store: Store | None, experiment: Experiment) -> Rig:
     return dataclasses.replace(make_rig(store, given_bandwidth=Bandwidth(20e9, "given in a test")), threads=1)
 
 
@@ -44,7 +45,7 @@ def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
         assert app.current_mode == "run"
         await queue.idle()
         (measured,) = app.run_queue.items
-        assert measured.row is not None
+        assert measured.run is not None
         await press(app, pilot, "3")
         assert "q8_0" in words_of(app)
         assert "completed" in words_of(app)

@@ -14,10 +14,10 @@ from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
 from ggbench.errors import GgbenchError
-from ggbench.experiments.budget import CARD_RESERVE_BYTES, given_budget
 from ggbench.machine.known_gpus import known_gpus
 from ggbench.plain import plain
 from ggbench.records.plan import Budget
+from ggbench.sizing.budget import CARD_RESERVE_BYTES, given_budget
 from ggbench.tui.screens.dialog import Dialog
 from ggbench.units import GIB, format_bandwidth, format_bytes, parse_size
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.widgets import Footer, Static
 
-from ggbench.report.comparison import compare_rows
+from ggbench.report.comparison import compare_quants
 from ggbench.tui.screens.measured_screen import DetailsPane, MeasuredScreen
 from ggbench.tui.widgets.comparison_table import ComparisonTable
 from ggbench.tui.widgets.latency_plot import LatencyPlot
@@ -23,10 +23,10 @@ In the plot: samples as a band, ╌ the fitted line, · the limit of the machine
 
     def compose(self) -> ComposeResult:
         """Lay out the curves over the table."""
-        numbers = ", ".join(str(one.run.run_id) for one in self.runs)
+        numbers = ", ".join(str(one.run_id) for one in self.runs)
         yield Static(f"Comparing runs {numbers}", id="title", markup=False)
         with DetailsPane(id="pane"):
-            if any(len(one.samples.step_ns) for one in self.runs):
+            if any(one.has_samples for one in self.runs):
                 yield LatencyPlot()
             yield ComparisonTable(id="table")
         yield StatusMessage()
@@ -37,4 +37,4 @@ In the plot: samples as a band, ╌ the fitted line, · the limit of the machine
         """Draw the curves and the table."""
         for plot in self.query(LatencyPlot):
             plot.show([one.series() for one in self.runs])
-        self.query_one(ComparisonTable).show(compare_rows([one.run.row for one in self.runs]))
+        self.query_one(ComparisonTable).show(compare_quants([one.summary for one in self.runs]))

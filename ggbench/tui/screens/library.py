@@ -11,7 +11,7 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal
 from textual.widgets import DataTable, Footer, Input, Static
 
 from ggbench.catalog.models import Catalog
@@ -19,18 +19,19 @@ from ggbench.errors import GgbenchError
 from ggbench.records.plan import Budget
 from ggbench.records.setup import LlamaSetup
 from ggbench.tui.download_consent import download_question, refusal
+from ggbench.tui.library_choice import LibraryChoice
 from ggbench.tui.library_models import ModelEntry, found_models, list_models
-from ggbench.tui.library_quants import LatestDecodes, QuantRow, complete, quants_on_disk
+from ggbench.tui.library_quants import quants_on_disk
 from ggbench.tui.messages import ModelsChanged, PullRequested, RunRequested, RunStored
-from ggbench.tui.run_length import next_length, run_config
+from ggbench.tui.run_requests import RunRequest, decode_request, next_length, search_request
 from ggbench.tui.screens import library_messages as messages
 from ggbench.tui.screens.confirm import ConfirmScreen
 from ggbench.tui.screens.library_text import hidden_counts, start_notices, status_text
 from ggbench.tui.screens.library_workers import LibraryWorkers
-from ggbench.tui.widgets.filter_input import FilterInput
 from ggbench.tui.widgets.machine_bar import MachineBar
 from ggbench.tui.widgets.memory_bar import MemoryBar
 from ggbench.tui.widgets.models_pane import ModelsPane
+from ggbench.tui.widgets.quants_pane import QuantsPane
 from ggbench.tui.widgets.quants_table import QuantsTable
 from ggbench.tui.widgets.status_message import StatusMessage
 from ggbench.units import format_bytes
@@ -49,9 +50,9 @@ class LibraryScreen(LibraryWorkers):
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "mark", "Mark", tooltip="Mark or unmark the quant, move to the next"),
-        Binding("b", "start('bench')", "Run", tooltip="Measure the marked quants, or the chosen one"),
-        Binding("m", "start('maxctx')", "Maxctx", tooltip="Search the maximum n_ctx that works"),
-        Binding("p", "start('pull')", "Pull", tooltip="Download the marked quants, or the chosen one"),
+        Binding("b", "decode", "Run", tooltip="Measure the marked quants, or the chosen one"),
+        Binding("m", "search", "Maxctx", tooltip="Search the maximum n_ctx that works"),
+        Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter the models or the quants"),
         Binding("f", "toggle_fits", "Fits", tooltip="Hide or show quants that do not fit"),
         Binding("s", "sort", "Sort", tooltip="Sort by the next column"),
@@ -65,19 +66,11 @@ class LibraryScreen(LibraryWorkers):
 
     def __init__(self) -> None:
         super().__init__()
-        self._on_disk: frozenset[tuple[str, str]] = frozenset()
-        self._decodes: LatestDecodes = {}
+        self._choice = LibraryChoice()
         self._catalog: Catalog | None = None
         self._machine: messages.MachineRead | None = None
         self._card: Budget | None = None
         """The card to plan for; None plans for this machine."""
-        self._entry: ModelEntry | None = None
-        self._rows: dict[str, QuantRow] = {}
-        self._marks: dict[str, dict[str, None]] = {}
-        """Names of quants by model, in the order in which they were marked."""
-        self._n_ctx: int | None = None
-        self._started_n_ctx: int | None = None
-        """The planned n_ctx of the run that is being started; None for the default."""
         self._request = 0
         self._is_planning = self._is_draw_due = False
         self._offered = False, False
@@ -89,10 +82,7 @@ class LibraryScreen(LibraryWorkers):
         yield MachineBar(id="machine")
         with Horizontal(id="middle"):
             yield ModelsPane(id="left")
-            with Vertical(id="right"):
-                yield FilterInput("filter these quants by name", id="quant-filter")
-                yield QuantsTable(id="quants")
-                yield Static(id="none-shown", markup=False)
+            yield QuantsPane(id="right")
         yield StatusMessage(id="message")
         yield Static(id="state", markup=False)
         yield MemoryBar(id="memory")
@@ -116,20 +106,20 @@ class LibraryScreen(LibraryWorkers):
         if isinstance(self.focused, Input):
             return action in ("leave", "other_part")
         if action == "mark":
-            return bool(self._rows) and self._table.has_focus
-        if action == "start" and parameters == ("pull",):
-            return self._can_pull
-        if action in ("start", "sort", "reverse_sort"):
-            return bool(self._rows)
+            return bool(self._choice.rows) and self._table.has_focus
+        if action == "pull":
+            return self._choice.can_pull
+        if action in ("decode", "search", "sort", "reverse_sort"):
+            return bool(self._choice.rows)
         return True
 
     @on(messages.ModelsRead)
     def _take_models(self, message: messages.ModelsRead) -> None:
         self._problems.pop("models", None)
         self._catalog = message.catalog
-        self._on_disk = quants_on_disk(message.local, message.catalog)
+        self._choice.set_on_disk(quants_on_disk(message.local, message.catalog))
         self._left.list_models(list_models(message.catalog, message.local), is_complete=message.is_complete)
-        self._complete_rows()
+        self._show_rows()
 
     @on(messages.MachineRead)
     def _take_machine(self, message: messages.MachineRead) -> None:
@@ -140,8 +130,8 @@ class LibraryScreen(LibraryWorkers):
     @on(messages.ResultsRead)
     def _take_results(self, message: messages.ResultsRead) -> None:
         self._problems.pop("results", None)
-        self._decodes = message.decodes
-        self._complete_rows()
+        self._choice.set_decodes(message.decodes)
+        self._show_rows()
 
     @on(messages.SearchFinished)
     def _take_found(self, message: messages.SearchFinished) -> None:
@@ -157,8 +147,7 @@ class LibraryScreen(LibraryWorkers):
             self._is_planning = False
             self._show_status()
             return
-        name = message.quant.name
-        self._rows[name] = self._completed(QuantRow(name, message.quant.row))
+        self._choice.add(message.quant)
         if not self._is_draw_due:
             self._is_draw_due = True
             self.call_later(self._show_rows)  # once for all rows that have arrived by then
@@ -177,18 +166,18 @@ class LibraryScreen(LibraryWorkers):
             self._hand_over(message)
 
     def _hand_over(self, message: messages.TargetsFound) -> None:
-        self._marks.clear()
+        self._choice.clear_marks()
         self._show_rows()
-        if message.job == "pull":
+        request = message.request
+        if request is None:
             self.post_message(PullRequested(message.targets))
             self.query_one(StatusMessage).show(
                 f"downloading {format_bytes(message.download_bytes)}; press 4 for progress"
             )
-        else:
-            n_ctx, n_gen = self._started_n_ctx if message.job == "bench" else None, self._host.n_gen
-            for notice in start_notices(n_ctx, n_gen, is_here=self._card is None):
-                self.notify(notice, markup=False)
-            self.post_message(RunRequested(message.targets, message.job, run_config(n_ctx, n_gen)))
+            return
+        for notice in start_notices(request, is_here=self._card is None):
+            self.notify(notice, markup=False)
+        self.post_message(RunRequested(request.jobs(message.targets)))
 
     @on(messages.TaskFailed)
     def _take_failure(self, message: messages.TaskFailed) -> None:
@@ -225,8 +214,7 @@ class LibraryScreen(LibraryWorkers):
         self._search(message.text)
 
     @on(Input.Changed, "#quant-filter")
-    def _filter_quants(self, event: Input.Changed) -> None:
-        self._table.filter(event.value)
+    def _show_filtered(self) -> None:
         self._show_memory()
         self._show_status()
 
@@ -234,10 +222,6 @@ class LibraryScreen(LibraryWorkers):
     def _forget_search(self) -> None:
         if self._problems.pop("search", None) is not None:
             self._show_status()
-
-    @on(Input.Submitted, "#quant-filter")
-    def _leave_quant_filter(self) -> None:
-        self._table.focus()
 
     @on(DataTable.RowHighlighted, "#quants")
     def _show_memory(self) -> None:
@@ -251,15 +235,11 @@ class LibraryScreen(LibraryWorkers):
     def _mark_selected(self) -> None:
         self.action_mark()
 
-    @on(DataTable.HeaderSelected, "#quants")
-    def _sort_by_header(self, event: DataTable.HeaderSelected) -> None:
-        self._table.sort_by(event.column_index)
-
     @on(QuantsTable.ContextChangeRequested)
     def _change_n_ctx(self, message: QuantsTable.ContextChangeRequested) -> None:
         chosen = self._table.chosen
-        if chosen is not None and (n_ctx := self._n_ctx or chosen.plan.n_ctx) is not None:
-            self._n_ctx = message.applied_to(n_ctx, chosen.plan.n_ctx_train)
+        if chosen is not None and (n_ctx := self._choice.n_ctx or chosen.plan.n_ctx) is not None:
+            self._choice.n_ctx = message.applied_to(n_ctx, chosen.plan.n_ctx_train)
             self._replan()
 
     def action_mark(self) -> None:
@@ -267,32 +247,36 @@ class LibraryScreen(LibraryWorkers):
         self._table.toggle_mark()
         self._show_status()
 
-    def action_start(self, job: messages.Job) -> None:
-        """Measure, search or download the marked quants, or the chosen one."""
-        selection = [(model, tuple(names)) for model, names in self._marks.items() if names]
-        chosen = self._table.chosen
-        if not selection and chosen is not None and self._entry is not None:
-            selection = [(self._entry.model, (chosen.name,))]
-        if selection:
+    def action_decode(self) -> None:
+        """Measure the marked quants, or the chosen one."""
+        planned_n_ctx = self._choice.planned_n_ctx(self._choice.selection(self._table.chosen))
+        self._request_start(decode_request(planned_n_ctx, self._host.n_gen))
+
+    def action_search(self) -> None:
+        """Search the largest context of the marked quants, or of the chosen one."""
+        self._request_start(search_request())
+
+    def action_pull(self) -> None:
+        """Download the marked quants, or the chosen one."""
+        self._request_start(None)
+
+    def _request_start(self, request: RunRequest | None) -> None:
+        """Look for the files of the selection."""
+        if selection := self._choice.selection(self._table.chosen):
             self._problems.pop("start", None)
-            planned = {self._entry.model} if self._entry is not None else set()
-            self._started_n_ctx = self._n_ctx if {model for model, _ in selection} <= planned else None
-            self._find_targets(job, selection, self._catalog)
+            self._find_targets(request, selection, self._catalog)
 
     def action_filter(self) -> None:
         """Open the filter of the quants if their table has the focus, else that of the models."""
         if self._table.has_focus:
-            self.add_class("-filter-quants")
-            self.query_one("#quant-filter", Input).focus()
+            self._right.open_filter()
         else:
             self._left.input.focus()
 
     def action_leave(self) -> None:
         """Leave the filter of the quants, or go from the quants to the models, or clear the filter of the models."""
-        if self.focused is self.query_one("#quant-filter"):
-            self.query_one("#quant-filter", Input).clear()
-            self.remove_class("-filter-quants")
-            self._table.focus()
+        if self._right.input.has_focus:
+            self._right.close_filter()
         elif self._left.models.has_focus or self._left.input.has_focus:
             self._left.input.clear()
             self._left.models.focus()
@@ -301,7 +285,7 @@ class LibraryScreen(LibraryWorkers):
 
     def action_other_part(self) -> None:
         """Switch between the models and the quants, skipping the filters."""
-        if self.focused in (self._table, self.query_one("#quant-filter")):
+        if self._table.has_focus or self._right.input.has_focus:
             self._left.models.focus()
         else:
             self._table.focus()
@@ -333,7 +317,7 @@ class LibraryScreen(LibraryWorkers):
 
     def _take_card(self, choice: CardChoice | None) -> None:
         if choice is not None:
-            self._card, self._rows = choice.budget, {}
+            self._card, self._choice.rows = choice.budget, {}
             self._show_rows()
             self._replan()
 
@@ -351,23 +335,21 @@ class LibraryScreen(LibraryWorkers):
         return self.query_one(ModelsPane)
 
     @property
-    def _table(self) -> QuantsTable:
-        return self.query_one(QuantsTable)
+    def _right(self) -> QuantsPane:
+        return self.query_one(QuantsPane)
 
     @property
-    def _can_pull(self) -> bool:
-        return any(not row.is_here and not row.is_twin for row in self._rows.values())
+    def _table(self) -> QuantsTable:
+        return self._right.table
 
     @property
     def _budget(self) -> Budget | None:
         return self._card or (None if self._machine is None else self._machine.budget)
 
     def _choose(self, entry: ModelEntry) -> None:
-        if self._entry is not None and entry.key == self._entry.key and self._rows:
-            return
-        self._entry, self._rows, self._n_ctx = entry, {}, None
-        self._show_rows()
-        self._replan()
+        if self._choice.choose(entry):
+            self._show_rows()
+            self._replan()
 
     def _replan(self) -> None:
         """Plan the chosen model, starting with the quant at the cursor."""
@@ -375,30 +357,22 @@ class LibraryScreen(LibraryWorkers):
         self._is_planning = False
         for task in ("plan", "start"):
             self._problems.pop(task, None)
-        machine, entry, budget = self._machine, self._entry, self._budget
+        machine, entry, budget = self._machine, self._choice.entry, self._budget
         if machine is not None and budget is not None:
             self.query_one(MachineBar).show(budget, machine.reading, is_here=self._card is None)
             if entry is not None and entry.model:
                 self._is_planning = True
                 chosen = self._table.chosen
-                first, config = chosen.name if chosen else None, LlamaSetup(n_ctx=self._n_ctx)
-                self._plan(self._request, machine.planner, entry, budget, config, first)
+                first, setup = chosen.name if chosen else None, LlamaSetup(n_ctx=self._choice.n_ctx)
+                self._plan(self._request, machine.planner, entry, budget, setup, first)
         self._show_status()
-
-    def _completed(self, row: QuantRow) -> QuantRow:
-        return row if self._entry is None else complete(row, self._entry, self._on_disk, self._decodes)
-
-    def _complete_rows(self) -> None:
-        self._rows = {name: self._completed(row) for name, row in self._rows.items()}
-        self._show_rows()
 
     def _show_rows(self) -> None:
-        marks = {} if self._entry is None else self._marks.setdefault(self._entry.model, {})
         self._is_draw_due = False
-        self._table.show(self._rows, marks)
+        self._table.show(self._choice.rows, self._choice.marks)
         self._show_memory()
         self._show_status()
-        offered = bool(self._rows), self._can_pull
+        offered = bool(self._choice.rows), self._choice.can_pull
         if offered != self._offered:
             self._offered = offered
             self.refresh_bindings()
@@ -409,19 +383,9 @@ class LibraryScreen(LibraryWorkers):
 
     def _show_status(self) -> None:
         """Update the error message and the status line."""
-        table, n_marked, n_gen = self._table, sum(map(len, self._marks.values())), self._host.n_gen
-        status = status_text(
-            self._entry,
-            table,
-            n_marked,
-            n_gen,
-            is_machine_known=self._machine is not None,
-            is_planning=self._is_planning,
-        )
-        is_empty = bool(self._rows) and not table.n_shown
-        self.set_class(is_empty, "-none-shown")
-        if is_empty:
-            self.query_one("#none-shown", Static).update("\n".join(hidden_counts(table)))
+        table, choice, is_known = self._table, self._choice, self._machine is not None
+        status = status_text(choice, table, self._host.n_gen, is_machine_known=is_known, is_planning=self._is_planning)
+        self._right.show_empty(hidden_counts(table) if choice.rows and not table.n_shown else ())
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
         problem = next((self._problems[task] for task in messages.TASKS if task in self._problems), None)
         if problem is None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ggbench.records.plan import Budget
     from ggbench.tui.library_quants import LatestDecodes
     from ggbench.tui.planner import PlannedQuant, Planner
+    from ggbench.tui.run_requests import RunRequest
 
-Job = Literal["bench", "maxctx", "pull"]
 Task = Literal["plan", "start", "search", "machine", "models", "results"]
 """What a thread was started for."""
 TASKS: tuple[Task, ...] = ("plan", "start", "search", "machine", "models", "results")
@@ -71,9 +71,10 @@ class QuantPlanned(Message):
 
 @dataclass
 class TargetsFound(Message):
-    """The targets to measure or download."""
+    """The targets to run or download."""
 
-    job: Job
+    request: RunRequest | None
+    """What to do with them; None downloads them."""
     targets: Sequence[Target]
     download_bytes: int
 

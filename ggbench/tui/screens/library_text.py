@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ggbench.tui.run_length import n_ctx_notice
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
-    from ggbench.tui.library_models import ModelEntry
+    from ggbench.tui.library_choice import LibraryChoice
+    from ggbench.tui.run_requests import RunRequest
     from ggbench.tui.widgets.quants_table import QuantsTable
 
 
@@ -18,22 +18,17 @@ def hidden_counts(table: QuantsTable) -> list[str]:
     return [f"{format_count(count)} hidden {reason}" for count, reason in counts if count]
 
 
-def start_notices(planned_n_ctx: int | None, n_gen: int, *, is_here: bool) -> list[str]:
+def start_notices(request: RunRequest, *, is_here: bool) -> list[str]:
     """Return notices on how the run that starts differs from what was planned."""
     other_card = "" if is_here else "this is measured on this machine, not on the card you planned for"
-    return [notice for notice in (other_card, n_ctx_notice(planned_n_ctx, n_gen)) if notice]
+    return [notice for notice in (other_card, request.notice) if notice]
 
 
 def status_text(
-    entry: ModelEntry | None,
-    table: QuantsTable,
-    n_marked: int,
-    n_gen: int,
-    *,
-    is_machine_known: bool,
-    is_planning: bool,
+    choice: LibraryChoice, table: QuantsTable, n_gen: int, *, is_machine_known: bool, is_planning: bool
 ) -> str:
     """Return one line: the model, the state of its plan, and how many quants are shown, hidden and marked."""
+    entry, n_marked = choice.entry, choice.n_marked
     if entry is None:
         return "choose a model on the left"
     if entry.reason:

@@ -5,7 +5,7 @@ Each worker ends in a message of `library_messages`; a newer worker of the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ from ggbench.errors import GgbenchError
 from ggbench.tui.host import Host, host_of
 from ggbench.tui.library_quants import latest_decodes
 from ggbench.tui.screens.library_messages import (
-    Job,
     MachineRead,
     ModelsRead,
     QuantPlanned,
@@ -32,12 +31,11 @@ if TYPE_CHECKING:
     from ggbench.catalog.models import Catalog
     from ggbench.records.plan import Budget
     from ggbench.records.setup import LlamaSetup
+    from ggbench.tui.library_choice import Selection
     from ggbench.tui.library_models import ModelEntry
     from ggbench.tui.planner import Planner
+    from ggbench.tui.run_requests import RunRequest
     from ggbench.tui.services import Services
-
-Selection = Sequence[tuple[str, tuple[str, ...]]]
-"""Models, each with its quants."""
 
 _MAX_FOUND = 20
 
@@ -83,8 +81,10 @@ class LibraryWorkers(Screen[None]):
 
     @work(thread=True, exclusive=True, group="results")
     def _read_results(self) -> None:
+        from ggbench.tui.stored_runs import finished_runs
+
         with self._reporting("results"), self._services.open_store() as store:
-            self.post_message(ResultsRead(latest_decodes(store.list_runs())))
+            self.post_message(ResultsRead(latest_decodes(finished_runs(store))))
 
     @work(thread=True, exclusive=True, group="search")
     def _search(self, text: str) -> None:
@@ -95,13 +95,13 @@ class LibraryWorkers(Screen[None]):
 
     @work(thread=True, exclusive=True, group="plan")
     def _plan(
-        self, request: int, planner: Planner, entry: ModelEntry, budget: Budget, config: LlamaSetup, first: str | None
+        self, request: int, planner: Planner, entry: ModelEntry, budget: Budget, setup: LlamaSetup, first: str | None
     ) -> None:
         """Plan the quant named `first`, then the others; stop as soon as another plan is requested."""
         worker = get_current_worker()
         with (
             self._reporting("plan", request),
-            closing(planner.rows(entry.model, entry.quants, budget, config, first)) as rows,
+            closing(planner.rows(entry.model, entry.quants, budget, setup, first)) as rows,
         ):
             for quant in rows:
                 if worker.is_cancelled:
@@ -110,12 +110,12 @@ class LibraryWorkers(Screen[None]):
             self.post_message(QuantPlanned(request, None))
 
     @work(thread=True, exclusive=True, group="start")
-    def _find_targets(self, job: Job, selection: Selection, catalog: Catalog | None) -> None:
-        """Resolve models and quants to targets; for a pull, only those that must be downloaded."""
+    def _find_targets(self, request: RunRequest | None, selection: Selection, catalog: Catalog | None) -> None:
+        """Resolve models and quants to targets; without a request, only those that must be downloaded."""
         from ggbench.catalog.selector import resolve
 
         with self._reporting("start"):
             hub = self._services.hub
             found = [resolve(model, names, hub=hub, catalog=catalog) for model, names in selection]
-            targets = [target for each in found for target in each if job != "pull" or target.download_bytes]
-            self.post_message(TargetsFound(job, targets, sum(target.download_bytes for target in targets)))
+            targets = [target for each in found for target in each if request is not None or target.download_bytes]
+            self.post_message(TargetsFound(request, targets, sum(target.download_bytes for target in targets)))

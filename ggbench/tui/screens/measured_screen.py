@@ -46,9 +46,9 @@ class MeasuredScreen(Screen[None]):
 
     def action_save(self) -> None:
         """Ask for the file format."""
-        numbers = ", ".join(str(one.run.run_id) for one in self.runs)
+        numbers = ", ".join(str(one.run_id) for one in self.runs)
         what = f"run {numbers}" if len(self.runs) == 1 else f"runs {numbers}"
-        has_samples = any(len(one.samples.step_ns) for one in self.runs)
+        has_samples = any(one.has_samples for one in self.runs)
         self.app.push_screen(SaveChoice(what, has_samples=has_samples), self._save_as)
 
     @on(_Saved)

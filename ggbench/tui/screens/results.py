@@ -22,6 +22,7 @@ from textual.worker import Worker, WorkerState, get_current_worker
 
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.plain import plain
+from ggbench.report.listed_runs import ListedRun
 from ggbench.report.saving import SavedForm, save_runs
 from ggbench.tui.host import host_of
 from ggbench.tui.messages import RunStored
@@ -31,12 +32,12 @@ from ggbench.tui.stored_runs import (
     COLUMNS_OF_RUNS,
     MeasuredRun,
     RunColumn,
-    StoredRun,
     count_text,
     delete_runs,
     describe_list,
     describe_runs,
     in_order,
+    is_running,
     matching,
     read_measured,
     read_runs,
@@ -56,7 +57,7 @@ Their runs appear here; mark two with space and press c to compare them."""
 class _RunsRead(Message):
     """A thread read the list of runs."""
 
-    runs: tuple[StoredRun, ...]
+    runs: tuple[ListedRun, ...]
     notices: tuple[str, ...]
 
 
@@ -105,7 +106,7 @@ enter opens a run; space marks it; c compares the marked runs."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._runs: tuple[StoredRun, ...] = ()
+        self._runs: tuple[ListedRun, ...] = ()
         self._sorted_by: RunColumn = COLUMNS_OF_RUNS[0]
         self._falling = True
         self._error: GgbenchError | None = None
@@ -204,7 +205,7 @@ enter opens a run; space marks it; c compares the marked runs."""
     def action_copy_command(self) -> None:
         """Copy the commands that repeat the marked runs, or the chosen one."""
         if runs := self._marked() or self._chosen():
-            self.query_one(StatusMessage).copy_commands(*(run.summary.command for run in runs))
+            self.query_one(StatusMessage).copy_commands(*(run.stored.command for run in runs))
 
     def action_save(self) -> None:
         """Save the marked runs, or the chosen one."""
@@ -217,7 +218,7 @@ enter opens a run; space marks it; c compares the marked runs."""
                 self._save(runs, form)
 
         what = "\n".join([describe_runs(runs), *still_running(runs, "saved with the samples so far")])
-        has_samples = any(run.is_running or run.summary.n_samples for run in runs)
+        has_samples = any(is_running(run) or run.stored.n_samples for run in runs)
         self.app.push_screen(SaveChoice(what, has_samples=has_samples), save)
 
     def action_delete(self) -> None:
@@ -225,7 +226,7 @@ enter opens a run; space marks it; c compares the marked runs."""
         runs = self._marked() or self._chosen()
         if not runs:
             return
-        samples = format_count(sum(run.summary.n_samples for run in runs))
+        samples = format_count(sum(run.stored.n_samples for run in runs))
 
         def delete(yes: bool | None) -> None:
             if yes:
@@ -285,16 +286,16 @@ enter opens a run; space marks it; c compares the marked runs."""
                 GgbenchError(message, "please report it, with the steps before it")
             )
 
-    def _chosen(self) -> tuple[StoredRun, ...]:
+    def _chosen(self) -> tuple[ListedRun, ...]:
         run = self.query_one(RunsTable).cursor_run
         return () if run is None else (run,)
 
-    def _marked(self) -> tuple[StoredRun, ...]:
+    def _marked(self) -> tuple[ListedRun, ...]:
         """The marked runs in the order of the list, including those that a filter hides."""
         marks = self.query_one(RunsTable).marks
         return tuple(run for run in self._ordered() if run.run_id in marks)
 
-    def _ordered(self) -> tuple[StoredRun, ...]:
+    def _ordered(self) -> tuple[ListedRun, ...]:
         return in_order(self._runs, self._sorted_by, falling=self._falling)
 
     def _sort_by(self, column: RunColumn) -> None:
@@ -354,7 +355,7 @@ enter opens a run; space marks it; c compares the marked runs."""
             self.post_message(answer)
 
     @work(thread=True, exclusive=True, group="open", exit_on_error=False)
-    def _read_measured(self, runs: Sequence[StoredRun]) -> None:
+    def _read_measured(self, runs: Sequence[ListedRun]) -> None:
         """Read the samples of the runs to open; the latest request wins."""
         worker = get_current_worker()
         answer: Message
@@ -366,7 +367,7 @@ enter opens a run; space marks it; c compares the marked runs."""
             self.post_message(answer)
 
     @work(thread=True, group="save", exit_on_error=False)
-    def _save(self, runs: Sequence[StoredRun], form: SavedForm) -> None:
+    def _save(self, runs: Sequence[ListedRun], form: SavedForm) -> None:
         """Read the samples and write the files."""
         answer: Message
         try:
@@ -389,6 +390,6 @@ enter opens a run; space marks it; c compares the marked runs."""
             answer = _Done(error=error)
         self.post_message(answer)
 
-    def _load(self, runs: Sequence[StoredRun]) -> tuple[MeasuredRun, ...]:
+    def _load(self, runs: Sequence[ListedRun]) -> tuple[MeasuredRun, ...]:
         with host_of(self).services.open_store() as store:
-            return tuple(read_measured(store, run) for run in runs)
+            return tuple(read_measured(store, run.run_id) for run in runs)

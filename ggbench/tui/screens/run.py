@@ -20,8 +20,10 @@ from textual.widgets import ContentSwitcher, Footer, OptionList, Static
 
 from ggbench.plain import plain
 from ggbench.report.plot.palette import letter
+from ggbench.report.presenter import LiveView
+from ggbench.report.registry import presenter_of
 from ggbench.tui.host import Host, host_of
-from ggbench.tui.live_trial import LiveTrial
+from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.widgets.bracket_plot import BracketPlot
 from ggbench.tui.widgets.decoded_text import DecodedText
@@ -39,6 +41,8 @@ _SHARE_OF_A_CORE = 0.01
 _SHARE_BESIDE_A_GPU = 0.2
 """While the weights are on GPUs, the decode leaves the CPU idle."""
 _READ_EVERY_S = 1.0
+_WIDGETS: dict[LiveView, str] = {"latency": "plot", "bracket": "bracket"}
+"""Ids of the widgets that draw a live view."""
 
 _NOTHING = """No runs yet.
 
@@ -69,7 +73,7 @@ class RunScreen(Screen[None]):
         self._drawn_asked_s: int | None = None
         """Seconds that a search has waited for an answer, as they were drawn."""
         self._shown_keys: tuple[bool, bool, bool] | None = None
-        """Whether keys of a run, of a pause and of a search were shown."""
+        """Whether there was a run, whether it was held, and whether it had no text, as the keys were last shown."""
         self._reason = ""
 
     def compose(self) -> ComposeResult:
@@ -101,12 +105,12 @@ class RunScreen(Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys of a run are shown while there is one."""
-        is_busy, is_paused, is_search = self._keys()
+        is_busy, is_paused, is_mute = self._keys()
         if action in ("pause", "resume"):
             return is_busy and is_paused == (action == "resume")
         if action in ("skip", "cancel"):
             return is_busy
-        return not (action == "toggle_text" and is_search)
+        return not (action == "toggle_text" and is_mute)
 
     def action_pause(self) -> None:
         """Hold the decode."""
@@ -128,7 +132,7 @@ class RunScreen(Screen[None]):
         self._draw()
 
     def action_toggle_text(self) -> None:
-        """Show or hide what the model says."""
+        """Show or hide the decoded text."""
         self.toggle_class("-text")
         self._draw()
 
@@ -167,42 +171,43 @@ class RunScreen(Screen[None]):
     def _note_cost(self, started: float) -> None:
         """Processor time of this thread since a draw began, which has been painted by now."""
         live = self._queue.live
-        beside_gpu = live is not None and any(b.weight_bytes and not b.is_host for b in live.buffers)
+        beside_gpu = live is not None and live.memory is not None and live.memory.weights_on_gpu
         share = _SHARE_BESIDE_A_GPU if beside_gpu else _SHARE_OF_A_CORE
         self._due_at = time.monotonic() + (time.thread_time() - started) / share
 
-    def _show(self, queue: RunQueue, live: LiveTrial | None, items: tuple[QueueItem, ...]) -> None:
-        trials = queue.trials
+    def _show(self, queue: RunQueue, live: LiveJob | None, items: tuple[QueueItem, ...]) -> None:
+        sampled = queue.sampled
         self.set_class(bool(items), "-busy")
-        letters = {trial.item_id: letter(index) for index, trial in enumerate(trials)}
+        letters = {job.item_id: letter(index) for index, job in enumerate(sampled)}
         self.query_one(QueueList).show(items, letters, paused=queue.is_paused)
         self._show_reason(items)
         keys = self._keys()
         if keys != self._shown_keys:
             self._shown_keys = keys
-            self.set_class(keys[2], "-search")
+            self.set_class(keys[2], "-mute")
             self.refresh_bindings()
         if not queue.is_busy:
             self.query_one(Gauges).show_last()
         if live is None:
             return
-        self._show_live(live, items[live.item_id], trials, paused=queue.is_paused)
+        self._show_live(live, items[live.item_id], sampled, paused=queue.is_paused)
 
     def _keys(self) -> tuple[bool, bool, bool]:
-        """Whether there is a run, whether it is held, and whether the last one is a search, which has no text."""
+        """Whether there is a run, whether it is held, and whether the last one has no text."""
         queue = self._queue
         live = queue.live
-        is_search = live is not None and queue.items[live.item_id].kind == "maxctx"
-        return queue.is_busy, queue.is_paused, is_search
+        is_mute = live is not None and not presenter_of(queue.items[live.item_id].kind).has_samples
+        return queue.is_busy, queue.is_paused, is_mute
 
-    def _show_live(self, live: LiveTrial, item: QueueItem, trials: tuple[LiveTrial, ...], *, paused: bool) -> None:
-        self.query_one(ContentSwitcher).current = "bracket" if item.kind == "maxctx" else "plot"
-        if item.kind == "maxctx":
-            self.query_one(BracketPlot).show(live.probes, live.asking, self._drawn_asked_s)
-        else:
-            end = max((trial.n_end for trial in trials), default=None)
-            series = [trial.series(dimmed=trial is not live) for trial in trials]
-            self.query_one(LatencyPlot).show(series, end)
+    def _show_live(self, live: LiveJob, item: QueueItem, sampled: tuple[LiveJob, ...], *, paused: bool) -> None:
+        switcher, widget_id = self.query_one(ContentSwitcher), _WIDGETS[presenter_of(item.kind).live_view]
+        switcher.current = widget_id
+        view = switcher.get_child_by_id(widget_id)
+        if isinstance(view, BracketPlot):
+            view.show(live.answers, live.question, self._drawn_asked_s)
+        elif isinstance(view, LatencyPlot):
+            end = max((job.n_end for job in sampled), default=None)
+            view.show([job.series(dimmed=job is not live) for job in sampled], end)
         self.query_one(Numbers).show(live, item, paused=paused)
         if self.has_class("-text"):
             self.query_one(DecodedText).show(live.text, n_done=live.n_done, is_twin=live.is_twin)

@@ -1,17 +1,21 @@
-"""One run in full: its latency curve, or the certificate of a search, and all stored properties."""
+"""One run in full: its latency curve and all that its presenter knows of it."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+from rich.console import RenderableType
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Footer, Static
 
+from ggbench.errors import StoreError
 from ggbench.plain import plain
-from ggbench.report.terminal.certificates import certificate_details
-from ggbench.report.terminal.row_details import row_details
+from ggbench.report.names import quant_name
+from ggbench.report.registry import presenter_of
 from ggbench.tui.screens.measured_screen import DetailsPane, MeasuredScreen
+from ggbench.tui.stored_runs import MeasuredRun
 from ggbench.tui.widgets.latency_plot import LatencyPlot
 from ggbench.tui.widgets.mode_bar import TooSmall
 from ggbench.tui.widgets.status_message import StatusMessage
@@ -26,17 +30,15 @@ class RunDetails(MeasuredScreen):
     def compose(self) -> ComposeResult:
         """Lay out the curve over the details."""
         (measured,) = self.runs
-        run = measured.run
-        started = plain(run.summary.started_at[:16]).replace("T", " ")
-        yield Static(f"Run {run.run_id} · {plain(run.summary.kind)} · {started} UTC", id="title", markup=False)
+        listed, stored = measured.listed, measured.listed.stored
+        started = plain(stored.started_at[:16]).replace("T", " ")
+        yield Static(f"Run {listed.run_id} · {plain(stored.kind)} · {started} UTC", id="title", markup=False)
         with DetailsPane(id="pane"):
-            if len(measured.samples.step_ns):
+            if measured.has_samples:
                 yield LatencyPlot()
-            if run.problem:
-                yield Static(f"! {run.problem}", classes="problem", markup=False)
-            found = measured.certificate
-            details = row_details(run.row, folded=True) if found is None else certificate_details(found, folded=True)
-            yield Static(details, id="details")
+            if listed.problem:
+                yield Static(f"! {listed.problem}", classes="problem", markup=False)
+            yield Static(_details(measured), id="details")
         yield StatusMessage()
         yield TooSmall()
         yield Footer(show_command_palette=False)
@@ -48,4 +50,16 @@ class RunDetails(MeasuredScreen):
 
     def action_copy_command(self) -> None:
         """Copy the command that repeats the run."""
-        self.query_one(StatusMessage).copy_commands(self.runs[0].run.summary.command)
+        self.query_one(StatusMessage).copy_commands(self.runs[0].listed.stored.command)
+
+
+def _details(measured: MeasuredRun) -> RenderableType:
+    """Return all that is known of a run; of one that this ggbench cannot read, what it was and how it ended."""
+    listed = measured.listed
+    if listed.run is not None:
+        try:
+            return presenter_of(listed.run.head.kind).details(listed.run, folded=True, readings=measured.readings)
+        except StoreError:
+            pass
+    lines = (quant_name(listed.subject), listed.state, plain(listed.subject.file), plain(listed.stored.command))
+    return Text("\n".join(filter(None, lines)))

@@ -68,7 +68,7 @@ class LatencyPlot(PlotWidget):
         self.set_reactive(PlotWidget.margin_left, _MARGIN_LEFT)
 
     def compose(self) -> ComposeResult:
-        """As textual-plot's, and names over it: its own legend lays the screen out anew with every curve."""
+        """Lay out textual-plot's widgets under the names: its own legend changes the layout with every curve."""
         with Grid():
             for name in ("margin-top", "margin-left", "plot", "margin-bottom"):
                 yield _Canvas(1, 1, id=name)

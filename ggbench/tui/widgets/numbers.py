@@ -6,15 +6,18 @@ from rich.text import Text
 from textual.widget import Widget
 
 from ggbench.plain import shorten
+from ggbench.recording.progress import Stage
+from ggbench.records.context import ContextResult
 from ggbench.records.memory import DeviceBuffers
-from ggbench.records.run import Certificate
-from ggbench.records.speed import DecodeLimit
+from ggbench.records.speed import DecodeLimit, LineFit
+from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import b_text, w_text
-from ggbench.tui.live_trial import LiveNumbers, LiveTrial
+from ggbench.tui.live_job import LiveJob, LiveNumbers
 from ggbench.tui.run_queue import JobState, QueueItem
 from ggbench.units import format_bytes, format_count, format_duration, format_ms, format_number, format_percent
 
 _WIDTH, _BAR_WIDTH, _DEVICE_WIDTH = 28, 22, 10
+_DONE: dict[Stage, str] = {"download": "fetched", "write": "written"}
 
 
 class Numbers(Widget):
@@ -24,7 +27,7 @@ class Numbers(Widget):
         super().__init__(id=id)
         self._text = Text()
 
-    def show(self, live: LiveTrial, item: QueueItem, *, paused: bool) -> None:
+    def show(self, live: LiveJob, item: QueueItem, *, paused: bool) -> None:
         """Show the current state of a job; redraw only if the text changed."""
         text = Text("\n".join(number_lines(live, live.numbers(), item, paused=paused)), no_wrap=True)
         if text.plain != self._text.plain:
@@ -36,54 +39,45 @@ class Numbers(Widget):
         return self._text
 
 
-def number_lines(live: LiveTrial, numbers: LiveNumbers, item: QueueItem, *, paused: bool) -> list[str]:
+def number_lines(live: LiveJob, numbers: LiveNumbers, item: QueueItem, *, paused: bool) -> list[str]:
     """Return lines of at most 28 characters, without those that are still unknown."""
-    state = item.state
+    state, working = item.state, live.working
     lines = [f"paused ({state.value})" if paused and not state.is_over else state.value]
-    share = _share(live, numbers, state)
+    share = live.share
+    if share is None and numbers.n_total:
+        share = numbers.n_done / numbers.n_total
     if share is not None:
         full = round(share * _BAR_WIDTH)
         lines.append(f"{'█' * full}{'░' * (_BAR_WIDTH - full)} {share:.0%}")
-    if state is JobState.PREPARING and live.preparing is not None:
-        verb = "fetched" if live.preparing.is_download else "written"
-        lines.append(f"{format_bytes(live.preparing.done_bytes)} of {format_bytes(live.preparing.total_bytes)} {verb}")
+    if working is not None and working.is_bytes and working.done is not None:
+        done = f"{format_bytes(round(working.done))} of {format_bytes(working.total)}"
+        lines.append(f"{done} {_DONE[working.stage]}")
     if numbers.n_total:
         lines.append(f"{format_count(numbers.n_done)} of {format_count(numbers.n_total)} tokens")
         if state is JobState.DECODING:
             lines.append(f"ETA   {format_duration(numbers.eta_s)}")
+    found = None if item.run is None else QuantSummary.of([item.run])
     if numbers.n_done:
-        lines += _latency_lines(numbers, live.limit, item.row)
-    if item.certificate is not None:
-        lines += _certificate_lines(item.certificate)
-    if live.n_ctx is not None:
-        lines.append(f"n_ctx {format_count(live.n_ctx)}")
-    for buffers in live.buffers:
-        lines += _buffer_lines(buffers)
-    if live.prompt is not None:
-        n_prompt, prefill_ns = live.prompt
-        lines.append(f"prompt of {n_prompt}: {format_ms(prefill_ns / 1e6)} ms")
+        lines += _latency_lines(numbers, live.limit, found.fit if found else None)
+    if found is not None and found.context is not None:
+        lines += _context_lines(found.context, found.subject.n_ctx_train)
+    if live.memory is not None and live.memory.n_ctx is not None:
+        lines.append(f"n_ctx {format_count(live.memory.n_ctx)}")
+        for buffers in live.memory.buffers:
+            lines += _buffer_lines(buffers)
+    if live.point:
+        lines.append(shorten(live.point, _WIDTH))
     return lines
 
 
-def _share(live: LiveTrial, numbers: LiveNumbers, state: JobState) -> float | None:
-    if state is JobState.PREPARING and live.preparing is not None and live.preparing.total_bytes:
-        return live.preparing.done_bytes / live.preparing.total_bytes
-    if state is JobState.LOADING:
-        return live.load_share
-    if state is JobState.SEARCHING:
-        return live.fill_share
-    return numbers.n_done / numbers.n_total if numbers.n_total else None
-
-
-def _latency_lines(numbers: LiveNumbers, limit: DecodeLimit | None, row: Row | None) -> list[str]:
-    """Return W and B, from the row with intervals once there is one, or bounded where the fit gives no value."""
-    w, b = (row.fit.w_tokens_per_ms, row.fit.b_ms) if row and row.fit else (numbers.w_tokens_per_ms, numbers.b_ms)
+def _latency_lines(numbers: LiveNumbers, limit: DecodeLimit | None, fit: LineFit | None) -> list[str]:
+    """Return W and B, from the run with intervals once it has ended, or bounded where the fit gives no value."""
+    w, b = (fit.w_tokens_per_ms, fit.b_ms) if fit else (numbers.w_tokens_per_ms, numbers.b_ms)
     shares = []
     if w and limit and limit.w_tokens_per_ms:
         shares.append(f"W {format_percent(w / limit.w_tokens_per_ms)}")
     if b and limit:
         shares.append(f"B {format_percent(limit.b_ms / b)}")
-    fit = row.fit if row is not None else None
     return [
         f"speed {format_number(numbers.tok_s)} tok/s",
         _with_unit(f"W     {w_text(fit) if fit else format_number(w)}", "tokens/ms"),
@@ -110,16 +104,16 @@ def _buffer_lines(buffers: DeviceBuffers) -> list[str]:
     return [f"{name:<8}{format_bytes(n_bytes):>9} {device}" for name, n_bytes in kinds.items() if n_bytes]
 
 
-def _certificate_lines(found: Certificate) -> list[str]:
+def _context_lines(found: ContextResult, n_ctx_train: int | None) -> list[str]:
     """Return the predicted and the found n_ctx, without those that are unknown."""
     counts = {
-        "theory": found.theory_n_ctx,
-        "planned": found.planned_n_ctx,
+        "theory": found.plan.theory_n_ctx,
+        "planned": found.plan.planned_n_ctx,
         "works": found.max_n_ctx,
         "does not": found.first_fail_n_ctx,
-        "trained": found.n_ctx_train,
+        "trained": n_ctx_train,
     }
     lines = [f"{name:<8} {format_count(n_ctx):>12}" for name, n_ctx in counts.items() if n_ctx is not None]
-    if found.budget_bytes is not None:
-        lines.append(f"{'budget':<8} {format_bytes(found.budget_bytes):>12}")
+    if found.plan.budget_bytes is not None:
+        lines.append(f"{'budget':<8} {format_bytes(found.plan.budget_bytes):>12}")
     return ["n_ctx", *lines] if lines else []

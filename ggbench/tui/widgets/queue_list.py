@@ -10,11 +10,10 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widgets import OptionList
 
-from ggbench.experiments.bracket_text import ending
 from ggbench.plain import plain, shorten
-from ggbench.report.columns import b_text, outcome_words, w_text
+from ggbench.records.outcome import Outcome
+from ggbench.report.registry import presenter_of
 from ggbench.tui.run_queue import JobState, QueueItem
-from ggbench.units import format_number
 
 _GLYPHS = {
     JobState.WAITING: "·",
@@ -52,7 +51,7 @@ class QueueList(OptionList):
 
 
 def describe(item: QueueItem, letter: str, name_width: int, *, paused: bool) -> str:
-    """Return `✓ a qwen1.5-0.5b q8_0  W 205 ±4, B 10.92 ±0.08 ms, 61.2 tok/s`, or the reason of a failure."""
+    """Return `✓ a qwen1.5-0.5b q8_0  61.2 tok/s  W 205 ±4 tokens/ms  B 10.92 ±0.08 ms`, or the reason of a failure."""
     glyph = _GLYPHS.get(item.state, _PAUSED if paused else _RUNNING)
     return f"{glyph} {letter} {_name(item):<{name_width}}  {_state_text(item, paused=paused)}"
 
@@ -64,30 +63,18 @@ def _name(item: QueueItem) -> str:
 
 
 def _state_text(item: QueueItem, *, paused: bool) -> str:
-    if item.state is JobState.FAILED:
-        outcome = item.row.outcome if item.row else item.certificate.outcome if item.certificate else None
+    state, presenter = item.state, presenter_of(item.kind)
+    if state is JobState.FAILED:
+        words, reason = item.run.outcome.text if item.run else "", plain(item.reason)
         # "failed: ..." adds nothing to the glyph, and the reason of out of memory starts with the same words.
-        words = outcome_words(outcome) if outcome else ""
-        reason = plain(item.reason)
-        return reason if not words or words == "failed" or reason.startswith(words) else f"{words}: {reason}"
-    if item.certificate is not None:
-        found = item.certificate
-        known = not item.state.is_left or found.max_n_ctx is not None
-        return _prefix(item) + plain(ending(found)) if known else f"{item.state.value}, no working n_ctx found yet"
-    if item.row is not None and item.row.fit is not None:
-        return _prefix(item) + _measured(item.row)
-    if item.state is JobState.SKIPPED:
-        return item.state.value
-    if item.state.is_over:
-        return f"{item.state.value}: {plain(item.reason)}" if item.reason else item.state.value
-    search = ", maximum n_ctx" if item.kind == "maxctx" else ""
-    return f"{'paused, ' if paused and item.state is not JobState.WAITING else ''}{item.state.value}{search}"
-
-
-def _prefix(item: QueueItem) -> str:
-    return f"{item.state.value}, " if item.state.is_left else ""
-
-
-def _measured(row: Row) -> str:
-    speed = f", {format_number(row.latency.tok_s)} tok/s" if row.latency else ""
-    return f"W {w_text(row.fit)}, B {b_text(row.fit)} ms{speed}"
+        return reason if words in ("", Outcome.FAILED.text) or reason.startswith(words) else f"{words}: {reason}"
+    if state is JobState.DONE and item.run is not None:
+        return plain(presenter.headline(item.run))
+    if state.is_left and item.run is not None and (found := presenter.so_far(item.run)):
+        return f"{state.value}, {plain(found)}"
+    if state is JobState.SKIPPED:
+        return state.value
+    if state.is_over:
+        return f"{state.value}: {plain(item.reason)}" if item.reason else state.value
+    held = "paused, " if paused and state is not JobState.WAITING else ""
+    return f"{held}{state.value}{f', {presenter.title}' if presenter.title else ''}"

@@ -21,7 +21,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from ggbench.plain import shorten
-from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, RunColumn, StoredRun
+from ggbench.report.listed_runs import ListedRun
+from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, RunColumn
 
 _GAP = "  "
 _MARGIN = 3
@@ -63,7 +64,7 @@ class RunsTable(ScrollView, can_focus=True):
     class Chosen(Message):
         """Open this run."""
 
-        run: StoredRun
+        run: ListedRun
 
     @dataclass
     class MarksChanged(Message):
@@ -77,16 +78,16 @@ class RunsTable(ScrollView, can_focus=True):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._runs: tuple[StoredRun, ...] = ()
+        self._runs: tuple[ListedRun, ...] = ()
         self._marks: frozenset[int] = frozenset()
         self._sorted_by, self._falling = COLUMNS_OF_RUNS[0], True
         self._cursor = 0
-        self._texts: dict[int, tuple[StoredRun, tuple[str, ...]]] = {}
+        self._texts: dict[int, tuple[ListedRun, tuple[str, ...]]] = {}
         """Each run with its cell texts, by run id."""
         self._widths: tuple[int, ...] = ()
 
     @property
-    def runs(self) -> tuple[StoredRun, ...]:
+    def runs(self) -> tuple[ListedRun, ...]:
         """The runs in the order shown."""
         return self._runs
 
@@ -96,7 +97,7 @@ class RunsTable(ScrollView, can_focus=True):
         return self._marks
 
     @property
-    def cursor_run(self) -> StoredRun | None:
+    def cursor_run(self) -> ListedRun | None:
         """The run at the cursor; None if the list is empty."""
         return self._runs[self._cursor] if self._runs else None
 
@@ -105,7 +106,7 @@ class RunsTable(ScrollView, can_focus=True):
         self._marks &= frozenset(run_ids)
         self.refresh()
 
-    def show(self, runs: Sequence[StoredRun], sorted_by: RunColumn, *, falling: bool) -> None:
+    def show(self, runs: Sequence[ListedRun], sorted_by: RunColumn, *, falling: bool) -> None:
         """Show these runs; the cursor stays on its run, or on its line if the run is gone."""
         chosen = self.cursor_run
         self._runs = tuple(runs)
@@ -178,7 +179,7 @@ class RunsTable(ScrollView, can_focus=True):
         style = base
         if at_cursor:
             style += self.get_component_rich_style("runs-table--cursor", partial=True)
-        elif run.summary.state != "completed":
+        elif not run.is_completed:
             style += self.get_component_rich_style("runs-table--dim", partial=True)
         margin = f"{'❯' if at_cursor else ' '}{'●' if marked else ' '} "
         return self._line(margin, self._texts[run.run_id][1], style, width)
@@ -188,7 +189,7 @@ class RunsTable(ScrollView, can_focus=True):
         """Number of visible runs."""
         return max(1, self.scrollable_content_region.height - 1)
 
-    def _toggle(self, run: StoredRun) -> None:
+    def _toggle(self, run: ListedRun) -> None:
         self._marks ^= {run.run_id}
         self.refresh()
         self.post_message(self.MarksChanged())

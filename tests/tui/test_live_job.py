@@ -7,12 +7,12 @@ import pytest
 
 from ggbench.records.speed import DecodeLimit
 from ggbench.report.plot.series import Line
-from ggbench.tui.live_trial import LiveTrial
+from ggbench.tui.live_job import LiveJob
 
 
-def grown(n: int) -> LiveTrial:
+def grown(n: int) -> LiveJob:
     """B 10 ms, W 200 tokens/ms, in batches as a worker sends them."""
-    live = LiveTrial(0, "tiny", "q8_0")
+    live = LiveJob(0, "q8_0")
     live.n_total = 10_000
     for first in range(26, 26 + n, 50):
         live.append(first, [10_000_000 + (position - 1) * 5_000 for position in range(first, first + 50)], "ab")
@@ -43,7 +43,7 @@ def test_the_numbers_are_those_of_the_samples() -> None:
 
 def test_a_job_without_samples_has_no_numbers() -> None:
     """None, and not zero."""
-    live = LiveTrial(0, "tiny", "q8_0")
+    live = LiveJob(0, "q8_0")
     assert live.numbers().p50_ms is None
     assert live.numbers().eta_s is None
     assert live.series().fit is None
@@ -63,7 +63,7 @@ def test_a_series_has_the_fit_and_the_limit() -> None:
 
 def test_the_text_is_a_tail() -> None:
     """A long decode does not fill memory with what nobody reads."""
-    live = LiveTrial(0, "tiny", "q8_0")
+    live = LiveJob(0, "q8_0")
     live.append(26, [1], "x" * 10_000)
     live.append(27, [1], "end")
     assert live.text.endswith("xend")

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.experiments.progress import FilePrepared
-from ggbench.experiments.search_progress import ProbeStarted
-from ggbench.records.context import Probe
-from ggbench.records.memory import DeviceBuffers
+from ggbench.recording.progress import Finished, ModelReady, Point, Progress, Samples, Working
+from ggbench.records.context import BracketEnds, Probe, Question
+from ggbench.records.memory import Memory
 from ggbench.records.speed import DecodeLimit
 from ggbench.report.plot.series import LatencySeries, Line, limit_line
 from ggbench.stats.linefit import RunningFit
@@ -29,7 +28,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LiveNumbers:
-    """What the samples so far tell. None is unknown."""
+    """What the samples so far show. None is unknown."""
 
     n_done: int
     n_total: int
@@ -42,47 +41,78 @@ class LiveNumbers:
     """Of the decode, by the line through the samples."""
 
 
-class LiveTrial:
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A probe, and the bracket that it leaves."""
+
+    probe: Probe
+    ends: BracketEnds
+
+
+class LiveJob:
     """One job from its start on. One thread writes and one reads."""
 
-    def __init__(self, item_id: int, model: str, quant: str, *, is_twin: bool = False) -> None:
+    def __init__(self, item_id: int, name: str, *, is_twin: bool = False) -> None:
+        """`name` is that of its curve; may hold any text."""
         self.item_id = item_id
-        self.model = model
-        self.quant = quant
+        self.name = name
         self.is_twin = is_twin
         """A twin has no tokenizer."""
-        self.preparing: FilePrepared | None = None
-        """Bytes of the file that are written or fetched; None where nothing has to be."""
-        self.load_share: float | None = None
-        """0 to 1; None before the load."""
-        self.n_ctx: int | None = None
-        self.buffers: tuple[DeviceBuffers, ...] = ()
+        self.working: Working | None = None
+        """What takes a while at the moment; None once what follows it has begun."""
+        self.memory: Memory | None = None
+        """Of the last context that was made."""
         self.limit: DecodeLimit | None = None
-        self.prompt: tuple[int, int] | None = None
-        """Tokens of the last prompt, and the nanoseconds it took."""
+        self.point = ""
+        """The last thing that was measured beside the samples, in one line."""
         self.n_total = 0
+        """Steps to time; 0 before the first."""
         self.text = ""
         """The last characters that were decoded, as the model gave them."""
-        self.probes: tuple[Probe, ...] = ()
-        """Answers of a search, in the order in which they came."""
-        self.asking: ProbeStarted | None = None
+        self.answers: tuple[Answer, ...] = ()
+        """Of a search, in the order in which they came."""
+        self.question: Question | None = None
+        """What a search is trying; None while nothing is."""
         self._asked_at_s = 0.0
-        self.fill_share: float | None = None
-        """Of the context whose far end is being filled, 0 to 1."""
         self._positions: Integers = np.empty(1024, np.int64)
         self._step_ns: Integers = np.empty(1024, np.int64)
         self._n_done = 0
         self._fit = RunningFit()
         self._n_fitted = 0
 
-    def ask(self, question: ProbeStarted) -> None:
-        """Take in what a search wants to know; its seconds count from here."""
-        self._asked_at_s, self.fill_share, self.asking = time.monotonic(), None, question
+    def take(self, record: Progress) -> None:
+        """Take in what the job reports."""
+        match record:
+            case Samples():
+                self.n_total, self.working = record.n_total, None
+                self.append(record.first_position, record.step_ns, record.text)
+            case Working(subject=Question() as question):
+                self._asked_at_s, self.question, self.working = time.monotonic(), question, record
+            case Working():
+                self.working = record
+            case ModelReady():
+                self.memory, self.limit, self.working = record.memory, record.limit, None
+            case Point(observation=Probe() as probe, context=BracketEnds() as ends):
+                self.question, self.answers = None, (*self.answers, Answer(probe, ends))
+            case Point():
+                self.point = record.text
+            case Finished():
+                self.question = self.working = None
+            case _:
+                pass
+
+    @property
+    def share(self) -> float | None:
+        """How far what takes a while has come, 0 to 1; None where it cannot be counted."""
+        working = self.working
+        if working is None or working.done is None or not working.total:
+            return None
+        return working.done / working.total
 
     @property
     def asked_s(self) -> int | None:
         """Whole seconds since the open question was asked; None while none is open."""
-        return None if self.asking is None else int(time.monotonic() - self._asked_at_s)
+        return None if self.question is None else int(time.monotonic() - self._asked_at_s)
 
     @property
     def n_done(self) -> int:
@@ -126,7 +156,7 @@ class LiveTrial:
         self._fit_new()
         b_ms = self._fit.b_ms
         return LatencySeries(
-            name=self.quant,
+            name=self.name,
             positions=positions,
             latency_ms=self.step_ns[: len(positions)] / 1e6,
             fit=None if b_ms is None else Line(self._fit.w_tokens_per_ms, b_ms),

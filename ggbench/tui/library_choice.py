@@ -1,0 +1,88 @@
+"""What is chosen in the Library: a model with the plans of its quants, a context, and marked quants of any model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from ggbench.tui.library_models import ModelEntry
+from ggbench.tui.library_quants import LatestDecodes, QuantRow, complete
+
+if TYPE_CHECKING:
+    from ggbench.tui.planner import PlannedQuant
+
+Selection = Sequence[tuple[str, tuple[str, ...]]]
+"""Models, each with its quants."""
+
+
+class LibraryChoice:
+    """Changed by the screen, which shows it."""
+
+    def __init__(self) -> None:
+        self.entry: ModelEntry | None = None
+        self.rows: dict[str, QuantRow] = {}
+        """Quants of the chosen model, by name, in the order in which they were planned."""
+        self.n_ctx: int | None = None
+        """The planned context; None is the default."""
+        self._marks: dict[str, dict[str, None]] = {}
+        """Names of quants by model, in the order in which they were marked."""
+        self._on_disk: Collection[tuple[str, str]] = frozenset()
+        self._decodes: LatestDecodes = {}
+
+    @property
+    def marks(self) -> dict[str, None]:
+        """The marked quants of the chosen model; whoever marks one changes it."""
+        return {} if self.entry is None else self._marks.setdefault(self.entry.model, {})
+
+    @property
+    def n_marked(self) -> int:
+        """Number of marked quants, of all models."""
+        return sum(map(len, self._marks.values()))
+
+    @property
+    def can_pull(self) -> bool:
+        """Whether any quant of the chosen model can be downloaded."""
+        return any(not row.is_here and not row.is_twin for row in self.rows.values())
+
+    def choose(self, entry: ModelEntry) -> bool:
+        """Choose a model; return False if it is the one that is chosen and planned."""
+        if self.entry is not None and entry.key == self.entry.key and self.rows:
+            return False
+        self.entry, self.rows, self.n_ctx = entry, {}, None
+        return True
+
+    def add(self, planned: PlannedQuant) -> None:
+        """Add the plan of a quant, or replace it."""
+        self.rows[planned.name] = self._completed(QuantRow(planned.name, planned.row))
+
+    def set_on_disk(self, on_disk: Collection[tuple[str, str]]) -> None:
+        """Take in which quants are on this disk, from `quants_on_disk`."""
+        self._on_disk = on_disk
+        self._complete_rows()
+
+    def set_decodes(self, decodes: LatestDecodes) -> None:
+        """Take in what was measured."""
+        self._decodes = decodes
+        self._complete_rows()
+
+    def clear_marks(self) -> None:
+        """Unmark every quant of every model."""
+        self._marks.clear()
+
+    def selection(self, cursor: QuantRow | None) -> Selection:
+        """Return the marked quants, else the one at the cursor."""
+        marked = [(model, tuple(names)) for model, names in self._marks.items() if names]
+        if marked or cursor is None or self.entry is None:
+            return marked
+        return [(self.entry.model, (cursor.name,))]
+
+    def planned_n_ctx(self, selection: Selection) -> int | None:
+        """Return the planned context of a selection; None for the default, and where it has other models."""
+        planned = {self.entry.model} if self.entry is not None else set()
+        return self.n_ctx if {model for model, _ in selection} <= planned else None
+
+    def _completed(self, row: QuantRow) -> QuantRow:
+        return row if self.entry is None else complete(row, self.entry, self._on_disk, self._decodes)
+
+    def _complete_rows(self) -> None:
+        self.rows = {name: self._completed(row) for name, row in self.rows.items()}
