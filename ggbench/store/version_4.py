@@ -10,6 +10,7 @@ import json
 import shlex
 import sqlite3
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 _TABLES = (
@@ -111,7 +112,7 @@ def _copy_run(connection: sqlite3.Connection, record: Mapping[str, Any]) -> None
         "owner_pid": record["owner_pid"],
         "owner_started_at": record["owner_started_at"],
         "state": record["state"],
-        "reason": "" if outcome is None else outcome.get("reason") or "",
+        "reason": "" if outcome is None else _text(outcome.get("reason")),
         "n_samples": record["n_samples"],
         "memory": None if outcome is None else _json(_memory(outcome)),
         "gpu_use": None if row is None or row.get("gpu_use") is None else _json(row["gpu_use"]),
@@ -171,7 +172,7 @@ def _copy_search_of_bench(connection: sqlite3.Connection, record: Mapping[str, A
         " started_at, finished_at, owner_pid, owner_started_at, state, reason, memory, result)"
         " SELECT 'maxctx', engine, model, quant, source, subject, ?, '{}', environment, '', started_at,"
         " finished_at, owner_pid, owner_started_at, 'completed', ?, NULL, ? FROM runs WHERE id = ?",
-        (setup, row.get("max_n_ctx_reason") or "", _json(result), record["id"]),
+        (setup, _text(row.get("max_n_ctx_reason")), _json(result), record["id"]),
     )
 
 
@@ -244,7 +245,7 @@ def _options(command: str) -> dict[str, str]:
         words = shlex.split(command)
     except ValueError:
         words = command.split()
-    return {word: following for word, following in zip(words, [*words[1:], ""], strict=True) if word.startswith("-")}
+    return {word: following for word, following in pairwise([*words, ""]) if word.startswith("-")}
 
 
 def _whole(text: str | None, default: int) -> int:
@@ -258,6 +259,11 @@ def _object(text: str | None) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def _text(value: object) -> str:
+    """Text that SQLite can hold; empty for anything else."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else ""
 
 
 def _list(value: object) -> list[Any]:

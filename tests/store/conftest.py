@@ -8,18 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.records.memory import DeviceBuffers
+from ggbench.records.decode import DecodeResult, DecodeSettings
+from ggbench.records.machine import GpuUse, Throttling
+from ggbench.records.memory import DeviceBuffers, Memory, Place
 from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run, RunHead
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
+from ggbench.records.subject import Subject
 from ggbench.store.database import Store
-from ggbench.store.runs import RunStart
 from tests.fakes.machines import ENVIRONMENT, GPU
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where this test's store lives; its folder is not there yet."""
+    """Where this test's store lies; its folder is not there yet."""
     return tmp_path / "data" / "results.sqlite"
 
 
@@ -31,50 +34,57 @@ def store(path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def start() -> RunStart:
+def head() -> RunHead:
     """What is known of a run on a machine with one GPU before it starts."""
-    return RunStart(
+    return RunHead(
         kind="decode",
-        model="qwen1.5-0.5b",
-        quant="q4_k_m",
-        file="/models/qwen1.5-0.5b-q4_k_m.gguf",
-        provenance="twin",
-        file_bytes=407_000_000,
-        header_sha256="ab" * 32,
-        n_params=619_570_176,
-        bpw=5.18,
-        weight_bytes=401_000_000,
-        kv_bytes_per_token=98_304,
-        command="ggbench decode synth:qwen1.5-0.5b q4_k_m -n 300",
-        config=LlamaSetup(n_ctx=512, flash_attn="on", tensor_split=(0.25, 0.75), memory_limit_bytes=3 << 30),
+        subject=Subject(
+            model="qwen1.5-0.5b",
+            quant="q4_k_m",
+            source="twin",
+            file="/models/qwen1.5-0.5b-q4_k_m.gguf",
+            file_bytes=407_000_000,
+            header_sha256="ab" * 32,
+            n_params=619_570_176,
+            bpw=5.18,
+            weight_bytes=401_000_000,
+            kv_bytes_per_token=98_304,
+            n_ctx_train=32_768,
+        ),
+        setup=LlamaSetup(
+            n_ctx=512,
+            flash_attn="on",
+            tensor_split=(0.25, 0.75),
+            override_tensor=("x=CPU",),
+            memory_limit_bytes=3 << 30,
+        ),
+        settings=DecodeSettings(300),
         environment=replace(ENVIRONMENT, gpus=(replace(GPU, memory_clock_mhz=None),)),
+        command="ggbench decode synth:qwen1.5-0.5b q4_k_m -n 300",
     )
 
 
 @pytest.fixture
-def row(start: RunStart) -> Row:
-    """A completed row with every optional part there, one of them unbounded."""
-    return Row(
-        model=start.model,
-        quant=start.quant,
-        file=start.file,
-        provenance=start.provenance,
-        file_bytes=start.file_bytes,
-        n_params=start.n_params,
-        bpw=start.bpw,
-        weight_bytes=start.weight_bytes,
-        kv_bytes_per_token=start.kv_bytes_per_token,
+def run(head: RunHead) -> Run:
+    """A completed run with every optional part there, one of them unbounded."""
+    return Run(
+        head=head,
         outcome=Outcome.COMPLETED,
-        buffers=(DeviceBuffers("CPU", 1, 2, 3, 4), DeviceBuffers("CUDA0", weight_bytes=5)),
-        n_ctx=512,
-        n_prompt=25,
-        n_gen=300,
-        prefill_ms=130.5,
-        fit=LineFit(300, None, (1200.0, None), 11.0, (10.9, 11.1), 0.03, None),
-        latency=LatencySummary(11.0, 12.0, 13.0, 90.9, None),
-        limit=DecodeLimit(250_000.0, 8.0, 24.7e9, "given"),
-        flash_attn=True,
-        config=start.config,
-        command=start.command,
-        environment=start.environment,
+        memory=Memory(
+            buffers=(DeviceBuffers("CPU", Place.HOST, 1, 2, 3, 4), DeviceBuffers("CUDA0", Place.GPU, weight_bytes=5)),
+            n_ctx=512,
+            n_batch=512,
+            n_ubatch=512,
+            flash_attn=True,
+            peak_bytes=1 << 30,
+        ),
+        gpu_use=GpuUse((0,), 2, temperature_max_c=66.0, throttle=(Throttling("sw_power_cap", 1),)),
+        result=DecodeResult(
+            n_prompt=25,
+            n_gen=300,
+            prefill_ms=130.5,
+            fit=LineFit(300, None, (1200.0, None), 11.0, (10.9, 11.1), 0.03, None),
+            latency=LatencySummary(11.0, 12.0, 13.0, 90.9, None),
+            limit=DecodeLimit(250_000.0, 8.0, 24.7e9, "given"),
+        ),
     )

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import StoreError
+from ggbench.records.run import RunHead
 from ggbench.store.database import Store
-from ggbench.store.runs import RunStart
+
+SERIES = "decode/p25/b1/r0"
 
 
 @pytest.fixture
@@ -34,12 +36,12 @@ def guarded_folder() -> Iterator[Path]:
         folder.rmdir()
 
 
-def fill(path: Path, start: RunStart, n_chunks: int = 40) -> None:
+def fill(path: Path, head: RunHead, n_chunks: int = 40) -> None:
     """Make a store of several pages and leave it cleanly closed."""
     with Store.open(path) as store:
-        run_id = store.begin(start)
+        run_id = store.begin(head)
         for chunk in range(n_chunks):
-            store.append_samples(run_id, 0, chunk * 100, list(range(100)))
+            store.append_samples(run_id, SERIES, chunk * 100, list(range(100)))
 
 
 def moved_aside(path: Path) -> list[Path]:
@@ -47,23 +49,23 @@ def moved_aside(path: Path) -> list[Path]:
     return sorted(path.parent.glob("results.broken-*.sqlite"))
 
 
-def test_a_missing_folder_is_made_and_an_empty_file_is_a_fresh_store(path: Path, start: RunStart) -> None:
-    """Neither is a damage to tell of."""
+def test_a_missing_folder_is_made_and_an_empty_file_is_a_fresh_store(path: Path, head: RunHead) -> None:
+    """Neither is a damage to report."""
     path.parent.mkdir()
     path.touch()
     with Store.open(path) as store:
-        assert (store.begin(start), store.notices) == (1, ())
+        assert (store.begin(head), store.notices) == (1, ())
     with Store.open(path.parent / "a" / "b" / "results.sqlite") as store:
         assert (store.list_runs(), store.notices) == ((), ())
 
 
-def test_a_file_that_is_no_database_is_moved_aside_byte_for_byte(path: Path, start: RunStart) -> None:
-    """The person is told where it went, its siblings go along, and a fresh store works in its place."""
+def test_a_file_that_is_no_database_is_moved_aside_byte_for_byte(path: Path, head: RunHead) -> None:
+    """A notice says where it went, its siblings go along, and a fresh store works in its place."""
     path.parent.mkdir()
     path.write_bytes(b"not a database at all\n" * 100)
     Path(f"{path}-wal").write_bytes(b"its log")
     with Store.open(path) as store:
-        store.begin(start)
+        store.begin(head)
         (kept,) = moved_aside(path)
         assert [str(kept) in notice for notice in store.notices] == [True]
     assert kept.read_bytes() == b"not a database at all\n" * 100
@@ -73,9 +75,9 @@ def test_a_file_that_is_no_database_is_moved_aside_byte_for_byte(path: Path, sta
 
 
 @pytest.mark.parametrize("damage", ["page size", "first page", "tables", "truncated"])
-def test_a_damaged_database_is_moved_aside_byte_for_byte(path: Path, start: RunStart, damage: str) -> None:
+def test_a_damaged_database_is_moved_aside_byte_for_byte(path: Path, head: RunHead, damage: str) -> None:
     """Whether the header is wrong, the schema or tables are garbage, or the end is missing."""
-    fill(path, start)
+    fill(path, head)
     content = bytearray(path.read_bytes())
     assert len(content) > 5 * 4096
     if damage == "page size":
@@ -103,15 +105,16 @@ def test_two_damaged_files_in_one_second_are_both_kept(path: Path) -> None:
     assert {kept.read_bytes() for kept in moved_aside(path)} == {b"the first", b"the second"}
 
 
-def test_damage_among_the_samples_costs_the_run_it_is_in(path: Path, start: RunStart) -> None:
+def test_damage_among_the_samples_costs_the_run_it_is_in(path: Path, head: RunHead) -> None:
     """Damage that opening does not meet is an error on loading those samples; the file stays, the rest is read."""
     with Store.open(path) as store:
-        whole, damaged = store.begin(start), store.begin(start)
-        store.append_samples(whole, 0, 0, [7] * 10)
+        whole, damaged = store.begin(head), store.begin(head)
+        store.append_samples(whole, SERIES, 0, [7] * 10)
         for chunk in range(40):
-            store.append_samples(damaged, 0, chunk * 100, [8] * 100)
+            store.append_samples(damaged, SERIES, chunk * 100, [8] * 100)
     content = bytearray(path.read_bytes())
-    content[-4096:] = b"\xa5" * 4096
+    page = content.rfind((8).to_bytes(8, "little") * 50) // 4096 * 4096
+    content[page : page + 4096] = b"\xa5" * 4096
     path.write_bytes(content)
     with Store.open(path) as store:
         assert (store.notices, len(store.list_runs())) == ((), 2)
@@ -122,9 +125,9 @@ def test_damage_among_the_samples_costs_the_run_it_is_in(path: Path, start: RunS
     assert path.read_bytes() == bytes(content)
 
 
-def test_a_newer_store_is_refused_and_not_touched(path: Path, start: RunStart) -> None:
+def test_a_newer_store_is_refused_and_not_touched(path: Path, head: RunHead) -> None:
     """The hint says to upgrade, and not one byte changes."""
-    fill(path, start)
+    fill(path, head)
     with sqlite3.connect(path) as raw:
         raw.execute("PRAGMA user_version = 99")
     raw.close()
@@ -169,14 +172,14 @@ def test_a_path_that_cannot_be_a_file_is_an_error_with_a_way_out(tmp_path: Path,
     assert "XDG_DATA_HOME" in caught.value.hint
 
 
-def test_a_full_disk_is_an_error_and_keeps_what_was_stored(path: Path, start: RunStart) -> None:
+def test_a_full_disk_is_an_error_and_keeps_what_was_stored(path: Path, head: RunHead) -> None:
     """The append that does not fit is undone whole; everything before it can be read, by the same store too."""
     with Store.open(path) as store:
-        run_id = store.begin(start)
-        store.append_samples(run_id, 0, 0, [7] * 100)
+        run_id = store.begin(head)
+        store.append_samples(run_id, SERIES, 0, [7] * 100)
         store._connection.execute("PRAGMA max_page_count = 1")  # SQLite clips it to the size that the file has
         with pytest.raises(StoreError, match="disk is full") as caught:
-            store.append_samples(run_id, 0, 100, [8] * 100_000)
+            store.append_samples(run_id, SERIES, 100, [8] * 100_000)
         assert "kept" in caught.value.hint
         assert store.load_samples(run_id).step_ns.tolist() == [7] * 100
     with Store.open(path) as store:

@@ -1,102 +1,188 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from ggbench.errors import StoreError, UnknownName
 from ggbench.records.context import Probe
+from ggbench.records.decode import DecodeResult, DecodeSettings
 from ggbench.records.machine import GpuReading, MachineReading
+from ggbench.records.observation import PromptTiming
 from ggbench.records.outcome import Outcome
-from ggbench.records.run import Certificate
+from ggbench.records.run import Run, RunHead
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.subject import Subject
+from ggbench.store.codec import decode
 from ggbench.store.database import Store
-from ggbench.store.runs import RunStart
+from ggbench.store.runs import SampleChunk, StoredRun
+
+SERIES, NEXT, WARMUP = "decode/p25/b1/r0", "decode/p25/b1/r1", "warmup/p25/b1/r0"
 
 
-def test_a_finished_run_comes_back_as_it_was_stored(path: Path, start: RunStart, row: Row) -> None:
-    """Start, row, samples and prefills survive closing the file, unbounded and unknown values included."""
+def assert_is_stored(stored: StoredRun, run: Run) -> None:
+    """Every record of the run, those of its kind by their JSON."""
+    head = run.head
+    assert (stored.kind, stored.engine, stored.command) == (head.kind, head.setup.engine, head.command)
+    assert (stored.subject, stored.environment) == (head.subject, head.environment)
+    assert decode(stored.setup_json, LlamaSetup) == (head.setup, "")
+    assert decode(stored.settings_json, DecodeSettings) == (head.settings, "")
+    assert (stored.state, stored.reason) == (run.outcome.value, run.reason)
+    assert (stored.memory, stored.gpu_use) == (run.memory, run.gpu_use)
+    assert stored.result_json is not None
+    assert decode(stored.result_json, DecodeResult) == (run.result, "")
+
+
+def test_a_finished_run_comes_back_as_it_was_stored(path: Path, head: RunHead, run: Run) -> None:
+    """Every record survives closing the file, unbounded and unknown values included."""
     with Store.open(path) as store:
-        run_id = store.begin(start)
-        store.append_prefill(run_id, 0, 25, 140_000_000, warmup=True)
-        store.append_prefill(run_id, 0, 25, 130_500_000)
-        store.append_samples(run_id, 0, 26, [11, 12, 13], [1, 2, 3])
-        stored = store.finish(run_id, row)
-    assert stored == dataclasses.replace(row, run_id=run_id)
+        run_id = store.begin(head)
+        running = store.load_run(run_id)
+        assert (running.state, running.is_finished, running.memory, running.result_json) == (
+            "running", False, None, None
+        )  # fmt: skip
+        store.append_samples(run_id, SERIES, 26, [11, 12, 13], [1, 2, 3])
+        store.finish(run_id, run)
     with Store.open(path) as store:
-        run = store.load_run(run_id)
-        prefills = store.load_prefills(run_id)
-    assert (run.start, run.row, run.row_error, run.state) == (start, stored, "", "completed")
-    assert run.n_samples == 3
-    assert run.finished_at is not None and run.started_at <= run.finished_at
-    assert [(timing.prefill_ns, timing.warmup) for timing in prefills] == [(140_000_000, True), (130_500_000, False)]
+        stored = store.load_run(run_id)
+    assert_is_stored(stored, run)
+    assert stored.n_samples == 3
+    assert stored.finished_at is not None and stored.started_at <= stored.finished_at
 
 
-def test_chunks_join_by_repeat_and_position_with_the_warm_up_apart(store: Store, start: RunStart) -> None:
-    """Every sample keeps its own position and repetition, however the chunks were cut and ordered."""
-    run_id = store.begin(start)
-    store.append_samples(run_id, 0, 26, [900, 901], [9, 9], phase="warmup")
-    store.append_samples(run_id, 1, 26, np.array([300, 301], dtype=np.int64), np.array([3, 4]))
-    store.append_samples(run_id, 0, 29, [203], [2])
-    store.append_samples(run_id, 0, 26, [200, 201, 202], [5, 6, 7])
+def test_the_end_may_know_more_of_the_beginning(store: Store, head: RunHead, run: Run) -> None:
+    """A file is read, and an engine ready, only after the run has begun."""
+    unknown = replace(head, subject=Subject(model="qwen1.5-0.5b", quant="q4_k_m", source="hub"), environment=None)
+    run_id = store.begin(unknown)
+    assert store.load_run(run_id).subject == unknown.subject
+    store.finish(run_id, run)
+    assert_is_stored(store.load_run(run_id), run)
+
+
+def test_a_run_that_was_made_elsewhere_is_added_whole(path: Path, run: Run) -> None:
+    """With its samples, observations and times; it belongs to no process of this machine."""
+    imported = replace(
+        run, head=replace(run.head, started_at="2026-01-02T03:04:05+00:00"), finished_at="2026-01-02T03:05:05+00:00"
+    )
+    chunks = (SampleChunk(SERIES, 26, 7, (11, 12), (1, 2)), SampleChunk(WARMUP, 26, 6, (90,), ()))
+    with Store.open(path) as store:
+        run_id = store.add(imported, chunks, [(5, "prompt_timing", PromptTiming(25, 3))])
+        other = store.add(run)
+    with Store.open(path) as store:
+        stored = store.load_run(run_id)
+        assert_is_stored(stored, imported)
+        assert (stored.started_at, stored.finished_at) == (imported.head.started_at, imported.finished_at)
+        assert (stored.n_samples, store.load_chunks(run_id)) == (2, chunks)
+        (observation,) = store.load_observations(run_id)
+        assert (observation.at_ns, decode(observation.body_json, PromptTiming)) == (5, (PromptTiming(25, 3), ""))
+        assert store.load_run(other).started_at
+        store.delete_run(run_id)
+
+
+def test_a_run_that_cannot_be_added_whole_is_not_added(store: Store, run: Run) -> None:
+    """Two chunks at one position would bend the fit."""
+    with pytest.raises(StoreError, match="refused"):
+        store.add(run, [SampleChunk(SERIES, 26, 0, (11,), ()), SampleChunk(SERIES, 26, 0, (12,), ())])
+    assert store.list_runs() == ()
+
+
+def test_chunks_join_by_series_and_position_with_the_warm_up_apart(store: Store, head: RunHead) -> None:
+    """Series come in the order in which they began, however their chunks were cut and ordered."""
+    run_id = store.begin(head)
+    store.append_samples(run_id, WARMUP, 26, [900, 901], [9, 9])
+    store.append_samples(run_id, NEXT, 26, np.array([300, 301], dtype=np.int64), np.array([3, 4]))
+    store.append_samples(run_id, SERIES, 29, [203], [2], at_ns=50)
+    store.append_samples(run_id, SERIES, 26, [200, 201, 202], [5, 6, 7], at_ns=40)
     samples = store.load_samples(run_id)
-    assert samples.repeat.tolist() == [0, 0, 0, 0, 1, 1]
-    assert samples.position.tolist() == [26, 27, 28, 29, 26, 27]
-    assert samples.step_ns.tolist() == [200, 201, 202, 203, 300, 301]
-    assert samples.sample_ns is not None and samples.sample_ns.tolist() == [5, 6, 7, 2, 3, 4]
-    warmup = store.load_samples(run_id, phase="warmup")
-    assert (warmup.position.tolist(), warmup.step_ns.tolist()) == ([26, 27], [900, 901])
+    assert samples.series.tolist() == [NEXT] * 2 + [SERIES] * 4
+    assert samples.repeat.tolist() == [0, 0, 1, 1, 1, 1]
+    assert samples.position.tolist() == [26, 27, 26, 27, 28, 29]
+    assert samples.step_ns.tolist() == [300, 301, 200, 201, 202, 203]
+    assert samples.sample_ns is not None and samples.sample_ns.tolist() == [3, 4, 5, 6, 7, 2]
+    assert store.load_samples(run_id, warmup=True).step_ns.tolist()[:2] == [900, 901]
+    assert store.load_chunks(run_id) == (
+        SampleChunk(WARMUP, 26, 0, (900, 901), (9, 9)),
+        SampleChunk(NEXT, 26, 0, (300, 301), (3, 4)),
+        SampleChunk(SERIES, 26, 40, (200, 201, 202), (5, 6, 7)),
+        SampleChunk(SERIES, 29, 50, (203,), (2,)),
+    )
     assert store.load_run(run_id).n_samples == 6
 
 
-def test_samples_are_little_endian_int64_on_disk(path: Path, start: RunStart) -> None:
+def test_samples_are_little_endian_int64_on_disk(path: Path, head: RunHead) -> None:
     """The documented format holds for whoever reads the file with another program, beyond 32 bits too."""
     with Store.open(path) as store:
-        store.append_samples(store.begin(start), 0, 26, [1, 1 << 40])
+        store.append_samples(store.begin(head), SERIES, 26, [1, 1 << 40])
     with sqlite3.connect(path) as raw:
-        step_ns, sample_ns = raw.execute("SELECT step_ns, sample_ns FROM sample_chunks").fetchone()
+        step_ns, sample_ns = raw.execute("SELECT step_ns, sample_ns FROM samples").fetchone()
     raw.close()
     assert step_ns == bytes.fromhex("01000000000000000000000000010000")
     assert sample_ns is None
 
 
-def test_an_untimed_sampler_is_unknown_and_no_samples_are_no_error(store: Store, start: RunStart) -> None:
+def test_an_untimed_sampler_is_unknown_and_no_samples_are_no_error(store: Store, head: RunHead) -> None:
     """One chunk without sampler timings makes them unknown for the run; a run without steps has empty arrays."""
-    run_id = store.begin(start)
-    store.append_samples(run_id, 0, 26, [], [])
+    run_id = store.begin(head)
+    store.append_samples(run_id, SERIES, 26, [], [])
     empty = store.load_samples(run_id)
-    assert len(empty.repeat) == len(empty.position) == len(empty.step_ns) == 0
-    store.append_samples(run_id, 0, 26, [10], [1])
-    store.append_samples(run_id, 0, 27, [10])
+    assert len(empty.series) == len(empty.repeat) == len(empty.position) == len(empty.step_ns) == 0
+    store.append_samples(run_id, SERIES, 26, [10], [1])
+    store.append_samples(run_id, SERIES, 27, [10])
     assert store.load_samples(run_id).sample_ns is None
 
 
-def test_steps_and_sampler_timings_have_to_pair_up(store: Store, start: RunStart) -> None:
-    """A caller that mixes up its arrays is told, and nothing of them is stored."""
-    run_id = store.begin(start)
+def test_steps_and_sampler_timings_have_to_pair_up(store: Store, head: RunHead) -> None:
+    """Arrays of two lengths are an error, and nothing of them is stored."""
+    run_id = store.begin(head)
     with pytest.raises(ValueError, match="2 steps but 1"):
-        store.append_samples(run_id, 0, 26, [10, 11], [1])
+        store.append_samples(run_id, SERIES, 26, [10, 11], [1])
     assert store.load_run(run_id).n_samples == 0
 
 
-def test_the_same_chunk_twice_is_refused(store: Store, start: RunStart) -> None:
-    """A doubled chunk would bend the fit without a sign of it."""
-    run_id = store.begin(start)
-    store.append_samples(run_id, 0, 26, [10, 11])
+def test_the_same_chunk_twice_is_refused(store: Store, head: RunHead) -> None:
+    """A doubled chunk would bend the fit without a sign of it; another series may begin there."""
+    run_id = store.begin(head)
+    store.append_samples(run_id, SERIES, 26, [10, 11])
     with pytest.raises(StoreError, match="refused"):
-        store.append_samples(run_id, 0, 26, [10, 11])
-    assert store.load_samples(run_id).step_ns.tolist() == [10, 11]
+        store.append_samples(run_id, SERIES, 26, [10, 11])
+    store.append_samples(run_id, NEXT, 26, [12])
+    assert store.load_samples(run_id).step_ns.tolist() == [10, 11, 12]
 
 
-def test_runs_are_listed_newest_first_and_filtered(store: Store, start: RunStart, row: Row) -> None:
-    """Filters combine, the limit takes the newest, and the row comes along for a table."""
-    first = store.begin(start)
-    second = store.begin(dataclasses.replace(start, quant="q8_0", kind="prefill"))
-    third = store.begin(dataclasses.replace(start, model="qwen2-7b"))
-    store.finish(second, dataclasses.replace(row, outcome=Outcome.OUT_OF_MEMORY, reason="no room"))
+def test_observations_come_back_in_the_order_in_which_they_were_made(store: Store, head: RunHead) -> None:
+    """Of any kind, with their moments, over several appends; a run without any is no error."""
+    run_id, other = store.begin(head), store.begin(head)
+    reading = MachineReading(20, 0.5, 1, 2, (GpuReading(0, "A GPU", power_w=70.5),))
+    probe = Probe(768, "alloc", Outcome.OUT_OF_MEMORY, 1.5, reason="failed to allocate")
+    store.append_observations(run_id, [(20, "machine_reading", reading), (10, "probe", probe)])
+    store.append_observations(run_id, [])
+    store.append_observations(run_id, [(30, "prompt_timing", PromptTiming(25, 3, 2))])
+    found = store.load_observations(run_id)
+    assert [(each.number, each.at_ns, each.kind) for each in found] == [
+        (0, 20, "machine_reading"),
+        (1, 10, "probe"),
+        (2, 30, "prompt_timing"),
+    ]
+    types: tuple[type[object], ...] = (MachineReading, Probe, PromptTiming)
+    assert [decode(each.body_json, kind)[0] for each, kind in zip(found, types, strict=True)] == [
+        reading, probe, PromptTiming(25, 3, 2)
+    ]  # fmt: skip
+    assert store.load_observations(other) == ()
+
+
+def test_runs_are_listed_newest_first_and_filtered(store: Store, head: RunHead, run: Run) -> None:
+    """Filters combine, and the limit takes the newest."""
+    first = store.begin(head)
+    second = store.begin(replace(head, subject=replace(head.subject, quant="q8_0"), kind="prefill"))
+    third = store.begin(replace(head, subject=replace(head.subject, model="qwen2-7b")))
+    ended = replace(run, head=replace(run.head, subject=replace(head.subject, quant="q8_0"), kind="prefill"))
+    store.finish(second, replace(ended, outcome=Outcome.OUT_OF_MEMORY, reason="no room", result=None))
 
     def listed(
         model: str | None = None,
@@ -106,7 +192,7 @@ def test_runs_are_listed_newest_first_and_filtered(store: Store, start: RunStart
         limit: int | None = None,
     ) -> list[int]:
         found = store.list_runs(model=model, quant=quant, kind=kind, state=state, limit=limit)
-        return [run.run_id for run in found]
+        return [stored.run_id for stored in found]
 
     assert listed() == [third, second, first]
     assert listed(limit=2) == [third, second]
@@ -115,144 +201,118 @@ def test_runs_are_listed_newest_first_and_filtered(store: Store, start: RunStart
     assert listed(kind="prefill") == listed(state="out_of_memory") == [second]
     assert listed(state="running") == [third, first]
     assert listed(model="'; DROP TABLE runs; --") == []
-    ended = store.list_runs(state="out_of_memory")[0].row
-    assert ended is not None and ended.reason == "no room"
+    (stored,) = store.list_runs(state="out_of_memory")
+    assert (stored.reason, stored.result_json) == ("no room", None)
 
 
-def test_deleting_a_run_takes_its_samples_and_leaves_the_others(path: Path, start: RunStart, row: Row) -> None:
+@pytest.mark.parametrize("filters", [{"model": "m"}, {"model": "m", "quant": "q"}, {"kind": "decode"}], ids=str)
+def test_a_list_needs_no_walk_over_all_runs(store: Store, filters: dict[str, str]) -> None:
+    """Each filter that front ends use has an index that also gives the order."""
+    where = " AND ".join(f"{name} = :{name}" for name in filters)
+    plan = store._connection.execute(f"EXPLAIN QUERY PLAN SELECT * FROM runs WHERE {where}", filters).fetchall()
+    assert all("USING INDEX runs_by_" in step["detail"] for step in plan)
+
+
+def test_deleting_a_run_takes_what_it_has_and_leaves_the_others(path: Path, head: RunHead, run: Run) -> None:
     """Nothing of the run stays in the file, and its id does not come back for another run."""
     with Store.open(path) as store:
-        kept, deleted = store.begin(start), store.begin(start)
+        kept, deleted = store.begin(head), store.begin(head)
         for run_id in (kept, deleted):
-            store.append_samples(run_id, 0, 26, [10, 11])
-            store.append_prefill(run_id, 0, 25, 5)
-            store.finish(run_id, row)
+            store.append_samples(run_id, SERIES, 26, [10, 11])
+            store.append_observations(run_id, [(1, "prompt_timing", PromptTiming(25, 5))])
+            store.finish(run_id, run)
         store.delete_run(deleted)
-        assert [run.run_id for run in store.list_runs()] == [kept]
+        assert [stored.run_id for stored in store.list_runs()] == [kept]
         assert store.load_samples(kept).step_ns.tolist() == [10, 11]
-        assert store.begin(start) > deleted
+        assert store.begin(head) > deleted
     with sqlite3.connect(path) as raw:
-        counts = [raw.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("sample_chunks", "prefills")]
+        counts = [raw.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("samples", "observations")]
     raw.close()
     assert counts == [1, 1]
 
 
 @pytest.mark.parametrize("run_id", [7, 0, -1, 1 << 70])
-def test_a_run_that_is_not_there_is_an_unknown_name(store: Store, start: RunStart, row: Row, run_id: int) -> None:
+def test_a_run_that_is_not_there_is_an_unknown_name(store: Store, run: Run, run_id: int) -> None:
     """Every call that names a run says so, also for a number that SQLite cannot hold."""
     with pytest.raises(UnknownName, match=f"no run named '{run_id}'"):
         store.load_run(run_id)
-    with pytest.raises(UnknownName):
-        store.load_samples(run_id)
-    with pytest.raises(UnknownName):
-        store.load_prefills(run_id)
-    with pytest.raises(UnknownName):
-        store.delete_run(run_id)
-    with pytest.raises(UnknownName):
-        store.append_samples(run_id, 0, 26, [10])
-    with pytest.raises(UnknownName):
-        store.append_prefill(run_id, 0, 25, 5)
-    with pytest.raises(UnknownName):
-        store.finish(run_id, row)
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: store.load_samples(run_id),
+        lambda: store.load_chunks(run_id),
+        lambda: store.load_observations(run_id),
+        lambda: store.delete_run(run_id),
+        lambda: store.append_samples(run_id, SERIES, 26, [10]),
+        lambda: store.append_observations(run_id, [(1, "prompt_timing", PromptTiming(25, 5))]),
+        lambda: store.finish(run_id, run),
+    )
+    for call in calls:
+        with pytest.raises(UnknownName):
+            call()
 
 
-def test_a_run_left_by_an_error_is_interrupted_and_keeps_its_samples(path: Path, start: RunStart) -> None:
+def test_a_run_left_by_an_error_is_interrupted_and_keeps_its_samples(path: Path, head: RunHead) -> None:
     """An exception on its way out of the block ends the runs that it left open."""
     with pytest.raises(KeyboardInterrupt), Store.open(path) as store:
-        store.append_samples(store.begin(start), 0, 26, [10, 11])
+        store.append_samples(store.begin(head), SERIES, 26, [10, 11])
         raise KeyboardInterrupt
     with Store.open(path) as store:
-        (run,) = store.list_runs()
-    assert (run.state, run.n_samples, run.row, run.row_error) == ("interrupted", 2, None, "")
+        (stored,) = store.list_runs()
+    assert (stored.state, stored.n_samples, stored.result_json) == ("interrupted", 2, None)
+    assert not stored.is_finished
 
 
-def test_the_row_of_a_start_is_a_measured_row_without_the_measurements(start: RunStart, row: Row) -> None:
-    """A trial that could not be loaded still shows its file, its bits per weight and how to try again."""
-    nothing_measured = dataclasses.replace(
-        row, n_prompt=None, n_gen=None, prefill_ms=None, fit=None, latency=None, limit=None, flash_attn=None, buffers=()
-    )
-    expected = dataclasses.replace(
-        nothing_measured, outcome=Outcome.INTERRUPTED, reason="killed", header_sha256=start.header_sha256
-    )
-    assert start.as_row(Outcome.INTERRUPTED, "killed") == expected
+def test_a_run_that_was_taken_for_interrupted_still_ends_as_it_does(store: Store, head: RunHead, run: Run) -> None:
+    """A ggbench in another container does not see this process and marks its run."""
+    run_id = store.begin(head)
+    store._interrupt([run_id])
+    assert store.load_run(run_id).state == "interrupted"
+    store.finish(run_id, run)
+    assert store.load_run(run_id).state == "completed"
 
 
-def test_a_file_name_that_is_not_utf8_is_stored(store: Store, start: RunStart, row: Row) -> None:
+def test_a_file_name_that_is_not_utf8_is_stored(store: Store, head: RunHead, run: Run) -> None:
     """Linux file names are bytes; an odd one does not cost a finished measurement."""
     odd = b"/models/caf\xe9.gguf".decode("utf-8", "surrogateescape")
-    run_id = store.begin(dataclasses.replace(start, file=odd, command=f"ggbench decode {odd}"))
-    store.finish(run_id, dataclasses.replace(row, file=odd))
-    run = store.load_run(run_id)
-    assert run.row is not None
-    assert run.row.file == run.start.file == "/models/caf\\udce9.gguf"
+    begun = replace(head, subject=replace(head.subject, model=odd, file=odd), command=f"ggbench decode {odd}")
+    run_id = store.begin(begun)
+    store.finish(run_id, replace(run, head=begun, reason=f"cannot read {odd}"))
+    stored = store.load_run(run_id)
+    spelt = "/models/caf\\udce9.gguf"
+    assert (stored.subject.file, stored.subject.model) == (spelt, spelt)
+    assert (stored.command, stored.reason) == (f"ggbench decode {spelt}", f"cannot read {spelt}")
+    assert store.list_runs(model=spelt) == (stored,)
 
 
-def test_rows_of_other_versions_are_read_or_explained(path: Path, start: RunStart, row: Row) -> None:
-    """A field that a newer ggbench added is passed over; a row that lost one is None with the reason."""
+def test_records_of_other_versions_are_read_or_left_out(path: Path, head: RunHead, run: Run) -> None:
+    """A field that a newer ggbench added is passed over; a record that cannot be read does not cost the run."""
     with Store.open(path) as store:
-        newer, older = store.begin(start), store.begin(start)
-        store.finish(newer, row)
-        store.finish(older, row)
+        newer, older = store.begin(head), store.begin(head)
+        store.finish(newer, run)
+        store.finish(older, run)
     with sqlite3.connect(path) as raw:
-        document = json.loads(raw.execute("SELECT outcome_row FROM runs WHERE id = ?", (newer,)).fetchone()[0])
-        raw.execute("UPDATE runs SET outcome_row = ? WHERE id = ?", (json.dumps(document | {"from_2031": 1}), newer))
-        del document["n_params"]
-        raw.execute("UPDATE runs SET outcome_row = ? WHERE id = ?", (json.dumps(document), older))
+        for name in ("subject", "memory", "environment", "gpu_use"):
+            document = json.loads(raw.execute(f"SELECT {name} FROM runs WHERE id = ?", (newer,)).fetchone()[0])
+            raw.execute(f"UPDATE runs SET {name} = ? WHERE id = ?", (json.dumps(document | {"from_2031": 1}), newer))
+            raw.execute(f"UPDATE runs SET {name} = ? WHERE id = ?", ('{"model": 7}', older))
+        raw.execute("UPDATE runs SET gpu_use = 'not JSON', environment = '[]', memory = '\"' WHERE id = ?", (older,))
     raw.close()
     with Store.open(path) as store:
-        assert store.load_run(newer).row == dataclasses.replace(row, run_id=newer)
-        summaries = {run.run_id: run for run in store.list_runs()}
-        assert summaries[older].row is None
-        assert "n_params" in summaries[older].row_error
-        assert store.load_run(older).start == start
+        assert_is_stored(store.load_run(newer), run)
+        stored = store.load_run(older)
+    assert (stored.memory, stored.environment, stored.gpu_use) == (None, None, None)
+    assert stored.subject == Subject(model="qwen1.5-0.5b", quant="q4_k_m", source="twin")
 
 
-def test_readings_come_back_by_time(store: Store, start: RunStart) -> None:
-    """One that a later ggbench wrote in another way costs no other, and a run without any is no error."""
-    run_id, other = store.begin(start), store.begin(start)
-    late, early = MachineReading(20, 0.5, 1, 2, (GpuReading(0, "A GPU", power_w=70.5),)), MachineReading(10, None, 1, 2)
-    store.append_readings(run_id, [late, early])
-    with sqlite3.connect(store.path) as raw:
-        raw.execute('INSERT INTO readings (run_id, at_ns, reading) VALUES (?, 15, \'{"at_ns": "noon"}\')', (run_id,))
-    raw.close()
-
-    assert store.load_readings(run_id) == (early, late)
-    assert store.load_readings(other) == ()
-    with pytest.raises(UnknownName):
-        store.append_readings(99, [early])
+@pytest.mark.parametrize("text", ["", "null", "[]", '{"n_gen": "many"}', '{"n_gen": 0}', '{"n_gen":1e999}', "{"])
+def test_settings_that_make_no_run_are_explained(text: str) -> None:
+    """Also those that their record itself refuses."""
+    record, reason = decode(text, DecodeSettings)
+    assert record is None
+    assert reason.startswith("written by another version of ggbench: ")
 
 
-def test_a_search_comes_back_with_what_it_asked(path: Path, start: RunStart, row: Row) -> None:
-    """Probes as they were appended, and the certificate that knows its run; deleting the run takes both."""
-    probes = (
-        Probe(512, "dry", Outcome.COMPLETED, 0.25, 1, 2),
-        Probe(768, "alloc", Outcome.OUT_OF_MEMORY, 1.5, reason="failed to allocate"),
-    )
-    certificate = Certificate(
-        model=start.model,
-        quant=start.quant,
-        file=start.file,
-        provenance=start.provenance,
-        outcome=Outcome.COMPLETED,
-        max_n_ctx=512,
-        probes=probes,
-        config=start.config,
-        environment=start.environment,
-    )
-    with Store.open(path) as store:
-        run_id = store.begin(dataclasses.replace(start, kind="maxctx"))
-        for number, probe in enumerate(probes):
-            store.append_probe(run_id, number, probe)
-        assert store.load_certificate(run_id) == (None, "")
-        store.finish(run_id, row, certificate)
-    with Store.open(path) as store:
-        assert store.load_probes(run_id) == probes
-        assert store.load_certificate(run_id) == (dataclasses.replace(certificate, run_id=run_id), "")
-        store.delete_run(run_id)
-        with pytest.raises(UnknownName):
-            store.append_probe(run_id, 2, probes[0])
-        with pytest.raises(UnknownName):
-            store.load_probes(run_id)
-    raw = sqlite3.connect(path)
-    assert raw.execute("SELECT count(*) FROM probes").fetchone() == (0,)
-    raw.close()
+def test_a_record_survives_json() -> None:
+    """Tuples, unknown values and enumerations come back as they were."""
+    setup = LlamaSetup(tensor_split=(0.25, 0.75), main_gpu=None, n_ctx=1 << 31)
+    text = msgspec.json.encode(msgspec.to_builtins(setup)).decode()
+    assert decode(text, LlamaSetup) == (setup, "")

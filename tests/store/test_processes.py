@@ -12,21 +12,22 @@ import pytest
 from ggbench.errors import StoreError
 from ggbench.store.database import Store
 from ggbench.store.owners import Owner, is_alive, this_process
-from ggbench.store.runs import RunStart
 
 WRITER = """
 import sys
 from pathlib import Path
+from ggbench.records.decode import DecodeSettings
+from ggbench.records.run import RunHead
 from ggbench.records.setup import LlamaSetup
+from ggbench.records.subject import Subject
 from ggbench.store.database import Store
-from ggbench.store.runs import RunStart
 
-start = RunStart(kind="decode", model="m", quant="q8_0", file="f", provenance="file", file_bytes=1, header_sha256="",
-                 n_params=1, bpw=8.5, weight_bytes=1, kv_bytes_per_token=1, command="c", config=LlamaSetup())
+setup, settings = LlamaSetup(), DecodeSettings(300)
+head = RunHead(kind="decode", subject=Subject(model="m", quant="q8_0", source="file"), setup=setup, settings=settings)
 store = Store.open(Path(sys.argv[1]))
-run_id = store.begin(start)
+run_id = store.begin(head)
 for chunk in range(int(sys.argv[2])):
-    store.append_samples(run_id, 0, chunk * 10, [run_id * 1000 + chunk] * 10, [1] * 10)
+    store.append_samples(run_id, "decode/p25/b1/r0", chunk * 10, [run_id * 1000 + chunk] * 10, [1] * 10)
 print(run_id, flush=True)
 sys.stdin.readline()
 store.close()
@@ -65,7 +66,7 @@ def test_a_killed_process_leaves_its_samples_in_an_interrupted_run(path: Path, r
         with Store.open(path) as store:
             run = store.load_run(run_id)
             samples = store.load_samples(run_id)
-            assert (run.state, run.n_samples, run.row, run.finished_at) == ("interrupted", 300, None, None)
+            assert (run.state, run.n_samples, run.result_json, run.finished_at) == ("interrupted", 300, None, None)
             assert samples.position.tolist() == list(range(300))
             assert samples.step_ns.tolist() == [run_id * 1000 + chunk for chunk in range(30) for _ in range(10)]
             store.delete_run(run_id)
@@ -94,13 +95,13 @@ def test_a_run_of_a_live_process_keeps_running_and_cannot_be_deleted(path: Path)
 
 
 def test_a_process_with_a_recycled_pid_is_not_the_owner() -> None:
-    """The start time tells this process from one that had its pid before."""
+    """The start time distinguishes this process from one that had its pid before."""
     own = this_process()
     assert is_alive(own)
     assert not is_alive(Owner(own.pid, own.started_at - 3600))
 
 
-def test_processes_that_write_at_once_lose_nothing(path: Path, start: RunStart) -> None:
+def test_processes_that_write_at_once_lose_nothing(path: Path) -> None:
     """Three processes race to make the file and append to it; every chunk of each is there, in its own run."""
     with ExitStack() as stack:
         processes = [stack.enter_context(writer(path, 200)) for _ in range(3)]
