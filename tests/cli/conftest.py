@@ -1,4 +1,4 @@
-"""The command line run in this process, with an engine that replays a worker."""
+"""The command line run in this process, with workers that replay messages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from ggbench.experiments.rig import Rig
 
 from ggbench.cli.main import main
+from ggbench.recording.rig import Rig
 from ggbench.store.database import Store
-from tests.fakes.engine import Answer, FakeEngine, fake_rig
+from tests.fakes.engine import Answer, FakeWorker, fake_rig
 
 
 @dataclass(frozen=True)
@@ -54,20 +54,19 @@ class FakeMachine:
     """What the measuring commands run on."""
 
     answers: dict[int, Answer]
-    engines: list[FakeEngine]
+    workers: list[FakeWorker]
     cancel: threading.Event
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    """Measuring commands get engines that answer as `answers` says, on a machine without a GPU."""
+    """Measuring commands get workers that answer as `answers` says, on a machine without a GPU."""
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", tuple)
     fake = FakeMachine({}, [], threading.Event())
 
     def make_rig(store: Store | None, **_: object) -> Rig:
-        rig, engines = fake_rig(store, fake.answers, fake.cancel)
-        fake.engines = engines
+        rig, fake.workers = fake_rig(store, fake.answers, fake.cancel)
         return rig
 
-    monkeypatch.setattr("ggbench.cli.trials.make_rig", make_rig)
+    monkeypatch.setattr("ggbench.cli.measuring.make_rig", make_rig)
     return fake

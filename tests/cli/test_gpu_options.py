@@ -6,50 +6,40 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ggbench.experiments.rig import Rig
 
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending, OutOfMemory
+from ggbench.engine.events import ContextProven
+from ggbench.engine.workloads.prove_context import ProveContext
 from ggbench.records.machine import Gpu
-from ggbench.store.database import Store
+from ggbench.records.memory import Place
 from ggbench.units import GIB
 from tests.cli.conftest import FakeMachine, Run
-from tests.fakes.engine import Answer, FakeEngine, fake_rig, obey
+from tests.fakes.engine import Answer, obey
 
 IGNORED = "llama.cpp can use no GPU here, so "
 CARDS = tuple(Gpu(index, "NVIDIA H200", None, None, 140 * GIB, 100 * GIB, 6144, 3201, "580.1") for index in (0, 1))
 MEASURING = (["decode", "-n", "20"], ["prefill", "--lengths", "1"], ["bench", "-n", "20"])
 
 
-def on_a_gpu(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+def on_a_gpu(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
     """A worker that finds a GPU for the model."""
     if isinstance(request, protocol.LoadModel):
+        yield protocol.Devices({"CUDA0": Place.GPU})
         yield protocol.Log(2, "load_tensors:        CUDA0 model buffer size =   100.00 MiB")
     yield from obey(request)
 
 
-def of_few_cells(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+def of_few_cells(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
     """A worker without a GPU in which contexts end at 1024."""
     match request:
-        case protocol.MakeContext(n_ctx=n_ctx) if n_ctx > 1024:
+        case protocol.MakeContext(setup) if (setup.n_ctx or 0) > 1024:
             yield OutOfMemory("context", "failed to allocate")
-        case protocol.ProveContext():
-            yield protocol.ContextProven(0.1, 512, 1, 1, "copied", full=True)
+        case ProveContext():
+            yield ContextProven(0.1, 512, 1, 1, "copied", full=True)
             yield Completed()
         case _:
             yield from obey(request)
-
-
-@pytest.fixture
-def search(monkeypatch: pytest.MonkeyPatch) -> list[FakeEngine]:
-    """The engines of maxctx."""
-    rig, engines = fake_rig(answers=dict.fromkeys(range(3), of_few_cells))
-
-    def make_rig(_timeout_s: float, _store: Store | None = None) -> Rig:
-        return rig
-
-    monkeypatch.setattr("ggbench.cli.searches.make_rig", make_rig)
-    return engines
 
 
 @pytest.mark.parametrize("words", MEASURING)
@@ -60,10 +50,11 @@ def search(monkeypatch: pytest.MonkeyPatch) -> list[FakeEngine]:
         (["-ngl", "-1"], "--n-gpu-layers is ignored"),
         (["-mg", "1"], "--main-gpu is ignored"),
         (["-ts", "3,1", "-ngl", "9"], "--n-gpu-layers and --tensor-split are ignored"),
+        (["-sm", "none"], "--split-mode is ignored"),
         (["-ts", "1", "-ngl", "9", "-mg", "0"], "--n-gpu-layers, --main-gpu and --tensor-split are ignored"),
     ],
 )
-def test_an_option_for_nothing_is_told(
+def test_an_ignored_option_is_reported(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, words: list[str], given: list[str], named: str
 ) -> None:
     """One line on stderr names what the person typed; the run goes on as it did."""
@@ -78,39 +69,39 @@ def test_an_option_for_nothing_is_told(
 @pytest.mark.parametrize(
     ("given", "answer"), [([], obey), (["-ngl", "0"], obey), (["-t", "1"], obey), (["-ngl", "9"], on_a_gpu)]
 )
-def test_nothing_is_told_where_nothing_was_ignored(
+def test_no_notice_where_nothing_is_ignored(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, words: list[str], given: list[str], answer: Answer
 ) -> None:
-    """Not of the defaults, not of no layers at all, and not where there is a GPU."""
+    """Not for the defaults, not for no layers at all, and not where there is a GPU."""
     machine.answers = {0: answer}
     ran = ggbench(*words, tiny_twin, *given)
     assert (ran.code, IGNORED in ran.err) == (0, False)
 
 
-def test_it_is_told_once_however_many_are_measured(
+def test_one_notice_however_many_are_measured(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
 ) -> None:
     """Each quant has a worker of its own; one that does not load leaves it to the next."""
     for name in ("m-q4_0.gguf", "m-q8_0.gguf", "m-q2_k.gguf"):
         (tmp_path / name).write_bytes(tiny_twin.read_bytes())
 
-    def starve(_request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    def starve(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         yield OutOfMemory("load", "failed to allocate")
 
     machine.answers = {0: starve}
     ran = ggbench("bench", tmp_path, "-n", "20", "-ngl", "9")
-    assert len(machine.engines) == 3
+    assert len(machine.workers) == 3
     assert ran.err.count(IGNORED) == 1
     assert IGNORED not in ggbench("bench", tmp_path, "-n", "20", "-ngl", "9", "--quiet").err
 
 
-def test_a_search_tells_it_before_the_first_context(ggbench: Run, search: list[FakeEngine], tiny_twin: Path) -> None:
-    """The dry worker knows it already; the real one does not say it again."""
+def test_a_search_reports_it_once(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """As soon as a context works, and not for each."""
+    machine.answers = dict.fromkeys(range(3), of_few_cells)
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "-mg", "0")
     assert ran.code == 0, ran.err
-    assert len(search) == 2
+    assert len(machine.workers) == 2
     assert ran.err.count(f"{IGNORED}--main-gpu is ignored") == 1
-    assert ran.err.index(IGNORED) < ran.err.index("context ")
     assert IGNORED not in ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB").err
 
 

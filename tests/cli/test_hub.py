@@ -161,7 +161,7 @@ def test_a_missing_shard_is_named(ggbench: Run, hub: TestHub, tiny_twin: Path, m
         ran = ggbench(command, "org/split", "q8_0")
         assert ran.code == 5
         assert "is missing m-q8_0-00002-of-00002.gguf" in ran.err
-    assert machine.engines == []
+    assert machine.workers == []
 
 
 @pytest.mark.parametrize(
@@ -288,8 +288,8 @@ def test_in_a_terminal_it_is_asked(
     assert len(asked) == 1
     assert "q8_0 (" in asked[0]
     assert "Error" not in ran.err
-    assert (f"nothing was downloaded; ggbench plan {repo} tells what each quant needs" in ran.err) != answer
-    assert bool(machine.engines) == answer
+    assert (f"nothing was downloaded; ggbench plan {repo} shows what each quant needs" in ran.err) != answer
+    assert bool(machine.workers) == answer
 
 
 @pytest.mark.llama
@@ -314,8 +314,8 @@ def test_an_interrupted_download_is_no_measurement(
     monkeypatch.setattr(download, "download", interrupted)
     ran = ggbench(command, repo, "q8_0")
     assert (ran.code, ran.out) == (130, "")
-    assert ran.err.endswith("interrupted; what was moved is kept, and the same command goes on from there\n")
-    assert machine.engines == []
+    assert ran.err.endswith("interrupted; the downloaded part is kept, and the same command continues from there\n")
+    assert len(machine.workers) == (command == "maxctx")  # its dry run, for which the header is enough
 
     def list_repo(*_: object) -> NoReturn:
         raise KeyboardInterrupt
@@ -323,7 +323,7 @@ def test_an_interrupted_download_is_no_measurement(
     monkeypatch.setattr(listing, "list_repo", list_repo)
     ran = ggbench(command, repo, "q8_0")
     assert (ran.code, ran.out) == (130, "")
-    assert "what was moved is kept" in ran.err
+    assert "the downloaded part is kept" in ran.err
 
 
 def test_options_that_forbid_a_download(ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine) -> None:
@@ -332,7 +332,7 @@ def test_options_that_forbid_a_download(ggbench: Run, hub: TestHub, repo: str, m
     assert (ran.code, "ggbench pull" in ran.err) == (2, True)
     ran = ggbench("decode", repo, "q8_0", "--offline")
     assert (ran.code, "ggbench pull" in ran.err) == (4, True)
-    assert machine.engines == []
+    assert machine.workers == []
 
 
 def test_bench_without_quants_is_every_variant_and_offline_what_is_here(

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ggbench.experiments.rig import Rig
 
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending, OutOfMemory, TimedOut
-from ggbench.machine.environment import environment
-from ggbench.store.database import Store
+from ggbench.engine.events import ContextProven, Loaded, Opened
+from ggbench.engine.workloads.prove_context import ProveContext
 from ggbench.units import MIB
-from tests.cli.conftest import Run
-from tests.fakes.engine import FakeEngine
+from tests.cli.conftest import FakeMachine, Run
 
 EDGE = 8192
 
@@ -24,42 +21,35 @@ class Worker:
     """A worker in which real contexts above the edge do not fit."""
 
     def __init__(self) -> None:
-        self._dry = False
+        self.is_dry = False
 
-    def answer(self, request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         match request:
             case protocol.LoadModel(dry=dry):
-                self._dry = dry
-                yield protocol.ModelLoaded(0.1, 1000, 2000, 4096, 1024)
-            case protocol.MakeContext(n_ctx=n_ctx):
-                if not self._dry and n_ctx > EDGE:
+                self.is_dry = dry
+                yield Loaded(0.1)
+            case protocol.MakeContext(setup):
+                n_ctx = setup.n_ctx or 0
+                if not self.is_dry and n_ctx > EDGE:
                     yield OutOfMemory("context", "failed to allocate")
                     return
                 yield protocol.Log(2, f"llama_kv_cache: size = {n_ctx * 2048 / MIB:.2f} MiB ( {n_ctx} cells")
                 yield protocol.Log(2, f"llama_kv_cache: CPU KV buffer size = {n_ctx * 2048 / MIB:.2f} MiB")
                 yield protocol.Log(2, "sched_reserve: CPU compute buffer size = 8.00 MiB")
-                yield protocol.ContextMade(0.1, n_ctx, 512, 512)
-            case protocol.ProveContext():
-                yield protocol.ContextProven(0.1, 512, 1, 1, "copied", full=True)
+                yield Opened(0.1, n_ctx, 512, 512)
+            case ProveContext():
+                yield ContextProven(0.1, 512, 1, 1, "copied", full=True)
         yield Completed()
 
 
 @pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> list[FakeEngine]:
-    started: list[FakeEngine] = []
-
-    def launch(cancel: threading.Event) -> FakeEngine:
-        started.append(FakeEngine(cancel, Worker().answer))
-        return started[-1]
-
-    def make_rig(_timeout_s: float, store: Store | None = None) -> Rig:
-        return Rig(launch=launch, threads=2, describe_environment=environment, store=store)
-
-    monkeypatch.setattr("ggbench.cli.searches.make_rig", make_rig)
-    return started
+def searching(machine: FakeMachine) -> FakeMachine:
+    """Every worker has the edge."""
+    machine.answers = {index: Worker().answer for index in range(20)}
+    return machine
 
 
-def test_a_certificate_as_json(ggbench: Run, engines: list[FakeEngine], tiny_twin: Path) -> None:
+def test_a_certificate_as_json(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
     """One document; every probe has its kind, outcome, seconds and buffers; the bracket closed on stderr."""
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--json")
     assert ran.code == 0, ran.err
@@ -74,7 +64,7 @@ def test_a_certificate_as_json(ggbench: Run, engines: list[FakeEngine], tiny_twi
     assert f"{EDGE:,} works, {EDGE + 256:,} does not" in ran.err
 
 
-def test_a_certificate_for_people(ggbench: Run, engines: list[FakeEngine], tiny_twin: Path) -> None:
+def test_a_certificate_for_people(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
     """The answer, the first failure, the warning about the training context, and the line that searches again."""
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--quiet")
     assert ran.code == 0
@@ -83,20 +73,36 @@ def test_a_certificate_for_people(ggbench: Run, engines: list[FakeEngine], tiny_
         assert words in ran.out
 
 
-def test_options_reach_llama_cpp(ggbench: Run, engines: list[FakeEngine], tiny_twin: Path) -> None:
+def test_options_reach_llama_cpp(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
     """The dry and the real worker are asked for the same types; the reserve is kept out of the limit."""
     ran = ggbench("maxctx", tiny_twin, "-ctk", "q8_0", "-fa", "on", "--memory-limit", "100MiB", "--reserve", "20MiB")
     assert ran.code == 0, ran.err
-    dry, real = engines
+    dry, real = searching.workers
     assert isinstance(real.requests[0], protocol.LoadModel)
-    assert real.requests[0].memory_limit_bytes == 80 << 20
-    for engine in (dry, real):
-        context = engine.requests[1]
+    assert real.requests[0].setup.memory_limit_bytes == 80 << 20
+    for worker in (dry, real):
+        context = worker.requests[1]
         assert isinstance(context, protocol.MakeContext)
-        assert (context.type_k, context.flash_attn) == ("q8_0", "on")
+        assert (context.setup.type_k, context.setup.flash_attn) == ("q8_0", "on")
 
 
-def test_every_quant_in_one_table(ggbench: Run, engines: list[FakeEngine], tiny_twin: Path, tmp_path: Path) -> None:
+def test_options_of_placement_reach_both_workers(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
+    """They decide where weights and cache lie, so the dry run needs them as the real one; they are stored as well."""
+    options = ("-ncmoe", "2", "-ot", "attn=CPU", "-nkvo", "--swa-full", "--no-mmap", "-sm", "none")
+    ran = ggbench("maxctx", tiny_twin, *options, "--memory-limit", "100MiB", "--json")
+    assert ran.code == 0, ran.err
+    for worker in searching.workers:
+        load, context = worker.requests[:2]
+        assert isinstance(load, protocol.LoadModel)
+        assert isinstance(context, protocol.MakeContext)
+        assert (load.setup.n_cpu_moe, load.setup.override_tensor, load.setup.mmap) == (2, ("attn=CPU",), False)
+        assert (context.setup.kv_offload, context.setup.swa_full, load.setup.split_mode) == (False, True, "none")
+    for option in ("--n-cpu-moe 2", "--override-tensor attn=CPU", "--no-kv-offload", "--swa-full", "--no-mmap"):
+        assert option in ran.json["command"]
+    assert (ran.json["config"]["n_cpu_moe"], ran.json["config"]["kv_offload"]) == (2, False)
+
+
+def test_every_quant_in_one_table(ggbench: Run, searching: FakeMachine, tiny_twin: Path, tmp_path: Path) -> None:
     """--all has a row for each file, theory beside; a broken one has its reason, and the rest goes on."""
     (tmp_path / "model-q8_0.gguf").write_bytes(tiny_twin.read_bytes())
     (tmp_path / "model-q4_0.gguf").write_bytes(b"GGUF but not really")
@@ -110,18 +116,18 @@ def test_every_quant_in_one_table(ggbench: Run, engines: list[FakeEngine], tiny_
     assert rows["q4_0"]["reason"]
 
 
-def test_a_limit_below_the_weights(ggbench: Run, engines: list[FakeEngine], tiny_twin: Path) -> None:
+def test_a_limit_below_the_weights(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
     """Exit 3, and what is missing."""
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "1MiB")
     assert ran.code == 3
     assert "missing" in ran.err
 
 
-def test_a_file_that_is_no_model(ggbench: Run, engines: list[FakeEngine], tmp_path: Path) -> None:
+def test_a_file_that_is_no_model(ggbench: Run, searching: FakeMachine, tmp_path: Path) -> None:
     """Exit 5, and no worker was started."""
     (tmp_path / "bad.gguf").write_bytes(b"GGUF")
     assert ggbench("maxctx", tmp_path / "bad.gguf").code == 5
-    assert engines == []
+    assert searching.workers == []
 
 
 def test_all_and_a_quant_exclude_each_other(ggbench: Run, tiny_twin: Path) -> None:
@@ -142,7 +148,7 @@ def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
     assert found["environment"]["llama_cpp"]
 
 
-def test_a_search_is_among_the_results(ggbench: Run, engines: list[FakeEngine], tiny_twin: Path) -> None:
+def test_a_search_is_among_the_results(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
     """The list says what it found; shown again it is the same certificate, as text and as JSON."""
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--json")
     run_id = ran.json["run_id"]
@@ -151,10 +157,10 @@ def test_a_search_is_among_the_results(ggbench: Run, engines: list[FakeEngine], 
     shown = ggbench("results", "show", run_id)
     again = ggbench("results", "show", run_id, "--json").json
 
-    assert "n_ctx 8,192 works, proven by a decode" in " ".join(listed.out.split())
+    assert "n_ctx 8,192, proven by a decode" in " ".join(listed.out.split())
     assert f"run {run_id}  maxctx  completed" in shown.out
     assert "a batch of 512 and one more token were decoded at its far end" in " ".join(shown.out.split())
-    kept = {name: again.pop(name) for name in ("schema", "state", "started_at", "finished_at")}
+    kept = {name: again.pop(name) for name in ("schema", "state", "started_at", "finished_at", "readings")}
     assert again == {name: value for name, value in ran.json.items() if name != "schema"}
     assert (kept["schema"], ran.json["schema"]) == ("ggbench.results.search/1", "ggbench.maxctx/1")
     assert kept["state"] == "completed"
@@ -163,44 +169,40 @@ def test_a_search_is_among_the_results(ggbench: Run, engines: list[FakeEngine], 
     assert "no samples" in plotted.err
 
 
-def test_a_model_that_does_not_fit_is_an_error_told_once_and_a_document(
-    ggbench: Run, engines: list[FakeEngine], tiny_twin: Path
+def test_a_model_that_does_not_fit_is_one_error_and_a_document(
+    ggbench: Run, searching: FakeMachine, tiny_twin: Path
 ) -> None:
     """A program gets the certificate, a person one line and what to do, also with `--quiet`."""
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "1MiB", "--json", "--quiet")
     assert (ran.code, ran.json["outcome"]) == (3, "out_of_memory")
     assert [line.partition(":")[0] for line in ran.err.splitlines()] == ["Error", "Hint"]
-    told = ggbench("maxctx", tiny_twin, "--memory-limit", "1MiB")
-    assert (told.code, told.out) == (3, "")
-    assert told.err.count("does not fit") == 1
+    shown = ggbench("maxctx", tiny_twin, "--memory-limit", "1MiB")
+    assert (shown.code, shown.out) == (3, "")
+    assert shown.err.count("does not fit") == 1
 
 
-def test_a_search_that_is_too_slow_is_told_also_when_quiet(
-    ggbench: Run, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_search_that_is_too_slow_is_reported_also_when_quiet(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path
 ) -> None:
     """`--quiet` is silent only while nothing fails."""
     worker = Worker()
 
-    def slow(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
-        if isinstance(request, protocol.MakeContext) and not worker._dry:
+    def slow(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, protocol.MakeContext) and not worker.is_dry:
             yield TimedOut(1.0)
         else:
             yield from worker.answer(request)
 
-    def make_rig(_timeout_s: float, store: Store | None = None) -> Rig:
-        return Rig(
-            launch=lambda cancel: FakeEngine(cancel, slow), threads=2, describe_environment=environment, store=store
-        )
-
-    monkeypatch.setattr("ggbench.cli.searches.make_rig", make_rig)
+    machine.answers = {0: slow, 1: slow}
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--quiet")
     assert ran.code == 6
     (line,) = ran.err.splitlines()
-    assert line.startswith("Error: ") and "no sign of life" in line
+    assert line.startswith("Error: ")
+    assert "no output from the worker" in line
 
 
-def test_failures_among_several_are_told_also_when_quiet(
-    ggbench: Run, engines: list[FakeEngine], tiny_twin: Path, tmp_path: Path
+def test_failures_among_several_are_reported_also_when_quiet(
+    ggbench: Run, searching: FakeMachine, tiny_twin: Path, tmp_path: Path
 ) -> None:
     """`--all` goes on after each, and none ends the command."""
     (tmp_path / "tiny-q8_0.gguf").symlink_to(tiny_twin)

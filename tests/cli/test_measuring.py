@@ -4,35 +4,40 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
+from ggbench.engine.events import ContextProven, Filling
+from ggbench.engine.workloads.decode import Decode
+from ggbench.engine.workloads.prove_context import ProveContext
 from ggbench.records.outcome import Outcome
+from ggbench.records.setup import LlamaSetup
 from tests.cli.conftest import FakeMachine, Run
-from tests.fakes.engine import Answer, FakeEngine, obey
+from tests.fakes.engine import Answer, FakeWorker, obey
 
 
-def crash(_request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+def crash(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
     yield Crashed(-6, ("last words",))
 
 
-def starve(_request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+def starve(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
     yield OutOfMemory("load", "cudaMalloc failed: out of memory")
 
 
-def starve_later(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+def starve_later(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
     """The weights fit, and a context does not."""
     yield from obey(request) if isinstance(request, protocol.LoadModel) else starve(request)
 
 
-def fail_on_cuda(_request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+def fail_on_cuda(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
     yield Crashed(-6, ("CUDA error: no kernel image is available for execution on the device",))
 
 
-def test_decode_tells_w_and_b(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+def test_decode_shows_w_and_b(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
     """The story of one decode on stdout, progress on stderr."""
     ran = ggbench("decode", tiny_twin, "-n", "1000")
     assert ran.code == 0
@@ -62,13 +67,89 @@ def test_options_reach_llama_cpp(ggbench: Run, machine: FakeMachine, tiny_twin: 
         "-ngl 3 -ctk q8_0 -ctv Q4_0 -fa on -t 5 -b 64 -ub 32 -c 4096 -mg 1 -ts 3,1 --memory-limit 1GiB"
     )
     assert ggbench("decode", tiny_twin, "-n", "20", *options).code == 0
-    load, context, *_ = machine.engines[0].requests
-    assert load == protocol.LoadModel(
-        str(tiny_twin), n_gpu_layers=3, main_gpu=1, tensor_split=(3, 1), memory_limit_bytes=1 << 30
+    load, context, *_ = machine.workers[0].requests
+    loaded = LlamaSetup(n_gpu_layers=3, main_gpu=1, tensor_split=(3, 1), memory_limit_bytes=1 << 30)
+    assert load == protocol.LoadModel(str(tiny_twin), loaded)
+    made = replace(
+        loaded, n_ctx=4096, n_batch=64, n_ubatch=32, type_k="q8_0", type_v="q4_0", flash_attn="on", threads=5
     )
-    assert context == protocol.MakeContext(
-        n_ctx=4096, n_batch=64, n_ubatch=32, type_k="q8_0", type_v="q4_0", flash_attn="on", threads=5
-    )
+    assert context == protocol.MakeContext(made)
+
+
+PLACEMENT = LlamaSetup(
+    split_mode="row",
+    cpu_moe=True,
+    n_cpu_moe=3,
+    override_tensor=(r"\.ffn_(up|down)=CPU", "attn=CUDA0", "output=CPU"),
+    threads_batch=6,
+    mmap=False,
+    mlock=True,
+    kv_offload=False,
+    swa_full=True,
+)
+SHORT = [
+    "-sm",
+    "row",
+    "-cmoe",
+    "-ncmoe",
+    "3",
+    "-ot",
+    r"\.ffn_(up|down)=CPU,attn=CUDA0",
+    "-ot",
+    "output=CPU",
+    "-tb",
+    "6",
+]
+SHORT += ["--no-mmap", "--mlock", "-nkvo", "--swa-full"]
+LONG = ["--split-mode", "row", "--cpu-moe", "--n-cpu-moe", "3", "--threads-batch", "6", "--no-mmap", "--mlock"]
+LONG += ["--override-tensor", r"\.ffn_(up|down)=CPU,attn=CUDA0,output=CPU", "--no-kv-offload", "--swa-full"]
+
+
+@pytest.mark.parametrize("options", [SHORT, LONG])
+@pytest.mark.parametrize("words", [["decode", "-n", "20"], ["prefill", "--lengths", "1"], ["bench", "-n", "20"]])
+def test_options_of_placement_are_passed_on_stored_and_reproduced(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, words: list[str], options: list[str]
+) -> None:
+    """llama.cpp's own names; the command of the run gives the same setup again."""
+    ran = ggbench(*words, tiny_twin, *options, "--json")
+    assert ran.code == 0, ran.err
+    row = ran.json["rows"][0] if words[0] == "bench" else ran.json
+    load, context, *_ = machine.workers[0].requests
+    assert isinstance(load, protocol.LoadModel)
+    assert load.setup == replace(PLACEMENT, kv_offload=True, swa_full=False, threads_batch=None)
+    assert isinstance(context, protocol.MakeContext)
+    assert replace(context.setup, n_ctx=None) == replace(PLACEMENT, threads=2)
+    shown = ggbench("results", "show", row["run_id"], "--json").json["config"]
+    for name in ("split_mode", "cpu_moe", "n_cpu_moe", "threads_batch", "mmap", "mlock", "kv_offload", "swa_full"):
+        assert shown[name] == getattr(PLACEMENT, name)
+    assert shown["override_tensor"] == list(PLACEMENT.override_tensor)
+    again = ggbench(*shlex.split(row["command"])[1:], "--json").json
+    assert again["config"] == row["config"]
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["-ot", "blk"], "'blk' is not a tensor override"),
+        (["-ot", "=CPU"], "'=CPU' is not a tensor override"),
+        (["-ot", "blk="], "'blk=' is not a tensor override"),
+        (["-ot", "a=CPU,"], "'' is not a tensor override"),
+        (["-ot", "blk(=CPU"], "'blk(' is not a regular expression"),
+        (["-ncmoe", "-1"], "-1 is not in the range x>=0"),
+        (["-tb", "0"], "0 is not in the range"),
+        (["-sm", "diagonal"], "'diagonal' is not one of"),
+    ],
+)
+@pytest.mark.parametrize("command", ["decode", "maxctx", "plan"])
+def test_bad_placement_is_a_usage_error(
+    ggbench: Run, tiny_twin: Path, command: str, options: list[str], what: str
+) -> None:
+    """Refused before anything is loaded, in two lines."""
+    ran = ggbench(command, tiny_twin, *options)
+    assert ran.code == 2
+    error, hint = ran.err.splitlines()
+    assert what in error
+    assert hint.startswith("Hint: ")
 
 
 def test_prefill_lists_lengths(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
@@ -97,18 +178,19 @@ def edged() -> Answer:
     """A worker in which contexts above 8192 do not fit, unless they are dry."""
     is_dry = False
 
-    def answer(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         nonlocal is_dry
         if isinstance(request, protocol.LoadModel):
             is_dry = request.dry
         match request:
-            case protocol.MakeContext(n_ctx=n_ctx) if n_ctx > 8192 and not is_dry:
+            case protocol.MakeContext(setup) if (setup.n_ctx or 0) > 8192 and not is_dry:
                 yield OutOfMemory("context", "failed to allocate")
-            case protocol.ProveContext():
-                yield protocol.Filling(0.5)
-                yield protocol.ContextProven(0.1, 512, 1, 1, "copied", full=True)
+            case ProveContext():
+                yield Filling(0.5)
+                yield ContextProven(0.1, 512, 1, 1, "copied", full=True)
                 yield Completed()
-            case protocol.MakeContext(n_ctx=n_ctx):
+            case protocol.MakeContext(setup):
+                n_ctx = setup.n_ctx or 0
                 yield protocol.Log(2, f"llama_kv_cache: size = {n_ctx * 2048 / (1 << 20):.2f} MiB ( {n_ctx} cells")
                 yield from obey(request)
             case _:
@@ -121,7 +203,7 @@ def edged() -> Answer:
 def test_bench_with_the_largest_context(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, view: str
 ) -> None:
-    """--maxctx adds it to the JSON, the CSV and the table, and every view tells the search as it likes."""
+    """--maxctx adds it to the JSON, the CSV and the table, and every view but the silent one shows the search."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: view == "bar")
     words = ["bench", tiny_twin, "-n", "300", "--maxctx", "--memory-limit", "100MiB"]
     machine.answers = dict.fromkeys(range(3), edged())
@@ -130,8 +212,9 @@ def test_bench_with_the_largest_context(
     (row,) = ran.json["rows"]
     assert (row["max_n_ctx"], row["max_n_ctx_verified"], row["max_n_ctx_reason"]) == (8192, True, None)
     assert ("n_ctx 8,192, proven by a decode" in ran.err) == (view != "quiet")
-    shown = ggbench("results", "show", str(row["run_id"]), "--json").json
-    assert (shown["max_n_ctx"], shown["max_n_ctx_verified"]) == (8192, True)
+    decode, search = reversed(ggbench("results", "--json").json["rows"])
+    assert (decode["run_id"], decode["max_n_ctx"], decode["n_gen"]) == (row["run_id"], None, 300)
+    assert (search["max_n_ctx"], search["max_n_ctx_verified"]) == (8192, True)
     if view == "quiet":
         header, values = ggbench(*words, "--format", "csv").out.splitlines()
         told = dict(zip(header.split(","), values.split(","), strict=False))
@@ -141,7 +224,7 @@ def test_bench_with_the_largest_context(
 
 
 @pytest.mark.parametrize(("answer", "code", "outcome"), [(crash, 6, "crashed"), (starve, 3, "out_of_memory")])
-def test_a_trial_that_ends_badly(
+def test_a_run_that_ends_badly(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, answer: object, code: int, outcome: str
 ) -> None:
     """Its reason is in the row, and its exit code says which kind it was."""
@@ -159,15 +242,15 @@ def test_a_trial_that_ends_badly(
         (starve, "Hint: a smaller quant needs less"),
         (
             starve_later,
-            "ggbench maxctx {} q8_0 --n-ubatch 256 --threads 2 --memory-limit 1MiB finds the n_ctx that fits",
+            "ggbench maxctx {} --n-ubatch 256 --threads 2 --memory-limit 1MiB finds the n_ctx that fits",
         ),
         (starve_later, "; a smaller quant or --type-k q8_0 --type-v q8_0 needs less"),
     ],
 )
-def test_an_only_trial_that_ends_badly_says_what_to_do(
+def test_an_only_run_that_ends_badly_says_what_to_do(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, answer: Answer, hint: str
 ) -> None:
-    """Once and in one line, after the reason, which is not told twice over."""
+    """Once and in one line, after the reason, which is not repeated."""
     machine.answers = {0: answer}
     ran = ggbench("decode", tiny_twin, "-n", "300", "--memory-limit", "1MiB", "-ub", "256")
     *_, reason, last = ran.err.splitlines()
@@ -191,7 +274,7 @@ def test_a_bad_file_is_exit_code_5(ggbench: Run, machine: FakeMachine, tmp_path:
         assert ran.code == 5
         assert ran.err.splitlines()[-2].startswith("Error: ")
         assert ran.err.count(ran.err.splitlines()[-2].removeprefix("Error: ")) == 1
-    assert machine.engines == []
+    assert machine.workers == []
 
 
 def test_a_missing_file_is_exit_code_5(ggbench: Run) -> None:
@@ -204,9 +287,9 @@ def test_a_missing_file_is_exit_code_5(ggbench: Run) -> None:
 def test_ctrl_c_keeps_what_was_measured(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
     """The row of a cancelled run has its samples, stays in the store, and ends in 130."""
 
-    def cancel_halfway(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    def cancel_halfway(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         for number, item in enumerate(obey(request)):
-            if isinstance(request, protocol.Decode) and request.n_gen == 1000 and number == 6:
+            if isinstance(request, Decode) and request.n_gen == 1000 and number == 6:
                 machine.cancel.set()
             yield item
 
@@ -227,14 +310,14 @@ def test_a_folder_of_broken_files_is_exit_code_5(ggbench: Run, machine: FakeMach
     assert ggbench("bench", tmp_path, "-n", "300").code == 5
 
 
-def test_an_interrupt_between_trials_is_no_success(
+def test_an_interrupt_between_runs_is_no_success(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table that lacks rows ends in 130, also where every row that it has is complete."""
     for quant in ("q8_0", "q4_0"):
         (tmp_path / f"model-{quant}.gguf").write_bytes(tiny_twin.read_bytes())
 
-    monkeypatch.setattr(FakeEngine, "close", lambda _engine: machine.cancel.set())
+    monkeypatch.setattr(FakeWorker, "close", lambda _engine: machine.cancel.set())
     ran = ggbench("bench", tmp_path, "-n", "300", "--json")
     assert ran.code == 130
     assert [row["outcome"] for row in ran.json["rows"]] == ["completed"]
@@ -243,7 +326,7 @@ def test_an_interrupt_between_trials_is_no_success(
 def test_text_from_a_file_does_not_steer_the_terminal(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
     """llama.cpp quotes the file in its errors; control characters do not come through."""
 
-    def refuse(_request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    def refuse(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         yield Failed("load", "unknown model architecture: '\x1b[2Jx'")
 
     machine.answers = {0: refuse}

@@ -122,7 +122,7 @@ def test_inspect_of_a_download_that_stopped(
     for command in ("decode", "maxctx"):
         ran = ggbench(command, path)
         assert (ran.code, "97.7 KiB of its" in ran.err) == (5, True)
-    assert machine.engines == []
+    assert machine.workers == []
 
 
 def test_inspect_counts_what_every_shard_lacks(ggbench: Run, tmp_path: Path) -> None:

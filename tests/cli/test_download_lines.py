@@ -1,11 +1,11 @@
-"""What is told of a transfer while it goes on, by a clock that the test moves."""
+"""What is written about a download while it goes on, by a clock that the test moves."""
 
 from __future__ import annotations
 
-from ggbench.cli.transfer import ArrivalNotices, Preparation, TransferLines
-from ggbench.experiments.progress import FilePrepared
+from ggbench.cli.download_lines import DownloadLines, DownloadNotices, FileStatus
 from ggbench.hub.download_progress import FileProgress
 from ggbench.hub.repo_records import RepoFile
+from ggbench.recording.progress import Working
 from ggbench.units import MIB
 
 
@@ -19,7 +19,7 @@ class Clock:
         return self.now
 
 
-def test_a_silence_is_told_once() -> None:
+def test_a_stall_is_reported_once() -> None:
     """And again after something came; not while a file is copied or hashed."""
     clock, said = Clock(), list[str]()
     file = RepoFile("m.gguf", 100, None, "e" * 40)
@@ -28,16 +28,16 @@ def test_a_silence_is_told_once() -> None:
         said.clear()
         for _ in range(round(seconds)):
             clock.now += 1
-            notices.note([arrival])
+            notices.update([arrival])
         return list(said)
 
-    notices = ArrivalNotices(said.append, clock)
+    notices = DownloadNotices(said.append, clock)
     assert after(14, FileProgress(file, 10, kept_bytes=10)) == ["continues at 10 B"]
     assert after(60, FileProgress(file, 10, kept_bytes=10)) == ["no data for 15 s; trying again"]
     assert after(14, FileProgress(file, 20, moved_bytes=10, kept_bytes=10)) == []
     assert after(60, FileProgress(file, 20, moved_bytes=10, kept_bytes=10)) == ["no data for 15 s; trying again"]
     assert after(60, FileProgress(file, 100, moved_bytes=90, kept_bytes=10)) == []
-    notices = ArrivalNotices(said.append, clock)
+    notices = DownloadNotices(said.append, clock)
     assert after(60, FileProgress(file, 0, has_copy=True)) == ["copying from the cache"]
 
 
@@ -45,21 +45,21 @@ def test_lines_come_at_each_tenth_and_not_too_often() -> None:
     """A quick transfer says its end alone; a slow one each tenth; a very slow one that it still lives."""
     clock = Clock()
 
-    def told(seconds_each: float, n_steps: int) -> int:
+    def n_lines(seconds_each: float, n_steps: int) -> int:
         lines: list[str] = []
-        transfer = TransferLines(lines.append, clock)
+        transfer = DownloadLines(lines.append, clock)
         for step in range(n_steps + 1):
-            transfer.note(step * MIB, n_steps * MIB)
+            transfer.update(step * MIB, n_steps * MIB)
             clock.now += seconds_each
         return len(lines)
 
-    assert told(0.0001, 1000) == 1
-    assert told(0.1, 1000) == 10
-    assert 60 <= told(1.0, 1000) <= 100
+    assert n_lines(0.0001, 1000) == 1
+    assert n_lines(0.1, 1000) == 10
+    assert 60 <= n_lines(1.0, 1000) <= 100
 
 
 def test_a_download_is_not_called_writing() -> None:
     """A twin is written, a file of the Hub is downloaded."""
-    preparation = Preparation()
-    assert preparation.text(FilePrepared(0, MIB)).startswith("writing 0 B of 1.00 MiB")
-    assert preparation.text(FilePrepared(0, MIB, is_download=True)).startswith("downloading 0 B of")
+    status = FileStatus()
+    assert status.text(Working("write", 0, MIB)).startswith("writing 0 B of 1.00 MiB")
+    assert status.text(Working("download", 0, MIB)).startswith("downloading 0 B of")
