@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import pkgutil
 import queue
 import sys
 import threading
@@ -15,7 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from ggbench.engine import protocol
+from ggbench.engine import protocol, workloads
 from ggbench.engine.contract import Stage
 from ggbench.engine.events import Event, Loaded, Opened, Opening, Ready, Steps
 from ggbench.engine.ggml_devices import GgmlDevices
@@ -26,6 +27,7 @@ from ggbench.engine.memory_limit import left_bytes, limit_memory
 
 EXIT_PARENT_GONE = 3
 EXIT_BAD_REQUEST = 4
+EXIT_OUT_OF_MEMORY = 5
 
 
 class Worker:
@@ -130,6 +132,9 @@ def _read_requests(requests: queue.SimpleQueue[protocol.Request], released: thre
             message = protocol.decode_request(line)
         except msgspec.DecodeError:
             os._exit(EXIT_BAD_REQUEST)
+        except MemoryError:  # else the thread would end, and the parent wait for an answer
+            os.write(2, b"the worker itself ran out of memory\n")
+            os._exit(EXIT_OUT_OF_MEMORY)
         match message:
             case protocol.Hold():
                 released.clear()
@@ -140,6 +145,13 @@ def _read_requests(requests: queue.SimpleQueue[protocol.Request], released: thre
     os._exit(EXIT_PARENT_GONE)
 
 
+def _import_workloads() -> None:
+    """Before any limit of memory, which might leave no room for a module."""
+    for module in pkgutil.iter_modules(workloads.__path__):
+        importlib.import_module(f"{workloads.__name__}.{module.name}")
+    importlib.import_module("ggbench.engine.token_text")
+
+
 def main() -> None:
     """Serve until stdin closes."""
     requests: queue.SimpleQueue[protocol.Request] = queue.SimpleQueue()
@@ -147,6 +159,7 @@ def main() -> None:
     released.set()
     threading.Thread(target=_read_requests, args=(requests, released), daemon=True).start()
     worker = Worker(int(sys.argv[1]), released)
+    _import_workloads()
     while True:
         worker.carry_out(requests.get())
 

@@ -256,7 +256,7 @@ class _Search:
         """A worker that fails while it is being ended shows nothing about memory."""
         if probe.passed or not self._session.cancel.is_set():
             return probe
-        return replace(probe, outcome=Outcome.CANCELLED)
+        return replace(probe, outcome=Outcome.CANCELLED, reason=Cancelled().reason)
 
     def _asked(self, n_ctx: int, kind: ProbeKind, bracket: Bracket) -> Working:
         budget_bytes = self._seen.budget.budget_bytes if self._seen else None

@@ -1,0 +1,217 @@
+"""What the store has of a run gives what the run itself gave: whole, and of one that was killed as far as it came."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.selector import Target
+from ggbench.errors import StoreError
+from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
+from ggbench.experiments.registry import experiment_of
+from ggbench.experiments.stored import listed_run, read_recording, read_run
+from ggbench.gguf_file.header import read_model_file
+from ggbench.recording.driver import run_job, run_of
+from ggbench.recording.experiment import Concluded, Job
+from ggbench.recording.progress import Finished, Point, Progress, Samples
+from ggbench.recording.recording import kind_of
+from ggbench.recording.rig import Rig
+from ggbench.records.context import ContextSettings, Probe, SearchPlan
+from ggbench.records.machine import GpuProcess, GpuReading, MachineReading
+from ggbench.records.memory import Memory
+from ggbench.records.observation import GpusInUse, PromptTiming, WorkerPeak, WorkerStarted
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run
+from ggbench.records.speed import DecodeLimit
+from ggbench.store.database import Store
+from tests.fakes.engine import fake_rig
+from tests.fakes.recorded import decode_job, decoded, prefill_job, prefilled, runs_of
+from tests.fakes.small_machine import SmallMachine, context_of, limited
+from tests.recording.test_readings import WORKER_PID, on_gpu, with_gpu
+
+PEAK = 777 << 20
+
+Make = Callable[[Store, Target], tuple[Rig, Job]]
+
+
+def measuring(store: Store) -> Rig:
+    """A rig whose weights lie on a GPU that is read beside the run."""
+    energies = itertools.count(0, 1000)
+
+    def read_machine() -> MachineReading:
+        process = GpuProcess(WORKER_PID, "python", 640 << 20)
+        card = GpuReading(0, "Card", temperature_c=60, energy_mj=next(energies), throttle=(), processes=(process,))
+        return MachineReading(time.time_ns(), None, 1, 2, (card,))
+
+    rig = with_gpu(fake_rig(store, dict.fromkeys(range(4), on_gpu))[0])
+    return replace(rig, read_machine=read_machine, reading_interval_s=0.001)
+
+
+def decode(store: Store, target: Target) -> tuple[Rig, Job]:
+    return measuring(store), decode_job(target, 1000, repeat=2)
+
+
+def prefill(store: Store, target: Target) -> tuple[Rig, Job]:
+    return measuring(store), prefill_job(target, 512, 25, 1)
+
+
+def maxctx(store: Store, target: Target) -> tuple[Rig, Job]:
+    kv_bytes = read_model_file(target.path or Path()).kv_bytes_per_token()
+    rig = SmallMachine(kv_bytes, 16384, decode_edge=15000).rig(store)
+    return rig, Job(MAXCTX, target, limited(), ContextSettings())
+
+
+@pytest.fixture(autouse=True)
+def peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is there, with so much resident."""
+    monkeypatch.setattr("ggbench.recording.recorder.peak_rss_bytes", lambda _: PEAK)
+    monkeypatch.setattr("ggbench.experiments.context_prober.peak_rss_bytes", lambda _: PEAK)
+
+
+@pytest.mark.parametrize("make", [decode, prefill, maxctx])
+def test_what_was_stored_reduces_to_what_was_reported(make: Make, target: Target, store: Store) -> None:
+    """Result, memory and GPU use are equal, to the last digit, by way of samples and observations alone."""
+    rig, job = make(store, target)
+    *_, finished = run_job(rig, job)
+    assert isinstance(finished, Finished)
+    live = finished.run
+    assert live.run_id is not None and live.is_complete
+    stored = store.load_run(live.run_id)
+
+    again = run_of(experiment_of(stored.kind), read_recording(store, stored), Concluded(live.outcome, live.reason))
+    assert (again.result, again.memory, again.gpu_use) == (live.result, live.memory, live.gpu_use)
+    assert live.memory.peak_bytes == PEAK
+
+    whole = read_run(store, stored)
+    assert whole.head.started_at and whole.finished_at
+    assert replace(whole, head=replace(whole.head, started_at=""), finished_at=None) == live
+    assert whole == listed_run(store.list_runs()[0])
+
+
+def killed(store: Store, make: Make, target: Target, at: Callable[[Progress], bool]) -> None:
+    """A run whose process ends where `at` is first true; its store closes without an end of the run."""
+    rig, job = make(store, target)
+    with contextlib.closing(run_job(rig, job)) as progress:
+        next(record for record in progress if at(record))
+    store.close()
+
+
+def left(path: Path) -> Run:
+    """The only run, read by the next to open the store."""
+    with Store.open(path) as store:
+        (stored,) = store.list_runs()
+        assert stored.state == "interrupted"
+        assert listed_run(stored).outcome is Outcome.INTERRUPTED
+        return read_run(store, stored)
+
+
+def test_a_killed_decode_has_all_that_it_had(target: Target, tmp_path: Path) -> None:
+    """Buffers, limit, fit, peak and what the GPU did; it is not called complete."""
+    path = tmp_path / "results.sqlite"
+    killed(Store.open(path), decode, target, lambda each: isinstance(each, Samples) and each.n_done == 1500)
+    run = left(path)
+    assert (run.outcome, run.reason) == (Outcome.INTERRUPTED, "ggbench ended before the run did")
+    assert run.finished_at is None
+    result = decoded(run)
+    assert (result.n_gen, result.prefill_ms) == (1500, 25)
+    assert result.fit is not None and result.fit.b_ms == pytest.approx(10, rel=0.02)
+    assert result.limit is not None and result.latency is not None
+    assert [each.device for each in run.memory.buffers] == ["CUDA0", "CPU_Mapped", "CPU"]
+    assert (run.memory.n_ctx, run.memory.peak_bytes, run.memory.flash_attn) == (1280, PEAK, True)
+    assert run.gpu_use is not None and run.gpu_use.worker_bytes == 640 << 20
+    assert run.head.environment is not None
+
+
+def test_a_killed_prefill_has_its_lengths(target: Target, tmp_path: Path) -> None:
+    """Each length has its own median, of as many timings as there were."""
+    path = tmp_path / "results.sqlite"
+    at_25 = PromptTiming(25, 26_000_000)
+    killed(Store.open(path), prefill, target, lambda each: isinstance(each, Point) and each.observation == at_25)
+    run = left(path)
+    assert [(speed.n_prompt, speed.repeat) for speed in prefilled(run).prefills] == [(25, 2), (512, 3)]
+
+
+def test_a_killed_search_has_its_probes(target: Target, tmp_path: Path) -> None:
+    """The bracket as it was, the plan, and the memory of the largest context that was made."""
+    path = tmp_path / "results.sqlite"
+    seen: list[Probe] = []
+
+    def at_a_failure(each: Progress) -> bool:
+        if isinstance(each, Point) and isinstance(each.observation, Probe):
+            seen.append(each.observation)
+        return bool(seen) and not seen[-1].is_dry and seen[-1].passed and seen[-1].n_ctx == 16384
+
+    killed(Store.open(path), maxctx, target, at_a_failure)
+    run = left(path)
+    context = context_of(run)
+    assert context.probes == tuple(seen)
+    assert (context.max_n_ctx, context.verified_by_decode) == (16384, False)
+    assert context.plan.budget_bytes == limited().memory_limit_bytes
+    assert run.head.environment is not None
+
+
+def test_a_run_that_still_goes_on_is_read_as_far_as_it_came(target: Target, store: Store) -> None:
+    """Another window shows it meanwhile, and says so."""
+    rig, job = decode(store, target)
+    with contextlib.closing(run_job(rig, job)) as progress:
+        next(each for each in progress if isinstance(each, Samples) and each.n_done == 1100)
+        (stored,) = store.list_runs()
+        run = read_run(store, stored)
+    assert (stored.state, run.outcome, run.reason) == ("running", Outcome.INTERRUPTED, "still running")
+    assert decoded(run).n_gen == 1000
+
+
+def test_a_result_of_another_version_is_made_from_what_was_recorded(target: Target, store: Store) -> None:
+    """The outcome stays, and the reason says why the stored result is not used; a list shows none."""
+    (live,) = runs_of(*decode(store, target))
+    with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
+        raw.execute("UPDATE runs SET result = '{}'")
+    (stored,) = store.list_runs()
+    run = read_run(store, stored)
+    assert (run.outcome, run.result) == (Outcome.COMPLETED, live.result)
+    assert run.reason.startswith("its result was written by another version of ggbench")
+    assert (listed_run(stored).result, listed_run(stored).reason) == (None, run.reason)
+
+
+@pytest.mark.parametrize(("column", "value"), [("kind", "nonesuch"), ("engine", "nonesuch"), ("settings", "{}")])
+def test_a_run_of_a_newer_ggbench_is_an_error_that_says_so(
+    target: Target, store: Store, column: str, value: str
+) -> None:
+    """Its kind, its engine or its settings are not known here."""
+    runs_of(*decode(store, target))
+    with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
+        raw.execute(f"UPDATE runs SET {column} = ?", (value,))
+    with pytest.raises(StoreError) as error:
+        listed_run(store.list_runs()[0])
+    assert "upgrade ggbench" in error.value.hint
+
+
+def test_samples_and_observations_are_stored_while_the_run_goes_on(
+    target: Target, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second after the last time at the latest, so that a kill costs no more."""
+    clock = itertools.count(0, 0.6)
+    monkeypatch.setattr("ggbench.recording.recorder.time.monotonic", lambda: next(clock))
+    rig, job = decode(store, target)
+    with contextlib.closing(run_job(rig, job)) as progress:
+        stored_at = [(each.n_done, store.list_runs()[0].n_samples) for each in progress if isinstance(each, Samples)]
+    assert all(n_done - n_stored <= 100 for n_done, n_stored in stored_at)
+    assert any(n_stored not in (0, 1000, 2000) for _, n_stored in stored_at)
+
+
+def test_the_store_knows_observations_by_these_names() -> None:
+    """Runs that people have stored bear them, so renaming a record needs a migration."""
+    names = {kind_of(each) for each in (DecodeLimit, GpusInUse, MachineReading, Memory, PromptTiming)}
+    names |= {kind_of(each) for each in (WorkerPeak, WorkerStarted, *MAXCTX.observed)}
+    assert names == {
+        "decode_limit", "gpus_in_use", "machine_reading", "memory", "probe", "prompt_timing", "search_plan",
+        "worker_peak", "worker_started",
+    }  # fmt: skip
+    assert MAXCTX.observed == (Probe, SearchPlan)

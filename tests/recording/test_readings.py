@@ -1,0 +1,189 @@
+"""Readings of the machine beside a run: what its GPUs did, and who else held their memory."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from ggbench.catalog.selector import Target
+from ggbench.engine import protocol
+from ggbench.engine.endings import Ending, OutOfMemory
+from ggbench.engine.events import Steps
+from ggbench.engine.logs import parse_allocations
+from ggbench.engine.workloads.decode import Decode
+from ggbench.experiments.stored import read_recording, read_run
+from ggbench.recording.rig import Rig
+from ggbench.records.machine import Gpu, GpuProcess, GpuReading, MachineReading
+from ggbench.records.memory import Place
+from ggbench.records.observation import GpusInUse
+from ggbench.records.outcome import Outcome
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import Bandwidth
+from ggbench.store.database import Store
+from tests.fakes.engine import fake_rig, obey
+from tests.fakes.recorded import decode_job, decoded, prefill_job, runs_of
+
+GPU = Gpu(0, "Card", "GPU-1", "00000000:41:00.0", 24 << 30, 23 << 30, 384, 10501, "580")
+WORKER_PID = 1
+"""Of the stand-in for the worker."""
+CUDA = "using device CUDA0 (NVIDIA Card (x)) (0000:41:00.0) - 23000 MiB free"
+PLACES = protocol.Devices({"CUDA0": Place.GPU, "CPU": Place.HOST, "CPU_Mapped": Place.HOST})
+DESKTOP = GpuProcess(911, "/usr/bin/desktop", 300 << 20)
+
+
+def on_gpu(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    """As a worker in good health whose weights lie on a GPU."""
+    if isinstance(request, protocol.LoadModel):
+        yield PLACES
+        yield protocol.Log(2, f"load_tensors: {CUDA}")
+        yield protocol.Log(2, "load_tensors: offloaded 3/3 layers to GPU")
+        yield protocol.Log(2, "load_tensors:        CUDA0 model buffer size =   100.00 MiB")
+    yield from obey(request)
+
+
+def with_gpu(rig: Rig) -> Rig:
+    """The rig of a machine with one GPU."""
+    environment = replace(rig.describe_environment({}), gpus=(GPU,))
+    return replace(rig, describe_environment=lambda _: environment)
+
+
+@pytest.mark.parametrize(
+    ("lines", "bandwidth"),
+    [
+        ([CUDA, "CUDA0 model buffer size = 4000.00 MiB", "load_tensors: offloaded 33/33 layers to GPU"], 1008.096e9),
+        ([CUDA, "CUDA0 model buffer size = 4000.00 MiB", "load_tensors: offloaded 20/33 layers to GPU"], None),
+        (["CUDA1 model buffer size = 4000.00 MiB", "load_tensors: offloaded 33/33 layers to GPU"], None),
+        (["CPU_Mapped model buffer size = 4000.00 MiB"], 20e9),
+    ],
+)
+def test_the_bandwidth_is_that_of_the_memory_where_the_weights_are(lines: list[str], bandwidth: float | None) -> None:
+    """Of the GPU at the bus id that llama.cpp names, of main memory, and of neither where the weights are in both."""
+    rig = with_gpu(fake_rig()[0])
+    allocated = parse_allocations([f"load_tensors: {line}" for line in lines], PLACES.places | {"CUDA1": Place.GPU})
+    found = rig.bandwidth_of(allocated, rig.describe_environment({}))
+    assert (found and found.bytes_per_s) == (bandwidth and pytest.approx(bandwidth))
+
+
+@pytest.mark.parametrize(
+    ("setup", "has_limit"),
+    [
+        pytest.param(LlamaSetup(), True, id="all on the GPU"),
+        pytest.param(LlamaSetup(kv_offload=False), False, id="the cache in main memory"),
+        pytest.param(LlamaSetup(override_tensor=(r"ffn_up=CPU",)), False, id="some tensors in main memory"),
+        pytest.param(LlamaSetup(cpu_moe=True), True, id="no experts to keep there"),
+    ],
+)
+def test_memories_of_two_speeds_have_no_one_limit(target: Target, setup: LlamaSetup, has_limit: bool) -> None:
+    """A person's own figure stands for both."""
+    rig = with_gpu(fake_rig(answers={0: on_gpu, 1: on_gpu})[0])
+    (run,) = runs_of(rig, decode_job(target, 10, setup))
+    assert (decoded(run).limit is not None) is has_limit
+    (stated,) = runs_of(replace(rig, given_bandwidth=Bandwidth(1e12, "given")), decode_job(target, 10, setup))
+    assert decoded(stated).limit is not None
+
+
+def test_readings_beside_a_run_are_stored_and_reported(target: Target, store: Store) -> None:
+    """A thread reads the machine while the worker decodes; the run has what its GPU did and what else held memory."""
+    taken = threading.Semaphore(0)
+    energies = itertools.count(0, 1000)
+
+    def read_machine() -> MachineReading:
+        reading = MachineReading(
+            time.time_ns(),
+            None,
+            1,
+            2,
+            (
+                GpuReading(
+                    0,
+                    "Card",
+                    sm_clock_mhz=1900,
+                    power_w=250,
+                    energy_mj=next(energies),
+                    throttle=("sw_power_cap",),
+                    processes=(GpuProcess(WORKER_PID, "python", 640 << 20), DESKTOP),
+                ),
+            ),
+        )
+        taken.release()
+        return reading
+
+    def decode_beside_readings(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        for event in on_gpu(request):
+            yield event
+            if isinstance(event, Steps) and isinstance(request, Decode) and request.n_gen > 8:
+                for _ in range(4):
+                    assert taken.acquire(timeout=10)
+
+    rig = with_gpu(fake_rig(store, {0: decode_beside_readings})[0])
+    (run,) = runs_of(replace(rig, read_machine=read_machine, reading_interval_s=0.001), decode_job(target, 300))
+
+    use = run.gpu_use
+    assert use is not None
+    assert use.n_readings > 0
+    assert (use.sm_clock_min_mhz, use.power_mean_w) == (1900, 250)
+    assert use.energy_per_token_mj is not None
+    assert use.other_processes == (DESKTOP,)
+    assert (use.worker_bytes, run.memory.other_bytes) == (640 << 20, 540 << 20)
+    assert "sw_power_cap" in decoded(run).unsteady
+    assert run.run_id is not None
+    stored = store.load_run(run.run_id)
+    readings = read_recording(store, stored).of(MachineReading)
+    assert len(readings) >= use.n_readings
+    assert [reading.at_ns for reading in readings] == sorted(reading.at_ns for reading in readings)
+    assert read_run(store, stored).gpu_use == use
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_who_holds_the_memory_is_named_with_an_out_of_memory(target: Target, held: bool) -> None:
+    """A person learns which program to close; readings of a machine without a GPU add nothing."""
+
+    def no_room(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        yield PLACES
+        yield protocol.Log(2, f"load_tensors: {CUDA}")
+        yield OutOfMemory("load", "cudaMalloc failed: out of memory")
+
+    reading = MachineReading(1, None, 1, 2, (GpuReading(0, "Card", processes=(DESKTOP,)),) if held else ())
+    rig = with_gpu(fake_rig(answers={0: no_room})[0])
+    (run,) = runs_of(replace(rig, read_machine=lambda: reading), decode_job(target, 300))
+    assert run.outcome is Outcome.OUT_OF_MEMORY
+    assert run.reason.endswith("GPU memory is held by desktop (pid 911, 300.0 MiB)") is held
+
+
+def test_a_machine_that_cannot_be_read_costs_no_measurement(target: Target, store: Store) -> None:
+    """The run goes on without readings."""
+
+    def fail() -> MachineReading:
+        raise OSError("no /proc here")
+
+    (run,) = runs_of(replace(fake_rig(store)[0], read_machine=fail), decode_job(target, 300))
+    assert (run.outcome, run.gpu_use) == (Outcome.COMPLETED, None)
+    assert run.run_id is not None
+    assert read_recording(store, store.load_run(run.run_id)).of(MachineReading) == ()
+
+
+def test_a_limit_hides_what_the_worker_held(target: Target) -> None:
+    """It holds the ballast of the limit as well."""
+    gpu = GpuReading(0, "Card", processes=(GpuProcess(WORKER_PID, "python", 640 << 20),))
+    rig = with_gpu(fake_rig(answers=dict.fromkeys(range(2), on_gpu))[0])
+    rig = replace(rig, read_machine=lambda: MachineReading(time.time_ns(), None, 1, 2, (gpu,)))
+    free, limited = runs_of(
+        rig, prefill_job(target, 8), prefill_job(target, 8, setup=LlamaSetup(memory_limit_bytes=1 << 30))
+    )
+    assert free.gpu_use is not None and free.gpu_use.worker_bytes == 640 << 20
+    assert limited.gpu_use is not None and limited.gpu_use.worker_bytes is None
+    assert limited.memory.other_bytes is None
+
+
+def test_gpus_that_nvml_does_not_list_are_not_guessed(target: Target, store: Store) -> None:
+    """Where one in use is not among them, nothing is reported of any."""
+    rig = replace(fake_rig(store, {0: on_gpu})[0], read_machine=lambda: MachineReading(1, None, 1, 2, ()))
+    (run,) = runs_of(rig, decode_job(target, 10))
+    assert run.gpu_use is None
+    assert run.run_id is not None
+    assert read_recording(store, store.load_run(run.run_id)).of(GpusInUse) == ()
