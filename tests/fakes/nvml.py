@@ -45,7 +45,7 @@ class FakeNvml:
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("nvmlDeviceGet") or name in self.lacks:
             raise AttributeError(name)
-        return partial(self._tell, name.removeprefix("nvmlDeviceGet"))
+        return partial(self._answer, name.removeprefix("nvmlDeviceGet"))
 
     def nvmlInitWithFlags(self, flags: int) -> int:
         self.sessions += self.init_status == _DONE
@@ -71,12 +71,12 @@ class FakeNvml:
         place._obj.card = self.cards[index.value]  # the handle that the questions bring back
         return _DONE if self.cards[index.value] else int(pynvml.NVML_ERROR_GPU_IS_LOST)
 
-    def _tell(self, question: str, handle: Any, *places: Any) -> int:
+    def _answer(self, question: str, handle: Any, *places: Any) -> int:
         answer = handle.card.get(question)
         if answer is None:
             return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
         if isinstance(answer, list):
-            return _tell_list(answer, *places)
+            return _answer_list(answer, *places)
         if isinstance(answer, bytes):
             places[0].value = answer
         else:
@@ -85,7 +85,7 @@ class FakeNvml:
         return _DONE
 
 
-def _tell_list(structures: list[Card], count: Any, places: Any) -> int:
+def _answer_list(structures: list[Card], count: Any, places: Any) -> int:
     """NVML's way with lists: asked without room it says how much it takes."""
     count._obj.value = len(structures)
     for place, structure in zip(places or (), structures, strict=False):

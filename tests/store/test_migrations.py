@@ -255,6 +255,7 @@ def test_a_prefill_of_an_older_version_is_read(path: Path) -> None:
     assert run.head.settings == PrefillSettings((1, 25), repeat=3)
     assert isinstance(run.result, PrefillResult)
     assert [(each.n_prompt, each.prefill_ms) for each in run.result.prefills] == [(25, 130.5)]
+    assert run.result.limit is not None and run.result.limit.b_ms == 8.0
     assert prompts == (PromptTiming(25, 130_500_000),)
 
 

@@ -23,7 +23,7 @@ struct process {
     unsigned gpu_instance, compute_instance;
 };
 
-static int tell(char *place, unsigned size, const char *text) {
+static int copy_text(char *place, unsigned size, const char *text) {
     snprintf(place, size, "%s", text);
     return SUCCESS;
 }
@@ -32,7 +32,7 @@ int nvmlInitWithFlags(unsigned flags) { return SUCCESS; }
 int nvmlInit_v2(void) { return SUCCESS; }
 int nvmlShutdown(void) { return SUCCESS; }
 const char *nvmlErrorString(int error) { return "stand-in"; }
-int nvmlSystemGetDriverVersion(char *text, unsigned size) { return tell(text, size, DEVICE_DRIVER); }
+int nvmlSystemGetDriverVersion(char *text, unsigned size) { return copy_text(text, size, DEVICE_DRIVER); }
 
 int nvmlSystemGetProcessName(unsigned pid, char *text, unsigned size) {
     char path[32];
@@ -56,24 +56,24 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
 
 static int number_of(void *handle) { return (int)(intptr_t)handle - 1; }
 
-int nvmlDeviceGetName(void *handle, char *text, unsigned size) { return tell(text, size, DEVICE_NAME); }
+int nvmlDeviceGetName(void *handle, char *text, unsigned size) { return copy_text(text, size, DEVICE_NAME); }
 
 int nvmlDeviceGetUUID(void *handle, char *text, unsigned size) {
     snprintf(text, size, DEVICE_UUID, number_of(handle));
     return SUCCESS;
 }
 
-int nvmlDeviceGetPciInfo_v3(void *handle, struct pci *told) {
-    memset(told, 0, sizeof *told);
-    snprintf(told->bus_id, sizeof told->bus_id, DEVICE_BUS_ID, number_of(handle));
-    snprintf(told->legacy_bus_id, sizeof told->legacy_bus_id, DEVICE_BUS_ID + 4, number_of(handle));
+int nvmlDeviceGetPciInfo_v3(void *handle, struct pci *answer) {
+    memset(answer, 0, sizeof *answer);
+    snprintf(answer->bus_id, sizeof answer->bus_id, DEVICE_BUS_ID, number_of(handle));
+    snprintf(answer->legacy_bus_id, sizeof answer->legacy_bus_id, DEVICE_BUS_ID + 4, number_of(handle));
     return SUCCESS;
 }
 
-int nvmlDeviceGetMemoryInfo(void *handle, struct memory *told) {
+int nvmlDeviceGetMemoryInfo(void *handle, struct memory *answer) {
     uint64_t free_bytes, total_bytes;
     device_memory(number_of(handle), &free_bytes, &total_bytes);
-    *told = (struct memory){total_bytes, free_bytes, total_bytes - free_bytes};
+    *answer = (struct memory){total_bytes, free_bytes, total_bytes - free_bytes};
     return SUCCESS;
 }
 
@@ -111,22 +111,22 @@ int nvmlDeviceGetCurrentClocksEventReasons(void *handle, unsigned long long *rea
     return SUCCESS;
 }
 
-int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, struct process *told) {
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, struct process *answer) {
     unsigned room = *count, found = 0;
     device_lock();
     struct device *device = devices + number_of(handle);
     device_used_bytes(device);
     for (struct holder *each = device->holders; each < device->holders + MAX_PROCESSES; each++) {
         if (!each->bytes) continue;
-        if (told && found < room) told[found] = (struct process){each->pid, each->bytes, ~0u, ~0u};
+        if (answer && found < room) answer[found] = (struct process){each->pid, each->bytes, ~0u, ~0u};
         found++;
     }
     device_unlock();
     *count = found;
-    return found > room || (found && !told) ? INSUFFICIENT_SIZE : SUCCESS;
+    return found > room || (found && !answer) ? INSUFFICIENT_SIZE : SUCCESS;
 }
 
-int nvmlDeviceGetGraphicsRunningProcesses_v3(void *handle, unsigned *count, struct process *told) {
+int nvmlDeviceGetGraphicsRunningProcesses_v3(void *handle, unsigned *count, struct process *answer) {
     *count = 0;
     return SUCCESS;
 }

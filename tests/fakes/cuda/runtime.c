@@ -140,10 +140,10 @@ cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int wanted) {
     return cudaSuccess;
 }
 
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *told, int wanted) {
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *answer, int wanted) {
     uint64_t left, total;
     device_memory(visible_device(wanted), &left, &total);
-    *told = (struct cudaDeviceProp){
+    *answer = (struct cudaDeviceProp){
         .name = DEVICE_NAME,
         .totalGlobalMem = total,
         .major = 9,
@@ -231,8 +231,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *instance, cudaGraph_t graph, u
     return make_handle(instance);
 }
 
-cudaError_t cudaGraphExecUpdate(cudaGraphExec_t instance, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *told) {
-    memset(told, 0, sizeof *told);
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t instance, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *answer) {
+    memset(answer, 0, sizeof *answer);
     return cudaSuccess;
 }
 
@@ -275,8 +275,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *ke
 cudaError_t cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
                                         cudaStream_t stream) NOTHING()
 
-cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *told, const void *kernel) {
-    *told = (struct cudaFuncAttributes){.binaryVersion = 90, .ptxVersion = 90, .maxThreadsPerBlock = 1024, .numRegs = 64};
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *answer, const void *kernel) {
+    *answer = (struct cudaFuncAttributes){.binaryVersion = 90, .ptxVersion = 90, .maxThreadsPerBlock = 1024, .numRegs = 64};
     return cudaSuccess;
 }
 
