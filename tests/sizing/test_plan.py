@@ -5,38 +5,40 @@ from __future__ import annotations
 import io
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ggbench.sizing.budget import given_budget
-from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.plan import PlanRequest, plan
 
 from ggbench.catalog.planned_variants import PlannedVariant, planned_variants
 from ggbench.catalog.published import Figure, PublishedRow, load_published
 from ggbench.engine import protocol
+from ggbench.engine.contract import Source
 from ggbench.engine.endings import Completed, Crashed, Ending, Failed
-from ggbench.engine.logs import parse_allocations
-from ggbench.engine.process import WorkerProcess
+from ggbench.engine.events import Allocated, Opened
+from ggbench.engine.llama import LlamaEngine, launch
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import assemble
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
 from ggbench.gguf_file.unquantized_model import build_model
+from ggbench.records.memory import Place
 from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, PlanRow
 from ggbench.records.setup import FlashAttn, LlamaSetup
 from ggbench.records.speed import Bandwidth
+from ggbench.sizing.budget import given_budget
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
-from tests.fakes.engine import Answer, FakeEngine
+from tests.fakes.engine import Answer, FakeWorker
 
 SIZES = ("0.5b", "1.8b", "4b", "7b", "14b", "32b")
 OTHER_MIX = {("qwen1.5-1.8b", "q2_k"), ("qwen1.5-14b", "q2_k")}
 """Where llama.cpp has since changed what it takes for rows that are no multiple of 256."""
-LIKE_THE_ARTICLE = LlamaSetup(n_ctx=1024, flash_attn="off")
+LIKE_THE_ARTICLE = LlamaSetup(n_ctx=1024, flash_attn="off", threads=1)
 
 Cells = dict[tuple[str, str | None], Figure]
 
@@ -52,12 +54,25 @@ def article_cells(table: str, field: str) -> Cells:
     return {(row.model, row.quant): cell for row, cell in rows if cell is not None and cell.value is not None}
 
 
+PLACES = protocol.Devices({"CPU": Place.HOST, "CUDA0": Place.GPU, "CUDA_Host": Place.HOST, "CPU_REPACK": Place.HOST})
+
+
+def real() -> LlamaEngine:
+    """llama.cpp in a worker."""
+    return launch(threading.Event(), timeout_s=60)
+
+
+def fake(answer: Answer) -> LlamaEngine:
+    """One whose workers answer so."""
+    return LlamaEngine(lambda: FakeWorker(threading.Event(), answer))
+
+
 @pytest.fixture(scope="module")
 def article_plans() -> dict[tuple[str, str | None], PlanRow]:
     """Every quant of every size of the article's tables, planned for its card and its 1024 tokens."""
     budget = given_budget(gpu="rtx-4090", vram_bytes=None, reserve_bytes=None, bandwidth=None)
     rows: list[PlanRow] = []
-    with DryAllocator(WorkerProcess, LIKE_THE_ARTICLE, threads=1) as allocator:
+    with DryAllocator(real(), LIKE_THE_ARTICLE) as allocator:
         for size in SIZES:
             rows += plan(planned_variants(f"qwen1.5-{size}"), PlanRequest(budget, LIKE_THE_ARTICLE), allocator)
     return {(row.model, row.quant): row for row in rows}
@@ -112,7 +127,7 @@ def test_quants_of_one_shape_need_the_same_cache_and_compute_buffers() -> None:
     variants = planned_variants("qwen2.5-0.5b", ["q8_0", "q2_k"])
     contexts = []
     for variant in variants:
-        with DryAllocator(WorkerProcess, LlamaSetup(), threads=1) as allocator:
+        with DryAllocator(real(), LlamaSetup(threads=1)) as allocator:
             [row] = plan([variant], PlanRequest(budget_of(8), LlamaSetup(n_ctx=4096)), allocator)
             contexts.append((row.kv_bytes, row.compute_bytes, row.flash_attn))
     assert contexts[0] == contexts[1]
@@ -148,7 +163,7 @@ def recurrent_model() -> ModelFile:
 def test_a_state_that_does_not_grow() -> None:
     """A recurrent model fits at every length that is looked at; it is said, and no limit is made up for it."""
     variant = PlannedVariant("mamba", "f32", "file", recurrent_model())
-    with DryAllocator(WorkerProcess, LlamaSetup(), threads=1) as allocator:
+    with DryAllocator(real(), LlamaSetup(threads=1)) as allocator:
         [row] = plan([variant], PlanRequest(budget_of(8)), allocator)
     assert (row.planned_n_ctx, row.reached_ceiling, row.fits) == (1 << 20, True, True)
     # 2 layers x (3 x 512 of convolution + 16 x 512 of state) x 4 bytes, logged to 0.01 MiB.
@@ -165,12 +180,13 @@ def budget_of(gib: float, *, on_gpu: bool = True) -> Budget:
 def dry_answer(kv_mib_per_k: float, device: str = "CPU", weights: str = "CPU") -> Answer:
     """A dry run's log, of a cache of so many MiB for 1024 tokens and 100 MiB of compute on this device."""
 
-    def answer(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, protocol.LoadModel):
             assert request.dry
+            yield PLACES
             yield protocol.Log(2, f"load_tensors: {weights} model buffer size = 0.00 MiB")
         elif isinstance(request, protocol.MakeContext):
-            n_ctx = -(-request.n_ctx // 256) * 256
+            n_ctx = -(-(request.setup.n_ctx or 0) // 256) * 256
             size = kv_mib_per_k * n_ctx / 1024
             yield protocol.Log(
                 2, f"llama_kv_cache: size = {size:.2f} MiB ( {n_ctx} cells, 2 layers, 1/1 seqs), K (f16)"
@@ -178,27 +194,24 @@ def dry_answer(kv_mib_per_k: float, device: str = "CPU", weights: str = "CPU") -
             yield protocol.Log(2, f"sched_reserve: {device} compute buffer size = 100.00 MiB")
             yield protocol.Log(2, "llama_context: CPU output buffer size = 1.00 MiB")
             yield protocol.Log(2, "sched_reserve: CUDA_Host compute buffer size = 7.00 MiB")
-            yield protocol.ContextMade(0.0, n_ctx, 512, 512)
+            yield Opened(0.0, n_ctx, 512, 512)
         yield Completed()
 
     return answer
 
 
 def plan_tiny(
-    answer: Answer | Callable[[int], Answer],
+    answer: Answer,
     budget: Budget,
-    config: LlamaSetup | None = None,
+    setup: LlamaSetup | None = None,
     quants: tuple[str, ...] = ("f16",),
 ) -> list[PlanRow]:
     """Plans of the tiny model, whose true cache is 2 MiB for 1024 tokens, with an engine that answers so."""
     file = build_model(TINY, "tiny")
     variants = [PlannedVariant("tiny", quant, "catalog", file) for quant in quants]
 
-    def launch() -> FakeEngine:
-        return FakeEngine(threading.Event(), answer)  # type: ignore[arg-type]
-
-    with DryAllocator(launch, config or LlamaSetup(), 1) as allocator:
-        return list(plan(variants, PlanRequest(budget, config or LlamaSetup()), allocator))
+    with DryAllocator(fake(answer), setup or LlamaSetup()) as allocator:
+        return list(plan(variants, PlanRequest(budget, setup or LlamaSetup()), allocator))
 
 
 def test_the_budget_is_used_up_to_one_step() -> None:
@@ -239,20 +252,18 @@ def test_on_the_cpu_everything_lies_in_main_memory() -> None:
 @pytest.mark.parametrize("flash_attn", ["on", "off"])
 def test_what_is_planned_is_what_is_allocated(tiny_twin: Path, flash_attn: FlashAttn) -> None:
     """On the CPU of this machine: weights, cache, compute and output of a real load, to the log's last digit."""
-    config = LlamaSetup(n_ctx=2048, flash_attn=flash_attn, threads=1)
+    setup = LlamaSetup(n_ctx=2048, flash_attn=flash_attn, threads=1)
     [variant] = planned_variants(str(tiny_twin))
-    with DryAllocator(WorkerProcess, config, threads=1) as allocator:
-        [row] = plan([variant], PlanRequest(budget_of(1, on_gpu=False), config), allocator)
-    log = []
-    with WorkerProcess() as worker:
-        context = protocol.MakeContext(2048, config.n_batch, config.n_ubatch, "f16", "f16", flash_attn, 1)
-        for request in (protocol.LoadModel(str(tiny_twin), memory_limit_bytes=GIB), context):
-            log += [event.text for event in worker.call(request) if isinstance(event, protocol.Log)]
-    real = parse_allocations(log)
+    with DryAllocator(real(), setup) as allocator:
+        [row] = plan([variant], PlanRequest(budget_of(1, on_gpu=False), setup), allocator)
+    engine = real()
+    events = list(engine.open(Source(tiny_twin), replace(setup, memory_limit_bytes=GIB)))
+    engine.close()
+    allocated = [event for event in events if isinstance(event, Allocated)][-1]
     planned = {"weight": row.weight_bytes, "kv": row.kv_bytes, "compute": row.compute_bytes, "output": row.output_bytes}
     for kind, n_bytes in planned.items():
-        assert n_bytes == pytest.approx(real.total(f"{kind}_bytes"), abs=0.02 * MIB), kind
-    assert row.flash_attn == real.flash_attn
+        assert n_bytes == pytest.approx(allocated.total(f"{kind}_bytes"), abs=0.02 * MIB), kind
+    assert row.flash_attn == allocated.flash_attn
 
 
 def test_half_of_the_layers_hold_half_of_the_cache() -> None:
@@ -277,7 +288,7 @@ def test_a_formula_that_disagrees_is_shown() -> None:
 def test_a_refused_context_is_a_row_with_the_reason_and_the_weights() -> None:
     """llama.cpp does not size it: what the header tells stays, and the next quant is planned."""
 
-    def refuse(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    def refuse(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         yield Failed("context", "no") if isinstance(request, protocol.MakeContext) else Completed()
 
     rows = plan_tiny(refuse, budget_of(1), quants=("f16", "again"))
@@ -287,22 +298,22 @@ def test_a_refused_context_is_a_row_with_the_reason_and_the_weights() -> None:
 
 def test_a_worker_that_dies_is_a_row_and_the_next_gets_a_new_one() -> None:
     """A crash at the first quant's header leaves the second its plan."""
-    launched: list[FakeEngine] = []
+    workers: list[FakeWorker] = []
 
-    def die(request: protocol.Request) -> Iterator[protocol.Event | Ending]:
+    def die(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         yield Crashed(-11, ())
 
-    def launch() -> FakeEngine:
-        launched.append(FakeEngine(threading.Event(), dry_answer(2) if launched else die))
-        return launched[-1]
+    def start() -> FakeWorker:
+        workers.append(FakeWorker(threading.Event(), dry_answer(2) if workers else die))
+        return workers[-1]
 
     file = build_model(TINY, "tiny")
     variants = [PlannedVariant("tiny", quant, "catalog", file) for quant in ("f16", "again")]
-    with DryAllocator(launch, LlamaSetup(), 1) as allocator:
+    with DryAllocator(LlamaEngine(start), LlamaSetup()) as allocator:
         rows = list(plan(variants, PlanRequest(budget_of(1)), allocator))
     assert [row.outcome for row in rows] == [Outcome.CRASHED, Outcome.COMPLETED]
     assert "SIGSEGV" in rows[0].reason
-    assert all(engine.closed for engine in launched)
+    assert all(worker.closed for worker in workers)
 
 
 def test_a_file_that_cannot_be_read_is_a_row(tiny_twin: Path, tmp_path: Path) -> None:
@@ -310,7 +321,7 @@ def test_a_file_that_cannot_be_read_is_a_row(tiny_twin: Path, tmp_path: Path) ->
     (tmp_path / "m-q4_0.gguf").write_bytes(b"junk")
     (tmp_path / "m-q8_0.gguf").write_bytes(tiny_twin.read_bytes()[: 64 << 10])
     variants = planned_variants(str(tmp_path))
-    with DryAllocator(lambda: FakeEngine(threading.Event(), dry_answer(2)), LlamaSetup(), 1) as allocator:
+    with DryAllocator(fake(dry_answer(2)), LlamaSetup()) as allocator:
         rows = {row.quant: row for row in plan(variants, PlanRequest(budget_of(1)), allocator)}
     assert "not a GGUF" in rows["q4_0"].reason
     assert rows["q8_0"].fits

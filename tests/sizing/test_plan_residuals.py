@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.plan import PlanRequest, plan
-from ggbench.experiments.prober import Prober
-from ggbench.experiments.rig import Rig
 
 from ggbench.catalog.models import load_catalog
 from ggbench.catalog.planned_variants import planned_variants
-from ggbench.engine.logs import Allocations
-from ggbench.engine.process import WorkerProcess
+from ggbench.engine.events import Allocated
+from ggbench.engine.llama import launch
+from ggbench.experiments.context_prober import ContextProber
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
-from ggbench.machine.environment import environment
 from ggbench.records.plan import Budget, PlanRow
 from ggbench.records.setup import LlamaSetup
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.units import GIB, MIB
 
-CONFIG = LlamaSetup(n_ctx=4096, threads=1)
+SETUP = LlamaSetup(n_ctx=4096, threads=1)
 
 
 def shallow_twins(size: str, folder: Path) -> list[Path]:
@@ -33,18 +32,18 @@ def shallow_twins(size: str, folder: Path) -> list[Path]:
 
 def planned(path: Path) -> PlanRow:
     budget = Budget("main memory", False, 4 * GIB, "made up", 0, "")
-    with DryAllocator(WorkerProcess, CONFIG, threads=1) as allocator:
-        [row] = plan(planned_variants(str(path)), PlanRequest(budget, CONFIG), allocator)
+    with DryAllocator(launch(threading.Event(), timeout_s=60), SETUP) as allocator:
+        [row] = plan(planned_variants(str(path)), PlanRequest(budget, SETUP), allocator)
     return row
 
 
-def probed(path: Path) -> Allocations:
-    rig = Rig(launch=lambda cancel: WorkerProcess(cancel, 60), threads=1, describe_environment=environment)
-    prober = Prober(rig, read_model_file(path), CONFIG, limit_bytes=4 * GIB)
+def probed(path: Path) -> Allocated:
+    engine = launch(threading.Event(), timeout_s=60)
+    prober = ContextProber(engine, read_model_file(path), replace(SETUP, memory_limit_bytes=4 * GIB))
     try:
         for _ in prober.allocate(4096):
             pass
-        return prober.allocations
+        return prober.allocated
     finally:
         prober.close()
 

@@ -1,0 +1,62 @@
+"""The command line that reproduces a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.command_line import named, reproduce, stated_bandwidth
+from ggbench.catalog.selector import Target, resolve
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import Bandwidth
+
+
+@pytest.mark.parametrize(
+    ("setup", "options"),
+    [
+        (LlamaSetup(), ""),
+        (LlamaSetup(split_mode="row"), "--split-mode row"),
+        (LlamaSetup(split_mode="none", main_gpu=1), "--main-gpu 1 --split-mode none"),
+        (LlamaSetup(cpu_moe=True), "--cpu-moe"),
+        (LlamaSetup(n_cpu_moe=12), "--n-cpu-moe 12"),
+        (LlamaSetup(override_tensor=("ffn_.*=CPU", "attn=CUDA0")), "--override-tensor 'ffn_.*=CPU,attn=CUDA0'"),
+        (LlamaSetup(threads=4, threads_batch=8), "--threads 4 --threads-batch 8"),
+        (LlamaSetup(mmap=False, mlock=True), "--no-mmap --mlock"),
+        (LlamaSetup(kv_offload=False), "--no-kv-offload"),
+        (LlamaSetup(swa_full=True), "--swa-full"),
+        (LlamaSetup(n_seq_max=4), "--n-seq-max 4"),
+        (LlamaSetup(n_gpu_layers=0, tensor_split=(0.5, 1.0)), "--n-gpu-layers 0 --tensor-split 0.5,1"),
+        (LlamaSetup(memory_limit_bytes=(1 << 30) + 1), "--memory-limit 1073741825"),
+    ],
+)
+def test_every_option_that_is_not_the_default_is_named(setup: LlamaSetup, options: str) -> None:
+    """By its field's name, a switched-off one by its `--no-`, and words that a shell would change are quoted."""
+    line = reproduce("decode", ("m", "q4_0"), setup, {"n": 100, "repeat": 2})
+    assert line == " ".join(filter(None, ("ggbench decode m q4_0 -n 100 --repeat 2", options)))
+
+
+def test_every_field_of_a_setup_can_be_switched() -> None:
+    """Also one that is on by default; a new field without a word for it fails here."""
+    for field in dataclasses.fields(LlamaSetup):
+        if isinstance(field.default, bool):
+            switched = LlamaSetup(**{field.name: not field.default})
+            word = ("--no-" if field.default else "--") + field.name.replace("_", "-")
+            assert shlex.split(reproduce("plan", ("m",), switched, {}))[-1] == word
+
+
+def test_a_file_is_named_by_its_whole_path() -> None:
+    """So that the line means it from any folder; what is downloaded or made is named as it was."""
+    local = Target("model.gguf", "q4_0", "file", Path("model.gguf"))
+    assert named(local) == (str(Path.cwd() / "model.gguf"),)
+    downloaded = Target("org/name", "q4_0", "hub", Path("/cache/blob"), selector="name-q4_0.gguf")
+    assert named(downloaded) == ("org/name", "name-q4_0.gguf")
+    assert named(resolve("synth:qwen1.5-0.5b", ["q4_0"])[0]) == ("synth:qwen1.5-0.5b", "q4_0")
+
+
+def test_a_persons_own_bandwidth_is_stated_to_its_digits() -> None:
+    """Nothing without one."""
+    assert stated_bandwidth(None) == {}
+    assert stated_bandwidth(Bandwidth(1008.125e9, "given")) == {"bandwidth": "1008.125GB/s"}

@@ -1,0 +1,152 @@
+"""The test of the design: an engine is one module with its setup, and every experiment that it can do runs on it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import ClassVar
+
+import pytest
+
+from ggbench.catalog.command_line import reproduce
+from ggbench.catalog.selector import Target
+from ggbench.engine.contract import Engine, Source, Workload, engine_module
+from ggbench.engine.endings import Completed, Ending, Failed
+from ggbench.engine.events import Allocated, Event, Opened, PromptRead, Ready, Steps
+from ggbench.engine.workloads.decode import Decode
+from ggbench.engine.workloads.prefill import Prefill
+from ggbench.errors import StoreError, Unsupported
+from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
+from ggbench.experiments.stored import read_run
+from ggbench.machine.environment import environment
+from ggbench.recording.driver import run_job
+from ggbench.recording.experiment import Job
+from ggbench.recording.progress import Finished
+from ggbench.recording.rig import Rig
+from ggbench.records.context import ContextSettings
+from ggbench.records.memory import DeviceBuffers, Place
+from ggbench.records.outcome import Outcome
+from ggbench.records.setup import Setup
+from ggbench.store.database import Store
+from tests.fakes.recorded import decode_job, decoded
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSetup(Setup):
+    """A server somewhere."""
+
+    engine: ClassVar[str] = "test_server"
+
+    url: str = "http://127.0.0.1:8080"
+    slots: int = 1
+
+
+class ServerEngine:
+    """Times steps by its own clock, on a server that does not say what it allocated on this machine."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def open(self, source: Source, setup: Setup) -> Iterator[Event | Ending]:
+        """Nothing to load here."""
+        assert isinstance(setup, ServerSetup)
+        yield Ready(None, {"llama_cpp": "a server's"})
+        yield Allocated((DeviceBuffers("RPC0", Place.REMOTE, weight_bytes=1 << 20),))
+        yield Opened(0.1)
+        yield Completed()
+
+    def run(self, workload: Workload) -> Iterator[Event | Ending]:
+        """Prompts and decodes, on a line: B 20 ms, W 100 tokens/ms."""
+        match workload:
+            case Prefill(n_prompt, repeat):
+                yield from (PromptRead(n_prompt, 5_000_000) for _ in range(repeat))
+            case Decode(n_prompt, n_gen):
+                step_ns = [20_000_000 + (n_prompt + n) * 10_000 for n in range(n_gen)]
+                yield Steps(n_prompt + 1, step_ns, [], "words", clock="client")
+            case _:
+                yield Failed(workload.stage, "not asked of a server")
+                return
+        yield Completed()
+
+    def unsupported(self, workload: type[Workload]) -> str:
+        """All but two."""
+        return "" if workload in (Prefill, Decode) else "a server has no such request"
+
+    def close(self) -> None:
+        """Leave it."""
+        self.closed = True
+
+
+ENGINES: list[ServerEngine] = []
+
+
+def launch(cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None) -> Engine:
+    """One for each run."""
+    ENGINES.append(ServerEngine())
+    return ENGINES[-1]
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a module of ggbench.engine."""
+    module = ModuleType("ggbench.engine.test_server")
+    module.SETUP, module.launch = ServerSetup, launch  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ggbench.engine.test_server", module)
+    ENGINES.clear()
+
+
+def rig_of(store: Store | None = None) -> Rig:
+    """One that finds the engine by the setup's name of it."""
+
+    def start(setup: Setup, cancel: threading.Event) -> Engine:
+        return engine_module(setup.engine).launch(cancel, timeout_s=1, hold=None)
+
+    return Rig(launch=start, threads=2, describe_environment=environment, store=store)
+
+
+def test_a_decode_runs_on_a_new_engine(target: Target, store: Store) -> None:
+    """To a fit, with what the engine does not know left unknown, and stored with the engine's own setup."""
+    *_, finished = run_job(rig_of(store), decode_job(target, 400, ServerSetup(slots=2)))
+    assert isinstance(finished, Finished)
+    run = finished.run
+    assert run.outcome is Outcome.COMPLETED, run.reason
+    result = decoded(run)
+    assert result.fit is not None
+    assert result.fit.w_tokens_per_ms == pytest.approx(100, rel=0.01)
+    assert result.fit.b_ms == pytest.approx(20, rel=0.01)
+    assert result.latency is not None and result.latency.sample_p50_ms is None
+    assert (result.limit, result.prefill_ms) == (None, 5)
+    assert (run.memory.n_ctx, run.memory.kv_bytes, run.memory.peak_bytes) == (None, None, None)
+    assert run.memory.weights_on_gpu
+    assert [engine.closed for engine in ENGINES] == [True]
+    assert run.head.command == f"ggbench decode {target.path} -n 400 --slots 2"
+
+    assert run.run_id is not None
+    stored = store.load_run(run.run_id)
+    assert stored.engine == "test_server"
+    read = read_run(store, stored)
+    assert (read.head.setup, read.result, read.memory) == (ServerSetup(slots=2), result, run.memory)
+
+
+def test_what_an_engine_cannot_do_is_a_run_with_its_reason(target: Target, store: Store) -> None:
+    """A search needs llama.cpp; the error says so, and nothing is left open."""
+    *_, finished = run_job(rig_of(store), Job(MAXCTX, target, ServerSetup(), ContextSettings()))
+    assert isinstance(finished, Finished)
+    assert isinstance(finished.error, Unsupported)
+    assert (finished.run.outcome, finished.run.reason) == (Outcome.FAILED, finished.error.message)
+    assert all(engine.closed for engine in ENGINES)
+
+
+def test_an_engine_that_is_not_there_is_an_error(target: Target) -> None:
+    """A run that another ggbench stored may name one; a module that is no engine is none."""
+    for name in ("nonesuch", "logs", "../evil", ""):
+        with pytest.raises(StoreError, match="no engine"):
+            engine_module(name)
+
+
+def test_a_setups_own_fields_are_its_options() -> None:
+    """No list of options names them."""
+    assert reproduce("decode", ("m",), ServerSetup(slots=4), {}) == "ggbench decode m --slots 4"

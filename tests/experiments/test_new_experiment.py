@@ -1,0 +1,143 @@
+"""The test of the design: an experiment is one module, and everything else takes it as it takes its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from ggbench.catalog.command_line import named, reproduce
+from ggbench.catalog.selector import Target
+from ggbench.engine.endings import Completed
+from ggbench.engine.workloads.batched_decode import BatchedDecode
+from ggbench.engine.workloads.prefill import Prefill
+from ggbench.errors import UsageError
+from ggbench.experiments import registry
+from ggbench.experiments.stored import listed_run, read_run
+from ggbench.recording.driver import run_job
+from ggbench.recording.experiment import Concluded, Conclusion, Experiment, Job
+from ggbench.recording.progress import Finished, Point, Progress, Samples
+from ggbench.recording.recording import Recording
+from ggbench.recording.session import Session
+from ggbench.recording.setup_for import check_n_ctx, setup_for
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Result, Settings
+from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.records.speed import Bandwidth
+from ggbench.store.database import Store
+from tests.fakes.engine import fake_rig
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSettings(Settings):
+    """A conversation."""
+
+    turns: int
+    n_answer: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Observed of each turn."""
+
+    number: int
+    n_question: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChatResult(Result):
+    """Milliseconds of the median token of each turn."""
+
+    token_ms: tuple[float, ...] = ()
+    turns: tuple[Turn, ...] = ()
+
+
+class ChatExperiment(Experiment):
+    """Questions that grow, each with an answer."""
+
+    kind: ClassVar[str] = "chat"
+    settings_type = ChatSettings
+    result_type = ChatResult
+    observed = (Turn,)
+    needs_bandwidth: ClassVar[bool] = False
+
+    def check(self, setup: Setup, settings: Settings) -> None:
+        """The longest turn has to fit."""
+        assert isinstance(settings, ChatSettings)
+        check_n_ctx(setup, 32 * settings.turns + settings.n_answer)
+
+    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+        """One turn after another, each from an empty cache."""
+        settings = session.settings(ChatSettings)
+        yield from session.prepare()
+        ending = yield from session.open(setup_for(session.setup, 32 * settings.turns + settings.n_answer))
+        for number in range(settings.turns):
+            if not isinstance(ending, Completed):
+                return ending
+            turn = Turn(number, 32 * (number + 1))
+            session.recorder.observe(turn)
+            yield Point(f"turn {number}", turn)
+            yield from session.run(Prefill(turn.n_question))
+            workload = BatchedDecode(turn.n_question, settings.n_answer, n_seqs=1)
+            n_total = settings.turns * settings.n_answer
+            ending = yield from session.run(workload, f"chat/t{number}", n_total)
+        return Concluded(ending.outcome, ending.reason)
+
+    def reduce(self, recording: Recording) -> ChatResult:
+        """Of the turns that were begun."""
+        medians = [sorted(series.step_ns)[len(series.step_ns) // 2] / 1e6 for series in recording.series.values()]
+        return ChatResult(tuple(medians), recording.of(Turn))
+
+    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
+        """`ggbench chat MODEL QUANT --turns N`."""
+        assert isinstance(job.settings, ChatSettings)
+        return reproduce("chat", named(job.target), job.setup, {"turns": job.settings.turns})
+
+
+CHAT = ChatExperiment()
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a plugin would be, and gone afterwards."""
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    registry.register(CHAT)
+
+
+def test_a_new_experiment_runs_and_is_stored(target: Target, store: Store) -> None:
+    """Its settings, observations and result come back from the store as the types that it defines."""
+    rig, workers = fake_rig(store)
+    progress = list(run_job(rig, Job(CHAT, target, LlamaSetup(n_ubatch=64), ChatSettings(3))))
+    finished = progress[-1]
+    assert isinstance(finished, Finished)
+    assert (finished.run.outcome, finished.error, finished.store_error) == (Outcome.COMPLETED, None, None)
+    result = finished.run.result
+    assert isinstance(result, ChatResult)
+    assert [turn.n_question for turn in result.turns] == [32, 64, 96]
+    assert result.token_ms == pytest.approx([10.4, 10.6, 10.7], abs=0.1)
+    assert [(each.n_done, each.n_total) for each in progress if isinstance(each, Samples)][-1] == (300, 300)
+    assert finished.run.head.command == f"ggbench chat {target.path} --turns 3 --n-ubatch 64 --threads 2"
+    assert workers[0].closed
+
+    (stored,) = store.list_runs(kind="chat")
+    for run in (read_run(store, stored), listed_run(stored)):
+        assert (run.result, run.memory, run.head.settings) == (result, finished.run.memory, ChatSettings(3))
+
+
+def test_a_new_experiment_that_is_killed_is_reduced_from_what_it_had(target: Target, store: Store) -> None:
+    """By its own reduction; nothing else has to know it."""
+    job = Job(CHAT, target, LlamaSetup(), ChatSettings(3))
+    with contextlib.closing(run_job(fake_rig(store)[0], job)) as progress:
+        next(each for each in progress if isinstance(each, Point) and each.observation == Turn(1, 64))
+    run = read_run(store, store.list_runs()[0])
+    assert isinstance(run.result, ChatResult)
+    assert (run.result.turns, len(run.result.token_ms)) == ((Turn(0, 32), Turn(1, 64)), 1)
+
+
+def test_a_new_experiment_is_checked_before_anything_is_loaded(target: Target) -> None:
+    """As its own check says."""
+    with pytest.raises(UsageError, match="does not hold the 196 tokens"):
+        Job(CHAT, target, LlamaSetup(n_ctx=100), ChatSettings(3))

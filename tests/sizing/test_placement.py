@@ -1,0 +1,177 @@
+"""Where weights and cache lie under each option, counted from tensor sizes, and as llama.cpp places them itself."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.planned_variants import planned_variants
+from ggbench.engine.contract import Source
+from ggbench.engine.endings import Completed
+from ggbench.engine.events import Allocated
+from ggbench.engine.llama import LlamaEngine, launch
+from ggbench.errors import UsageError
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.sparse import write_sparse
+from ggbench.gguf_file.unquantized_model import build_model
+from ggbench.records.plan import Budget
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import Bandwidth
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext, setup_to_load
+from ggbench.sizing.placement import Placement
+from ggbench.sizing.plan import PlanRequest, plan
+from ggbench.units import GIB, MIB
+from tests.conftest import TINY
+from tests.fakes.engine import FakeWorker
+from tests.sizing.test_plan import dry_answer, fake
+
+CONTEXT = DryContext(4096, 1024 * MIB, 100 * MIB, 7 * MIB, 1 * MIB, True)
+BUDGET = Budget("a card", True, 24 * GIB, "made up", 0, "", Bandwidth(1e12, "made up"))
+
+
+@pytest.fixture(scope="module")
+def moe() -> ModelFile:
+    """The header of Qwen1.5-MoE-A2.7B in q4_k_m: 24 layers of 60 experts and a shared one."""
+    [variant] = planned_variants("qwen1.5-moe-a2.7b", ["q4_k_m"])
+    assert variant.file is not None
+    return variant.file
+
+
+def bytes_of(file: ModelFile, pattern: str) -> int:
+    """Of the tensors whose names match, which have to be some."""
+    sizes = [tensor.n_bytes or 0 for tensor in file.tensors if re.search(pattern, tensor.name)]
+    assert sizes
+    return sum(sizes)
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize(
+    ("setup", "kept"),
+    [
+        pytest.param(LlamaSetup(cpu_moe=True), r"ffn_(up|down|gate)_exps", id="--cpu-moe"),
+        pytest.param(LlamaSetup(n_cpu_moe=10), r"^blk\.\d\.ffn_(up|down|gate)_exps", id="--n-cpu-moe"),
+        pytest.param(LlamaSetup(n_cpu_moe=99), r"ffn_(up|down|gate)_exps", id="--n-cpu-moe above the layers"),
+        pytest.param(
+            LlamaSetup(override_tensor=(r"blk\.1\d\.ffn_up_exps=CPU", "attn_q=CPU")),
+            r"^blk\.1\d\.ffn_up_exps|attn_q",
+            id="--override-tensor",
+        ),
+        pytest.param(
+            LlamaSetup(override_tensor=("ffn_up_exps=CUDA0",), cpu_moe=True),
+            r"ffn_(down|gate)_exps",
+            id="the first that matches decides",
+        ),
+    ],
+)
+def test_tensors_that_are_kept_in_main_memory(moe: ModelFile, setup: LlamaSetup, kept: str) -> None:
+    """Exactly their bytes leave the GPU beside the embedding; shared experts, attention and the cache stay there."""
+    placement, plain = Placement(moe, setup, on_gpu=True), Placement(moe, LlamaSetup(), on_gpu=True)
+    assert plain.weight_bytes is not None and placement.weight_bytes is not None
+    assert plain.host_weight_bytes == bytes_of(moe, r"^token_embd")
+    assert placement.weight_bytes == plain.weight_bytes - bytes_of(moe, kept)
+    assert placement.weight_bytes + (placement.host_weight_bytes or 0) == moe.weight_bytes
+    assert placement.cache_bytes(CONTEXT) == CONTEXT.cache_bytes
+    assert (plain.is_split, placement.is_split, placement.has_two_speeds) == (False, True, True)
+    in_main_memory = Placement(moe, setup, on_gpu=False)
+    assert (in_main_memory.weight_bytes, in_main_memory.host_weight_bytes) == (moe.weight_bytes, 0)
+    assert not in_main_memory.has_two_speeds
+
+
+@pytest.mark.llama
+def test_experts_beside_layers_that_are_not_offloaded(moe: ModelFile) -> None:
+    """12 of 25 layers on the GPU, the output one of them, without the experts of the last eleven."""
+    whole = Placement(moe, LlamaSetup(n_gpu_layers=12), on_gpu=True)
+    without = Placement(moe, LlamaSetup(n_gpu_layers=12, cpu_moe=True), on_gpu=True)
+    assert whole.weight_bytes is not None and without.weight_bytes is not None
+    assert whole.weight_bytes - without.weight_bytes == bytes_of(moe, r"^blk\.(1[3-9]|2\d)\.ffn_(up|down|gate)_exps")
+    assert without.cache_bytes(CONTEXT) == round(CONTEXT.cache_bytes * 11 / 24)
+
+
+def test_a_cache_in_main_memory_takes_nothing_of_the_gpu() -> None:
+    """With --no-kv-offload; weights and compute buffers stay, and no bandwidth bounds both memories."""
+    file = build_model(TINY, "tiny")
+    placement = Placement(file, LlamaSetup(kv_offload=False), on_gpu=True)
+    assert placement.weight_bytes == Placement(file, LlamaSetup(), on_gpu=True).weight_bytes
+    assert placement.cache_bytes(CONTEXT) == 0
+    assert placement.context_bytes(CONTEXT) == CONTEXT.device_compute_bytes
+    assert placement.theory_n_ctx(GIB) is None
+    in_main_memory = Placement(file, LlamaSetup(kv_offload=False), on_gpu=False)
+    assert in_main_memory.cache_bytes(CONTEXT) == CONTEXT.cache_bytes
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize(
+    ("setup", "note"),
+    [
+        (LlamaSetup(n_ctx=1024, cpu_moe=True), "of their tensors in main memory by override"),
+        (LlamaSetup(n_ctx=1024, kv_offload=False), "the KV cache in main memory"),
+    ],
+)
+def test_a_plan_says_what_lies_in_main_memory(setup: LlamaSetup, note: str) -> None:
+    """No limit of one bandwidth is made up for it; the room that it leaves is what a longer context may take."""
+    variants = planned_variants("qwen1.5-moe-a2.7b", ["q4_k_m"])
+    rows = {}
+    for each in (LlamaSetup(n_ctx=1024), setup):
+        with DryAllocator(fake(dry_answer(192, device="CUDA0")), each) as allocator:
+            [rows[each]] = plan(variants, PlanRequest(BUDGET, each), allocator)
+    row, plain = rows[setup], rows[LlamaSetup(n_ctx=1024)]
+    assert plain.limit is not None and row.limit is None
+    assert any(note in each for each in row.notes)
+    assert (row.planned_n_ctx or 0) > (plain.planned_n_ctx or 0)
+    assert row.kv_bytes == plain.kv_bytes == 192 * MIB
+
+
+def test_a_pattern_that_is_none_is_a_usage_error() -> None:
+    """Before anything is loaded."""
+    with pytest.raises(UsageError, match="not a regular expression"):
+        Placement(build_model(TINY, "tiny"), LlamaSetup(override_tensor=("([=CPU",)), on_gpu=True)
+
+
+def test_every_option_of_a_context_reaches_the_dry_allocator(tmp_path: Path) -> None:
+    """Caches of sliding windows, threads, batches and types decide what a context takes."""
+    worker = FakeWorker(threading.Event(), dry_answer(2))
+    setup = LlamaSetup(
+        n_ctx=99, n_ubatch=128, type_k="q8_0", threads=3, threads_batch=5, swa_full=True, kv_offload=False,
+        memory_limit_bytes=GIB, cpu_moe=True, n_seq_max=4,
+    )  # fmt: skip
+    file = build_model(TINY, "tiny")
+    with DryAllocator(LlamaEngine(lambda: worker), setup) as dry:
+        dry.load(file, write_sparse(file, tmp_path))
+        dry.context(1024)
+    load, context = worker.requests
+    assert load.setup == LlamaSetup(cpu_moe=True)  # type: ignore[union-attr]
+    assert context.setup == LlamaSetup(  # type: ignore[union-attr]
+        n_ctx=1024, n_ubatch=128, type_k="q8_0", threads=3, threads_batch=5, swa_full=True, kv_offload=False,
+        cpu_moe=True, n_seq_max=4,
+    )  # fmt: skip
+
+
+def test_what_a_plan_loads_does_not_need_the_card() -> None:
+    """For one GPU, whichever the machine has; for main memory with no layer on any."""
+    asked = LlamaSetup(main_gpu=3, tensor_split=(1.0, 2.0), n_gpu_layers=12)
+    assert setup_to_load(asked, BUDGET) == LlamaSetup(main_gpu=0, n_gpu_layers=12)
+    main_memory = Budget("main memory", False, GIB, "made up", 0, "")
+    assert setup_to_load(LlamaSetup(), main_memory) == LlamaSetup(n_gpu_layers=0)
+
+
+@pytest.mark.llama
+def test_llama_cpp_refuses_no_option_of_main_memory(tiny_twin: Path) -> None:
+    """The real allocator, run dry and then for real, on the CPU: every new option loads and makes a context."""
+    setup = LlamaSetup(
+        n_ctx=512, threads=1, threads_batch=2, swa_full=True, kv_offload=False, cpu_moe=True, mmap=False,
+        override_tensor=("ffn_up=CPU",), n_seq_max=2,
+    )  # fmt: skip
+    engine = launch(threading.Event(), timeout_s=60)
+    try:
+        dry = list(engine.open(Source(tiny_twin), setup, dry=True))
+        real = list(engine.open(Source(tiny_twin), setup))
+    finally:
+        engine.close()
+    assert (dry[-1], real[-1]) == (Completed(), Completed())
+    dry_bytes, real_bytes = (
+        [event for event in events if isinstance(event, Allocated)][-1].cache_bytes for events in (dry, real)
+    )
+    assert dry_bytes == real_bytes != 0
