@@ -202,9 +202,9 @@ def test_a_paused_decode_continues_and_no_sample_holds_the_pause(tiny_twin: Path
     hold, pause_ns = threading.Event(), 500_000_000
     engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60, hold=hold))
     try:
-        assert opened(engine, tiny_twin, replace(SETUP, n_ctx=4096))[1] == Completed()
+        assert opened(engine, tiny_twin, replace(SETUP, n_ctx=2048))[1] == Completed()
         batches, held_at, waits_ns = [], 0, []
-        for item in engine.run(Decode(25, 4000)):
+        for item in engine.run(Decode(25, 1500)):
             if isinstance(item, Steps):
                 now = time.perf_counter_ns()
                 if not held_at:
@@ -219,4 +219,4 @@ def test_a_paused_decode_continues_and_no_sample_holds_the_pause(tiny_twin: Path
     assert item == Completed()
     assert max(waits_ns) > pause_ns // 2  # it did wait
     assert max(step_ns for batch in batches for step_ns in batch.step_ns) < pause_ns // 2
-    assert sum(len(batch.step_ns) for batch in batches) == 4000
+    assert sum(len(batch.step_ns) for batch in batches) == 1500

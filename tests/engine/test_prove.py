@@ -76,6 +76,13 @@ def test_there_is_nothing_to_prove_without_a_context(worker: WorkerProcess, tiny
     assert ask(worker, ProveContext())[1] == Failed("decode", "no context is made")
 
 
+def test_a_context_for_several_sequences_is_not_proven(worker: WorkerProcess, tiny_twin: Path) -> None:
+    """No sequence can reach its last cell, and the refusal says why."""
+    load(worker, tiny_twin)
+    assert context(worker, 2048, replace(SETUP, n_seq_max=2))[1] == Completed()
+    assert ask(worker, ProveContext())[1] == Failed("decode", "only a context for one sequence can be proven")
+
+
 def test_what_is_left_is_reported_and_a_failure_takes_nothing_of_it(worker: WorkerProcess, tiny_twin: Path) -> None:
     """The same context leaves the same room, within malloc's rounding, before and after others failed or passed."""
     load(worker, tiny_twin, replace(SETUP, memory_limit_bytes=200 * MIB))

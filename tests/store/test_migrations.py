@@ -16,41 +16,10 @@ from ggbench.records.memory import Place
 from ggbench.records.observation import PromptTiming
 from ggbench.records.outcome import Outcome
 from ggbench.records.prefill import PrefillResult, PrefillSettings
-from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
 from ggbench.store import migrations
 from ggbench.store.database import Store
-
-DATA = Path(__file__).parent.parent / "data"
-SCRIPTS = sorted(DATA.glob("store_v*.sql"))
-
-
-def build(script: Path, path: Path, *changes: str) -> None:
-    """Make the database that a version left, with something else in it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    raw = sqlite3.connect(path)
-    raw.executescript(script.read_text(encoding="utf-8"))
-    for change in changes:
-        raw.execute(change)
-    raw.commit()
-    raw.close()
-
-
-def version(number: int) -> Path:
-    return DATA / f"store_v{number}.sql"
-
-
-def schema(path: Path) -> list[tuple[str, str]]:
-    """Names and definitions of all tables and indexes."""
-    raw = sqlite3.connect(path)
-    found = raw.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name").fetchall()
-    raw.close()
-    return [(name, " ".join(sql.split())) for name, sql in found if not name.startswith("sqlite_")]
-
-
-def whole(store: Store, run_id: int) -> Run:
-    """A run as it is shown."""
-    return read_run(store, store.load_run(run_id))
+from tests.fakes.old_stores import SCRIPTS, build, schema, version, whole
 
 
 def observed(store: Store, run_id: int, kind: type) -> tuple[object, ...]:
@@ -334,78 +303,6 @@ def test_a_run_of_version_1_takes_observations(path: Path) -> None:
     raw = sqlite3.connect(path)
     assert raw.execute("SELECT count(*) FROM observations WHERE run_id = 1").fetchone() == (0,)
     raw.close()
-
-
-def add_note(connection: sqlite3.Connection) -> None:
-    """A step that a later version might take."""
-    connection.execute("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT 'none'")
-
-
-def fail_halfway(connection: sqlite3.Connection) -> None:
-    """A step that changes something and then breaks."""
-    connection.execute("DROP TABLE observations")
-    connection.execute("ALTER TABLE nowhere ADD COLUMN note TEXT")
-
-
-def test_a_later_step_is_taken_once_and_keeps_the_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the missing steps run, on data that is there."""
-    build(version(1), path)
-    monkeypatch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, add_note))
-    for _ in range(2):
-        with Store.open(path) as store:
-            assert len(store.list_runs()) == 2
-    raw = sqlite3.connect(path)
-    assert raw.execute("SELECT note FROM runs").fetchall() == [("none",), ("none",)]
-    assert raw.execute("PRAGMA user_version").fetchone() == (len(migrations.MIGRATIONS),)
-    raw.close()
-
-
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_step_that_fails_leaves_the_file_at_its_version(
-    path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    """The steps before it in the same upgrade are undone too, and the old ggbench can still read everything."""
-    build(version(number), path)
-    before = schema(path)
-    with monkeypatch.context() as patched:
-        patched.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, add_note, fail_halfway))
-        with pytest.raises(StoreError, match="nowhere"):
-            Store.open(path)
-    assert schema(path) == before
-    with Store.open(path) as store:
-        assert store.notices == ()
-        assert whole(store, 1).is_complete
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from ggbench.store import migrations
-from ggbench.store.database import Store
-
-def die(connection):
-    connection.execute("PRAGMA cache_spill = 1")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-migrations.MIGRATIONS = (*migrations.MIGRATIONS, die)
-Store.open(Path(sys.argv[1]))
-"""
-
-
-def test_a_migration_that_is_killed_leaves_the_file_as_it_was(path: Path) -> None:
-    """After every step and before the commit; the next ggbench migrates it."""
-    build(version(3), path)
-    before = schema(path)
-    ended = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
-    assert ended.returncode == -9
-    raw = sqlite3.connect(path)
-    assert raw.execute("PRAGMA user_version").fetchone() == (3,)
-    assert raw.execute("SELECT count(*) FROM sample_chunks").fetchone() == (4,)
-    raw.close()
-    assert schema(path) == before
-    with Store.open(path) as store:
-        assert len(store.list_runs()) == 4
-        assert whole(store, 3).is_complete
 
 
 def test_the_migration_uses_no_record_of_ggbench() -> None:

@@ -27,7 +27,8 @@ _REPORT_EVERY_S = 0.1
 class ProveContext(Workload, frozen=True):
     """Decode a full n_ubatch and one more token at the far end of the context. Uses the context up.
 
-    Reports any number of `Filling` and one `ContextProven`.
+    The context has to be for one sequence, since several share its cells out. Reports any
+    number of `Filling` and one `ContextProven`.
     """
 
     name: ClassVar[str] = "prove_context"
@@ -48,8 +49,12 @@ def carry_out(model: LlamaModel, request: ProveContext, emit: Callable[[Event], 
     """
     from llama_cpp import llama_cpp as lib
 
+    from ggbench.engine.llama_model import LlamaRefused
+
     started = time.perf_counter()
     context = model.context("decode")
+    if lib.llama_n_seq_max(context) > 1:
+        raise LlamaRefused("decode", "only a context for one sequence can be proven")
     n_ctx = lib.llama_n_ctx(context)
     n_batch_tokens = min(lib.llama_n_ubatch(context), n_ctx - 2)
     n_before = n_ctx - n_batch_tokens - 1
