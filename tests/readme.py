@@ -1,4 +1,4 @@
-"""The generated parts of the README: run as a module to write them, and held by test_readme."""
+"""The generated parts of the README: run as a module to write them; test_readme checks them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def parts(text: str) -> dict[str, str]:
 
 
 def updated(text: str) -> str:
-    """The text with every part written anew."""
+    """The text with every part generated."""
     return _PART.sub(lambda match: f"{match[1]}{generate(match[2])}{match[3]}", text)
 
 

@@ -8,7 +8,7 @@ from tests.readme import README, parts, updated
 
 
 def test_generated_parts_have_not_drifted() -> None:
-    """Help and the table of columns; ./scripts/update_readme writes them anew."""
+    """Help and the table of columns; ./scripts/update_readme writes them."""
     text = README.read_text(encoding="utf-8")
     assert set(parts(text)) == {"help", "columns"}
     assert updated(text) == text
@@ -20,7 +20,7 @@ def test_every_command_has_an_example() -> None:
     assert [name for name in COMMANDS if f"ggbench {name}" not in text.split("<!-- generated: help -->")[0]] == []
 
 
-def test_every_exit_code_is_told() -> None:
+def test_every_exit_code_is_documented() -> None:
     """The table has each of them."""
     text = README.read_text(encoding="utf-8")
     assert [code for code in ExitCode if f"| {int(code)} |" not in text] == []

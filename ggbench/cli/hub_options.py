@@ -1,4 +1,4 @@
-"""Options of the commands that may ask the Hub: whether they may, and whether they may download."""
+"""Options about the network of the commands that may use the Hub."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ class HubOptions:
 
     offline: bool = False
     yes: bool = False
-    """Download however much it is."""
+    """Download without asking, whatever the size."""
     no_download: bool = False
-    """Download no model; headers may be."""
+    """Download no model; headers may be downloaded."""
 
     def access(self) -> HubAccess:
-        """The Hub as the person's environment names it, and these options."""
+        """The Hub as the environment variables and these options say."""
         from ggbench.hub.access import HubAccess
 
         return HubAccess.from_environment(offline=self.offline)
 
 
-_OFFLINE = click.option("--offline", is_flag=True, help="Ask the network for nothing; HF_HUB_OFFLINE=1 does the same.")
+_OFFLINE = click.option("--offline", is_flag=True, help="Do not use the network; HF_HUB_OFFLINE=1 does the same.")
 _DOWNLOAD_OPTIONS = (
     click.option(
         "--yes",
         is_flag=True,
-        help="Download without asking. Without it: up to 1 GB goes ahead with a notice, above that it asks in a"
-        " terminal and is refused elsewhere.",
+        help="Download without asking. Default: up to 1 GB proceeds with a notice; more asks in a terminal, and is"
+        " refused elsewhere.",
     ),
-    click.option("--no-download", is_flag=True, help="Refuse what is not on this disk; twins are still made."),
+    click.option("--no-download", is_flag=True, help="Download no model; twins are still made."),
 )
 
 
 def offline_option(function: _Function) -> _Function:
-    """Adds `--offline`; the command gets `hub`, a HubOptions."""
+    """Add `--offline`; the command gets `hub`, a HubOptions."""
 
     @functools.wraps(function)
     def with_hub(*args: object, **kwargs: Any) -> object:  # noqa: ANN401 - the options' own types
@@ -56,7 +56,7 @@ def offline_option(function: _Function) -> _Function:
 
 
 def download_options(function: _Function) -> _Function:
-    """Adds `--offline`, `--yes` and `--no-download`; the command gets `hub`, a HubOptions."""
+    """Add `--offline`, `--yes` and `--no-download`; the command gets `hub`, a HubOptions."""
     function = offline_option(function)
     for option in reversed(_DOWNLOAD_OPTIONS):
         function = option(function)

@@ -1,4 +1,4 @@
-"""`ggbench inspect`: what a GGUF holds, from its header alone."""
+"""`ggbench inspect`: contents of a GGUF file, from its header alone."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--tensors", is_flag=True, help="Every tensor with its shape, type and bytes.")
+@click.option("--tensors", is_flag=True, help="List every tensor with its shape, type and bytes.")
 @output_options
 def command(file: Path, tensors: bool, output: Output) -> None:
     """Show metadata, tensor types, parameters, BPW and KV bytes per token of FILE; the weights are not read.
 
-    Of a download that stopped it tells the same, and how much is missing.
+    An incomplete download is shown as well, with how much is missing.
     """
     model_file = _read(file)
     if output.as_json:
@@ -63,7 +63,7 @@ def _refuse_name(text: str) -> None:
     name = plain(text)
     raise UsageError(
         f"{name} names a model, and inspect reads a file",
-        f"ggbench plan {name} tells what it needs; ggbench models lists the files on this disk",
+        f"ggbench plan {name} shows what it needs; ggbench models lists the files on this disk",
     )
 
 

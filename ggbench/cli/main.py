@@ -1,6 +1,6 @@
-"""The entry point: finds the command, and turns every error into two lines and an exit code.
+"""The entry point: find the command, and turn every error into two lines and an exit code.
 
-A command's module is imported only when that command runs, so that `--help` stays quick.
+A command's module is imported only when that command runs, so that `--help` stays fast.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from ggbench.plain import plain
 
 COMMANDS = {
     "bench": "Measure every quant of a model: BPW, memory, prefill, W and B against the limit.",
-    "decode": "Time a long decode token by token and fit W and B.",
-    "demo": "The whole way in about two minutes, with twins of a small model and no network.",
-    "inspect": "What a GGUF holds: metadata, tensor types, BPW.",
-    "limits": "What theory allows a model on a GPU: length that fits, prefill knees, W and B.",
-    "maxctx": "The largest n_ctx that really works, with its certificate.",
-    "models": "What is in the catalog and on this disk.",
-    "plan": "What each quant needs, before any download.",
-    "prefill": "Time to read prompts of several lengths.",
-    "published": "What others measured, to hold your own numbers against.",
-    "pull": "Download a quant from the Hub, resumable and verified.",
-    "results": "What was measured: list, show, remove.",
-    "synth": "Write twins: the true shape of a model, no trained weights.",
-    "tui": "All of it by hand: choose, watch, compare.",
+    "decode": "Time every token of a long decode, and fit W and B.",
+    "demo": "Measure twins of a small model in about two minutes, without a network.",
+    "inspect": "Contents of a GGUF file: metadata, tensor types, BPW.",
+    "limits": "Theoretical limits of a model on a GPU: context that fits, prefill knees, W and B.",
+    "maxctx": "Find the largest n_ctx that works, by real allocations, and prove it.",
+    "models": "List the models of the catalog and on this disk.",
+    "plan": "Memory and best speed of each quant, before any download.",
+    "prefill": "Time prompts of several lengths.",
+    "published": "Published measurements of other systems.",
+    "pull": "Download quants from the Hub, resumable and verified.",
+    "results": "List, show and remove stored runs.",
+    "synth": "Write twins: files of a model's true shape, without trained weights.",
+    "tui": "Choose, measure and compare in a terminal interface.",
 }
 """Every command, in `ggbench.cli.<name>` unless `_ELSEWHERE`, with its one line of help."""
 _ELSEWHERE = {"tui": "ggbench.tui.entry_point"}
-"""The other front end is found by name alone: neither imports the other."""
+"""The other front end, found by its name: neither imports the other."""
 
 
 class _LazyGroup(click.Group):
-    """Commands by name, each imported when it is asked for."""
+    """Commands by name, each imported when it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -74,7 +74,7 @@ def cli() -> None:
 
 
 def main(args: list[str] | None = None) -> NoReturn:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and exit with its code."""
     try:
         status = cli.main(args, prog_name="ggbench", standalone_mode=False)
         sys.exit(status if isinstance(status, int) else ExitCode.DONE)

@@ -1,4 +1,4 @@
-"""`ggbench models`: what there is to measure, in the catalog and on this disk."""
+"""`ggbench models`: models to measure, in the catalog and on this disk."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ if TYPE_CHECKING:
     "folder",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="The GGUF files in and below a folder alone.",
+    help="List only the GGUF files in and below a folder.",
 )
 @click.option(
     "--verify",
     "blob",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Hash a file of Hugging Face's cache or of Ollama's, and hold it against its name.",
+    help="Verify a file of Hugging Face's or Ollama's cache against the SHA-256 in its name.",
 )
-@click.option("--repo", metavar="ORG/NAME", help="What a repo of the Hub holds, at one commit.")
-@click.option("--search", "words", metavar="TEXT", help="Look for GGUF repos on the Hub.")
-@click.option("--limit", type=click.IntRange(1, 1000), help="Repos that a search shows at most. Default: 20.")
+@click.option("--repo", metavar="ORG/NAME", help="List the files of a Hub repo, at one commit.")
+@click.option("--search", "words", metavar="TEXT", help="Search the Hub for GGUF repos.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), help="Show at most N repos of a search. Default: 20.", metavar="N"
+)
 @offline_option
 @output_options
 def command(
@@ -45,15 +47,15 @@ def command(
     hub: HubOptions,
     output: Output,
 ) -> None:
-    """List the models of the catalog with the twins there are of each, then the GGUF files on this disk.
+    """List the models of the catalog with their twins on this disk, then the GGUF files on this disk.
 
-    Looked into are the folders of Hugging Face, llama.cpp, LM Studio and Ollama, and the twins. Your own models go into
+    The folders of Hugging Face, llama.cpp, LM Studio and Ollama are searched, and the twins. Your own models go into
     models.toml in the config folder; they add to the catalog and override it.
     """
     asked = {"--dir": folder, "--verify": blob, "--repo": repo, "--search": words}
     questions = [name for name, value in asked.items() if value is not None]
     if len(questions) > 1:
-        raise click.UsageError(f"{' and '.join(questions)} are {len(questions)} questions; ask one at a time")
+        raise click.UsageError(f"{' and '.join(questions)} exclude each other; give one of them")
     if limit is not None and words is None:
         raise click.UsageError("--limit goes with --search")
     if repo is not None:
@@ -131,7 +133,7 @@ def _verify(blob: Path, output: Output) -> None:
     name = plain(str(blob))
     if verified.matches is None:
         raise UsageError(
-            f"{name} has no sha256 in its name to hold it against",
+            f"{name} has no SHA-256 in its name to verify against",
             f"its sha256 is {verified.sha256_found}; compare it with the one on the page of the file",
         )
     if not verified.matches:

@@ -1,4 +1,4 @@
-"""Options that several commands share, named as llama.cpp names them; those of loading are the fields of LlamaSetup."""
+"""Options that several commands share, by llama.cpp's names; those of loading are the fields of LlamaSetup."""
 
 from __future__ import annotations
 

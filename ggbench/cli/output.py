@@ -1,4 +1,4 @@
-"""Where a command's words go: data to stdout, everything else to stderr."""
+"""Output of a command: data on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """How one command was asked to speak."""
+    """How one command writes."""
 
     as_json: bool
     quiet: bool
@@ -31,13 +31,13 @@ class Output:
         click.echo(document(name, **fields))
 
     def show(self, *renderables: RenderableType) -> None:
-        """Something for people, on stdout."""
+        """Print something for people on stdout."""
         console = self.console()
         for renderable in renderables:
             console.print(renderable, crop=False)  # tables keep within the width by themselves; a command stays whole
 
     def notice(self, text: str) -> None:
-        """One line on stderr; `--quiet` keeps it."""
+        """Print one line on stderr, unless `--quiet`."""
         if not self.quiet:
             # Not click.echo: it looks for the stream below sys.stderr, and so writes into a bar that rich draws there.
             sys.stderr.write(f"{text}\n")
@@ -45,7 +45,7 @@ class Output:
 
     @contextlib.contextmanager
     def byte_progress(self, title: str) -> Iterator[Callable[[int, int], None]]:
-        """A bar on stderr for something that tells bytes done and bytes in all; only in a terminal."""
+        """Yield what takes bytes done and bytes in all: a bar on stderr in a terminal, nothing elsewhere."""
         if self.quiet or not sys.stderr.isatty():
             yield lambda _done, _total: None
             return
@@ -57,14 +57,14 @@ class Output:
             yield lambda done, total: progress.update(task, completed=done, total=total)
 
     def console(self, *, stderr: bool = False) -> Console:
-        """A rich console; NO_COLOR and a redirected stream take the colours away."""
+        """A rich console; without colours under NO_COLOR and in a redirected stream."""
         from rich.console import Console
 
         return Console(stderr=stderr, highlight=False, soft_wrap=False)
 
 
 def output_options(function: _Function) -> _Function:
-    """Adds `--json` and `--quiet`; the command gets them as `output`, an Output."""
+    """Add `--json` and `--quiet`; the command gets them as `output`, an Output."""
 
     @functools.wraps(function)
     def with_output(*args: object, as_json: bool = False, quiet: bool = False, **kwargs: object) -> object:

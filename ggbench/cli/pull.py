@@ -1,4 +1,4 @@
-"""`ggbench pull`: files of the Hub onto this disk, resumable and verified."""
+"""`ggbench pull`: download files of the Hub, resumable and verified."""
 
 from __future__ import annotations
 

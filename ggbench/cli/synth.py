@@ -1,4 +1,4 @@
-"""`ggbench synth`: twins written where a person wants them."""
+"""`ggbench synth`: write twins into a folder."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ggbench.plain import plain
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
     metavar="DIR",
-    help="Folder to write into. Default: here.",
+    help="Folder to write into. Default: the current one.",
 )
-@click.option("--layers", type=click.IntRange(1), help="Write fewer layers than the model has, for a quick try.")
+@click.option("--layers", type=click.IntRange(1), help="Write only this many layers, for a quick test.")
 @output_options
 def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | None, output: Output) -> None:
-    """Write twins of MODEL, a catalog id, in each of QUANTS (all eight of the article without any).
+    """Write twins of MODEL, a catalog id, in each of QUANTS. Default: the eight quants of the article.
 
     llama.cpp's own quantizer chooses the type of every tensor, so a twin has the published file's shape, size and
-    speed. Its weights are random: what it generates means nothing, and its metadata says that it is a twin.
+    speed. Its weights are random, so its output is meaningless; its metadata says that it is a twin.
     """
     from ggbench.catalog.models import load_catalog
     from ggbench.catalog.selector import ARTICLE_QUANTS

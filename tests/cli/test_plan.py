@@ -116,3 +116,31 @@ def test_a_file_that_has_only_begun_to_arrive_is_planned_with_what_it_lacks(
     assert "the file is incomplete: 97.7 KiB of its tensors are missing" in row["notes"]
     assert not any("incomplete" in note for note in whole["notes"])
     assert row["planned_n_ctx"] == whole["planned_n_ctx"]
+
+
+@pytest.mark.parametrize(
+    ("options", "written"),
+    [
+        (("-ncmoe", "12"), "--n-cpu-moe 12"),
+        (("-cmoe",), "--cpu-moe"),
+        (("-ot", r"\.ffn_down_exps=CPU"), r"--override-tensor '\.ffn_down_exps=CPU'"),
+    ],
+)
+def test_experts_and_overrides_leave_the_gpu(ggbench: Run, options: tuple[str, ...], written: str) -> None:
+    """Weights kept in main memory are no part of the GPU's, which leaves more room for the context."""
+    words = ("plan", "qwen1.5-moe-a2.7b", "q4_k_m", "--vram", "12GiB", "--json")
+    [whole] = ggbench(*words).json["rows"]
+    [split] = ggbench(*words, *options).json["rows"]
+    assert split["device_weight_bytes"] < whole["device_weight_bytes"] - (1 << 30)
+    assert split["device_weight_bytes"] + split["host_weight_bytes"] == (
+        whole["device_weight_bytes"] + whole["host_weight_bytes"]
+    )
+    assert split["planned_n_ctx"] > whole["planned_n_ctx"]
+    assert written in split["command"]
+
+
+def test_a_cache_in_main_memory_takes_nothing_of_the_gpu(ggbench: Run) -> None:
+    """--no-kv-offload leaves weights and compute there."""
+    [row] = ggbench("plan", "qwen1.5-0.5b", "q4_k_m", *CARD, "-nkvo", "--json").json["rows"]
+    assert (row["kv_bytes"] > 0, row["device_kv_bytes"]) == (True, 0)
+    assert "--no-kv-offload" in row["command"]
