@@ -135,9 +135,11 @@ class _BarView:
             self._rich.update(self._task, completed=record.done, total=record.total, status=status)
         elif record.done is None or not record.total:
             self._restart(record.text or _STATUS.get(record.stage, ""))
+        elif record.done >= record.total and self._status:
+            self._restart(self._status)  # a worker that was replaced has loaded: back to what it was started for
         else:
             status = record.text or _STATUS.get(record.stage) or self._status
-            if record.stage not in _STATUS and record.done < record.total:
+            if record.stage not in _STATUS:
                 status = f"{status}; {format_percent(record.done / record.total)}"
             self._rich.update(self._task, completed=record.done, total=record.total, status=status)
 
