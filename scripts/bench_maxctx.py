@@ -10,14 +10,18 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
 
 from ggbench.catalog.selector import Target, materialize, resolve_one
-from ggbench.cli.searches import make_rig
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending
 from ggbench.engine.process import WorkerProcess
-from ggbench.experiments.maxctx import MaxctxSettings, run_maxctx
-from ggbench.experiments.search_progress import SearchFinished
+from ggbench.experiments.maxctx import EXPERIMENT
+from ggbench.recording.driver import run_job
+from ggbench.recording.experiment import Job
+from ggbench.recording.progress import Finished
+from ggbench.recording.rig import make_rig
+from ggbench.records.context import ContextResult, ContextSettings
 from ggbench.records.setup import KV_CELLS, LlamaSetup
 from ggbench.units import parse_size
 
@@ -40,44 +44,37 @@ def main() -> int:
     for model, quant, limit in cases:
         target = resolve_one(model, quant)
         materialize(target)  # writing a twin is no part of the search
-        config = LlamaSetup(memory_limit_bytes=parse_size(limit), threads=asked.threads)
-        results = {"maxctx": _maxctx(target, config), "blind bisection": _bisection(target, config)}
+        setup = LlamaSetup(memory_limit_bytes=parse_size(limit), threads=asked.threads)
+        results = {"maxctx": _maxctx(target, setup), "blind bisection": _bisection(target, setup)}
         for way, (n_ctx, n_contexts, seconds) in results.items():
             print(f"{f'{model} {quant}':28} {limit:>8} {way:>18} {n_ctx:8} {n_contexts:9} {seconds:8.1f}")
         agree &= len({n_ctx for n_ctx, _, _ in results.values()}) == 1
     return 0 if agree else 1
 
 
-def _maxctx(target: Target, config: LlamaSetup) -> tuple[int, int, float]:
+def _maxctx(target: Target, setup: LlamaSetup) -> tuple[int, int, float]:
     started = time.perf_counter()
-    *_, finished = run_maxctx(make_rig(600), (target,), MaxctxSettings(config, prove=False))
-    assert isinstance(finished, SearchFinished)
+    job = Job(EXPERIMENT, target, setup, ContextSettings(prove=False))
+    *_, finished = run_job(make_rig(None, needs_bandwidth=False), job)
+    assert isinstance(finished, Finished)
     if finished.error is not None:
         raise finished.error
-    certificate = finished.certificate
-    return certificate.max_n_ctx or 0, certificate.n_allocations, time.perf_counter() - started
+    found = finished.run.result
+    assert isinstance(found, ContextResult)
+    return found.max_n_ctx or 0, found.n_allocations, time.perf_counter() - started
 
 
-def _bisection(target: Target, config: LlamaSetup) -> tuple[int, int, float]:
+def _bisection(target: Target, setup: LlamaSetup) -> tuple[int, int, float]:
     file = materialize(target)
     started = time.perf_counter()
     with WorkerProcess() as worker:
-        _ask(worker, protocol.LoadModel(str(file.paths[0]), memory_limit_bytes=config.memory_limit_bytes))
+        _ask(worker, protocol.LoadModel(str(file.paths[0]), setup))
         n_contexts = 0
 
         def works(steps: int) -> bool:
             nonlocal n_contexts
             n_contexts += 1
-            request = protocol.MakeContext(
-                n_ctx=steps * KV_CELLS,
-                n_batch=config.n_batch,
-                n_ubatch=config.n_ubatch,
-                type_k=config.type_k,
-                type_v=config.type_v,
-                flash_attn=config.flash_attn,
-                threads=config.threads or 1,
-            )
-            return _ask(worker, request) == Completed()
+            return _ask(worker, protocol.MakeContext(replace(setup, n_ctx=steps * KV_CELLS))) == Completed()
 
         low, high = 0, 1
         while works(high):

@@ -98,7 +98,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ggbench-models-") as folder:
         home = Path(folder)
         environment = {**os.environ, "HOME": folder, "XDG_CACHE_HOME": f"{folder}/cache", "NO_COLOR": "1"}
-        # An installed ggbench has its bytecode; this one may be told to write none.
+        # An installed ggbench has its bytecode; this one may be set to write none.
         environment["PYTHONPYCACHEPREFIX"] = f"{folder}/bytecode"
         for name in (
             "PYTHONDONTWRITEBYTECODE",

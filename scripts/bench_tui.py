@@ -25,8 +25,9 @@ from pathlib import Path
 import psutil
 
 from ggbench.catalog.selector import ARTICLE_QUANTS, materialize, resolve_one
-from ggbench.records.outcome import Outcome
+from ggbench.experiments.stored import read_run
 from ggbench.records.speed import LatencySummary
+from ggbench.records.summary import QuantSummary
 from ggbench.store.database import Store
 
 MODEL = "synth:qwen1.5-0.5b"
@@ -59,9 +60,12 @@ def main() -> int:
                 lambda: home.decode(asked.n_gen),
                 lambda: shares.append(home.decode_in_tui(asked.quant, asked.n_gen, columns, rows)),
             ]
-            for way in ways if number % 2 == 0 else reversed(ways):
-                way()
-            quiet, tui = home.latency("decode", asked.quant), home.latency("bench", asked.quant)
+            order = (0, 1) if number % 2 == 0 else (1, 0)
+            latencies: dict[int, LatencySummary] = {}
+            for way in order:
+                ways[way]()
+                latencies[way] = home.latency(asked.quant)
+            quiet, tui = latencies[0], latencies[1]
             ratios.append(tui.p50_ms / quiet.p50_ms)
             print(
                 f"{number + 1:4} {quiet.p50_ms:10.3f} {quiet.p99_ms:8.3f} {tui.p50_ms:10.3f} {tui.p99_ms:8.3f}"
@@ -109,15 +113,16 @@ class _Home:
         terminal.wait_for_end()
         return share
 
-    def latency(self, kind: str, quant: str) -> LatencySummary:
-        """Of the last run of that kind, which has to be of that quant."""
+    def latency(self, quant: str) -> LatencySummary:
+        """Of the last decode, which has to be of that quant."""
         with Store.open(self._results) as store:
-            run = max((run for run in store.list_runs() if run.kind == kind), key=lambda run: run.run_id)
-        assert run.row is not None
-        assert run.row.outcome is Outcome.COMPLETED, run.row.reason
-        assert run.row.latency is not None
-        assert run.row.quant == quant, f"the {kind} run was of {run.row.quant}"
-        return run.row.latency
+            stored = store.list_runs(kind="decode", limit=1)[0]
+            run = read_run(store, stored)
+        assert run.is_complete, run.reason
+        assert run.subject.quant == quant, f"the last decode was of {run.subject.quant}"
+        latency = QuantSummary.of([run]).latency
+        assert latency is not None
+        return latency
 
 
 class _Terminal:

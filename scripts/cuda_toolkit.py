@@ -1,7 +1,7 @@
 """What gpu_check builds llama.cpp with: CUDA's compiler, cuBLAS and the driver's library, wherever they were put.
 
 CMake finds all three in an NVIDIA installer's or a distribution's toolkit. One put together from pip's packages, as on
-many rented and closed machines, has cuBLAS elsewhere and no stand-in for the driver's library; CMake is told then.
+many rented and closed machines, has cuBLAS elsewhere and no stand-in for the driver's library; CMake is given both.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def find_toolkit(search_path: Sequence[str] = sys.path) -> CudaToolkit | None:
     compiler = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
     if compiler is None:
         return None
-    told = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
-    version = re.search(r"release (\d+\.\d+)", told)
+    output = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
+    version = re.search(r"release (\d+\.\d+)", output)
     root = _root(compiler)
     return CudaToolkit(
         compiler,
@@ -83,8 +83,8 @@ def find_toolkit(search_path: Sequence[str] = sys.path) -> CudaToolkit | None:
 
 def _root(compiler: str) -> Path:
     """Where nvcc itself says that it is: what is on PATH may be a wrapper."""
-    told = subprocess.run([compiler, "--dryrun", "-E", "-x", "cu", os.devnull], capture_output=True, text=True).stderr
-    top = re.search(r"^#\$ TOP=(.+)$", told, re.MULTILINE)
+    output = subprocess.run([compiler, "--dryrun", "-E", "-x", "cu", os.devnull], capture_output=True, text=True).stderr
+    top = re.search(r"^#\$ TOP=(.+)$", output, re.MULTILINE)
     return Path(top[1]).resolve() if top else Path(compiler).resolve().parent.parent
 
 

@@ -61,7 +61,7 @@ class Missing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU as nvidia-smi tells it."""
+    """One GPU as nvidia-smi reports it."""
 
     name: str
     uuid: str
@@ -187,16 +187,16 @@ def find_device() -> Device:
     if shutil.which("nvidia-smi") is None:
         raise Missing("there is no nvidia-smi on PATH", "this check is for a machine with an NVIDIA GPU and its driver")
     command = ["nvidia-smi", f"--query-gpu={DEVICE_QUERY}", "--format=csv,noheader"]
-    told = subprocess.run(command, capture_output=True, text=True)
-    devices = parse_devices(told.stdout) if told.returncode == 0 else []
-    if not devices and "compute_cap" in told.stdout + told.stderr:
+    answer = subprocess.run(command, capture_output=True, text=True)
+    devices = parse_devices(answer.stdout) if answer.returncode == 0 else []
+    if not devices and "compute_cap" in answer.stdout + answer.stderr:
         raise Missing(
-            f"this nvidia-smi does not know what to build for: {(told.stdout or told.stderr).strip()}",
-            "a driver from 495 on tells the compute capability",
+            f"this nvidia-smi does not know what to build for: {(answer.stdout or answer.stderr).strip()}",
+            "a driver from 495 on reports the compute capability",
         )
     if not devices:
         raise Missing(
-            f"nvidia-smi lists no GPU: {(told.stderr or told.stdout).strip()}", "see that its driver is loaded"
+            f"nvidia-smi lists no GPU: {(answer.stderr or answer.stdout).strip()}", "see that its driver is loaded"
         )
     return devices[0]
 
@@ -254,7 +254,7 @@ def build_llama(
             raise Missing(f"{LLAMA} could not be built", "the reason is above; --help says what the build needs")
         wheel, seconds = next(folder.glob("*.whl")), time.monotonic() - started
     if pip(python, "install", "--quiet", "--no-deps", "--force-reinstall", *from_folder(wheels), wheel):
-        raise Missing(f"{wheel} could not be installed", "delete it, to build it anew")
+        raise Missing(f"{wheel} could not be installed", "delete it to build it again")
     return {
         "llama_cpp_python": wheel.name.split("-")[1],
         "cuda": toolkit.version,

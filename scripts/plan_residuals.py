@@ -2,7 +2,7 @@
 
 Plans come from headers drawn for the catalog, real buffers from the log of a worker that loads the twin of the same
 model and makes the context. It loads under a memory limit, so that llama.cpp maps no file: in a mapped one a repacked
-tensor lies in two buffers, without a map in one alone, CPU or CPU_REPACK, and their sum is held against the plan. On a
+tensor lies in two buffers, without a map in one alone, CPU or CPU_REPACK, and their sum is compared with the plan. On a
 GPU build it offloads nothing, so that everything lies in main memory.
 """
 
@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ggbench.catalog.planned_variants import planned_variants
 from ggbench.catalog.selector import Target, materialize, resolve
-from ggbench.cli.searches import make_rig
-from ggbench.engine.logs import Allocations
-from ggbench.engine.process import WorkerProcess
-from ggbench.experiments.dry_allocator import DryAllocator
-from ggbench.experiments.plan import PlanRequest, plan
-from ggbench.experiments.prober import Prober
+from ggbench.engine.events import Allocated
+from ggbench.engine.llama import launch
+from ggbench.experiments.context_prober import ContextProber
 from ggbench.records.plan import Budget, PlanRow
 from ggbench.records.setup import LlamaSetup
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.units import GIB, MIB
 
 MODELS = ("qwen1.5-0.5b", "qwen1.5-1.8b")
@@ -36,14 +37,14 @@ def main() -> int:
     parser.add_argument("--n-ctx", type=int, default=4096)
     parser.add_argument("--threads", type=int, default=1)
     asked = parser.parse_args()
-    config = LlamaSetup(n_ctx=asked.n_ctx, n_gpu_layers=0, threads=asked.threads)
+    setup = LlamaSetup(n_ctx=asked.n_ctx, n_gpu_layers=0, threads=asked.threads)
     print(f"MiB at n_ctx {asked.n_ctx}: planned, less what was allocated")
     print("| model | quant |" + "".join(f" {part} | residual |" for part in PARTS))
     print("|---|---|" + "---:|---:|" * len(PARTS), flush=True)
     within = True
     for model in asked.models:
-        for row, target in zip(planned(model, config), resolve(f"synth:{model}", QUANTS), strict=True):
-            real = probed(target, config, asked.n_ctx)
+        for row, target in zip(planned(model, setup), resolve(f"synth:{model}", QUANTS), strict=True):
+            real = probed(target, setup, asked.n_ctx)
             cells = [(getattr(row, field), getattr(row, field) - real.total(field)) for field in PARTS.values()]
             within &= all(abs(residual) <= MIB for _, residual in cells)
             texts = "".join(f" {n_bytes / MIB:.2f} | {residual / MIB:+.3f} |" for n_bytes, residual in cells)
@@ -51,21 +52,22 @@ def main() -> int:
     return 0 if within else 1
 
 
-def planned(model: str, config: LlamaSetup) -> Sequence[PlanRow]:
+def planned(model: str, setup: LlamaSetup) -> Sequence[PlanRow]:
     """From headers alone."""
     budget = Budget("main memory", False, 64 * GIB, "made up", 0, "")
-    with DryAllocator(WorkerProcess, config, config.threads or 1) as allocator:
-        return list(plan(planned_variants(model, QUANTS), PlanRequest(budget, config), allocator))
+    with DryAllocator(launch(threading.Event()), setup) as allocator:
+        return list(plan(planned_variants(model, QUANTS), PlanRequest(budget, setup), allocator))
 
 
-def probed(target: Target, config: LlamaSetup, n_ctx: int) -> Allocations:
+def probed(target: Target, setup: LlamaSetup, n_ctx: int) -> Allocated:
     """From a real load and a real context."""
     file = materialize(target)
-    prober = Prober(make_rig(600), file, config, limit_bytes=file.file_bytes + 8 * GIB)
+    limited = replace(setup, memory_limit_bytes=file.file_bytes + 8 * GIB)
+    prober = ContextProber(launch(threading.Event()), file, limited)
     try:
         for _ in prober.allocate(n_ctx):
             pass
-        return prober.allocations
+        return prober.allocated
     finally:
         prober.close()
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ggbench.catalog.command_line import named, reproduce, stated_bandwidth
 from ggbench.catalog.selector import Target, resolve
+from ggbench.cli.decode import command
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
 
@@ -27,9 +29,8 @@ from ggbench.records.speed import Bandwidth
         (LlamaSetup(mmap=False, mlock=True), "--no-mmap --mlock"),
         (LlamaSetup(kv_offload=False), "--no-kv-offload"),
         (LlamaSetup(swa_full=True), "--swa-full"),
-        (LlamaSetup(n_seq_max=4), "--n-seq-max 4"),
         (LlamaSetup(n_gpu_layers=0, tensor_split=(0.5, 1.0)), "--n-gpu-layers 0 --tensor-split 0.5,1"),
-        (LlamaSetup(memory_limit_bytes=(1 << 30) + 1), "--memory-limit 1073741825"),
+        (LlamaSetup(memory_limit_bytes=(1 << 30) + 1), "--memory-limit 1073741825B"),
     ],
 )
 def test_every_option_that_is_not_the_default_is_named(setup: LlamaSetup, options: str) -> None:
@@ -38,13 +39,22 @@ def test_every_option_that_is_not_the_default_is_named(setup: LlamaSetup, option
     assert line == " ".join(filter(None, ("ggbench decode m q4_0 -n 100 --repeat 2", options)))
 
 
-def test_every_field_of_a_setup_can_be_switched() -> None:
-    """Also one that is on by default; a new field without a word for it fails here."""
+SWITCHED: dict[str, Any] = {
+    "n_ctx": 512, "n_batch": 256, "n_ubatch": 64, "type_k": "q8_0", "type_v": "q8_0", "flash_attn": "off",
+    "n_gpu_layers": 1, "main_gpu": 0, "tensor_split": (1.0, 2.0), "split_mode": "row", "n_cpu_moe": 1,
+    "override_tensor": ("a=CPU",), "threads": 1, "threads_batch": 1, "n_seq_max": 2, "memory_limit_bytes": 1 << 30,
+}  # fmt: skip
+"""Of every field that is no flag, a value that is not its default."""
+
+
+def test_every_field_of_a_setup_is_an_option_of_the_commands() -> None:
+    """So that a reproduced line is understood; a new field without an option fails here."""
+    options = {word for parameter in command.params for word in (*parameter.opts, *parameter.secondary_opts)}
     for field in dataclasses.fields(LlamaSetup):
-        if isinstance(field.default, bool):
-            switched = LlamaSetup(**{field.name: not field.default})
-            word = ("--no-" if field.default else "--") + field.name.replace("_", "-")
-            assert shlex.split(reproduce("plan", ("m",), switched, {}))[-1] == word
+        value = not field.default if isinstance(field.default, bool) else SWITCHED[field.name]
+        switched = dataclasses.replace(LlamaSetup(), **{field.name: value})
+        word = next(word for word in shlex.split(reproduce("decode", ("m",), switched, {})) if word.startswith("--"))
+        assert word in options or field.name == "n_seq_max"  # which the experiments set themselves
 
 
 def test_a_file_is_named_by_its_whole_path() -> None:

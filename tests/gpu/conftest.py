@@ -1,4 +1,4 @@
-"""What the tests on a real GPU share: twins, trials with readings, and the pieces of the report that they leave.
+"""What the tests on a real GPU share: twins, decodes with readings, and the pieces of the report that they leave.
 
 scripts/gpu_check runs them and sets GGBENCH_GPU_PIECES, the file that the pieces go to, and GGBENCH_GPU_TWINS, a folder
 that keeps the twins from one run to the next. Without an NVIDIA GPU or a CUDA build every one of them is skipped.
@@ -15,24 +15,23 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 
 import pytest
-from ggbench.experiments.progress import TrialFinished
-from ggbench.experiments.rig import Rig
-from ggbench.experiments.settings import TrialSettings
-from ggbench.experiments.trial import run_trials
 
 from ggbench.catalog.models import load_catalog
 from ggbench.catalog.selector import Target, resolve
-from ggbench.engine.process import WorkerProcess
+from ggbench.engine.llama import LlamaEngine, launch
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.cpu import default_threads
 from ggbench.machine.environment import environment
 from ggbench.machine.gpus import visible_gpus
 from ggbench.machine.readings import MachineReader
+from ggbench.recording.rig import Rig
 from ggbench.records.machine import Gpu
-from ggbench.records.setup import LlamaSetup
+from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.records.summary import QuantSummary
+from tests.fakes.recorded import decode_job, runs_of
 
 Twin = Callable[[str, str], Target]
-Measure = Callable[..., Row]
+Measure = Callable[..., QuantSummary]
 Note = Callable[..., None]
 
 TIMEOUT_S = 600
@@ -67,8 +66,12 @@ def twin(gpu: Gpu, tmp_path_factory: pytest.TempPathFactory) -> Twin:
 @pytest.fixture
 def rig(gpu: Gpu) -> Rig:
     """Real workers, real readings, and no store."""
+
+    def start(_setup: Setup, cancel: threading.Event) -> LlamaEngine:
+        return launch(cancel, timeout_s=TIMEOUT_S)
+
     return Rig(
-        launch=lambda cancel: WorkerProcess(cancel, TIMEOUT_S),
+        launch=start,
         threads=default_threads(),
         describe_environment=environment,
         read_machine=MachineReader().read,
@@ -78,11 +81,11 @@ def rig(gpu: Gpu) -> Rig:
 
 @pytest.fixture
 def measure(rig: Rig) -> Measure:
-    """Decodes `n_gen` tokens of a target with what else of a LlamaSetup is given; the row, whatever became of it."""
+    """Decodes `n_gen` tokens of a target with what else of a LlamaSetup is given; the run, however it ended."""
 
-    def run(target: Target, n_gen: int, **config: object) -> Row:
-        settings = TrialSettings("decode", n_gen=n_gen, config=LlamaSetup(**config))  # type: ignore[arg-type]
-        return next(each.row for each in run_trials(rig, (target,), settings) if isinstance(each, TrialFinished))
+    def run(target: Target, n_gen: int, **setup: object) -> QuantSummary:
+        job = decode_job(target, n_gen, LlamaSetup(**setup))  # type: ignore[arg-type]
+        return QuantSummary.of(runs_of(rig, job))
 
     return run
 

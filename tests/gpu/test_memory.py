@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from ggbench.experiments.rig import Rig
-from ggbench.experiments.search_progress import SearchFinished
 
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending
 from ggbench.engine.process import WorkerProcess
-from ggbench.experiments.maxctx import MaxctxSettings, run_maxctx
+from ggbench.engine.workloads.prefill import Prefill
+from ggbench.recording.rig import Rig
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup
+from ggbench.records.summary import QuantSummary
 from ggbench.units import GIB, MIB
+from tests.fakes.small_machine import context_of, search
 from tests.gpu.conftest import TIMEOUT_S, Measure, Note, Twin
 
 pytestmark = pytest.mark.gpu
@@ -26,59 +27,62 @@ ARTICLE_N_CTX = 33_780
 @pytest.mark.parametrize("limit_bytes", [24 * GIB, None], ids=["24 GiB", "all there is"])
 def test_the_largest_context_has_a_certificate(limit_bytes: int | None, twin: Twin, rig: Rig, note: Note) -> None:
     """A context was found and a full batch decoded at its far end; 256 more fail, or the ceiling was reached."""
-    settings = MaxctxSettings(LlamaSetup(memory_limit_bytes=limit_bytes))
-    *_, finished = run_maxctx(rig, (twin(LARGE, "q4_k_m"),), settings)
-    assert isinstance(finished, SearchFinished)
-    found = finished.certificate
+    finished = search(rig, twin(LARGE, "q4_k_m"), LlamaSetup(memory_limit_bytes=limit_bytes))
+    run, found = finished.run, context_of(finished.run)
     note(
         f"maxctx {LARGE} q4_k_m under {'24 GiB' if limit_bytes else 'no limit'}",
-        outcome=found.outcome.value,
-        reason=found.reason,
+        outcome=run.outcome.value,
+        reason=run.reason,
         max_n_ctx=found.max_n_ctx,
         first_fail_n_ctx=found.first_fail_n_ctx,
-        ceiling_n_ctx=found.ceiling_n_ctx,
+        ceiling_n_ctx=found.plan.ceiling_n_ctx,
         verified_by_decode=found.verified_by_decode,
-        planned_n_ctx=found.planned_n_ctx,
-        theory_n_ctx=found.theory_n_ctx,
+        planned_n_ctx=found.plan.planned_n_ctx,
+        theory_n_ctx=found.plan.theory_n_ctx,
         article_n_ctx=ARTICLE_N_CTX if limit_bytes else None,
         allocations=found.n_allocations,
         seconds=found.seconds,
-        buffers=list(found.buffers),
-        peak_bytes=found.peak_bytes,
-        other_bytes=found.other_bytes,
-        held_by_others=list(found.gpu_processes),
+        buffers=list(run.memory.buffers),
+        peak_bytes=run.memory.peak_bytes,
+        other_bytes=run.memory.other_bytes,
+        held_by_others=list(found.plan.gpu_processes),
         probes=[f"{probe.kind} {probe.n_ctx}: {probe.outcome.value}" for probe in found.probes],
     )
 
     assert finished.error is None
-    assert found.outcome is Outcome.COMPLETED, found.reason
+    assert run.outcome is Outcome.COMPLETED, run.reason
     assert found.verified_by_decode
-    assert found.first_fail_n_ctx is not None or found.max_n_ctx == found.ceiling_n_ctx
+    assert found.first_fail_n_ctx is not None or found.max_n_ctx == found.plan.ceiling_n_ctx
 
 
-def assert_alive(measure: Measure, twin: Twin) -> Row:
-    """The next trial works as if nothing had been."""
-    row: Row = measure(twin(SMALL, "q4_k_m"), 16)
-    assert row.outcome is Outcome.COMPLETED, row.reason
-    return row
+def assert_alive(measure: Measure, twin: Twin) -> QuantSummary:
+    """The next decode works as if nothing had been."""
+    alive: QuantSummary = measure(twin(SMALL, "q4_k_m"), 16)
+    assert alive.outcome is Outcome.COMPLETED, alive.run.reason
+    return alive
 
 
 @pytest.mark.parametrize(
-    ("stage", "config"),
+    ("stage", "setup"),
     [
         ("load", {"memory_limit_bytes": 1 * GIB}),
         ("context", {"memory_limit_bytes": 8 * GIB, "n_ctx": 131_072}),
     ],
 )
 def test_too_little_memory_is_an_outcome(
-    stage: str, config: dict[str, int], twin: Twin, measure: Measure, note: Note
+    stage: str, setup: dict[str, int], twin: Twin, measure: Measure, note: Note
 ) -> None:
     """Weights of 4 GiB in 1 GiB, a cache of 64 GiB in 8: out of memory, in words, and the next probe is alive."""
-    row = measure(twin(LARGE, "q4_k_m"), 16, **config)
+    ended = measure(twin(LARGE, "q4_k_m"), 16, **setup)
     alive = assert_alive(measure, twin)
-    note(f"out of memory at {stage}", outcome=row.outcome.value, reason=row.reason, next_probe=alive.outcome.value)
+    note(
+        f"out of memory at {stage}",
+        outcome=ended.outcome.value,
+        reason=ended.run.reason,
+        next_probe=alive.outcome.value,
+    )
 
-    assert row.outcome is Outcome.OUT_OF_MEMORY, row.reason
+    assert ended.outcome is Outcome.OUT_OF_MEMORY, ended.run.reason
 
 
 def answer(worker: WorkerProcess, request: protocol.Request) -> Ending:
@@ -89,12 +93,12 @@ def answer(worker: WorkerProcess, request: protocol.Request) -> Ending:
 def test_memory_that_goes_during_a_decode_is_an_outcome(twin: Twin, measure: Measure, note: Note) -> None:
     """Another process takes what is left between the context and the first batch; the next probe is alive."""
     path = str(twin(SMALL, "q4_k_m").path)
-    context = protocol.MakeContext(8192, 2048, 2048, "f16", "f16", "off", 1)
+    setup = LlamaSetup(n_ctx=8192, n_ubatch=2048, flash_attn="off", threads=1)
     with WorkerProcess(None, TIMEOUT_S) as worker, WorkerProcess(None, TIMEOUT_S) as glutton:
-        assert answer(worker, protocol.LoadModel(path)) == Completed()
-        assert answer(worker, context) == Completed()
-        glutted = answer(glutton, protocol.LoadModel(path, memory_limit_bytes=1 * MIB))
-        ended = answer(worker, protocol.Prefill(4096))
+        assert answer(worker, protocol.LoadModel(path, setup)) == Completed()
+        assert answer(worker, protocol.MakeContext(setup)) == Completed()
+        glutted = answer(glutton, protocol.LoadModel(path, LlamaSetup(memory_limit_bytes=MIB)))
+        ended = answer(worker, Prefill(4096))
     alive = assert_alive(measure, twin)
     note(
         "out of memory in decode",

@@ -290,7 +290,7 @@ def test_a_run_without_tests_is_no_success() -> None:
     [
         ("seconds", 3.5, ("seconds", "3.50 s")),
         ("readings", 12, ("readings", "12")),
-        ("hottest_c", 71.0, ("hottest", "71.0 °C")),
+        ("temperature_max_c", 71.0, ("temperature max", "71.0 °C")),
         ("r2", 0.97, ("r2", "0.970")),
         ("power_w", 318.4, ("power", "318 W")),
     ],
