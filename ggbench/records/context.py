@@ -81,6 +81,11 @@ class Question:
     budget_bytes: int | None = None
     """Memory that the search may take; the first question and a decode come near to it."""
 
+    @property
+    def is_proof(self) -> bool:
+        """Whether tokens are decoded at the far end."""
+        return self.kind == "decode"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPlan:

@@ -163,6 +163,14 @@ def read_measured(store: Store, run_id: int) -> MeasuredRun:
     return MeasuredRun(listed, samples, readings)
 
 
+def comparable(runs: tuple[MeasuredRun, ...]) -> tuple[MeasuredRun, ...]:
+    """Return the runs to open. Raises StoreError where one of several cannot be read; one alone is shown anyway."""
+    if len(runs) > 1:
+        for run in runs:
+            _ = run.summary
+    return runs
+
+
 def delete_runs(store: Store, run_ids: Iterable[int]) -> tuple[str, ...]:
     """Delete runs with their samples; returns why some are still there. Those that are gone already are no problem."""
     problems = []

@@ -24,7 +24,7 @@ async def wait_until_quiet(min_sleep: float = 0, max_sleep: float = 0) -> None:
     loop: Any = asyncio.get_running_loop()
     while app._running:
         await asyncio.sleep(LOOK_EVERY_S)
-        if loop._ready or app._resize_event is not None:  # the app tells its screens of a resize 8 ms later
+        if loop._ready or app._resize_event is not None:  # the app passes a resize on to its screens 8 ms later
             continue
         if not app.screen_stack or not app.screen._update_timer._active.is_set():
             return
@@ -32,7 +32,7 @@ async def wait_until_quiet(min_sleep: float = 0, max_sleep: float = 0) -> None:
 
 
 async def settle(app: App[Any], pilot: Pilot[None]) -> None:
-    """Until no worker is at work and what they told is drawn; what one tells may start another."""
+    """Until no worker is at work and what they posted is drawn; a message may start another."""
     await pilot.pause()
     while any(not worker.is_finished for worker in app.workers):
         await app.workers.wait_for_complete()

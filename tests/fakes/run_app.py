@@ -28,7 +28,7 @@ class RealServices:
     reader: MachineReader
 
     def open_store(self) -> Store:
-        """The person's own."""
+        """The user's own."""
         return Store.open()
 
     def make_rig(self, store: Store | None, experiment: Experiment) -> Rig:

@@ -1,6 +1,6 @@
-"""SVG snapshots of screens: what a person would see, held against a file that was looked at before it was accepted.
+"""SVG snapshots of screens, compared with files that were read before they were accepted.
 
-GGBENCH_UPDATE_GOLDEN=1 writes them anew, to be looked at.
+GGBENCH_UPDATE_GOLDEN=1 rewrites them, to be read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def normalised(svg: str) -> str:
 
 
 def check_snapshot(app: App[Any], name: str) -> None:
-    """Hold what the app shows against `name`.svg; make the app with `plain_looks` first."""
+    """Compare what the app shows with `name`.svg."""
     shown = normalised(app.export_screenshot(title=app.title))
     path = SNAPSHOTS / f"{name}.svg"
     if os.environ.get("GGBENCH_UPDATE_GOLDEN") == "1":

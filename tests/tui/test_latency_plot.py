@@ -1,4 +1,4 @@
-"""The plot as it is drawn: characters and not colours tell the curves apart."""
+"""The plot as it is drawn: characters and not colours distinguish the curves."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def series(name: str, b_ms: float, *, dimmed: bool = False, n: int = 5000) -> La
 
 
 def test_a_curve_has_samples_fit_limit_and_a_letter() -> None:
-    """All four are told apart without colour."""
+    """All four can be distinguished without colour."""
 
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         app.plot.show([series("q8_0", 20)])
@@ -111,7 +111,7 @@ def test_a_spike_is_marked_at_the_top() -> None:
 
 
 def test_a_zoom_stays_while_more_samples_come() -> None:
-    """Until the scales are reset the axes are those that the person chose."""
+    """Until the scales are reset the axes are those that the user chose."""
 
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         app.plot.show([series("q8_0", 20, n=2000)])

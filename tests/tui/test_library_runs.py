@@ -1,4 +1,4 @@
-"""From the Library to a run: what is asked for, and what comes of it."""
+"""From the Library to a run: what is requested, and what comes of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Page = Pilot[None]
 
 
 def test_a_length_of_runs_is_chosen_by_a_key(app: App, drive: Drive) -> None:
-    """Through four of them and round; what is shown is what a run is asked for."""
+    """Through four of them and round; what is shown is what a run decodes."""
 
     async def steps(app: App, pilot: Page) -> None:
         assert "n_gen 200" in words_of(app)

@@ -81,7 +81,7 @@ def queue(clock: Clock) -> Iterator[PullQueue]:
 
 
 def test_rate_and_end_are_of_the_last_seconds(queue: PullQueue, clock: Clock) -> None:
-    """A slow start is forgotten, and a file that is begun anew does not make the rate negative."""
+    """A slow start is forgotten, and a file that is started again does not make the rate negative."""
     seen = []
 
     def run(on_progress: OnProgress) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,27 @@ def test_a_run_that_measured_nothing_compares_too(look: Look, filled: Path) -> N
         text = words_of(app)
         assert "! b did not complete: out of memory in load: [31mno room" in text
         assert "★" not in text
+
+    look(steps, (100, 50))
+
+
+def test_a_run_of_an_unknown_kind_is_opened_but_not_compared(look: Look, filled: Path) -> None:
+    """What is known of it is shown with the reason; comparing or saving it says why that cannot be done."""
+    with sqlite3.connect(filled) as connection:
+        connection.execute("UPDATE runs SET kind = 'nobody_knows' WHERE id = 4")
+    connection.close()
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "enter")
+        assert isinstance(app.screen, RunDetails)
+        assert "Run 4 · nobody_knows" in words_of(app)
+        assert "! this ggbench has no experiment 'nobody_knows'" in words_of(app)
+        assert "ggbench decode synth:qwen1.5-0.5b q2_k" in words_of(app)
+        await press(app, pilot, "escape", "space", "space", "c")
+        assert isinstance(app.screen, ResultsScreen)
+        assert "run 4 cannot be read: this ggbench has no experiment 'nobody_knows'" in message(app)
+        await press(app, pilot, "w", "c")
+        assert "run 4 cannot be read" in message(app)
 
     look(steps, (100, 50))
 
@@ -155,7 +177,7 @@ def test_runs_are_saved_where_ggbench_was_started(
 
 
 def test_without_samples_there_is_no_picture_to_save(look: Look, filled: Path) -> None:
-    """It is not offered, and its key does nothing; a run that a person ended has a dash and no cross."""
+    """It is not offered, and its key does nothing; a run that the user ended has a dash and no cross."""
     with Store.open(filled) as store:
         run_id = store.begin(start())
         store.finish(run_id, dataclasses.replace(listed_run(store.load_run(1)), outcome=Outcome.CANCELLED))
@@ -193,7 +215,7 @@ def test_deleting_asks_first(look: Look, filled: Path) -> None:
 
 
 def test_deleting_what_is_gone_already_is_no_error(look: Look, filled: Path) -> None:
-    """The person wanted it gone."""
+    """It is gone either way."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         with Store.open(filled) as store:

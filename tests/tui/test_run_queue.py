@@ -131,7 +131,7 @@ def test_a_pause_holds_the_worker_and_the_jobs_behind_it(target: Target, tmp_pat
 
 
 def test_a_cancel_of_a_paused_queue_is_answered(target: Target, tmp_path: Path) -> None:
-    """A person may stop without going on first."""
+    """A job may be stopped without resuming it first."""
     with watched_runs(FakeServices(tmp_path)) as watched:
         watched.queue.pause()
         watched.queue.add(decodes([target], 100))

@@ -29,7 +29,7 @@ QUESTION = "Download 4.43 GiB into Hugging Face's cache: maker/small-gguf q8_0?"
 
 @pytest.fixture(autouse=True)
 def colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a person sees it who did not ask for none."""
+    """With colours, which the tests otherwise turn off."""
     monkeypatch.delenv("NO_COLOR")
 
 

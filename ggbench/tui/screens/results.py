@@ -32,6 +32,7 @@ from ggbench.tui.stored_runs import (
     COLUMNS_OF_RUNS,
     MeasuredRun,
     RunColumn,
+    comparable,
     count_text,
     delete_runs,
     describe_list,
@@ -360,7 +361,7 @@ enter opens a run; space marks it; c compares the marked runs."""
         worker = get_current_worker()
         answer: Message
         try:
-            answer = _MeasuredRead(self._load(runs))
+            answer = _MeasuredRead(comparable(self._load(runs)))
         except GgbenchError as error:
             answer = _Done(error=error, store_changed=isinstance(error, StoreError))
         if not worker.is_cancelled:

@@ -70,7 +70,7 @@ def bracket_lines(
         bar = _bar(ends, low, high, n_columns)
         lines.append(f"{label:<{_LABEL_WIDTH}} {bar[:mark]}?{bar[mark + 1 :]}")
     lines.append(_gap(ends))
-    if question is not None and question.budget_bytes and (question.ends.passed is None or question.kind == "decode"):
+    if question is not None and question.budget_bytes and (question.ends.passed is None or question.is_proof):
         lines.append(f"it may take nearly all of {format_bytes(question.budget_bytes)} of memory")
     return lines
 

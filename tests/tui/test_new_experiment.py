@@ -1,0 +1,116 @@
+"""An experiment and its presenter, defined here, in the queue, the Run screen and the Results."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from rich.text import Text
+from textual.pilot import Pilot
+
+from ggbench.catalog.selector import resolve
+from ggbench.experiments import registry as experiments
+from ggbench.recording.experiment import Concluded, Conclusion, Experiment, Job
+from ggbench.recording.progress import Point, Progress, Working
+from ggbench.recording.recording import Recording
+from ggbench.recording.session import Session
+from ggbench.records.machine import MachineReading
+from ggbench.records.run import Result, Run, Settings
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import Bandwidth
+from ggbench.report import registry as presenters
+from ggbench.report.presenter import Presenter
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.run_queue import JobState
+from tests.fakes.driving import press
+from tests.fakes.snapshots import words_of
+from tests.fakes.watched import WatchedQueue
+from tests.tui.conftest import Drive
+
+
+@dataclass(frozen=True, slots=True)
+class CountSettings(Settings):
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class CountResult(Result):
+    total: int
+
+
+class CountExperiment(Experiment):
+    kind: ClassVar[str] = "count"
+    settings_type = CountSettings
+    result_type = CountResult
+    observed = (Counted,)
+
+    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+        session.begin(None)
+        for n in range(session.settings(CountSettings).n):
+            yield Working("probe", text=f"counting {n}")
+            session.recorder.observe(Counted(n))
+            yield Point(f"counted {n}", Counted(n))
+        return Concluded()
+
+    def reduce(self, recording: Recording) -> CountResult:
+        return CountResult(sum(each.n for each in recording.of(Counted)))
+
+    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
+        return "ggbench count"
+
+
+class CountPresenter(Presenter):
+    kind: ClassVar[str] = "count"
+    title: ClassVar[str] = "a count"
+    has_samples: ClassVar[bool] = False
+
+    def headline(self, run: Run) -> str:
+        assert isinstance(run.result, CountResult)
+        return f"counted to {run.result.total}"
+
+    def document(self, run: Run) -> dict[str, object]:
+        return {}
+
+    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> Text:
+        return Text(f"details: {self.headline(run)}")
+
+    def table(self, runs: Sequence[Run], *, width: int | None = None) -> Text:
+        return Text()
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    experiments.register(CountExperiment())
+    presenters.register(CountPresenter())
+    yield
+    del experiments._REGISTERED["count"], presenters._REGISTERED["count"]
+
+
+def test_it_is_run_listed_and_opened(app: GgbenchApp, tiny_twin: Path, drive: Drive) -> None:
+    """Without another line of the TUI, which asks the presenter."""
+    (target,) = resolve(str(tiny_twin))
+    job = Job(experiments.experiment_of("count"), target, LlamaSetup(), CountSettings(4))
+
+    async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
+        queue = WatchedQueue(app.run_queue)
+        app.run_queue.add([job])
+        await queue.idle()
+        assert app.run_queue.items[0].state is JobState.DONE
+        shown = await press(app, pilot, "2")
+        assert "counted to 6" in shown
+        assert "counted 3" in shown
+        shown = await press(app, pilot, "3")
+        assert "counted to 6" in shown
+        shown = await press(app, pilot, "enter")
+        assert "details: counted to 6" in shown
+        assert "Run 1 · count" in words_of(app)
+
+    drive(app, steps, (300, 45))
