@@ -82,7 +82,8 @@ def read_recording(store: Store, stored: StoredRun) -> Recording:
         if chunk.at_ns:
             elapsed_ns = sum(chunk.step_ns) + sum(chunk.sample_ns)
             recording.timed.append((chunk.series, (chunk.at_ns - elapsed_ns, chunk.at_ns)))
-    types: dict[str, type[object]] = {kind_of(each): each for each in (*_OBSERVED, *experiment_of(stored.kind).observed)}
+    observed = (*_OBSERVED, *experiment_of(stored.kind).observed)
+    types: dict[str, type[object]] = {kind_of(each): each for each in observed}
     for each in store.load_observations(stored.run_id):
         if each.kind in types:
             body, problem = decode(each.body_json, types[each.kind])

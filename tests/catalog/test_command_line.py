@@ -51,7 +51,7 @@ def test_every_field_of_a_setup_is_an_option_of_the_commands() -> None:
     """So that a reproduced line is understood; a new field without an option fails here."""
     options = {word for parameter in command.params for word in (*parameter.opts, *parameter.secondary_opts)}
     for field in dataclasses.fields(LlamaSetup):
-        value = not field.default if isinstance(field.default, bool) else SWITCHED[field.name]
+        value: Any = not field.default if isinstance(field.default, bool) else SWITCHED[field.name]
         switched = dataclasses.replace(LlamaSetup(), **{field.name: value})
         word = next(word for word in shlex.split(reproduce("decode", ("m",), switched, {})) if word.startswith("--"))
         assert word in options or field.name == "n_seq_max"  # which the experiments set themselves

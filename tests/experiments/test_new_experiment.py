@@ -62,7 +62,7 @@ class ChatExperiment(Experiment):
     settings_type = ChatSettings
     result_type = ChatResult
     observed = (Turn,)
-    needs_bandwidth: ClassVar[bool] = False
+    measures_speed: ClassVar[bool] = False
 
     def check(self, setup: Setup, settings: Settings) -> None:
         """The longest turn has to fit."""

@@ -32,9 +32,9 @@ from ggbench.records.run import Run
 from ggbench.records.speed import DecodeLimit
 from ggbench.store.database import Store
 from tests.fakes.engine import fake_rig
+from tests.fakes.gpu_worker import WORKER_PID, on_gpu, with_gpu
 from tests.fakes.recorded import decode_job, decoded, prefill_job, prefilled, runs_of
 from tests.fakes.small_machine import SmallMachine, context_of, limited
-from tests.recording.test_readings import WORKER_PID, on_gpu, with_gpu
 
 PEAK = 777 << 20
 

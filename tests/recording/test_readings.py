@@ -17,39 +17,18 @@ from ggbench.engine.events import Steps
 from ggbench.engine.logs import parse_allocations
 from ggbench.engine.workloads.decode import Decode
 from ggbench.experiments.stored import read_recording, read_run
-from ggbench.recording.rig import Rig
-from ggbench.records.machine import Gpu, GpuProcess, GpuReading, MachineReading
+from ggbench.records.machine import GpuProcess, GpuReading, MachineReading
 from ggbench.records.memory import Place
 from ggbench.records.observation import GpusInUse
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
 from ggbench.store.database import Store
-from tests.fakes.engine import fake_rig, obey
+from tests.fakes.engine import fake_rig
+from tests.fakes.gpu_worker import CUDA, PLACES, WORKER_PID, on_gpu, with_gpu
 from tests.fakes.recorded import decode_job, decoded, prefill_job, runs_of
 
-GPU = Gpu(0, "Card", "GPU-1", "00000000:41:00.0", 24 << 30, 23 << 30, 384, 10501, "580")
-WORKER_PID = 1
-"""Of the stand-in for the worker."""
-CUDA = "using device CUDA0 (NVIDIA Card (x)) (0000:41:00.0) - 23000 MiB free"
-PLACES = protocol.Devices({"CUDA0": Place.GPU, "CPU": Place.HOST, "CPU_Mapped": Place.HOST})
 DESKTOP = GpuProcess(911, "/usr/bin/desktop", 300 << 20)
-
-
-def on_gpu(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-    """As a worker in good health whose weights lie on a GPU."""
-    if isinstance(request, protocol.LoadModel):
-        yield PLACES
-        yield protocol.Log(2, f"load_tensors: {CUDA}")
-        yield protocol.Log(2, "load_tensors: offloaded 3/3 layers to GPU")
-        yield protocol.Log(2, "load_tensors:        CUDA0 model buffer size =   100.00 MiB")
-    yield from obey(request)
-
-
-def with_gpu(rig: Rig) -> Rig:
-    """The rig of a machine with one GPU."""
-    environment = replace(rig.describe_environment({}), gpus=(GPU,))
-    return replace(rig, describe_environment=lambda _: environment)
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,13 @@ from ggbench.catalog.published import Figure, PublishedRow, load_published
 from ggbench.engine import protocol
 from ggbench.engine.contract import Source
 from ggbench.engine.endings import Completed, Crashed, Ending, Failed
-from ggbench.engine.events import Allocated, Opened
+from ggbench.engine.events import Allocated
 from ggbench.engine.llama import LlamaEngine, launch
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import assemble
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
 from ggbench.gguf_file.unquantized_model import build_model
-from ggbench.records.memory import Place
 from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, PlanRow
 from ggbench.records.setup import FlashAttn, LlamaSetup
@@ -33,6 +32,7 @@ from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
+from tests.fakes.dry import dry_answer, fake
 from tests.fakes.engine import Answer, FakeWorker
 
 SIZES = ("0.5b", "1.8b", "4b", "7b", "14b", "32b")
@@ -54,17 +54,9 @@ def article_cells(table: str, field: str) -> Cells:
     return {(row.model, row.quant): cell for row, cell in rows if cell is not None and cell.value is not None}
 
 
-PLACES = protocol.Devices({"CPU": Place.HOST, "CUDA0": Place.GPU, "CUDA_Host": Place.HOST, "CPU_REPACK": Place.HOST})
-
-
 def real() -> LlamaEngine:
     """llama.cpp in a worker."""
     return launch(threading.Event(), timeout_s=60)
-
-
-def fake(answer: Answer) -> LlamaEngine:
-    """One whose workers answer so."""
-    return LlamaEngine(lambda: FakeWorker(threading.Event(), answer))
 
 
 @pytest.fixture(scope="module")
@@ -175,29 +167,6 @@ def test_a_state_that_does_not_grow() -> None:
 def budget_of(gib: float, *, on_gpu: bool = True) -> Budget:
     """A memory with nothing reserved."""
     return Budget("a card", on_gpu, round(gib * GIB), "made up", 0, "", Bandwidth(100e9, "made up"))
-
-
-def dry_answer(kv_mib_per_k: float, device: str = "CPU", weights: str = "CPU") -> Answer:
-    """A dry run's log, of a cache of so many MiB for 1024 tokens and 100 MiB of compute on this device."""
-
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        if isinstance(request, protocol.LoadModel):
-            assert request.dry
-            yield PLACES
-            yield protocol.Log(2, f"load_tensors: {weights} model buffer size = 0.00 MiB")
-        elif isinstance(request, protocol.MakeContext):
-            n_ctx = -(-(request.setup.n_ctx or 0) // 256) * 256
-            size = kv_mib_per_k * n_ctx / 1024
-            yield protocol.Log(
-                2, f"llama_kv_cache: size = {size:.2f} MiB ( {n_ctx} cells, 2 layers, 1/1 seqs), K (f16)"
-            )
-            yield protocol.Log(2, f"sched_reserve: {device} compute buffer size = 100.00 MiB")
-            yield protocol.Log(2, "llama_context: CPU output buffer size = 1.00 MiB")
-            yield protocol.Log(2, "sched_reserve: CUDA_Host compute buffer size = 7.00 MiB")
-            yield Opened(0.0, n_ctx, 512, 512)
-        yield Completed()
-
-    return answer
 
 
 def plan_tiny(

@@ -1,0 +1,35 @@
+"""A worker whose weights lie on a GPU, and the machine that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ggbench.engine import protocol
+from ggbench.engine.endings import Ending
+from ggbench.recording.rig import Rig
+from ggbench.records.machine import Gpu
+from ggbench.records.memory import Place
+from tests.fakes.engine import obey
+
+GPU = Gpu(0, "Card", "GPU-1", "00000000:41:00.0", 24 << 30, 23 << 30, 384, 10501, "580")
+WORKER_PID = 1
+"""Of the stand-in for the worker."""
+CUDA = "using device CUDA0 (NVIDIA Card (x)) (0000:41:00.0) - 23000 MiB free"
+PLACES = protocol.Devices({"CUDA0": Place.GPU, "CPU": Place.HOST, "CPU_Mapped": Place.HOST})
+
+
+def on_gpu(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    """As a worker in good health whose weights lie on a GPU."""
+    if isinstance(request, protocol.LoadModel):
+        yield PLACES
+        yield protocol.Log(2, f"load_tensors: {CUDA}")
+        yield protocol.Log(2, "load_tensors: offloaded 3/3 layers to GPU")
+        yield protocol.Log(2, "load_tensors:        CUDA0 model buffer size =   100.00 MiB")
+    yield from obey(request)
+
+
+def with_gpu(rig: Rig) -> Rig:
+    """The rig of a machine with one GPU."""
+    environment = replace(rig.describe_environment({}), gpus=(GPU,))
+    return replace(rig, describe_environment=lambda _: environment)

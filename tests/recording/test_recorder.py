@@ -1,0 +1,93 @@
+"""When the steps of a run ran, which decides the readings of the machine that count."""
+
+from __future__ import annotations
+
+import pytest
+
+from ggbench.engine.events import Steps
+from ggbench.recording.reading_log import ReadingLog
+from ggbench.recording.recorder import Recorder
+from ggbench.records.decode import DecodeSettings
+from ggbench.records.run import RunHead
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.subject import Subject
+from ggbench.store.database import Store
+
+S = 1_000_000_000
+HEAD = RunHead(
+    kind="decode",
+    subject=Subject(model="m", quant="q4_0", source="file"),
+    setup=LlamaSetup(),
+    settings=DecodeSettings(10),
+)
+
+
+class Clock:
+    """Stands where it is put."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1000 * S
+
+    def time_ns(self) -> int:
+        return self.now_ns
+
+    def monotonic(self) -> float:
+        return self.now_ns / S
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The recorder's."""
+    clock = Clock()
+    monkeypatch.setattr("ggbench.recording.recorder.time", clock)
+    return clock
+
+
+def recorder_of(store: Store | None) -> Recorder:
+    """One that has begun."""
+    recorder = Recorder(HEAD, store, ReadingLog(None))
+    recorder.begin(HEAD)
+    return recorder
+
+
+def half_a_second(recorder: Recorder, clock: Clock, position: int, series: str = "decode/p25/b1/r0") -> None:
+    """Steps that have just ended."""
+    clock.now_ns += S // 2
+    recorder.add_steps(series, Steps(position, [S // 4, S // 4], []))
+
+
+def test_a_pause_is_no_part_of_what_was_timed(clock: Clock, store: Store) -> None:
+    """Steps before it are stored with the moment at which they ended, those after it with theirs."""
+    recorder = recorder_of(store)
+    half_a_second(recorder, clock, 26)
+    clock.now_ns += 60 * S
+    half_a_second(recorder, clock, 28)
+    recorder.flush()
+    spans = [(1000 * S, 1000 * S + S // 2), (1060 * S + S // 2, 1061 * S)]
+    assert recorder.recording.spans == spans
+    assert recorder.run_id is not None
+    assert [chunk.at_ns for chunk in store.load_chunks(recorder.run_id)] == [end for _, end in spans]
+
+
+def test_steps_before_a_long_silence_keep_their_moment(clock: Clock) -> None:
+    """A worker that then hangs for minutes had decoded before it did."""
+    recorder = recorder_of(None)
+    half_a_second(recorder, clock, 26)
+    clock.now_ns += 600 * S
+    recorder.flush()
+    assert recorder.recording.spans == [(1000 * S, 1000 * S + S // 2)]
+
+
+def test_steps_that_follow_each_other_are_one_span_and_warm_up_is_none(clock: Clock, store: Store) -> None:
+    """They are stored once a second, whatever the chunks in which they come."""
+    recorder = recorder_of(store)
+    half_a_second(recorder, clock, 26, "warmup/p25/b1/r0")
+    recorder.flush()
+    for number in range(6):
+        half_a_second(recorder, clock, 26 + 2 * number)
+    recorder.flush()
+    assert recorder.recording.spans == [(1000 * S + S // 2, 1003 * S + S // 2)]
+    assert recorder.recording.n_steps == 12
+    assert recorder.run_id is not None
+    lengths = [len(chunk.step_ns) for chunk in store.load_chunks(recorder.run_id)]
+    assert (sum(lengths), max(lengths)) == (14, 4)
