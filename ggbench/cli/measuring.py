@@ -154,7 +154,7 @@ def _rig(
             store,
             given_bandwidth=bandwidth,
             timeout_s=timeout_s or default_s,
-            needs_bandwidth=any(each.needs_bandwidth for each in experiments),
+            needs_bandwidth=any(each.measures_speed for each in experiments),
         )
 
 

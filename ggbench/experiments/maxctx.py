@@ -57,7 +57,7 @@ class MaxctxExperiment(Experiment):
     settings_type = ContextSettings
     result_type = ContextResult
     observed = (Probe, SearchPlan)
-    needs_bandwidth: ClassVar[bool] = False
+    measures_speed: ClassVar[bool] = False
     timeout_s: ClassVar[float | None] = SEARCH_TIMEOUT_S
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:

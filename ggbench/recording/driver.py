@@ -38,14 +38,14 @@ def run_jobs(rig: Rig, jobs: Sequence[Job]) -> Generator[Progress]:
 def run_job(rig: Rig, job: Job, index: int = 0, n_jobs: int = 1) -> Generator[Progress]:
     """Do one job, the `index`-th of `n_jobs`; ends in `Finished`, unless it was cancelled before it began."""
     target, experiment = job.target, job.experiment
-    job = replace(job, setup=_with_threads(job.setup, rig.threads))
+    given, job = job, replace(job, setup=_with_threads(job.setup, rig.threads))
     yield Started(experiment.kind, target.model, target.quant, index, n_jobs)
     head = RunHead(
         kind=experiment.kind,
         subject=subject_of(target, None, job.setup),
         setup=job.setup,
         settings=job.settings,
-        command=experiment.command(job, rig.given_bandwidth),
+        command=experiment.command(job if experiment.measures_speed else given, rig.given_bandwidth),
     )
     error: GgbenchError | None = None
     with ReadingLog(rig.read_machine, rig.reading_interval_s) as readings:

@@ -52,8 +52,8 @@ class Experiment(abc.ABC):
     result_type: ClassVar[type[Result]]
     observed: ClassVar[tuple[type, ...]] = ()
     """Records that it observes beside those that every run has."""
-    needs_bandwidth: ClassVar[bool] = True
-    """Whether the machine's memory bandwidth has to be known before it starts."""
+    measures_speed: ClassVar[bool] = True
+    """Whether it does: then the memory's bandwidth has to be known, and its command line names the threads."""
     timeout_s: ClassVar[float | None] = None
     """Longest time without a message that is not yet a hang; None takes the engine's default."""
 

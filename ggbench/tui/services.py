@@ -80,7 +80,7 @@ def _open_store() -> Store:
 def _make_rig(store: Store | None, experiment: Experiment) -> Rig:
     from ggbench.recording.rig import make_rig
 
-    return make_rig(store, timeout_s=experiment.timeout_s, needs_bandwidth=experiment.needs_bandwidth)
+    return make_rig(store, timeout_s=experiment.timeout_s, needs_bandwidth=experiment.measures_speed)
 
 
 def _load_catalog() -> Catalog:
