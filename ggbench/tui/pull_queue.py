@@ -7,6 +7,7 @@ ends a download, so that the same one asked for again goes on from there.
 from __future__ import annotations
 
 import enum
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -83,7 +84,6 @@ class PullQueue:
         self._stopped: set[int] = set()
         self._thread: threading.Thread | None = None
         self._is_closed = self._has_news = False
-        self._told_at = 0.0
 
     @property
     def items(self) -> tuple[PullItem, ...]:
@@ -118,7 +118,7 @@ class PullQueue:
                 self._thread = threading.Thread(target=self._work, name="pull-queue", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
-        self._tell()
+        self._notify()
 
     def again(self, item_id: int) -> None:
         """Go on with one that failed or was stopped."""
@@ -128,7 +128,7 @@ class PullQueue:
                 return
             self._put(item_id, self._targets[item_id])
             self._changed.notify_all()
-        self._tell()
+        self._notify()
 
     def stop(self, item_id: int) -> None:
         """End one, keeping its part."""
@@ -139,7 +139,7 @@ class PullQueue:
             self._stopped.add(item_id)
             if item.state is PullState.WAITING:
                 self._items[item_id] = replace(item, state=PullState.STOPPED)
-        self._tell()
+        self._notify()
 
     def close(self) -> None:
         """End everything, keeping the parts, and wait for it; may be called twice."""
@@ -180,20 +180,26 @@ class PullQueue:
                 waiting = next((item for item in self._items.values() if item.state is PullState.WAITING), None)
                 if waiting is not None:
                     self._items[waiting.id] = waiting = replace(waiting, state=PullState.DOWNLOADING)
-                    return waiting
+                    break
                 self._changed.wait()
-        return None
+            else:
+                return None
+        self._notify()  # a server may take long to send the first byte
+        return waiting
 
     def _follow(self, item_id: int) -> Callable[[int, int], None]:
         """What to tell of the bytes of one download; it raises once they are not wanted any more."""
         transfer = Transfer(self._clock, _RATE_OVER_S)
+        told_at = -math.inf
 
         def on_progress(done_bytes: int, total_bytes: int) -> None:
+            nonlocal told_at
             if self._is_closed or item_id in self._stopped:
                 raise CancelledError
             transfer.note(done_bytes, total_bytes)
-            if self._clock() - self._told_at < _TELL_EVERY_S:
+            if self._clock() - told_at < _TELL_EVERY_S:
                 return
+            told_at = self._clock()
             rate = transfer.rate_bytes_per_s
             self._update(item_id, done_bytes=done_bytes, total_bytes=total_bytes, bytes_per_s=rate)
 
@@ -202,10 +208,6 @@ class PullQueue:
     def _update(self, item_id: int, **changes: object) -> None:
         with self._changed:
             self._items[item_id] = replace(self._items[item_id], **changes)  # type: ignore[arg-type]
-        self._tell()
-
-    def _tell(self) -> None:
-        self._told_at = self._clock()
         self._notify()
 
 
