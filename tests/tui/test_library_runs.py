@@ -101,10 +101,10 @@ def test_marked_quants_are_measured(
 
 
 def test_a_file_that_is_gone_is_told_where_it_was_listed(
-    tmp_path: Path, services: Services, planner: FakePlanner, drive: Drive
+    services: Services, planner: FakePlanner, drive: Drive
 ) -> None:
     """When it is planned, and when it is to be measured; the other models still work."""
-    path = tmp_path / "gone.gguf"
+    path = Path("/nowhere/gone.gguf")
     model = local(str(path), "q8_0", store="folder", name="gone", paths=(path,))
 
     async def steps(app: App, pilot: Page) -> None:
