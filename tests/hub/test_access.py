@@ -181,7 +181,7 @@ def test_no_connection_is_told_at_once(access: HubAccess, hub: TestHub, monkeypa
 
 def test_a_hang_ends(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a timeout, after the tries that are stated."""
-    monkeypatch.setattr(answers, "READ_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(answers, "READ_TIMEOUT_S", 0.2)
     hub.add_repo(REPO, GGUF)
     hub.fail("*", Hang(5), times=None)
     with pytest.raises(NetworkError, match="in time"):
