@@ -123,6 +123,7 @@ def test_bench_with_the_largest_context(
 ) -> None:
     """--maxctx adds it to the JSON, the CSV and the table, and every view tells the search as it likes."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: view == "bar")
+    monkeypatch.setenv("COLUMNS", "400")  # a bar has one line, which begins with the path
     words = ["bench", tiny_twin, "-n", "300", "--maxctx", "--memory-limit", "100MiB"]
     machine.answers = dict.fromkeys(range(3), edged())
     ran = ggbench(*words, "--json", *(["--quiet"] if view == "quiet" else []))

@@ -126,9 +126,9 @@ def test_a_paused_decode_goes_on_and_no_sample_tells_of_the_pause(tiny_twin: Pat
     hold, pause_ns = threading.Event(), 500_000_000
     with WorkerProcess(timeout_s=60, hold=hold) as worker:
         assert list(worker.call(protocol.LoadModel(str(tiny_twin))))[-1] == Completed()
-        assert list(worker.call(context(4096)))[-1] == Completed()
+        assert list(worker.call(context(2048)))[-1] == Completed()
         batches, held_at, waits_ns = [], 0, []
-        for item in worker.call(protocol.Decode(25, 4000)):
+        for item in worker.call(protocol.Decode(25, 1500)):
             if isinstance(item, protocol.Decoded):
                 now = time.perf_counter_ns()
                 if not held_at:
@@ -141,7 +141,7 @@ def test_a_paused_decode_goes_on_and_no_sample_tells_of_the_pause(tiny_twin: Pat
     assert item == Completed()
     assert max(waits_ns) > pause_ns // 2  # it did wait
     assert max(step_ns for batch in batches for step_ns in batch.step_ns) < pause_ns // 2
-    assert sum(len(batch.step_ns) for batch in batches) == 4000
+    assert sum(len(batch.step_ns) for batch in batches) == 1500
     assert [batch.first_position for batch in batches[1:]] == [
         batch.first_position + len(batch.step_ns) for batch in batches[:-1]
     ]

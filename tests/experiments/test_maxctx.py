@@ -184,7 +184,7 @@ BROAD = Hyperparameters(
 def test_it_agrees_with_blind_bisection(tmp_path: Path) -> None:
     """Real contexts under the same limit: bisection that knows nothing ends at the same edge, with more of them."""
     path = cached_twin("broad", BROAD, "q8_0", tmp_path)
-    limit_bytes = 401 * MIB
+    limit_bytes = 161 * MIB
     rig = Rig(launch=lambda cancel: WorkerProcess(cancel, 60), threads=1, describe_environment=environment)
     found = certified(rig, resolve_one(str(path)), settings(limit_bytes))
     with WorkerProcess(timeout_s=60) as worker:
