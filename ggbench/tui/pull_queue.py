@@ -7,6 +7,7 @@ ends, and a later one of the same file resumes from it.
 from __future__ import annotations
 
 import enum
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -83,7 +84,6 @@ class PullQueue:
         self._stopped: set[int] = set()
         self._thread: threading.Thread | None = None
         self._is_closed = self._has_completed = False
-        self._notified_at = 0.0
 
     @property
     def items(self) -> tuple[PullItem, ...]:
@@ -118,7 +118,7 @@ class PullQueue:
                 self._thread = threading.Thread(target=self._work, name="pull-queue", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
-        self._report_change()
+        self._notify()
 
     def retry(self, item_id: int) -> None:
         """Resume a download that failed or was stopped."""
@@ -128,7 +128,7 @@ class PullQueue:
                 return
             self._put(item_id, self._targets[item_id])
             self._changed.notify_all()
-        self._report_change()
+        self._notify()
 
     def stop(self, item_id: int) -> None:
         """Stop a download, keeping its partial file."""
@@ -139,7 +139,7 @@ class PullQueue:
             self._stopped.add(item_id)
             if item.state is PullState.WAITING:
                 self._items[item_id] = replace(item, state=PullState.STOPPED)
-        self._report_change()
+        self._notify()
 
     def close(self) -> None:
         """Stop every download, keeping partial files, and wait for the thread; may be called twice."""
@@ -180,20 +180,26 @@ class PullQueue:
                 waiting = next((item for item in self._items.values() if item.state is PullState.WAITING), None)
                 if waiting is not None:
                     self._items[waiting.id] = waiting = replace(waiting, state=PullState.DOWNLOADING)
-                    return waiting
+                    break
                 self._changed.wait()
-        return None
+            else:
+                return None
+        self._notify()  # a server may take long to send the first byte
+        return waiting
 
     def _follow(self, item_id: int) -> Callable[[int, int], None]:
         """Return the progress callback of one download; it raises CancelledError once the download is stopped."""
         transfer = TransferRate(self._clock, _RATE_OVER_S)
+        notified_at = -math.inf
 
         def on_progress(done_bytes: int, total_bytes: int) -> None:
+            nonlocal notified_at
             if self._is_closed or item_id in self._stopped:
                 raise CancelledError
             transfer.update(done_bytes, total_bytes)
-            if self._clock() - self._notified_at < _NOTIFY_INTERVAL_S:
+            if self._clock() - notified_at < _NOTIFY_INTERVAL_S:
                 return
+            notified_at = self._clock()
             rate = transfer.rate_bytes_per_s
             self._update(item_id, done_bytes=done_bytes, total_bytes=total_bytes, bytes_per_s=rate)
 
@@ -202,10 +208,6 @@ class PullQueue:
     def _update(self, item_id: int, **changes: object) -> None:
         with self._changed:
             self._items[item_id] = replace(self._items[item_id], **changes)  # type: ignore[arg-type]
-        self._report_change()
-
-    def _report_change(self) -> None:
-        self._notified_at = self._clock()
         self._notify()
 
 

@@ -205,6 +205,7 @@ def test_bench_with_the_largest_context(
 ) -> None:
     """--maxctx adds it to the JSON, the CSV and the table, and every view but the silent one shows the search."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: view == "bar")
+    monkeypatch.setenv("COLUMNS", "400")  # a bar has one line, which begins with the path
     words = ["bench", tiny_twin, "-n", "300", "--maxctx", "--memory-limit", "100MiB"]
     machine.answers = dict.fromkeys(range(3), edged())
     ran = ggbench(*words, "--json", *(["--quiet"] if view == "quiet" else []))

@@ -1,4 +1,4 @@
-"""Decodes with a search after each: what becomes of the summary, of the store, and of a search that fails."""
+"""Decodes with a search after each: the summary, what the store has, and a search that fails."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ BROAD = Hyperparameters(
 def test_it_agrees_with_blind_bisection(tmp_path: Path) -> None:
     """Real contexts under the same limit: bisection that knows nothing ends at the same edge, with more of them."""
     path = cached_twin("broad", BROAD, "q8_0", tmp_path)
-    limit_bytes = 401 * MIB
+    limit_bytes = 161 * MIB
     setup = LlamaSetup(memory_limit_bytes=limit_bytes, threads=1)
 
     def start(_setup: Setup, cancel: threading.Event) -> LlamaEngine:

@@ -179,7 +179,7 @@ def test_a_failed_connection_is_not_retried(access: HubAccess, hub: TestHub, mon
 
 def test_a_silent_server_times_out(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
     """A silent server ends in a timeout after the stated retries."""
-    monkeypatch.setattr(api, "READ_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(api, "READ_TIMEOUT_S", 0.2)
     hub.add_repo(REPO, GGUF)
     hub.fail("*", Hang(5), times=None)
     with pytest.raises(NetworkError, match="in time"):

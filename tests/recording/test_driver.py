@@ -179,7 +179,7 @@ def test_dropping_the_generator_closes_the_worker_and_keeps_the_samples(target: 
 
 
 class FullDisk:
-    """A store that takes so many writes and then no more."""
+    """A store that takes `n_writes` writes and then no more."""
 
     def __init__(self, store: Store, n_writes: int) -> None:
         self._store, self._left = store, n_writes

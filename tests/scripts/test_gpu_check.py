@@ -22,7 +22,7 @@ NVIDIA_SMI = """\
 NVIDIA H200, GPU-cb3dfa52-e2f3-9ca4-a399-7d16041c3732, 00000000:03:00.0, 550.90.12, 9.0, 143771 MiB
 NVIDIA GeForce RTX 5090, GPU-ea2294a3-4d61-1757-8aed-f91723f16ad2, 00000000:02:00.0, 570.124.06, 12.0, 32607 MiB
 """
-"""What two cards told, each on a machine of its own, as one answer to DEVICE_QUERY.
+"""What two cards answered, each on a machine of its own, as one answer to DEVICE_QUERY.
 
 Source: https://github.com/thamada/gls at c0bed08d and 5d64b880, gls/{H200,RTX5090}_{smi,deviceQuery}.py.
 """
@@ -40,36 +40,36 @@ def test_devices_are_read_from_nvidia_smi() -> None:
 
 
 def test_a_device_without_memory_of_its_own_is_one() -> None:
-    """A GB10 shares the system's memory, of which nvidia-smi tells `[N/A]`.
+    """A GB10 shares the system's memory, of which nvidia-smi says `[N/A]`.
 
     Sources: https://github.com/unslothai/unsloth/pull/10703 for that, https://github.com/leptonai/gpud/pull/1170 for
     the UUID, https://github.com/XuehaiPan/nvitop/pull/208 for bus id and driver: not of one machine.
     """
-    told = "NVIDIA GB10, GPU-2dee1e25-b3b5-007e-2b55-79f2d0f2ebe5, 0000000F:01:00.0, 580.173.02, 12.1, [N/A]\n"
-    (gb10,) = gpu_check.parse_devices(told)
+    answer = "NVIDIA GB10, GPU-2dee1e25-b3b5-007e-2b55-79f2d0f2ebe5, 0000000F:01:00.0, 580.173.02, 12.1, [N/A]\n"
+    (gb10,) = gpu_check.parse_devices(answer)
     assert (gb10.architecture, gb10.memory) == ("121-real", "[N/A]")
 
 
 @pytest.mark.parametrize(
-    "told",
+    "answer",
     [
         pytest.param("No devices were found\n", id="no GPU"),
         pytest.param('Field "compute_cap" is not a valid field to query.\n', id="an nvidia-smi of 470"),
         pytest.param("Failed to initialize NVML: Driver/library version mismatch\n", id="a driver half updated"),
     ],
 )
-def test_what_is_no_device_is_passed_over(told: str) -> None:
+def test_what_is_no_device_is_passed_over(answer: str) -> None:
     """The texts are nvidia-smi's own.
 
     Sources: https://github.com/canonical/inference-snaps/issues/89 for the second, and for the third
     https://github.com/tinygrad/open-gpu-kernel-modules/issues/47.
     """
-    assert gpu_check.parse_devices(told) == []
+    assert gpu_check.parse_devices(answer) == []
 
 
 def test_help_says_how_to_prepare_and_needs_nothing_installed() -> None:
-    """The wrapper runs with a bare Python, from any folder, and tells of the folder of wheels."""
-    told = subprocess.run(
+    """The wrapper runs with a bare Python, from any folder, and names the folder of wheels."""
+    answer = subprocess.run(
         [ROOT / "scripts/gpu_check", "--help"],
         cwd="/",
         env={**os.environ, "PYTHON": f"{sys.executable}"},
@@ -77,8 +77,8 @@ def test_help_says_how_to_prepare_and_needs_nothing_installed() -> None:
         text=True,
         check=True,
     ).stdout
-    assert "scripts/gpu_check --prepare wheels --python-version 3.12" in told
-    assert "scripts/gpu_check --wheels wheels" in told
+    assert "scripts/gpu_check --prepare wheels --python-version 3.12" in answer
+    assert "scripts/gpu_check --wheels wheels" in answer
 
 
 def test_nothing_to_do_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -272,7 +272,7 @@ def test_the_report_says_what_was_seen_and_leaves_out_what_was_not(
     assert "\x1b" not in text
 
 
-def test_a_report_that_is_not_there_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nor one that is none."""
     (tmp_path / "report.json").write_text("{")
     for name in ("nope.json", "report.json"):
@@ -286,7 +286,7 @@ def test_a_run_without_tests_is_no_success() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "answer"),
     [
         ("seconds", 3.5, ("seconds", "3.50 s")),
         ("readings", 12, ("readings", "12")),
@@ -295,6 +295,6 @@ def test_a_run_without_tests_is_no_success() -> None:
         ("power_w", 318.4, ("power", "318 W")),
     ],
 )
-def test_a_figures_name_ends_with_its_unit(name: str, value: float, told: tuple[str, str]) -> None:
+def test_a_figures_name_ends_with_its_unit(name: str, value: float, answer: tuple[str, str]) -> None:
     """The end of the name chooses the unit, and nothing else of the name does."""
-    assert fact(name, value) == told
+    assert fact(name, value) == answer

@@ -36,9 +36,9 @@ def test_nvml_is_read_through_its_real_binding(compiler: str, tmp_path: Path) ->
     gpu_rehearsal.compile_library(compiler, "nvml", tmp_path / "libnvidia-ml.so.1", [])
     environ = gpu_rehearsal.environment(tmp_path, memory_mib=8192)
 
-    told = subprocess.run([sys.executable, "-c", READ], env=environ, capture_output=True, text=True, check=True)
+    answer = subprocess.run([sys.executable, "-c", READ], env=environ, capture_output=True, text=True, check=True)
 
-    gpu, reading = json.loads(told.stdout)
+    gpu, reading = json.loads(answer.stdout)
     assert (gpu["name"], gpu["pci_bus_id"], gpu["driver"]) == ("Stand-in GPU", "00000000:00:00.0", "0.0 stand-in")
     assert (gpu["total_bytes"], gpu["total_bytes"] - gpu["free_bytes"]) == (8192 << 20, 600 << 20)
     assert (gpu["bus_width_bits"], gpu["memory_clock_mhz"]) == (5120, 2619)
@@ -51,8 +51,8 @@ def test_nvml_is_read_through_its_real_binding(compiler: str, tmp_path: Path) ->
 def test_its_nvidia_smi_names_no_real_device(tmp_path: Path) -> None:
     """A report of a rehearsal cannot be taken for one of a GPU."""
     environ = gpu_rehearsal.environment(tmp_path, memory_mib=8192)
-    told = subprocess.run([tmp_path / "nvidia-smi"], env=environ, capture_output=True, text=True, check=True).stdout
-    (device,) = gpu_check.parse_devices(told)
+    answer = subprocess.run([tmp_path / "nvidia-smi"], env=environ, capture_output=True, text=True, check=True).stdout
+    (device,) = gpu_check.parse_devices(answer)
     assert (device.name, device.architecture, device.memory) == ("Stand-in GPU", "90-real", "8192 MiB")
     assert environ["LD_LIBRARY_PATH"].startswith(str(tmp_path))
     assert environ["PATH"].startswith(str(tmp_path))

@@ -39,7 +39,7 @@ def test_a_good_expectation_takes_two_questions() -> None:
 
 
 def test_an_expectation_that_learns_takes_three() -> None:
-    """A first guess that works and tells how much is left, then as before."""
+    """A first guess that works and shows how much is left, then as before."""
     assert len(close_in(22528, 1 << 20, 20480, learns=True)[1]) == 3
 
 

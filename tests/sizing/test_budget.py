@@ -16,7 +16,7 @@ H200 = Gpu(0, "NVIDIA H200", None, None, 140 * GIB, 100 * GIB, 6144, 3201, "580.
 
 
 def test_a_known_card_by_its_name() -> None:
-    """Its datasheet's memory and bandwidth, in powers of ten, with the reserve taken off and its source told."""
+    """Its datasheet's memory and bandwidth, in powers of ten, less the reserve, which names its source."""
     budget = given_budget(gpu="4090", vram_bytes=None, reserve_bytes=None, bandwidth=None)
     assert (budget.memory_bytes, budget.on_gpu) == (24 * GIB, True)
     assert budget.usable_bytes == 24 * GIB - 1280 * MIB
@@ -35,7 +35,7 @@ def test_what_is_given_goes_before_what_is_known() -> None:
 
 
 def test_a_card_that_nobody_knows() -> None:
-    """The nearest names are told; with neither name nor size there is nothing to plan for."""
+    """The nearest names are suggested; with neither name nor size there is nothing to plan for."""
     with pytest.raises(UnknownName, match="rtx-4099") as error:
         given_budget(gpu="rtx-4099", vram_bytes=None, reserve_bytes=None, bandwidth=None)
     assert "rtx-4090" in error.value.hint

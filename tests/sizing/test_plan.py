@@ -1,4 +1,4 @@
-"""Plans: against the article's tables with the real llama.cpp, and what becomes of odd answers with a made-up one."""
+"""Plans: against the article's tables with the real llama.cpp, and odd answers of a made-up one."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_the_budget_is_used_up_to_one_step() -> None:
 
 
 def test_a_memory_smaller_than_the_weights_says_what_is_missing() -> None:
-    """Also where not even the weights fit, what is missing for the context that was asked for is told."""
+    """Also where not even the weights fit, what is missing for the requested context is reported."""
     [row] = plan_tiny(dry_answer(2), budget_of(0.001), LlamaSetup(n_ctx=1024))
     assert row.device_weight_bytes is not None
     assert (row.fits, row.planned_n_ctx) == (False, None)
@@ -255,7 +255,7 @@ def test_a_formula_that_disagrees_is_shown() -> None:
 
 
 def test_a_refused_context_is_a_row_with_the_reason_and_the_weights() -> None:
-    """llama.cpp does not size it: what the header tells stays, and the next quant is planned."""
+    """llama.cpp does not size it: what the header has stays, and the next quant is planned."""
 
     def refuse(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         yield Failed("context", "no") if isinstance(request, protocol.MakeContext) else Completed()

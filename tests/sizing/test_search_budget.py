@@ -53,7 +53,7 @@ def test_a_limit_above_what_is_free_cannot_be_kept() -> None:
     ],
 )
 def test_a_gpu_limits_itself(limit_bytes: int | None, reserve_bytes: int | None, budget_gib: int) -> None:
-    """No reserve is taken that was not asked for; the worker is told both, and holds a ballast."""
+    """No reserve is taken that was not asked for; the worker gets both, and holds a ballast."""
     budget = gpu_budget([CARD], (), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
     assert budget.budget_bytes == budget_gib * GIB
     assert (budget.worker_limit_bytes, budget.worker_reserve_bytes) == (limit_bytes, reserve_bytes or 0)
@@ -90,6 +90,6 @@ def test_a_limit_holds_for_each_gpu_that_nvml_does_not_know() -> None:
 
 
 def test_no_free_memory_is_no_fault_of_a_reserve() -> None:
-    """A card that others fill, or one of which nobody tells how much is free."""
+    """A card that others fill, or one whose free memory is unknown."""
     with pytest.raises(DoesNotFit, match="nothing of GPU memory is free"):
         gpu_budget((), [0], limit_bytes=None, reserve_bytes=None)

@@ -14,7 +14,7 @@ SIZES = {"q8_0": 600 * MIB, "q4_k_m": 400 * MIB, "q2_k": 300 * MIB}
 
 
 class Sized:
-    """A source that tells sizes alone."""
+    """A source that knows sizes alone."""
 
     def sizes(self) -> dict[str, int]:
         return SIZES

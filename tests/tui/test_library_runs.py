@@ -102,11 +102,9 @@ def test_marked_quants_are_measured(
     assert jobs.workers[0].closed
 
 
-def test_a_deleted_file_is_reported_on_the_library(
-    tmp_path: Path, services: Services, planner: FakePlanner, drive: Drive
-) -> None:
+def test_a_deleted_file_is_reported_on_the_library(services: Services, planner: FakePlanner, drive: Drive) -> None:
     """When it is planned, and when it is to be measured; the other models still work."""
-    path = tmp_path / "gone.gguf"
+    path = Path("/nowhere/gone.gguf")
     model = local(str(path), "q8_0", store="folder", name="gone", paths=(path,))
 
     async def steps(app: App, pilot: Page) -> None:

@@ -106,6 +106,26 @@ def test_rate_and_end_are_of_the_last_seconds(queue: PullQueue, clock: Clock) ->
     assert not queue.take_completed()
 
 
+def test_a_download_is_reported_before_its_first_byte() -> None:
+    """A server may take long to send it; whoever waits for the state hears of it."""
+    started = threading.Event()
+
+    def note() -> None:
+        if any(item.state is PullState.DOWNLOADING for item in pulls.items):
+            started.set()
+
+    def wait(on_progress: OnProgress) -> Path:
+        assert started.wait(10)
+        return Path("/models/m.gguf")
+
+    pulls = PullQueue(note)
+    watched = WatchedQueue(pulls)
+    pulls.add([scripted(wait)])
+    watched.wait(lambda queue: not queue.is_busy)
+    pulls.close()
+    assert pulls.items[0].state is PullState.DONE
+
+
 def test_one_after_another_and_none_twice(queue: PullQueue) -> None:
     """A waiting or running download can be stopped, and the same one is not queued twice."""
     reached, opened, done = threading.Event(), threading.Event(), []

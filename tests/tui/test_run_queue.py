@@ -228,16 +228,21 @@ def test_close_ends_the_worker_and_the_thread(target: Target, tmp_path: Path) ->
     """Nothing runs afterwards, and what was measured is in the store."""
     gate, services = Gate(), FakeServices(tmp_path)
     services.answers.append(gate.answer)
+
+    def open_when_cancelled(cancel: threading.Event) -> None:
+        cancel.wait(60)
+        gate.opened.set()
+
     before = threading.active_count()
     with watched_runs(services) as watched:
         watched.queue.add(decodes([target, target], 1000))
         assert gate.reached.wait(60)
-        threading.Timer(0.05, gate.opened.set).start()
+        threading.Thread(target=open_when_cancelled, args=(watched.queue._cancel,)).start()
         watched.queue.close()
         assert services.workers[0].closed
         assert watched.queue.running is None
         watched.queue.close()
     assert len(services.workers) == 1
-    assert threading.active_count() <= before + 1  # the timer may still be ending
+    assert threading.active_count() <= before + 1  # the one that opened the gate may still be ending
     with services.open_store() as store:
         assert store.load_run(watched.queue.items[0].run_id or 0).state == Outcome.CANCELLED

@@ -159,6 +159,8 @@ class RunScreen(Screen[None]):
             self._draw()
 
     def _draw(self) -> None:
+        if not self.app.is_running:  # the app is being left: widgets that had no children yet get none any more
+            return
         queue, started = self._queue, time.thread_time()
         live, items = queue.live, queue.items  # in this order: the live job is among the items
         is_token = items == self._drawn_items
