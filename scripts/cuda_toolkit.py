@@ -59,7 +59,7 @@ class CudaToolkit:
 
     @property
     def library_folders(self) -> list[str]:
-        """Where the loader has to look at run time: only some installers tell it."""
+        """Where the loader has to look at run time: only some installers register it."""
         outside = [] if self.cublas is None else [str(self.cublas / "lib")]
         return [*map(str, _library_folders(self.root)), *outside]
 

@@ -247,7 +247,7 @@ def build_llama(
         env |= {"CPATH": with_folders(toolkit.include_folders, "CPATH"), "PATH": with_folders([python.parent], "PATH")}
         started = time.monotonic()
         settings = f"--config-settings=build-dir={folder / 'objects'}"
-        # pip's own cache does not tell how a wheel was built.
+        # pip's own cache does not record how a wheel was built.
         steps = ["wheel", "--no-deps", "--no-cache-dir", *from_folder(wheels), "--no-build-isolation", settings]
         steps += ["--wheel-dir", str(folder)]
         if pip(python, *steps, source, env=env):

@@ -88,9 +88,9 @@ def run_of(experiment: Experiment, recording: Recording, conclusion: Conclusion)
 
 
 def other_bytes(memory: Memory, gpu_use: GpuUse | None) -> int | None:
-    """What the buffers do not explain of what the worker had resident; with weights on GPUs of what it held of these.
+    """Bytes of the worker that no buffer explains: of its resident memory, or with weights on GPUs of its memory there.
 
-    What was read on its way to a GPU stays resident and belongs to no buffer.
+    Weights that were read on their way to a GPU stay resident and belong to no buffer.
     """
     buffers: tuple[DeviceBuffers, ...] = memory.buffers
     peak_bytes = memory.peak_bytes

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ggbench.records.setup import KV_CELLS
 
 _TRUSTED_QUESTIONS = 6
-"""So many may follow the caller's expectation before the bracket is halved instead."""
+"""This many questions may follow the caller's expectation before the bracket is halved instead."""
 
 
 class Bracket:

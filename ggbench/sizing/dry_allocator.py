@@ -97,7 +97,7 @@ class DryAllocator:
         return tuple(device.device for device in allocated.buffers)
 
     def context(self, n_ctx: int) -> DryContext:
-        """What a context of so many tokens would take with the loaded model. Raises DryRunEnded."""
+        """What a context of `n_ctx` tokens would take with the loaded model. Raises DryRunEnded."""
         key = self._shape, n_ctx
         if key not in self._known:
             self._known[key] = self._make(n_ctx)

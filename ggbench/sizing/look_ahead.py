@@ -42,7 +42,7 @@ class LookAhead:
     theory_n_ctx: int | None
     """By the weights and the KV of one token alone."""
     planned_n_ctx: int | None
-    """By the weights and what the dry allocator tells; None where llama.cpp would not load dry."""
+    """By the weights and the dry allocator; None where llama.cpp would not load dry."""
     ceiling_n_ctx: int
     least_bytes: int | None
     """Cache and compute buffers of the smallest context."""
@@ -166,7 +166,7 @@ def _ceiling(file: ModelFile, setup: LlamaSetup, *, grows: bool, cap_train: bool
         )
     if cap_train:
         if file.n_ctx_train is None:
-            warnings.append("the header does not tell the training context, so it is no ceiling")
+            warnings.append("the header has no training context, so it is no ceiling")
         else:
             ceiling = min(ceiling, file.n_ctx_train)
     if setup.n_ctx is not None:

@@ -133,7 +133,7 @@ def _named(variant: PlannedVariant, request: PlanRequest) -> PlanRow:
 
 
 def _with_header(row: PlanRow, file: ModelFile, placement: Placement) -> PlanRow:
-    """The row with what the header tells by itself."""
+    """The row with what follows from the header alone."""
     return replace(
         row,
         file=str(file.paths[0]) if file.paths else "",

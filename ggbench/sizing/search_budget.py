@@ -51,7 +51,7 @@ def search_budget(
     """
     found = tuple(find_cuda_gpu(gpus, *device) for device in dry.gpu_devices)
     used = tuple(gpu for gpu in found if gpu is not None)
-    # Of a model that llama.cpp does not load dry, only what NVML tells of the GPUs is known.
+    # Of a model that llama.cpp does not load dry, only what NVML reports of the GPUs is known.
     computes_on_gpu = bool(used) if context is None else context.device_compute_bytes > 0
     limit_bytes = setup.memory_limit_bytes
     if not setup.n_gpu_layers or not computes_on_gpu:
@@ -110,7 +110,7 @@ def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) ->
 
 
 def taken_bytes(budget: SearchBudget, gpus: Sequence[Gpu]) -> int | None:
-    """What the GPUs of a budget have less free than before; None where NVML does not tell of each."""
+    """How much less the GPUs of a budget have free than before; None where NVML does not report each."""
     free_now = {gpu.index: gpu.free_bytes for gpu in gpus}
     total_bytes = 0
     for before in budget.gpus:

@@ -31,7 +31,7 @@ def smaller_quant_advice(target: Target, room_bytes: int, in_budget: float = 1.0
 
 
 def _sizes(target: Target) -> dict[str, int]:
-    """Bytes of the weights of every quant that there could be: as the source tells, else of the files beside this."""
+    """Bytes of the weights of every available quant: by the source, else of the files in the same folder."""
     if target.source is not None:
         return target.source.sizes()
     if target.path is None:
@@ -50,5 +50,5 @@ def _sizes(target: Target) -> dict[str, int]:
 
 
 def _without_quant(name: str, quant: str) -> str:
-    """The part of a file's name that tells the model."""
+    """The part of a file's name before its quant."""
     return name.lower().partition(quant)[0]

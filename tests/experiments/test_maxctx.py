@@ -220,7 +220,7 @@ def test_the_bracket_comes_with_every_answer(target: Target, kv_bytes: int) -> N
 def test_the_command_searches_again_from_any_folder(target: Target, kv_bytes: int, tiny_twin: Path) -> None:
     """A file is named by its whole path, with the limit and the flags of the search."""
     _, run = found(SmallMachine(kv_bytes, 4096).rig(), target, cap_train=True, prove=False)
-    words = f"ggbench maxctx {tiny_twin.absolute()} --threads 2 --memory-limit 100MiB --cap-train --no-prove"
+    words = f"ggbench maxctx {tiny_twin.absolute()} --memory-limit 100MiB --cap-train --no-prove"
     assert run.head.command == words
 
 

@@ -119,7 +119,7 @@ def test_a_new_experiment_runs_and_is_stored(target: Target, store: Store) -> No
     assert [turn.n_question for turn in result.turns] == [32, 64, 96]
     assert result.token_ms == pytest.approx([10.4, 10.6, 10.7], abs=0.1)
     assert [(each.n_done, each.n_total) for each in progress if isinstance(each, Samples)][-1] == (300, 300)
-    assert finished.run.head.command == f"ggbench chat {target.path} --turns 3 --n-ubatch 64 --threads 2"
+    assert finished.run.head.command == f"ggbench chat {target.path} --turns 3 --n-ubatch 64"
     assert workers[0].closed
 
     (stored,) = store.list_runs(kind="chat")

@@ -89,7 +89,7 @@ def test_nothing_to_do_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> N
     assert "--wheels, --prepare and --show" in capsys.readouterr().err
 
 
-def test_a_machine_without_a_gpu_is_told_so(
+def test_a_machine_without_a_gpu_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No driver, or a driver without a GPU: what is missing and what to do, and no report that might pass for one."""
@@ -103,7 +103,7 @@ def test_a_machine_without_a_gpu_is_told_so(
     assert not (tmp_path / "build").exists()
 
 
-def test_an_nvidia_smi_too_old_to_tell_what_to_build_for_is_told_so(
+def test_an_nvidia_smi_too_old_to_name_what_to_build_for_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """That of driver 470 knows no such question: the driver is there, and too old."""
@@ -119,7 +119,7 @@ def make_tool(path: Path, line: str) -> None:
     path.chmod(0o755)
 
 
-def test_an_empty_folder_of_wheels_is_told(
+def test_an_empty_folder_of_wheels_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It comes before anything is built."""
