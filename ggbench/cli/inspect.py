@@ -26,7 +26,7 @@ def command(file: Path, tensors: bool, output: Output) -> None:
     """
     model_file = _read(file)
     if output.as_json:
-        from ggbench.report.documents import model_file_document
+        from ggbench.report.model_documents import model_file_document
 
         output.document("inspect", **model_file_document(model_file, tensors=tensors))
         return

@@ -82,7 +82,7 @@ def _list_all(output: Output) -> None:
     found = find_local_models()
     twins = twins_by_model(found)
     if output.as_json:
-        from ggbench.report.documents import catalog_document, local_model_document
+        from ggbench.report.model_documents import catalog_document, local_model_document
 
         rows = [catalog_document(model, twins.get(model.id, ())) for model in catalog]
         output.document("models", rows=rows, files=[local_model_document(model) for model in found])
@@ -103,7 +103,7 @@ def _list_folder(folder: Path, output: Output) -> None:
 
     found = models_in_place(folder)
     if output.as_json:
-        from ggbench.report.documents import local_model_document
+        from ggbench.report.model_documents import local_model_document
 
         output.document("models.folder", rows=[local_model_document(model) for model in found])
     elif found:
@@ -127,7 +127,7 @@ def _verify(blob: Path, output: Output) -> None:
     with output.byte_progress(f"hashing {plain(blob.name)}") as on_progress:
         verified = verify_blob(blob, on_progress)
     if output.as_json:
-        from ggbench.report.documents import verified_document
+        from ggbench.report.model_documents import verified_document
 
         output.document("models.verify", **verified_document(verified))
     name = plain(str(blob))

@@ -81,7 +81,7 @@ def command(
         rows = list(plan(planned.variants, request, allocator))
         sources = _sources(rows, budget, allocator)
     if output.as_json:
-        from ggbench.report.plan_document import plan_document
+        from ggbench.report.documents import plan_document
 
         output.document("plan", model=rows[0].model, **plan_document(budget, sources, rows, planned.reading))
     else:

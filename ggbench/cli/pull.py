@@ -63,7 +63,7 @@ def command(
     QUANTS the repo has to hold a single one.
     """
     from ggbench.cli.interrupts import DOWNLOAD_INTERRUPTED, interruptible
-    from ggbench.report.repo_document import pulled_document
+    from ggbench.report.model_documents import pulled_document
 
     access = hub.access()
     with interruptible(output):

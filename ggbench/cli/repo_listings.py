@@ -24,7 +24,7 @@ def show_repo(repo: str, hub: HubOptions, output: Output) -> None:
     from ggbench.catalog.reference import MAIN, HubRef, parse_model
     from ggbench.hub.hf_cache import cached_paths
     from ggbench.hub.listing import list_repo
-    from ggbench.report.repo_document import repo_document
+    from ggbench.report.model_documents import repo_document
 
     address = parse_address(repo)
     try:
@@ -54,11 +54,10 @@ def show_repo(repo: str, hub: HubOptions, output: Output) -> None:
 def show_search(text: str, limit: int, hub: HubOptions, output: Output) -> None:
     """Repos with GGUF files that the Hub's search finds. Raises as `search_repos` does."""
     from ggbench.hub.listing import search_repos
-    from ggbench.report.repo_document import summary_document
 
     found = search_repos(hub.access(), text, limit)
     if output.as_json:
-        output.document("models.search", search=text, rows=[summary_document(each) for each in found])
+        output.document("models.search", search=text, rows=found)
         return
     if not found:
         output.notice(plain(f"The Hub finds no GGUF repo for {text!r}; try fewer or other words."))

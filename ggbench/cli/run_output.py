@@ -76,7 +76,7 @@ def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_fo
 
         click.echo(rows_as_markdown(summaries, bench_columns(summaries)), nl=False)
     else:
-        from ggbench.report.terminal.rows_table import rows_table
+        from ggbench.report.terminal.listings import rows_table
 
         output.show(rows_table(summaries, bench_columns(summaries), width=output.console().width))
     if plot:

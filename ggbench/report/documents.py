@@ -5,23 +5,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING
 
-from ggbench.errors import Unsupported
-from ggbench.gguf_file.blueprint import count_params
-from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.parser import ArrayLength
-from ggbench.gguf_file.quants import quant_label
-from ggbench.records.setup import Setup
+from ggbench.records.context import ContextResult
+from ggbench.records.plan import Budget, PlanRow
+from ggbench.records.run import Run
+from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.records.summary import QuantSummary
 
 if TYPE_CHECKING:
-    from ggbench.catalog.disk import LocalModel
-    from ggbench.catalog.models import CatalogModel
-    from ggbench.hub.hf_cache import VerifiedFile
+    from ggbench.catalog.planned_variants import RepoReading
     from ggbench.report.listed_runs import ListedRun
 
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -38,55 +33,89 @@ def document(command: str, /, **content: object) -> str:
     return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
+def picked(record: object, names: str) -> dict[str, object]:
+    """These fields of a record under their own names; all null where there is no record."""
+    return {name: None if record is None else getattr(record, name) for name in names.split()}
+
+
 def summary_document(summary: QuantSummary) -> dict[str, object]:
     """A measured quant, nested, with the names that every command uses."""
-    subject, memory, decode, latency = summary.subject, summary.memory, summary.decode, summary.latency
+    subject, memory, decode = summary.subject, summary.memory, summary.decode
     return {
-        "model": subject.model,
-        "quant": subject.quant,
-        "file": subject.file,
+        **picked(subject, "model quant file"),
         "provenance": subject.source,
-        "file_bytes": subject.file_bytes,
-        "n_params": subject.n_params,
-        "bpw": subject.bpw,
-        "weight_bytes": subject.weight_bytes,
+        **picked(subject, "file_bytes n_params bpw weight_bytes"),
         "kv_bytes": memory.kv_bytes,
         "kv_bytes_per_token": subject.kv_bytes_per_token,
-        "compute_bytes": memory.compute_bytes,
-        "other_bytes": memory.other_bytes,
-        "peak_bytes": memory.peak_bytes,
-        "buffers": [asdict(buffers) for buffers in memory.buffers],
-        "n_ctx": memory.n_ctx,
-        "n_batch": memory.n_batch,
-        "n_ubatch": memory.n_ubatch,
-        "max_n_ctx": summary.max_n_ctx,
-        "max_n_ctx_verified": summary.max_n_ctx_verified,
+        **picked(memory, "compute_bytes other_bytes peak_bytes buffers n_ctx n_batch n_ubatch"),
+        **picked(summary, "max_n_ctx max_n_ctx_verified"),
         "max_n_ctx_reason": summary.max_n_ctx_reason or None,
         "n_prompt": decode and decode.n_prompt,
-        "n_gen": n_gen(summary),
+        "n_gen": _n_gen(summary),
         "prefill_ms": decode and decode.prefill_ms,
-        "prefills": [asdict(prefill) for prefill in summary.prefills],
-        "fit": None if summary.fit is None else asdict(summary.fit),
-        "p50_ms": latency and latency.p50_ms,
-        "p95_ms": latency and latency.p95_ms,
-        "p99_ms": latency and latency.p99_ms,
-        "tok_s": latency and latency.tok_s,
-        "sample_p50_ms": latency and latency.sample_p50_ms,
-        "limit": None if summary.limit is None else asdict(summary.limit),
-        "w_ratio": decode and decode.w_ratio,
-        "b_ratio": decode and decode.b_ratio,
+        **picked(summary, "prefills fit"),
+        **picked(summary.latency, "p50_ms p95_ms p99_ms tok_s sample_p50_ms"),
+        "limit": summary.limit,
+        **picked(decode, "w_ratio b_ratio"),
         "b_w16_ms": summary.b_w16_ms,
         "unsteady": (decode and decode.unsteady) or None,
-        "gpu_use": None if summary.gpu_use is None else asdict(summary.gpu_use),
+        "gpu_use": summary.gpu_use,
         "flash_attn": memory.flash_attn,
-        "outcome": summary.outcome.value,
+        "outcome": summary.outcome,
         "reason": summary.run.reason or None,
         "config": setup_document(summary.setup),
         "header_sha256": subject.header_sha256 or None,
-        "environment": None if summary.environment is None else asdict(summary.environment),
+        "environment": summary.environment,
         "command": summary.run.head.command,
         "run_id": summary.run.run_id,
     }
+
+
+def certificate_document(run: Run) -> dict[str, object]:
+    """A search for the largest context, with the names of a measured quant."""
+    subject, memory, found = run.subject, run.memory, context_of(run)
+    setup = run.head.setup if isinstance(run.head.setup, LlamaSetup) else None
+    kv_bytes, compute_bytes = context_bytes(run)
+    probes = [asdict(probe) | {"reason": probe.reason or None} for probe in found.probes]
+    return {
+        **picked(subject, "model quant file"),
+        "provenance": subject.source,
+        **picked(subject, "file_bytes n_params bpw weight_bytes kv_bytes_per_token n_ctx_train"),
+        **picked(found, "max_n_ctx first_fail_n_ctx"),
+        **picked(found.plan, "planned_n_ctx theory_n_ctx ceiling_n_ctx"),
+        "verified_by_decode": found.verified_by_decode,
+        **picked(found.plan, "budget_bytes reserve_bytes free_bytes"),
+        "kv_bytes": kv_bytes,
+        "compute_bytes": compute_bytes,
+        **picked(memory, "peak_bytes other_bytes"),
+        "gpu_processes": found.plan.gpu_processes,
+        "buffers": memory.buffers,
+        **picked(setup, "type_k type_v"),
+        **picked(memory, "flash_attn n_batch n_ubatch"),
+        **picked(found, "n_allocations seconds"),
+        "probes": probes,
+        "warnings": found.warnings,
+        "outcome": run.outcome,
+        "reason": run.reason or None,
+        "config": setup_document(run.head.setup),
+        "environment": run.head.environment,
+        "run_id": run.run_id,
+        "command": run.head.command,
+    }
+
+
+def context_of(run: Run) -> ContextResult:
+    """What a search found; nothing where it did not get so far."""
+    return run.result if isinstance(run.result, ContextResult) else ContextResult()
+
+
+def context_bytes(run: Run) -> tuple[int | None, int | None]:
+    """KV cache and compute buffers of the largest context; of a search that was cut short, by the probe of it."""
+    memory, found = run.memory, context_of(run)
+    if memory.n_ctx is not None:
+        return memory.kv_bytes, memory.compute_bytes
+    probe = next((each for each in found.probes if each.passed and each.n_ctx == found.max_n_ctx), None)
+    return (None, None) if probe is None or found.max_n_ctx is None else (probe.kv_bytes, probe.compute_bytes)
 
 
 def run_summary_document(listed: ListedRun) -> dict[str, object]:
@@ -94,27 +123,45 @@ def run_summary_document(listed: ListedRun) -> dict[str, object]:
     stored, subject, summary = listed.stored, listed.subject, listed.summary
     decode, context = summary and summary.decode, summary and summary.context
     return {
-        "run_id": stored.run_id,
-        "kind": stored.kind,
-        "state": stored.state,
-        "started_at": stored.started_at,
-        "finished_at": stored.finished_at,
-        "model": subject.model,
-        "quant": subject.quant,
-        "file": subject.file,
+        **picked(stored, "run_id kind state started_at finished_at"),
+        **picked(subject, "model quant file"),
         "provenance": subject.source,
         "n_samples": stored.n_samples,
         "bpw": subject.bpw,
         "n_ctx": summary and summary.memory.n_ctx,
         "max_n_ctx": context and context.max_n_ctx,
         "max_n_ctx_verified": context.verified_by_decode if context and context.max_n_ctx is not None else None,
-        "n_gen": summary and n_gen(summary),
-        "prefill_ms": decode and decode.prefill_ms,
-        "fit": asdict(decode.fit) if decode and decode.fit else None,
+        "n_gen": summary and _n_gen(summary),
+        **picked(decode, "prefill_ms fit"),
         "tok_s": decode and decode.latency and decode.latency.tok_s,
         "reason": stored.reason or listed.problem or None,
         "command": stored.command,
     }
+
+
+def plan_document(
+    budget: Budget, sources: dict[str, str], rows: Sequence[PlanRow], reading: RepoReading | None = None
+) -> dict[str, object]:
+    """The fields of `ggbench.plan/1`; `sources` says where each kind of figure comes from, `reading` of which repo."""
+    bandwidth = budget.bandwidth
+    return {
+        "machine": {
+            **picked(budget, "device on_gpu memory_bytes memory_source reserve_bytes reserve_source"),
+            "budget_bytes": budget.usable_bytes,
+            "bandwidth_bytes_per_s": bandwidth and bandwidth.bytes_per_s,
+            "bandwidth_source": bandwidth and bandwidth.source,
+        },
+        "sources": sources,
+        **picked(reading, "repo commit"),
+        "listed_at": (reading and reading.listed_at) or None,
+        **picked(reading, "moved_bytes total_bytes"),
+        "rows": [_plan_row(row) for row in rows],
+    }
+
+
+def _plan_row(row: PlanRow) -> dict[str, object]:
+    known = {"file": row.file or None, "exceeds_training": row.exceeds_training, "reason": row.reason or None}
+    return asdict(row) | known
 
 
 def setup_document(setup: Setup) -> dict[str, object]:
@@ -122,90 +169,9 @@ def setup_document(setup: Setup) -> dict[str, object]:
     return {field.name: getattr(setup, field.name) for field in fields(setup)} if is_dataclass(setup) else {}
 
 
-def n_gen(summary: QuantSummary) -> int | None:
+def _n_gen(summary: QuantSummary) -> int | None:
     """Tokens decoded and timed: none where only prompts were read; None where nothing was measured."""
     return summary.decode.n_gen if summary.decode else 0 if summary.prefills else None
-
-
-def model_file_document(model_file: ModelFile, *, tensors: bool = False) -> dict[str, object]:
-    """What a GGUF's header says; every tensor too where asked for. An array left out of the header is its length."""
-    try:
-        kv_bytes_per_token, no_kv_reason = model_file.kv_bytes_per_token(), None
-    except Unsupported as error:
-        kv_bytes_per_token, no_kv_reason = None, error.message
-    found: dict[str, object] = {
-        "model": model_file.name,
-        "quant": quant_label(model_file),
-        "files": [str(path) for path in model_file.paths],
-        "provenance": "twin" if model_file.is_twin else "file",
-        "file_bytes": model_file.file_bytes,
-        "missing_bytes": model_file.missing_bytes,
-        "gguf_version": model_file.version,
-        "big_endian": model_file.big_endian,
-        "header_sha256": model_file.header_sha256,
-        "architecture": model_file.architecture,
-        "n_params": model_file.n_params,
-        "bpw": model_file.bpw,
-        "weight_bytes": model_file.weight_bytes,
-        "active_weight_bytes": model_file.active_weight_bytes,
-        "kv_bytes_per_token": kv_bytes_per_token,
-        "no_kv_reason": no_kv_reason,
-        "n_layer": model_file.n_layer,
-        "n_embd": model_file.n_embd,
-        "n_head": model_file.n_head,
-        "n_head_kv": model_file.n_head_kv,
-        "head_dim_k": model_file.head_dim_k,
-        "head_dim_v": model_file.head_dim_v,
-        "n_ff": model_file.n_ff,
-        "n_vocab": model_file.n_vocab,
-        "n_ctx_train": model_file.n_ctx_train,
-        "n_expert": model_file.n_expert,
-        "n_expert_used": model_file.n_expert_used,
-        "sliding_window": model_file.sliding_window,
-        "n_tensors": len(model_file.tensors),
-        "tensor_types": dict(Counter(tensor.type_name for tensor in model_file.tensors).most_common()),
-        "unknown_types": model_file.unknown_types,
-        "metadata": {
-            key: {"array_length": int(value)} if isinstance(value, ArrayLength) else value
-            for key, value in model_file.metadata.items()
-        },
-    }
-    if tensors:
-        found["tensors"] = [asdict(tensor) for tensor in model_file.tensors]
-    return found
-
-
-def catalog_document(model: CatalogModel, twins: Sequence[str]) -> dict[str, object]:
-    """A model of the catalog; `twins` are the quants whose twins are on this disk."""
-    return {**asdict(model), "n_params": count_params(model.hyper), "twins": list(twins)}
-
-
-def local_model_document(model: LocalModel) -> dict[str, object]:
-    """A model on this disk; `words` go after the name of a command that measures, each an argument of its own."""
-    return {
-        "store": model.store,
-        "name": model.name,
-        "model": model.model or None,
-        "quant": model.quant,
-        "words": list(model.arguments),
-        "files": [str(path) for path in model.paths],
-        "provenance": "twin" if model.is_twin else "file",
-        "file_bytes": model.file_bytes,
-        "n_missing": model.n_missing,
-        "architecture": model.architecture,
-        "n_ctx_train": model.n_ctx_train,
-        "reason": model.reason or None,
-    }
-
-
-def verified_document(verified: VerifiedFile) -> dict[str, object]:
-    """A cached file compared with the SHA-256 in its name."""
-    return {
-        "file": str(verified.path),
-        "sha256_expected": verified.sha256_expected,
-        "sha256_found": verified.sha256_found,
-        "matches": verified.matches,
-    }
 
 
 def _strict(value: object) -> object:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from ggbench.plain import plain
 from ggbench.records.machine import MachineReading
 from ggbench.records.run import Run
+from ggbench.records.summary import QuantSummary
+from ggbench.report.documents import summary_document
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -55,3 +57,17 @@ class Presenter(abc.ABC):
             return plain(self.headline(run))
         words, why = run.outcome.text, plain(run.reason)
         return (why if words in why.partition(":")[0] else f"{words}: {why}") if why else words
+
+
+class QuantPresenter(Presenter):
+    """Runs that a table of quants shows: a decode or prompts of several lengths."""
+
+    def document(self, run: Run) -> dict[str, object]:
+        """The fields of a measured quant."""
+        return summary_document(QuantSummary.of([run]))
+
+    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+        """File, memory, speed, limit, machine and command."""
+        from ggbench.report.terminal.row_details import row_details
+
+        return row_details(QuantSummary.of([run]), folded=folded, readings=readings)

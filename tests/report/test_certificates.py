@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
@@ -13,7 +14,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run, RunHead
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.subject import Subject
-from ggbench.report.certificate_document import certificate_document
+from ggbench.report.documents import certificate_document, document
 from ggbench.report.kinds.maxctx import PRESENTER
 from ggbench.report.terminal.certificates import certificate_details, certificates_table
 
@@ -42,7 +43,8 @@ def test_programs_that_held_the_gpus_memory_are_named(render: Callable[..., str]
     assert "peak 5.00 GiB, 1.00 GiB of it outside the buffers" in text
     assert "other programs desk[2Jtop (pid 911, 300.0 MiB), an unnamed process (pid 12)" in text
     assert "other programs" not in render(certificate_details(alone), 160)
-    assert certificate_document(held)["gpu_processes"] == [
+    found = json.loads(document("results.search", **certificate_document(held)))
+    assert found["gpu_processes"] == [
         {"pid": 911, "name": "/opt/desk\x1b[2Jtop", "used_bytes": 300 << 20},
         {"pid": 12, "name": None, "used_bytes": None},
     ]

@@ -11,7 +11,8 @@ import pytest
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.records.speed import LatencySummary
 from ggbench.records.summary import QuantSummary
-from ggbench.report.documents import document, model_file_document, summary_document
+from ggbench.report.documents import document, summary_document
+from ggbench.report.model_documents import model_file_document
 from tests.fakes.summaries import with_decode
 
 Golden = Callable[[str, str], None]

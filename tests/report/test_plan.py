@@ -12,8 +12,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth, DecodeLimit
-from ggbench.report.documents import document
-from ggbench.report.plan_document import plan_document
+from ggbench.report.documents import document, plan_document
 from ggbench.report.terminal.plan import plan_report
 
 Golden = Callable[[str, str], None]

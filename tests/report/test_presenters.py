@@ -14,9 +14,8 @@ from ggbench.records.run import Run
 from ggbench.records.summary import QuantSummary
 from ggbench.report.documents import run_summary_document, summary_document
 from ggbench.report.listed_runs import ListedRun
-from ggbench.report.plot.sparkline import sparkline
 from ggbench.report.registry import presenter_of
-from ggbench.report.terminal.machine import machine_table
+from ggbench.report.terminal.machine import machine_table, sparkline
 from ggbench.store.codec import encode
 from ggbench.store.runs import StoredRun
 from tests.fakes.summaries import search_of, with_decode

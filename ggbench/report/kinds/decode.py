@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.records.decode import DecodeResult
-from ggbench.records.machine import MachineReading
 from ggbench.records.run import Run
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import b_text, bench_columns, w_text
-from ggbench.report.documents import summary_document
-from ggbench.report.presenter import Presenter
+from ggbench.report.presenter import QuantPresenter
 from ggbench.units import format_number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-class DecodePresenter(Presenter):
+class DecodePresenter(QuantPresenter):
     """Runs of kind `decode`."""
 
     kind: ClassVar[str] = "decode"
@@ -35,19 +33,9 @@ class DecodePresenter(Presenter):
         """The fit of the tokens that were decoded."""
         return self.headline(run) if isinstance(run.result, DecodeResult) and run.result.fit else ""
 
-    def document(self, run: Run) -> dict[str, object]:
-        """The fields of a measured quant."""
-        return summary_document(QuantSummary.of([run]))
-
-    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """File, memory, latency, limit, machine and command."""
-        from ggbench.report.terminal.row_details import row_details
-
-        return row_details(QuantSummary.of([run]), folded=folded, readings=readings)
-
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The columns of `ggbench bench`."""
-        from ggbench.report.terminal.rows_table import rows_table
+        from ggbench.report.terminal.listings import rows_table
 
         summaries = [QuantSummary.of([run]) for run in runs]
         return rows_table(summaries, bench_columns(summaries), width=width)

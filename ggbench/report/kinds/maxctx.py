@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.records.machine import MachineReading
 from ggbench.records.run import Run
-from ggbench.report.certificate_document import certificate_document, context_of
+from ggbench.report.documents import certificate_document, context_of
 from ggbench.report.presenter import LiveView, Presenter
 from ggbench.units import format_count
 

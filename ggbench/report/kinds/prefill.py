@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.records.machine import MachineReading
 from ggbench.records.prefill import PrefillResult
 from ggbench.records.run import Run
 from ggbench.records.summary import QuantSummary
-from ggbench.report.documents import summary_document
-from ggbench.report.presenter import Presenter
+from ggbench.report.presenter import QuantPresenter
 from ggbench.units import format_count, format_ms, format_number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-class PrefillPresenter(Presenter):
+class PrefillPresenter(QuantPresenter):
     """Runs of kind `prefill`."""
 
     kind: ClassVar[str] = "prefill"
@@ -34,16 +32,6 @@ class PrefillPresenter(Presenter):
     def so_far(self, run: Run) -> str:
         """The longest prompt that was timed."""
         return self.headline(run) if isinstance(run.result, PrefillResult) and run.result.prefills else ""
-
-    def document(self, run: Run) -> dict[str, object]:
-        """The fields of a measured quant."""
-        return summary_document(QuantSummary.of([run]))
-
-    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """File, memory, prompts, limit, machine and command."""
-        from ggbench.report.terminal.row_details import row_details
-
-        return row_details(QuantSummary.of([run]), folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The prompts of each run under its model."""

@@ -15,13 +15,12 @@ from ggbench.records.machine import MachineReading
 from ggbench.records.memory import DeviceBuffers, Memory
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup, Setup
-from ggbench.report.certificate_document import context_bytes, context_of
 from ggbench.report.columns import ESSENTIAL
+from ggbench.report.documents import context_bytes, context_of
 from ggbench.report.names import model_name, quant_name
 from ggbench.report.terminal.fitted import Cells, fitted_table
-from ggbench.report.terminal.layout import TWIN_CAPTION, Facts, add_column, facts_table, new_table
-from ggbench.report.terminal.machine import machine_table
-from ggbench.report.terminal.origin import again_line, environment_line
+from ggbench.report.terminal.layout import TWIN_CAPTION, Facts, add_column, again_line, facts_table, new_table
+from ggbench.report.terminal.machine import environment_line, machine_table
 from ggbench.units import format_bytes, format_count, format_number
 
 _PARTS = "weights", "KV", "compute"

@@ -54,3 +54,12 @@ def facts_table(title: str, facts: Facts) -> Table:
         if value:
             table.add_row(Text(f"  {name}"), Text(plain(value)))
     return table
+
+
+def again_line(command: str, *, folded: bool) -> list[Text]:
+    """The command; nothing where there is none.
+
+    Not folded it is whole in one line, to be copied, for a console that does not crop and a terminal that wraps.
+    """
+    text = f"Again: {plain(command)}"
+    return [Text(text, overflow="fold") if folded else Text(text, no_wrap=True, overflow="ignore")] if command else []

@@ -1,4 +1,4 @@
-"""Lists: stored runs, models of the catalog."""
+"""Tables of a line each: measured quants, stored runs, models of the catalog."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from rich.table import Table
 
 from ggbench.gguf_file.blueprint import count_params
 from ggbench.plain import plain
+from ggbench.records.outcome import Outcome
+from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import ANSWERS, COLUMNS, ESSENTIAL, UNKNOWN
 from ggbench.report.names import model_name
 from ggbench.report.terminal.fitted import Cells, fitted_table
@@ -18,6 +20,24 @@ from ggbench.units import format_count, format_params
 if TYPE_CHECKING:
     from ggbench.catalog.models import CatalogModel
     from ggbench.report.listed_runs import ListedRun
+
+
+def rows_table(
+    summaries: Sequence[QuantSummary], keys: Sequence[str], title: str | None = None, *, width: int | None = None
+) -> Table:
+    """The columns named by `keys` of every quant; one that did not complete is dim, and its note says why.
+
+    `width` is the terminal's, in characters; None keeps every column in the table.
+    """
+    names = ("model", "quant") if len({summary.subject.model for summary in summaries}) > 1 else ("quant",)
+    return fitted_table(
+        [Cells.of(COLUMNS[key], [COLUMNS[key].text(summary) for summary in summaries]) for key in keys],
+        labels=[" ".join(COLUMNS[name].text(summary) for name in names) for summary in summaries],
+        dim=[summary.outcome is not Outcome.COMPLETED for summary in summaries],
+        title=title,
+        width=width,
+        caption=TWIN_CAPTION if any(summary.subject.source == "twin" for summary in summaries) else "",
+    )
 
 
 def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:

@@ -1,18 +1,20 @@
-"""What the machine did during a run: the course of its readings, with minimum, median and maximum."""
+"""The machine of a run: what it was, and the course of its readings, with minimum, median and maximum."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.records.machine import GpuReading, GpuUse, MachineReading
-from ggbench.report.plot.sparkline import sparkline
+from ggbench.plain import plain
+from ggbench.records.machine import Environment, GpuReading, GpuUse, MachineReading
 from ggbench.report.terminal.layout import add_column, new_table
 from ggbench.units import format_bytes, format_count, format_number, format_percent
 
+_BLOCKS = "▁▂▃▄▅▆▇█"
 _CURVE_WIDTH = 24
 
 _Part = Callable[[GpuReading], float | None]
@@ -30,6 +32,18 @@ _OF_GPU: tuple[tuple[str, _Part, _Format], ...] = (
     ("temperature", lambda gpu: gpu.temperature_c, lambda celsius: f"{format_number(celsius)} °C"),
     ("memory", lambda gpu: gpu.used_bytes, format_bytes),
 )
+
+
+def environment_line(environment: Environment) -> str:
+    """Software and machine on one line."""
+    gpus = [
+        f"{gpu.name} {format_bytes(gpu.total_bytes)}{f' (driver {gpu.driver})' if gpu.driver else ''}"
+        for gpu in environment.gpus
+    ]
+    software = f"ggbench {environment.ggbench}, llama.cpp {environment.llama_cpp}"
+    bindings = f"llama-cpp-python {environment.llama_cpp_python}, Python {environment.python}"
+    cpu = f"{environment.cpu}, {environment.n_cores} cores, {format_bytes(environment.ram_bytes)} RAM"
+    return plain("; ".join([f"{software}, {bindings}", environment.os, cpu, *gpus]))
 
 
 def machine_table(readings: Sequence[MachineReading], use: GpuUse | None = None) -> Table | None:
@@ -66,3 +80,18 @@ def _lines(readings: Sequence[MachineReading], use: GpuUse | None) -> Iterator[t
 
 def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """Return at most `width` characters from the least value to the largest; of more values, the mean of each column.
+
+    Values that do not vary are a line at the bottom; no values are no characters.
+    """
+    if not values:
+        return ""
+    n = min(width, len(values))
+    edges = [index * len(values) // n for index in range(n + 1)]
+    means = [statistics.fmean(values[begin:end]) for begin, end in pairwise(edges)]
+    low, high = min(values), max(values)
+    span = high - low or 1.0
+    return "".join(_BLOCKS[min(len(_BLOCKS) - 1, int((mean - low) / span * len(_BLOCKS)))] for mean in means)

@@ -20,9 +20,8 @@ from ggbench.records.speed import DecodeLimit
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import b_text, note, w_text
 from ggbench.report.names import quant_name
-from ggbench.report.terminal.layout import TWIN_CAPTION, Facts, add_column, facts_table, new_table
-from ggbench.report.terminal.machine import machine_table
-from ggbench.report.terminal.origin import again_line, environment_line
+from ggbench.report.terminal.layout import TWIN_CAPTION, Facts, add_column, again_line, facts_table, new_table
+from ggbench.report.terminal.machine import environment_line, machine_table
 from ggbench.units import (
     format_bandwidth,
     format_bytes,

@@ -1,0 +1,124 @@
+"""JSON of models that are not measured: headers of GGUF files, the catalog, this disk, and repos of the Hub."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ggbench.errors import Unsupported
+from ggbench.gguf_file.blueprint import count_params
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.parser import ArrayLength
+from ggbench.gguf_file.quants import quant_label
+from ggbench.report.documents import picked
+
+if TYPE_CHECKING:
+    from ggbench.catalog.disk import LocalModel
+    from ggbench.catalog.models import CatalogModel
+    from ggbench.catalog.repo_variants import FoundVariant
+    from ggbench.hub.download_progress import FileProgress
+    from ggbench.hub.hf_cache import VerifiedFile
+    from ggbench.hub.repo_records import RepoListing
+
+_REPO_FILE = "path n_bytes sha256"
+
+
+def model_file_document(model_file: ModelFile, *, tensors: bool = False) -> dict[str, object]:
+    """What a GGUF's header says; every tensor too where asked for. An array left out of the header is its length."""
+    try:
+        kv_bytes_per_token, no_kv_reason = model_file.kv_bytes_per_token(), None
+    except Unsupported as error:
+        kv_bytes_per_token, no_kv_reason = None, error.message
+    metadata = {
+        key: {"array_length": int(value)} if isinstance(value, ArrayLength) else value
+        for key, value in model_file.metadata.items()
+    }
+    found: dict[str, object] = {
+        "model": model_file.name,
+        "quant": quant_label(model_file),
+        "files": [str(path) for path in model_file.paths],
+        "provenance": "twin" if model_file.is_twin else "file",
+        **picked(model_file, "file_bytes missing_bytes"),
+        "gguf_version": model_file.version,
+        **picked(model_file, "big_endian header_sha256 architecture n_params bpw weight_bytes active_weight_bytes"),
+        "kv_bytes_per_token": kv_bytes_per_token,
+        "no_kv_reason": no_kv_reason,
+        **picked(model_file, "n_layer n_embd n_head n_head_kv head_dim_k head_dim_v n_ff n_vocab n_ctx_train"),
+        **picked(model_file, "n_expert n_expert_used sliding_window"),
+        "n_tensors": len(model_file.tensors),
+        "tensor_types": dict(Counter(tensor.type_name for tensor in model_file.tensors).most_common()),
+        "unknown_types": model_file.unknown_types,
+        "metadata": metadata,
+    }
+    return found | {"tensors": model_file.tensors} if tensors else found
+
+
+def catalog_document(model: CatalogModel, twins: Sequence[str]) -> dict[str, object]:
+    """A model of the catalog; `twins` are the quants whose twins are on this disk."""
+    return {**asdict(model), "n_params": count_params(model.hyper), "twins": list(twins)}
+
+
+def local_model_document(model: LocalModel) -> dict[str, object]:
+    """A model on this disk; `words` go after the name of a command that measures, each an argument of its own."""
+    return {
+        **picked(model, "store name"),
+        "model": model.model or None,
+        "quant": model.quant,
+        "words": model.arguments,
+        "files": [str(path) for path in model.paths],
+        "provenance": "twin" if model.is_twin else "file",
+        **picked(model, "file_bytes n_missing architecture n_ctx_train"),
+        "reason": model.reason or None,
+    }
+
+
+def verified_document(verified: VerifiedFile) -> dict[str, object]:
+    """A cached file compared with the SHA-256 in its name."""
+    return {"file": str(verified.path), **picked(verified, "sha256_expected sha256_found matches")}
+
+
+def repo_document(
+    listing: RepoListing, here: Mapping[str, Sequence[Path]], here_bytes: Mapping[str, int]
+) -> dict[str, object]:
+    """The fields of a repo's listing; `here` has the local files of what is whole on this disk, by the variant's name,
+    and `here_bytes` what is there of any.
+    """
+    return {
+        **picked(listing, "repo revision commit"),
+        "listed_at": listing.listed_at or None,
+        **picked(listing, "total_bytes n_other_files"),
+        "rows": [
+            {
+                "model": variant.name,
+                "quant": variant.quant,
+                "file_bytes": variant.file_bytes,
+                "repo_files": [picked(file, _REPO_FILE) for file in variant.files],
+                "missing": list(variant.missing),
+                "files": [str(path) for path in here.get(variant.name, ())],
+                "here_bytes": here_bytes.get(variant.name, 0),
+            }
+            for variant in listing.variants
+        ],
+        "sidecars": [picked(file, _REPO_FILE) for file in listing.sidecars],
+    }
+
+
+def pulled_document(found: FoundVariant, pulled: Sequence[tuple[Path, FileProgress]]) -> dict[str, object]:
+    """A variant that was downloaded: where each of its files is, and how it came there."""
+    return {
+        "model": found.repo,
+        "quant": found.variant.quant,
+        "commit": found.commit,
+        "file_bytes": found.variant.file_bytes,
+        "files": [
+            {
+                "path": str(path),
+                **picked(arrival.file, "n_bytes sha256"),
+                **picked(arrival, "outcome moved_bytes"),
+            }
+            for path, arrival in pulled
+        ],
+    }
