@@ -14,7 +14,7 @@ from ggbench.records.summary import QuantSummary
 from ggbench.report.against import device_of, nearest_to
 from ggbench.report.columns import UNKNOWN, b_text, w_text
 from ggbench.report.names import quant_name
-from ggbench.report.terminal.layout import add_column, new_table
+from ggbench.report.terminal.layout import Align, new_table
 from ggbench.units import format_count, format_ms, format_number
 
 _OTHERS = {
@@ -38,12 +38,15 @@ def against_tables(summaries: Sequence[QuantSummary]) -> RenderableType:
 
 
 def _table(summary: QuantSummary, near: Sequence[NearRow]) -> Table:
-    table = new_table(f"{quant_name(summary.subject)} against published rows")
-    add_column(table, "")
-    add_column(table, "quant")
-    for header, unit in (("W", "tokens/ms"), ("B", "ms"), ("speed", "tok/s")):
-        add_column(table, header, unit, right=True)
-    add_column(table, "differences and more figures", wrap=True)
+    columns: dict[str, Align] = {
+        "": "left",
+        "quant": "left",
+        "W\ntokens/ms": "right",
+        "B\nms": "right",
+        "speed\ntok/s": "right",
+        "differences and more figures": "wrap",
+    }
+    table = new_table(f"{quant_name(summary.subject)} against published rows", columns)
     own = (
         "yours",
         plain(summary.subject.quant),

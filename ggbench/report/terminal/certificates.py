@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -15,11 +15,10 @@ from ggbench.records.machine import MachineReading
 from ggbench.records.memory import DeviceBuffers, Memory
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup, Setup
-from ggbench.report.columns import ESSENTIAL
 from ggbench.report.documents import context_bytes, context_of
 from ggbench.report.names import model_name, quant_name
-from ggbench.report.terminal.fitted import Cells, fitted_table
-from ggbench.report.terminal.layout import TWIN_CAPTION, Facts, add_column, again_line, facts_table, new_table
+from ggbench.report.terminal.fitted import fitted_table, left, notes, right
+from ggbench.report.terminal.layout import Align, Facts, again_line, facts_table, new_table, twin_caption
 from ggbench.report.terminal.machine import environment_line, machine_table
 from ggbench.units import format_bytes, format_count, format_number
 
@@ -34,19 +33,18 @@ def certificate_details(run: Run, *, folded: bool = False, readings: Sequence[Ma
     """
     found, environment = context_of(run), run.head.environment
     real = [probe for probe in found.probes if not probe.is_dry]
-    lines = [f"Warning: {warning}" for warning in found.warnings]
-    if run.reason:
-        lines.append(f"Note: {run.reason}")
-    if run.subject.source == "twin":
-        lines.append(TWIN_CAPTION)
-    if environment is not None:
-        lines.append(f"Measured with {environment_line(environment)}")
+    lines = [
+        *(f"Warning: {warning}" for warning in found.warnings),
+        f"Note: {run.reason}" if run.reason else "",
+        twin_caption([run.subject]),
+        f"Measured with {environment_line(environment)}" if environment else "",
+    ]
     parts: list[RenderableType] = [facts_table(quant_name(run.subject), _facts(run, found)), Text()]
     if real:
         parts += [_probes_table(real), Text()]
     if machine := machine_table(readings, run.gpu_use):
         parts += [machine, Text()]
-    return Group(*parts, *(Text(plain(line)) for line in lines), *again_line(run.head.command, folded=folded))
+    return Group(*parts, *(Text(plain(line)) for line in lines if line), *again_line(run.head.command, folded=folded))
 
 
 def certificates_table(runs: Sequence[Run], *, width: int | None = None) -> Table:
@@ -54,33 +52,28 @@ def certificates_table(runs: Sequence[Run], *, width: int | None = None) -> Tabl
     found = [context_of(run) for run in runs]
     sizes = [context_bytes(run) for run in runs]
 
-    def cells(header: str, texts: Iterable[str], unit: str = "", priority: int = ESSENTIAL) -> Cells:
-        return Cells(header, tuple(map(plain, texts)), unit, right_aligned=True, priority=priority)
-
-    quants = tuple(plain(run.subject.quant) for run in runs)
     columns = [
-        Cells("quant", quants),
-        cells("weights", (format_bytes(run.subject.weight_bytes) for run in runs), priority=1),
-        cells("theory", (format_count(each.plan.theory_n_ctx) for each in found), "tokens"),
-        cells("planned", (format_count(each.plan.planned_n_ctx) for each in found), "tokens"),
-        cells("works", (format_count(each.max_n_ctx) for each in found), "tokens"),
-        cells("fails", (format_count(each.first_fail_n_ctx) for each in found), "tokens"),
-        Cells("proven", tuple("yes" if each.verified_by_decode else "no" for each in found)),
-        cells("KV", (format_bytes(kv_bytes) for kv_bytes, _ in sizes), priority=2),
-        cells("compute", (format_bytes(compute_bytes) for _, compute_bytes in sizes), priority=3),
-        cells("contexts", (format_count(each.n_allocations) for each in found), "made", 4),
-        Cells("note", tuple(plain(run.reason) for run in runs), is_note=True),
+        left("quant", (run.subject.quant for run in runs)),
+        right("weights", (format_bytes(run.subject.weight_bytes) for run in runs), priority=1),
+        right("theory", (format_count(each.plan.theory_n_ctx) for each in found), "tokens"),
+        right("planned", (format_count(each.plan.planned_n_ctx) for each in found), "tokens"),
+        right("works", (format_count(each.max_n_ctx) for each in found), "tokens"),
+        right("fails", (format_count(each.first_fail_n_ctx) for each in found), "tokens"),
+        left("proven", ("yes" if each.verified_by_decode else "no" for each in found)),
+        right("KV", (format_bytes(kv_bytes) for kv_bytes, _ in sizes), priority=2),
+        right("compute", (format_bytes(compute_bytes) for _, compute_bytes in sizes), priority=3),
+        right("contexts", (format_count(each.n_allocations) for each in found), "made", 4),
+        notes(run.reason for run in runs),
     ]
     models = dict.fromkeys(model_name(run.subject) for run in runs)
     budgets = sorted({each.plan.budget_bytes for each in found if each.plan.budget_bytes})
     within = " to ".join(format_bytes(n_bytes) for n_bytes in dict.fromkeys((*budgets[:1], *budgets[-1:])))
     return fitted_table(
         columns,
-        labels=quants,
         dim=[not run.is_complete for run in runs],
         title=f"The largest n_ctx of {', '.join(models)}" + (f" within {within}" if within else ""),
         width=width,
-        caption=TWIN_CAPTION if any(run.subject.source == "twin" for run in runs) else "",
+        caption=twin_caption(run.subject for run in runs),
     )
 
 
@@ -155,18 +148,16 @@ def _budget(setup: Setup, plan: SearchPlan) -> str:
 
 
 def _probes_table(probes: Sequence[Probe]) -> Table:
-    table = new_table()
-    for header, unit, right in (
-        ("n_ctx", "", True),
-        ("probe", "", False),
-        ("outcome", "", False),
-        ("time", "s", True),
-        ("KV", "", True),
-        ("compute", "", True),
-    ):
-        add_column(table, header, unit, right=right)
-    for probe in probes:
-        texts = (
+    columns: dict[str, Align] = {
+        "n_ctx": "right",
+        "probe": "left",
+        "outcome": "left",
+        "time\ns": "right",
+        "KV": "right",
+        "compute": "right",
+    }
+    rows = [
+        (
             format_count(probe.n_ctx),
             _KINDS[probe.kind],
             "works" if probe.passed else probe.outcome.text,
@@ -174,5 +165,6 @@ def _probes_table(probes: Sequence[Probe]) -> Table:
             format_bytes(probe.kv_bytes),
             format_bytes(probe.compute_bytes),
         )
-        table.add_row(*map(Text, texts))
-    return table
+        for probe in probes
+    ]
+    return new_table(None, columns, rows)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from ggbench.plain import plain
 from ggbench.report.columns import ESSENTIAL, UNKNOWN, Column
-from ggbench.report.terminal.layout import GAP, add_column, new_table
+from ggbench.report.terminal.layout import GAP, Align, add_column, new_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,31 @@ class Cells:
         return max(map(cell_len, (self.header, self.unit, *self.texts))) + GAP
 
 
+def left(header: str, texts: Iterable[str], unit: str = "", priority: int = ESSENTIAL) -> Cells:
+    """A column of words."""
+    return Cells(header, tuple(map(plain, texts)), unit, priority=priority)
+
+
+def names(header: str, texts: Iterable[str], priority: int = ESSENTIAL) -> Cells:
+    """A column of texts that say by themselves what they are."""
+    return Cells(header, tuple(map(plain, texts)), priority=priority, is_name=True)
+
+
+def right(header: str, texts: Iterable[str], unit: str = "", priority: int = ESSENTIAL) -> Cells:
+    """A column of figures."""
+    return Cells(header, tuple(texts), unit, right_aligned=True, priority=priority)
+
+
+def notes(texts: Iterable[str]) -> Cells:
+    """The column of sentences about the rows."""
+    return Cells("note", tuple(map(plain, texts)), is_note=True)
+
+
 def fitted_table(
     cells: Sequence[Cells],
     *,
-    labels: Sequence[str],
-    dim: Sequence[bool],
+    labels: Sequence[str] | None = None,
+    dim: Sequence[bool] | None = None,
     title: str | None = None,
     width: int | None = None,
     caption: str = "",
@@ -70,12 +91,15 @@ def fitted_table(
 
     Where it does not fit, notes go below under their row's label, then what is the same in every row goes there
     once, and then columns are left out, which the caption says. A column of empty notes is never shown.
+    The labels are the first column's texts unless given.
     """
+    labels = cells[0].texts if labels is None else labels
     kept, below, left_out = _fit([each for each in cells if not (each.is_note and each.is_empty)], width)
     table = new_table(title)
     for each in kept:
-        add_column(table, each.header, each.unit, right=each.right_aligned, wrap=each.is_note)
-    for index, is_dim in enumerate(dim):
+        align: Align = "wrap" if each.is_note else "right" if each.right_aligned else "left"
+        add_column(table, f"{each.header}\n{each.unit}" if each.unit else each.header, align)
+    for index, is_dim in enumerate(dim or [False] * len(labels)):
         table.add_row(*(Text(each.texts[index]) for each in kept), style="dim" if is_dim else "")
     lines = [*_shared(below), *_notes(below, labels)]
     if left_out:

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from ggbench.plain import plain
+from ggbench.records.subject import Subject
 
 TWIN_CAPTION = "twin: the true shape and types, no trained weights; speed and memory are real, the text is not"
 
 GAP = 2
 """Blanks between two columns; the box itself makes one of them."""
 
+Align = Literal["left", "right", "wrap"]
+
 Facts = Sequence[tuple[str, str]]
 """Names with their values; a value without text is left out."""
 
 
-def new_table(title: str | None = None) -> Table:
-    """A table with a line under the header and no other rules, so that it also reads without colour."""
-    return Table(
+def new_table(
+    title: str | None = None,
+    columns: Mapping[str, Align] | None = None,
+    rows: Iterable[Sequence[str]] = (),
+) -> Table:
+    """A table with a line under the header and no other rules, so that it also reads without colour.
+
+    A unit follows a column's header after a line break.
+    """
+    table = Table(
         title=Text(plain(title), style="bold") if title else None,
         title_justify="left",
         caption_justify="left",
@@ -32,16 +43,22 @@ def new_table(title: str | None = None) -> Table:
         pad_edge=False,
         padding=(0, GAP - 1, 0, 0),
     )
+    for header, align in (columns or {}).items():
+        add_column(table, header, align)
+    for texts in rows:
+        table.add_row(*map(Text, texts))
+    return table
 
 
-def add_column(table: Table, header: str, unit: str = "", *, right: bool = False, wrap: bool = False) -> None:
-    """One column, its unit on a second line; one that wraps takes the width that the others leave."""
-    table.add_column(
-        Text(f"{header}\n{unit}" if unit else header),
-        justify="right" if right else "left",
-        no_wrap=not wrap,
-        overflow="fold",
-    )
+def add_column(table: Table, header: str, align: Align = "left") -> None:
+    """One column; one that wraps takes the width that the others leave."""
+    justify: Literal["left", "right"] = "right" if align == "right" else "left"
+    table.add_column(Text(header), justify=justify, no_wrap=align != "wrap", overflow="fold")
+
+
+def twin_caption(subjects: Iterable[Subject]) -> str:
+    """What to say below a table of these; empty without a twin."""
+    return TWIN_CAPTION if any(subject.source == "twin" for subject in subjects) else ""
 
 
 def facts_table(title: str, facts: Facts) -> Table:

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.plain import plain
-from ggbench.report.columns import ESSENTIAL, UNKNOWN
+from ggbench.report.columns import UNKNOWN
 from ggbench.report.limits_document import knees_text
-from ggbench.report.terminal.fitted import Cells, fitted_table
+from ggbench.report.terminal.fitted import Cells, fitted_table, left, names, right
 from ggbench.report.terminal.layout import Facts, facts_table
 from ggbench.theory.hardware import Hardware, KvReads
 from ggbench.theory.kv_cache import KvCache
@@ -99,34 +99,22 @@ def _cache(kv: KvCache) -> str:
 
 def _table(title: str, cells: list[Cells], rows: Sequence[SchemeLimits], width: int) -> Table:
     if any(row.batch_size > 1 for row in rows):
-        cells.insert(1, _numbers("batch", "", [format_count(row.batch_size) for row in rows], ESSENTIAL))
-    labels = [row.scheme for row in rows]
-    return fitted_table(cells, labels=labels, dim=[False] * len(rows), title=title, width=width)
-
-
-def _numbers(header: str, unit: str, texts: Sequence[str], priority: int) -> Cells:
-    return Cells(header, tuple(texts), unit, right_aligned=True, priority=priority)
-
-
-def _schemes(rows: Sequence[SchemeLimits]) -> Cells:
-    return Cells("scheme", tuple(plain(row.scheme) for row in rows), is_name=True)
+        cells.insert(0, right("batch", (format_count(row.batch_size) for row in rows)))
+    schemes = names("scheme", (row.scheme for row in rows))
+    return fitted_table([schemes, *cells], title=title, width=width)
 
 
 def _decode_table(rows: Sequence[SchemeLimits], width: int) -> Table:
     cells = [
-        _schemes(rows),
-        _numbers("BPW", "", [format_number(row.weights.bpw) for row in rows], 5),
-        _numbers("weights", "", [format_bytes(row.weights.resident_bytes) for row in rows], 3),
-        _numbers("fits", "tokens", [_length(row) for row in rows], ESSENTIAL),
+        right("BPW", (format_number(row.weights.bpw) for row in rows), priority=5),
+        right("weights", (format_bytes(row.weights.resident_bytes) for row in rows), priority=3),
+        right("fits", map(_length, rows), "tokens"),
     ]
     if rows[0].decode:
-        cells += [
-            _numbers("W", "tokens/ms", [_w_text(row.w_tokens_per_ms) for row in rows], ESSENTIAL),
-            _numbers("B", "ms", [format_ms(row.b_ms) for row in rows], ESSENTIAL),
-        ]
+        cells.append(right("W", (format_number(row.w_tokens_per_ms, 4) for row in rows), "tokens/ms"))
+        cells.append(right("B", (format_ms(row.b_ms) for row in rows), "ms"))
     for index, point in enumerate(rows[0].decode):
-        texts = [_speed(row.decode[index]) for row in rows]
-        cells.append(_numbers(f"at {point.n // 1024}k", "tok/s", texts, 4))
+        cells.append(right(f"at {point.n // 1024}k", (_speed(row.decode[index]) for row in rows), "tok/s", 4))
     return _table("Memory and decode", cells, rows, width)
 
 
@@ -141,10 +129,6 @@ def _decode_notes(rows: Sequence[SchemeLimits]) -> str:
     return "\n".join(lines)
 
 
-def _w_text(w_tokens_per_ms: float | None) -> str:
-    return UNKNOWN if w_tokens_per_ms is None else format_number(w_tokens_per_ms, 4)
-
-
 def _speed(point: DecodePoint) -> str:
     return f"{format_number(point.tok_s)}{'*' if point.fits is False else ''}"
 
@@ -155,14 +139,13 @@ def _length(row: SchemeLimits) -> str:
 
 def _prefill_table(rows: Sequence[SchemeLimits], kv_reads: KvReads, width: int) -> Table:
     cells = [
-        _schemes(rows),
-        _numbers("rough", "knee", [knees_text(row.rough) for row in rows], ESSENTIAL),
-        _numbers("exact", "knee", [knees_text(row.exact) for row in rows], ESSENTIAL),
+        right("rough", (knees_text(row.rough) for row in rows), "knee"),
+        right("exact", (knees_text(row.exact) for row in rows), "knee"),
     ]
     for length in (length for length in _PREFILL_LENGTHS if length <= _longest(rows)):
-        cells.append(Cells(f"at {format_count(length)}", _times(rows, length), "ms, bound by", priority=4))
+        cells.append(left(f"at {format_count(length)}", _times(rows, length), "ms, bound by", 4))
         if kv_reads is KvReads.EACH_TOKEN:
-            cells.append(_numbers(f"floor {format_count(length)}", "ms", _floors(rows, length), 5))
+            cells.append(right(f"floor {format_count(length)}", _floors(rows, length), "ms", 5))
     return _table("Prefill", cells, rows, width)
 
 

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from rich.table import Table
-from rich.text import Text
 
 from ggbench.plain import plain
 from ggbench.records.machine import Environment, GpuReading, GpuUse, MachineReading
-from ggbench.report.terminal.layout import add_column, new_table
+from ggbench.report.terminal.layout import Align, new_table
 from ggbench.units import format_bytes, format_count, format_number, format_percent
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -54,16 +53,17 @@ def machine_table(readings: Sequence[MachineReading], use: GpuUse | None = None)
     lines = [line for line in _lines(readings, use) if line[1]]
     if not lines:
         return None
-    table = new_table("Machine")
-    add_column(table, "")
-    for header in ("min", "median", "max"):
-        add_column(table, header, right=True)
-    add_column(table, f"{format_count(len(readings))} reading{'' if len(readings) == 1 else 's'}")
-    for name, values, text in lines:
-        figures = (min(values), statistics.median(values), max(values))
-        curve = Text(sparkline(values, _CURVE_WIDTH))
-        table.add_row(Text(f"  {name}"), *(Text(text(value)) for value in figures), curve)
-    return table
+    n_readings = f"{format_count(len(readings))} reading{'' if len(readings) == 1 else 's'}"
+    columns: dict[str, Align] = {"": "left", "min": "right", "median": "right", "max": "right", n_readings: "left"}
+    rows = [
+        (
+            f"  {name}",
+            *map(text, (min(values), statistics.median(values), max(values))),
+            sparkline(values, _CURVE_WIDTH),
+        )
+        for name, values, text in lines
+    ]
+    return new_table("Machine", columns, rows)
 
 
 def _lines(readings: Sequence[MachineReading], use: GpuUse | None) -> Iterator[tuple[str, list[float], _Format]]:

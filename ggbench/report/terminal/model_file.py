@@ -16,7 +16,7 @@ from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
 from ggbench.plain import plain, shorten
 from ggbench.report.columns import UNKNOWN
-from ggbench.report.terminal.layout import TWIN_CAPTION, Facts, add_column, facts_table, new_table
+from ggbench.report.terminal.layout import TWIN_CAPTION, Align, Facts, facts_table, new_table
 from ggbench.units import format_bytes, format_count, format_number, format_params, format_percent
 
 _VALUE_WIDTH = 72
@@ -54,22 +54,16 @@ def header_details(model_file: ModelFile) -> RenderableType:
 
 def tensors_table(model_file: ModelFile) -> Table:
     """Every tensor in the order of the file."""
-    table = new_table("Tensors")
-    add_column(table, "name")
-    for header in ("shape", "type", "size"):
-        add_column(table, header, right=header != "type")
+    columns: dict[str, Align] = {"name": "left", "shape": "right", "type": "left", "size": "right"}
+    rows = [
+        [plain(each.name), " × ".join(map(str, each.shape)), plain(each.type_name), format_bytes(each.n_bytes)]
+        for each in model_file.tensors
+    ]
     if len(model_file.paths) > 1:
-        add_column(table, "shard", right=True)
-    for tensor in model_file.tensors:
-        texts = [
-            plain(tensor.name),
-            " × ".join(map(str, tensor.shape)),
-            plain(tensor.type_name),
-            format_bytes(tensor.n_bytes),
-        ]
-        texts += [str(tensor.shard + 1)] if len(model_file.paths) > 1 else []
-        table.add_row(*map(Text, texts))
-    return table
+        columns["shard"] = "right"
+        for row, tensor in zip(rows, model_file.tensors, strict=True):
+            row.append(str(tensor.shard + 1))
+    return new_table("Tensors", columns, rows)
 
 
 def _file(model_file: ModelFile) -> Facts:
@@ -120,25 +114,18 @@ def _types_table(model_file: ModelFile) -> Table:
     groups: defaultdict[str, list[TensorInfo]] = defaultdict(list)
     for tensor in model_file.tensors:
         groups[tensor.type_name].append(tensor)
-    table = new_table("Tensor types")
-    add_column(table, "  type")
-    for header in ("tensors", "params", "size", "share", "BPW"):
-        add_column(table, header, right=True)
     known_bytes = sum(tensor.n_bytes or 0 for tensor in model_file.tensors)
+    rows = []
     for name, tensors in sorted(groups.items(), key=lambda group: (-_bytes(group[1]), group[0])):
         n_params, n_bytes = sum(tensor.n_elements for tensor in tensors), _bytes(tensors)
-        is_known = all(tensor.n_bytes is not None for tensor in tensors)
-        texts = [f"  {plain(name)}", format_count(len(tensors)), format_params(n_params)]
-        if is_known and known_bytes and n_params:
-            texts += [
-                format_bytes(n_bytes),
-                format_percent(n_bytes / known_bytes),
-                format_number(n_bytes * 8 / n_params),
-            ]
-        else:
-            texts += [UNKNOWN] * 3
-        table.add_row(*map(Text, texts))
-    return table
+        sizes = [UNKNOWN] * 3
+        if known_bytes and n_params and all(tensor.n_bytes is not None for tensor in tensors):
+            share, bpw = n_bytes / known_bytes, n_bytes * 8 / n_params
+            sizes = [format_bytes(n_bytes), format_percent(share), format_number(bpw)]
+        rows.append([f"  {plain(name)}", format_count(len(tensors)), format_params(n_params), *sizes])
+    columns: dict[str, Align] = {"  type": "left"}
+    columns |= dict.fromkeys(("tensors", "params", "size", "share", "BPW"), "right")
+    return new_table("Tensor types", columns, rows)
 
 
 def _bytes(tensors: Iterable[TensorInfo]) -> int:

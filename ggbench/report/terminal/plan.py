@@ -15,7 +15,7 @@ from ggbench.records.setup import LlamaSetup
 from ggbench.records.subject import Subject
 from ggbench.report.columns import UNKNOWN
 from ggbench.report.names import model_name
-from ggbench.report.terminal.fitted import Cells, fitted_table
+from ggbench.report.terminal.fitted import Cells, fitted_table, left, names, notes, right
 from ggbench.report.terminal.layout import Facts, facts_table
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_ms, format_number
 
@@ -33,7 +33,6 @@ def plan_report(
         Padding(facts_table(title, _facts(budget, config, sources, rows, shared)), (0, 0, 1, 0)),
         fitted_table(
             _cells(rows, budget, shared),
-            labels=[plain(row.quant) for row in rows],
             dim=[row.fits is not True for row in rows],
             width=width,
         ),
@@ -93,44 +92,33 @@ def _setting(config: LlamaSetup, rows: Sequence[PlanRow]) -> str:
 
 
 def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> list[Cells]:
-    def sizes(header: str, values: Sequence[int | None], priority: int) -> Cells:
-        return Cells(header, tuple(map(format_bytes, values)), right_aligned=True, priority=priority)
-
     cells = [
-        Cells("quant", tuple(plain(row.quant) for row in rows), is_name=True),
-        sizes("file", [row.file_bytes for row in rows], 6),
-        Cells("BPW", tuple(format_number(row.bpw) for row in rows), "bits", right_aligned=True, priority=5),
-        sizes("on GPU" if budget.on_gpu else "weights", [row.device_weight_bytes for row in rows], 3),
+        names("quant", (row.quant for row in rows)),
+        right("file", (format_bytes(row.file_bytes) for row in rows), priority=6),
+        right("BPW", (format_number(row.bpw) for row in rows), "bits", 5),
+        right("on GPU" if budget.on_gpu else "weights", (format_bytes(row.device_weight_bytes) for row in rows), "", 3),
     ]
     if budget.on_gpu:
-        cells.append(sizes("on CPU", [row.host_weight_bytes for row in rows], 7))
+        cells.append(right("on CPU", (format_bytes(row.host_weight_bytes) for row in rows), priority=7))
     cells += [
-        sizes("KV", [row.device_kv_bytes for row in rows], 4),
-        sizes("compute", [row.compute_bytes for row in rows], 5),
-        Cells("fits", tuple(map(fit_text, rows))),
-        Cells("max n_ctx", tuple(map(longest_text, rows)), "tokens", right_aligned=True),
+        right("KV", (format_bytes(row.device_kv_bytes) for row in rows), priority=4),
+        right("compute", (format_bytes(row.compute_bytes) for row in rows), priority=5),
+        left("fits", map(fit_text, rows)),
+        right("max n_ctx", map(longest_text, rows), "tokens"),
     ]
-    if any(row.limit for row in rows):
+    limits = [row.limit for row in rows]
+    if any(limits):
         cells += [
-            Cells("W", tuple(_w_text(row) for row in rows), "tokens/ms", right_aligned=True, priority=2),
-            Cells(
-                "B",
-                tuple(format_ms(row.limit.b_ms if row.limit else None) for row in rows),
-                "ms",
-                right_aligned=True,
-                priority=1,
+            right(
+                "W", (format_number(limit.w_tokens_per_ms if limit else None, 4) for limit in limits), "tokens/ms", 2
             ),
+            right("B", (format_ms(limit.b_ms if limit else None) for limit in limits), "ms", 1),
         ]
     positions = next((row.decode for row in rows if row.decode), ())
     for index, speed in enumerate(positions):
-        texts = tuple(_speed(row.decode[index]) if row.decode else UNKNOWN for row in rows)
-        cells.append(Cells(f"at {speed.n // 1024}k", texts, "tok/s", right_aligned=True, priority=4))
-    cells.append(Cells("note", tuple(_note(row, shared) for row in rows), is_note=True))
-    return cells
-
-
-def _w_text(row: PlanRow) -> str:
-    return UNKNOWN if row.limit is None else format_number(row.limit.w_tokens_per_ms, 4)
+        texts = (_speed(row.decode[index]) if row.decode else UNKNOWN for row in rows)
+        cells.append(right(f"at {speed.n // 1024}k", texts, "tok/s", 4))
+    return [*cells, notes(_note(row, shared) for row in rows)]
 
 
 def _speed(speed: PlannedSpeed) -> str:

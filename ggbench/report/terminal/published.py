@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.catalog.published import METRICS, PublishedRow, Source, table_of
-from ggbench.report.columns import ESSENTIAL, UNKNOWN
+from ggbench.report.columns import UNKNOWN
 from ggbench.report.published_document import versions_text
-from ggbench.report.terminal.fitted import Cells, fitted_table
-from ggbench.report.terminal.layout import add_column, new_table
+from ggbench.report.terminal.fitted import fitted_table, names, right
+from ggbench.report.terminal.layout import Align, new_table
 from ggbench.units import format_count
 
 _HEADERS = {
@@ -45,15 +45,10 @@ _COUNTS = (("n_gpu", "GPUs", 4), ("n_prompt", "input", 1), ("n_gen", "generated"
 
 def sources_table(sources: Sequence[Source]) -> RenderableType:
     """Render the five documents with the number of rows and tables of each."""
-    table = new_table()
-    add_column(table, "source")
-    add_column(table, "rows", right=True)
-    add_column(table, "tables", right=True)
-    add_column(table, "title", wrap=True)
-    for source in sources:
-        cells = (source.id, format_count(source.rows), format_count(len(source.tables)), source.title)
-        table.add_row(*map(Text, cells))
-    return table
+    columns: dict[str, Align] = {"source": "left", "rows": "right", "tables": "right", "title": "wrap"}
+    counts = [(format_count(source.rows), format_count(len(source.tables))) for source in sources]
+    rows = [(source.id, *count, source.title) for source, count in zip(sources, counts, strict=True)]
+    return new_table(None, columns, rows)
 
 
 def published_tables(rows: Sequence[PublishedRow], *, width: int | None = None) -> RenderableType:
@@ -83,22 +78,21 @@ def published_list(rows: Sequence[PublishedRow], column: str, *, width: int | No
 
 def _table(rows: Sequence[PublishedRow], metrics: Sequence[str], width: int | None) -> Table:
     columns = [
-        Cells("model", tuple(_model(row) for row in rows), is_name=True),
-        Cells("system", tuple(row.system for row in rows), is_name=True, priority=3),
-        Cells("quant", tuple(row.quant or UNKNOWN for row in rows), is_name=True),
-        Cells("device", tuple(row.device or UNKNOWN for row in rows), is_name=True, priority=4),
+        names("model", map(_model, rows)),
+        names("system", (row.system for row in rows), 3),
+        names("quant", (row.quant or UNKNOWN for row in rows)),
+        names("device", (row.device or UNKNOWN for row in rows), 4),
+        *(
+            right(header, (format_count(getattr(row, key)) for row in rows), "", level)
+            for key, header, level in _COUNTS
+        ),
     ]
-    for name, header, priority in _COUNTS:
-        texts = tuple(format_count(getattr(row, name)) for row in rows)
-        if any(text != UNKNOWN for text in texts):
-            columns.append(Cells(header, texts, right_aligned=True, priority=priority))
     for name in metrics:
         figures = [getattr(row, name) for row in rows]
-        if any(figure is not None for figure in figures):
-            header, unit = _HEADERS[name]
-            texts = tuple(UNKNOWN if figure is None else str(figure) for figure in figures)
-            columns.append(Cells(header, texts, unit, right_aligned=True, priority=ESSENTIAL))
-    return fitted_table(columns, labels=[""] * len(rows), dim=[False] * len(rows), width=width)
+        header, unit = _HEADERS[name]
+        columns.append(right(header, (UNKNOWN if figure is None else str(figure) for figure in figures), unit))
+    stated = [each for each in columns if each.is_name or not each.is_empty]
+    return fitted_table(stated, width=width)
 
 
 def _model(row: PublishedRow) -> str:

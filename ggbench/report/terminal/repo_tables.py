@@ -12,7 +12,7 @@ from rich.table import Table
 from ggbench.hub.repo_records import RepoListing, RepoSummary, RepoVariant
 from ggbench.plain import plain
 from ggbench.report.columns import UNKNOWN
-from ggbench.report.terminal.fitted import Cells, fitted_table
+from ggbench.report.terminal.fitted import fitted_table, left, names, notes, right
 from ggbench.report.terminal.layout import facts_table
 from ggbench.units import format_bytes, format_count, format_percent
 
@@ -35,12 +35,12 @@ def repo_report(
     ]
     table = fitted_table(
         [
-            Cells("quant", tuple(plain(each.quant or UNKNOWN) for each in variants), is_name=True),
-            Cells("size", tuple(format_bytes(each.file_bytes) for each in variants), right_aligned=True),
-            Cells("files", tuple(format_count(len(each.files)) for each in variants), right_aligned=True, priority=2),
-            Cells("here", tuple(_here(each, here, here_bytes) for each in variants), priority=1),
-            Cells("name", tuple(plain(each.name) for each in variants), priority=3, is_name=True),
-            Cells("note", tuple(_missing(each.missing) for each in variants), is_note=True),
+            names("quant", (each.quant or UNKNOWN for each in variants)),
+            right("size", (format_bytes(each.file_bytes) for each in variants)),
+            right("files", (format_count(len(each.files)) for each in variants), priority=2),
+            left("here", (_here(each, here, here_bytes) for each in variants), priority=1),
+            names("name", (each.name for each in variants), 3),
+            notes(_missing(each.missing) for each in variants),
         ],
         labels=[plain(each.quant or each.name) for each in variants],
         dim=[bool(each.missing) for each in variants],
@@ -52,20 +52,14 @@ def repo_report(
 def search_table(found: Iterable[RepoSummary], *, width: int) -> Table:
     """The repos that a search found, in the Hub's order."""
     found = tuple(found)
-    labels = tuple(plain(each.repo) for each in found)
-
-    def counts(header: str, values: Iterable[int | None], unit: str = "", priority: int = 0) -> Cells:
-        return Cells(header, tuple(map(format_count, values)), unit, right_aligned=True, priority=priority)
-
     return fitted_table(
         [
-            Cells("repo", labels, is_name=True),
-            counts("downloads", (each.downloads for each in found), "30 days", 1),
-            counts("likes", (each.likes for each in found), priority=3),
-            Cells("changed", tuple(plain((each.last_modified or UNKNOWN)[:10]) for each in found), priority=2),
-            Cells("gated", tuple("yes" if each.gated else "" for each in found), priority=1),
+            names("repo", (each.repo for each in found)),
+            right("downloads", (format_count(each.downloads) for each in found), "30 days", 1),
+            right("likes", (format_count(each.likes) for each in found), priority=3),
+            left("changed", ((each.last_modified or UNKNOWN)[:10] for each in found), priority=2),
+            left("gated", ("yes" if each.gated else "" for each in found), priority=1),
         ],
-        labels=labels,
         dim=[each.gated for each in found],
         width=width,
     )
@@ -81,4 +75,4 @@ def _here(variant: RepoVariant, here: Mapping[str, Sequence[Path]], here_bytes: 
 
 def _missing(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return plain(f"missing: {paths[0]}{more}") if paths else ""
+    return f"missing: {paths[0]}{more}" if paths else ""

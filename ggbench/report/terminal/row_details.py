@@ -20,7 +20,7 @@ from ggbench.records.speed import DecodeLimit
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import b_text, note, w_text
 from ggbench.report.names import quant_name
-from ggbench.report.terminal.layout import TWIN_CAPTION, Facts, add_column, again_line, facts_table, new_table
+from ggbench.report.terminal.layout import TWIN_CAPTION, Align, Facts, again_line, facts_table, new_table
 from ggbench.report.terminal.machine import environment_line, machine_table
 from ggbench.units import (
     format_bandwidth,
@@ -122,44 +122,31 @@ def _largest_context(summary: QuantSummary) -> str:
 
 
 def _memory_table(memory: Memory) -> Table:
-    table = new_table("Memory")
-    add_column(table, "  device")
-    for header in ("weights", "KV", "compute", "output", "total"):
-        add_column(table, header, right=True)
-    for buffers in memory.buffers:
-        _add_memory(table, buffers.device, _split(buffers))
+    def row(name: str, parts: Sequence[int]) -> list[str]:
+        return [f"  {plain(name)}", *(format_bytes(part) if part else "" for part in parts), format_bytes(sum(parts))]
+
+    rows = [row(buffers.device, _split(buffers)) for buffers in memory.buffers]
     if len(memory.buffers) > 1:
-        _add_memory(table, "all", [sum(part) for part in zip(*map(_split, memory.buffers), strict=True)])
+        rows.append(row("all", [sum(part) for part in zip(*map(_split, memory.buffers), strict=True)]))
     for name, n_bytes in (("other", memory.other_bytes), ("peak resident", memory.peak_bytes)):
         if n_bytes is not None:
-            table.add_row(f"  {name}", "", "", "", "", Text(format_bytes(n_bytes)))
-    return table
+            rows.append([f"  {name}", "", "", "", "", format_bytes(n_bytes)])
+    columns: dict[str, Align] = {"  device": "left"}
+    columns |= dict.fromkeys(("weights", "KV", "compute", "output", "total"), "right")
+    return new_table("Memory", columns, rows)
 
 
 def _split(buffers: DeviceBuffers) -> list[int]:
     return [buffers.weight_bytes, buffers.kv_bytes, buffers.compute_bytes, buffers.output_bytes]
 
 
-def _add_memory(table: Table, name: str, parts: list[int]) -> None:
-    sizes = [format_bytes(part) if part else "" for part in parts]
-    table.add_row(Text(f"  {plain(name)}"), *map(Text, sizes), Text(format_bytes(sum(parts))))
-
-
 def _prefills(summary: QuantSummary) -> Table:
-    table = new_table("Prefill")
-    add_column(table, "  prompt", "  tokens", right=True)
-    add_column(table, "time", "ms", right=True)
-    add_column(table, "speed", "tok/s", right=True)
-    add_column(table, "timings", right=True)
-    for prefill in summary.prefills:
-        texts = (
-            format_count(prefill.n_prompt),
-            format_ms(prefill.prefill_ms),
-            format_number(prefill.tok_s),
-            format_count(prefill.repeat),
-        )
-        table.add_row(*map(Text, texts))
-    return table
+    headers = ("  prompt\n  tokens", "time\nms", "speed\ntok/s", "timings")
+    rows = [
+        (format_count(each.n_prompt), format_ms(each.prefill_ms), format_number(each.tok_s), format_count(each.repeat))
+        for each in summary.prefills
+    ]
+    return new_table("Prefill", dict.fromkeys(headers, "right"), rows)
 
 
 def _latency(summary: QuantSummary, decode: DecodeResult) -> Facts:

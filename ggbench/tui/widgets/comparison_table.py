@@ -32,8 +32,8 @@ def _table(comparison: Comparison) -> Table:
     table = new_table()
     add_column(table, "")
     for index in range(len(comparison.names)):
-        add_column(table, letter(index), right=True)
-    add_column(table, "", wrap=True)
+        add_column(table, letter(index), "right")
+    add_column(table, "", "wrap")
     table.columns[-1].min_width = _VERDICT_WIDTH
     for line in comparison.lines:
         cells = [
