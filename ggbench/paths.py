@@ -1,7 +1,8 @@
-"""Paths of ggbench's own files: results, caches, config. No other module names a user folder."""
+"""ggbench's own files: paths of results, caches and config, and atomic writing. No other module names a user folder."""
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import platformdirs
@@ -42,3 +43,16 @@ def machine_cache_file() -> Path:
 def user_models_file() -> Path:
     """Return the user's own catalog, which extends and overrides the shipped one."""
     return Path(_dirs.user_config_dir) / "models.toml"
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file, and its folder, atomically: a reader never sees a part of it. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".new-", delete=False) as aside:
+        try:
+            aside.write(content)
+            aside.close()
+            Path(aside.name).replace(path)
+        except BaseException:
+            Path(aside.name).unlink(missing_ok=True)
+            raise

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ggbench.catalog.models import load_catalog
-from ggbench.gguf_file.unquantized_model import build_model
+from ggbench.gguf_file.blueprint import build_model
 from ggbench.machine.known_gpus import find_gpu
 from ggbench.theory.hardware import Convention, known_hardware
 from ggbench.theory.kv_cache import kv_cache

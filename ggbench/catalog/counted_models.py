@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
 from ggbench.catalog.reference import CatalogRef, HubRef, ModelRef, SynthRef, model_label, parse_model, wanted_quants
-from ggbench.gguf_file.blueprint import build_metadata
+from ggbench.gguf_file.blueprint import build_metadata, build_model
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
-from ggbench.gguf_file.unquantized_model import build_model
 from ggbench.theory.parameters import count_parameters
 from ggbench.theory.weights import Weights, file_weights, scheme_bits, tensor_weights, uniform_weights
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from ggbench import paths
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import quant_by_ftype
 from ggbench.plain import plain, shorten
@@ -95,7 +95,7 @@ class HeaderIndex:
             if len(kept) < _MAX_ENTRIES and key not in kept and os.path.lexists(key):
                 kept[key] = entry
         with contextlib.suppress(OSError):
-            _write(self._file, msgspec.json.encode(_Index(_VERSION, kept)))
+            paths.replace_file(self._file, msgspec.json.encode(_Index(_VERSION, kept)))
             self._changed = False
 
 
@@ -161,19 +161,6 @@ def _load(file: Path) -> dict[str, _Entry]:
         return msgspec.json.decode(raw, type=_Index).files
     except (OSError, msgspec.DecodeError, RecursionError):
         return {}
-
-
-def _write(file: Path, raw: bytes) -> None:
-    """Write atomically, so that readers never see a partial file."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(prefix=file.name, dir=file.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(raw)
-        Path(aside).replace(file)
-    except BaseException:
-        Path(aside).unlink(missing_ok=True)
-        raise
 
 
 def _is_text(key: str) -> bool:

@@ -61,11 +61,7 @@ def _variant_of(path: Path) -> LocalVariant:
     shard = parse_shard_name(path.name)
     if shard is None:
         return _variant(model_name(path.name), [path], 0)
-    siblings = [
-        path if number == shard.number else path.with_name(shard.sibling(number))
-        for number in range(1, shard.count + 1)
-    ]
-    there = [sibling for sibling in siblings if sibling.is_file()]
+    there = [sibling for sibling in shard.beside(path) if sibling.is_file()]
     return _variant(shard.stem, there, shard.count - len(there))
 
 

@@ -25,7 +25,7 @@ from ggbench.engine import protocol
 from ggbench.engine.contract import DEFAULT_TIMEOUT_S, Stage
 from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engine.logs import out_of_memory_line
-from ggbench.machine.oom_kills import count_oom_kills
+from ggbench.machine.cgroup import count_oom_kills
 
 _ENVIRONMENT = {"MALLOC_ARENA_MAX": "1", "GGML_NO_BACKTRACE": "1"}
 """glibc reserves 64 MiB of address space for each arena, which a memory limit would count before they are used; and an

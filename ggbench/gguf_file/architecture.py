@@ -8,32 +8,33 @@ compare the results with what llama.cpp allocates.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 
 from ggbench.errors import BadFile
 from ggbench.gguf_file import gguf_constants
-from ggbench.gguf_file.model_file import TensorInfo
+from ggbench.gguf_file.gguf_constants import tensor_name
+from ggbench.gguf_file.model_file import Shape, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
-from ggbench.gguf_file.tensor_names import tensor_name
 
-_RECURRENT = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
-_HYBRID = frozenset({
-    "qwen3next", "qwen35", "qwen35moe", "qwen4exp", "plamo2", "jamba", "falcon-h1", "deepseek4", "nemotron_h",
-    "nemotron_h_moe", "granitehybrid", "bailingmoe3", "lfm2", "lfm2moe", "kimi-linear", "kimi-k3", "glm5-next",
-    "minimax-01",
-})  # fmt: skip
-_DIFFUSION = frozenset({"dream", "llada", "llada-moe", "rnd1"})
-_ENCODER = frozenset({
-    "bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3", "eurobert",
-    "gemma-embedding", "llama-embed", "t5encoder",
-})  # fmt: skip
-_NOT_A_TEXT_MODEL = frozenset({"clip", "wavtokenizer-dec", "qwen3tts", "pockettts"})
-_DRAFT_HEAD = frozenset({"eagle3", "dflash", "gemma4-assistant"})
-_OTHER = {
-    "t5": "keeps a second cache for its encoder",
-    "hrm_text": "runs its layers in cycles, each with a cache of its own",
-}
+_NO_KV_FAMILIES: Mapping[str, Collection[str]] = {
+    "keeps a recurrent state of fixed size, not a KV cache": (
+        "mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7",
+    ),
+    "mixes layers with a recurrent state into those with a KV cache": (
+        "qwen3next", "qwen35", "qwen35moe", "qwen4exp", "plamo2", "jamba", "falcon-h1", "deepseek4", "nemotron_h",
+        "nemotron_h_moe", "granitehybrid", "bailingmoe3", "lfm2", "lfm2moe", "kimi-linear", "kimi-k3", "glm5-next",
+        "minimax-01",
+    ),
+    "is a diffusion model and keeps no KV cache": ("dream", "llada", "llada-moe", "rnd1"),
+    "is an encoder and does not decode token by token": (
+        "bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3", "eurobert",
+        "gemma-embedding", "llama-embed", "t5encoder",
+    ),
+    "is not a text model": ("clip", "wavtokenizer-dec", "qwen3tts", "pockettts"),
+    "is a draft head that runs beside a larger model": ("eagle3", "dflash", "gemma4-assistant"),
+    "keeps a second cache for its encoder": ("t5",),
+    "runs its layers in cycles, each with a cache of its own": ("hrm_text",),
+}  # fmt: skip
 
 _NUM_LOOPS = "{arch}.num_loops"
 _COMPRESS_RATIOS = "{arch}.attention.compress_ratios"
@@ -50,34 +51,15 @@ _MOST_LAYERS = 4096
 _LARGEST = 1 << 31
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The part of a `ModelFile` that metadata decides; fields as there. Zero or empty where the header does not say."""
-
-    n_layer: int
-    n_embd: int
-    n_head: tuple[int, ...]
-    n_head_kv: tuple[int, ...]
-    head_dim_k: int
-    head_dim_v: int
-    n_ff: tuple[int, ...]
-    n_vocab: int | None
-    n_ctx_train: int | None
-    n_expert: int
-    n_expert_used: int
-    sliding_window: int | None
-    no_kv_reason: str
-
-
 class _Metadata:
     """Typed access to the values of one architecture; keys are gguf's, `{arch}.block_count`."""
 
     def __init__(self, name: str, architecture: str, values: Mapping[str, object]) -> None:
         self._name, self._architecture, self._values = name, architecture, values
 
-    def count(self, key: str) -> int | None:
+    def count(self, key: str, default: int = 0) -> int:
         value = self._values.get(self._full(key))
-        return None if value is None else self._checked(key, value)
+        return default if value is None else self._checked(key, value)
 
     def per_layer(self, key: str, n_layer: int) -> tuple[int, ...] | None:
         value = self._values.get(self._full(key))
@@ -91,9 +73,6 @@ class _Metadata:
                 "convert the model again",
             )
         return tuple(self._checked(key, item) for item in value)
-
-    def differs(self, key: str, usual: int) -> bool:
-        return self.count(key) not in (None, usual)
 
     def has_any(self, *beginnings: str) -> bool:
         full = tuple(map(self._full, beginnings))
@@ -114,19 +93,19 @@ def read_shape(name: str, architecture: str, metadata: Mapping[str, object], ten
     """Return the shape that the metadata of this architecture gives. Raises BadFile for a value that cannot be one."""
     values = _Metadata(name, architecture, metadata)
     llm, attention = gguf_constants.Keys.LLM, gguf_constants.Keys.Attention
-    n_layer, n_embd = values.count(llm.BLOCK_COUNT) or 0, values.count(llm.EMBEDDING_LENGTH) or 0
+    n_layer, n_embd = values.count(llm.BLOCK_COUNT), values.count(llm.EMBEDDING_LENGTH)
     if n_layer > _MOST_LAYERS:
         raise BadFile(f"{name}: claims {n_layer} layers", "convert the model again")
     n_head = values.per_layer(attention.HEAD_COUNT, n_layer) or (0,) * n_layer
     n_head_kv = values.per_layer(attention.HEAD_COUNT_KV, n_layer) or n_head
     head_dim = n_embd // next(filter(None, n_head), n_embd or 1)
-    head_dim_k = _default(values.count(attention.KEY_LENGTH), head_dim)
-    head_dim_v = _default(values.count(attention.VALUE_LENGTH), head_dim)
+    head_dim_k = values.count(attention.KEY_LENGTH, head_dim)
+    head_dim_v = values.count(attention.VALUE_LENGTH, head_dim)
     is_latent = bool(values.count(attention.KEY_LENGTH_MLA) and values.count(attention.VALUE_LENGTH_MLA))
-    n_cached = n_layer - (values.count(llm.NEXTN_PREDICT_LAYERS) or 0)
+    n_cached = n_layer - values.count(llm.NEXTN_PREDICT_LAYERS)
     if architecture == "gemma3n":
         n_cached = min(n_cached, _GEMMA3N_KV_LAYERS)
-    n_expert = values.count(llm.EXPERT_COUNT) or 0
+    n_expert = values.count(llm.EXPERT_COUNT)
     n_expert_used = max(values.per_layer(llm.EXPERT_USED_COUNT, n_layer) or (0,))
     if n_expert_used > n_expert:
         raise BadFile(f"{name}: uses {n_expert_used} experts of {n_expert}", "convert the model again")
@@ -140,7 +119,7 @@ def read_shape(name: str, architecture: str, metadata: Mapping[str, object], ten
         head_dim_v=0 if is_latent else head_dim_v,
         n_ff=values.per_layer(llm.FEED_FORWARD_LENGTH, n_layer) or (0,) * n_layer,
         n_vocab=_n_vocab(values.count(llm.VOCAB_SIZE), metadata.get(gguf_constants.Keys.Tokenizer.LIST), tensors),
-        n_ctx_train=values.count(llm.CONTEXT_LENGTH),
+        n_ctx_train=values.count(llm.CONTEXT_LENGTH) or None,
         n_expert=n_expert,
         n_expert_used=n_expert_used,
         sliding_window=values.count(attention.SLIDING_WINDOW) or None,
@@ -151,40 +130,24 @@ def read_shape(name: str, architecture: str, metadata: Mapping[str, object], ten
 def _no_kv_reason(
     architecture: str, values: _Metadata, n_layer: int, n_head: tuple[int, ...], head_dims: tuple[int, int]
 ) -> str:
-    families = (
-        (_RECURRENT, "keeps a recurrent state of fixed size, not a KV cache"),
-        (_HYBRID, "mixes layers with a recurrent state into those with a KV cache"),
-        (_DIFFUSION, "is a diffusion model and keeps no KV cache"),
-        (_ENCODER, "is an encoder and does not decode token by token"),
-        (_NOT_A_TEXT_MODEL, "is not a text model"),
-        (_DRAFT_HEAD, "is a draft head that runs beside a larger model"),
-    )
-    for names, reason in families:
-        if architecture in names:
-            return f"{architecture} {reason}"
-    if architecture in _OTHER:
-        return f"{architecture} {_OTHER[architecture]}"
     attention = gguf_constants.Keys.Attention
+    families = ((architecture in names, reason) for reason, names in _NO_KV_FAMILIES.items())
     other_width = "has heads of another width in its windowed layers"
     signs: tuple[tuple[bool, str], ...] = (
         (values.has_any(*_RECURRENT_GROUPS), "keeps a recurrent state in some layers"),
         (values.has_any(_INDEXER_GROUP), "keeps a second cache for its sparse-attention indexer"),
         (values.has_any(_COMPRESS_RATIOS), "compresses its KV cache by layer"),
         (values.has_any(_KEY_LENGTH_MLA_SWA), "has latent heads of another width in its windowed layers"),
-        (values.differs(attention.KEY_LENGTH_SWA, head_dims[0]), other_width),
-        (values.differs(attention.VALUE_LENGTH_SWA, head_dims[1]), other_width),
+        (values.count(attention.KEY_LENGTH_SWA, head_dims[0]) != head_dims[0], other_width),
+        (values.count(attention.VALUE_LENGTH_SWA, head_dims[1]) != head_dims[1], other_width),
         (bool(values.count(attention.SHARED_KV_LAYERS)), "shares the KV cache between layers"),
-        ((values.count(_NUM_LOOPS) or 1) > 1, "runs its layers more than once, each time with a cache of its own"),
+        (values.count(_NUM_LOOPS) > 1, "runs its layers more than once, each time with a cache of its own"),
         (not n_layer or not any(n_head), "has a header without layers or attention heads"),
     )
-    return next((f"{architecture} {reason}" for present, reason in signs if present), "")
+    return next((f"{architecture} {reason}" for present, reason in (*families, *signs) if present), "")
 
 
-def _default(value: int | None, otherwise: int) -> int:
-    return otherwise if value is None else value
-
-
-def _n_vocab(from_key: int | None, token_list: object, tensors: Iterable[TensorInfo]) -> int | None:
+def _n_vocab(from_key: int, token_list: object, tensors: Iterable[TensorInfo]) -> int | None:
     if from_key:
         return from_key
     if isinstance(token_list, ArrayLength) and token_list:

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ggbench.gguf_file import gguf_constants
-from ggbench.gguf_file.ggml_types import row_bytes
+from ggbench.gguf_file.encoded_header import encode_model
+from ggbench.gguf_file.ggml_types import tensor_bytes
+from ggbench.gguf_file.gguf_constants import tensor_name
 from ggbench.gguf_file.hyperparameters import Hyperparameters
-from ggbench.gguf_file.model_file import TensorInfo
-from ggbench.gguf_file.tensor_names import tensor_name
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 
 
 class _Tensor(NamedTuple):
@@ -27,8 +28,8 @@ class _Tensor(NamedTuple):
     suffix: str = "weight"
 
     def info(self, layer: int | None = None) -> TensorInfo:
-        n_bytes = row_bytes(self.type_name, self.shape[0]) * math.prod(self.shape[1:])
-        return TensorInfo(tensor_name(self.member, self.suffix, layer), self.shape, self.type_name, n_bytes)
+        name = tensor_name(self.member, self.suffix, layer)
+        return TensorInfo(name, self.shape, self.type_name, tensor_bytes(self.type_name, self.shape))
 
 
 def build_metadata(hyper: Hyperparameters) -> dict[str, object]:
@@ -67,21 +68,19 @@ def build_metadata(hyper: Hyperparameters) -> dict[str, object]:
 
 def build_tensors(hyper: Hyperparameters) -> tuple[TensorInfo, ...]:
     """Return every tensor of the model, without the output where it is tied to the embedding."""
-    return tuple(_tensors(hyper))
+    layers = (tensor.info(layer) for layer in range(hyper.n_layer) for tensor in _layer(hyper))
+    return (*(tensor.info() for tensor in _outside_layers(hyper)), *layers)
+
+
+def build_model(hyper: Hyperparameters, name: str) -> ModelFile:
+    """Return the model of this shape with f16 matrices and no file, enough to count with; llama.cpp is not needed."""
+    return encode_model(build_metadata(hyper), build_tensors(hyper), name)
 
 
 def count_params(hyper: Hyperparameters) -> int:
     """Return the parameters of all tensors: one layer counted once, because a list of models counts hundreds."""
     outside = sum(math.prod(tensor.shape) for tensor in _outside_layers(hyper))
     return outside + hyper.n_layer * sum(math.prod(tensor.shape) for tensor in _layer(hyper))
-
-
-def _tensors(hyper: Hyperparameters) -> Iterator[TensorInfo]:
-    for tensor in _outside_layers(hyper):
-        yield tensor.info()
-    for layer in range(hyper.n_layer):
-        for tensor in _layer(hyper):
-            yield tensor.info(layer)
 
 
 def _outside_layers(hyper: Hyperparameters) -> Iterator[_Tensor]:
@@ -92,11 +91,6 @@ def _outside_layers(hyper: Hyperparameters) -> Iterator[_Tensor]:
 
 
 def _layer(hyper: Hyperparameters) -> Iterator[_Tensor]:
-    yield from _attention(hyper)
-    yield from _feed_forward(hyper)
-
-
-def _attention(hyper: Hyperparameters) -> Iterator[_Tensor]:
     n_query, n_kv = hyper.n_embd_head * hyper.n_head, hyper.n_embd_head * hyper.n_head_kv
     yield _f32("ATTN_NORM", hyper.n_embd)
     for member, n_rows in (("ATTN_Q", n_query), ("ATTN_K", n_kv), ("ATTN_V", n_kv)):
@@ -104,17 +98,14 @@ def _attention(hyper: Hyperparameters) -> Iterator[_Tensor]:
         if hyper.qkv_bias:
             yield _Tensor(member, (n_rows,), "f32", suffix="bias")
     yield _matrix("ATTN_OUT", n_query, hyper.n_embd)
-
-
-def _feed_forward(hyper: Hyperparameters) -> Iterator[_Tensor]:
     yield _f32("FFN_NORM", hyper.n_embd)
     if not hyper.n_expert:
         yield from _gated("", hyper.n_embd, hyper.n_ff)
-        return
-    yield _f32("FFN_GATE_INP", hyper.n_embd, hyper.n_expert)
-    yield from _gated("_EXP", hyper.n_embd, hyper.n_ff_expert, hyper.n_expert)
-    yield _f32("FFN_GATE_INP_SHEXP", hyper.n_embd)
-    yield from _gated("_SHEXP", hyper.n_embd, hyper.n_ff_shared_expert)
+    else:
+        yield _f32("FFN_GATE_INP", hyper.n_embd, hyper.n_expert)
+        yield from _gated("_EXP", hyper.n_embd, hyper.n_ff_expert, hyper.n_expert)
+        yield _f32("FFN_GATE_INP_SHEXP", hyper.n_embd)
+        yield from _gated("_SHEXP", hyper.n_embd, hyper.n_ff_shared_expert)
 
 
 def _gated(kind: str, n_embd: int, n_ff: int, *n_expert: int) -> Iterator[_Tensor]:

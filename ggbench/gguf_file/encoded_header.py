@@ -6,6 +6,7 @@ to files, and importing it takes longer than encoding all of them.
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from dataclasses import dataclass
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.ggml_types import type_by_name
 from ggbench.gguf_file.gguf_format import ALIGNMENT, ARRAY, MAGIC, NUMBER_CODES, STRING, VERSION
-from ggbench.gguf_file.model_file import TensorInfo
+from ggbench.gguf_file.header import assemble
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.parser import read_header
 
 _LAYOUTS = {value_type: struct.Struct(f"<{code}") for value_type, code in NUMBER_CODES.items()}
 _VALUE_TYPES = {code: value_type for value_type, code in NUMBER_CODES.items()}
@@ -52,6 +55,12 @@ def encode_header(metadata: Mapping[str, object], tensors: Iterable[TensorInfo])
     data = b"".join(parts)
     data += bytes(n_padding(len(data)))
     return EncodedHeader(data, len(data) + end)
+
+
+def encode_model(metadata: Mapping[str, object], tensors: Iterable[TensorInfo], name: str) -> ModelFile:
+    """Return the model that this header describes, with no file. Raises as `encode_header` does."""
+    header = encode_header(metadata, tensors)
+    return assemble([read_header(io.BytesIO(header.data), header.file_bytes, name)], name)
 
 
 def n_padding(n_bytes: int) -> int:

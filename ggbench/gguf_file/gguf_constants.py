@@ -20,3 +20,12 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the constants have types of
     value = getattr(gguf.constants, name)
     globals()[name] = value
     return value
+
+
+def tensor_name(tensor: str, suffix: str = "weight", block: int | None = None) -> str:
+    """Return the name of a `gguf.MODEL_TENSOR` in a file: `ATTN_Q` of block 7 is `blk.7.attn_q.weight`.
+
+    `block` is ignored for a tensor outside the blocks. Raises KeyError for a tensor that gguf does not know.
+    """
+    base: str = __getattr__("TENSOR_NAMES")[__getattr__("MODEL_TENSOR")[tensor]]
+    return f"{base.format(bid=block)}.{suffix}"

@@ -104,19 +104,7 @@ def assemble(headers: Sequence[Header], name: str, paths: Sequence[Path] = ()) -
         metadata=metadata,
         tensors=tuple(tensors.values()),
         header_sha256=digest.hexdigest(),
-        n_layer=shape.n_layer,
-        n_embd=shape.n_embd,
-        n_head=shape.n_head,
-        n_head_kv=shape.n_head_kv,
-        head_dim_k=shape.head_dim_k,
-        head_dim_v=shape.head_dim_v,
-        n_ff=shape.n_ff,
-        n_vocab=shape.n_vocab,
-        n_ctx_train=shape.n_ctx_train,
-        n_expert=shape.n_expert,
-        n_expert_used=shape.n_expert_used,
-        sliding_window=shape.sliding_window,
-        no_kv_reason=shape.no_kv_reason,
+        **vars(shape),
     )
 
 
@@ -129,7 +117,7 @@ def _shard_paths(path: Path, count: int) -> list[Path]:
             f"{plain(path.name)} is one of {count} shards but is not named so",
             f"name the shards as they were published: NAME-00001-of-{count:05}.gguf",
         )
-    paths = [path if n == shard.number else path.with_name(shard.sibling(n)) for n in range(1, count + 1)]
+    paths = shard.beside(path)
     missing = [candidate.name for candidate in paths if not candidate.exists()]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""

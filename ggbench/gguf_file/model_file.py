@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.ggml_types import row_bytes
-from ggbench.gguf_file.tensor_names import tensor_name
+from ggbench.gguf_file.gguf_constants import tensor_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +34,9 @@ class TensorInfo:
         return count
 
 
-@dataclass(frozen=True)
-class ModelFile:
-    """One model as its header describes it, over all shards."""
-
-    name: str
-    """The file's stem without a shard suffix, or the catalog's `id quant`."""
-    paths: tuple[Path, ...]
-    """The local shards in order; empty for a header that was not read from this disk."""
-    file_bytes: int
-    """Over all shards."""
-    version: int
-    big_endian: bool
-    architecture: str
-    metadata: dict[str, object]
-    """Every key; the tokenizer's long arrays are replaced by their length."""
-    tensors: tuple[TensorInfo, ...]
-    header_sha256: str
-    """Of the header bytes of all shards in order: metadata and tensor table, not the weights."""
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The part of a `ModelFile` that metadata decides; zero or empty where the header does not say."""
 
     n_layer: int
     n_embd: int
@@ -70,6 +55,26 @@ class ModelFile:
     """Positions that a windowed layer keeps; None when every layer keeps all."""
     no_kv_reason: str = ""
     """Why KV is more than fixed bytes for each position (a recurrent state, a second cache); empty when it is not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFile(Shape):
+    """One model as its header describes it, over all shards."""
+
+    name: str
+    """The file's stem without a shard suffix, or the catalog's `id quant`."""
+    paths: tuple[Path, ...]
+    """The local shards in order; empty for a header that was not read from this disk."""
+    file_bytes: int
+    """Over all shards."""
+    version: int
+    big_endian: bool
+    architecture: str
+    metadata: dict[str, object]
+    """Every key; the tokenizer's long arrays are replaced by their length."""
+    tensors: tuple[TensorInfo, ...]
+    header_sha256: str
+    """Of the header bytes of all shards in order: metadata and tensor table, not the weights."""
     missing_bytes: int = 0
     """Bytes that the tensor tables require and the files lack, as after an interrupted download."""
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
-import math
 import os
 import re
 import tempfile
@@ -22,7 +20,7 @@ from typing import TYPE_CHECKING
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported, UsageError
 from ggbench.gguf_file.deferred_package import defer_package
 from ggbench.gguf_file.encoded_header import encode_header
-from ggbench.gguf_file.ggml_types import GgmlType, row_bytes
+from ggbench.gguf_file.ggml_types import GgmlType, tensor_bytes
 from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.units import MIB
 
@@ -144,7 +142,8 @@ def _retyped(quant: str, tensors: Sequence[TensorInfo], log: str) -> tuple[Tenso
     missing = [tensor.name for tensor in tensors if tensor.name not in chosen]
     if missing:
         raise EngineFailed(f"llama.cpp's quantizer did not report {missing[0]} for {quant}", _UNREADABLE_HINT)
-    retyped = tuple(_as_type(tensor, chosen[tensor.name]) for tensor in tensors)
+    types = ((tensor, chosen[tensor.name]) for tensor in tensors)
+    retyped = tuple(TensorInfo(each.name, each.shape, name, tensor_bytes(name, each.shape)) for each, name in types)
     total = _TOTAL.search(log)
     added_up = sum(tensor.n_bytes or 0 for tensor in retyped) / MIB
     if total is None or abs(float(total["mib"]) - added_up) > _ROUNDING_MIB:
@@ -154,13 +153,3 @@ def _retyped(quant: str, tensors: Sequence[TensorInfo], log: str) -> tuple[Tenso
             _UNREADABLE_HINT,
         )
     return retyped
-
-
-def _as_type(tensor: TensorInfo, type_name: str) -> TensorInfo:
-    return TensorInfo(tensor.name, tensor.shape, type_name, _bytes_of(type_name, tensor.shape))
-
-
-@functools.cache
-def _bytes_of(type_name: str, shape: tuple[int, ...]) -> int:
-    """Return the bytes of a tensor; cached, because a model's layers are alike."""
-    return row_bytes(type_name, shape[0]) * math.prod(shape[1:])

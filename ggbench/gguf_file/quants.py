@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from ggbench.errors import UnknownName
 from ggbench.gguf_file import gguf_constants
+from ggbench.gguf_file.ggml_types import ADDED_TYPES
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.shards import model_name
 
@@ -32,11 +33,6 @@ _TOKEN = re.compile(
 _SIDECAR = re.compile(r"(?:^|[-._/])(?:mmproj|imatrix|eagle3)(?=$|[-._/])|(?:^|/)mtp[-_.]", re.IGNORECASE)
 
 
-def known_quants() -> tuple[str, ...]:
-    """Return every quant that llama.cpp can make, in the order of its numbers."""
-    return tuple(_file_types())
-
-
 def canonical_quant(name: str) -> str:
     """Return the name as ggbench writes it: lower case, `ud-` with a hyphen, one spelling of each float."""
     lower = name.lower()
@@ -47,9 +43,9 @@ def canonical_quant(name: str) -> str:
 def ftype_by_name(name: str) -> int:
     """Return the `enum llama_ftype` of a quant's name in any case. Raises UnknownName."""
     quant = canonical_quant(name)
-    number = _file_types().get(_SHORT.get(quant, quant))
+    number = known_quants().get(_SHORT.get(quant, quant))
     if number is None:
-        raise UnknownName("quant", name, _file_types())
+        raise UnknownName("quant", name, known_quants())
     return number
 
 
@@ -87,7 +83,7 @@ def quant_label(model_file: ModelFile) -> str:
     named = quant_from_file_name(model_file.paths[0].name if model_file.paths else model_file.name)
     file_type = model_file.metadata.get("general.file_type")
     stated = quant_by_ftype(file_type) if isinstance(file_type, int) else None
-    if named is not None and (stated is None or _SHORT.get(named, named) not in _file_types()):
+    if named is not None and (stated is None or _SHORT.get(named, named) not in known_quants()):
         return named
     return stated or "unknown"
 
@@ -98,10 +94,8 @@ def is_sidecar(file_name: str) -> bool:
 
 
 @functools.cache
-def _file_types() -> dict[str, int]:
-    """Each quant's `enum llama_ftype`, in the order of the numbers."""
-    from ggbench.gguf_file.added_types import ADDED_TYPES
-
+def known_quants() -> dict[str, int]:
+    """Return the `enum llama_ftype` of every quant that llama.cpp can make, in the order of the numbers."""
     numbers = {added.name.lower(): added.file_type for added in ADDED_TYPES}
     for entry in gguf_constants.LlamaFileType:
         if entry is not gguf_constants.LlamaFileType.GUESSED:
@@ -111,4 +105,4 @@ def _file_types() -> dict[str, int]:
 
 @functools.cache
 def _names_by_file_type() -> dict[int, str]:
-    return {number: name for name, number in _file_types().items()}
+    return {number: name for name, number in known_quants().items()}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
 
@@ -24,6 +25,10 @@ class ShardName:
     def sibling(self, number: int) -> str:
         """Return the file name of another shard of the same model."""
         return f"{self.stem}-{number:05}-of-{self.count:05}.gguf"
+
+    def beside(self, path: Path) -> list[Path]:
+        """Return the paths of all shards, where this one is at `path`."""
+        return [path if n == self.number else path.with_name(self.sibling(n)) for n in range(1, self.count + 1)]
 
 
 def parse_shard_name(file_name: str) -> ShardName | None:

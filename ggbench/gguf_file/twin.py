@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,17 +16,15 @@ import ggbench
 from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.blueprint import build_metadata, build_tensors
-from ggbench.gguf_file.encoded_header import encode_header
+from ggbench.gguf_file.encoded_header import encode_header, encode_model
 from ggbench.gguf_file.gguf_format import ALIGNMENT_KEY
-from ggbench.gguf_file.header import assemble, read_model_file
+from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.gguf_file.parser import ArrayLength, read_header
+from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
 from ggbench.gguf_file.twin_writer import Progress, remove_abandoned_parts, write_twin
-
-__all__ = ["cached_twin", "cached_twin_of", "plan_twin", "twin_of", "write_twin"]
 
 _FORMAT = 1
 """Version of the fill; a new one invalidates cached twins."""
@@ -127,7 +124,7 @@ def _planned(
     name: str, metadata: Mapping[str, object], tensors: Sequence[TensorInfo], model_name: str, source: str
 ) -> ModelFile:
     shape = hashlib.sha256(f"{_FORMAT} ".encode() + encode_header(metadata, tensors).data)
-    header = encode_header(
+    return encode_model(
         {
             **metadata,
             gguf_constants.Keys.General.NAME: model_name,
@@ -137,8 +134,8 @@ def _planned(
             _FINGERPRINT: shape.hexdigest()[:16],
         },
         tensors,
+        name,
     )
-    return assemble([read_header(io.BytesIO(header.data), header.file_bytes, name)], name)
 
 
 def _is_same(path: Path, planned: ModelFile) -> bool:

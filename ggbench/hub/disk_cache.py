@@ -6,9 +6,10 @@ Each file ends with the SHA-256 of its content; a truncated or damaged file coun
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from contextlib import suppress
 from pathlib import Path
+
+from ggbench.paths import replace_file
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _LARGEST_BYTES = 256 << 20
@@ -17,15 +18,7 @@ _LARGEST_BYTES = 256 << 20
 def put(path: Path, content: bytes) -> None:
     """Write an entry atomically; write errors are ignored, since the entry can be fetched again."""
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".new-", delete=False) as aside:
-            try:
-                aside.write(content + hashlib.sha256(content).digest())
-                aside.close()
-                Path(aside.name).replace(path)
-            except BaseException:
-                Path(aside.name).unlink(missing_ok=True)
-                raise
+        replace_file(path, content + hashlib.sha256(content).digest())
 
 
 def get(path: Path) -> bytes | None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import math
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,19 +25,6 @@ _ASSUMED_CACHE_BYTES = 64 * MIB
 _SECTION = "bandwidth"
 
 
-def measure_bandwidth(threads: int, *, buffer_bytes: int | None = None, budget_s: float = 1.0) -> Bandwidth:
-    """Measure the highest rate at which up to `threads` threads read main memory; takes about 1.5 s.
-
-    The buffer is 1 GiB, or four times the last-level cache if that is larger, which leaves about 2 % of lines cached
-    under random replacement. It is smaller where memory is short or its pages are slow to allocate, and never more than
-    a quarter of the available memory. Other programs can only lower the result; see `probe_reads`.
-
-    Raises DoesNotFit where the buffer cannot be allocated.
-    """
-    rate = _probe(threads, describe_cpu(), describe_ram(), buffer_bytes, budget_s)
-    return Bandwidth(rate.bytes_per_s, _source(rate))
-
-
 def cached_bandwidth(threads: int, *, remeasure: bool = False, file: Path | None = None) -> Bandwidth:
     """Return the cached bandwidth for this machine and thread count, or measure and cache it.
 
@@ -53,7 +38,7 @@ def cached_bandwidth(threads: int, *, remeasure: bool = False, file: Path | None
     known = _read(file).get(key)
     if known is not None and not known.busy and not remeasure:
         return Bandwidth(known.bytes_per_s, known.source)
-    rate = _probe(threads, cpu, ram, None, 1.0)
+    rate = _probe(threads, cpu, ram)
     entry = _Entry(rate.bytes_per_s, _source(rate), rate.busy)
     if known is not None and rate.busy and known.bytes_per_s > rate.bytes_per_s:
         entry = known
@@ -70,13 +55,17 @@ class _Entry:
     busy: bool
 
 
-def _probe(threads: int, cpu: Cpu, ram: Ram, buffer_bytes: int | None, budget_s: float) -> ReadRate:
+def _probe(threads: int, cpu: Cpu, ram: Ram) -> ReadRate:
+    """Measure the highest rate at which up to `threads` threads read main memory; takes about 1.5 s.
+
+    The buffer is 1 GiB, or four times the last-level cache if that is larger, which leaves about 2 % of lines cached
+    under random replacement. It is smaller where memory is short or its pages are slow to allocate, and never more than
+    a quarter of the available memory.
+    """
     cache_bytes = cpu.last_level_cache_bytes or _ASSUMED_CACHE_BYTES
-    most = ram.available_bytes // 4
-    wanted = min(most, max(GIB, 4 * cache_bytes)) if buffer_bytes is None else buffer_bytes
-    least = min(wanted, max(256 * MIB, 2 * cache_bytes))
+    wanted = min(ram.available_bytes // 4, max(GIB, 4 * cache_bytes))
     try:
-        return probe_reads(threads, buffer_bytes=wanted, min_bytes=least, budget_s=budget_s)
+        return probe_reads(threads, buffer_bytes=wanted, min_bytes=min(wanted, max(256 * MIB, 2 * cache_bytes)))
     except (OSError, MemoryError) as error:
         raise DoesNotFit(
             "not enough free memory to measure its bandwidth",
@@ -123,12 +112,4 @@ def _write(file: Path, key: str, entry: _Entry) -> None:
     import msgspec
 
     document = {**_read_document(file), _SECTION: {**_read(file), key: entry}}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(prefix=file.name, dir=file.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(msgspec.json.format(msgspec.json.encode(document), indent=2))
-        Path(aside).replace(file)
-    except BaseException:
-        Path(aside).unlink(missing_ok=True)
-        raise
+    paths.replace_file(file, msgspec.json.format(msgspec.json.encode(document), indent=2))

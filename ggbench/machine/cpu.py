@@ -26,8 +26,6 @@ class Cpu:
     """Physical cores within the affinity and the cgroup quota."""
     n_performance_cores: int
     """Cores without efficiency cores; equal to n_cores where all are alike."""
-    n_logical: int
-    """Available hardware threads."""
     last_level_cache_bytes: int | None
     """Total of the last-level caches of the available cores; None when the kernel does not report it."""
 
@@ -45,7 +43,6 @@ def describe_cpu(proc: Path = PROC, sysfs: Path = SYSFS, affinity: Collection[in
         name=_cpu_name(proc),
         n_cores=min(most, n_cores),
         n_performance_cores=min(most, n_performance),
-        n_logical=min(most, len(cpus)),
         last_level_cache_bytes=_last_level_cache_bytes(cpus, sysfs),
     )
 

@@ -1,37 +1,20 @@
-"""The machine as a whole: input for plans, and the environment stored with every run."""
+"""The environment stored with every run: versions, system and hardware."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import ggbench
-from ggbench.machine.cpu import Cpu, describe_cpu
+from ggbench.machine.cpu import describe_cpu
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.memory import describe_ram
-from ggbench.records.machine import Environment, Gpu
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """Hardware available for a model at the time of the call."""
-
-    cpu: Cpu
-    ram_bytes: int
-    ram_available_bytes: int
-    gpus: tuple[Gpu, ...] = ()
-
-
-def detect_machine() -> Machine:
-    """Return the CPU, memory and GPUs available to this process."""
-    ram = describe_ram()
-    return Machine(describe_cpu(), ram.total_bytes, ram.available_bytes, list_gpus())
+from ggbench.records.machine import Environment
 
 
 def environment(versions: Mapping[str, str]) -> Environment:
     """Describe where and with what a run is measured; `versions` are those that its engine reports."""
-    machine = detect_machine()
+    cpu = describe_cpu()
     return Environment(
         ggbench=ggbench.__version__,
         python=platform.python_version(),
@@ -39,10 +22,10 @@ def environment(versions: Mapping[str, str]) -> Environment:
         llama_cpp=versions.get("llama_cpp", ""),
         system_info=versions.get("system_info", ""),
         os=describe_os(),
-        cpu=machine.cpu.name,
-        n_cores=machine.cpu.n_cores,
-        ram_bytes=machine.ram_bytes,
-        gpus=machine.gpus,
+        cpu=cpu.name,
+        n_cores=cpu.n_cores,
+        ram_bytes=describe_ram().total_bytes,
+        gpus=list_gpus(),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -20,10 +21,8 @@ def list_gpus() -> tuple[Gpu, ...]:
     nvml = open_nvml()
     if nvml is None:
         return ()
-    try:
+    with contextlib.closing(nvml):
         return tuple(_describe(nvml, index, handle) for index, handle in nvml.devices())
-    finally:
-        nvml.close()
 
 
 def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:

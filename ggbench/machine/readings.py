@@ -2,18 +2,15 @@
 
 Take one about once a second during a measurement, in the parent of the timed process. A reading costs a few small
 kernel files and a few NVML queries per GPU.
-
-    with MachineReader() as reader:
-        reading = reader.read()
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Collection, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ggbench.machine.memory import describe_ram
 from ggbench.machine.nvml import Nvml, open_nvml
@@ -41,6 +38,10 @@ _INVALID_PIDS = (0, 0xFFFFFFFF)
 _MAX_NAMED, _NAME_WIDTH = 3, 40
 
 
+def _read_gpus(nvml: Nvml) -> tuple[GpuReading, ...]:
+    return tuple(_read_gpu(nvml, index, handle) for index, handle in nvml.devices())
+
+
 class MachineReader:
     """Takes repeated readings over one NVML session. `read` is thread-safe."""
 
@@ -61,23 +62,8 @@ class MachineReader:
                 cpu_share=self._cpu_share(),
                 used_bytes=ram.total_bytes - ram.available_bytes,
                 total_bytes=ram.total_bytes,
-                gpus=() if self._nvml is None else read_gpus(self._nvml),
+                gpus=() if self._nvml is None else _read_gpus(self._nvml),
             )
-
-    def close(self) -> None:
-        """Close NVML; a later reading opens it again."""
-        with self._lock:
-            if self._nvml is not None:
-                self._nvml.close()
-            self._nvml, self._has_tried_nvml = None, False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _cpu_share(self) -> float | None:
         import psutil
@@ -93,13 +79,6 @@ class MachineReader:
         return min(1.0, max(0.0, (busy_s - before[0]) / (total_s - before[1])))
 
 
-def read_gpus(nvml: Nvml) -> tuple[GpuReading, ...]:
-    """Read every GPU that responds, in NVML's order; values that a chip does not report, or reports as 0 for that, are
-    None.
-    """
-    return tuple(_read_gpu(nvml, index, handle) for index, handle in nvml.devices())
-
-
 def list_gpu_processes(indices: Collection[int]) -> tuple[GpuProcess, ...]:
     """Return the processes that hold memory on the GPUs with these NVML indices, each once with its total.
 
@@ -108,20 +87,20 @@ def list_gpu_processes(indices: Collection[int]) -> tuple[GpuProcess, ...]:
     nvml = open_nvml()
     if nvml is None:
         return ()
-    try:
-        gpus = [gpu for gpu in read_gpus(nvml) if gpu.index in indices]
-    finally:
-        nvml.close()
+    with contextlib.closing(nvml):
+        gpus = [gpu for gpu in _read_gpus(nvml) if gpu.index in indices]
+    return tuple((processes_by_pid(gpus) or {}).values())
+
+
+def processes_by_pid(gpus: Sequence[GpuReading]) -> dict[int, GpuProcess] | None:
+    """Return the processes on these GPUs, each with its total memory; None where no GPU's driver reports them."""
+    if all(gpu.processes is None for gpu in gpus):
+        return None
     found: dict[int, GpuProcess] = {}
     for process in (process for gpu in gpus for process in gpu.processes or ()):
-        before = found.get(process.pid)
-        found[process.pid] = process if before is None else _add(before, process)
-    return tuple(found.values())
-
-
-def _add(one: GpuProcess, other: GpuProcess) -> GpuProcess:
-    used = (one.used_bytes, other.used_bytes)
-    return GpuProcess(one.pid, one.name, None if None in used else sum(filter(None, used)))
+        used = (found[process.pid].used_bytes if process.pid in found else 0, process.used_bytes)
+        found[process.pid] = GpuProcess(process.pid, process.name, None if None in used else sum(filter(None, used)))
+    return found
 
 
 def name_processes(processes: Sequence[GpuProcess]) -> str:
@@ -144,6 +123,7 @@ def _program(name: str | None) -> str:
 
 
 def _read_gpu(nvml: Nvml, index: int, handle: Any) -> GpuReading:  # noqa: ANN401 - pynvml has no types
+    """Read one GPU; values that a chip does not report, or reports as 0 for that, are None."""
     memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
     pci = nvml.query("nvmlDeviceGetPciInfo", handle)
     power_mw = nvml.query("nvmlDeviceGetPowerUsage", handle)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
+from ggbench.machine.readings import processes_by_pid
 from ggbench.records.machine import GpuProcess, GpuReading, GpuUse, MachineReading, Throttling
 
 Span = tuple[int, int]
@@ -104,31 +105,15 @@ def _throttle(moments: Sequence[tuple[GpuReading, ...]]) -> tuple[Throttling, ..
 
 
 def _most_held(moments: Sequence[tuple[GpuReading, ...]], worker_pid: int | None) -> int | None:
-    found = ((_processes(gpus) or {}).get(worker_pid or -1) for gpus in moments)
+    found = ((processes_by_pid(gpus) or {}).get(worker_pid or -1) for gpus in moments)
     return max((process.used_bytes for process in found if process and process.used_bytes is not None), default=None)
 
 
 def _others(moments: Sequence[tuple[GpuReading, ...]], worker_pid: int | None) -> tuple[GpuProcess, ...] | None:
-    last = _processes(moments[-1])
+    last = processes_by_pid(moments[-1])
     if last is None:
         return None
-    if any(worker_pid in (_processes(gpus) or {}) for gpus in moments):
+    if any(worker_pid in (processes_by_pid(gpus) or {}) for gpus in moments):
         return tuple(process for pid, process in last.items() if pid != worker_pid)
-    first = _processes(moments[0]) or {}
+    first = processes_by_pid(moments[0]) or {}
     return tuple(process for pid, process in last.items() if pid in first)
-
-
-def _processes(gpus: Sequence[GpuReading]) -> dict[int, GpuProcess] | None:
-    """Return the processes by pid, with their memory summed over the GPUs."""
-    if all(gpu.processes is None for gpu in gpus):
-        return None
-    found: dict[int, GpuProcess] = {}
-    for process in (process for gpu in gpus for process in gpu.processes or ()):
-        before = found.get(process.pid)
-        used_bytes = process.used_bytes if before is None else _total_bytes(before.used_bytes, process.used_bytes)
-        found[process.pid] = GpuProcess(process.pid, process.name, used_bytes)
-    return found
-
-
-def _total_bytes(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other

@@ -7,8 +7,14 @@ import pytest
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
 
 from ggbench.errors import GgbenchError, UnknownName
-from ggbench.gguf_file.added_types import ADDED_TYPES, CORRECTED_BLOCK_BYTES
-from ggbench.gguf_file.ggml_types import known_types, row_bytes, type_by_id, type_by_name
+from ggbench.gguf_file.ggml_types import (
+    ADDED_TYPES,
+    CORRECTED_BLOCK_BYTES,
+    known_types,
+    row_bytes,
+    type_by_id,
+    type_by_name,
+)
 
 IDS_IN_GGML = 43
 """`GGML_TYPE_COUNT` of the llama.cpp that the tests run with; its tables end there."""
@@ -74,9 +80,9 @@ def test_names_match_in_any_case(name: str) -> None:
 
 
 def test_k_quants_keep_ggmls_capital() -> None:
-    """`q4_k` finds ggml's `q4_K`: 144 bytes for 256 elements, 4.5 bits each."""
+    """`q4_k` finds ggml's `q4_K`: 144 bytes for 256 elements."""
     assert type_by_name("q4_k").name == "q4_K"
-    assert type_by_name("Q4_K").bits_per_element == 4.5
+    assert type_by_name("Q4_K").row_bytes(256) == 144
 
 
 def test_unknown_name_says_the_nearest() -> None:

@@ -10,7 +10,7 @@ import gguf.constants
 import pytest
 
 from ggbench.gguf_file import gguf_constants, gguf_format
-from ggbench.gguf_file.tensor_names import tensor_name
+from ggbench.gguf_file.gguf_constants import tensor_name
 
 
 def run_python(code: str) -> None:

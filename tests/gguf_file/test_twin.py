@@ -17,7 +17,8 @@ from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file import twin_writer
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters
-from ggbench.gguf_file.twin import cached_twin, plan_twin, twin_of, write_twin
+from ggbench.gguf_file.twin import cached_twin, plan_twin, twin_of
+from ggbench.gguf_file.twin_writer import write_twin
 
 QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
 

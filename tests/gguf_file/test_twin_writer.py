@@ -18,7 +18,8 @@ from ggbench.gguf_file import tiles
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.model_file import TensorInfo
-from ggbench.gguf_file.twin import plan_twin, write_twin
+from ggbench.gguf_file.twin import plan_twin
+from ggbench.gguf_file.twin_writer import write_twin
 
 DENSE = Hyperparameters("qwen2", n_layer=2, n_embd=256, n_head=4, n_head_kv=2, n_ff=768, n_vocab=512, n_ctx_train=2048)
 MOE = dataclasses.replace(

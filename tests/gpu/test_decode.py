@@ -79,10 +79,10 @@ def test_w_and_b_over_two_thousand_tokens(
 ) -> None:
     """Every layer is on the GPU, B is no better than the bandwidth by NVML allows, and readings came along."""
     target = twin(model, quant)
-    with MachineReader() as reader:
-        before = reader.read().gpus
-        run = measure(target, N_GEN)
-        after = reader.read().gpus
+    reader = MachineReader()
+    before = reader.read().gpus
+    run = measure(target, N_GEN)
+    after = reader.read().gpus
     limit, b_ratio = run.limit, None if run.decode is None else run.decode.b_ratio
     reached = None if limit is None or b_ratio is None else limit.bandwidth_bytes_per_s * b_ratio
     note(

@@ -12,7 +12,7 @@ import pytest
 
 from ggbench.errors import DoesNotFit
 from ggbench.machine import bandwidth
-from ggbench.machine.bandwidth import cached_bandwidth, measure_bandwidth
+from ggbench.machine.bandwidth import cached_bandwidth
 from ggbench.machine.cpu import Cpu
 from ggbench.machine.memory import Ram
 from ggbench.machine.read_probe import ReadRate
@@ -58,16 +58,16 @@ def use(
     """A machine with this probe."""
     probe = Probe(*rates)
     monkeypatch.setattr(bandwidth, "probe_reads", probe)
-    monkeypatch.setattr(bandwidth, "describe_cpu", lambda: Cpu(cpu, 2, 2, 4, cache_bytes))
+    monkeypatch.setattr(bandwidth, "describe_cpu", lambda: Cpu(cpu, 2, 2, cache_bytes))
     monkeypatch.setattr(bandwidth, "describe_ram", lambda: Ram(24 * GIB, available_bytes))
     return probe
 
 
-def test_the_source_says_when_and_how(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_source_says_when_and_how(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     """A figure without its provenance is a bug."""
     use(monkeypatch, rate(35.5))
 
-    measured = measure_bandwidth(2)
+    measured = cached_bandwidth(2, file=cache)
 
     assert measured.bytes_per_s == 35.5e9
     assert measured.source == f"measured {datetime.date.today().isoformat()} with 2 threads (memcmp)"
@@ -195,12 +195,12 @@ def test_a_read_only_cache_folder_does_not_fail_the_run(monkeypatch: pytest.Monk
     ],
 )
 def test_the_buffer_outgrows_the_cache_and_not_the_memory(
-    monkeypatch: pytest.MonkeyPatch, cache_bytes: int | None, available_bytes: int, buffer_bytes: int
+    monkeypatch: pytest.MonkeyPatch, cache: Path, cache_bytes: int | None, available_bytes: int, buffer_bytes: int
 ) -> None:
     """Four times the cache and at least 1 GiB, half of it if touching is slow, within a quarter of available memory."""
     probe = use(monkeypatch, rate(35), cache_bytes=cache_bytes, available_bytes=available_bytes)
 
-    measure_bandwidth(2)
+    cached_bandwidth(2, file=cache)
 
     (asked,) = probe.asked
     assert asked["buffer_bytes"] == buffer_bytes
@@ -215,11 +215,3 @@ def test_failed_allocation_is_an_error_with_a_hint(monkeypatch: pytest.MonkeyPat
         cached_bandwidth(2, file=cache)
 
     assert "--bandwidth" in caught.value.hint
-
-
-def test_the_real_probe_answers_in_bytes_per_second() -> None:
-    """With nothing replaced: a small buffer, one round, a rate that memory can have."""
-    measured = measure_bandwidth(1, buffer_bytes=32 * MIB, budget_s=0.0)
-
-    assert 1e6 < measured.bytes_per_s < 1e14
-    assert "with 1 thread (" in measured.source

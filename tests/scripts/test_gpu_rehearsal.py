@@ -17,8 +17,7 @@ import json
 from dataclasses import asdict
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import MachineReader
-with MachineReader() as reader:
-    print(json.dumps([asdict(list_gpus()[0]), asdict(reader.read().gpus[0])]))
+print(json.dumps([asdict(list_gpus()[0]), asdict(MachineReader().read().gpus[0])]))
 """
 
 

@@ -16,7 +16,7 @@ from ggbench.engine.llama import LlamaEngine, launch
 from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
-from ggbench.gguf_file.unquantized_model import build_model
+from ggbench.gguf_file.blueprint import build_model
 from ggbench.records.plan import Budget
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth

@@ -22,7 +22,7 @@ from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import assemble
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
-from ggbench.gguf_file.unquantized_model import build_model
+from ggbench.gguf_file.blueprint import build_model
 from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, PlanRow
 from ggbench.records.setup import FlashAttn, LlamaSetup

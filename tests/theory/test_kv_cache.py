@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ggbench.catalog.models import load_catalog
 from ggbench.errors import UnknownName, Unsupported
+from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.unquantized_model import build_model
 from ggbench.theory.kv_cache import KvCache, kv_cache
 
 LOG = Path(__file__).parent.parent / "data" / "llama_cpu_0.5b_q8_0.log"

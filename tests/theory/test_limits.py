@@ -8,15 +8,14 @@ import pytest
 from ggbench.catalog.counted_models import count_model
 from ggbench.catalog.models import load_catalog
 from ggbench.errors import UnknownName, Unsupported, UsageError
+from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.gguf_file.unquantized_model import build_model
 from ggbench.machine.known_gpus import find_gpu
 from ggbench.records.machine import Gpu
 from ggbench.records.speed import Bandwidth
 from ggbench.theory.hardware import Convention, Hardware, KvReads, driver_hardware, known_hardware
 from ggbench.theory.kv_cache import kv_cache
-from ggbench.theory.limits import model_limits
-from ggbench.theory.memory import n_ctx_that_fits
+from ggbench.theory.limits import model_limits, n_ctx_that_fits
 from ggbench.theory.parameters import count_parameters
 from ggbench.theory.prefill import Bound, prefill_curve, with_weights
 from ggbench.theory.roofline import decode_compute_ms, decode_latency_ms, decode_limit, decode_line, decode_read_ms

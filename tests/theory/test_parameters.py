@@ -6,8 +6,8 @@ import pytest
 
 from ggbench.catalog.models import load_catalog
 from ggbench.errors import Unsupported
+from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.unquantized_model import build_model
 from ggbench.theory.parameters import count_parameters
 
 
