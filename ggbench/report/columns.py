@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from functools import reduce
+from typing import Any, TypeAlias
 
 from ggbench.plain import plain
-from ggbench.records.decode import DecodeResult
-from ggbench.records.machine import GpuUse
 from ggbench.records.outcome import Outcome
-from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
+from ggbench.records.speed import LineFit
 from ggbench.records.summary import QuantSummary
 from ggbench.report.names import file_name, model_name
 from ggbench.units import (
@@ -30,8 +29,6 @@ from ggbench.units import (
 UNKNOWN = "—"
 ESSENTIAL = 0
 """The priority of a column that no table leaves out."""
-
-_V = TypeVar("_V")
 
 Value: TypeAlias = "str | int | float | bool | None"
 
@@ -103,54 +100,39 @@ def max_n_ctx_text(summary: QuantSummary) -> str:
     return f"{format_count(summary.max_n_ctx)}{'?' if unproven else ''}"
 
 
-def _name(key: str, header: str, doc: str, value: Callable[[QuantSummary], str], priority: int = 5) -> Column:
-    return Column(key, header, "", doc, value, lambda s: plain(value(s)), right_aligned=False, priority=priority)
+def reader(path: str) -> Callable[[QuantSummary], Any]:
+    """Return what reads a path of attributes such as `decode.n_gen`: None where one on the way is None."""
+    names = path.split(".")
+    return lambda summary: reduce(lambda found, name: None if found is None else getattr(found, name), names, summary)
 
 
-def _bytes(key: str, header: str, doc: str, value: Callable[[QuantSummary], int | None], priority: int = 5) -> Column:
-    return Column(key, header, "", doc, value, lambda s: format_bytes(value(s)), priority=priority)
-
-
-def _count(
-    key: str, header: str, unit: str, doc: str, value: Callable[[QuantSummary], int | None], priority: int = 5
+def _column(
+    key: str,
+    header: str,
+    unit: str,
+    doc: str,
+    source: str | Callable[[QuantSummary], Any],
+    form: Callable[[Any], str],
+    priority: int = 5,
 ) -> Column:
-    return Column(key, header, unit, doc, value, lambda s: format_count(value(s)), priority=priority)
+    """A column whose text is its value, formatted; `source` gives the value, or is a path to it."""
+    value = reader(source) if isinstance(source, str) else source
+    right_aligned = form not in (plain, _yes_no, _on_off)
+    return Column(key, header, unit, doc, value, lambda s: form(value(s)), right_aligned, priority)
 
 
-def _ms(key: str, header: str, doc: str, value: Callable[[QuantSummary], float | None], priority: int = 5) -> Column:
-    return Column(key, header, "ms", doc, value, lambda s: format_ms(value(s)), priority=priority)
+def _yes_no(is_so: bool | None) -> str:
+    return {None: UNKNOWN, True: "yes", False: "no"}[is_so]
 
 
-def _number(
-    key: str, header: str, unit: str, doc: str, value: Callable[[QuantSummary], float | None], priority: int = 5
-) -> Column:
-    return Column(key, header, unit, doc, value, lambda s: format_number(value(s)), priority=priority)
+def _on_off(is_on: bool | None) -> str:
+    return {None: UNKNOWN, True: "on", False: "off"}[is_on]
 
 
-def _percent(
-    key: str, header: str, doc: str, value: Callable[[QuantSummary], float | None], priority: int = 5
-) -> Column:
-    return Column(key, header, "", doc, value, lambda s: format_percent(value(s)), priority=priority)
-
-
-def _of_fit(part: Callable[[LineFit], float | None]) -> Callable[[QuantSummary], float | None]:
-    return lambda s: None if s.fit is None else part(s.fit)
-
-
-def _of_decode(part: Callable[[DecodeResult], _V]) -> Callable[[QuantSummary], _V | None]:
-    return lambda s: None if s.decode is None else part(s.decode)
-
-
-def _of_latency(part: Callable[[LatencySummary], float | None]) -> Callable[[QuantSummary], float | None]:
-    return lambda s: None if s.latency is None else part(s.latency)
-
-
-def _of_limit(part: Callable[[DecodeLimit], float | None]) -> Callable[[QuantSummary], float | None]:
-    return lambda s: None if s.limit is None else part(s.limit)
-
-
-def _of_gpu(part: Callable[[GpuUse], float | None]) -> Callable[[QuantSummary], float | None]:
-    return lambda s: None if s.gpu_use is None else part(s.gpu_use)
+def _end(path: str, index: int) -> Callable[[QuantSummary], float | None]:
+    """One end of an interval."""
+    interval = reader(path)
+    return lambda summary: (interval(summary) or (None, None))[index]
 
 
 def _throttle(summary: QuantSummary) -> str | None:
@@ -159,134 +141,123 @@ def _throttle(summary: QuantSummary) -> str | None:
     return plain(", ".join(each.reason for each in summary.gpu_use.throttle)) or "none"
 
 
-_bandwidth = _of_limit(lambda limit: limit.bandwidth_bytes_per_s)
-
-
 _ALL = (
-    Column(
+    _column(
         "run_id", "run", "", "Number of the run in the store.",
-        lambda s: s.run.run_id, lambda s: UNKNOWN if s.run.run_id is None else str(s.run.run_id), priority=2,
+        "run.run_id", lambda run_id: UNKNOWN if run_id is None else str(run_id), 2,
     ),
     Column(
         "model", "model", "", "The model as it was named; of a path the name of the file or folder.",
         lambda s: s.subject.model, lambda s: model_name(s.subject), right_aligned=False, priority=ESSENTIAL,
     ),
-    _name("quant", "quant", "How the weights are quantized.", lambda s: s.subject.quant, ESSENTIAL),
-    _name(
-        "source", "source", "Where the weights come from: a file, the Hub, or an untrained twin.",
-        lambda s: s.subject.source, ESSENTIAL,
+    _column("quant", "quant", "", "How the weights are quantized.", "subject.quant", plain, ESSENTIAL),
+    _column(
+        "source", "source", "", "Where the weights come from: a file, the Hub, or an untrained twin.",
+        "subject.source", plain, ESSENTIAL,
     ),
     Column(
         "file", "path", "", "The GGUF file that was loaded: in tables its name, for programs its path.",
         lambda s: s.subject.file, lambda s: file_name(s.subject), right_aligned=False,
     ),
-    _bytes("file_bytes", "file", "Size of the file, over all shards.", lambda s: s.subject.file_bytes, 4),
-    Column(
-        "n_params", "params", "", "Parameters of all tensors.",
-        lambda s: s.subject.n_params, lambda s: format_params(s.subject.n_params), priority=8,
+    _column("file_bytes", "file", "", "Size of the file, over all shards.", "subject.file_bytes", format_bytes, 4),
+    _column("n_params", "params", "", "Parameters of all tensors.", "subject.n_params", format_params, 8),
+    _column("bpw", "BPW", "bits", "Bits per weight: tensor bytes x 8 / parameters.", "subject.bpw", format_number, 1),
+    _column("weight_bytes", "weights", "", "Bytes of all tensors.", "subject.weight_bytes", format_bytes, 6),
+    _column("kv_bytes", "KV", "", "Memory of the KV cache at this n_ctx.", "memory.kv_bytes", format_bytes, 5),
+    _column(
+        "kv_bytes_per_token", "KV/token", "", "Memory of the KV cache for one position.",
+        "subject.kv_bytes_per_token", format_bytes, 7,
     ),
-    _number("bpw", "BPW", "bits", "Bits per weight: tensor bytes x 8 / parameters.", lambda s: s.subject.bpw, 1),
-    _bytes("weight_bytes", "weights", "Bytes of all tensors.", lambda s: s.subject.weight_bytes, 6),
-    _bytes("kv_bytes", "KV", "Memory of the KV cache at this n_ctx.", lambda s: s.memory.kv_bytes, 5),
-    _bytes(
-        "kv_bytes_per_token", "KV/token", "Memory of the KV cache for one position.",
-        lambda s: s.subject.kv_bytes_per_token, 7,
-    ),
-    _bytes("compute_bytes", "compute", "Memory of the compute buffers.", lambda s: s.memory.compute_bytes, 5),
-    _bytes("other_bytes", "other", "Peak memory that no buffer explains.", lambda s: s.memory.other_bytes, 8),
-    _count("n_ctx", "n_ctx", "tokens", "Length of the context.", lambda s: s.memory.n_ctx, 7),
+    _column("compute_bytes", "compute", "", "Memory of the compute buffers.", "memory.compute_bytes", format_bytes, 5),
+    _column("other_bytes", "other", "", "Peak memory that no buffer explains.", "memory.other_bytes", format_bytes, 8),
+    _column("n_ctx", "n_ctx", "tokens", "Length of the context.", "memory.n_ctx", format_count, 7),
     Column(
         "max_n_ctx", "max n_ctx", "tokens", "The largest context that works; `?` where no decode proved it.",
         lambda s: s.max_n_ctx, max_n_ctx_text, priority=1,
     ),
-    Column(
+    _column(
         "max_n_ctx_verified", "proven", "", "Whether tokens were decoded at the far end of the largest context.",
-        lambda s: s.max_n_ctx_verified,
-        lambda s: UNKNOWN if s.max_n_ctx_verified is None else "yes" if s.max_n_ctx_verified else "no",
-        right_aligned=False,
+        "max_n_ctx_verified", _yes_no,
     ),
-    _count("n_prompt", "n_prompt", "tokens", "Tokens of prompt before a decode.", _of_decode(lambda d: d.n_prompt), 9),
-    _count("n_gen", "n_gen", "tokens", "Tokens decoded and timed.", _of_decode(lambda d: d.n_gen), 6),
-    _ms("prefill_ms", "prefill", "Time to read the prompt before the decode.", _of_decode(lambda d: d.prefill_ms), 3),
+    _column("n_prompt", "n_prompt", "tokens", "Tokens of prompt before a decode.", "decode.n_prompt", format_count, 9),
+    _column("n_gen", "n_gen", "tokens", "Tokens decoded and timed.", "decode.n_gen", format_count, 6),
+    _column(
+        "prefill_ms", "prefill", "ms", "Time to read the prompt before the decode.", "decode.prefill_ms", format_ms, 3,
+    ),
     Column(
         "w_tokens_per_ms", "W", "tokens/ms",
         "Tokens until one takes 1 ms longer, with its 95 % interval: the cost of reading the KV cache.",
-        _of_fit(lambda fit: fit.w_tokens_per_ms), lambda s: w_text(s.fit), priority=ESSENTIAL,
+        reader("fit.w_tokens_per_ms"), lambda s: w_text(s.fit), priority=ESSENTIAL,
     ),
-    _number(
-        "w_ci95_low", "W from", "tokens/ms", "Lower end of W's 95 % interval.",
-        _of_fit(lambda fit: fit.w_ci95 and fit.w_ci95[0]),
+    _column(
+        "w_ci95_low", "W from", "tokens/ms", "Lower end of W's 95 % interval.", _end("fit.w_ci95", 0), format_number,
     ),
-    _number(
+    _column(
         "w_ci95_high", "W to", "tokens/ms", "Upper end of W's 95 % interval; unknown is unbounded.",
-        _of_fit(lambda fit: fit.w_ci95 and fit.w_ci95[1]),
+        _end("fit.w_ci95", 1), format_number,
     ),
-    _percent("w_ratio", "W%", "W over the limit of the memory's bandwidth.", _of_decode(lambda d: d.w_ratio), 2),
+    _column("w_ratio", "W%", "", "W over the limit of the memory's bandwidth.", "decode.w_ratio", format_percent, 2),
     Column(
         "b_ms", "B", "ms", "Latency of the first token, with its 95 % interval: the cost of reading the weights.",
-        _of_fit(lambda fit: fit.b_ms), lambda s: b_text(s.fit), priority=ESSENTIAL,
+        reader("fit.b_ms"), lambda s: b_text(s.fit), priority=ESSENTIAL,
     ),
-    _ms("b_ci95_low", "B from", "Lower end of B's 95 % interval.", _of_fit(lambda fit: fit.b_ci95 and fit.b_ci95[0])),
-    _ms("b_ci95_high", "B to", "Upper end of B's 95 % interval.", _of_fit(lambda fit: fit.b_ci95 and fit.b_ci95[1])),
-    _percent("b_ratio", "B%", "The limit of the memory's bandwidth over B.", _of_decode(lambda d: d.b_ratio), 2),
-    _ms("b_w16_ms", "B as w16", "B x 16 / BPW: B as if every weight had 16 bits.", lambda s: s.b_w16_ms, 3),
-    _number("r2", "R²", "", "Share of the latency's variance that the line explains.", _of_fit(lambda fit: fit.r2)),
-    _number(
+    _column("b_ci95_low", "B from", "ms", "Lower end of B's 95 % interval.", _end("fit.b_ci95", 0), format_ms),
+    _column("b_ci95_high", "B to", "ms", "Upper end of B's 95 % interval.", _end("fit.b_ci95", 1), format_ms),
+    _column("b_ratio", "B%", "", "The limit of the memory's bandwidth over B.", "decode.b_ratio", format_percent, 2),
+    _column("b_w16_ms", "B as w16", "ms", "B x 16 / BPW: B as if every weight had 16 bits.", "b_w16_ms", format_ms, 3),
+    _column("r2", "R²", "", "Share of the latency's variance that the line explains.", "fit.r2", format_number),
+    _column(
         "robust_w_tokens_per_ms", "robust W", "tokens/ms", "W from a Theil-Sen slope, as a cross-check.",
-        _of_fit(lambda fit: fit.robust_w_tokens_per_ms),
+        "fit.robust_w_tokens_per_ms", format_number,
     ),
-    _number("tok_s", "speed", "tok/s", "Tokens decoded in a second.", _of_latency(lambda latency: latency.tok_s), 1),
-    _ms("p50_ms", "p50", "Median latency of a token.", _of_latency(lambda latency: latency.p50_ms), 5),
-    _ms("p95_ms", "p95", "Latency that 95 % of the tokens keep.", _of_latency(lambda latency: latency.p95_ms), 6),
-    _ms("p99_ms", "p99", "Latency that 99 % of the tokens keep.", _of_latency(lambda latency: latency.p99_ms), 5),
-    _ms(
-        "sample_p50_ms", "sampling", "Median time of the sampler for one token.",
-        _of_latency(lambda latency: latency.sample_p50_ms), 8,
+    _column("tok_s", "speed", "tok/s", "Tokens decoded in a second.", "latency.tok_s", format_number, 1),
+    _column("p50_ms", "p50", "ms", "Median latency of a token.", "latency.p50_ms", format_ms, 5),
+    _column("p95_ms", "p95", "ms", "Latency that 95 % of the tokens keep.", "latency.p95_ms", format_ms, 6),
+    _column("p99_ms", "p99", "ms", "Latency that 99 % of the tokens keep.", "latency.p99_ms", format_ms, 5),
+    _column(
+        "sample_p50_ms", "sampling", "ms", "Median time of the sampler for one token.",
+        "latency.sample_p50_ms", format_ms, 8,
     ),
-    _number(
+    _column(
         "limit_w_tokens_per_ms", "limit of W", "tokens/ms", "W that the memory's bandwidth allows.",
-        _of_limit(lambda limit: limit.w_tokens_per_ms),
+        "limit.w_tokens_per_ms", format_number,
     ),
-    _ms("limit_b_ms", "limit of B", "B that the memory's bandwidth allows.", _of_limit(lambda limit: limit.b_ms)),
-    Column(
+    _column("limit_b_ms", "limit of B", "ms", "B that the memory's bandwidth allows.", "limit.b_ms", format_ms),
+    _column(
         "bandwidth_bytes_per_s", "bandwidth", "", "Memory bandwidth that the limits are computed from.",
-        _bandwidth, lambda s: format_bandwidth(_bandwidth(s)),
+        "limit.bandwidth_bytes_per_s", format_bandwidth,
     ),
-    _number(
+    _column(
         "gpu_temperature_max_c", "max temp", "°C", "Highest temperature of the GPU while it was timed.",
-        _of_gpu(lambda use: use.temperature_max_c),
+        "gpu_use.temperature_max_c", format_number,
     ),
-    _number(
+    _column(
         "gpu_sm_clock_min_mhz", "min clock", "MHz", "Lowest SM clock of the GPU while it was timed.",
-        _of_gpu(lambda use: use.sm_clock_min_mhz),
+        "gpu_use.sm_clock_min_mhz", format_number,
     ),
-    _number(
+    _column(
         "gpu_sm_clock_median_mhz", "SM clock", "MHz", "Median SM clock of the GPU while it was timed.",
-        _of_gpu(lambda use: use.sm_clock_median_mhz),
+        "gpu_use.sm_clock_median_mhz", format_number,
     ),
-    _number(
+    _column(
         "gpu_power_mean_w", "power", "W", "Mean power of the GPU while it was timed.",
-        _of_gpu(lambda use: use.power_mean_w),
+        "gpu_use.power_mean_w", format_number,
     ),
-    _number(
+    _column(
         "gpu_energy_per_token_mj", "energy", "mJ/token", "Of each decoded token, from the GPU's energy counter.",
-        _of_gpu(lambda use: use.energy_per_token_mj),
+        "gpu_use.energy_per_token_mj", format_number,
     ),
     Column(
         "gpu_throttle", "throttle reason", "", "Why the GPU's clocks were held down; `nothing` where they were not.",
         _throttle, lambda s: _throttle(s) or UNKNOWN, right_aligned=False,
     ),
-    Column(
-        "flash_attn", "flash", "", "Whether flash attention was on.",
-        lambda s: s.memory.flash_attn, lambda s: {None: UNKNOWN, True: "on", False: "off"}[s.memory.flash_attn],
-        right_aligned=False,
-    ),
+    _column("flash_attn", "flash", "", "Whether flash attention was on.", "memory.flash_attn", _on_off),
     Column(
         "outcome", "outcome", "", "How the run ended.",
         lambda s: s.outcome.value, lambda s: s.outcome.text, right_aligned=False, priority=4,
     ),
-    _name("note", "note", "Why it did not complete, or should not be trusted.", note, ESSENTIAL),
-    _name("command", "command", "The line that measures it again.", lambda s: s.run.head.command, 9),
+    _column("note", "note", "", "Why it did not complete, or should not be trusted.", note, plain, ESSENTIAL),
+    _column("command", "command", "", "The line that measures it again.", "run.head.command", plain, 9),
 )  # fmt: skip
 
 COLUMNS: dict[str, Column] = {column.key: column for column in _ALL}

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ggbench.plain import plain
-from ggbench.records.decode import DecodeResult
 from ggbench.records.machine import Environment
+from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.summary import QuantSummary
+from ggbench.report.columns import reader
 from ggbench.report.names import model_name
 from ggbench.report.plot.palette import letter
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
-
-_TextOf = Callable[[QuantSummary], str]
-"""Empty where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,111 +50,96 @@ class _Property:
     """Something that two quants may differ in."""
 
     name: str
-    text: _TextOf
-    """Empty where it is not known."""
+    path: str
+    """As of `reader`."""
+    form: Callable[[Any], str] = str
+    """The text of what is there; one that is not known is never passed."""
+
+    def text(self, summary: QuantSummary) -> str:
+        """What people read; empty where it is not known."""
+        value = reader(self.path)(summary)
+        return "" if value is None else plain(self.form(value))
 
 
-def _flash_attn(summary: QuantSummary) -> str:
-    used = {None: "", True: "on", False: "off"}[summary.memory.flash_attn]
-    requested = summary.llama.flash_attn if summary.llama else ""
+def _flash_attn(run: Run) -> str:
+    used = {None: "", True: "on", False: "off"}[run.memory.flash_attn]
+    requested = run.head.setup.flash_attn if isinstance(run.head.setup, LlamaSetup) else ""
     return requested if used in ("", requested) else f"{used} ({requested})"
 
 
-def _of_llama(text: Callable[[LlamaSetup], str]) -> _TextOf:
-    return lambda summary: "" if summary.llama is None else text(summary.llama)
-
-
-def _of_decode(count: Callable[[DecodeResult], int]) -> _TextOf:
-    return lambda summary: "" if summary.decode is None else format_count(count(summary.decode))
-
-
-def _known(value: Callable[[QuantSummary], int | None], text: Callable[[int], str] = format_count) -> _TextOf:
-    def known(summary: QuantSummary) -> str:
-        number = value(summary)
-        return "" if number is None else text(number)
-
-    return known
-
-
 _FILE = (
-    _Property("model", lambda summary: model_name(summary.subject)),
-    _Property("quant", lambda summary: summary.subject.quant),
-    _Property("source", lambda summary: summary.subject.source),
-    _Property("path", lambda summary: summary.subject.file),
-    _Property("size", _known(lambda summary: summary.subject.file_bytes, format_bytes)),
-    _Property("BPW", lambda summary: format_number(summary.subject.bpw) if summary.subject.bpw else ""),
-    _Property("header", lambda summary: summary.subject.header_sha256[:12]),
+    _Property("model", "subject", model_name),
+    _Property("quant", "subject.quant"),
+    _Property("source", "subject.source"),
+    _Property("path", "subject.file"),
+    _Property("size", "subject.file_bytes", format_bytes),
+    _Property("BPW", "subject.bpw", lambda bpw: format_number(bpw) if bpw else ""),
+    _Property("header", "subject.header_sha256", lambda header: header[:12]),
 )
 
 _CONFIGURATION = (
-    _Property("engine", lambda summary: summary.setup.engine),
-    _Property("n_ctx", _known(lambda summary: summary.memory.n_ctx)),
-    _Property("n_prompt", _of_decode(lambda decode: decode.n_prompt)),
-    _Property("n_gen", _of_decode(lambda decode: decode.n_gen)),
-    _Property("n_batch", _known(lambda summary: summary.memory.n_batch)),
-    _Property("n_ubatch", _known(lambda summary: summary.memory.n_ubatch)),
-    _Property("type_k", _of_llama(lambda setup: setup.type_k)),
-    _Property("type_v", _of_llama(lambda setup: setup.type_v)),
-    _Property("flash attention", _flash_attn),
-    _Property("n_gpu_layers", _of_llama(lambda setup: "all" if setup.n_gpu_layers < 0 else str(setup.n_gpu_layers))),
-    _Property("main_gpu", _of_llama(lambda setup: "all" if setup.main_gpu is None else str(setup.main_gpu))),
+    _Property("engine", "setup.engine"),
+    _Property("n_ctx", "memory.n_ctx", format_count),
+    _Property("n_prompt", "decode.n_prompt", format_count),
+    _Property("n_gen", "decode.n_gen", format_count),
+    _Property("n_batch", "memory.n_batch", format_count),
+    _Property("n_ubatch", "memory.n_ubatch", format_count),
+    _Property("type_k", "llama.type_k"),
+    _Property("type_v", "llama.type_v"),
+    _Property("flash attention", "run", _flash_attn),
+    _Property("n_gpu_layers", "llama.n_gpu_layers", lambda n_layers: "all" if n_layers < 0 else str(n_layers)),
+    _Property("main_gpu", "llama", lambda setup: "all" if setup.main_gpu is None else str(setup.main_gpu)),
     _Property(
-        "tensor_split",
-        _of_llama(lambda setup: " ".join(map(format_number, setup.tensor_split)) or "llama.cpp's default"),
+        "tensor_split", "llama.tensor_split", lambda split: " ".join(map(format_number, split)) or "llama.cpp's default"
     ),
-    _Property("split_mode", _of_llama(lambda setup: setup.split_mode)),
+    _Property("split_mode", "llama.split_mode"),
     _Property(
         "tensor overrides",
-        _of_llama(lambda setup: " ".join(f"{pattern}={to}" for pattern, to in setup.tensor_overrides) or "none"),
+        "llama.tensor_overrides",
+        lambda overrides: " ".join(f"{pattern}={to}" for pattern, to in overrides) or "none",
     ),
-    _Property("threads", _of_llama(lambda setup: "one per core" if setup.threads is None else str(setup.threads))),
+    _Property("threads", "llama", lambda setup: "one per core" if setup.threads is None else str(setup.threads)),
     _Property(
         "threads_batch",
-        _of_llama(lambda setup: "as threads" if setup.threads_batch is None else str(setup.threads_batch)),
+        "llama",
+        lambda setup: "as threads" if setup.threads_batch is None else str(setup.threads_batch),
     ),
-    _Property("mmap", _of_llama(lambda setup: _on_off(setup.mmap))),
-    _Property("mlock", _of_llama(lambda setup: _on_off(setup.mlock))),
-    _Property("KV offload", _of_llama(lambda setup: _on_off(setup.kv_offload))),
-    _Property("full SWA cache", _of_llama(lambda setup: _on_off(setup.swa_full))),
-    _Property("sequences", _of_llama(lambda setup: str(setup.n_seq_max))),
+    _Property("mmap", "llama.mmap", _on_off),
+    _Property("mlock", "llama.mlock", _on_off),
+    _Property("KV offload", "llama.kv_offload", _on_off),
+    _Property("full SWA cache", "llama.swa_full", _on_off),
+    _Property("sequences", "llama.n_seq_max"),
     _Property(
         "memory limit",
-        _of_llama(lambda setup: "none" if setup.memory_limit_bytes is None else format_bytes(setup.memory_limit_bytes)),
+        "llama",
+        lambda setup: "none" if setup.memory_limit_bytes is None else format_bytes(setup.memory_limit_bytes),
     ),
 )
-
-
-def _of_environment(text: Callable[[Environment], str]) -> _TextOf:
-    return lambda summary: "" if summary.environment is None else text(summary.environment)
-
 
 _ENVIRONMENT = (
-    _Property("ggbench", _of_environment(lambda environment: environment.ggbench)),
-    _Property("llama.cpp", _of_environment(lambda environment: environment.llama_cpp)),
-    _Property("llama-cpp-python", _of_environment(lambda environment: environment.llama_cpp_python)),
-    _Property("Python", _of_environment(lambda environment: environment.python)),
-    _Property("system", _of_environment(lambda environment: environment.os)),
-    _Property("processor", _of_environment(lambda environment: environment.cpu)),
-    _Property("cores", _of_environment(lambda environment: str(environment.n_cores))),
-    _Property("RAM", _of_environment(lambda environment: format_bytes(environment.ram_bytes))),
+    _Property("ggbench", "environment.ggbench"),
+    _Property("llama.cpp", "environment.llama_cpp"),
+    _Property("llama-cpp-python", "environment.llama_cpp_python"),
+    _Property("Python", "environment.python"),
+    _Property("system", "environment.os"),
+    _Property("processor", "environment.cpu"),
+    _Property("cores", "environment.n_cores"),
+    _Property("RAM", "environment.ram_bytes", format_bytes),
     _Property(
         "GPUs",
-        _of_environment(
-            lambda environment: (
-                " + ".join(f"{gpu.name} {format_bytes(gpu.total_bytes)}" for gpu in environment.gpus) or "none"
-            )
-        ),
+        "environment.gpus",
+        lambda gpus: " + ".join(f"{gpu.name} {format_bytes(gpu.total_bytes)}" for gpu in gpus) or "none",
     ),
-    _Property(
-        "GPU driver",
-        _of_environment(lambda environment: " + ".join(sorted({gpu.driver or "" for gpu in environment.gpus}))),
-    ),
+    _Property("GPU driver", "environment.gpus", lambda gpus: " + ".join(sorted({gpu.driver or "" for gpu in gpus}))),
 )
+
+
+_BANDWIDTH = (_Property("bandwidth of the limits", "limit.bandwidth_bytes_per_s", format_bandwidth),)
 
 
 def _differing(properties: Sequence[_Property], summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     """A line for each property that is not the same in all: `threads: 2 in a and c, 4 in b`."""
-    lines = (_difference(one.name, [plain(one.text(summary)) for summary in summaries]) for one in properties)
+    lines = (_difference(one.name, [one.text(summary) for summary in summaries]) for one in properties)
     return tuple(line for line in lines if line)
 
 
@@ -179,11 +163,9 @@ def _environment(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     # Builds list dozens of instruction sets: only those that not all have matter.
     parts = [", ".join(sorted(build - common)) or "nothing else" for build in builds]
     build = _difference("compiled in", [plain(part) for part in parts])
-    bandwidths = [
-        "" if summary.limit is None else format_bandwidth(summary.limit.bandwidth_bytes_per_s) for summary in summaries
-    ]
-    bandwidth = _difference("bandwidth of the limits", bandwidths)
-    return tuple(line for line in (*_differing(_ENVIRONMENT, summaries), build, bandwidth) if line)
+    return tuple(
+        line for line in (*_differing(_ENVIRONMENT, summaries), build, *_differing(_BANDWIDTH, summaries)) if line
+    )
 
 
 def _build_parts(environment: Environment | None) -> frozenset[str]:
