@@ -173,7 +173,7 @@ class GgbenchApp(App[None]):
 
     def action_leave(self) -> None:
         """Quit; ask first while a run or a download is in progress."""
-        from ggbench.tui.screens.confirm import ConfirmScreen
+        from ggbench.tui.screens.dialogs import ConfirmScreen
 
         if not self.is_busy:
             self.exit()
@@ -194,7 +194,7 @@ class GgbenchApp(App[None]):
 
     def action_command_palette(self) -> None:
         """Show the palette."""
-        from ggbench.tui.screens.dialog import Palette
+        from ggbench.tui.screens.dialogs import Palette
 
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette(id="--command-palette"))
@@ -203,7 +203,7 @@ class GgbenchApp(App[None]):
         """Show Textual's themes."""
         from textual.theme import ThemeProvider
 
-        from ggbench.tui.screens.dialog import Palette
+        from ggbench.tui.screens.dialogs import Palette
 
         self.push_screen(Palette(providers=[ThemeProvider], placeholder="Search for themes…"))
 

@@ -6,8 +6,9 @@ cannot be read must not hide the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ggbench.errors import GgbenchError, StoreError, UnknownName
 from ggbench.experiments.stored import listed_run, read_recording, read_run
@@ -23,6 +24,7 @@ from ggbench.report.plot.series import LatencySeries, measured_series
 from ggbench.report.saving import SavedRun
 from ggbench.store.database import Store
 from ggbench.store.runs import RUNNING, Samples, StoredRun
+from ggbench.tui.tables import Column, has_words
 from ggbench.units import format_count
 
 _GLYPHS = {Outcome.COMPLETED.value: "✓", RUNNING: "…", Outcome.CANCELLED.value: "–"}
@@ -68,16 +70,7 @@ class MeasuredRun:
         return SavedRun(self.run_id, self.summary, self.samples, self.series())
 
 
-@dataclass(frozen=True, slots=True)
-class RunColumn:
-    """One column of the list of runs."""
-
-    key: str
-    header: str
-    value: Callable[[ListedRun], Value]
-    """What it is sorted by; None is unknown."""
-    text: Callable[[ListedRun], str]
-    right_aligned: bool = False
+RunColumn: TypeAlias = Column[ListedRun]
 
 
 def is_running(run: ListedRun) -> bool:
@@ -92,11 +85,11 @@ def _measured(key: str) -> RunColumn:
         return None if run.summary is None else column.value(run.summary)
 
     header = f"{column.header} {column.unit}" if column.unit else column.header
-    return RunColumn(key, header, value, lambda run: run.text(key), column.right_aligned)
+    return RunColumn(key, header, lambda run: run.text(key), value, column.right_aligned, column.right_aligned)
 
 
 def _named(key: str, header: str, value: Callable[[ListedRun], str]) -> RunColumn:
-    return RunColumn(key, header, value, lambda run: plain(value(run)))
+    return RunColumn(key, header, lambda run: plain(value(run)), value, right_aligned=False)
 
 
 def _found(run: ListedRun) -> str:
@@ -106,8 +99,8 @@ def _found(run: ListedRun) -> str:
 
 
 COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
-    RunColumn("run", "run", lambda run: run.run_id, lambda run: str(run.run_id), right_aligned=True),
-    RunColumn("state", "", lambda run: run.stored.state, lambda run: _GLYPHS.get(run.stored.state, "✗")),
+    RunColumn("run", "run", lambda run: str(run.run_id), lambda run: run.run_id, descending=True),
+    RunColumn("state", "", lambda run: _GLYPHS.get(run.stored.state, "✗"), lambda run: run.stored.state, False),
     _named("model", "model", lambda run: model_name(run.subject)),
     _named("quant", "quant", lambda run: run.subject.quant),
     _measured("w_tokens_per_ms"),
@@ -123,13 +116,14 @@ COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
     _measured("prefill_ms"),
     _measured("max_n_ctx"),
     RunColumn(
-        "samples", "samples", lambda run: run.stored.n_samples, lambda run: format_count(run.stored.n_samples), True
+        "samples", "samples", lambda run: format_count(run.stored.n_samples), lambda run: run.stored.n_samples,
+        descending=True,
     ),
     _named("kind", "kind", lambda run: run.stored.kind),
     _named("source", "source", lambda run: run.subject.source),
     _named("started", "started UTC", lambda run: run.stored.started_at[:16].replace("T", " ")),
     _named("note", "note", lambda run: run.note),
-)
+)  # fmt: skip
 """What a list of runs shows, the most important first: what a narrow terminal cuts off is at the end."""
 
 
@@ -163,14 +157,6 @@ def read_measured(store: Store, run_id: int) -> MeasuredRun:
     return MeasuredRun(listed, samples, readings)
 
 
-def comparable(runs: tuple[MeasuredRun, ...]) -> tuple[MeasuredRun, ...]:
-    """Return the runs to open. Raises StoreError where one of several cannot be read; one alone is shown anyway."""
-    if len(runs) > 1:
-        for run in runs:
-            _ = run.summary
-    return runs
-
-
 def delete_runs(store: Store, run_ids: Iterable[int]) -> tuple[str, ...]:
     """Delete runs with their samples; returns why some are still there. Those that are gone already are no problem."""
     problems = []
@@ -186,16 +172,7 @@ def delete_runs(store: Store, run_ids: Iterable[int]) -> tuple[str, ...]:
 
 def matching(runs: Iterable[ListedRun], words: str) -> tuple[ListedRun, ...]:
     """Runs that have every one of the words in what they show, in any case."""
-    wanted = words.casefold().split()
-    return tuple(run for run in runs if _has(_searched(run), wanted))
-
-
-def in_order(runs: Sequence[ListedRun], column: RunColumn, *, falling: bool) -> tuple[ListedRun, ...]:
-    """Sorted by a column, what is not known last either way; equals stay in the order given."""
-    known = [(value, run) for run in runs if (value := _sort_value(column, run)) is not None]
-    unknown = [run for run in runs if _sort_value(column, run) is None]
-    known.sort(key=lambda pair: pair[0], reverse=falling)
-    return (*(run for _, run in known), *unknown)
+    return tuple(run for run in runs if has_words(_searched(run), words))
 
 
 def count_text(count: int) -> str:
@@ -209,22 +186,6 @@ def describe_runs(runs: Sequence[ListedRun]) -> str:
         return f"run {runs[0].run_id} ({quant_name(runs[0].subject)})"
     numbers = ", ".join(str(run.run_id) for run in runs[:_NAMED_RUNS])
     return f"{count_text(len(runs))} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"
-
-
-def describe_list(
-    runs: Sequence[ListedRun], shown: Sequence[ListedRun], marks: Collection[int], column: RunColumn, *, falling: bool
-) -> str:
-    """`2 of 4 runs · 1 marked, 1 hidden · newest first`; empty where there are none."""
-    if not runs:
-        return ""
-    n_shown, n_runs, n_marked = len(shown), len(runs), len(marks)
-    parts = [f"{format_count(n_shown)} of {format_count(n_runs)} runs" if n_shown < n_runs else count_text(n_runs)]
-    if n_marked:
-        hidden = n_marked - sum(run.run_id in marks for run in shown)
-        parts.append(f"{format_count(n_marked)} marked" + (f", {format_count(hidden)} hidden" if hidden else ""))
-    name = "state" if column.key == "state" else column.header
-    parts.append("newest first" if name == "run" and falling else f"by {name} {'▼' if falling else '▲'}")
-    return " · ".join(parts)
 
 
 def still_running(runs: Sequence[ListedRun], becomes: str) -> tuple[str, ...]:
@@ -252,13 +213,4 @@ def _searched(run: ListedRun) -> str:
         str(run.run_id), subject.model, subject.quant, subject.source, stored.kind, run.state,
         stored.started_at.replace("T", " "), run.note,
     )  # fmt: skip
-    return " ".join(parts).casefold()
-
-
-def _has(text: str, words: Sequence[str]) -> bool:
-    return all(word in text for word in words)
-
-
-def _sort_value(column: RunColumn, run: ListedRun) -> str | float | None:
-    value = column.value(run)
-    return value.casefold() if isinstance(value, str) else value
+    return " ".join(parts)

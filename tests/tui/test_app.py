@@ -17,7 +17,7 @@ from ggbench.catalog.selector import resolve
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.messages import RunRequested
-from ggbench.tui.screens.confirm import ConfirmScreen
+from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.help import HelpScreen
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.mode_bar import ModeBar

@@ -19,7 +19,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.hub.access import HubAccess
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.pull_queue import PullQueue, PullState, amount_text
-from ggbench.tui.screens.confirm import ConfirmScreen
+from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.pulls import pull_cells
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.model_list import ModelList

@@ -11,8 +11,8 @@ from textual.widgets import Input
 from ggbench.experiments.stored import listed_run
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
+from ggbench.tui.screens.measured_runs import RunDetails
 from ggbench.tui.screens.results import ResultsScreen
-from ggbench.tui.screens.run_details import RunDetails
 from ggbench.tui.widgets.runs_table import RunsTable
 from tests.fakes.driving import press, settle
 from tests.fakes.measured import put_run, start

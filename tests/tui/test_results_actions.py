@@ -14,10 +14,9 @@ from ggbench.experiments.stored import listed_run
 from ggbench.records.outcome import Outcome
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.screens.compare import CompareScreen
-from ggbench.tui.screens.confirm import ConfirmScreen
+from ggbench.tui.screens.dialogs import ConfirmScreen
+from ggbench.tui.screens.measured_runs import CompareScreen, RunDetails
 from ggbench.tui.screens.results import ResultsScreen
-from ggbench.tui.screens.run_details import RunDetails
 from tests.fakes.driving import press, settle
 from tests.fakes.measured import put_run, start
 from tests.fakes.results_screen import chosen, message, shown

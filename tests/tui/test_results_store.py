@@ -15,8 +15,8 @@ from ggbench.errors import StoreError
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.messages import RunStored
+from ggbench.tui.screens.measured_runs import RunDetails
 from ggbench.tui.screens.results import ResultsScreen
-from ggbench.tui.screens.run_details import RunDetails
 from ggbench.tui.services import Services
 from tests.fakes.driving import press, settle
 from tests.fakes.measured import put_run, start

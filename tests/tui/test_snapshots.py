@@ -12,7 +12,7 @@ from ggbench.catalog.selector import Target
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.pull_queue import PullItem, PullState
-from ggbench.tui.screens.confirm import ConfirmScreen
+from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.services import Services
 from tests.fakes.driving import press, settle
 from tests.fakes.jobs import FakeServices

@@ -18,7 +18,7 @@ from ggbench.machine.known_gpus import known_gpus
 from ggbench.plain import plain
 from ggbench.records.plan import Budget
 from ggbench.sizing.budget import CARD_RESERVE_BYTES, given_budget
-from ggbench.tui.screens.dialog import Dialog
+from ggbench.tui.screens.dialogs import Dialog
 from ggbench.units import GIB, format_bandwidth, format_bytes, parse_size
 
 _HERE, _SIZE, _CURRENT = "here", "size", "current"

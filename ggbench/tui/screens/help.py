@@ -13,7 +13,7 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widgets import Static
 
-from ggbench.tui.screens.dialog import Dialog
+from ggbench.tui.screens.dialogs import Dialog
 
 _GLOSSARY = """latency(n) = (n - 1) / W + B, with n tokens in the KV cache
 B    latency of the first token in ms: the cost of reading the

@@ -25,7 +25,7 @@ from ggbench.tui.library_quants import quants_on_disk
 from ggbench.tui.messages import ModelsChanged, PullRequested, RunRequested, RunStored
 from ggbench.tui.run_requests import RunRequest, decode_request, next_length, search_request
 from ggbench.tui.screens import library_messages as messages
-from ggbench.tui.screens.confirm import ConfirmScreen
+from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.library_text import hidden_counts, start_notices, status_text
 from ggbench.tui.screens.library_workers import LibraryWorkers
 from ggbench.tui.widgets.machine_bar import MachineBar

@@ -20,11 +20,14 @@ _VERDICT_WIDTH = 24
 class ComparisonTable(Static):
     """The better value is bold with a star and stated in words; other differences follow by topic."""
 
-    def show(self, comparison: Comparison) -> None:
-        """Replace the comparison; numbers are never truncated, so many runs make it wider than the window."""
+    def __init__(self, comparison: Comparison) -> None:
         names = [Text(f"{letter(index)} ", style="bold") + Text(name) for index, name in enumerate(comparison.names)]
-        self.styles.min_width = _least_width(comparison) + self.gutter.width
-        self.update(Group(*names, Text(), _table(comparison), Text(), *_notes(comparison)))
+        super().__init__(Group(*names, Text(), _table(comparison), Text(), *_notes(comparison)), id="table")
+        self._least_width = _least_width(comparison)
+
+    def on_mount(self) -> None:
+        """Widen with the number of runs, also beyond the window: numbers are never truncated."""
+        self.styles.min_width = self._least_width + self.gutter.width
 
 
 def _table(comparison: Comparison) -> Table:

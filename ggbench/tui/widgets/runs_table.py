@@ -1,12 +1,12 @@
-"""The list of stored runs: a cursor, marks, and columns that sort.
+"""The list of stored runs: a cursor, marks, a filter, and columns that sort.
 
-Only visible lines are drawn, so that filtering stays fast with many runs. The marks are kept here and change at once
-with the key: if a message changed them, the next key would still see the old ones.
+Only visible lines are drawn, so that filtering stays fast with many runs. The marks change at once with the key: if a
+message changed them, the next key would still see the old ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,7 +22,9 @@ from textual.strip import Strip
 
 from ggbench.plain import shorten
 from ggbench.report.listed_runs import ListedRun
-from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, RunColumn
+from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, RunColumn, count_text, matching
+from ggbench.tui.tables import in_order
+from ggbench.units import format_count
 
 _GAP = "  "
 _MARGIN = 3
@@ -35,7 +37,7 @@ _SCROLL_BY = 8
 
 
 class RunsTable(ScrollView, can_focus=True):
-    """Runs in the order given, with a cursor and marks."""
+    """Sorted and filtered runs with a cursor and marks."""
 
     DEFAULT_CSS = """
     RunsTable {
@@ -67,57 +69,76 @@ class RunsTable(ScrollView, can_focus=True):
         run: ListedRun
 
     @dataclass
-    class MarksChanged(Message):
-        """A run was marked or unmarked."""
-
-    @dataclass
-    class HeaderClicked(Message):
-        """The header of this column was clicked."""
-
-        column: RunColumn
+    class Changed(Message):
+        """A run was marked or unmarked, or the order changed."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._runs: tuple[ListedRun, ...] = ()
+        self._all: tuple[ListedRun, ...] = ()
+        self._words = ""
+        self.runs: tuple[ListedRun, ...] = ()
+        """The runs that match the filter, in the order shown."""
         self._marks: frozenset[int] = frozenset()
-        self._sorted_by, self._falling = COLUMNS_OF_RUNS[0], True
+        """Ids of the marked runs, including those that the filter hides."""
+        self._sorted_by, self._descending = COLUMNS_OF_RUNS[0], True
         self._cursor = 0
         self._texts: dict[int, tuple[ListedRun, tuple[str, ...]]] = {}
         """Each run with its cell texts, by run id."""
         self._widths: tuple[int, ...] = ()
 
     @property
-    def runs(self) -> tuple[ListedRun, ...]:
-        """The runs in the order shown."""
-        return self._runs
-
-    @property
-    def marks(self) -> frozenset[int]:
-        """Ids of the marked runs, including those that a filter hides."""
-        return self._marks
-
-    @property
     def cursor_run(self) -> ListedRun | None:
         """The run at the cursor; None if the list is empty."""
-        return self._runs[self._cursor] if self._runs else None
+        return self.runs[self._cursor] if self.runs else None
 
-    def keep_marks(self, run_ids: Collection[int]) -> None:
-        """Drop the marks of all other runs, which were deleted."""
-        self._marks &= frozenset(run_ids)
-        self.refresh()
+    @property
+    def marked(self) -> tuple[ListedRun, ...]:
+        """The marked runs in the order of the list, including those that the filter hides."""
+        return self._ordered(run for run in self._all if run.run_id in self._marks)
 
-    def show(self, runs: Sequence[ListedRun], sorted_by: RunColumn, *, falling: bool) -> None:
-        """Show these runs; the cursor stays on its run, or on its line if the run is gone."""
+    @property
+    def summary(self) -> str:
+        """`2 of 4 runs · 1 marked, 1 hidden · newest first`; empty if there are no runs."""
+        if not self._all:
+            return ""
+        n_shown, n_runs, n_marked = len(self.runs), len(self._all), len(self._marks)
+        parts = [f"{format_count(n_shown)} of {format_count(n_runs)} runs" if n_shown < n_runs else count_text(n_runs)]
+        if n_marked:
+            hidden = n_marked - sum(run.run_id in self._marks for run in self.runs)
+            parts.append(f"{format_count(n_marked)} marked" + (f", {format_count(hidden)} hidden" if hidden else ""))
+        name = self._sorted_by.header or self._sorted_by.key
+        parts.append("newest first" if name == "run" and self._descending else f"by {name} {self._arrow}")
+        return " · ".join(parts)
+
+    def show(self, runs: Sequence[ListedRun], words: str) -> None:
+        """Show the runs that have these words; the cursor stays on its run, or on its line if the run is gone."""
+        self._all, self._words = tuple(runs), words
+        self._marks &= {run.run_id for run in runs}
         chosen = self.cursor_run
-        self._runs = tuple(runs)
-        self._sorted_by, self._falling = sorted_by, falling
-        places = {run.run_id: index for index, run in enumerate(self._runs)}
-        last = max(0, len(self._runs) - 1)
-        self._cursor = min(self._cursor, last) if chosen is None else places.get(chosen.run_id, min(self._cursor, last))
+        self.runs = self._ordered(matching(runs, words))
+        places = {run.run_id: index for index, run in enumerate(self.runs)}
+        line = min(self._cursor, max(0, len(self.runs) - 1))
+        self._cursor = line if chosen is None else places.get(chosen.run_id, line)
         self._measure()
-        self.virtual_size = Size(_MARGIN + sum(self._widths) + len(_GAP) * len(self._widths), len(self._runs) + 1)
+        self.virtual_size = Size(_MARGIN + sum(self._widths) + len(_GAP) * len(self._widths), len(self.runs) + 1)
         self._follow()
         self.refresh()
+
+    def sort_by(self, column: RunColumn) -> None:
+        """Sort by a column; the same column again reverses the order."""
+        self._descending = not self._descending if column.key == self._sorted_by.key else column.descending
+        self._sorted_by = column
+        self.show(self._all, self._words)
+        self.post_message(self.Changed())
+
+    def sort_by_next(self) -> None:
+        """Sort by the next column."""
+        index = COLUMNS_OF_RUNS.index(self._sorted_by) + 1
+        self.sort_by(COLUMNS_OF_RUNS[index % len(COLUMNS_OF_RUNS)])
+
+    def reverse_sort(self) -> None:
+        """Reverse the order."""
+        self.sort_by(self._sorted_by)
 
     def action_move(self, lines: int) -> None:
         """Move the cursor."""
@@ -129,7 +150,7 @@ class RunsTable(ScrollView, can_focus=True):
 
     def action_jump(self, line: int) -> None:
         """Move the cursor to a line; -1 is the last."""
-        self._go_to(line if line >= 0 else len(self._runs) - 1)
+        self._go_to(line if line >= 0 else len(self.runs) - 1)
 
     def action_scroll_columns(self, steps: int) -> None:
         """Scroll the columns sideways."""
@@ -152,14 +173,14 @@ class RunsTable(ScrollView, can_focus=True):
         if y == 0:
             column = self._column_at(x)
             if column is not None:
-                self.post_message(self.HeaderClicked(column))
+                self.sort_by(column)
             return
         index = y - 1 + round(self.scroll_y)
-        if not 0 <= index < len(self._runs):
+        if not 0 <= index < len(self.runs):
             return
         self._go_to(index)
         if x < _MARGIN:
-            self._toggle(self._runs[index])
+            self._toggle(self.runs[index])
         elif event.chain == 2:
             self.action_choose()
 
@@ -172,9 +193,9 @@ class RunsTable(ScrollView, can_focus=True):
             texts = [self._header(column) for column in COLUMNS_OF_RUNS]
             return self._line(" " * _MARGIN, texts, style, width)
         index = y - 1 + round(self.scroll_y)
-        if index >= len(self._runs):
+        if index >= len(self.runs):
             return Strip.blank(width, base)
-        run = self._runs[index]
+        run = self.runs[index]
         at_cursor, marked = index == self._cursor, run.run_id in self._marks
         style = base
         if at_cursor:
@@ -192,10 +213,10 @@ class RunsTable(ScrollView, can_focus=True):
     def _toggle(self, run: ListedRun) -> None:
         self._marks ^= {run.run_id}
         self.refresh()
-        self.post_message(self.MarksChanged())
+        self.post_message(self.Changed())
 
     def _go_to(self, index: int) -> None:
-        self._cursor = min(max(index, 0), max(0, len(self._runs) - 1))
+        self._cursor = min(max(index, 0), max(0, len(self.runs) - 1))
         self._follow()
         self.refresh()
 
@@ -213,7 +234,7 @@ class RunsTable(ScrollView, can_focus=True):
 
     def _measure(self) -> None:
         """Format new runs; column widths cover all runs seen, so that a filter does not move columns."""
-        for run in self._runs:
+        for run in self.runs:
             known = self._texts.get(run.run_id)
             if known is None or known[0] is not run:
                 texts = tuple(
@@ -229,7 +250,14 @@ class RunsTable(ScrollView, can_focus=True):
     def _header(self, column: RunColumn) -> str:
         if column.key != self._sorted_by.key:
             return column.header
-        return f"{column.header}{'▼' if self._falling else '▲'}"
+        return f"{column.header}{self._arrow}"
+
+    @property
+    def _arrow(self) -> str:
+        return "▼" if self._descending else "▲"
+
+    def _ordered(self, runs: Iterable[ListedRun]) -> tuple[ListedRun, ...]:
+        return tuple(in_order(runs, self._sorted_by, descending=self._descending))
 
     def _n_pinned(self, width: int) -> int:
         """Return the number of columns that stay in place."""

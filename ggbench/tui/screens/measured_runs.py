@@ -1,0 +1,129 @@
+"""One stored run in full, or several side by side: latency curves over details or a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from rich.console import RenderableType
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widget import Widget
+from textual.widgets import Footer, Static
+
+from ggbench.errors import StoreError
+from ggbench.plain import plain
+from ggbench.report.comparison import compare_quants
+from ggbench.report.names import quant_name
+from ggbench.report.registry import presenter_of
+from ggbench.tui.screens.runs_screen import RunsScreen
+from ggbench.tui.stored_runs import MeasuredRun
+from ggbench.tui.widgets.comparison_table import ComparisonTable
+from ggbench.tui.widgets.latency_plot import LatencyPlot
+from ggbench.tui.widgets.mode_bar import TooSmall
+from ggbench.tui.widgets.status_message import StatusMessage
+
+
+class DetailsPane(VerticalScroll, can_focus=True):
+    """Scrolls with j and k, like the lists."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "scroll_down", "Down", show=False),
+        Binding("k", "scroll_up", "Up", show=False),
+    ]
+
+
+class MeasuredScreen(RunsScreen):
+    """Curves over what a subclass shows of the runs; esc returns to the Results screen."""
+
+    AUTO_FOCUS = "DetailsPane"
+    CSS_PATH = "measured_runs.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "app.pop_screen", "Back"),
+        Binding("w", "save", "Save"),
+    ]
+
+    def __init__(self, runs: tuple[MeasuredRun, ...]) -> None:
+        super().__init__()
+        self.runs = runs
+        self._numbers = ", ".join(str(one.run_id) for one in runs)
+
+    def compose(self) -> ComposeResult:
+        """Lay out the title, the curves if there are samples, and what the subclass shows."""
+        yield Static(self._title(), id="title", markup=False)
+        with DetailsPane(id="pane"):
+            if self._has_samples:
+                yield LatencyPlot()
+            yield from self._details()
+        yield StatusMessage()
+        yield TooSmall()
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Draw the curves."""
+        for plot in self.query(LatencyPlot):
+            plot.show([one.series() for one in self.runs])
+
+    def action_save(self) -> None:
+        """Ask for the file format and save."""
+        what = f"run {self._numbers}" if len(self.runs) == 1 else f"runs {self._numbers}"
+        self.ask_to_save(what, lambda: self.runs, has_samples=self._has_samples)
+
+    @property
+    def _has_samples(self) -> bool:
+        return any(one.has_samples for one in self.runs)
+
+    def _title(self) -> str:
+        raise NotImplementedError
+
+    def _details(self) -> Iterable[Widget]:
+        raise NotImplementedError
+
+
+class RunDetails(MeasuredScreen):
+    """All that is known of the single run in `runs`."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "copy_command", "Copy command")]
+
+    def action_copy_command(self) -> None:
+        """Copy the command that repeats the run."""
+        self._status.copy_commands(self.runs[0].listed.stored.command)
+
+    def _title(self) -> str:
+        stored = self.runs[0].listed.stored
+        started = plain(stored.started_at[:16]).replace("T", " ")
+        return f"Run {self._numbers} · {plain(stored.kind)} · {started} UTC"
+
+    def _details(self) -> Iterable[Widget]:
+        (measured,) = self.runs
+        if measured.listed.problem:
+            yield Static(f"! {measured.listed.problem}", classes="problem", markup=False)
+        yield Static(_run_details(measured), id="details")
+
+
+class CompareScreen(MeasuredScreen):
+    """Two or more runs: the better value of each property, and other differences."""
+
+    HELP = """★ marks the better value: its 95 % interval does not overlap the other's, and no run beats it.
+Memory is exact and needs no interval. If a run has no interval, the table names the larger or smaller value without ★.
+In the plot: samples as a band, ╌ the fitted line, · the limit of the machine's memory bandwidth."""
+
+    def _title(self) -> str:
+        return f"Comparing runs {self._numbers}"
+
+    def _details(self) -> Iterable[Widget]:
+        yield ComparisonTable(compare_quants([one.summary for one in self.runs]))
+
+
+def _run_details(measured: MeasuredRun) -> RenderableType:
+    """Return all that is known of a run; of one that this ggbench cannot read, what it was and how it ended."""
+    listed = measured.listed
+    if listed.run is not None:
+        try:
+            return presenter_of(listed.run.head.kind).details(listed.run, folded=True, readings=measured.readings)
+        except StoreError:
+            pass
+    lines = (quant_name(listed.subject), listed.state, plain(listed.subject.file), plain(listed.stored.command))
+    return Text("\n".join(filter(None, lines)))
