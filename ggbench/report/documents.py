@@ -16,7 +16,7 @@ from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.records.summary import QuantSummary
 
 if TYPE_CHECKING:
-    from ggbench.catalog.planned_variants import RepoReading
+    from ggbench.catalog.planned_variants import PlannedModel
     from ggbench.report.listed_runs import ListedRun
 
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -140,10 +140,10 @@ def run_summary_document(listed: ListedRun) -> dict[str, object]:
 
 
 def plan_document(
-    budget: Budget, sources: dict[str, str], rows: Sequence[PlanRow], reading: RepoReading | None = None
+    budget: Budget, sources: dict[str, str], rows: Sequence[PlanRow], planned: PlannedModel | None = None
 ) -> dict[str, object]:
-    """The fields of `ggbench.plan/1`; `sources` says where each kind of figure comes from, `reading` of which repo."""
-    bandwidth = budget.bandwidth
+    """The fields of `ggbench.plan/1`; `sources` says where each kind of figure comes from, `planned` of which repo."""
+    bandwidth, listing = budget.bandwidth, planned and planned.listing
     return {
         "machine": {
             **picked(budget, "device on_gpu memory_bytes memory_source reserve_bytes reserve_source"),
@@ -152,9 +152,10 @@ def plan_document(
             "bandwidth_source": bandwidth and bandwidth.source,
         },
         "sources": sources,
-        **picked(reading, "repo commit"),
-        "listed_at": (reading and reading.listed_at) or None,
-        **picked(reading, "moved_bytes total_bytes"),
+        **picked(listing, "repo commit"),
+        "listed_at": (listing and listing.listed_at) or None,
+        **picked(planned, "moved_bytes"),
+        **picked(listing, "total_bytes"),
         "rows": [_plan_row(row) for row in rows],
     }
 

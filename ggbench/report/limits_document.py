@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import numpy as np
 
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.report.documents import picked
 from ggbench.theory.hardware import Hardware
 from ggbench.theory.kv_cache import KvCache
 from ggbench.theory.limits import SchemeLimits
@@ -29,14 +29,11 @@ def limits_document(
     return {
         "convention": {
             "name": convention.value,
-            "giga": convention.giga,
-            "tera": convention.tera,
-            "meaning": convention.meaning,
+            **picked(convention, "giga tera meaning"),
             "kv_reads": convention.kv_reads.value,
         },
         "machine": {
-            "name": hardware.name,
-            "memory_bytes": hardware.memory_bytes,
+            **picked(hardware, "name memory_bytes"),
             "memory_source": hardware.memory_source or None,
             "bandwidth_bytes_per_s": hardware.bandwidth_bytes_per_s,
             "bandwidth_source": hardware.bandwidth_source or None,
@@ -45,20 +42,10 @@ def limits_document(
         },
         "parameters": {
             "layers": parameters.layers + parameters.experts,
-            "layers_active": parameters.layers_active,
-            "lm_head": parameters.lm_head,
-            "active": parameters.active,
-            "embedding": parameters.embedding,
-            "total": parameters.total,
-            "n_expert": parameters.n_expert,
-            "n_expert_used": parameters.n_expert_used,
+            **picked(parameters, "layers_active lm_head active embedding total n_expert n_expert_used"),
         },
         "kv": {
-            "params_per_token": kv.params_per_token,
-            "bytes_per_token": kv.bytes_per_token,
-            "type_k": kv.type_k,
-            "type_v": kv.type_v,
-            "window": kv.window,
+            **picked(kv, "params_per_token bytes_per_token type_k type_v window"),
             "windowed_bytes_per_token": kv.windowed.n_bytes,
             "remark": kv.remark or None,
         },
@@ -89,13 +76,10 @@ def _row(row: SchemeLimits) -> dict[str, object]:
         "resident_bytes": round(weights.resident_bytes),
         "read_bytes": round(float(weights.read_bytes(row.batch_size))),
         "printed": printed_line(row),
-        "w_tokens_per_ms": row.w_tokens_per_ms,
-        "b_ms": row.b_ms,
-        "max_n_ctx": row.max_n_ctx,
-        "fits": row.fits,
+        **picked(row, "w_tokens_per_ms b_ms max_n_ctx fits"),
         "knees": {"rough": _knees(row.rough), "exact": _knees(row.exact)},
         "regimes": {"rough": _regimes(row.rough), "exact": _regimes(row.exact)},
-        "decode": [asdict(point) for point in row.decode],
+        "decode": row.decode,
         "prefill": _prefill(row.rough, row.exact),
     }
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from operator import itemgetter
 
-from ggbench.catalog.published import METRICS, Figure, PublishedRow, Source, versions_of
+from ggbench.catalog.published import Figure, PublishedRow, Source, versions_of
 from ggbench.errors import UnknownName
+from ggbench.report.documents import picked
+from ggbench.report.text import csv_text
 
 COLUMNS = tuple(field.name for field in fields(PublishedRow))
 """Names of all fields of a row."""
@@ -16,34 +17,26 @@ COLUMNS = tuple(field.name for field in fields(PublishedRow))
 
 def published_document(row: PublishedRow) -> dict[str, object]:
     """Return one row with its software versions; null is not stated, a word such as `oom` stays a string."""
-    out: dict[str, object] = {name: _plain(getattr(row, name)) for name in COLUMNS}
-    return out | {"versions": versions_of(row)}
+    return _cells(row) | {"versions": versions_of(row)}
 
 
 def source_document(source: Source) -> dict[str, object]:
     """Return one document: its tables with row counts and versions, remarks, and what was left out."""
     return {
-        "id": source.id,
-        "title": source.title,
-        "rows": source.rows,
+        **picked(source, "id title rows"),
         "tables": [
             {"name": table.name, "rows": table.rows, "versions": dict(table.versions), "remark": table.remark or None}
             for table in source.tables
         ],
-        "remarks": list(source.remarks),
-        "left_out": [{"what": left.what, "why": left.why} for left in source.left_out],
+        "remarks": source.remarks,
+        "left_out": [picked(left, "what why") for left in source.left_out],
     }
 
 
 def published_csv(rows: Sequence[PublishedRow]) -> str:
     """Format the rows as CSV with a header; an empty cell is not stated, versions read `vLLM 0.6.3; CUDA 12.4`."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        cells = {name: _plain(getattr(row, name)) for name in COLUMNS} | {"versions": versions_text(versions_of(row))}
-        writer.writerow(["" if cells[name] is None else cells[name] for name in COLUMNS])
-    return buffer.getvalue()
+    rows_of_cells = (_cells(row) | {"versions": versions_text(versions_of(row))} for row in rows)
+    return csv_text(COLUMNS, (cells.values() for cells in rows_of_cells))
 
 
 def versions_text(versions: Mapping[str, str]) -> str:
@@ -58,24 +51,18 @@ def sort_published(rows: Sequence[PublishedRow], key: str) -> tuple[PublishedRow
     """
     name = key.strip().lstrip("-").lower().replace("-", "_")
     if name not in COLUMNS:
-        raise UnknownName(
-            "published column", name, (*METRICS, *(column for column in COLUMNS if column not in METRICS))
-        )
-    numbers: list[tuple[float, PublishedRow]] = []
-    words: list[tuple[str, PublishedRow]] = []
-    not_stated: list[PublishedRow] = []
-    for row in rows:
-        value = _plain(getattr(row, name))
-        if value is None:
-            not_stated.append(row)
-        elif isinstance(value, str):
-            words.append((value, row))
-        else:
-            numbers.append((value, row))
-    descending = key.strip().startswith("-")
-    numbers.sort(key=lambda pair: pair[0], reverse=descending)
-    words.sort(key=lambda pair: pair[0], reverse=descending)
-    return (*(row for _, row in numbers), *(row for _, row in words), *not_stated)
+        raise UnknownName("published column", name, COLUMNS)
+    stated = [(value, row) for row in rows if (value := _plain(getattr(row, name))) is not None]
+    is_descending = key.strip().startswith("-")
+    ordered: list[PublishedRow] = []
+    for is_word in (False, True):
+        alike = [pair for pair in stated if isinstance(pair[0], str) == is_word]
+        ordered += [row for _, row in sorted(alike, key=itemgetter(0), reverse=is_descending)]
+    return (*ordered, *(row for row in rows if _plain(getattr(row, name)) is None))
+
+
+def _cells(row: PublishedRow) -> dict[str, object]:
+    return {name: _plain(getattr(row, name)) for name in COLUMNS}
 
 
 def _plain(cell: Figure | str | int | None) -> str | int | float | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import secrets
 from collections.abc import Sequence
@@ -13,9 +11,10 @@ from typing import Literal, TypeAlias
 
 from ggbench.errors import GgbenchError
 from ggbench.records.summary import QuantSummary
-from ggbench.report.plot.series import LatencySeries, TimedSteps
+from ggbench.report.plot.series import LatencySeries
 from ggbench.report.plot.svg import curves_as_svg
-from ggbench.report.text import rows_as_csv
+from ggbench.report.text import csv_text, rows_as_csv
+from ggbench.store.runs import Samples
 
 SavedForm: TypeAlias = Literal["csv", "svg"]
 
@@ -29,7 +28,7 @@ class SavedRun:
 
     run_id: int
     summary: QuantSummary
-    samples: TimedSteps
+    samples: Samples
     series: LatencySeries
 
 
@@ -50,30 +49,19 @@ def save_runs(runs: Sequence[SavedRun], form: SavedForm, folder: Path) -> tuple[
     rows = rows_as_csv([one.summary for one in runs])
     return (
         write_new(folder, stem, ".csv", rows),
-        write_new(folder, f"{stem}-samples", ".csv", samples_as_csv(runs)),
+        write_new(folder, f"{stem}-samples", ".csv", _samples_as_csv(runs)),
     )
 
 
-def samples_as_csv(runs: Sequence[SavedRun]) -> str:
-    """Return a line for every timed step: run, repeat, position, ns of the step, ns of the sampler or empty."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("run_id", "repeat", "position", "step_ns", "sample_ns"))
+def _samples_as_csv(runs: Sequence[SavedRun]) -> str:
+    """A line for every timed step: run, repeat, position, ns of the step, ns of the sampler or empty."""
+    rows: list[tuple[object, ...]] = []
     for one in runs:
         samples = one.samples
-        n_samples = len(samples.step_ns)
-        untimed: list[int | None] = [None] * n_samples
-        writer.writerows(
-            zip(
-                [one.run_id] * n_samples,
-                samples.repeat.tolist(),
-                samples.position.tolist(),
-                samples.step_ns.tolist(),
-                untimed if samples.sample_ns is None else samples.sample_ns.tolist(),
-                strict=True,
-            )
-        )
-    return buffer.getvalue()
+        sample_ns = [None] * len(samples.step_ns) if samples.sample_ns is None else samples.sample_ns.tolist()
+        columns = (samples.repeat.tolist(), samples.position.tolist(), samples.step_ns.tolist(), sample_ns)
+        rows += ((one.run_id, *cells) for cells in zip(*columns, strict=True))
+    return csv_text(("run_id", "repeat", "position", "step_ns", "sample_ns"), rows)
 
 
 def write_new(folder: Path, stem: str, suffix: str, text: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ggbench.plain import plain
 from ggbench.records.summary import QuantSummary
@@ -16,17 +16,23 @@ _FORMULA_STARTS = ("=", "+", "-", "@")
 _MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]")
 
 
+def csv_text(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    """CSV with a header; None is an empty cell."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
 def rows_as_csv(summaries: Sequence[QuantSummary], keys: Sequence[str] | None = None) -> str:
     """Unrounded values under the columns' keys, in bytes, ms and the like; an empty cell is unknown.
 
     Without `keys`, every column. Text that a spreadsheet would take for a formula gets an apostrophe in front.
     """
     columns = [COLUMNS[key] for key in (COLUMNS if keys is None else keys)]
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([column.key for column in columns])
-    writer.writerows([_csv_cell(column.value(summary)) for column in columns] for summary in summaries)
-    return buffer.getvalue()
+    cells = ([_csv_cell(column.value(summary)) for column in columns] for summary in summaries)
+    return csv_text([column.key for column in columns], cells)
 
 
 def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> str:

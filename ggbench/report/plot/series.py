@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ggbench.records.speed import DecodeLimit, LineFit
-from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import b_text, w_text
 
 Integers = npt.NDArray[np.int64]
@@ -47,35 +45,6 @@ class LatencySeries:
     """W and B with their intervals, for the legend; set also where only bounds are known and there is no line."""
     dimmed: bool = False
     """Drawn behind the others and paler."""
-
-
-class TimedSteps(Protocol):
-    """Samples as the store has them: arrays of one length, ordered by repeat and position."""
-
-    @property
-    def repeat(self) -> Integers:
-        """Which repetition."""
-        ...
-
-    @property
-    def position(self) -> Integers:
-        """1-based."""
-        ...
-
-    @property
-    def step_ns(self) -> Integers:
-        """Time of the step."""
-        ...
-
-    @property
-    def sample_ns(self) -> Integers | None:
-        """Time of the sampler; None where it was not timed."""
-        ...
-
-
-def summary_series(summary: QuantSummary, samples: TimedSteps, name: str) -> LatencySeries:
-    """Return the samples of a quant's decode with its fitted line and limit."""
-    return measured_series(name, samples.position, samples.step_ns, summary.fit, summary.limit)
 
 
 def measured_series(
