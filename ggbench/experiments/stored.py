@@ -51,11 +51,12 @@ def listed_run(stored: StoredRun) -> Run:
     A result that this ggbench cannot read is left out, and the reason says so.
     """
     result, unreadable = _result(stored)
-    conclusion = _conclusion(stored, unreadable)
+    is_over = stored.state in set(Outcome)
+    reason = stored.reason if stored.is_finished and is_over else stored.reason or _why_unfinished(stored)
     return Run(
         head=head_of(stored),
-        outcome=conclusion.outcome,
-        reason=conclusion.reason,
+        outcome=Outcome(stored.state) if is_over else Outcome.INTERRUPTED,
+        reason="; ".join(filter(None, (reason, unreadable))),
         memory=stored.memory or Memory(),
         gpu_use=stored.gpu_use,
         result=result,
@@ -65,13 +66,13 @@ def listed_run(stored: StoredRun) -> Run:
 
 
 def read_run(store: Store, stored: StoredRun) -> Run:
-    """The run whole; one that did not finish as far as its samples and observations go. Raises StoreError."""
-    result, unreadable = _result(stored)
-    if stored.is_finished and result is not None:
-        return listed_run(stored)
-    conclusion = _conclusion(stored, unreadable)
-    run = run_of(experiment_of(stored.kind), read_recording(store, stored), conclusion)
-    return replace(run, run_id=stored.run_id, finished_at=stored.finished_at)
+    """The run whole: what was stored at its end, and the rest from its samples and observations. Raises StoreError."""
+    run = listed_run(stored)
+    if run.result is not None:
+        return run
+    reduced = run_of(experiment_of(stored.kind), read_recording(store, stored), Concluded(run.outcome))
+    memory = stored.memory or reduced.memory
+    return replace(run, memory=memory, gpu_use=run.gpu_use or reduced.gpu_use, result=reduced.result)
 
 
 def read_recording(store: Store, stored: StoredRun) -> Recording:
@@ -85,15 +86,15 @@ def read_recording(store: Store, stored: StoredRun) -> Recording:
     observed = (*_OBSERVED, *experiment_of(stored.kind).observed)
     types: dict[str, type[object]] = {kind_of(each): each for each in observed}
     for each in store.load_observations(stored.run_id):
-        if each.kind in types:
-            body, problem = decode(each.body_json, types[each.kind])
+        observed_type = types.get(each.kind)
+        if observed_type is not None:
+            body, problem = decode(each.body_json, observed_type)
             if not problem:
                 recording.observations.append(Observation(each.at_ns, body))
     return recording
 
 
-def why_unfinished(stored: StoredRun) -> str:
-    """Why a run has no outcome of its own."""
+def _why_unfinished(stored: StoredRun) -> str:
     return "still running" if stored.state == RUNNING else "ggbench ended before the run did"
 
 
@@ -103,14 +104,6 @@ def _result(stored: StoredRun) -> tuple[Result | None, str]:
         return None, ""
     result, reason = decode(stored.result_json, experiment_of(stored.kind).result_type)
     return result, f"its result was {reason}" if reason else ""
-
-
-def _conclusion(stored: StoredRun, unreadable: str) -> Concluded:
-    is_over = stored.is_finished and stored.state in set(Outcome)
-    reason = stored.reason if is_over else why_unfinished(stored)
-    return Concluded(
-        Outcome(stored.state) if is_over else Outcome.INTERRUPTED, "; ".join(filter(None, (reason, unreadable)))
-    )
 
 
 def _require(stored: StoredRun, what: str, text: str, record_type: type[_T]) -> _T:

@@ -132,13 +132,17 @@ class Store:
     def add(
         self, run: Run, samples: Iterable[SampleChunk] = (), observations: Sequence[tuple[int, str, object]] = ()
     ) -> int:
-        """Store a finished run that was made elsewhere, whole or not at all; returns its id here."""
+        """Store a run that was made elsewhere and is over, whole or not at all; returns its id here.
+
+        One that was interrupted has no end there either.
+        """
+        is_over = run.outcome is not Outcome.INTERRUPTED
         columns = (
             _head_columns(run.head)
             | _end_columns(run)
             | {
                 "started_at": run.head.started_at or _utc_now(),
-                "finished_at": run.finished_at or _utc_now(),
+                "finished_at": run.finished_at or (_utc_now() if is_over else None),
                 "owner_pid": 0,
                 "owner_started_at": 0.0,
             }

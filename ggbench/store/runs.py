@@ -48,12 +48,12 @@ class StoredRun:
     """Timed steps stored, over all series, warm-up left out."""
     environment: Environment | None
     memory: Memory | None
-    """None for a run that is running or was interrupted."""
+    """None for a run of this ggbench that has no end."""
     gpu_use: GpuUse | None
     setup_json: str
     settings_json: str
     result_json: str | None
-    """None for a run that is running or was interrupted, and for one that measured nothing."""
+    """As `memory`, and None for a run that measured nothing."""
 
     @property
     def is_finished(self) -> bool:

@@ -180,6 +180,26 @@ def test_a_result_of_another_version_is_made_from_what_was_recorded(target: Targ
     assert (listed_run(stored).result, listed_run(stored).reason) == (None, run.reason)
 
 
+def test_a_result_that_cannot_be_read_costs_nothing_else(target: Target, store: Store) -> None:
+    """Memory and the GPUs' use were stored at the end; runs of older versions have no observations of them."""
+    (live,) = runs_of(*decode(store, target))
+    with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
+        raw.execute("UPDATE runs SET result = '{}'")
+        raw.execute("DELETE FROM observations")
+    run = read_run(store, store.list_runs()[0])
+    assert live.gpu_use is not None
+    assert (run.memory, run.gpu_use, run.finished_at is None) == (live.memory, live.gpu_use, False)
+
+
+def test_an_interrupted_run_that_was_added_keeps_what_it_came_with(target: Target, store: Store) -> None:
+    """Its reason, memory and result, without samples to make them from."""
+    (live,) = runs_of(*decode(store, target))
+    added = replace(live, outcome=Outcome.INTERRUPTED, reason="power cut", finished_at=None)
+    stored = store.load_run(store.add(added))
+    run = read_run(store, stored)
+    assert replace(run, head=live.head, run_id=live.run_id) == added
+
+
 @pytest.mark.parametrize(("column", "value"), [("kind", "nonesuch"), ("engine", "nonesuch"), ("settings", "{}")])
 def test_a_run_of_a_newer_ggbench_is_an_error_that_says_so(
     target: Target, store: Store, column: str, value: str

@@ -85,6 +85,12 @@ def test_a_run_that_was_made_elsewhere_is_added_whole(path: Path, run: Run) -> N
         store.delete_run(run_id)
 
 
+def test_an_interrupted_run_that_is_added_has_no_end(store: Store, run: Run) -> None:
+    """Nobody saw it there either."""
+    stored = store.load_run(store.add(replace(run, outcome=Outcome.INTERRUPTED, reason="power cut", finished_at=None)))
+    assert (stored.state, stored.reason, stored.finished_at) == ("interrupted", "power cut", None)
+
+
 def test_a_run_that_cannot_be_added_whole_is_not_added(store: Store, run: Run) -> None:
     """Two chunks at one position would bend the fit."""
     with pytest.raises(StoreError, match="refused"):
