@@ -19,16 +19,14 @@ def register(experiment: Experiment) -> None:
 
 def experiment_of(kind: str) -> Experiment:
     """The experiment that makes runs of this kind. Raises StoreError for one that this ggbench does not have."""
-    if kind in _REGISTERED:
-        return _REGISTERED[kind]
-    if _NAME.fullmatch(kind):
+    found: object = _REGISTERED.get(kind)
+    if found is None and _NAME.fullmatch(kind):
+        name = f"ggbench.experiments.{kind}"
         try:
-            module = importlib.import_module(f"ggbench.experiments.{kind}")
+            found = getattr(importlib.import_module(name), "EXPERIMENT", None)
         except ModuleNotFoundError as error:
-            if error.name != f"ggbench.experiments.{kind}":
+            if error.name != name:
                 raise
-        else:
-            found = getattr(module, "EXPERIMENT", None)
-            if isinstance(found, Experiment):
-                return found
+    if isinstance(found, Experiment):
+        return found
     raise StoreError(f"this ggbench has no experiment {kind!r}", "upgrade ggbench to read the run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +12,8 @@ from ggbench.records.run import Result, Settings
 
 ProbeKind = Literal["dry", "alloc", "decode"]
 """llama.cpp's allocator run dry, a real context, or a decode at the far end of one."""
+_IS_DRY: Mapping[ProbeKind, bool] = {"dry": True, "alloc": False, "decode": False}
+_IS_PROOF: Mapping[ProbeKind, bool] = {"dry": False, "alloc": False, "decode": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +56,12 @@ class Probe:
     @property
     def is_dry(self) -> bool:
         """Whether nothing was allocated for it."""
-        return self.kind == "dry"
+        return _IS_DRY[self.kind]
 
     @property
     def is_proof(self) -> bool:
         """Whether tokens were decoded at the far end."""
-        return self.kind == "decode"
+        return _IS_PROOF[self.kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class Question:
     @property
     def is_proof(self) -> bool:
         """Whether tokens are decoded at the far end."""
-        return self.kind == "decode"
+        return _IS_PROOF[self.kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,16 +19,14 @@ def register(presenter: Presenter) -> None:
 
 def presenter_of(kind: str) -> Presenter:
     """The presenter of runs of this kind. Raises StoreError for one that this ggbench does not have."""
-    if kind in _REGISTERED:
-        return _REGISTERED[kind]
-    if _NAME.fullmatch(kind):
+    found: object = _REGISTERED.get(kind)
+    if found is None and _NAME.fullmatch(kind):
+        name = f"ggbench.report.kinds.{kind}"
         try:
-            module = importlib.import_module(f"ggbench.report.kinds.{kind}")
+            found = getattr(importlib.import_module(name), "PRESENTER", None)
         except ModuleNotFoundError as error:
-            if error.name != f"ggbench.report.kinds.{kind}":
+            if error.name != name:
                 raise
-        else:
-            found = getattr(module, "PRESENTER", None)
-            if isinstance(found, Presenter):
-                return found
+    if isinstance(found, Presenter):
+        return found
     raise StoreError(f"this ggbench cannot show a run of kind {kind!r}", "upgrade ggbench to read the run")

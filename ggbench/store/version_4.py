@@ -66,6 +66,7 @@ _TABLES = (
 )
 _OLD_TABLES = ("sample_chunks", "prefills", "readings", "probes", "runs_before")
 _N_PROMPT = 25
+_Fields = Mapping[str, Any]
 
 
 def compose_runs(connection: sqlite3.Connection) -> None:
@@ -88,13 +89,12 @@ def compose_runs(connection: sqlite3.Connection) -> None:
         connection.execute(f"DROP TABLE {table}")
 
 
-def _copy_run(connection: sqlite3.Connection, record: Mapping[str, Any]) -> None:
+def _copy_run(connection: sqlite3.Connection, record: _Fields) -> None:
     """One run with its samples and what was observed of it, under its id."""
     row = _object(record["outcome_row"])
     found = _object(record["certificate"])
-    kind = "decode" if record["kind"] == "bench" else record["kind"]
-    is_search = kind == "maxctx"
-    outcome = found if is_search and found is not None else row
+    kind: str = {"bench": "decode"}.get(record["kind"], record["kind"])
+    outcome = row if found is None else found
     columns = {
         "id": record["id"],
         "kind": kind,
@@ -104,7 +104,7 @@ def _copy_run(connection: sqlite3.Connection, record: Mapping[str, Any]) -> None
         "source": record["provenance"],
         "subject": _json(_subject(record, found)),
         "setup": record["config"],
-        "settings": _json(_settings(connection, record, kind, row, found)),
+        "settings": _json(_SETTINGS.get(kind, _decode_settings)(connection, record, outcome or {})),
         "environment": record["environment"],
         "command": record["command"],
         "started_at": record["started_at"],
@@ -116,7 +116,7 @@ def _copy_run(connection: sqlite3.Connection, record: Mapping[str, Any]) -> None
         "n_samples": record["n_samples"],
         "memory": None if outcome is None else _json(_memory(outcome)),
         "gpu_use": None if row is None or row.get("gpu_use") is None else _json(row["gpu_use"]),
-        "result": None if outcome is None else _json(_result(kind, outcome)),
+        "result": None if outcome is None else _json(_RESULTS.get(kind, _decode_result)(outcome)),
     }
     names = ", ".join(columns)
     connection.execute(f"INSERT INTO runs ({names}) VALUES ({', '.join(f':{name}' for name in columns)})", columns)
@@ -152,7 +152,7 @@ def _copy_observations(connection: sqlite3.Connection, run_id: int) -> None:
     )
 
 
-def _copy_search_of_bench(connection: sqlite3.Connection, record: Mapping[str, Any]) -> None:
+def _copy_search_of_bench(connection: sqlite3.Connection, record: _Fields) -> None:
     """The largest context that a row of a bench had, as a search of its own where the store has none of it."""
     row = _object(record["outcome_row"])
     if row is None or row.get("max_n_ctx") is None:
@@ -176,36 +176,35 @@ def _copy_search_of_bench(connection: sqlite3.Connection, record: Mapping[str, A
     )
 
 
-def _subject(record: Mapping[str, Any], found: Mapping[str, Any] | None) -> dict[str, Any]:
+def _subject(record: _Fields, found: _Fields | None) -> dict[str, Any]:
     names = ("model", "quant", "file", "file_bytes", "header_sha256", "n_params", "bpw", "weight_bytes")
     subject = {name: record[name] for name in (*names, "kv_bytes_per_token")}
     return subject | {"source": record["provenance"], "n_ctx_train": (found or {}).get("n_ctx_train")}
 
 
-def _settings(
-    connection: sqlite3.Connection,
-    record: Mapping[str, Any],
-    kind: str,
-    row: Mapping[str, Any] | None,
-    found: Mapping[str, Any] | None,
-) -> dict[str, Any]:
+def _decode_settings(_: sqlite3.Connection, record: _Fields, outcome: _Fields) -> dict[str, Any]:
     """What was asked for, which no version before this one kept: from the command that reproduces the run."""
     words = _options(record["command"])
-    if kind == "maxctx":
-        reserve_bytes = (found or {}).get("reserve_bytes") if "--reserve" in words else None
-        return {"prove": "--no-prove" not in words, "cap_train": "--cap-train" in words, "reserve_bytes": reserve_bytes}
-    repeat = _whole(words.get("--repeat"), 1)
-    if kind == "prefill":
-        lengths = [_whole(part, 0) for part in (words.get("--lengths") or "").split(",")]
-        timed = connection.execute("SELECT DISTINCT n_prompt FROM prefills WHERE run_id = ?", (record["id"],))
-        known = [length for length in lengths if length > 0] or [each[0] for each in timed] or [1]
-        return {"lengths": known, "repeat": repeat}
-    n_gen = _whole(words.get("-n"), 0) or (row or {}).get("n_gen") or record["n_samples"] or 1
-    n_prompt = (row or {}).get("n_prompt") or _N_PROMPT
+    n_gen = _whole(words.get("-n"), 0) or outcome.get("n_gen") or record["n_samples"] or 1
+    n_prompt, repeat = outcome.get("n_prompt") or _N_PROMPT, _whole(words.get("--repeat"), 1)
     return {"n_gen": n_gen, "n_prompt": n_prompt, "repeat": repeat, "n_warmup": 8}
 
 
-def _memory(outcome: Mapping[str, Any]) -> dict[str, Any]:
+def _prefill_settings(connection: sqlite3.Connection, record: _Fields, _: _Fields) -> dict[str, Any]:
+    words = _options(record["command"])
+    lengths = [_whole(part, 0) for part in (words.get("--lengths") or "").split(",")]
+    timed = connection.execute("SELECT DISTINCT n_prompt FROM prefills WHERE run_id = ?", (record["id"],))
+    known = [length for length in lengths if length > 0] or [each[0] for each in timed] or [1]
+    return {"lengths": known, "repeat": _whole(words.get("--repeat"), 1)}
+
+
+def _search_settings(_: sqlite3.Connection, record: _Fields, outcome: _Fields) -> dict[str, Any]:
+    words = _options(record["command"])
+    reserve_bytes = outcome.get("reserve_bytes") if "--reserve" in words else None
+    return {"prove": "--no-prove" not in words, "cap_train": "--cap-train" in words, "reserve_bytes": reserve_bytes}
+
+
+def _memory(outcome: _Fields) -> dict[str, Any]:
     """The record of memory that a row or a certificate had; the place of a buffer by its name, which was all it had."""
     known = (each for each in _list(outcome.get("buffers")) if isinstance(each, dict))
     buffers = [each | {"place": _place(str(each.get("device")))} for each in known]
@@ -218,25 +217,33 @@ def _place(device: str) -> str:
     return "host" if device.startswith(("CPU", "AMX")) or device.endswith("_Host") else "gpu"
 
 
-def _result(kind: str, outcome: Mapping[str, Any]) -> dict[str, Any] | None:
-    if kind == "prefill":
-        return {"prefills": outcome.get("prefills") or [], "limit": outcome.get("limit")}
-    if kind == "maxctx":
-        plan = ("planned_n_ctx", "theory_n_ctx", "ceiling_n_ctx", "budget_bytes", "free_bytes")
-        expected = {name: outcome.get(name) for name in plan}
-        expected |= {"reserve_bytes": outcome.get("reserve_bytes") or 0, "warnings": []}
-        expected["gpu_processes"] = outcome.get("gpu_processes") or []
-        return {
-            "plan": expected,
-            "max_n_ctx": outcome.get("max_n_ctx"),
-            "first_fail_n_ctx": outcome.get("first_fail_n_ctx"),
-            "verified_by_decode": bool(outcome.get("verified_by_decode")),
-            "probes": outcome.get("probes") or [],
-            "warnings": outcome.get("warnings") or [],
-        }
+def _decode_result(outcome: _Fields) -> dict[str, Any]:
     names = ("prefill_ms", "fit", "latency", "limit")
     counts = {"n_prompt": outcome.get("n_prompt") or _N_PROMPT, "n_gen": outcome.get("n_gen") or 0}
     return counts | {name: outcome.get(name) for name in names} | {"unsteady": outcome.get("unsteady") or ""}
+
+
+def _prefill_result(outcome: _Fields) -> dict[str, Any]:
+    return {"prefills": outcome.get("prefills") or [], "limit": outcome.get("limit")}
+
+
+def _search_result(outcome: _Fields) -> dict[str, Any]:
+    names = ("planned_n_ctx", "theory_n_ctx", "ceiling_n_ctx", "budget_bytes", "free_bytes")
+    plan = {name: outcome.get(name) for name in names}
+    plan |= {"reserve_bytes": outcome.get("reserve_bytes") or 0, "warnings": []}
+    return {
+        "plan": plan | {"gpu_processes": outcome.get("gpu_processes") or []},
+        "max_n_ctx": outcome.get("max_n_ctx"),
+        "first_fail_n_ctx": outcome.get("first_fail_n_ctx"),
+        "verified_by_decode": bool(outcome.get("verified_by_decode")),
+        "probes": outcome.get("probes") or [],
+        "warnings": outcome.get("warnings") or [],
+    }
+
+
+_SETTINGS = {"prefill": _prefill_settings, "maxctx": _search_settings}
+_RESULTS = {"prefill": _prefill_result, "maxctx": _search_result}
+"""By kind; those of a decode for any other."""
 
 
 def _options(command: str) -> dict[str, str]:
