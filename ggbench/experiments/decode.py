@@ -12,16 +12,11 @@ from ggbench.engine.workloads.decode import Decode
 from ggbench.engine.workloads.prefill import Prefill
 from ggbench.recording.experiment import Conclusion, Experiment, Job
 from ggbench.recording.progress import Progress
-from ggbench.recording.recording import Recording, prompt_ns
+from ggbench.recording.recording import Recording
 from ggbench.recording.session import Session
-from ggbench.recording.setup_for import check_n_ctx, setup_for
 from ggbench.records.decode import DecodeResult, DecodeSettings
-from ggbench.records.machine import MachineReading
-from ggbench.records.observation import GpusInUse, PromptTiming, WorkerStarted
-from ggbench.records.run import Settings
-from ggbench.records.setup import Setup
 from ggbench.records.speed import Bandwidth, DecodeLimit
-from ggbench.stats.gpu_use import summarize_gpus, throttled
+from ggbench.stats.gpu_use import throttled
 from ggbench.stats.linefit import fit_line
 from ggbench.stats.steadiness import unsteady
 from ggbench.stats.summary import summarize
@@ -36,16 +31,11 @@ class DecodeExperiment(Experiment):
     settings_type = DecodeSettings
     result_type = DecodeResult
 
-    def check(self, setup: Setup, settings: Settings) -> None:
-        """Raise UsageError where the given n_ctx does not hold the run."""
-        assert isinstance(settings, DecodeSettings)
-        check_n_ctx(setup, settings.n_ctx_needed)
-
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """The repetitions follow each other, each from an empty cache."""
         settings = session.settings(DecodeSettings)
         yield from session.prepare()
-        ending = yield from session.open(setup_for(session.setup, settings.n_ctx_needed))
+        ending = yield from session.open()
         if not isinstance(ending, Completed):
             return ending
         n_prompt, name = settings.n_prompt, f"p{settings.n_prompt}/b1"
@@ -63,8 +53,8 @@ class DecodeExperiment(Experiment):
     def reduce(self, recording: Recording) -> DecodeResult:
         """Fit, percentiles, limit and steadiness of what was timed."""
         samples, settings = recording.samples, recording.settings(DecodeSettings)
-        prompts = prompt_ns((each.n_prompt, each.elapsed_ns) for each in recording.of(PromptTiming))
-        own = prompts.get(settings.n_prompt)
+        own = recording.prompt_ns.get(settings.n_prompt)
+        doubts = unsteady(samples.position, samples.step_ns), throttled(recording.gpu_use)
         return DecodeResult(
             n_prompt=settings.n_prompt,
             n_gen=len(samples.step_ns),
@@ -72,7 +62,7 @@ class DecodeExperiment(Experiment):
             fit=fit_line(samples.position, samples.step_ns),
             latency=summarize(samples.step_ns, samples.sample_ns),
             limit=recording.last(DecodeLimit),
-            unsteady="; ".join(filter(None, (unsteady(samples.position, samples.step_ns), _throttled(recording)))),
+            unsteady="; ".join(filter(None, doubts)),
         )
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
@@ -82,14 +72,6 @@ class DecodeExperiment(Experiment):
         repeat = {"repeat": settings.repeat} if settings.repeat > 1 else {}
         options = {"n": settings.n_gen, **repeat, **stated_bandwidth(bandwidth)}
         return reproduce("decode", named(job.target), job.setup, options)
-
-
-def _throttled(recording: Recording) -> str:
-    in_use, worker = recording.last(GpusInUse), recording.last(WorkerStarted)
-    if in_use is None:
-        return ""
-    readings, pid = recording.of(MachineReading), worker.pid if worker else None
-    return throttled(summarize_gpus(readings, in_use.indices, recording.spans, recording.n_steps, pid))
 
 
 EXPERIMENT = DecodeExperiment()

@@ -15,7 +15,6 @@ from typing import ClassVar
 from ggbench.catalog.command_line import named, reproduce
 from ggbench.engine.endings import Cancelled, OutOfMemory
 from ggbench.engine.llama import LlamaEngine
-from ggbench.engine.workloads.prove_context import ProveContext
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
 from ggbench.experiments.context_prober import ContextProber, LoadEnded
 from ggbench.experiments.probe_text import answer_text, question_text
@@ -176,8 +175,6 @@ class _Search:
 
     def _new_engine(self) -> LlamaEngine:
         engine = self._session.rig.launch(self._setup, self._session.cancel)
-        if reason := engine.unsupported(ProveContext):
-            raise Unsupported(reason)
         assert isinstance(engine, LlamaEngine)
         return engine
 
@@ -278,7 +275,8 @@ class _Search:
         if probe.outcome is Outcome.CANCELLED:
             return Concluded(Outcome.CANCELLED, probe.reason)
         reason = f"{probe.kind} at {format_count(probe.n_ctx)}: {probe.reason}; --timeout gives it longer"
-        return Concluded(Outcome.COMPLETED if probe.is_proof else Outcome.TIMED_OUT, reason)
+        is_found = probe.is_proof and self._bracket.passed is not None
+        return Concluded(Outcome.COMPLETED if is_found else Outcome.TIMED_OUT, reason)
 
     def _with_peak(self, prober: ContextProber) -> Memory:
         """The memory of the context that was proven, with the most that was taken meanwhile."""

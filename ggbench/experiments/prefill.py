@@ -11,13 +11,9 @@ from ggbench.engine.endings import Completed
 from ggbench.engine.workloads.prefill import Prefill
 from ggbench.recording.experiment import Conclusion, Experiment, Job
 from ggbench.recording.progress import Progress
-from ggbench.recording.recording import Recording, prompt_ns
+from ggbench.recording.recording import Recording
 from ggbench.recording.session import Session
-from ggbench.recording.setup_for import check_n_ctx, setup_for
-from ggbench.records.observation import PromptTiming
 from ggbench.records.prefill import PrefillResult, PrefillSettings
-from ggbench.records.run import Settings
-from ggbench.records.setup import Setup
 from ggbench.records.speed import Bandwidth, DecodeLimit, PrefillSpeed
 
 
@@ -28,16 +24,11 @@ class PrefillExperiment(Experiment):
     settings_type = PrefillSettings
     result_type = PrefillResult
 
-    def check(self, setup: Setup, settings: Settings) -> None:
-        """Raise UsageError where the given n_ctx does not hold the longest prompt."""
-        assert isinstance(settings, PrefillSettings)
-        check_n_ctx(setup, settings.n_ctx_needed)
-
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """The lengths in the order in which they were given."""
         settings = session.settings(PrefillSettings)
         yield from session.prepare()
-        ending = yield from session.open(setup_for(session.setup, settings.n_ctx_needed))
+        ending = yield from session.open()
         for n_prompt in settings.lengths:
             if not isinstance(ending, Completed):
                 break
@@ -47,9 +38,8 @@ class PrefillExperiment(Experiment):
     def reduce(self, recording: Recording) -> PrefillResult:
         """The median of each length that was timed, by rising length."""
         wanted = recording.settings(PrefillSettings).lengths
-        timings = prompt_ns((each.n_prompt, each.elapsed_ns) for each in recording.of(PromptTiming))
         speeds = []
-        for n_prompt, elapsed_ns in sorted(timings.items()):
+        for n_prompt, elapsed_ns in sorted(recording.prompt_ns.items()):
             if n_prompt in wanted:
                 median_ns = statistics.median(elapsed_ns)
                 speeds.append(PrefillSpeed(n_prompt, median_ns / 1e6, n_prompt * 1e9 / median_ns, len(elapsed_ns)))

@@ -12,16 +12,14 @@ from ggbench.recording.experiment import Concluded, Conclusion, Experiment, Job
 from ggbench.recording.progress import Finished, Progress, Started
 from ggbench.recording.reading_log import ReadingLog
 from ggbench.recording.recorder import Recorder
-from ggbench.recording.recording import Recording, join_spans
+from ggbench.recording.recording import Recording
 from ggbench.recording.rig import Rig
 from ggbench.recording.session import Session, subject_of
-from ggbench.records.machine import GpuUse, MachineReading
+from ggbench.records.machine import GpuUse
 from ggbench.records.memory import DeviceBuffers, Memory
-from ggbench.records.observation import GpusInUse, PromptTiming, WorkerStarted
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run, RunHead
 from ggbench.records.setup import LlamaSetup, Setup
-from ggbench.stats.gpu_use import Span, summarize_gpus
 
 
 def run_jobs(rig: Rig, jobs: Sequence[Job]) -> Generator[Progress]:
@@ -76,18 +74,18 @@ def run_of(experiment: Experiment, recording: Recording, conclusion: Conclusion)
     head = recording.head
     result = experiment.reduce(recording)
     memory = experiment.memory(recording, result)
-    gpu_use = _gpu_use(recording)
+    gpu_use = recording.gpu_use
     if gpu_use is not None and isinstance(head.setup, LlamaSetup) and head.setup.memory_limit_bytes is not None:
         gpu_use = replace(gpu_use, worker_bytes=None)  # the worker holds the ballast of the limit too
     reason = conclusion.reason
     if conclusion.outcome is Outcome.OUT_OF_MEMORY and gpu_use is not None and gpu_use.other_processes:
         reason = f"{reason}; GPU memory is held by {name_processes(gpu_use.other_processes)}"
     if memory.other_bytes is None:
-        memory = replace(memory, other_bytes=other_bytes(memory, gpu_use))
+        memory = replace(memory, other_bytes=_other_bytes(memory, gpu_use))
     return Run(head=head, outcome=conclusion.outcome, reason=reason, memory=memory, gpu_use=gpu_use, result=result)
 
 
-def other_bytes(memory: Memory, gpu_use: GpuUse | None) -> int | None:
+def _other_bytes(memory: Memory, gpu_use: GpuUse | None) -> int | None:
     """Bytes of the worker that no buffer explains: of its resident memory, or with weights on GPUs of its memory there.
 
     Weights that were read on their way to a GPU stay resident and belong to no buffer.
@@ -101,25 +99,6 @@ def other_bytes(memory: Memory, gpu_use: GpuUse | None) -> int | None:
         return None
     unexplained = peak_bytes - sum(each.total_bytes for each in buffers)
     return unexplained if unexplained >= 0 else None
-
-
-def _gpu_use(recording: Recording) -> GpuUse | None:
-    """What the GPUs that hold buffers did while something was timed."""
-    in_use, worker = recording.last(GpusInUse), recording.last(WorkerStarted)
-    if in_use is None:
-        return None
-    spans = recording.spans or join_spans(_prompt_spans(recording))
-    readings = recording.of(MachineReading)
-    return summarize_gpus(readings, in_use.indices, spans, recording.n_steps, worker.pid if worker else None)
-
-
-def _prompt_spans(recording: Recording) -> list[Span]:
-    """A prompt is recorded when it has just been read."""
-    return [
-        (each.at_ns - each.body.elapsed_ns, each.at_ns)
-        for each in recording.at(PromptTiming)
-        if isinstance(each.body, PromptTiming)
-    ]
 
 
 def _with_threads(setup: Setup, threads: int) -> Setup:

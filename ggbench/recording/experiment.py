@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ggbench.catalog.selector import Target
 from ggbench.recording.recording import Recording
+from ggbench.recording.setup_for import check_n_ctx
 from ggbench.records.memory import Memory
 from ggbench.records.observation import WorkerPeak
 from ggbench.records.outcome import Outcome
@@ -57,8 +58,10 @@ class Experiment(abc.ABC):
     timeout_s: ClassVar[float | None] = None
     """Longest time without a message that is not yet a hang; None takes the engine's default."""
 
-    def check(self, setup: Setup, settings: Settings) -> None:  # noqa: B027 - most need no check
+    def check(self, setup: Setup, settings: Settings) -> None:
         """Raise UsageError for a setup that the settings cannot be measured with; before anything is downloaded."""
+        if settings.n_ctx_needed is not None:
+            check_n_ctx(setup, settings.n_ctx_needed)
 
     @abc.abstractmethod
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:

@@ -86,6 +86,10 @@ class Recorder:
             )
             self._write(write)
 
+    def skip_readings(self) -> None:
+        """Leave out the readings so far but the last, which was taken before what comes next."""
+        self._readings.skip()
+
     def keep_readings(self) -> None:
         """Store the readings of the machine since the last time, and the worker's peak of memory where it has grown."""
         new = self._readings.take_new()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from ggbench.records.machine import GpuUse, MachineReading
+from ggbench.records.observation import GpusInUse, PromptTiming, WorkerStarted
 from ggbench.records.run import RunHead
-from ggbench.stats.gpu_use import Span
+from ggbench.stats.gpu_use import Span, summarize_gpus
 from ggbench.store.runs import WARMUP
 
 PAUSE_NS = 1_000_000_000
@@ -73,10 +75,6 @@ class Recording:
         """The last observation of that type; None where there is none."""
         return next((each.body for each in reversed(self.observations) if isinstance(each.body, kind)), None)
 
-    def at(self, kind: type) -> tuple[Observation, ...]:
-        """As `of`, with the moments."""
-        return tuple(each for each in self.observations if isinstance(each.body, kind))
-
     @property
     def samples(self) -> Series:
         """Every timed step, warm-up left out, one series after the other."""
@@ -96,10 +94,35 @@ class Recording:
     @property
     def spans(self) -> list[Span]:
         """When timed steps ran; a pause separates two of them."""
-        return join_spans(span for name, span in self.timed if not name.startswith(WARMUP))
+        return _join_spans(span for name, span in self.timed if not name.startswith(WARMUP))
+
+    @property
+    def prompt_ns(self) -> dict[int, list[int]]:
+        """Nanoseconds of every timed prompt, by its length."""
+        by_length: dict[int, list[int]] = {}
+        for each in self.of(PromptTiming):
+            by_length.setdefault(each.n_prompt, []).append(each.elapsed_ns)
+        return by_length
+
+    @property
+    def gpu_use(self) -> GpuUse | None:
+        """What the GPUs that hold buffers did while steps were timed, or prompts where no step was; None without any.
+
+        A prompt is recorded when it has just been read.
+        """
+        in_use, worker = self.last(GpusInUse), self.last(WorkerStarted)
+        if in_use is None:
+            return None
+        prompts = [
+            (each.at_ns - each.body.elapsed_ns, each.at_ns)
+            for each in self.observations
+            if isinstance(each.body, PromptTiming)
+        ]
+        spans, pid = self.spans or _join_spans(prompts), worker.pid if worker else None
+        return summarize_gpus(self.of(MachineReading), in_use.indices, spans, self.n_steps, pid)
 
 
-def join_spans(spans: Iterable[Span]) -> list[Span]:
+def _join_spans(spans: Iterable[Span]) -> list[Span]:
     """Spans in the order of time, those joined that follow each other closely."""
     joined: list[Span] = []
     for begin, end in spans:
@@ -108,11 +131,3 @@ def join_spans(spans: Iterable[Span]) -> list[Span]:
         else:
             joined.append((begin, end))
     return joined
-
-
-def prompt_ns(timings: Iterable[tuple[int, int]]) -> Mapping[int, list[int]]:
-    """Nanoseconds of every timed prompt, by its length."""
-    by_length: dict[int, list[int]] = {}
-    for n_prompt, elapsed_ns in timings:
-        by_length.setdefault(n_prompt, []).append(elapsed_ns)
-    return by_length

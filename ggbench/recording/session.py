@@ -10,7 +10,7 @@ from typing import TypeVar
 from ggbench.catalog.selector import Target
 from ggbench.engine.contract import Engine, Source, Workload
 from ggbench.engine.endings import Completed, Ending
-from ggbench.engine.events import Allocated, Event, Filling, Opened, Opening, PromptRead, Ready, Steps
+from ggbench.engine.events import Allocated, Event, Filling, Loaded, Opened, Opening, PromptRead, Ready, Steps
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import find_cuda_gpu
@@ -19,6 +19,7 @@ from ggbench.recording.preparation import prepare
 from ggbench.recording.progress import ModelReady, Point, Progress, Samples, Working
 from ggbench.recording.recorder import Recorder
 from ggbench.recording.rig import Rig
+from ggbench.recording.setup_for import setup_for
 from ggbench.records.machine import Environment
 from ggbench.records.memory import Memory
 from ggbench.records.observation import GpusInUse, PromptTiming, WorkerStarted
@@ -48,6 +49,7 @@ class Session:
         self.allocated: Allocated | None = None
         """What the last model and context took; None before the engine reported any."""
         self._engine: Engine | None = None
+        self._is_loaded = False
 
     @property
     def target(self) -> Target:
@@ -78,6 +80,7 @@ class Session:
     def prepare(self) -> Generator[Progress, None, ModelFile]:
         """The target's file, made or downloaded first where it has to be."""
         self.use_file((yield from prepare(self.target, self.rig.cancel)))
+        self.recorder.skip_readings()
         assert self.file is not None
         return self.file
 
@@ -87,14 +90,22 @@ class Session:
         recording = self.recorder.recording
         recording.head = replace(recording.head, subject=subject_of(self.target, file, self.setup))
 
-    def open(self, setup: Setup) -> Generator[Progress, None, Ending]:
-        """Load the file and make a context, and record what they took."""
+    def open(self, setup: Setup | None = None) -> Generator[Progress, None, Ending]:
+        """Load the file and make a context, and record what they took; None takes the setup of the run.
+
+        The run's own gets just enough n_ctx for the settings where it gives none.
+        """
         assert self.file is not None
+        needed = self.recorder.recording.head.settings.n_ctx_needed
+        if setup is None:
+            setup = self.setup if needed is None else setup_for(self.setup, needed)
         path = self.file.paths[0] if self.file.paths else None
         ending = yield from self._follow(self.engine.open(Source(path), setup), series="", n_total=0)
         if not isinstance(ending, Completed) and self.allocated is not None:
             self.recorder.observe(Memory(buffers=self.allocated.buffers, flash_attn=self.allocated.flash_attn))
             self._observe_gpus(self.allocated)
+            if self._is_loaded:
+                self._observe_limit(self.allocated)
         return ending
 
     def run(self, workload: Workload, series: str = "", n_total: int = 0) -> Generator[Progress, None, Ending]:
@@ -134,6 +145,8 @@ class Session:
                     yield Working("load", share, 1.0)
                 case Allocated():
                     self.allocated = event
+                case Loaded():
+                    self._is_loaded = True
                 case Opened():
                     yield self._ready(event)
                 case PromptRead():
@@ -162,10 +175,7 @@ class Session:
         memory = opened.memory(allocated)
         self.recorder.observe(memory)
         self._observe_gpus(allocated)
-        limit = self._limit(allocated, memory)
-        if limit is not None:
-            self.recorder.observe(limit)
-        return ModelReady(memory, self.recorder.run_id, limit)
+        return ModelReady(memory, self.recorder.run_id, self._observe_limit(allocated))
 
     def _observe_gpus(self, allocated: Allocated) -> None:
         """Nothing where one of them is not among NVML's."""
@@ -174,12 +184,18 @@ class Session:
         if found and all(found):
             self.recorder.observe(GpusInUse(tuple(gpu.index for gpu in found if gpu is not None)))
 
-    def _limit(self, allocated: Allocated, memory: Memory) -> DecodeLimit | None:
+    def _observe_limit(self, allocated: Allocated) -> DecodeLimit | None:
+        limit = self._limit(allocated)
+        if limit is not None:
+            self.recorder.observe(limit)
+        return limit
+
+    def _limit(self, allocated: Allocated) -> DecodeLimit | None:
         """None where weights and cache lie in memories of two speeds, unless the person gave a figure for both."""
         file, setup = self.file, self.setup
         if file is None or not isinstance(setup, LlamaSetup):
             return None
-        if memory.weights_on_gpu and self.rig.given_bandwidth is None:
+        if Memory(buffers=allocated.buffers).weights_on_gpu and self.rig.given_bandwidth is None:
             overridden = offload(file, setup.n_gpu_layers, setup.tensor_overrides).overridden_host_bytes
             if overridden or not setup.kv_offload:
                 return None

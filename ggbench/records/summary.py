@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -146,12 +146,3 @@ class QuantSummary:
     def _search_completed(self) -> bool:
         run = self.run_with(ContextResult)
         return run is not None and run.is_complete
-
-
-def join_by_quant(runs: Sequence[Run]) -> tuple[QuantSummary, ...]:
-    """One summary for each file and quant, in the order in which they first come."""
-    groups: dict[tuple[str, str, str], list[Run]] = {}
-    for run in runs:
-        subject = run.subject
-        groups.setdefault((subject.model, subject.quant, subject.file), []).append(run)
-    return tuple(QuantSummary.of(group) for group in groups.values())

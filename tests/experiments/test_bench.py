@@ -26,7 +26,7 @@ from ggbench.records.decode import DecodeSettings
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup, Setup
-from ggbench.records.summary import QuantSummary, join_by_quant
+from ggbench.records.summary import QuantSummary
 from ggbench.store.database import Store
 from ggbench.units import MIB
 from tests.fakes.engine import Answer, fake_rig, obey
@@ -89,8 +89,7 @@ def test_each_quant_gets_its_largest_context(target: Target, store: Store) -> No
         assert summary.fit is not None
         assert summary.memory.n_ctx == 512
         assert summary.b_w16_ms == pytest.approx((summary.fit.b_ms or 0) * 16 / (summary.subject.bpw or 1))
-    (joined,) = join_by_quant(runs(records))
-    assert joined.run == runs(records)[0]
+    assert QuantSummary.of(runs(records)).run == runs(records)[0]
     stored = [read_run(store, each) for each in reversed(store.list_runs())]
     assert [(run.run_id, run.result) for run in stored] == [(run.run_id, run.result) for run in runs(records)]
     assert all(worker.closed for worker in workers)

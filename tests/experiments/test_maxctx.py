@@ -202,6 +202,24 @@ def test_a_worker_that_is_too_slow_shows_nothing_about_memory(
     assert (context.max_n_ctx, context.verified_by_decode) == (max_n_ctx, False)
 
 
+def test_a_proof_below_one_that_failed_may_be_too_slow(target: Target, kv_bytes: int) -> None:
+    """Nothing was found then, and the reason is the time and not the memory."""
+    machine = SmallMachine(kv_bytes, 16384, decode_edge=8192)
+    obey = machine.answer
+
+    def stall(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, ProveContext) and machine.proven:
+            yield TimedOut(60)
+        else:
+            yield from obey(request)
+
+    machine.answer = stall  # type: ignore[method-assign]
+    finished = search(machine.rig(), target)
+    assert finished.error is None
+    assert (finished.run.outcome, context_of(finished.run).max_n_ctx) == (Outcome.TIMED_OUT, None)
+    assert "--timeout" in finished.run.reason
+
+
 def test_the_bracket_comes_with_every_answer(target: Target, kv_bytes: int) -> None:
     """Questions and answers carry what is known by then, so that a view needs no memory of its own."""
     job = Job(EXPERIMENT, target, limited(), ContextSettings())

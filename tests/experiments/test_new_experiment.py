@@ -22,10 +22,9 @@ from ggbench.recording.experiment import Concluded, Conclusion, Experiment, Job
 from ggbench.recording.progress import Finished, Point, Progress, Samples
 from ggbench.recording.recording import Recording
 from ggbench.recording.session import Session
-from ggbench.recording.setup_for import check_n_ctx, setup_for
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Result, Settings
-from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
 from ggbench.store.database import Store
 from tests.fakes.engine import fake_rig
@@ -37,6 +36,11 @@ class ChatSettings(Settings):
 
     turns: int
     n_answer: int = 100
+
+    @property
+    def n_ctx_needed(self) -> int:
+        """The longest turn has to fit."""
+        return 32 * self.turns + self.n_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +68,11 @@ class ChatExperiment(Experiment):
     observed = (Turn,)
     measures_speed: ClassVar[bool] = False
 
-    def check(self, setup: Setup, settings: Settings) -> None:
-        """The longest turn has to fit."""
-        assert isinstance(settings, ChatSettings)
-        check_n_ctx(setup, 32 * settings.turns + settings.n_answer)
-
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """One turn after another, each from an empty cache."""
         settings = session.settings(ChatSettings)
         yield from session.prepare()
-        ending = yield from session.open(setup_for(session.setup, 32 * settings.turns + settings.n_answer))
+        ending = yield from session.open()
         for number in range(settings.turns):
             if not isinstance(ending, Completed):
                 return ending

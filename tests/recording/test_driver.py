@@ -87,6 +87,7 @@ def test_a_crash_is_a_run_with_a_reason_and_the_rest_goes_on(target: Target, sto
     assert refused.outcome is Outcome.OUT_OF_MEMORY
     assert (refused.memory.kv_bytes, refused.memory.n_ctx, decoded(refused).fit) == (None, None, None)
     assert refused.memory.buffers[0].weight_bytes == 100 << 20
+    assert decoded(refused).limit == decoded(good).limit is not None
     assert good.outcome is Outcome.COMPLETED
     assert [worker.closed for worker in workers] == [True] * 3
     assert {run.state for run in store.list_runs()} == {"crashed", "out_of_memory", "completed"}

@@ -8,6 +8,7 @@ from ggbench.engine.events import Steps
 from ggbench.recording.reading_log import ReadingLog
 from ggbench.recording.recorder import Recorder
 from ggbench.records.decode import DecodeSettings
+from ggbench.records.machine import MachineReading
 from ggbench.records.run import RunHead
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.subject import Subject
@@ -48,6 +49,17 @@ def recorder_of(store: Store | None) -> Recorder:
     recorder = Recorder(HEAD, store, ReadingLog(None))
     recorder.begin(HEAD)
     return recorder
+
+
+def test_readings_during_a_download_are_left_out() -> None:
+    """But for the last, in which nothing of the engine ran yet."""
+    log = ReadingLog(None)
+    log.readings += [MachineReading(at_ns, None, 1, 2) for at_ns in range(3)]
+    recorder = Recorder(HEAD, None, log)
+    for _ in range(2):
+        recorder.skip_readings()
+        recorder.keep_readings()
+    assert [each.at_ns for each in recorder.recording.of(MachineReading)] == [2]
 
 
 def half_a_second(recorder: Recorder, clock: Clock, position: int, series: str = "decode/p25/b1/r0") -> None:
