@@ -102,13 +102,15 @@ def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence
     if output.quiet:
         yield lambda _files: None
         return
+    from ggbench.hub.download_progress import summed
+
     notices = DownloadNotices(lambda text: output.notice(f"{title}: {text}"))
     if not sys.stderr.isatty():
         lines = DownloadLines(lambda text: output.notice(f"{title}: {text}"))
 
         def update_lines(files: Sequence[FileProgress]) -> None:
             notices.update(files)
-            lines.update(*_bytes_of(files))
+            lines.update(*summed(files))
 
         yield update_lines
         return
@@ -125,17 +127,8 @@ def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence
 
         def update_bar(files: Sequence[FileProgress]) -> None:
             notices.update(files)  # rich puts what is printed meanwhile above the bar
-            done_bytes, total_bytes, moved_bytes = _bytes_of(files)
+            done_bytes, total_bytes, moved_bytes = summed(files)
             transfer.update(done_bytes, total_bytes, moved_bytes)
             bar.update(task, completed=done_bytes, total=total_bytes, status=transfer.text())
 
         yield update_bar
-
-
-def _bytes_of(files: Sequence[FileProgress]) -> tuple[int, int, int]:
-    """Done, in all, and moved."""
-    return (
-        sum(each.done_bytes for each in files),
-        sum(each.file.n_bytes for each in files),
-        sum(each.moved_bytes for each in files),
-    )

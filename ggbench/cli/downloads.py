@@ -10,7 +10,7 @@ import click
 
 from ggbench.catalog.file_sources import CONFIRM_ABOVE_BYTES
 from ggbench.catalog.selector import Target
-from ggbench.cli.hub_options import HubOptions
+from ggbench.cli.options import Asked, HubOptions
 from ggbench.cli.output import Output
 from ggbench.errors import ExitCode, NetworkError, UsageError
 from ggbench.plain import plain
@@ -48,9 +48,7 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
-def show_left_out(
-    model: str, quants: Sequence[str], targets: Sequence[Target], hub: HubOptions, output: Output
-) -> None:
+def show_left_out(asked: Asked, targets: Sequence[Target]) -> None:
     """Without a network, name the quants of a repo that a request for all of them leaves out, as its listing has them.
 
     `targets` are what MODEL and QUANTs mean.
@@ -59,15 +57,15 @@ def show_left_out(
     from ggbench.catalog.reference import CatalogRef, HubRef, parse_model, wanted_quants
     from ggbench.catalog.selector import find_published
 
-    access, ref = hub.access(), parse_model(model)
-    if not access.offline or not isinstance(ref, CatalogRef | HubRef) or wanted_quants(ref, quants):
+    access, ref = asked.hub.access(), parse_model(asked.model)
+    if not access.offline or not isinstance(ref, CatalogRef | HubRef) or wanted_quants(ref, asked.quants):
         return
     meant = {target.selector for target in targets}
     found = [each for each in find_published(ref, (), access, load_catalog()) if not each.variant.missing]
     left_out = [each.selector for each in found if each.paths is None and each.selector not in meant]
     if left_out:
         names = plain(", ".join(left_out))
-        output.notice(f"{len(left_out)} of {len(found)} quants are not on this disk: {names}")
+        asked.output.notice(f"{len(left_out)} of {len(found)} quants are not on this disk: {names}")
 
 
 def can_ask() -> bool:

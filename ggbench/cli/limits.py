@@ -43,21 +43,17 @@ def _uncollected() -> Iterator[None]:
     "--convention",
     type=click.Choice(["si", "article"]),
     default="si",
-    show_default=True,
     help="si: G is 10^9, T is 10^12, prefill reads the KV cache once, as flash attention does. "
     "article: G is 2^30, T is 2^40, each token of a prompt reads all KV before it.",
 )
-@click.option("-ctk", "--type-k", default="f16", show_default=True, help="Type of the K cache.")
-@click.option("-ctv", "--type-v", default="f16", show_default=True, help="Type of the V cache.")
-@click.option(
-    "--batch", "batch_sizes", metavar="SIZES", default="1", show_default=True, help="Batch sizes, e.g. 1,8,32."
-)
+@click.option("-ctk", "--type-k", default="f16", help="Type of the K cache.")
+@click.option("-ctv", "--type-v", default="f16", help="Type of the V cache.")
+@click.option("--batch", "batch_sizes", metavar="SIZES", default="1", help="Batch sizes, e.g. 1,8,32.")
 @click.option(
     "-p",
     "--n-prompt",
     type=click.IntRange(2, _MOST_LENGTHS),
     default=_LONGEST,
-    show_default=True,
     help="Longest prompt of the prefill curve.",
 )
 @click.option("--plot", is_flag=True, help="Plot prefill with its knees and decode latency in the terminal.")

@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 
 from ggbench import __version__
-from ggbench.errors import ExitCode, GgbenchError
+from ggbench.errors import ExitCode, GgbenchError, UnknownName
 from ggbench.plain import plain
 
 COMMANDS = {
@@ -57,14 +57,15 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        from ggbench.errors import UnknownName
-
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             raise UnknownName("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
+)
 @click.version_option(__version__, message="ggbench %(version)s")
 def cli() -> None:
     """Which GGUF should I run on this machine, how long a context will it hold, and how fast will it be?

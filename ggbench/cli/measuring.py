@@ -1,7 +1,6 @@
 """From jobs to finished runs: what every command that measures does, whatever its experiment.
 
-A command resolves its targets, makes its jobs, and calls `measure`, `show_measured` of `ggbench.cli.run_output`, and
-`Measured.leave`.
+A command makes its jobs, and calls `measure`, `show_measured` of `ggbench.cli.run_output`, and `Measured.leave`.
 """
 
 from __future__ import annotations
@@ -10,26 +9,25 @@ import contextlib
 import itertools
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import click
 
-from ggbench.catalog.selector import Target, resolve, resolve_one
+from ggbench.catalog.selector import resolve, resolve_one
 from ggbench.cli.downloads import allow_downloads, show_left_out
 from ggbench.cli.gpu_options import IgnoredGpuOptions, check_main_gpu
 from ggbench.cli.hints import hint_for
-from ggbench.cli.hub_options import HubOptions
 from ggbench.cli.interrupts import DOWNLOAD_INTERRUPTED, interrupt_sets, interruptible
-from ggbench.cli.notices import report_failures, show_store_notices
-from ggbench.cli.output import Output
+from ggbench.cli.options import Asked
 from ggbench.cli.progress import view_of
 from ggbench.errors import ExitCode, GgbenchError, StoreError
+from ggbench.plain import plain
 from ggbench.recording.driver import run_jobs
-from ggbench.recording.experiment import Job
+from ggbench.recording.experiment import Experiment, Job
 from ggbench.recording.progress import Finished, ModelReady, Progress, Started, Working
 from ggbench.recording.rig import Rig, make_rig
 from ggbench.records.outcome import Outcome
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import Bandwidth
+from ggbench.records.run import Settings
 from ggbench.records.summary import QuantSummary
 from ggbench.store.database import Store
 
@@ -45,6 +43,7 @@ _STOPPING = "stopping; what was measured is kept (Ctrl-C again exits at once)"
 class Measured:
     """What the jobs of a command led to."""
 
+    asked: Asked
     jobs: tuple[Job, ...]
     groups: tuple[tuple[Finished, ...], ...]
     """What each job that ended led to: its own run, then any that belong to it, such as the search after a decode of
@@ -84,85 +83,81 @@ class Measured:
         first = self.finished[0]
         return first.error.exit_code if first.error else _EXIT_CODES.get(first.run.outcome, ExitCode.ENGINE_FAILED)
 
-    def leave(self, ctx: click.Context, output: Output) -> None:
+    def leave(self) -> NoReturn:
         """End the command, once the runs are shown, with the error of an only job, the store's, or its exit code."""
         if self.error is not None:
             if self.store_error is not None:
-                output.notice(self.store_error.message)
+                self.asked.output.notice(self.store_error.message)
             raise self.error
         if self.store_error is not None:
             raise self.store_error
-        ctx.exit(self.exit_code)
+        raise click.exceptions.Exit(self.exit_code)
 
 
-def find_targets(
-    model: str, quants: Sequence[str], setup: LlamaSetup, hub: HubOptions, output: Output
-) -> tuple[Target, ...]:
-    """What MODEL and QUANTs mean, every quant there is without any; downloads are agreed to.
+def make_jobs(experiment: Experiment, settings: Settings, asked: Asked, *, every: bool = False) -> list[Job]:
+    """One job for the target that was asked for, or for `every` one that MODEL and QUANTs mean.
 
-    Raises UsageError for a GPU that is not here, and as `resolve` and `allow_downloads`.
+    Downloads are agreed to. Raises UsageError for a setup that does not hold the settings, for a GPU that is not here
+    and where several targets are meant by what has to be one, and as `resolve` and `allow_downloads`.
     """
-    check_main_gpu(setup)
-    with interruptible(output):
-        targets = resolve(model, quants, hub=hub.access())
-    show_left_out(model, quants, targets, hub, output)
-    allow_downloads(targets, hub, output)
-    return targets
+    experiment.check(asked.setup, settings)
+    check_main_gpu(asked.setup)
+    with interruptible(asked.output):
+        hub = asked.hub.access()
+        if every:
+            targets = resolve(asked.model, asked.quants, hub=hub)
+        else:
+            targets = (resolve_one(asked.model, *asked.quants, hub=hub),)
+    if every:
+        show_left_out(asked, targets)
+    allow_downloads(targets, asked.hub, asked.output)
+    return [Job(experiment, target, asked.setup, settings) for target in targets]
 
 
-def find_target(model: str, quant: str | None, setup: LlamaSetup, hub: HubOptions, output: Output) -> Target:
-    """The one target that MODEL and QUANT mean. Raises as `find_targets`, and UsageError where they mean several."""
-    check_main_gpu(setup)
-    with interruptible(output):
-        target = resolve_one(model, quant, hub=hub.access())
-    allow_downloads([target], hub, output)
-    return target
+def warn_of_memory_use(asked: Asked) -> None:
+    """Warn before a search without a limit, which goes as far as memory does."""
+    if asked.setup.memory_limit_bytes is None:
+        asked.output.notice("without --memory-limit a search may take nearly all free memory")
 
 
 def measure(
     jobs: Sequence[Job],
-    output: Output,
+    asked: Asked,
     *,
-    bandwidth: Bandwidth | None = None,
-    timeout_s: float | None = None,
     run: Callable[[Rig, Sequence[Job]], Generator[Progress]] = run_jobs,
     is_sweep: bool | None = None,
 ) -> Measured:
     """Run the jobs, drawing their progress; the first Ctrl-C stops them, and what was measured is kept.
 
-    `bandwidth` is the person's own figure, `timeout_s` the longest time that the worker may be silent; None takes the
-    experiments' defaults. `run` may add runs to those of the jobs. `is_sweep` as in `Measured`; None where there are
-    several jobs.
+    `run` may add runs to those of the jobs. `is_sweep` as in `Measured`; None where there are several jobs.
     """
     with Store.open() as store:
-        show_store_notices(store, output)
-        rig = _rig(store, jobs, output, bandwidth, timeout_s)
+        asked.output.notice(*store.notices)
+        rig = _rig(store, jobs, asked)
         sweeps = len(jobs) > 1 if is_sweep is None else is_sweep
-        measured = _follow(run(rig, jobs), rig, tuple(jobs), output, is_sweep=sweeps)
-    _advise(measured, output)
+        measured = _follow(run(rig, jobs), rig, tuple(jobs), asked, is_sweep=sweeps)
+    _advise(measured)
     return measured
 
 
-def _rig(
-    store: Store, jobs: Sequence[Job], output: Output, bandwidth: Bandwidth | None, timeout_s: float | None
-) -> Rig:
+def _rig(store: Store, jobs: Sequence[Job], asked: Asked) -> Rig:
     experiments = [job.experiment for job in jobs]
     default_s = max((each.timeout_s for each in experiments if each.timeout_s is not None), default=None)
     has_downloads = any(job.target.download_bytes for job in jobs)
-    with interruptible(output) if has_downloads else contextlib.nullcontext():
+    with interruptible(asked.output) if has_downloads else contextlib.nullcontext():
         return make_rig(
             store,
-            given_bandwidth=bandwidth,
-            timeout_s=timeout_s or default_s,
+            given_bandwidth=asked.bandwidth,
+            timeout_s=asked.timeout_s or default_s,
             needs_bandwidth=any(each.measures_speed for each in experiments),
         )
 
 
 def _follow(
-    progress: Generator[Progress], rig: Rig, jobs: tuple[Job, ...], output: Output, *, is_sweep: bool
+    progress: Generator[Progress], rig: Rig, jobs: tuple[Job, ...], asked: Asked, *, is_sweep: bool
 ) -> Measured:
-    view = view_of(output)
-    ignored = IgnoredGpuOptions(output)
+    view = view_of(asked.output)
+    ignored = IgnoredGpuOptions(asked.output)
     groups: list[list[Finished]] = []
     job, is_started, is_stopping = jobs[0], False, False
     with interrupt_sets(rig.cancel), contextlib.closing(view), contextlib.closing(progress):
@@ -185,18 +180,20 @@ def _follow(
                     is_started = False
             if not ends_command:
                 view.draw(record)
-    return Measured(jobs, tuple(map(tuple, groups)), is_sweep, rig.cancel.is_set())
+    return Measured(asked, jobs, tuple(map(tuple, groups)), is_sweep, rig.cancel.is_set())
 
 
-def _advise(measured: Measured, output: Output) -> None:
+def _advise(measured: Measured) -> None:
     """What to print after the last run: a hint, failures that `--quiet` has not shown, an interrupted download."""
-    jobs, finished = measured.jobs, measured.finished
+    jobs, finished, output = measured.jobs, measured.finished, measured.asked.output
     if len(jobs) == len(finished) == 1 and finished[0].error is None:
         hint = hint_for(jobs[0], finished[0].run, is_searched=len(measured.groups[0]) > 1)
         if hint:
             output.notice(f"Hint: {hint}")
-    if output.quiet and measured.error is None:
-        report_failures(record.run for record in finished)
+    if output.quiet and measured.error is None:  # silent only while nothing fails
+        for run in (record.run for record in finished):
+            if run.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
+                click.echo("Error: " + plain(f"{run.subject.model} {run.subject.quant}: {run.reason}"), err=True)
     was_measuring = bool(finished) and finished[-1].run.outcome is Outcome.CANCELLED
     next_job = jobs[len(finished) : len(finished) + 1]
     if measured.is_cancelled and not was_measuring and any(job.target.download_bytes for job in next_job):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.hub_options import HubOptions, offline_option
+from ggbench.cli.options import HubOptions, offline_option
 from ggbench.cli.output import Output, output_options
 from ggbench.errors import BadFile, UsageError
 

@@ -1,21 +1,64 @@
-"""Options that several commands share, by llama.cpp's names; those of loading are the fields of LlamaSetup."""
+"""Options that several commands share, and the records that a command gets them as.
+
+Those of loading have llama.cpp's names and are the fields of LlamaSetup.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
+from ggbench.cli.output import Output, output_options
 from ggbench.errors import UsageError
+from ggbench.records.setup import LlamaSetup
 
 if TYPE_CHECKING:
+    from ggbench.hub.access import HubAccess
     from ggbench.records.speed import Bandwidth
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class _Decorator(Protocol):
+    def __call__(self, function: _Function, /) -> _Function: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HubOptions:
+    """What a command may do with the network."""
+
+    offline: bool = False
+    yes: bool = False
+    """Download without asking, whatever the size."""
+    no_download: bool = False
+    """Download no model; headers may be downloaded."""
+
+    def access(self) -> HubAccess:
+        """The Hub as the environment variables and these options say."""
+        from ggbench.hub.access import HubAccess
+
+        return HubAccess.from_environment(offline=self.offline)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a person asked of a command that measures, beside the command's own options."""
+
+    model: str
+    quants: tuple[str, ...]
+    setup: LlamaSetup
+    hub: HubOptions
+    output: Output
+    timeout_s: float | None = None
+    """Longest time that the worker may be silent; None takes the experiment's default."""
+    bandwidth: Bandwidth | None = None
+    """The person's own figure."""
+
 
 TOKENS = click.IntRange(1, (1 << 31) - 1)
 """What llama.cpp's 32-bit counts hold."""
@@ -25,6 +68,8 @@ THREADS = click.IntRange(1, 512)
 
 _KV_TYPES = click.Choice(["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"], case_sensitive=False)
 """Those that llama.cpp's own tools take for a cache."""
+_FLASH_ATTN = click.Choice(["auto", "on", "off"])
+_SPLIT_MODES = click.Choice(["none", "layer", "row", "tensor"])
 
 
 def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
@@ -40,7 +85,11 @@ def _parse_bandwidth(_ctx: click.Context, _param: click.Parameter, text: str | N
     return None if text is None else Bandwidth(parse_bandwidth(text), "given")
 
 
-def _parse_shares(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[float, ...]:
+def _as_tuple(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...]:
+    return () if text is None else (text,)
+
+
+def _parse_shares(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[float, ...]:
     try:
         shares = tuple(float(part) for part in text.split(",")) if text else ()
     except ValueError:
@@ -68,146 +117,127 @@ def _parse_overrides(_ctx: click.Context, _param: click.Parameter, texts: tuple[
     return overrides
 
 
+def _option(flags: str, text: str, type: Any = None, **more: Any) -> _Decorator:  # noqa: ANN401 - click's own
+    return click.option(*flags.split(), type=type, help=text, **more)
+
+
 _LOAD_OPTIONS = (
-    click.option("-c", "--n-ctx", type=TOKENS, help="Context in tokens. Default: what the command needs."),
-    click.option("-b", "--n-batch", type=TOKENS, default=2048, show_default=True, help="Logical batch."),
-    click.option("-ub", "--n-ubatch", type=TOKENS, default=512, show_default=True, help="Physical batch."),
-    click.option(
-        "-ctk",
-        "--type-k",
-        type=_KV_TYPES,
-        metavar="TYPE",
-        default="f16",
-        show_default=True,
-        help="Type of the K cache.",
+    _option("-c --n-ctx", "Context in tokens. Default: what the command needs.", TOKENS),
+    _option("-b --n-batch", "Logical batch.", TOKENS, default=2048),
+    _option("-ub --n-ubatch", "Physical batch.", TOKENS, default=512),
+    _option("-ctk --type-k", "Type of the K cache.", _KV_TYPES, metavar="TYPE", default="f16"),
+    _option("-ctv --type-v", "Type of the V cache.", _KV_TYPES, metavar="TYPE", default="f16"),
+    _option(
+        "-fa --flash-attn", "Flash attention; it decides the size of the compute buffer.", _FLASH_ATTN, default="auto"
     ),
-    click.option(
-        "-ctv",
-        "--type-v",
-        type=_KV_TYPES,
-        metavar="TYPE",
-        default="f16",
-        show_default=True,
-        help="Type of the V cache.",
-    ),
-    click.option(
-        "-fa",
-        "--flash-attn",
-        type=click.Choice(["auto", "on", "off"]),
-        default="auto",
-        show_default=True,
-        help="Flash attention; it decides the size of the compute buffer.",
-    ),
-    click.option("-ngl", "--n-gpu-layers", type=int, default=-1, help="Layers on the GPU. Default: all."),
-    click.option("-mg", "--main-gpu", type=click.IntRange(0), help="The one GPU to use. Default: all of them."),
-    click.option(
-        "-ts",
-        "--tensor-split",
-        callback=_parse_shares,
-        default="",
-        help="Share of each GPU, e.g. 3,1. Default: llama.cpp's choice.",
-    ),
-    click.option(
-        "-sm",
-        "--split-mode",
-        type=click.Choice(["none", "layer", "row", "tensor"]),
-        default="layer",
-        show_default=True,
-        help="How several GPUs share the model.",
-    ),
-    click.option("-cmoe", "--cpu-moe", is_flag=True, help="Keep the expert weights of all layers in main memory."),
-    click.option(
-        "-ncmoe",
-        "--n-cpu-moe",
-        type=click.IntRange(0),
+    _option("-ngl --n-gpu-layers", "Layers on the GPU. Default: all.", int),
+    _option("-mg --main-gpu", "The one GPU to use. Default: all of them.", click.IntRange(0)),
+    _option("-ts --tensor-split", "Share of each GPU, e.g. 3,1. Default: llama.cpp's choice.", callback=_parse_shares),
+    _option("-sm --split-mode", "How several GPUs share the model.", _SPLIT_MODES, default="layer"),
+    _option("-cmoe --cpu-moe", "Keep the expert weights of all layers in main memory.", is_flag=True),
+    _option(
+        "-ncmoe --n-cpu-moe",
+        "Keep the expert weights of the first N layers in main memory.",
+        click.IntRange(0),
         metavar="N",
-        default=0,
-        help="Keep the expert weights of the first N layers in main memory.",
     ),
-    click.option(
-        "-ot",
-        "--override-tensor",
-        multiple=True,
+    _option(
+        "-ot --override-tensor",
+        "Put the tensors whose names match a regular expression into a buffer type, e.g. '\\.ffn_up=CPU'.",
         callback=_parse_overrides,
+        multiple=True,
         metavar="PATTERN=BUFFER_TYPE,...",
-        help="Put the tensors whose names match a regular expression into a buffer type, e.g. '\\.ffn_up=CPU'.",
     ),
-    click.option("-t", "--threads", type=THREADS, help="CPU threads. Default: one for each physical core."),
-    click.option(
-        "-tb", "--threads-batch", type=THREADS, help="CPU threads for prompts and batches. Default: as --threads."
-    ),
-    click.option("--no-mmap", is_flag=True, help="Read the file into memory instead of mapping it."),
-    click.option("--mlock", is_flag=True, help="Lock the model in main memory, so that it is never swapped out."),
-    click.option("-nkvo", "--no-kv-offload", is_flag=True, help="Keep the KV cache in main memory."),
-    click.option("--swa-full", is_flag=True, help="Keep the whole context in the caches of sliding-window layers."),
-    click.option(
-        "--memory-limit",
-        "memory_limit_bytes",
+    _option("-t --threads", "CPU threads. Default: one for each physical core.", THREADS),
+    _option("-tb --threads-batch", "CPU threads for prompts and batches. Default: as --threads.", THREADS),
+    _option("--no-mmap", "Read the file into memory instead of mapping it.", is_flag=True),
+    _option("--mlock", "Lock the model in main memory, so that it is never swapped out.", is_flag=True),
+    _option("-nkvo --no-kv-offload", "Keep the KV cache in main memory.", is_flag=True),
+    _option("--swa-full", "Keep the whole context in the caches of sliding-window layers.", is_flag=True),
+    _option(
+        "--memory-limit memory_limit_bytes",
+        "Emulate a machine with this much memory, e.g. 24GiB.",
         callback=_parse_size,
         metavar="SIZE",
-        help="Emulate a machine with this much memory, e.g. 24GiB.",
     ),
 )
-_RUN_OPTIONS = (
-    click.option(
-        "--bandwidth",
-        callback=_parse_bandwidth,
-        metavar="RATE",
-        help="Memory bandwidth for the limit, e.g. 1008GB/s. Default: measured.",
-    ),
-    click.option(
-        "--timeout",
-        "timeout_s",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="SECONDS",
-        help="Stop the worker after SECONDS without output. Default: 600.",
-    ),
-)
-
-
 _SWITCHED_OFF = {"mmap": "no_mmap", "kv_offload": "no_kv_offload"}
 """Fields that are on by default, by the option that switches each off."""
+_OFFLINE = _option("--offline", "Do not use the network; HF_HUB_OFFLINE=1 does the same.", is_flag=True)
+_DOWNLOAD_OPTIONS = (
+    _option(
+        "--yes",
+        "Download without asking. Default: up to 1 GB proceeds with a notice; more asks in a terminal, and is"
+        " refused elsewhere.",
+        is_flag=True,
+    ),
+    _option("--no-download", "Download no model; twins are still made.", is_flag=True),
+    _OFFLINE,
+)
+_BANDWIDTH = _option(
+    "--bandwidth",
+    "Memory bandwidth for the limit, e.g. 1008GB/s. Default: measured.",
+    callback=_parse_bandwidth,
+    metavar="RATE",
+)
+
+n_gen_option = _option("-n --n-gen", "Tokens to decode.", TOKENS, default=10_000)
+repeat_option = _option("-r --repeat", "Repetitions, fitted together.", click.IntRange(1), default=1)
+samples_option = _option("--samples", "With --json: every position and its step_ns and sample_ns.", is_flag=True)
+plot_option = _option("--plot", "Plot the latency in the terminal.", is_flag=True)
+against_option = _option("--against", "Show the nearest published figures under your own.", click.Choice(["published"]))
 
 
-def load_options(function: _Function) -> _Function:
-    """Add the options of how llama.cpp loads a model; the command gets them as `setup`, a LlamaSetup."""
-
-    @functools.wraps(function)
-    def with_setup(*args: object, **kwargs: Any) -> object:  # noqa: ANN401 - the options' own types
-        from ggbench.records.setup import LlamaSetup
-
-        names = {field.name for field in dataclasses.fields(LlamaSetup)}
-        given = {name: kwargs.pop(name) for name in names & kwargs.keys()}
-        given |= {name: not kwargs.pop(option) for name, option in _SWITCHED_OFF.items()}
-        return function(*args, setup=LlamaSetup(**given), **kwargs)
-
-    for option in reversed(_LOAD_OPTIONS):
-        with_setup = option(with_setup)
-    return with_setup  # type: ignore[return-value]
+def timeout_option(default: str) -> _Decorator:
+    """`--timeout`, whose help names the default."""
+    text = f"Stop the worker after SECONDS without output. Default: {default}."
+    return _option("--timeout timeout_s", text, click.FloatRange(min=0, min_open=True), metavar="SECONDS")
 
 
-def run_options(function: _Function) -> _Function:
-    """Add the options of a run on this machine."""
-    for option in reversed(_RUN_OPTIONS):
-        function = option(function)
-    return function
+def _as_record(name: str, make: Callable[..., object], names: Collection[str], *options: _Decorator) -> _Decorator:
+    """Return a decorator that adds options, and hands the command those of these names as one record."""
+
+    def decorate(function: _Function) -> _Function:
+        @functools.wraps(function)
+        def with_record(**kwargs: Any) -> object:  # noqa: ANN401 - the options' own types
+            given = {each: kwargs.pop(each) for each in names if each in kwargs}
+            return function(**kwargs, **{name: make(**given)})
+
+        for option in reversed(options):
+            option(with_record)
+        return with_record  # type: ignore[return-value]
+
+    return decorate
 
 
-def parse_lengths(text: str) -> tuple[int, ...]:
-    """Parse whole numbers separated by commas, without duplicates. Raises UsageError."""
-    try:
-        lengths = tuple(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError:
-        raise UsageError(
-            f"{text!r} is not a list of lengths", "write whole numbers separated by commas: 1,25,512"
-        ) from None
-    if min(lengths) < 1:
-        raise UsageError(f"{min(lengths)} is not the length of a prompt", "lengths are 1 or more")
-    return lengths
+def _setup(**given: Any) -> LlamaSetup:  # noqa: ANN401 - the fields' own types
+    given |= {name: not given.pop(option) for name, option in _SWITCHED_OFF.items()}
+    return LlamaSetup(**{name: value for name, value in given.items() if value is not None})
 
 
-def against_option(function: _Function) -> _Function:
-    """Add `--against`, what to compare the runs with; None where nothing was asked for."""
-    return click.option(
-        "--against", type=click.Choice(["published"]), help="Show the nearest published figures under your own."
-    )(function)
+def _names(record: type[Any]) -> list[str]:
+    return [field.name for field in fields(record)]
+
+
+load_options = _as_record("setup", _setup, [*_names(LlamaSetup), *_SWITCHED_OFF.values()], *_LOAD_OPTIONS)
+"""Add the options of how llama.cpp loads a model; the command gets them as `setup`, a LlamaSetup."""
+offline_option = _as_record("hub", HubOptions, _names(HubOptions), _OFFLINE)
+"""Add `--offline`; the command gets `hub`, a HubOptions."""
+_download_options = _as_record("hub", HubOptions, _names(HubOptions), *_DOWNLOAD_OPTIONS)
+
+
+def measuring_options(*, many: bool = False, has_own_timeout: bool = False) -> _Decorator:
+    """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, an Asked."""
+
+    def decorate(function: _Function) -> _Function:
+        function = output_options(_as_record("asked", Asked, _names(Asked))(function))
+        if not has_own_timeout:
+            function = _BANDWIDTH(timeout_option("600")(function))
+        function = load_options(_download_options(function))
+        if many:
+            function = click.argument("quants", nargs=-1)(function)
+        else:
+            function = click.argument("quants", metavar="[QUANT]", required=False, callback=_as_tuple)(function)
+        return click.argument("model")(function)
+
+    return decorate

@@ -36,9 +36,9 @@ class Output:
         for renderable in renderables:
             console.print(renderable, crop=False)  # tables keep within the width by themselves; a command stays whole
 
-    def notice(self, text: str) -> None:
-        """Print one line on stderr, unless `--quiet`."""
-        if not self.quiet:
+    def notice(self, *texts: str) -> None:
+        """Print lines on stderr, unless `--quiet`."""
+        for text in () if self.quiet else texts:
             # Not click.echo: it looks for the stream below sys.stderr, and so writes into a bar that rich draws there.
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()

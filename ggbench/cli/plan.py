@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.hub_options import HubOptions, offline_option
-from ggbench.cli.options import load_options
+from ggbench.cli.options import HubOptions, load_options, offline_option
 from ggbench.cli.output import Output, output_options
 from ggbench.errors import ExitCode, UsageError
 from ggbench.plain import plain
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.catalog.planned_variants import RepoReading
+    from ggbench.hub.repo_records import RepoListing
     from ggbench.records.plan import Budget, PlanRow
     from ggbench.records.setup import LlamaSetup
     from ggbench.sizing.dry_allocator import DryAllocator
@@ -37,10 +36,7 @@ if TYPE_CHECKING:
 @load_options
 @offline_option
 @output_options
-@click.pass_context
 def command(
-    ctx: click.Context,
-    /,
     model: str,
     quants: tuple[str, ...],
     gpu: str | None,
@@ -83,16 +79,16 @@ def command(
     if output.as_json:
         from ggbench.report.documents import plan_document
 
-        output.document("plan", model=rows[0].model, **plan_document(budget, sources, rows, planned.reading))
+        output.document("plan", model=rows[0].model, **plan_document(budget, sources, rows, planned))
     else:
         from ggbench.report.terminal.plan import plan_report
 
         output.show(plan_report(budget, setup, sources, rows, width=output.console().width))
-    if planned.reading is not None:
-        output.notice(_reading_notice(planned.reading))
+    if planned.listing is not None:
+        output.notice(_reading_notice(planned.listing, planned.moved_bytes))
     if budget.bandwidth is None:
         output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
-    ctx.exit(_exit_code(rows, named=bool(quants) or len(rows) == 1))
+    raise click.exceptions.Exit(_exit_code(rows, named=bool(quants) or len(rows) == 1))
 
 
 def _budget(gpu: str | None, vram: str | None, reserve: str | None, bandwidth: str | None, setup: LlamaSetup) -> Budget:
@@ -150,14 +146,14 @@ def _reading(output: Output) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: status.update(f"reading headers, {done} of {total}")
 
 
-def _reading_notice(reading: RepoReading) -> str:
+def _reading_notice(listing: RepoListing, moved_bytes: int | None) -> str:
     """What the headers of a repo cost, in lines of at most 80 characters where its name allows it."""
-    total = format_bytes(reading.total_bytes)
-    cost = f"{format_bytes(reading.moved_bytes)} read of {total}"
-    if not reading.moved_bytes:
+    total = format_bytes(listing.total_bytes)
+    cost = f"{format_bytes(moved_bytes)} read of {total}"
+    if not moved_bytes:
         cost = f"from this disk, nothing read of the {total}"
-    listed = f" (listed {reading.listed_at[:10]})" if reading.listed_at else ""
-    notice = plain(f"headers: {cost} in {reading.repo} at commit {reading.commit[:12]}{listed}")
+    listed = f" (listed {listing.listed_at[:10]})" if listing.listed_at else ""
+    notice = plain(f"headers: {cost} in {listing.repo} at commit {listing.commit[:12]}{listed}")
     return textwrap.fill(notice, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 

@@ -2,53 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from ggbench.cli.hub_options import HubOptions, download_options
-from ggbench.cli.options import load_options, parse_lengths, run_options
-from ggbench.cli.output import Output, output_options
-
-if TYPE_CHECKING:
-    from ggbench.records.setup import LlamaSetup
-    from ggbench.records.speed import Bandwidth
+from ggbench.cli.options import Asked, measuring_options
+from ggbench.errors import UsageError
 
 
 @click.command()
-@click.argument("model")
-@click.argument("quant", required=False)
-@click.option("--lengths", default="1,25,128,512,2048", show_default=True, help="Tokens of each prompt.")
-@click.option("-r", "--repeat", type=click.IntRange(1), default=3, show_default=True, help="Timings of each length.")
-@load_options
-@download_options
-@run_options
-@output_options
-@click.pass_context
-def command(
-    ctx: click.Context,
-    /,
-    model: str,
-    quant: str | None,
-    lengths: str,
-    repeat: int,
-    bandwidth: Bandwidth | None,
-    timeout_s: float | None,
-    setup: LlamaSetup,
-    hub: HubOptions,
-    output: Output,
-) -> None:
+@click.option("--lengths", default="1,25,128,512,2048", help="Tokens of each prompt.")
+@click.option("-r", "--repeat", type=click.IntRange(1), default=3, help="Timings of each length.")
+@measuring_options()
+def command(lengths: str, repeat: int, asked: Asked) -> None:
     """Time prompts of several lengths, each from an empty cache after an untimed one, and show the medians."""
-    from ggbench.cli.measuring import find_target, measure
+    from ggbench.cli.measuring import make_jobs, measure
     from ggbench.cli.run_output import show_measured
     from ggbench.experiments.prefill import EXPERIMENT
-    from ggbench.recording.experiment import Job
     from ggbench.records.prefill import PrefillSettings
 
-    settings = PrefillSettings(parse_lengths(lengths), repeat)
-    EXPERIMENT.check(setup, settings)
-    target = find_target(model, quant, setup, hub, output)
-    job = Job(EXPERIMENT, target, setup, settings)
-    measured = measure([job], output, bandwidth=bandwidth, timeout_s=timeout_s)
-    show_measured(measured, output)
-    measured.leave(ctx, output)
+    measured = measure(make_jobs(EXPERIMENT, PrefillSettings(_parse_lengths(lengths), repeat), asked), asked)
+    show_measured(measured)
+    measured.leave()
+
+
+def _parse_lengths(text: str) -> tuple[int, ...]:
+    """Parse whole numbers separated by commas, without duplicates. Raises UsageError."""
+    try:
+        lengths = tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is not a list of lengths", "write whole numbers separated by commas: 1,25,512"
+        ) from None
+    if min(lengths) < 1:
+        raise UsageError(f"{min(lengths)} is not the length of a prompt", "lengths are 1 or more")
+    return lengths

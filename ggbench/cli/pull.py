@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.hub_options import HubOptions, offline_option
+from ggbench.cli.options import HubOptions, offline_option
 from ggbench.cli.output import Output, output_options
 from ggbench.errors import ExitCode, UsageError
 from ggbench.plain import plain
@@ -47,16 +47,7 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
 @click.option("--yes", is_flag=True, help="Accepted as in other commands; pull never asks.")
 @offline_option
 @output_options
-@click.pass_context
-def command(
-    ctx: click.Context,
-    /,
-    model: str,
-    quants: tuple[str, ...],
-    folder: Path | None,
-    hub: HubOptions,
-    output: Output,
-) -> None:
+def command(model: str, quants: tuple[str, ...], folder: Path | None, hub: HubOptions, output: Output) -> None:
     """Download QUANTS of MODEL, a repo org/name of the Hub or a catalog id, and print where they are.
 
     An interrupted download continues where it stopped. A file gets its name only when its SHA-256 is right. Without
@@ -74,7 +65,7 @@ def command(
         pulled = _pull(title, variant, folder, access, output)
         if pulled is None:
             output.notice(DOWNLOAD_INTERRUPTED)
-            ctx.exit(ExitCode.INTERRUPTED)
+            raise click.exceptions.Exit(ExitCode.INTERRUPTED)
         output.notice(f"{title}: {_ending([arrival for _, arrival in pulled], folder)}")
         rows.append(pulled_document(variant, pulled))
         if not output.as_json:
@@ -137,7 +128,7 @@ def _pull(
             on_progress(files)
 
         paths = download(
-            access, found.listing, found.variant, to=folder, on_file_progress=on_file_progress, cancel=cancel.is_set
+            access, found.listing, found.variant, to=folder, on_progress=on_file_progress, cancel=cancel.is_set
         )
         return tuple(zip(paths, arrived, strict=True))
     return None

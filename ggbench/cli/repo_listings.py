@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from ggbench.cli.hub_options import HubOptions
+from ggbench.cli.options import HubOptions
 from ggbench.cli.output import Output
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.plain import plain

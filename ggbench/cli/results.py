@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ggbench.cli.notices import show_store_notices
-from ggbench.cli.options import against_option
+from ggbench.cli.options import against_option, plot_option, samples_option
 from ggbench.cli.output import Output, output_options
 from ggbench.errors import ExitCode, UsageError
 from ggbench.plain import plain
@@ -23,33 +22,21 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def _list_options(function: _Function) -> _Function:
     model = click.option("--model", help="Only runs of this MODEL, as it was given then.")
     limit = click.option(
-        "--limit",
-        type=click.IntRange(1),
-        metavar="N",
-        default=50,
-        show_default=True,
-        help="Show at most N most recent runs.",
+        "--limit", type=click.IntRange(1), metavar="N", default=50, help="Show at most N most recent runs."
     )
     return model(limit(output_options(function)))
 
 
 @click.group(invoke_without_command=True)
 @_list_options
-@click.pass_context
-def command(ctx: click.Context, /, model: str | None, limit: int, output: Output) -> None:
+def command(model: str | None, limit: int, output: Output) -> None:
     """List the stored runs, show one in full, or remove some."""
-    if ctx.invoked_subcommand is None:
+    if click.get_current_context().invoked_subcommand is None:
         _list_runs(model, limit, output)
 
 
-@command.command("list")
-@_list_options
-def list_runs(model: str | None, limit: int, output: Output) -> None:
-    """List the most recent runs; the same without `list`."""
-    _list_runs(model, limit, output)
-
-
 def _list_runs(model: str | None, limit: int, output: Output) -> None:
+    """List the most recent runs; the same without `list`."""
     from ggbench.report.documents import run_summary_document
     from ggbench.report.listed_runs import ListedRun
     from ggbench.report.terminal.listings import runs_table
@@ -57,7 +44,7 @@ def _list_runs(model: str | None, limit: int, output: Output) -> None:
 
     with Store.open() as store:
         runs = [ListedRun.of(stored) for stored in store.list_runs(model=model, limit=limit)]
-        show_store_notices(store, output)
+        output.notice(*store.notices)
     if output.as_json:
         output.document("results", rows=[run_summary_document(run) for run in runs])
     elif not runs:
@@ -66,10 +53,13 @@ def _list_runs(model: str | None, limit: int, output: Output) -> None:
         output.show(runs_table(runs, width=output.console().width))
 
 
+command.command("list")(_list_options(_list_runs))
+
+
 @command.command("show")
 @click.argument("run_id", metavar="ID", type=int)
-@click.option("--samples", is_flag=True, help="With --json: every position and its step_ns and sample_ns.")
-@click.option("--plot", is_flag=True, help="Plot the latency in the terminal.")
+@samples_option
+@plot_option
 @against_option
 @output_options
 def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Output) -> None:
@@ -83,7 +73,7 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
 
     with Store.open() as store:
         stored = store.load_run(run_id)
-        show_store_notices(store, output)
+        output.notice(*store.notices)
         run = read_run(store, stored)
         readings = read_recording(store, stored).of(MachineReading)
     presenter, summary = presenter_of(stored.kind), QuantSummary.of([run])

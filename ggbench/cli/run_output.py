@@ -21,17 +21,16 @@ if TYPE_CHECKING:
 _PLOT_HEIGHT = 18
 
 
-def show_measured(
-    measured: Measured, output: Output, *, model: str = "", samples: bool = False, plot: bool = False
-) -> None:
-    """One run in full, those of a sweep side by side; as JSON one document, named after their kind.
-
-    `model` is MODEL as typed, for the document of a sweep; empty takes that of the first job.
-    """
-    kind, runs = measured.jobs[0].experiment.kind, [record.run for record in measured.finished]
+def show_measured(measured: Measured, *, samples: bool = False, plot: bool = False) -> None:
+    """One run in full, those of a sweep side by side; as JSON one document, named after their kind."""
+    kind, runs, output = (
+        measured.jobs[0].experiment.kind,
+        [each.run for each in measured.finished],
+        measured.asked.output,
+    )
     if output.as_json and measured.is_sweep:
         rows = [run_document(run, samples=samples) for run in runs]
-        output.document(f"{kind}.all", model=model or measured.jobs[0].target.model, rows=rows)
+        output.document(f"{kind}.all", model=measured.asked.model, rows=rows)
     elif output.as_json:
         for run in runs:
             output.document(kind, **run_document(run, samples=samples))

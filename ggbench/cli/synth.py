@@ -20,6 +20,7 @@ from ggbench.plain import plain
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
+    show_default=False,
     metavar="DIR",
     help="Folder to write into. Default: the current one.",
 )

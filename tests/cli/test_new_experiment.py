@@ -17,8 +17,8 @@ from rich.text import Text
 from ggbench.catalog.command_line import named, reproduce
 from ggbench.catalog.selector import resolve_one
 from ggbench.cli import main as cli_main
-from ggbench.cli.measuring import measure
-from ggbench.cli.output import Output, output_options
+from ggbench.cli.measuring import make_jobs, measure
+from ggbench.cli.options import Asked, measuring_options
 from ggbench.cli.run_output import show_measured
 from ggbench.engine.endings import Completed
 from ggbench.engine.workloads.batched_decode import BatchedDecode
@@ -123,15 +123,12 @@ class BatchPresenter(Presenter):
 
 
 @click.command()
-@click.argument("model")
-@output_options
-@click.pass_context
-def command(ctx: click.Context, /, model: str, output: Output) -> None:
+@measuring_options()
+def command(asked: Asked) -> None:
     """Time batches."""
-    job = Job(experiments.experiment_of("batches"), resolve_one(model), LlamaSetup(), BatchSettings())
-    measured = measure([job], output)
-    show_measured(measured, output)
-    measured.leave(ctx, output)
+    measured = measure(make_jobs(experiments.experiment_of("batches"), BatchSettings(), asked), asked)
+    show_measured(measured)
+    measured.leave()
 
 
 @pytest.fixture(autouse=True)
