@@ -18,7 +18,7 @@ from ggbench.report.plot.axes import Axis
 from ggbench.report.plot.braille import DOTS_ACROSS, DOTS_DOWN, BrailleCanvas
 from ggbench.report.plot.palette import letter, terminal_color
 from ggbench.report.plot.series import Floats
-from ggbench.report.plot.terminal import x_axis_lines
+from ggbench.report.plot.terminal import colored, framed
 from ggbench.theory.hardware import Hardware
 from ggbench.theory.limits import DECODE_POSITIONS, SchemeLimits
 from ggbench.theory.roofline import decode_latency_ms
@@ -38,6 +38,8 @@ class _Line:
     sgr: int
     x: Floats
     y: Floats
+    label: str
+    """What the legend says of it."""
 
 
 def prefill_plot(rows: Sequence[SchemeLimits], width: int, height: int, color: bool) -> str:
@@ -54,17 +56,15 @@ def prefill_plot(rows: Sequence[SchemeLimits], width: int, height: int, color: b
     first = max(1, min(knees) // _AROUND_KNEES) if knees else 1
     last = min(longest, max(knees) * _AROUND_KNEES if knees else _WITHOUT_KNEES)
     at = np.unique(np.geomspace(first, last, 4 * width).astype(np.int64)) - 1
-    lines = [_Line("c", _FOREGROUND, curves[0].n[at].astype(np.float64), curves[0].compute_ms[at])]
+    lines = [_Line("c", _FOREGROUND, curves[0].n[at].astype(np.float64), curves[0].compute_ms[at], "compute")]
     marks = []
-    for index, curve in enumerate(curves):
-        sgr = terminal_color(index)
-        lines.append(_Line(letter(index, except_for="c"), sgr, curve.n[at].astype(np.float64), curve.read_ms[at]))
+    for index, (row, curve) in enumerate(zip(drawn, curves, strict=True)):
+        name, sgr = letter(index, except_for="c"), terminal_color(index)
+        knees_name = "knee" if len(curve.knees()) == 1 else "knees"
+        label = f"read {plain(row.scheme)}, {knees_name} ◆ {knees_text(curve)}"
+        lines.append(_Line(name, sgr, curve.n[at].astype(np.float64), curve.read_ms[at], label))
         marks += [(float(knee), float(curve.compute_ms[knee - 1]), sgr) for knee in curve.knees() if knee <= last]
-    legend = [("c", _FOREGROUND, "compute")]
-    for line, row, curve in zip(lines[1:], drawn, curves, strict=True):
-        name = "knee" if len(curve.knees()) == 1 else "knees"
-        legend.append((line.letter, line.sgr, f"read {plain(row.scheme)}, {name} ◆ {knees_text(curve)}"))
-    return _plot("first token [ms]", "prompt [tokens]", lines, marks, legend, (width, height), color=color, is_log=True)
+    return _plot("first token [ms]", "prompt [tokens]", lines, marks, (width, height), color=color, is_log=True)
 
 
 def decode_plot(rows: Sequence[SchemeLimits], hardware: Hardware, width: int, height: int, color: bool) -> str:
@@ -72,27 +72,21 @@ def decode_plot(rows: Sequence[SchemeLimits], hardware: Hardware, width: int, he
     drawn = [row for row in rows if row.b_ms is not None and row.batch_size == rows[0].batch_size]
     if not drawn or hardware.bandwidth_bytes_per_s is None:
         return ""
-    lines, marks, legend = [], [], []
+    lines, marks = [], []
     for index, row in enumerate(drawn):
         last = min(DECODE_POSITIONS[-1], row.max_n_ctx or DECODE_POSITIONS[-1])
         x = np.linspace(1, max(2, last), 4 * width)
-        y = decode_latency_ms(
-            row.weights,
-            row.kv,
-            hardware.bandwidth_bytes_per_s,
-            hardware.compute_flop_per_s,
-            x,
-            row.batch_size,
-        )
-        name, sgr = letter(index), terminal_color(index)
-        lines.append(_Line(name, sgr, x, y))
+        hardware_rates = hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s
+        y = decode_latency_ms(row.weights, row.kv, *hardware_rates, x, row.batch_size)
+        sgr = terminal_color(index)
         note = "" if row.fits is not False else ", does not fit"
         if last < DECODE_POSITIONS[-1]:
             marks.append((float(x[-1]), float(y[-1]), sgr))
             note = f", fits {format_count(row.max_n_ctx)} ◆"
         w = format_number(row.w_tokens_per_ms, 4)
-        legend.append((name, sgr, f"{plain(row.scheme)}: W {w} tokens/ms, B {format_ms(row.b_ms)} ms{note}"))
-    return _plot("latency of one step [ms]", "position [tokens]", lines, marks, legend, (width, height), color=color)
+        label = f"{plain(row.scheme)}: W {w} tokens/ms, B {format_ms(row.b_ms)} ms{note}"
+        lines.append(_Line(letter(index), sgr, x, y, label))
+    return _plot("latency of one step [ms]", "position [tokens]", lines, marks, (width, height), color=color)
 
 
 def _plot(
@@ -100,7 +94,6 @@ def _plot(
     x_title: str,
     lines: Sequence[_Line],
     marks: Sequence[tuple[float, float, int]],
-    legend: Sequence[tuple[str, int, str]],
     size: tuple[int, int],
     *,
     color: bool,
@@ -137,14 +130,10 @@ def _plot(
     at_row = {
         int(dots([x_scale.low], [tick])[1][0]) // DOTS_DOWN: label for tick, label in zip(ticks, labels, strict=True)
     }
-    text = [title]
-    for row in range(rows):
-        rule = "┤" if row in at_row else "│"
-        text.append(f"{at_row.get(row, ''):>{margin}} {rule}{canvas.line(row, color=color)}".rstrip())
     x_ticks = x_scale.ticks(max(2, columns // 10))
     places = [int(dot) // DOTS_ACROSS for dot in x_scale.dots(x_ticks, columns * DOTS_ACROSS)]
-    text += x_axis_lines(list(zip(places, x_ticks, strict=True)), columns, margin)
-    text.append(f"{' ' * (margin + 2)}{x_title}")
-    for name, sgr, label in legend:
-        text.append(f"\x1b[{sgr}m{name}\x1b[0m {label}" if color and sgr else f"{name} {label}")
+    x_places = list(zip(places, x_ticks, strict=True))
+    text = framed(canvas, at_row, x_places, (title, x_title), margin, color=color)
+    for line in lines:
+        text.append(f"{colored(line.letter, line.sgr, color=color)} {line.label}")
     return "\n".join(text)

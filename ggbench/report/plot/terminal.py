@@ -7,7 +7,7 @@ and a figure is global and no wider than the terminal it finds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -63,34 +63,48 @@ def latency_plot(series: Sequence[LatencySeries], width: int, height: int, color
         _draw_lines(canvas, frame, one, index)
     n_dots = rows * DOTS_DOWN
     labels = {(n_dots - 1 - int(y.dots(tick, n_dots))) // DOTS_DOWN: format_fixed(tick, decimals) for tick in ticks}
-    lines = ["latency of one token [ms]"]
-    for row in range(rows):
-        rule = "┤" if row in labels else "│"
-        lines.append(f"{labels.get(row, ''):>{margin}} {rule}{canvas.line(row, color=color)}".rstrip())
     x_ticks = [tick for tick in x.ticks(max(2, frame.n_columns // 12)) if tick == round(tick)]
-    lines += x_axis_lines([(int(x.bins(tick, frame.n_columns)), tick) for tick in x_ticks], frame.n_columns, margin)
-    lines.append(f"{' ' * (margin + 2)}position [tokens]")
+    x_places = [(int(x.bins(tick, frame.n_columns)), tick) for tick in x_ticks]
+    titles = "latency of one token [ms]", "position [tokens]"
+    lines = framed(canvas, labels, x_places, titles, margin, color=color)
     for index, one in curves.items():
         lines += _legend(one, index, frame, width, color=color)
     return "\n".join(lines)
 
 
-def x_axis_lines(ticks: Sequence[tuple[int, float]], n_columns: int, margin: int) -> list[str]:
-    """Return the x axis and the numbers below it, for ticks as column and value; numbers never overlap.
+def framed(
+    canvas: BrailleCanvas,
+    y_labels: Mapping[int, str],
+    x_ticks: Sequence[tuple[int, float]],
+    titles: tuple[str, str],
+    margin: int,
+    *,
+    color: bool,
+) -> list[str]:
+    """Return the lines of a canvas between its axes; numbers of the x axis never overlap.
 
-    `margin` is the width of the numbers of the y axis.
+    `y_labels` are by row and at most `margin` wide, `x_ticks` columns with their values, `titles` of y and of x.
     """
-    rule, numbers = ["─"] * n_columns, [" "] * n_columns
+    lines = [titles[0]]
+    for row in range(canvas.rows):
+        rule = "┤" if row in y_labels else "│"
+        lines.append(f"{y_labels.get(row, ''):>{margin}} {rule}{canvas.line(row, color=color)}".rstrip())
+    axis, numbers = ["─"] * canvas.columns, [" "] * canvas.columns
     free_from = 0
-    for column, tick in ticks:
+    for column, tick in x_ticks:
         text = format_count(round(tick))
-        start = max(0, min(column - len(text) // 2, n_columns - len(text)))
+        start = max(0, min(column - len(text) // 2, canvas.columns - len(text)))
         if start >= free_from:
-            rule[column] = "┬"
+            axis[column] = "┬"
             numbers[start : start + len(text)] = text
             free_from = start + len(text) + 1
     indent = " " * (margin + 1)
-    return [f"{indent}└{''.join(rule)}", f"{indent} {''.join(numbers)}".rstrip()]
+    return [*lines, f"{indent}└{''.join(axis)}", f"{indent} {''.join(numbers)}".rstrip(), f"{indent} {titles[1]}"]
+
+
+def colored(text: str, sgr: int, *, color: bool) -> str:
+    """Return the text in an ANSI colour, as it is without one."""
+    return f"\x1b[{sgr}m{text}\x1b[0m" if color and sgr else text
 
 
 def _draw_lines(canvas: BrailleCanvas, frame: Frame, one: LatencySeries, index: int) -> None:
@@ -127,5 +141,5 @@ def _legend(one: LatencySeries, index: int, frame: Frame, width: int, *, color: 
             lines[-1] += f"  {part}"
         else:
             lines.append(part)
-    name = f"\x1b[{terminal_color(index)}m{letter(index)}\x1b[0m" if color else letter(index)
+    name = colored(letter(index), terminal_color(index), color=color)
     return [f"{name if number == 0 else ' '} {line}" for number, line in enumerate(lines)]
