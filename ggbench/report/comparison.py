@@ -6,19 +6,19 @@ other's; where there is no interval, the largest or the smallest is named withou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ggbench.plain import plain
 from ggbench.records.outcome import Outcome
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import UNKNOWN
-from ggbench.report.compared_metrics import Metric, metrics_of
+from ggbench.report.columns import COLUMNS, UNKNOWN
 from ggbench.report.differences import Differences, differences_of, letters
 from ggbench.report.names import unambiguous_names
 from ggbench.report.plot.palette import letter
 from ggbench.stats.intervals import Interval, better, leader
-from ggbench.units import format_number
+from ggbench.units import format_bytes, format_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ def compare_quants(summaries: Sequence[QuantSummary]) -> Comparison:
     """Compare two quants or more; the n-th is called by the n-th letter, as in a plot."""
     return Comparison(
         names=unambiguous_names(summaries),
-        lines=tuple(_compared(metric, summaries) for metric in metrics_of(summaries)),
+        lines=tuple(_compared(metric, summaries) for metric in _metrics_of(summaries)),
         differences=differences_of(summaries),
         warnings=(*_reliability(summaries), *_caveats(summaries)),
     )
 
 
-def _compared(metric: Metric, summaries: Sequence[QuantSummary]) -> ComparedLine:
+def _compared(metric: _Metric, summaries: Sequence[QuantSummary]) -> ComparedLine:
     texts = tuple(metric.text(summary) for summary in summaries)
     if metric.interval is None:
         verdict = _lead([metric.value(summary) for summary in summaries], more_is_better=metric.more_is_better)
@@ -127,3 +127,116 @@ def _caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     if vary(lambda summary: summary.memory.n_ctx):
         lines.append("different n_ctx: memory counts KV caches of different lengths")
     return tuple(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    """What is compared, and which way is better."""
+
+    header: str
+    unit: str
+    text: Callable[[QuantSummary], str]
+    more_is_better: bool
+    interval: Callable[[QuantSummary], Interval | None] | None = None
+    """None where a run gives a value without an interval."""
+    value: Callable[[QuantSummary], float | None] = lambda summary: None
+    """Used where there is no interval."""
+    left_out: Callable[[QuantSummary], str] = lambda summary: "without an interval"
+    """Why a quant that shows a value but has no interval is not compared."""
+    exact: bool = False
+    """Whether its intervals are single values."""
+
+
+def _w_interval(summary: QuantSummary) -> Interval | None:
+    if summary.fit is None or summary.fit.w_ci95 is None:
+        return None
+    low, high = summary.fit.w_ci95
+    return low, math.inf if high is None else high
+
+
+def _b_interval(summary: QuantSummary) -> Interval | None:
+    return None if summary.fit is None else summary.fit.b_ci95
+
+
+def _w_ratio_interval(summary: QuantSummary) -> Interval | None:
+    interval, decode, limit = _w_interval(summary), summary.decode, summary.limit
+    if interval is None or decode is None or decode.w_ratio is None or limit is None or not limit.w_tokens_per_ms:
+        return None
+    low, high = interval
+    return low / limit.w_tokens_per_ms, high / limit.w_tokens_per_ms
+
+
+def _b_ratio_interval(summary: QuantSummary) -> Interval | None:
+    interval, decode, limit = _b_interval(summary), summary.decode, summary.limit
+    if interval is None or decode is None or decode.b_ratio is None or limit is None:
+        return None
+    low, high = interval
+    return limit.b_ms / high if high else math.inf, limit.b_ms / low if low else math.inf
+
+
+def _b_w16_interval(summary: QuantSummary) -> Interval | None:
+    interval = _b_interval(summary)
+    if interval is None or summary.b_w16_ms is None or not summary.subject.bpw:
+        return None
+    low, high = interval
+    return low * 16 / summary.subject.bpw, high * 16 / summary.subject.bpw
+
+
+def _memory_interval(summary: QuantSummary) -> Interval | None:
+    """Exact; None for a run that ended early, which may not have allocated everything, and for a search for the largest
+    context, which takes all memory there is.
+    """
+    has_timed = bool((summary.decode and summary.decode.n_gen) or summary.prefills)
+    is_whole = summary.outcome is Outcome.COMPLETED and has_timed
+    n_bytes = summary.memory.total_bytes if is_whole else None
+    return None if n_bytes is None else (n_bytes, n_bytes)
+
+
+def _no_memory_to_compare(summary: QuantSummary) -> str:
+    return "searched for the largest n_ctx" if summary.outcome is Outcome.COMPLETED else "not completed"
+
+
+def _max_n_ctx_interval(summary: QuantSummary) -> Interval | None:
+    """Exact where a decode proved it."""
+    n_ctx = summary.max_n_ctx
+    return None if n_ctx is None or not summary.max_n_ctx_verified else (n_ctx, n_ctx)
+
+
+def _column(
+    key: str, *, more_is_better: bool, interval: Callable[[QuantSummary], Interval | None] | None = None
+) -> _Metric:
+    column = COLUMNS[key]
+
+    def value(summary: QuantSummary) -> float | None:
+        known = column.value(summary)
+        return known if isinstance(known, int | float) else None
+
+    return _Metric(column.header, column.unit, column.text, more_is_better, interval, value)
+
+
+_METRICS = (
+    _column("w_tokens_per_ms", more_is_better=True, interval=_w_interval),
+    _column("w_ratio", more_is_better=True, interval=_w_ratio_interval),
+    _column("b_ms", more_is_better=False, interval=_b_interval),
+    _column("b_ratio", more_is_better=True, interval=_b_ratio_interval),
+    _column("b_w16_ms", more_is_better=False, interval=_b_w16_interval),
+    _Metric(
+        header="memory",
+        unit="",
+        text=lambda summary: format_bytes(summary.memory.total_bytes),
+        more_is_better=False,
+        interval=_memory_interval,
+        left_out=_no_memory_to_compare,
+        exact=True,
+    ),
+    _column("p50_ms", more_is_better=False),
+    _column("p99_ms", more_is_better=False),
+    _column("tok_s", more_is_better=True),
+)
+
+
+def _metrics_of(summaries: Sequence[QuantSummary]) -> tuple[_Metric, ...]:
+    """Return what these quants are compared by; the largest context only where one of them searched for it."""
+    searched = any(summary.max_n_ctx is not None for summary in summaries)
+    metric = _column("max_n_ctx", more_is_better=True, interval=_max_n_ctx_interval)
+    return (*_METRICS, *([replace(metric, left_out=lambda summary: "not proven", exact=True)] if searched else []))

@@ -19,9 +19,9 @@ from ggbench.records.run import Run
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import BENCH, COLUMNS
 from ggbench.report.listed_runs import ListedRun
-from ggbench.report.terminal.listings import catalog_table, rows_table, runs_table
-from ggbench.report.terminal.local_models import local_models_listing
+from ggbench.report.terminal.listings import rows_table, runs_table
 from ggbench.report.terminal.model_file import header_details, tensors_table
+from ggbench.report.terminal.models import catalog_table, local_models_listing
 from ggbench.report.terminal.row_details import prefill_table, row_details
 from ggbench.store.runs import StoredRun
 from tests.fakes.summaries import search_of, with_decode, with_head, with_memory, with_run, with_subject

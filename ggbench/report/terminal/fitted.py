@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.plain import plain
-from ggbench.report.columns import ESSENTIAL, UNKNOWN, Column
+from ggbench.report.columns import ESSENTIAL, UNKNOWN
 from ggbench.report.terminal.layout import GAP, Align, add_column, new_table
 
 
@@ -28,19 +28,6 @@ class Cells:
     """Whether the texts are sentences about their row."""
     is_name: bool = False
     """Whether a text says by itself what it is."""
-
-    @classmethod
-    def of(cls, column: Column, texts: Sequence[str]) -> Cells:
-        """The texts of a column of rows."""
-        return cls(
-            column.header,
-            tuple(texts),
-            column.unit,
-            column.right_aligned,
-            column.priority,
-            is_note=column.key == "note",
-            is_name=column.key in ("model", "quant"),
-        )
 
     @property
     def is_empty(self) -> bool:

@@ -1,23 +1,21 @@
-"""Tables of a line each: measured quants, stored runs, models of the catalog."""
+"""Measured quants and stored runs, one in a line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from ggbench.gguf_file.blueprint import count_params
 from ggbench.records.outcome import Outcome
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import ANSWERS, COLUMNS, UNKNOWN
+from ggbench.report.columns import ANSWERS, COLUMNS
 from ggbench.report.names import model_name
 from ggbench.report.terminal.fitted import Cells, fitted_table, left, names, notes, right
 from ggbench.report.terminal.layout import twin_caption
-from ggbench.units import format_count, format_params
+from ggbench.units import format_count
 
 if TYPE_CHECKING:
-    from ggbench.catalog.models import CatalogModel
     from ggbench.report.listed_runs import ListedRun
 
 
@@ -30,7 +28,7 @@ def rows_table(
     """
     names = ("model", "quant") if len({summary.subject.model for summary in summaries}) > 1 else ("quant",)
     return fitted_table(
-        [Cells.of(COLUMNS[key], [COLUMNS[key].text(summary) for summary in summaries]) for key in keys],
+        [_cells(key, (COLUMNS[key].text(summary) for summary in summaries)) for key in keys],
         labels=[" ".join(COLUMNS[name].text(summary) for name in names) for summary in summaries],
         dim=[summary.outcome is not Outcome.COMPLETED for summary in summaries],
         title=title,
@@ -51,7 +49,7 @@ def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
             names("quant", (run.subject.quant for run in runs)),
             left("source", (run.subject.source for run in runs)),
             right("samples", (format_count(run.stored.n_samples) for run in runs), priority=4),
-            *(Cells.of(COLUMNS[key], [run.text(key) for run in runs]) for key in ANSWERS),
+            *(_cells(key, (run.text(key) for run in runs)) for key in ANSWERS),
             left("state", (run.state for run in runs), priority=2),
             notes(run.note for run in runs),
         ],
@@ -62,22 +60,7 @@ def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
     )
 
 
-def catalog_table(
-    models: Iterable[CatalogModel], twins: Mapping[str, Sequence[str]], *, width: int | None = None
-) -> Table:
-    """The models that ggbench knows by id; `twins` names the quants whose twins are on this disk, by id."""
-    models = tuple(models)
-    own = [model.origin == "user" for model in models]
-    return fitted_table(
-        [
-            names("id", (model.id + "*" * is_own for model, is_own in zip(models, own, strict=True))),
-            names("title", (model.title for model in models), 4),
-            right("parameters", (format_params(count_params(model.hyper)) for model in models)),
-            right("layers", (format_count(model.hyper.n_layer) for model in models), priority=2),
-            right("trained to", (format_count(model.hyper.n_ctx_train) for model in models), "tokens"),
-            names("Hub repo", (model.repo or UNKNOWN for model in models), 1),
-            left("twins here", (" ".join(twins.get(model.id, ())) for model in models), priority=3),
-        ],
-        width=width,
-        caption="*: from your own models.toml" if any(own) else "",
-    )
+def _cells(key: str, texts: Iterable[str]) -> Cells:
+    column, is_name = COLUMNS[key], key in ("model", "quant")
+    sides = column.unit, column.right_aligned, column.priority
+    return Cells(column.header, tuple(texts), *sides, is_note=key == "note", is_name=is_name)
