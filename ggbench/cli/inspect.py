@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ggbench.cli.output import Output, output_options
+from ggbench.errors import UsageError
 from ggbench.plain import plain
-
-if TYPE_CHECKING:
-    from ggbench.gguf_file.model_file import ModelFile
 
 
 @click.command()
@@ -24,7 +21,11 @@ def command(file: Path, tensors: bool, output: Output) -> None:
 
     An incomplete download is shown as well, with how much is missing.
     """
-    model_file = _read(file)
+    from ggbench.gguf_file.header import read_model_file
+
+    if not os.path.lexists(file):
+        _refuse_name(str(file))
+    model_file = read_model_file(file, allow_missing_data=True)
     if output.as_json:
         from ggbench.report.model_documents import model_file_document
 
@@ -37,37 +38,19 @@ def command(file: Path, tensors: bool, output: Output) -> None:
         output.show(tensors_table(model_file))
 
 
-def _read(file: Path) -> ModelFile:
-    """The model, also of a file that lacks tensors.
-
-    Raises UsageError for a model's name that is no file, and as `read_model_file` does.
-    """
-    from ggbench.gguf_file.header import read_model_file
-
-    if not os.path.lexists(file):
-        _refuse_name(str(file))
-    return read_model_file(file, allow_missing_data=True)
-
-
 def _refuse_name(text: str) -> None:
     """Raise UsageError where the other commands would take this for a MODEL that is not on this disk."""
+    from ggbench.catalog.models import load_catalog
     from ggbench.catalog.reference import CatalogRef, PathRef, parse_model
-    from ggbench.errors import UsageError
 
     try:
         ref = parse_model(text)
     except UsageError:
         return
-    if isinstance(ref, PathRef) or (isinstance(ref, CatalogRef) and not _is_known(ref.id)):
+    if isinstance(ref, PathRef) or (isinstance(ref, CatalogRef) and all(each.id != ref.id for each in load_catalog())):
         return
     name = plain(text)
     raise UsageError(
         f"{name} names a model, and inspect reads a file",
         f"ggbench plan {name} shows what it needs; ggbench models lists the files on this disk",
     )
-
-
-def _is_known(model_id: str) -> bool:
-    from ggbench.catalog.models import load_catalog
-
-    return any(model.id == model_id for model in load_catalog())

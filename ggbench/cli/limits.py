@@ -115,8 +115,9 @@ def _hardware(
     """Return the figures of the named GPU, or of this machine's, with the given figures in their place."""
     import dataclasses
 
+    from ggbench.machine.gpus import list_gpus
     from ggbench.machine.known_gpus import find_gpu
-    from ggbench.theory.hardware import Hardware, known_hardware
+    from ggbench.theory.hardware import Hardware, driver_hardware, known_hardware
     from ggbench.units import parse_bandwidth, parse_compute, parse_size
 
     given: dict[str, object] = {}
@@ -132,8 +133,9 @@ def _hardware(
         found = known_hardware(find_gpu(gpu), convention)
     elif given:
         found = Hardware("a machine with the given figures", convention)
-    else:
-        found = _this_machine(convention)
+    else:  # without a GPU the figures are unknown, since measuring takes too long
+        gpus = list_gpus()
+        found = driver_hardware(gpus[0], convention) if gpus else Hardware("an unknown machine", convention)
     return dataclasses.replace(found, **given)  # type: ignore[arg-type]
 
 
@@ -145,15 +147,6 @@ def _batch_sizes(text: str) -> tuple[int, ...]:
             f"{text!r} is not a list of batch sizes", f"write whole numbers from 1 to {_LARGEST_BATCH}: 1,8,32"
         )
     return tuple(map(int, sizes))
-
-
-def _this_machine(convention: Convention) -> Hardware:
-    """Return the first GPU of this machine; without a GPU the figures are unknown, since measuring takes too long."""
-    from ggbench.machine.gpus import list_gpus
-    from ggbench.theory.hardware import Hardware, driver_hardware
-
-    gpus = list_gpus()
-    return driver_hardware(gpus[0], convention) if gpus else Hardware("an unknown machine", convention)
 
 
 def _plot(rows: Sequence[SchemeLimits], hardware: Hardware, output: Output) -> None:

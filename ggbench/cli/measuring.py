@@ -131,26 +131,22 @@ def measure(
 
     `run` may add runs to those of the jobs. `is_sweep` as in `Measured`; None where there are several jobs.
     """
+    experiments = [job.experiment for job in jobs]
+    default_s = max((each.timeout_s for each in experiments if each.timeout_s is not None), default=None)
+    has_downloads = any(job.target.download_bytes for job in jobs)
     with Store.open() as store:
         asked.output.notice(*store.notices)
-        rig = _rig(store, jobs, asked)
+        with interruptible(asked.output) if has_downloads else contextlib.nullcontext():
+            rig = make_rig(
+                store,
+                given_bandwidth=asked.bandwidth,
+                timeout_s=asked.timeout_s or default_s,
+                needs_bandwidth=any(each.measures_speed for each in experiments),
+            )
         sweeps = len(jobs) > 1 if is_sweep is None else is_sweep
         measured = _follow(run(rig, jobs), rig, tuple(jobs), asked, is_sweep=sweeps)
     _advise(measured)
     return measured
-
-
-def _rig(store: Store, jobs: Sequence[Job], asked: Asked) -> Rig:
-    experiments = [job.experiment for job in jobs]
-    default_s = max((each.timeout_s for each in experiments if each.timeout_s is not None), default=None)
-    has_downloads = any(job.target.download_bytes for job in jobs)
-    with interruptible(asked.output) if has_downloads else contextlib.nullcontext():
-        return make_rig(
-            store,
-            given_bandwidth=asked.bandwidth,
-            timeout_s=asked.timeout_s or default_s,
-            needs_bandwidth=any(each.measures_speed for each in experiments),
-        )
 
 
 def _follow(

@@ -1,7 +1,8 @@
-"""`ggbench models`: models to measure, in the catalog and on this disk."""
+"""`ggbench models`: models to measure, in the catalog, on this disk and on the Hub."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,10 +11,13 @@ import click
 
 from ggbench.cli.options import HubOptions, offline_option
 from ggbench.cli.output import Output, output_options
-from ggbench.errors import BadFile, UsageError
+from ggbench.errors import BadFile, GgbenchError, UsageError
+from ggbench.plain import plain
 
 if TYPE_CHECKING:
     from ggbench.catalog.disk import LocalModel
+    from ggbench.hub.access import HubAccess
+    from ggbench.hub.repo_records import RepoListing, RepoVariant
 
 
 @click.command()
@@ -59,13 +63,9 @@ def command(
     if limit is not None and words is None:
         raise click.UsageError("--limit goes with --search")
     if repo is not None:
-        from ggbench.cli.repo_listings import show_repo
-
-        show_repo(repo, hub, output)
+        _show_repo(repo, hub.access(), output)
     elif words is not None:
-        from ggbench.cli.repo_listings import show_search
-
-        show_search(words, limit or 20, hub, output)
+        _show_search(words, limit or 20, hub.access(), output)
     elif blob is not None:
         _verify(blob, output)
     elif folder is not None:
@@ -87,7 +87,7 @@ def _list_all(output: Output) -> None:
         rows = [catalog_document(model, twins.get(model.id, ())) for model in catalog]
         output.document("models", rows=rows, files=[local_model_document(model) for model in found])
         return
-    from ggbench.report.terminal.listings import catalog_table
+    from ggbench.report.terminal.models import catalog_table
 
     output.show(catalog_table(catalog, twins, width=output.console().width))
     if found:
@@ -113,7 +113,7 @@ def _list_folder(folder: Path, output: Output) -> None:
 
 
 def _show_models(found: Sequence[LocalModel], output: Output) -> None:
-    from ggbench.report.terminal.local_models import local_models_listing, local_models_total
+    from ggbench.report.terminal.models import local_models_listing, local_models_total
 
     console = output.console()
     console.print(local_models_listing(found, width=console.width), soft_wrap=True)
@@ -122,7 +122,6 @@ def _show_models(found: Sequence[LocalModel], output: Output) -> None:
 
 def _verify(blob: Path, output: Output) -> None:
     from ggbench.hub.hf_cache import verify_blob
-    from ggbench.plain import plain
 
     with output.byte_progress(f"hashing {plain(blob.name)}") as on_progress:
         verified = verify_blob(blob, on_progress)
@@ -143,3 +142,66 @@ def _verify(blob: Path, output: Output) -> None:
         )
     if not output.as_json:
         click.echo(f"{name} is what its name says: sha256 {verified.sha256_found}")
+
+
+def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
+    """Every variant of a repo: `org/name` with or without `hf:` and `@revision`, or the address of its page.
+
+    Raises as `list_repo` does.
+    """
+    from ggbench.catalog.hub_address import parse_address
+    from ggbench.catalog.reference import MAIN, HubRef, parse_model
+    from ggbench.hub.hf_cache import cached_paths
+    from ggbench.hub.listing import list_repo
+    from ggbench.report.model_documents import repo_document
+
+    address = parse_address(repo)
+    try:
+        ref = parse_model(f"hf:{address or repo}" if not repo.lower().startswith("hf:") else repo)
+    except UsageError:
+        ref = None
+    if not isinstance(ref, HubRef) or (ref.quant is not None and address is None):
+        raise UsageError(
+            f"{plain(repo) or repr(repo)} is not a repo",
+            f"write it as org/name; ggbench models --search {plain(shlex.quote(repo))} looks for one",
+        )
+    listing = list_repo(access, ref.repo, ref.revision)
+    paths = {each.name: cached_paths(access, listing, listing.repo, each) for each in listing.variants}
+    here = {name: found for name, found in paths.items() if found}
+    here_bytes = {each.name: _here_bytes(access, listing, each) for each in listing.variants}
+    if output.as_json:
+        output.document("models.repo", **repo_document(listing, here, here_bytes))
+    else:
+        from ggbench.report.terminal.models import repo_report
+
+        output.show(repo_report(listing, here, here_bytes, width=output.console().width))
+        name = ref.repo if ref.revision == MAIN else f"{ref.repo}@{ref.revision}"
+        output.notice(plain(f"What each needs, with nothing downloaded: ggbench plan {name}"))
+
+
+def _show_search(text: str, limit: int, access: HubAccess, output: Output) -> None:
+    """Repos with GGUF files that the Hub's search finds. Raises as `search_repos` does."""
+    from ggbench.hub.listing import search_repos
+
+    found = search_repos(access, text, limit)
+    if output.as_json:
+        output.document("models.search", search=text, rows=found)
+        return
+    if not found:
+        output.notice(plain(f"The Hub finds no GGUF repo for {text!r}; try fewer or other words."))
+        return
+    from ggbench.report.terminal.models import search_table
+
+    output.show(search_table(found, width=output.console().width))
+    what, repo = ("it", found[0].repo) if len(found) == 1 else ("one of them", "org/name")
+    output.notice(plain(f"What is in {what}: ggbench models --repo {repo}"))
+
+
+def _here_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant) -> int:
+    """What of a variant is in Hugging Face's cache, unfinished parts included."""
+    from ggbench.hub.download import needed_bytes
+
+    try:
+        return variant.file_bytes - needed_bytes(access, listing, variant)
+    except GgbenchError:
+        return 0  # a file whose hash is none cannot have been downloaded

@@ -6,55 +6,47 @@ The views draw the records of `ggbench.recording.progress` without knowing which
 from __future__ import annotations
 
 import sys
-from typing import Protocol
 
-from ggbench.cli.download_lines import FileStatus, download_lines
+from ggbench.cli.downloads import download_lines
 from ggbench.cli.output import Output
 from ggbench.recording.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
 from ggbench.records.observation import PromptTiming
 from ggbench.report.registry import presenter_of
 from ggbench.stats.linefit import RunningFit
+from ggbench.stats.transfer_rate import TransferRate
 from ggbench.units import format_count, format_ms, format_number, format_percent
 
-_STATUS = {"load": "loading", "prompt": "reading the prompt", "decode": "decoding"}
+_STATUS = {
+    "download": "downloading",
+    "write": "writing",
+    "load": "loading",
+    "prompt": "reading the prompt",
+    "decode": "decoding",
+}
 """Of a stage that says nothing else."""
 
 
-class View(Protocol):
-    """Draws progress; one for each command."""
+class View:
+    """Draws progress, one for each command; this one nothing."""
 
     def draw(self, record: Progress) -> None:
         """Take in one record."""
-        ...
 
     def notice(self, text: str) -> None:
         """One line for people, whatever is drawn at the moment."""
-        ...
 
     def close(self) -> None:
         """Leave the terminal as it was."""
-        ...
 
 
 def view_of(output: Output) -> View:
     """The view for this command's stderr."""
     if output.quiet:
-        return _SilentView()
+        return View()
     return _BarView(output) if sys.stderr.isatty() else _LineView(output)
 
 
-class _SilentView:
-    def draw(self, record: Progress) -> None:
-        """Nothing."""
-
-    def notice(self, text: str) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing."""
-
-
-class _LineView:
+class _LineView(View):
     """One line when a job starts, for each point and when the job ends, and some while its file is downloaded."""
 
     def __init__(self, output: Output) -> None:
@@ -76,11 +68,8 @@ class _LineView:
     def notice(self, text: str) -> None:
         self._output.notice(text)
 
-    def close(self) -> None:
-        """Nothing."""
 
-
-class _BarView:
+class _BarView(View):
     """One line that moves, at most ten times a second, and a line above it for each point and each end."""
 
     def __init__(self, output: Output) -> None:
@@ -101,7 +90,7 @@ class _BarView:
         self._title = ""
         self._status = ""
         self._fit = RunningFit()
-        self._file = FileStatus()
+        self._transfer = TransferRate()
 
     def draw(self, record: Progress) -> None:
         match record:
@@ -116,22 +105,23 @@ class _BarView:
             case Samples():
                 self._draw_samples(record)
             case Point(text) if _has_line(record):
-                self._print(f"  {text}")
+                self.notice(f"  {text}")
             case Point(text) if text:
                 self._rich.update(self._task, status=text)
             case Finished():
-                self._print(f"{self._title}  {_ending(record)}")
+                self.notice(f"{self._title}  {_ending(record)}")
                 self._restart("")
 
     def notice(self, text: str) -> None:
-        self._print(text)
+        self._rich.console.print(text, markup=False)
 
     def close(self) -> None:
         self._rich.stop()
 
     def _draw_work(self, record: Working) -> None:
         if record.is_bytes:
-            status = self._file.text(record)
+            self._transfer.update(round(record.done or 0), round(record.total or 0))
+            status = f"{_STATUS[record.stage]} {self._transfer.text()}"
             self._rich.update(self._task, completed=record.done, total=record.total, status=status)
         elif record.done is None or not record.total:
             self._restart(record.text or _STATUS.get(record.stage, ""))
@@ -157,9 +147,6 @@ class _BarView:
         """The bar of something whose length is unknown."""
         self._status = status
         self._rich.reset(self._task, description=self._title, total=None, status=status)
-
-    def _print(self, text: str) -> None:
-        self._rich.console.print(text, markup=False)
 
 
 def _title(record: Started) -> str:

@@ -22,17 +22,7 @@ from ggbench.errors import UsageError
 @click.option("--sort", metavar="COLUMN", help="Sort by a column, e.g. tok_s; -tok_s sorts in descending order.")
 @click.option("--csv", "as_csv", is_flag=True, help="Write CSV with every column to stdout.")
 @output_options
-def command(
-    model: str | None,
-    system: str | None,
-    device: str | None,
-    quant: str | None,
-    metric: str | None,
-    source: str | None,
-    sort: str | None,
-    as_csv: bool,
-    output: Output,
-) -> None:
+def command(sort: str | None, as_csv: bool, output: Output, **filters: str | None) -> None:
     """Show published figures for the Qwen models and for bitsandbytes, as printed.
 
     A word in place of a figure, such as oom or "not reported", is shown as it is. With bench and results show,
@@ -42,8 +32,7 @@ def command(
 
     if as_csv and output.as_json:
         raise UsageError("--csv and --json exclude each other", "give one of them")
-    asked = (model, system, device, quant, metric, source)
-    rows = filter_published(load_published(), *asked)
+    rows = filter_published(load_published(), **filters)
     if sort is not None:
         from ggbench.report.published_document import sort_published
 
@@ -58,7 +47,7 @@ def command(
         from ggbench.report.published_document import published_csv
 
         click.echo(published_csv(rows), nl=False)
-    elif sort is None and all(each is None for each in asked):
+    elif sort is None and all(each is None for each in filters.values()):
         from ggbench.report.terminal.published import sources_table
 
         output.show(sources_table(load_sources()))
@@ -66,7 +55,10 @@ def command(
     elif rows:
         from ggbench.report.terminal.published import published_list, published_tables
 
-        width, picked = output.console().width, (metric or sort or "").strip().lstrip("-").lower().replace("-", "_")
+        width, picked = (
+            output.console().width,
+            (filters["metric"] or sort or "").strip().lstrip("-").lower().replace("-", "_"),
+        )
         output.show(published_list(rows, picked, width=width) if picked else published_tables(rows, width=width))
         output.notice(f"{len(rows)} rows")
     else:

@@ -109,7 +109,7 @@ def _pull(
     import threading
     from concurrent.futures import CancelledError
 
-    from ggbench.cli.download_lines import download_progress
+    from ggbench.cli.downloads import download_progress
     from ggbench.cli.interrupts import interrupt_sets
     from ggbench.hub.download_progress import FileProgress
 

@@ -16,7 +16,6 @@ from ggbench.store.database import Store
 if TYPE_CHECKING:
     from ggbench.cli.measuring import Measured
     from ggbench.records.machine import MachineReading
-    from ggbench.report.plot.series import LatencySeries
 
 _PLOT_HEIGHT = 18
 
@@ -91,17 +90,8 @@ def show_against(summaries: Sequence[QuantSummary], output: Output) -> None:
 
 
 def _show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
-    from ggbench.report.plot.terminal import latency_plot
-
-    console = output.console()
-    series = _series(summaries)
-    if series:
-        color = console.color_system is not None and not console.no_color
-        click.echo(latency_plot(series, width=console.width, height=_PLOT_HEIGHT, color=color))
-
-
-def _series(summaries: Sequence[QuantSummary]) -> list[LatencySeries]:
     from ggbench.report.plot.series import measured_series
+    from ggbench.report.plot.terminal import latency_plot
 
     series = []
     with Store.open() as store:
@@ -110,4 +100,7 @@ def _series(summaries: Sequence[QuantSummary]) -> list[LatencySeries]:
             if samples is not None and len(samples.step_ns):
                 name = each.subject.quant
                 series.append(measured_series(name, samples.position, samples.step_ns, each.fit, each.limit))
-    return series
+    if series:
+        console = output.console()
+        color = console.color_system is not None and not console.no_color
+        click.echo(latency_plot(series, width=console.width, height=_PLOT_HEIGHT, color=color))

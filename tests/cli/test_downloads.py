@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ggbench.cli.download_lines import DownloadLines, DownloadNotices, FileStatus
+from ggbench.cli.downloads import DownloadLines, DownloadNotices
 from ggbench.hub.download_progress import FileProgress
 from ggbench.hub.repo_records import RepoFile
-from ggbench.recording.progress import Working
 from ggbench.units import MIB
 
 
@@ -56,10 +55,3 @@ def test_lines_come_at_each_tenth_and_not_too_often() -> None:
     assert n_lines(0.0001, 1000) == 1
     assert n_lines(0.1, 1000) == 10
     assert 60 <= n_lines(1.0, 1000) <= 100
-
-
-def test_a_download_is_not_called_writing() -> None:
-    """A twin is written, a file of the Hub is downloaded."""
-    status = FileStatus()
-    assert status.text(Working("write", 0, MIB)).startswith("writing 0 B of 1.00 MiB")
-    assert status.text(Working("download", 0, MIB)).startswith("downloading 0 B of")
