@@ -24,7 +24,8 @@ from pathlib import Path
 
 import psutil
 
-from ggbench.catalog.selector import ARTICLE_QUANTS, materialize, resolve_one
+from ggbench.catalog.file_sources import ARTICLE_QUANTS
+from ggbench.catalog.selector import materialize, resolve_one
 from ggbench.experiments.stored import read_run
 from ggbench.records.speed import LatencySummary
 from ggbench.records.summary import QuantSummary

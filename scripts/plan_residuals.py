@@ -14,7 +14,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ggbench.catalog.planned_variants import planned_variants
+from ggbench.catalog.planned_variants import planned_model
 from ggbench.catalog.selector import Target, materialize, resolve
 from ggbench.engine.events import Allocated
 from ggbench.engine.llama import launch
@@ -56,7 +56,7 @@ def planned(model: str, setup: LlamaSetup) -> Sequence[PlanRow]:
     """From headers alone."""
     budget = Budget("main memory", False, 64 * GIB, "made up", 0, "")
     with DryAllocator(launch(threading.Event()), setup) as allocator:
-        return list(plan(planned_variants(model, QUANTS), PlanRequest(budget, setup), allocator))
+        return list(plan(planned_model(model, QUANTS).variants, PlanRequest(budget, setup), allocator))
 
 
 def probed(target: Target, setup: LlamaSetup, n_ctx: int) -> Allocated:

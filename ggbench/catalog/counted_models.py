@@ -56,7 +56,7 @@ def _catalog_model(ref: ModelRef, catalog: Catalog) -> CatalogModel | None:
     if isinstance(ref, CatalogRef | SynthRef):
         return catalog.model(ref.id)
     if isinstance(ref, HubRef):
-        return next((entry for entry in catalog if (entry.repo or "").lower() == ref.repo.lower()), None)
+        return catalog.of_repo(ref.repo)
     return None
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ggbench.hub.hf_cache import recorded_commit, snapshots
+
 _MAX_DEPTH = 5
 """Levels below the root: publisher, repo, quant, and two to spare."""
 MAX_FOLDERS = 20_000
@@ -81,30 +83,15 @@ def find_gguf_files(root: Path) -> FoundFiles:
 def find_snapshots(hub_cache: Path) -> Iterator[Snapshot]:
     """Yield the snapshots of every model repo in Hugging Face's cache; in each repo `main` first, then the newest.
 
-    Raises OSError where the cache cannot be read. Source: huggingface_hub's file_download.
+    Raises OSError where the cache cannot be read.
     """
     with os.scandir(hub_cache) as entries:
         names = sorted(entry.name for entry in entries if entry.name.startswith(_REPO_PREFIX))
     for name in names:
         repo = name.removeprefix(_REPO_PREFIX).replace("--", "/")
-        for folder in _snapshot_folders(hub_cache / name):
-            yield Snapshot(repo, folder)
-
-
-def _snapshot_folders(repo_folder: Path) -> list[Path]:
-    try:
-        with os.scandir(repo_folder / "snapshots") as entries:
-            dated = [(entry.stat().st_mtime_ns, entry.path) for entry in entries if entry.is_dir()]
-    except OSError:
-        return []
-    if len(dated) == 1:
-        return [Path(dated[0][1])]
-    try:
-        main = (repo_folder / "refs/main").read_bytes()[:64].decode("utf-8", errors="replace").strip()
-    except OSError:
-        main = ""
-    dated.sort(reverse=True)
-    return sorted((Path(path) for _, path in dated), key=lambda path: path.name != main)
+        folder = hub_cache / name
+        for snapshot in snapshots(folder, recorded_commit(folder, "main")):
+            yield Snapshot(repo, snapshot)
 
 
 def _identity(folder: Path) -> tuple[int, int]:

@@ -138,9 +138,14 @@ class HubDownload:
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
         """Download into Hugging Face's cache. Raises as `hub.download.download` does, BadFile for a missing shard."""
         from ggbench.hub.download import download
+        from ggbench.hub.download_progress import FileProgress, summed
+
+        def on_files(files: tuple[FileProgress, ...]) -> None:
+            if on_progress is not None:
+                on_progress(*summed(files)[:2])
 
         self.found.require_all_shards()
-        return download(self.access, self.found.listing, self.found.variant, on_progress=on_progress)[0]
+        return download(self.access, self.found.listing, self.found.variant, on_progress=on_files)[0]
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of the repo's files."""

@@ -11,7 +11,6 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,15 +19,10 @@ from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import quant_by_ftype
 from ggbench.plain import plain, shorten
 
-if TYPE_CHECKING:
-    from ggbench.gguf_file.header_bytes import Source
-
 _VERSION = 1
 _MAX_INDEX_BYTES = 64 << 20
 _MAX_ENTRIES = 20_000
 """Most files in the index."""
-_READ_BYTES = 16 << 10
-"""The metadata before the vocabulary takes a few kilobytes."""
 _NAME_WIDTH = 120
 _LARGEST = 1 << 31
 
@@ -58,10 +52,6 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True):
 class _Index(msgspec.Struct, frozen=True):
     version: int
     files: dict[str, _Entry]
-
-
-class _Version(msgspec.Struct, frozen=True):
-    version: int
 
 
 class HeaderIndex:
@@ -109,7 +99,7 @@ def read_facts(path: Path) -> HeaderFacts:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise BadFile(f"{name} is not a regular file", "give a .gguf file")
-            metadata = read_leading_metadata(_BoundedReads(file), status.st_size, name)
+            metadata = read_leading_metadata(file, status.st_size, name)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise BadFile(f"{name} cannot be read: {reason}", "check its permissions") from error
@@ -119,19 +109,6 @@ def read_facts(path: Path) -> HeaderFacts:
 def _open_nonblocking(path: str, flags: int) -> int:
     """Open without blocking: a FIFO named like a model would wait for a writer forever."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
-class _BoundedReads:
-    """A source that limits each read to what the beginning of a header needs."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    def seek(self, offset: int, /) -> int:
-        return self._source.seek(offset)
-
-    def read(self, n_bytes: int, /) -> bytes:
-        return self._source.read(min(n_bytes, _READ_BYTES))
 
 
 def _facts(metadata: Mapping[str, object]) -> HeaderFacts:
@@ -156,9 +133,8 @@ def _load(file: Path) -> dict[str, _Entry]:
     try:
         with file.open("rb") as source:
             raw = source.read(_MAX_INDEX_BYTES)
-        if msgspec.json.decode(raw, type=_Version).version != _VERSION:
-            return {}
-        return msgspec.json.decode(raw, type=_Index).files
+        index = msgspec.json.decode(raw, type=_Index)
+        return index.files if index.version == _VERSION else {}
     except (OSError, msgspec.DecodeError, RecursionError):
         return {}
 

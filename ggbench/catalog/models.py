@@ -81,6 +81,10 @@ class Catalog:
             raise error
         return found
 
+    def of_repo(self, repo: str) -> CatalogModel | None:
+        """Return the first model with this Hub repo, in any case; None if there is none."""
+        return next((model for model in self.models if (model.repo or "").lower() == repo.lower()), None)
+
 
 def shipped_models_file() -> Path:
     """Return `models.toml` of this installation: inside an installed package, at the top of a checkout."""

@@ -33,6 +33,7 @@ from ggbench.gguf_file.quants import quant_label
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
     from ggbench.hub.headers import HeaderRead
+    from ggbench.hub.repo_records import RepoListing
 
 Provenance = Literal["file", "twin", "catalog", "hub"]
 
@@ -57,33 +58,14 @@ class PlannedVariant:
 
 
 @dataclass(frozen=True, slots=True)
-class RepoReading:
-    """Which repo was read, and the bytes it took."""
-
-    repo: str
-    commit: str
-    listed_at: str
-    """When the Hub was queried for the listing, UTC, ISO 8601; empty where it was not."""
-    moved_bytes: int
-    """Bytes of headers received over the network."""
-    total_bytes: int
-    """Total size of all variants of the repo, or of the local ones where the Hub was not queried."""
-
-
-@dataclass(frozen=True, slots=True)
 class PlannedModel:
     """The variants, and the repo they come from."""
 
     variants: tuple[PlannedVariant, ...]
-    reading: RepoReading | None = None
-    """None where no repo was involved."""
-
-
-def planned_variants(
-    model: str, quants: Sequence[str] = (), catalog: Catalog | None = None
-) -> tuple[PlannedVariant, ...]:
-    """Return only the variants of `planned_model`."""
-    return planned_model(model, quants, catalog).variants
+    listing: RepoListing | None = None
+    """Of the repo, or of its local files where the Hub was not queried; None where no repo was involved."""
+    moved_bytes: int | None = None
+    """Bytes of headers received over the network; None without a repo."""
 
 
 def planned_model(
@@ -151,10 +133,7 @@ def _from_hub(
         )
         for each in found
     )
-    listing, moved_bytes = found[0].listing, sum(read.moved_bytes for read in reads.values())
-    return PlannedModel(
-        variants, RepoReading(listing.repo, listing.commit, listing.listed_at, moved_bytes, listing.total_bytes)
-    )
+    return PlannedModel(variants, found[0].listing, sum(read.moved_bytes for read in reads.values()))
 
 
 def _read_remote(

@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol, TypeVar
 
 from ggbench.errors import UnknownName, UsageError
+from ggbench.plain import plain
+from ggbench.units import format_bytes
 
 
 class Selectable(Hashable, Protocol):
@@ -41,3 +43,12 @@ def choose_by_quant(
             )
         chosen[matches[0]] = None
     return tuple(chosen)
+
+
+def list_candidates(candidates: Sequence[tuple[str, str, int | None]]) -> str:
+    """Format each quant with its size in bytes; the printable names instead where quants are not unique."""
+    distinct = len({quant for quant, _, _ in candidates}) == len(candidates)
+    return ", ".join(
+        f"{quant if distinct and quant else plain(name)} ({format_bytes(n_bytes)})"
+        for quant, name, n_bytes in candidates
+    )

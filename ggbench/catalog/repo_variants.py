@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ggbench.catalog.quant_choice import choose_by_quant
+from ggbench.catalog.quant_choice import choose_by_quant, list_candidates
 from ggbench.catalog.reference import MAIN
 from ggbench.errors import UsageError
 from ggbench.gguf_file.quants import names_quant
 from ggbench.hub.repo_records import RepoListing, RepoVariant
-from ggbench.hub.variant_grouping import require_all_shards
 from ggbench.plain import plain
-from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
     from ggbench.catalog.models import CatalogModel
@@ -98,7 +96,7 @@ class FoundVariant:
 
     def require_all_shards(self) -> None:
         """Raise BadFile, naming the first missing shard, where the variant is incomplete."""
-        require_all_shards(self.repo, self.variant)
+        self.variant.require_all_shards(self.repo)
 
 
 def find_variants(
@@ -180,8 +178,4 @@ def choose(listing: RepoListing, request: RepoRequest) -> tuple[RepoVariant, ...
 
 def list_variants(variants: Sequence[RepoVariant]) -> str:
     """Format each quant with its size; names instead where quants are not unique."""
-    distinct = len({variant.quant for variant in variants}) == len(variants)
-    return ", ".join(
-        f"{variant.quant if distinct and variant.quant else plain(variant.name)} ({format_bytes(variant.file_bytes)})"
-        for variant in variants
-    )
+    return list_candidates([(each.quant or "", each.name, each.file_bytes) for each in variants])

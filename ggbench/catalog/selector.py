@@ -16,7 +16,7 @@ from ggbench import paths
 from ggbench.catalog.file_sources import ARTICLE_QUANTS, FileSource, HubDownload, PublishedTwin, SynthTwin
 from ggbench.catalog.local_files import LocalVariant, local_variants
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
-from ggbench.catalog.quant_choice import choose_by_quant
+from ggbench.catalog.quant_choice import choose_by_quant, list_candidates
 from ggbench.catalog.reference import (
     CatalogRef,
     HubRef,
@@ -32,13 +32,9 @@ from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import ftype_by_name, quant_label
-from ggbench.plain import plain
-from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
-
-__all__ = ["ARTICLE_QUANTS", "Target", "find_published", "materialize", "resolve", "resolve_one"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +97,9 @@ def resolve(
                 for quant in wanted or ARTICLE_QUANTS
             )
         case _:
-            access = _access(hub)
+            from ggbench.hub.access import HubAccess
+
+            access = hub or HubAccess.from_environment()
             is_twin = isinstance(ref, TwinRef)
             variants = find_published(ref, wanted, access, catalog or load_catalog(), local_only=not is_twin)
             if wanted or len(variants) == 1:
@@ -134,7 +132,7 @@ def find_published(
             )
         request = RepoRequest.of_model(known, wanted)
     else:
-        known = next((entry for entry in catalog if (entry.repo or "").lower() == ref.repo.lower()), None)
+        known = catalog.of_repo(ref.repo)
         request = RepoRequest(ref.repo, ref.revision, wanted)
     try:
         return find_variants(access, request, refresh=refresh, local_only=local_only)
@@ -158,11 +156,20 @@ def resolve_one(
     Raises as `resolve` does, and UsageError with candidates and sizes where there are several.
     """
     targets = resolve(model, () if quant is None else (quant,), hub=hub, twins_dir=twins_dir, catalog=catalog)
-    if len(targets) > 1:
-        raise UsageError(
-            f"{targets[0].model} has {len(targets)} quants; select one", f"candidates: {_target_listing(targets)}"
+    if len(targets) == 1:
+        return targets[0]
+    sizes = targets[0].source.sizes() if targets[0].source is not None else {}
+    candidates = [
+        (
+            each.quant,
+            each.path.name if each.path else Path(each.selector).name,
+            each.file_bytes or sizes.get(each.quant),
         )
-    return targets[0]
+        for each in targets
+    ]
+    raise UsageError(
+        f"{targets[0].model} has {len(targets)} quants; select one", f"candidates: {list_candidates(candidates)}"
+    )
 
 
 def materialize(target: Target, on_progress: Callable[[int, int], None] | None = None) -> ModelFile:
@@ -174,12 +181,6 @@ def materialize(target: Target, on_progress: Callable[[int, int], None] | None =
     path = target.path if target.source is None else target.source.materialize(on_progress)
     assert path is not None
     return read_model_file(path)
-
-
-def _access(hub: HubAccess | None) -> HubAccess:
-    from ggbench.hub.access import HubAccess
-
-    return hub or HubAccess.from_environment()
 
 
 def _hub_target(label: str, found: FoundVariant, access: HubAccess, _folder: Path) -> Target:
@@ -224,24 +225,4 @@ def _read(variant: LocalVariant) -> ModelFile | None:
 
 
 def _variant_listing(variants: Sequence[LocalVariant]) -> str:
-    return _listing([(variant.quant or NO_QUANT, variant.paths[0], variant.file_bytes) for variant in variants])
-
-
-def _target_listing(targets: Sequence[Target]) -> str:
-    source = targets[0].source
-    sizes = source.sizes() if source is not None else {}
-    return _listing(
-        [
-            (target.quant, target.path or Path(target.selector), target.file_bytes or sizes.get(target.quant))
-            for target in targets
-        ]
-    )
-
-
-def _listing(candidates: Sequence[tuple[str, Path | None, int | None]]) -> str:
-    """Format each quant with its size; file names instead where quants are not unique."""
-    distinct = len({quant for quant, _, _ in candidates}) == len(candidates)
-    return ", ".join(
-        f"{quant if distinct or path is None else plain(path.name)} ({format_bytes(n_bytes)})"
-        for quant, path, n_bytes in candidates
-    )
+    return list_candidates([(each.quant or NO_QUANT, each.paths[0].name, each.file_bytes) for each in variants])

@@ -33,7 +33,7 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     speed. Its weights are random, so its output is meaningless; its metadata says that it is a twin.
     """
     from ggbench.catalog.models import load_catalog
-    from ggbench.catalog.selector import ARTICLE_QUANTS
+    from ggbench.catalog.file_sources import ARTICLE_QUANTS
     from ggbench.gguf_file.header import read_model_file
     from ggbench.gguf_file.twin import cached_twin
     from ggbench.units import format_bytes, format_number

@@ -14,7 +14,6 @@ from ggbench.units import format_bytes, format_count
 
 BROKEN_HINT = "the file is damaged, incomplete, or not a GGUF; download or convert it again"
 
-_CHUNK_BYTES = 256 << 10
 _LARGEST_HEADER_BYTES = 256 << 20
 """Well above any real one: a vocabulary of 262,144 tokens with its merges takes about 15 MiB."""
 
@@ -34,13 +33,14 @@ class Source(Protocol):
 class HeaderBytes:
     """Read a header front to back; raise BadFile, naming the file, where the bytes are missing."""
 
-    def __init__(self, source: Source, size: int, name: str) -> None:
+    def __init__(self, source: Source, size: int, name: str, chunk_bytes: int) -> None:
+        """Read from the source in chunks of this size, or as much as is needed at once."""
         self.name = name
         """For messages; printable."""
         self.size = size
         """Of the whole file, bytes."""
         self.position = 0
-        self._source = source
+        self._source, self._chunk_bytes = source, chunk_bytes
         self._data = bytearray()
         self._order = "<"
         self._u64 = struct.Struct("<Q")
@@ -138,7 +138,7 @@ class HeaderBytes:
             raise BadFile(f"{self.name}: its header is larger than {format_bytes(_LARGEST_HEADER_BYTES)}", BROKEN_HINT)
         while len(self._data) < end:
             try:
-                chunk = self._source.read(max(_CHUNK_BYTES, end - len(self._data)))
+                chunk = self._source.read(max(self._chunk_bytes, end - len(self._data)))
             except OSError as error:
                 raise BadFile(
                     f"{self.name} cannot be read: {error.strerror or error}", "check the disk or the network"

@@ -44,6 +44,8 @@ _STRING_BYTES = 64 << 20
 _KEPT_ELEMENTS = 4096
 """A longer array is replaced by its length; arrays with a value for each layer are far shorter."""
 _LARGEST_ALIGNMENT = 1 << 20
+_CHUNK_BYTES, _LEADING_CHUNK_BYTES = 256 << 10, 16 << 10
+"""Read at once: of a whole header, and of the metadata before the vocabulary, which takes a few kilobytes."""
 
 
 class ArrayLength(int):
@@ -99,16 +101,18 @@ def read_leading_metadata(source: Source, size: int, name: str) -> dict[str, obj
     architecture is found. Keys after the vocabulary are left out, also `general.file_type` where llama-quantize wrote
     it. Raises as `read_header` does, except for errors later in the file.
     """
-    cursor, _, _, _, n_keys = _begin(source, size, name)
+    cursor, _, _, _, n_keys = _begin(source, size, name, _LEADING_CHUNK_BYTES)
     return _read_metadata(cursor, n_keys, up_to_vocabulary=True)
 
 
-def _begin(source: Source, size: int, name: str) -> tuple[HeaderBytes, int, bool, int, int]:
+def _begin(
+    source: Source, size: int, name: str, chunk_bytes: int = _CHUNK_BYTES
+) -> tuple[HeaderBytes, int, bool, int, int]:
     """Return the cursor at the first key, the version, the byte order, and the numbers of tensors and of keys."""
     name = plain(name)
     if size == 0:
         raise BadFile(f"{name} is empty", "download it again")
-    cursor = HeaderBytes(source, size, name)
+    cursor = HeaderBytes(source, size, name, chunk_bytes)
     _check_magic(cursor)
     version, big_endian = _read_version(cursor)
     n_tensors = cursor.u64("the number of tensors")

@@ -27,7 +27,6 @@ from ggbench.hub.part_download import download_part
 from ggbench.hub.part_file import PART_SUFFIX, PartFile, disk_errors, file_agrees, file_bytes, locked
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from ggbench.hub.session import Stop
-from ggbench.hub.variant_grouping import require_all_shards
 from ggbench.plain import plain
 from ggbench.units import format_bytes
 
@@ -50,28 +49,26 @@ def download(
     variant: RepoVariant,
     *,
     to: Path | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-    on_file_progress: Callable[[tuple[FileProgress, ...]], None] | None = None,
+    on_progress: Callable[[tuple[FileProgress, ...]], None] | None = None,
     cancel: Callable[[], bool] | None = None,
 ) -> tuple[Path, ...]:
     """Download a variant and return its files in order, from Hugging Face's cache or, with `to`, from that folder.
 
     Complete files are used without a request, and `to` is filled from the cache where possible. `on_progress` receives
-    the bytes present and the total, in the calling thread; the first may decrease where a file is restarted.
-    `on_file_progress` receives the progress of every file, and once more when all are complete. Exceptions of either
-    callback propagate. Raises CancelledError once `cancel` returns True; BadFile for a missing shard or a file that
+    the progress of every file, in the calling thread, and once more when all are complete; its exceptions propagate.
+    Raises CancelledError once `cancel` returns True; BadFile for a missing shard or a file that
     arrives damaged twice; DoesNotFit for a full disk; UsageError where a folder cannot be written or another file has
     the name; NetworkError, and as `hub.access.hub_errors` does.
     Received bytes are kept for the next call, except those of a damaged file.
     """
-    require_all_shards(listing.repo, variant)
+    variant.require_all_shards(listing.repo)
     here = cached_paths(access, listing, listing.repo, variant)
     if to is None and here is not None:
-        if on_file_progress is not None:
-            on_file_progress(tuple(FileProgress(file, file.n_bytes) for file in variant.files))
+        if on_progress is not None:
+            on_progress(tuple(FileProgress(file, file.n_bytes) for file in variant.files))
         return here
     jobs = tuple(_jobs(access, listing, variant, to, here))
-    return _Download(access, listing, jobs, on_progress, on_file_progress, cancel).run()
+    return _Download(access, listing, jobs, on_progress, cancel).run()
 
 
 def needed_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant, to: Path | None = None) -> int:
@@ -151,15 +148,13 @@ class _Download:
         access: HubAccess,
         listing: RepoListing,
         jobs: tuple[_Job, ...],
-        on_progress: Callable[[int, int], None] | None,
-        on_file_progress: Callable[[tuple[FileProgress, ...]], None] | None,
+        on_progress: Callable[[tuple[FileProgress, ...]], None] | None,
         cancel: Callable[[], bool] | None,
     ) -> None:
         self._access = access
         self._listing = listing
         self._jobs = jobs
         self._on_progress = on_progress
-        self._on_file_progress = on_file_progress
         self._cancel = cancel
         self._waiting = deque(jobs)
         self._parts: dict[_Job, PartFile] = {}
@@ -182,6 +177,8 @@ class _Download:
             for thread in threads:
                 while thread.is_alive():
                     thread.join(_REPORT_INTERVAL_S)
+                    if self._cancel is not None and self._cancel():
+                        raise CancelledError
                     self._report()
         finally:
             self._stop.set()
@@ -189,22 +186,14 @@ class _Download:
                 thread.join(_SHUTDOWN_TIMEOUT_S)
         if self._error is not None:
             raise self._error
-        self._report_files()
+        self._report()
         if any(job.link is not None for job in self._jobs):
             _write_ref(self._access, self._listing)
         return tuple(job.path for job in self._jobs)
 
     def _report(self) -> None:
-        if self._cancel is not None and self._cancel():
-            raise CancelledError
         if self._on_progress is not None:
-            total_bytes = sum(job.file.n_bytes for job in self._jobs)
-            self._on_progress(total_bytes - sum(job.missing_bytes for job in self._jobs), total_bytes)
-        self._report_files()
-
-    def _report_files(self) -> None:
-        if self._on_file_progress is not None:
-            self._on_file_progress(tuple(map(self._file_progress, self._jobs)))
+            self._on_progress(tuple(map(self._file_progress, self._jobs)))
 
     def _file_progress(self, job: _Job) -> FileProgress:
         part = self._parts.get(job)

@@ -5,6 +5,7 @@ Reported while the download runs, because a rate must count only bytes from the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,3 +38,9 @@ class FileProgress:
         if self.copied_bytes:
             return "copied"
         return "continued" if self.kept_bytes else "already_here"
+
+
+def summed(files: Iterable[FileProgress]) -> tuple[int, int, int]:
+    """Return the bytes present, in all, and received over the network in this run."""
+    done, total, moved = zip(*((each.done_bytes, each.file.n_bytes, each.moved_bytes) for each in files), strict=True)
+    return sum(done), sum(total), sum(moved)

@@ -23,7 +23,6 @@ from ggbench.hub.access import HubAccess
 from ggbench.hub.ranges import NotReadable, RangeSource
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from ggbench.hub.session import Stop
-from ggbench.hub.variant_grouping import require_all_shards
 from ggbench.plain import plain
 
 MAX_PARALLEL = 4
@@ -43,8 +42,6 @@ class HeaderRead:
     """Why the header could not be read; empty on success."""
     moved_bytes: int
     """Bytes of file content received over the network."""
-    from_cache: bool
-    """Whether every shard's header came from the cache."""
 
 
 def read_headers(
@@ -79,15 +76,7 @@ def read_variant_header(access: HubAccess, listing: RepoListing, variant: RepoVa
     Raises BadFile for a missing shard, a header that is broken or claims more than its file holds, and shards that do
     not belong together; NetworkError where it is not cached and the Hub cannot be reached.
     """
-    return _Reader(access, listing).read(variant, _Tally())
-
-
-@dataclass(slots=True)
-class _Tally:
-    """Cost of reading one variant."""
-
-    moved_bytes: int = 0
-    n_fetched: int = 0
+    return _Reader(access, listing).read(variant, [])
 
 
 class _Reader:
@@ -113,17 +102,18 @@ class _Reader:
 
     def try_read(self, variant: RepoVariant) -> HeaderRead:
         """Read the header, or return the reason why it cannot be read."""
-        tally, file, reason = _Tally(), None, ""
+        fetched: list[RangeSource] = []
+        file, reason = None, ""
         try:
-            file = self.read(variant, tally)
+            file = self.read(variant, fetched)
         except GgbenchError as error:
             reason = error.message
-        return HeaderRead(variant, file, reason, tally.moved_bytes, file is not None and tally.n_fetched == 0)
+        return HeaderRead(variant, file, reason, sum(source.moved_bytes for source in fetched))
 
-    def read(self, variant: RepoVariant, tally: _Tally) -> ModelFile:
-        """Read the header. Raises as `read_variant_header` does."""
-        require_all_shards(self._listing.repo, variant)
-        headers = [self._read_file(file, tally) for file in variant.files]
+    def read(self, variant: RepoVariant, fetched: list[RangeSource]) -> ModelFile:
+        """Read the header and list what was fetched for it. Raises as `read_variant_header` does."""
+        variant.require_all_shards(self._listing.repo)
+        headers = [self._read_file(file, fetched) for file in variant.files]
         claimed = shard_count(headers[0], variant.files[0].name)
         if claimed > 1 and claimed != len(headers):
             raise BadFile(
@@ -133,7 +123,7 @@ class _Reader:
         label = variant.quant or variant.name.rsplit("/", 1)[-1]
         return assemble(headers, f"{self._listing.repo} {label}")
 
-    def _read_file(self, file: RepoFile, tally: _Tally) -> Header:
+    def _read_file(self, file: RepoFile, fetched: list[RangeSource]) -> Header:
         path = self._access.headers_dir / f"{file.etag}.gguf-header"
         raw = disk_cache.get(path)
         if raw is not None:
@@ -143,13 +133,13 @@ class _Reader:
                 # Broken headers are cached too, so that the error is the same offline; online they are fetched again.
                 if self._access.offline:
                     raise
-        return self._fetch(file, path, tally)
+        return self._fetch(file, path, fetched)
 
-    def _fetch(self, file: RepoFile, path: Path, tally: _Tally) -> Header:
+    def _fetch(self, file: RepoFile, path: Path, fetched: list[RangeSource]) -> Header:
         if self._n_failures >= _MAX_CONSECUTIVE_FAILURES:
             raise NetworkError(f"{plain(file.path)} was skipped after other files failed", "try again later")
         source = RangeSource(self._access, self._listing.repo, self._listing.commit, file, self.stop)
-        tally.n_fetched += 1
+        fetched.append(source)
         try:
             header = read_header(source, file.n_bytes, file.path)
         except (NetworkError, UsageError):
@@ -160,8 +150,6 @@ class _Reader:
         except BadFile:
             disk_cache.put(path, source.held)
             raise
-        finally:
-            tally.moved_bytes += source.moved_bytes
         self._n_failures = 0
         disk_cache.put(path, header.raw)
         return header

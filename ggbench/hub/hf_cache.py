@@ -6,6 +6,7 @@ The layout is documented and shared with llama.cpp: `models--org--name` holds `b
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from collections.abc import Callable, Iterator
@@ -15,8 +16,7 @@ from pathlib import Path
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import is_sidecar
 from ggbench.hub.access import HubAccess
-from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
-from ggbench.hub.variant_grouping import group_variants
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant, group_variants
 from ggbench.plain import plain
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -67,7 +67,7 @@ def cached_paths(
         return None
     folder = repo_folder(access, repo)
     commit = listing.commit if listing else None
-    for snapshot in sorted(_snapshots(folder), key=lambda each: each.name != commit):
+    for snapshot in snapshots(folder, commit):
         paths = tuple(snapshot / file.path for file in variant.files)
         own = snapshot.name == commit
         if all(_is_whole(path, file, own=own) for path, file in zip(paths, variant.files, strict=True)):
@@ -81,10 +81,8 @@ def cached_variants(access: HubAccess, repo: str) -> tuple[CachedVariant, ...]:
     A variant in several snapshots is returned once, at the commit of `main` if it is there. Sidecars and variants with
     a missing shard are left out.
     """
-    folder = repo_folder(access, repo)
-    main = cached_commit(access, repo, "main")
     found: dict[tuple[str, ...], CachedVariant] = {}
-    for snapshot in sorted(_snapshots(folder), key=lambda each: (each.name != main, -_mtime_ns(each), each.name)):
+    for snapshot in snapshots(repo_folder(access, repo), cached_commit(access, repo, "main")):
         for each in _variants_in(snapshot):
             found.setdefault((each.variant.name, *(_identity(file) for file in each.variant.files)), each)
     return tuple(sorted(found.values(), key=lambda each: (-each.variant.file_bytes, each.variant.name)))
@@ -92,12 +90,25 @@ def cached_variants(access: HubAccess, repo: str) -> tuple[CachedVariant, ...]:
 
 def cached_commit(access: HubAccess, repo: str, revision: str) -> str | None:
     """Return the commit of a branch or tag at its last download; None where the cache has no record of it."""
-    if ".." in revision.split("/"):
-        return None
+    return None if ".." in revision.split("/") else recorded_commit(repo_folder(access, repo), revision)
+
+
+def recorded_commit(folder: Path, revision: str) -> str | None:
+    """Return the commit of a branch or tag as this repo's cache folder records it; None where it does not."""
     try:
-        return (repo_folder(access, repo) / "refs" / revision).read_text().strip()
+        return (folder / "refs" / revision).read_text().strip()
     except (OSError, ValueError):
         return None
+
+
+def snapshots(folder: Path, first: str | None) -> list[Path]:
+    """Return the snapshots in a repo's cache folder: the one of the commit `first`, then the newest."""
+    try:
+        with os.scandir(folder / "snapshots") as entries:
+            dated = [(each.name != first, -each.stat().st_mtime_ns, each.path) for each in entries if each.is_dir()]
+    except OSError:
+        return []
+    return [Path(path) for _, _, path in sorted(dated)]
 
 
 def verify_blob(path: Path, on_progress: Callable[[int, int], None] | None = None) -> VerifiedFile:
@@ -136,20 +147,6 @@ def _stated_sha256(path: Path) -> str | None:
             return None
         path = path.parent / path.readlink()
     return None
-
-
-def _snapshots(folder: Path) -> Iterator[Path]:
-    try:
-        yield from (each for each in (folder / "snapshots").iterdir() if each.is_dir())
-    except OSError:
-        return
-
-
-def _mtime_ns(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def _is_whole(path: Path, file: RepoFile, *, own: bool) -> bool:

@@ -23,8 +23,7 @@ from ggbench.gguf_file.quants import is_sidecar
 from ggbench.hub import disk_cache
 from ggbench.hub.access import HubAccess
 from ggbench.hub.api import Params, api_url, fetch_json
-from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary
-from ggbench.hub.variant_grouping import group_variants
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, group_variants
 from ggbench.plain import plain, shorten
 
 _REPO = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
@@ -76,8 +75,9 @@ def list_repo(access: HubAccess, repo: str, revision: str = "main") -> RepoListi
     Offline, return the cached listing. Raises UsageError for an invalid repo name and for a repo without GGUF, BadFile
     for a path outside its folder, NetworkError for everything else.
     """
-    _check_name(repo)
-    doing = f"listing {_label(repo, revision)}"
+    if not _is_name(repo):
+        raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "give it as ORG/NAME")
+    doing = f"listing {plain(repo) if revision == 'main' else f'{plain(repo)} at {shorten(revision, 60)}'}"
     kept = cached_listing(access, repo, revision) if access.offline else None
     if kept is not None:
         return kept
@@ -136,15 +136,6 @@ def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSum
 def _is_name(repo: str) -> bool:
     # `..` would leave the folder, and the cache encodes the slash as `--`.
     return _REPO.fullmatch(repo) is not None and ".." not in repo and "--" not in repo
-
-
-def _check_name(repo: str) -> None:
-    if not _is_name(repo):
-        raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "give it as ORG/NAME")
-
-
-def _label(repo: str, revision: str) -> str:
-    return plain(repo) if revision == "main" else f"{plain(repo)} at {shorten(revision, 60)}"
 
 
 def _tree(access: HubAccess, repo: str, commit: str, doing: str) -> Iterator[_Entry]:

@@ -1,10 +1,22 @@
-"""Frozen records of a Hub repo: its files, and its GGUF variants, each a single file or a set of shards."""
+"""Frozen records of a Hub repo: its files, and its GGUF variants, each a single file or a set of shards.
+
+Files are grouped into variants by their names only, so that the result is the same for a Hub listing and for the cache.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
-from ggbench.gguf_file.quants import names_quant
+from ggbench.errors import BadFile
+from ggbench.gguf_file.quants import names_quant, quant_from_file_name
+from ggbench.gguf_file.shards import ShardName, model_name, parse_shard_name
+from ggbench.plain import plain
+
+_MAX_MISSING = 100
+"""Missing shards listed by name; a file may claim to be one of 99,999."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +59,15 @@ class RepoVariant:
     def file_bytes(self) -> int:
         """Total size of the existing files."""
         return sum(file.n_bytes for file in self.files)
+
+    def require_all_shards(self, repo: str) -> None:
+        """Raise BadFile, naming the first missing shard, where the variant is incomplete."""
+        if self.missing:
+            more = f" and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
+            raise BadFile(
+                f"{plain(repo)} is missing {plain(self.missing[0])}{more}, a shard of {self.name}",
+                "take another quant, or check the repo: the upload may still be in progress",
+            )
 
     def answers_to(self, quant: str) -> bool:
         """Return whether `quant`, in any case, matches this variant's quant, name or a file name."""
@@ -91,3 +112,52 @@ class RepoSummary:
     last_modified: str | None
     """UTC, ISO 8601."""
     gated: bool
+
+
+def group_variants(files: Iterable[RepoFile]) -> tuple[RepoVariant, ...]:
+    """Group files into variants, largest first; an incomplete variant lists its missing shards."""
+    groups: defaultdict[str, list[RepoFile]] = defaultdict(list)
+    for file in files:
+        groups[_shared_path(file.path)].append(file)
+    ordered = sorted(
+        (sorted(shards, key=lambda file: file.path) for shards in groups.values()),
+        key=lambda shards: (-sum(file.n_bytes for file in shards), shards[0].path),
+    )
+    names: set[str] = set()
+    variants = []
+    for shards in ordered:
+        path = shards[0].path
+        name = next(each for each in _names(path) if each not in names)
+        names.add(name)
+        variants.append(RepoVariant(name, quant_from_file_name(path), tuple(shards), _missing(shards)))
+    return tuple(variants)
+
+
+def _shared_path(path: str) -> str:
+    """Return the key shared by the shards of one variant; splits into different counts stay separate."""
+    folder, shard = _shard_of(path)
+    return path if shard is None else f"{folder}{shard.sibling(shard.count)}"
+
+
+def _names(path: str) -> Iterator[str]:
+    """Yield candidate names of a variant, best first: `x.gguf` and a split `x` cannot both be `x`."""
+    folder, slash, name = path.rpartition("/")
+    yield plain(f"{folder}{slash}{model_name(name)}")
+    yield plain(path[: -len(".gguf")])
+    yield plain(path)
+    yield from (f"{plain(path)} {n}" for n in range(2, 1 << 30))
+
+
+def _missing(shards: Sequence[RepoFile]) -> tuple[str, ...]:
+    folder, shard = _shard_of(shards[0].path)
+    if shard is None or len(shards) == shard.count:
+        return ()
+    there = {file.path for file in shards}
+    expected = (f"{folder}{shard.sibling(number)}" for number in range(1, shard.count + 1))
+    return tuple(islice((path for path in expected if path not in there), _MAX_MISSING))
+
+
+def _shard_of(path: str) -> tuple[str, ShardName | None]:
+    """Return the folder with its slash, and the parsed shard name, None where it is not a shard."""
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}", parse_shard_name(name)

@@ -7,7 +7,7 @@ and 10 percent more, and reads the KV cache once for each token of a prompt. Eve
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ggbench.machine.gpus import gpu_bandwidth
 from ggbench.machine.known_gpus import KnownGpu, recognize_gpu
@@ -101,17 +101,12 @@ def known_hardware(gpu: KnownGpu, convention: Convention) -> Hardware:
 def driver_hardware(gpu: Gpu, convention: Convention) -> Hardware:
     """Return the figures of a GPU of this machine: memory and bandwidth from its driver, compute from the table."""
     known = recognize_gpu(gpu.name, gpu.total_bytes)
-    listed = Hardware(gpu.name, convention) if known is None else known_hardware(known, convention)
-    reported = gpu_bandwidth(gpu)
-    return Hardware(
-        name=gpu.name,
-        convention=convention,
-        memory_bytes=gpu.total_bytes or listed.memory_bytes,
-        memory_source="NVML" if gpu.total_bytes else listed.memory_source,
-        bandwidth_bytes_per_s=(
-            reported.bytes_per_s / 1e9 * convention.giga if reported else listed.bandwidth_bytes_per_s
-        ),
-        bandwidth_source=reported.source if reported else listed.bandwidth_source,
-        compute_flop_per_s=listed.compute_flop_per_s,
-        compute_source=listed.compute_source,
-    )
+    hardware = Hardware(gpu.name, convention)
+    if known is not None:
+        hardware = replace(known_hardware(known, convention), name=gpu.name)
+    if gpu.total_bytes:
+        hardware = replace(hardware, memory_bytes=gpu.total_bytes, memory_source="NVML")
+    if reported := gpu_bandwidth(gpu):
+        rate = reported.bytes_per_s / 1e9 * convention.giga
+        hardware = replace(hardware, bandwidth_bytes_per_s=rate, bandwidth_source=reported.source)
+    return hardware

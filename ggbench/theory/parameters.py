@@ -66,14 +66,8 @@ def count_parameters(file: ModelFile) -> Parameters:
     for role, tensors in (("lm_head", "output.weight nor token_embd.weight"), ("layers", "blk.0.*")):
         if not counts[role]:
             raise Unsupported(f"{file.name}: has no {tensors}, which the theory needs", "give the whole model")
-    return Parameters(
-        layers=counts["layers"],
-        experts=counts["experts"],
-        lm_head=counts["lm_head"],
-        embedding=counts["embedding"],
-        n_expert=file.n_expert,
-        n_expert_used=file.n_expert_used,
-    )
+    del counts["norms"]
+    return Parameters(**counts, n_expert=file.n_expert, n_expert_used=file.n_expert_used)
 
 
 def is_tied(file: ModelFile) -> bool:

@@ -56,10 +56,10 @@ class Weights:
         return np.asarray(self.layer_bytes + self.lm_head_bytes + self.expert_bytes * (1 - unused))
 
 
-def uniform_weights(parameters: Parameters, bits: float, name: str = "") -> Weights:
+def uniform_weights(parameters: Parameters, bits: float) -> Weights:
     """Return weights of `bits` each, as the article's w16, w8, w6 and w4 (sections 3.3 and 5.1)."""
     return Weights(
-        name=name or f"w{bits:g}",
+        name=f"w{bits:g}",
         bpw=bits,
         parameters=parameters,
         layer_bytes=parameters.layers * bits / 8,

@@ -19,6 +19,7 @@ from ggbench.cli import downloads
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import plan_twin
+from ggbench.hub.download_progress import FileProgress
 from ggbench.hub import download, listing
 from ggbench.paths import hub_listings_dir, twins_dir, user_models_file
 from tests.cli.conftest import FakeMachine, Run
@@ -302,12 +303,12 @@ def test_an_interrupted_download_is_no_measurement(
     real: Callable[..., tuple[Path, ...]] = download.download
     sent: list[int] = []
 
-    def interrupted(*args: object, on_progress: Callable[[int, int], None]) -> tuple[Path, ...]:
-        def progress(done_bytes: int, total_bytes: int) -> None:
+    def interrupted(*args: object, on_progress: Callable[[tuple[FileProgress, ...]], None]) -> tuple[Path, ...]:
+        def progress(files: tuple[FileProgress, ...]) -> None:
             if not sent:  # another would leave at once
-                sent.append(done_bytes)
+                sent.append(files[0].done_bytes)
                 os.kill(os.getpid(), signal.SIGINT)
-            on_progress(done_bytes, total_bytes)
+            on_progress(files)
 
         return real(*args, on_progress=progress)
 

@@ -166,12 +166,12 @@ def test_an_interrupted_pull_says_that_it_goes_on(
     """Ctrl-C ends it with 130 and no file; the same command ends it well."""
     real: Callable[..., tuple[Path, ...]] = download.download
 
-    def interrupted(*args: object, on_file_progress: Callable[..., None], **options: object) -> tuple[Path, ...]:
+    def interrupted(*args: object, on_progress: Callable[..., None], **options: object) -> tuple[Path, ...]:
         def on_part(files: tuple[FileProgress, ...]) -> None:
             signal.raise_signal(signal.SIGINT)
-            on_file_progress(files)
+            on_progress(files)
 
-        return real(*args, on_file_progress=on_part, **options)
+        return real(*args, on_progress=on_part, **options)
 
     hub.fail("/cdn/*q8_0.gguf", Hang(after_bytes=1 << 20))
     with monkeypatch.context() as patch:

@@ -75,14 +75,14 @@ def test_a_remote_header_equals_the_local_one(access: HubAccess, hub: TestHub, t
     [read] = read_headers(access, listing, listing.variants)
     local = read_model_file(tiny_twin)
     assert read.file == dataclasses.replace(local, name=f"{REPO} q8_0", paths=())
-    assert (read.reason, read.from_cache, read.moved_bytes) == ("", False, hub.sent_bytes())
+    assert (read.reason, read.moved_bytes) == ("", hub.sent_bytes())
     hub.add_repo("org/copy", {"other-q8_0.gguf": tiny_twin.read_bytes()})
     copy = list_repo(access, "org/copy")
     hub.forget_requests()
     for using in (access, offline(access)):
         for where in (listing, copy):
             [again] = read_headers(using, where, where.variants)
-            assert (again.from_cache, again.moved_bytes) == (True, 0)
+            assert again.moved_bytes == 0
             assert again.file == dataclasses.replace(local, name=f"{where.repo} q8_0", paths=())
     assert hub.requests == []
 
@@ -153,7 +153,7 @@ def test_an_unreadable_header_has_a_reason(
     listing = list_files(access, hub, {**files, "good-q8_0.gguf": model() + bytes(1 << 20)})
     good, bad = read_headers(access, listing, listing.variants)
     assert good.file is not None
-    assert (bad.file, bad.from_cache) == (None, False)
+    assert bad.file is None
     with pytest.raises(BadFile, match=expected) as raised:
         read_variant_header(access, listing, bad.variant)
     assert raised.value.message == bad.reason

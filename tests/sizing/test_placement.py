@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.planned_variants import planned_variants
+from ggbench.catalog.planned_variants import planned_model
 from ggbench.engine.contract import Source
 from ggbench.engine.endings import Completed
 from ggbench.engine.events import Allocated
 from ggbench.engine.llama import LlamaEngine, launch
 from ggbench.errors import UsageError
+from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
-from ggbench.gguf_file.blueprint import build_model
 from ggbench.records.plan import Budget
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
@@ -35,7 +35,7 @@ BUDGET = Budget("a card", True, 24 * GIB, "made up", 0, "", Bandwidth(1e12, "mad
 @pytest.fixture(scope="module")
 def moe() -> ModelFile:
     """The header of Qwen1.5-MoE-A2.7B in q4_k_m: 24 layers of 60 experts and a shared one."""
-    [variant] = planned_variants("qwen1.5-moe-a2.7b", ["q4_k_m"])
+    [variant] = planned_model("qwen1.5-moe-a2.7b", ["q4_k_m"]).variants
     assert variant.file is not None
     return variant.file
 
@@ -112,7 +112,7 @@ def test_a_cache_in_main_memory_takes_nothing_of_the_gpu() -> None:
 )
 def test_a_plan_says_what_lies_in_main_memory(setup: LlamaSetup, note: str) -> None:
     """No limit of one bandwidth is made up for it; the room that it leaves is what a longer context may take."""
-    variants = planned_variants("qwen1.5-moe-a2.7b", ["q4_k_m"])
+    variants = planned_model("qwen1.5-moe-a2.7b", ["q4_k_m"]).variants
     rows = {}
     for each in (LlamaSetup(n_ctx=1024), setup):
         with DryAllocator(fake(dry_answer(192, device="CUDA0")), each) as allocator:

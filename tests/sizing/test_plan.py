@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.planned_variants import PlannedVariant, planned_variants
+from ggbench.catalog.planned_variants import PlannedVariant, planned_model
 from ggbench.catalog.published import Figure, PublishedRow, load_published
 from ggbench.engine import protocol
 from ggbench.engine.contract import Source
 from ggbench.engine.endings import Completed, Crashed, Ending, Failed
 from ggbench.engine.events import Allocated
 from ggbench.engine.llama import LlamaEngine, launch
+from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import assemble
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
-from ggbench.gguf_file.blueprint import build_model
 from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, PlanRow
 from ggbench.records.setup import FlashAttn, LlamaSetup
@@ -66,7 +66,7 @@ def article_plans() -> dict[tuple[str, str | None], PlanRow]:
     rows: list[PlanRow] = []
     with DryAllocator(real(), LIKE_THE_ARTICLE) as allocator:
         for size in SIZES:
-            rows += plan(planned_variants(f"qwen1.5-{size}"), PlanRequest(budget, LIKE_THE_ARTICLE), allocator)
+            rows += plan(planned_model(f"qwen1.5-{size}").variants, PlanRequest(budget, LIKE_THE_ARTICLE), allocator)
     return {(row.model, row.quant): row for row in rows}
 
 
@@ -116,7 +116,7 @@ def test_the_longest_context_near_the_articles(article_plans: dict[tuple[str, st
 @pytest.mark.llama
 def test_quants_of_one_shape_need_the_same_cache_and_compute_buffers() -> None:
     """What a plan shares between quants is what llama.cpp says of each by itself."""
-    variants = planned_variants("qwen2.5-0.5b", ["q8_0", "q2_k"])
+    variants = planned_model("qwen2.5-0.5b", ["q8_0", "q2_k"]).variants
     contexts = []
     for variant in variants:
         with DryAllocator(real(), LlamaSetup(threads=1)) as allocator:
@@ -222,7 +222,7 @@ def test_on_the_cpu_everything_lies_in_main_memory() -> None:
 def test_what_is_planned_is_what_is_allocated(tiny_twin: Path, flash_attn: FlashAttn) -> None:
     """On the CPU of this machine: weights, cache, compute and output of a real load, to the log's last digit."""
     setup = LlamaSetup(n_ctx=2048, flash_attn=flash_attn, threads=1)
-    [variant] = planned_variants(str(tiny_twin))
+    [variant] = planned_model(str(tiny_twin)).variants
     with DryAllocator(real(), setup) as allocator:
         [row] = plan([variant], PlanRequest(budget_of(1, on_gpu=False), setup), allocator)
     engine = real()
@@ -289,7 +289,7 @@ def test_a_file_that_cannot_be_read_is_a_row(tiny_twin: Path, tmp_path: Path) ->
     """In a folder the others are planned; a download that has begun is planned as well, and said to be one."""
     (tmp_path / "m-q4_0.gguf").write_bytes(b"junk")
     (tmp_path / "m-q8_0.gguf").write_bytes(tiny_twin.read_bytes()[: 64 << 10])
-    variants = planned_variants(str(tmp_path))
+    variants = planned_model(str(tmp_path)).variants
     with DryAllocator(fake(dry_answer(2)), LlamaSetup()) as allocator:
         rows = {row.quant: row for row in plan(variants, PlanRequest(budget_of(1)), allocator)}
     assert "not a GGUF" in rows["q4_0"].reason

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.catalog.models import load_catalog
-from ggbench.catalog.planned_variants import planned_variants
+from ggbench.catalog.planned_variants import planned_model
 from ggbench.engine.events import Allocated
 from ggbench.engine.llama import launch
 from ggbench.experiments.context_prober import ContextProber
@@ -33,7 +33,7 @@ def shallow_twins(size: str, folder: Path) -> list[Path]:
 def planned(path: Path) -> PlanRow:
     budget = Budget("main memory", False, 4 * GIB, "made up", 0, "")
     with DryAllocator(launch(threading.Event(), timeout_s=60), SETUP) as allocator:
-        [row] = plan(planned_variants(str(path)), PlanRequest(budget, SETUP), allocator)
+        [row] = plan(planned_model(str(path)).variants, PlanRequest(budget, SETUP), allocator)
     return row
 
 

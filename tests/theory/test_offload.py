@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from ggbench.catalog.planned_variants import planned_variants
+from ggbench.catalog.planned_variants import planned_model
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import plan_twin
@@ -38,7 +38,7 @@ def output_bytes(file: ModelFile) -> int:
 )
 def test_a_full_offload_as_logged(model: str, quant: str, device_mib: float, host_mib: float) -> None:
     """Everything but the input embedding is on the device, to the log's last digit."""
-    file = planned_variants(model, [quant])[0].file
+    file = planned_model(model, [quant]).variants[0].file
     assert file is not None
     placed = offload(file, -1)
     assert placed.device_weight_bytes / MIB == pytest.approx(device_mib, abs=0.006)
@@ -48,7 +48,7 @@ def test_a_full_offload_as_logged(model: str, quant: str, device_mib: float, hos
 
 def test_a_partial_offload_as_logged() -> None:
     """Eleven repeating layers of the 32B in Q8_0 took 5435.42 MiB (ollama issue 10125); the output is a layer more."""
-    file = planned_variants("qwen2.5-32b", ["q8_0"])[0].file
+    file = planned_model("qwen2.5-32b", ["q8_0"]).variants[0].file
     assert file is not None
     placed = offload(file, 12)
     assert (placed.device_weight_bytes - output_bytes(file)) / MIB == pytest.approx(5435.42, abs=0.006)

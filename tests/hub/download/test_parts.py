@@ -17,6 +17,7 @@ from ggbench.errors import DoesNotFit, NetworkError, UsageError
 from ggbench.hub import part_download
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download
+from ggbench.hub.download_progress import FileProgress
 from ggbench.hub.hf_cache import cached_paths
 from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import Hang, TestHub
@@ -33,7 +34,7 @@ folder = Path(cache)
 access = HubAccess(False, endpoint, folder, folder, folder)
 variant = RepoVariant("killed", None, (RepoFile(path, int(n_bytes), sha256, ""),))
 listing = RepoListing(repo, "main", commit, (variant,), (), 0, "")
-download(access, listing, variant, on_progress=lambda done, total: print(done, flush=True))
+download(access, listing, variant, on_progress=lambda files: print(files[0].done_bytes, flush=True))
 """
 
 
@@ -103,8 +104,8 @@ def test_an_exception_of_on_progress_propagates_and_keeps_the_part(
     """A front end can stop a download from within its callback."""
     hub.fail(BODIES, Hang(MIB), times=None)
 
-    def stop_at_a_third(done: int, total: int) -> None:
-        if done >= total // 3:
+    def stop_at_a_third(files: tuple[FileProgress, ...]) -> None:
+        if files[0].done_bytes >= files[0].file.n_bytes // 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -12,6 +12,7 @@ from ggbench.errors import BadFile, NetworkError
 from ggbench.hub import part_download
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download, needed_bytes
+from ggbench.hub.download_progress import summed
 from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import Cut, Hang, TestHub
 from tests.fakes.tiny_repo import CONTENT, MIB, SHARD_PATHS, SHARDS, part_of
@@ -19,12 +20,12 @@ from tests.fakes.tiny_repo import CONTENT, MIB, SHARD_PATHS, SHARDS, part_of
 
 def test_shards_are_downloaded_as_one(access: HubAccess, listing: RepoListing, split: RepoVariant) -> None:
     """All shards are in one folder in order, and progress ends at their total size."""
-    reported: list[tuple[int, int]] = []
-    paths = download(access, listing, split, on_progress=lambda done, total: reported.append((done, total)))
+    reported: list[tuple[int, int, int]] = []
+    paths = download(access, listing, split, on_progress=lambda files: reported.append(summed(files)))
     assert [path.read_bytes() for path in paths] == list(SHARDS)
     assert [path.name for path in paths] == [Path(path).name for path in SHARD_PATHS]
     assert len({path.parent for path in paths}) == 1
-    assert reported[-1] == (3 * MIB, 3 * MIB)
+    assert reported[-1] == (3 * MIB, 3 * MIB, 3 * MIB)
 
 
 def test_two_shards_are_downloaded_in_parallel(

@@ -76,7 +76,7 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten(
     """The name was free at the start and is not at the end."""
     hub.fail(BODIES, Hang(MIB))
 
-    def take_the_name(done: int, total: int) -> None:
+    def take_the_name(_files: object) -> None:
         (tmp_path / FILE).write_bytes(b"mine")
 
     with pytest.raises(UsageError, match="not overwritten"):
