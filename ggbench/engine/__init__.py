@@ -1,1 +1,1 @@
-"""llama.cpp in a child process, and its end as a value."""
+"""The contract of engines and its implementations; llama.cpp runs in a child process."""

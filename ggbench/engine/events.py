@@ -42,7 +42,7 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
     """PCI bus id or UUID of each GPU in use, by the engine's name of it: (`CUDA0`, `0000:01:00.0`). One that the
     engine has no id of is left out."""
     is_all_offloaded: bool = False
-    """Whether every layer went to GPUs, those included whose experts are kept in main memory."""
+    """Whether every layer was offloaded, including those whose experts stay in main memory."""
 
     @property
     def gpu_devices(self) -> tuple[tuple[str, str | None], ...]:

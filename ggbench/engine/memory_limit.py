@@ -18,7 +18,7 @@ _KEPT_BYTES = 4 << 20
 
 
 def limit_memory(limit_bytes: int) -> None:
-    """Let what is allocated from here on take at most so much of main memory."""
+    """Limit what is allocated from here on to `limit_bytes` of main memory."""
     _return_what_is_freed()
     limit = _address_space_bytes() + limit_bytes
     _, hard = resource.getrlimit(resource.RLIMIT_AS)

@@ -1,1 +1,1 @@
-"""Plans and measurements, each a generator of progress records; both front ends draw the same ones."""
+"""One module for each kind of run; both front ends drive them through the same registry."""

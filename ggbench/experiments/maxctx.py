@@ -46,7 +46,7 @@ _UNSEEN_BYTES = BESIDE_BUFFERS_BYTES
 """Kept free at the first guess: a context that passes shows how much is left, one that fails does not."""
 
 _OF_A_CELL_BYTES = 100
-"""What llama.cpp keeps of a cell once it is in use, beside K and V: measured 90 with its 0.5.0, on a 64-bit machine."""
+"""What llama.cpp keeps of a cell once it is in use, besides K and V: measured 90 with 0.5.0, on a 64-bit machine."""
 
 
 class MaxctxExperiment(Experiment):
@@ -179,7 +179,7 @@ class _Search:
         return engine
 
     def _look_ahead(self) -> Generator[Progress, None, LookAhead]:
-        """For which a file need not be made or downloaded yet: its header and a hole are enough."""
+        """Size contexts before the file is made or downloaded: its header in a sparse file is enough."""
         session, settings = self._session, self._settings
         with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
             if session.target.source is not None:

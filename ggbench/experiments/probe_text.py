@@ -1,4 +1,4 @@
-"""The questions and answers of a search in words."""
+"""One line of text for each question and answer of a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored runs as records: whole where they finished, else reduced from what was recorded until then."""
+"""Stored runs as records: as they ended, or reduced from what was recorded until then."""
 
 from __future__ import annotations
 

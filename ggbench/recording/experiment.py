@@ -52,7 +52,7 @@ class Experiment(abc.ABC):
     settings_type: ClassVar[type[Settings]]
     result_type: ClassVar[type[Result]]
     observed: ClassVar[tuple[type, ...]] = ()
-    """Records that it observes beside those that every run has."""
+    """Types of the records that it observes, besides those that every run has."""
     measures_speed: ClassVar[bool] = True
     """Whether it does: then the memory's bandwidth has to be known, and its command line names the threads."""
     timeout_s: ClassVar[float | None] = None

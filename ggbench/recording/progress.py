@@ -82,7 +82,7 @@ class Point:
     observation: object
     """The record that was kept."""
     context: object = None
-    """What a live view may draw beside it, such as the bracket that an answer leaves."""
+    """What a live view may draw with it, such as the bracket that an answer leaves."""
 
 
 @dataclass(frozen=True, slots=True)

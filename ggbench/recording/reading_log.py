@@ -1,10 +1,9 @@
-"""Readings of the machine beside a run: taken by a thread of the parent, the timed child knows nothing of it."""
+"""Readings of the machine during a run, taken by a thread of the parent so that the timed child is not disturbed."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from ggbench.records.machine import MachineReading
@@ -29,9 +28,7 @@ class ReadingLog:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(timeout=2)  # a driver that hangs keeps its thread, and nobody waits for it

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable
-from typing import Any
 
 from ggbench.engine.events import Steps
 from ggbench.errors import StoreError, UnknownName
@@ -70,21 +68,10 @@ class Recorder:
         self._stored_at = time.monotonic()
         for name, series in self.recording.series.items():
             start, end = self._n_stored.get(name, 0), len(series.step_ns)
-            if start == end:
-                continue
-            self._n_stored[name] = end
-            step_ns, sample_ns = series.step_ns[start:end], series.sample_ns[start:end]
-            elapsed_ns = sum(step_ns) + sum(sample_ns)
-            self.recording.timed.append((name, (self._arrived_ns - elapsed_ns, self._arrived_ns)))
-            write = functools.partial(
-                _append_samples,
-                series=name,
-                first_position=series.position[start],
-                step_ns=step_ns,
-                sample_ns=sample_ns or None,
-                at_ns=self._arrived_ns,
-            )
-            self._write(write)
+            if start < end:
+                self._n_stored[name] = end
+                step_ns, sample_ns = series.step_ns[start:end], series.sample_ns[start:end]
+                self._write_chunk(name, series.position[start], step_ns, sample_ns)
 
     def skip_readings(self) -> None:
         """Leave out the readings so far but the last, which was taken before what comes next."""
@@ -112,6 +99,15 @@ class Recorder:
         """End the run in the store with what came of it."""
         self._write(lambda store, run_id: store.finish(run_id, run))
 
+    def _write_chunk(self, series: str, first_position: int, step_ns: list[int], sample_ns: list[int]) -> None:
+        at_ns = self._arrived_ns
+        self.recording.timed.append((series, (at_ns - sum(step_ns) - sum(sample_ns), at_ns)))
+        self._write(
+            lambda store, run_id: store.append_samples(
+                run_id, series, first_position, step_ns, sample_ns or None, at_ns=at_ns
+            )
+        )
+
     def _write_observations(self, observations: list[Observation]) -> None:
         if observations:
             rows = [(each.at_ns, kind_of(type(each.body)), each.body) for each in observations]
@@ -129,7 +125,3 @@ class Recorder:
 
     def _give_up(self, error: StoreError) -> None:
         self._store, self.store_error = None, error
-
-
-def _append_samples(store: Store, run_id: int, **chunk: Any) -> None:  # noqa: ANN401 - the arguments of the store
-    store.append_samples(run_id, **chunk)

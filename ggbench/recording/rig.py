@@ -1,4 +1,4 @@
-"""What every run needs beside its model: an engine, a store, this machine's limits, and a way to stop."""
+"""What every run needs besides its model: an engine, a store, this machine's limits, and a way to stop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Rig:
     hold: threading.Event = field(default_factory=threading.Event)
     """While it is set, a decode waits between two steps; the engines that `launch` starts look at it."""
     read_machine: Callable[[], MachineReading] | None = None
-    """Called beside every run, from a thread of its own; None keeps no readings."""
+    """Called during every run, from a thread of its own; None keeps no readings."""
     reading_interval_s: float = READING_INTERVAL_S
 
     def bandwidth_of(self, allocated: Allocated, env: Environment | None) -> Bandwidth | None:

@@ -95,11 +95,10 @@ class Session:
 
         The run's own gets just enough n_ctx for the settings where it gives none.
         """
-        assert self.file is not None
         needed = self.recorder.recording.head.settings.n_ctx_needed
         if setup is None:
             setup = self.setup if needed is None else setup_for(self.setup, needed)
-        path = self.file.paths[0] if self.file.paths else None
+        path = self.file.paths[0] if self.file and self.file.paths else None
         ending = yield from self._follow(self.engine.open(Source(path), setup), series="", n_total=0)
         if not isinstance(ending, Completed) and self.allocated is not None:
             self.recorder.observe(Memory(buffers=self.allocated.buffers, flash_attn=self.allocated.flash_attn))

@@ -78,5 +78,5 @@ def require_positive(what: str, value: int) -> None:
 
 
 def whole_steps(n_tokens: int) -> int:
-    """The smallest n_ctx that holds so many tokens, in whole steps of llama.cpp's padding."""
+    """The smallest n_ctx that holds `n_tokens`, in whole steps of llama.cpp's padding."""
     return -(-n_tokens // KV_CELLS) * KV_CELLS

@@ -29,14 +29,14 @@ class GpuProcess:
     pid: int
     """As the driver counts them, which in a container need not be the container's own number."""
     name: str | None
-    """Path or name of its program, as the driver tells it: untrusted text."""
+    """Path or name of its program, as the driver reports it: untrusted text."""
     used_bytes: int | None
     """None where the driver does not say, as on Windows."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One GPU at one moment; None where the chip or its driver does not tell."""
+    """One GPU at one moment; None where the chip or its driver does not report it."""
 
     index: int
     """NVML's, in the order of the PCI bus."""
@@ -48,10 +48,10 @@ class GpuReading:
     temperature_c: float | None = None
     power_w: float | None = None
     used_bytes: int | None = None
-    """With what the driver reserves, which nvidia-smi tells apart: this and what is free make up the total."""
+    """Includes what the driver reserves, which nvidia-smi lists apart: used and free add up to the total."""
     total_bytes: int | None = None
     energy_mj: int | None = None
-    """Millijoules since the driver was loaded; two readings tell what was used between them."""
+    """Millijoules since the driver was loaded; the difference of two readings is what was used between them."""
     throttle: tuple[str, ...] | None = None
     """Why clocks are below what they could be, by nvidia-smi's names such as `sw_power_cap`; empty when nothing holds
     them down, an idle GPU included."""
@@ -84,7 +84,7 @@ class Throttling:
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """What readings tell of the GPUs that a run used, over the time in which it was timed; None is not told.
+    """Readings of the GPUs that a run used, summarized over the time in which it was timed; None is unknown.
 
     Of several GPUs: the hottest, the slowest, and the sum of power and energy.
     """
@@ -105,7 +105,7 @@ class GpuUse:
     """Most memory that this run's own worker held, of all these GPUs together; None also under a memory limit, whose
     ballast it holds as well, and where NVML counts processes differently from here, as for a container."""
     other_processes: tuple[GpuProcess, ...] | None = None
-    """Programs beside this run's that held memory of these GPUs."""
+    """Programs other than this run's that held memory of these GPUs."""
 
 
 @dataclass(frozen=True, slots=True)

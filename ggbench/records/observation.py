@@ -1,4 +1,4 @@
-"""What is recorded of a run while it goes on, beside the samples: one record for each idea, stored as it comes."""
+"""What is recorded of a run besides its samples: one record for each idea, stored as soon as it is made."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class PlanRow:
     device_weight_bytes: int | None = None
     """What of them lies in the planned memory."""
     host_weight_bytes: int | None = None
-    """What stays in main memory beside a GPU."""
+    """What stays in main memory where the plan is for a GPU."""
     n_gpu_layers: int | None = None
     """Layers on the GPU as llama.cpp counts them, the output one of them; None without a GPU."""
     n_ctx: int | None = None
@@ -72,7 +72,7 @@ class PlanRow:
     compute_bytes: int | None = None
     """Compute buffers at `n_ctx` in the planned memory."""
     host_compute_bytes: int | None = None
-    """Compute buffers beside a GPU; None where llama.cpp has no GPU here to tell them apart."""
+    """Compute buffers in main memory where the plan is for a GPU; None where llama.cpp has no GPU here."""
     output_bytes: int | None = None
     """Of the logits, always in main memory."""
     budget_bytes: int | None = None

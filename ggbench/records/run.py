@@ -60,7 +60,7 @@ class Run:
     result: Result | None = None
     """None where nothing was measured."""
     finished_at: str | None = None
-    """UTC, ISO 8601; None while running, and for an interrupted run, whose end nobody saw."""
+    """UTC, ISO 8601; None while running, and for an interrupted run, whose end is unknown."""
     run_id: int | None = None
     """In the store; None where the run is not kept."""
 

@@ -14,7 +14,6 @@ KV_CELLS = 256
 LARGEST_N_CTX = (1 << 31) - KV_CELLS
 """Positions are signed 32-bit integers in llama.cpp; anything larger would be truncated silently."""
 
-
 _EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 
 
@@ -50,7 +49,7 @@ class LlamaSetup(Setup):
     cpu_moe: bool = False
     """Keep the expert tensors of every layer in main memory."""
     n_cpu_moe: int = 0
-    """Keep the expert tensors of the first so many layers in main memory."""
+    """Keep the expert tensors of the first N layers in main memory."""
     override_tensor: tuple[str, ...] = ()
     """`PATTERN=BUFFER_TYPE` each: tensors whose names match the regular expression go into that buffer type."""
     threads: int | None = None
@@ -62,7 +61,7 @@ class LlamaSetup(Setup):
     mlock: bool = False
     """Keep the model's pages in main memory."""
     kv_offload: bool = True
-    """Keep the KV cache on the GPU beside the layers that use it."""
+    """Keep the KV cache on the GPU with the layers that use it."""
     swa_full: bool = False
     """Keep all of the context in the caches of sliding-window layers; llama-server's default is off."""
     n_seq_max: int = 1

@@ -31,7 +31,7 @@ class LineFit:
 
     n_samples: int
     w_tokens_per_ms: float | None
-    """Tokens until one takes 1 ms longer; None where the slope cannot be told from zero."""
+    """Tokens until one takes 1 ms longer; None where the slope does not differ from zero."""
     w_ci95: tuple[float, float | None] | None
     """95 % interval of W; an upper end of None is unbounded, so W is "> lower". None: too few samples, or no bound."""
     b_ms: float | None

@@ -22,6 +22,7 @@ class Subject:
     """`ModelFile.header_sha256`; empty when unknown."""
     n_params: int | None = None
     bpw: float | None = None
+    """Tensor bytes x 8 / parameters."""
     weight_bytes: int | None = None
     """Bytes of all tensors, each once."""
     kv_bytes_per_token: int | None = None

@@ -24,7 +24,7 @@ CPU_RESERVE_BYTES = GIB
 With 256 MiB kept free, decodes at 231,000 tokens took 56 s, 166 s and over 250 s on 24 GiB without swap.
 """
 BESIDE_BUFFERS_BYTES = 64 * MIB
-"""What a context takes of a limit beside its buffers: graphs, cell tables; some 50 MiB measured."""
+"""What a context takes of a limit besides its buffers: graphs, cell tables; some 50 MiB measured."""
 
 
 def given_budget(

@@ -48,7 +48,7 @@ class PlanRequest:
     setup: LlamaSetup = field(default_factory=LlamaSetup)
     """`n_ctx` None takes `DEFAULT_N_CTX`."""
     options: tuple[tuple[str, str], ...] = ()
-    """Options of the command line beside those of `setup`, for the line that reproduces a row."""
+    """Options of the command line besides those of `setup`, for the line that reproduces a row."""
 
     def __post_init__(self) -> None:
         if self.setup.n_ctx is not None and self.setup.n_ctx > LONGEST:

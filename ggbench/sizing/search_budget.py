@@ -30,7 +30,7 @@ class SearchBudget:
     """What the worker is held to, on each GPU; None leaves a GPU as it is. Main memory is always held, or overcommit
     would lie."""
     worker_reserve_bytes: int = 0
-    """What the worker sets aside on each GPU beside that."""
+    """What the worker sets aside on each GPU in addition."""
     gpus: tuple[Gpu, ...] = ()
     """Those in use, as they were before anything was loaded; empty where NVML does not know them."""
     warning: str = ""

@@ -14,7 +14,6 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ggbench import paths
@@ -60,7 +59,7 @@ class Store:
         return store
 
     def close(self) -> None:
-        """Close the file; a run that this store began and nobody finished is marked `interrupted`."""
+        """Close the file; a run that this store began and that did not finish is marked `interrupted`."""
         try:
             with contextlib.suppress(StoreError):  # the next to open the file marks them
                 self._interrupt(self._unfinished)
@@ -71,9 +70,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def begin(self, head: RunHead) -> int:

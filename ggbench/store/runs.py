@@ -43,7 +43,7 @@ class StoredRun:
     started_at: str
     """UTC, ISO 8601."""
     finished_at: str | None
-    """UTC, ISO 8601; None while running, and for an interrupted run, whose end nobody saw."""
+    """UTC, ISO 8601; None while running, and for an interrupted run, whose end is unknown."""
     n_samples: int
     """Timed steps stored, over all series, warm-up left out."""
     environment: Environment | None

@@ -93,7 +93,7 @@ def _copy_run(connection: sqlite3.Connection, record: _Fields) -> None:
     """One run with its samples and what was observed of it, under its id."""
     row = _object(record["outcome_row"])
     found = _object(record["certificate"])
-    kind: str = {"bench": "decode"}.get(record["kind"], record["kind"])
+    kind = "decode" if record["kind"] == "bench" else record["kind"]
     outcome = row if found is None else found
     columns = {
         "id": record["id"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from array import array
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.engine.contract import Stage, Workload
 from ggbench.engine.events import Event, PromptRead, Steps
-from ggbench.engine.workloads.decode import FLUSH_NS
+from ggbench.engine.workloads.decode import FLUSH_NS, without_gc
 
 if TYPE_CHECKING:
     from ggbench.engine.llama_model import LlamaModel
@@ -38,12 +37,8 @@ def carry_out(model: LlamaModel, request: BatchedDecode, emit: Callable[[Event],
     """Raises LlamaRefused."""
     elapsed_ns = model.read_prompts(request.n_prompt, request.n_seqs)
     emit(PromptRead(request.n_prompt, elapsed_ns, request.n_seqs))
-    gc.collect()
-    gc.disable()
-    try:
+    with without_gc():
         _decode(model, request, emit)
-    finally:
-        gc.enable()
 
 
 def _decode(model: LlamaModel, request: BatchedDecode, emit: Callable[[Event], None]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.engine.contract import Stage, Workload
@@ -34,10 +35,17 @@ REQUEST = Decode
 def carry_out(model: LlamaModel, request: Decode, emit: Callable[[Event], None]) -> None:
     """Raises LlamaRefused."""
     emit(PromptRead(request.n_prompt, model.read_prompts(request.n_prompt)))
+    with without_gc():
+        _decode(model, request, emit)
+
+
+@contextlib.contextmanager
+def without_gc() -> Iterator[None]:
+    """Keep Python's garbage collector out of what is timed."""
     gc.collect()
     gc.disable()
     try:
-        _decode(model, request, emit)
+        yield
     finally:
         gc.enable()
 
