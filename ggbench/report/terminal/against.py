@@ -14,7 +14,7 @@ from ggbench.records.summary import QuantSummary
 from ggbench.report.against import device_of, nearest_to
 from ggbench.report.columns import UNKNOWN, b_text, w_text
 from ggbench.report.names import quant_name
-from ggbench.report.terminal.layout import Align, new_table
+from ggbench.report.terminal.tables import new_table
 from ggbench.units import format_count, format_ms, format_number
 
 _OTHERS = {
@@ -38,7 +38,7 @@ def against_tables(summaries: Sequence[QuantSummary]) -> RenderableType:
 
 
 def _table(summary: QuantSummary, near: Sequence[NearRow]) -> Table:
-    columns: dict[str, Align] = {
+    columns = {
         "": "left",
         "quant": "left",
         "W\ntokens/ms": "right",

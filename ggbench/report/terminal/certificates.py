@@ -17,9 +17,8 @@ from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.report.documents import context_bytes, context_of
 from ggbench.report.names import model_name, quant_name
-from ggbench.report.terminal.fitted import fitted_table, left, notes, right
-from ggbench.report.terminal.layout import Align, Facts, again_line, facts_table, new_table, twin_caption
-from ggbench.report.terminal.machine import environment_line, machine_table
+from ggbench.report.terminal.machine import again_line, environment_line, machine_table
+from ggbench.report.terminal.tables import Facts, facts_table, fitted_table, left, new_table, notes, right, twin_caption
 from ggbench.units import format_bytes, format_count, format_number
 
 _PARTS = "weights", "KV", "compute"
@@ -148,14 +147,6 @@ def _budget(setup: Setup, plan: SearchPlan) -> str:
 
 
 def _probes_table(probes: Sequence[Probe]) -> Table:
-    columns: dict[str, Align] = {
-        "n_ctx": "right",
-        "probe": "left",
-        "outcome": "left",
-        "time\ns": "right",
-        "KV": "right",
-        "compute": "right",
-    }
     rows = [
         (
             format_count(probe.n_ctx),
@@ -167,4 +158,12 @@ def _probes_table(probes: Sequence[Probe]) -> Table:
         )
         for probe in probes
     ]
+    columns = {
+        "n_ctx": "right",
+        "probe": "left",
+        "outcome": "left",
+        "time\ns": "right",
+        "KV": "right",
+        "compute": "right",
+    }
     return new_table(None, columns, rows)

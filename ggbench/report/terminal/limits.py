@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from ggbench.plain import plain
 from ggbench.report.columns import UNKNOWN
 from ggbench.report.limits_document import knees_text
-from ggbench.report.terminal.fitted import Cells, fitted_table, left, names, right
-from ggbench.report.terminal.layout import Facts, facts_table
+from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
 from ggbench.theory.hardware import Hardware, KvReads
 from ggbench.theory.kv_cache import KvCache
 from ggbench.theory.limits import DecodePoint, SchemeLimits
@@ -45,7 +43,7 @@ def limits_report(
     if any(row.exact for row in rows):
         kv_reads = hardware.convention.kv_reads
         parts.append(Group(_prefill_table(rows, kv_reads, width), Text(_prefill_notes(rows, kv_reads), style="dim")))
-    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), parts[-1])
+    return spaced(parts)
 
 
 def _facts(parameters: Parameters, kv: KvCache, hardware: Hardware) -> Facts:

@@ -11,8 +11,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import ANSWERS, COLUMNS
 from ggbench.report.names import model_name
-from ggbench.report.terminal.fitted import Cells, fitted_table, left, names, notes, right
-from ggbench.report.terminal.layout import twin_caption
+from ggbench.report.terminal.tables import Cells, fitted_table, left, names, notes, right, twin_caption
 from ggbench.units import format_count
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The machine of a run: what it was, and the course of its readings, with minimum, median and maximum."""
+"""Where a run comes from: its command, its machine, and what that did, with minimum, median and maximum."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from rich.table import Table
+from rich.text import Text
 
 from ggbench.plain import plain
 from ggbench.records.machine import Environment, GpuReading, GpuUse, MachineReading
-from ggbench.report.terminal.layout import Align, new_table
+from ggbench.report.terminal.tables import new_table
 from ggbench.units import format_bytes, format_count, format_number, format_percent
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -54,7 +55,7 @@ def machine_table(readings: Sequence[MachineReading], use: GpuUse | None = None)
     if not lines:
         return None
     n_readings = f"{format_count(len(readings))} reading{'' if len(readings) == 1 else 's'}"
-    columns: dict[str, Align] = {"": "left", "min": "right", "median": "right", "max": "right", n_readings: "left"}
+    columns = {"": "left", "min": "right", "median": "right", "max": "right", n_readings: "left"}
     rows = [
         (
             f"  {name}",
@@ -95,3 +96,12 @@ def sparkline(values: Sequence[float], width: int) -> str:
     low, high = min(values), max(values)
     span = high - low or 1.0
     return "".join(_BLOCKS[min(len(_BLOCKS) - 1, int((mean - low) / span * len(_BLOCKS)))] for mean in means)
+
+
+def again_line(command: str, *, folded: bool) -> list[Text]:
+    """The command; nothing where there is none.
+
+    Not folded it is whole in one line, to be copied, for a console that does not crop and a terminal that wraps.
+    """
+    text = f"Again: {plain(command)}"
+    return [Text(text, overflow="fold") if folded else Text(text, no_wrap=True, overflow="ignore")] if command else []

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -16,7 +15,7 @@ from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
 from ggbench.plain import plain, shorten
 from ggbench.report.columns import UNKNOWN
-from ggbench.report.terminal.layout import TWIN_CAPTION, Align, Facts, facts_table, new_table
+from ggbench.report.terminal.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced
 from ggbench.units import format_bytes, format_count, format_number, format_params, format_percent
 
 _VALUE_WIDTH = 72
@@ -49,12 +48,12 @@ def header_details(model_file: ModelFile) -> RenderableType:
         _types_table(model_file),
         facts_table("Metadata", [(plain(key), _metadata(value)) for key, value in model_file.metadata.items()]),
     )
-    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), parts[-1])
+    return spaced(parts)
 
 
 def tensors_table(model_file: ModelFile) -> Table:
     """Every tensor in the order of the file."""
-    columns: dict[str, Align] = {"name": "left", "shape": "right", "type": "left", "size": "right"}
+    columns = {"name": "left", "shape": "right", "type": "left", "size": "right"}
     rows = [
         [plain(each.name), " × ".join(map(str, each.shape)), plain(each.type_name), format_bytes(each.n_bytes)]
         for each in model_file.tensors
@@ -123,8 +122,7 @@ def _types_table(model_file: ModelFile) -> Table:
             share, bpw = n_bytes / known_bytes, n_bytes * 8 / n_params
             sizes = [format_bytes(n_bytes), format_percent(share), format_number(bpw)]
         rows.append([f"  {plain(name)}", format_count(len(tensors)), format_params(n_params), *sizes])
-    columns: dict[str, Align] = {"  type": "left"}
-    columns |= dict.fromkeys(("tensors", "params", "size", "share", "BPW"), "right")
+    columns = {"  type": "left"} | dict.fromkeys(("tensors", "params", "size", "share", "BPW"), "right")
     return new_table("Tensor types", columns, rows)
 
 

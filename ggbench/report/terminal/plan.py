@@ -15,8 +15,7 @@ from ggbench.records.setup import LlamaSetup
 from ggbench.records.subject import Subject
 from ggbench.report.columns import UNKNOWN
 from ggbench.report.names import model_name
-from ggbench.report.terminal.fitted import Cells, fitted_table, left, names, notes, right
-from ggbench.report.terminal.layout import Facts, facts_table
+from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_ms, format_number
 
 FITS, FITS_NOT = "✓", "✗"

@@ -11,8 +11,7 @@ from rich.text import Text
 from ggbench.catalog.published import METRICS, PublishedRow, Source, table_of
 from ggbench.report.columns import UNKNOWN
 from ggbench.report.published_document import versions_text
-from ggbench.report.terminal.fitted import fitted_table, names, right
-from ggbench.report.terminal.layout import Align, new_table
+from ggbench.report.terminal.tables import fitted_table, names, new_table, right
 from ggbench.units import format_count
 
 _HEADERS = {
@@ -45,7 +44,7 @@ _COUNTS = (("n_gpu", "GPUs", 4), ("n_prompt", "input", 1), ("n_gen", "generated"
 
 def sources_table(sources: Sequence[Source]) -> RenderableType:
     """Render the five documents with the number of rows and tables of each."""
-    columns: dict[str, Align] = {"source": "left", "rows": "right", "tables": "right", "title": "wrap"}
+    columns = {"source": "left", "rows": "right", "tables": "right", "title": "wrap"}
     counts = [(format_count(source.rows), format_count(len(source.tables))) for source in sources]
     rows = [(source.id, *count, source.title) for source, count in zip(sources, counts, strict=True)]
     return new_table(None, columns, rows)

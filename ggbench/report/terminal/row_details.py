@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -20,8 +19,8 @@ from ggbench.records.speed import DecodeLimit
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import b_text, note, w_text
 from ggbench.report.names import quant_name
-from ggbench.report.terminal.layout import TWIN_CAPTION, Align, Facts, again_line, facts_table, new_table
-from ggbench.report.terminal.machine import environment_line, machine_table
+from ggbench.report.terminal.machine import again_line, environment_line, machine_table
+from ggbench.report.terminal.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
@@ -53,17 +52,13 @@ def row_details(
         parts.append(facts_table("GPU while timing", _gpu(summary.gpu_use)))
     if machine := machine_table(readings, summary.gpu_use):
         parts.append(machine)
-    return _spaced(parts, summary, folded=folded)
+    return spaced([*parts, _origin(summary, folded=folded)])
 
 
 def prefill_table(summary: QuantSummary) -> RenderableType:
     """The time to read prompts of several lengths."""
     parts: list[RenderableType] = [_heading(summary), facts_table("Model", _model(summary)), _prefills(summary)]
-    return _spaced(parts, summary, folded=False)
-
-
-def _spaced(parts: Sequence[RenderableType], summary: QuantSummary, *, folded: bool) -> Group:
-    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts), *_origin(summary, folded=folded))
+    return spaced([*parts, _origin(summary, folded=False)])
 
 
 def _heading(summary: QuantSummary) -> Text:
@@ -131,8 +126,7 @@ def _memory_table(memory: Memory) -> Table:
     for name, n_bytes in (("other", memory.other_bytes), ("peak resident", memory.peak_bytes)):
         if n_bytes is not None:
             rows.append([f"  {name}", "", "", "", "", format_bytes(n_bytes)])
-    columns: dict[str, Align] = {"  device": "left"}
-    columns |= dict.fromkeys(("weights", "KV", "compute", "output", "total"), "right")
+    columns = {"  device": "left"} | dict.fromkeys(("weights", "KV", "compute", "output", "total"), "right")
     return new_table("Memory", columns, rows)
 
 
@@ -206,10 +200,9 @@ def _gpu(use: GpuUse) -> Facts:
     ]
 
 
-def _origin(summary: QuantSummary, *, folded: bool) -> list[RenderableType]:
-    lines: list[RenderableType] = []
-    environment = summary.environment
+def _origin(summary: QuantSummary, *, folded: bool) -> Group:
+    lines, environment = again_line(summary.run.head.command, folded=folded), summary.environment
     if environment is not None:
-        system_info = plain(environment.system_info)
-        lines.append(Text(f"Measured with {environment_line(environment)}; {system_info}", style="dim"))
-    return [*lines, *again_line(summary.run.head.command, folded=folded)]
+        text = f"Measured with {environment_line(environment)}; {plain(environment.system_info)}"
+        lines.insert(0, Text(text, style="dim"))
+    return Group(*lines)

@@ -10,7 +10,7 @@ from textual.widgets import Static
 
 from ggbench.report.comparison import Comparison
 from ggbench.report.plot.palette import letter
-from ggbench.report.terminal.layout import GAP, add_column, new_table
+from ggbench.report.terminal.tables import GAP, add_column, new_table
 
 _BETTER = "★"
 _VERDICT_WIDTH = 24

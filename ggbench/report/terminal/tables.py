@@ -1,17 +1,84 @@
-"""A table as wide as the terminal: notes and what all rows share move below it, then columns are left out."""
+"""Tables: headers with the unit below, numbers to the right, plain text only, no wider than the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from rich import box
 from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from ggbench.plain import plain
+from ggbench.records.subject import Subject
 from ggbench.report.columns import ESSENTIAL, UNKNOWN
-from ggbench.report.terminal.layout import GAP, Align, add_column, new_table
+
+TWIN_CAPTION = "twin: the true shape and types, no trained weights; speed and memory are real, the text is not"
+
+GAP = 2
+"""Blanks between two columns; the box itself makes one of them."""
+
+Facts = Sequence[tuple[str, str]]
+"""Names with their values; a value without text is left out."""
+
+
+def new_table(
+    title: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    rows: Iterable[Sequence[str]] = (),
+) -> Table:
+    """A table with a line under the header and no other rules, so that it also reads without colour.
+
+    `columns` are headers, with the unit after a line break, and how each is aligned, as in `add_column`.
+    """
+    table = Table(
+        title=Text(plain(title), style="bold") if title else None,
+        title_justify="left",
+        caption_justify="left",
+        caption_style="none",
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, GAP - 1, 0, 0),
+    )
+    for header, align in (columns or {}).items():
+        add_column(table, header, align)
+    for texts in rows:
+        table.add_row(*map(Text, texts))
+    return table
+
+
+def add_column(table: Table, header: str, align: str = "left") -> None:
+    """One column, aligned `left` or `right`, or one that may `wrap` and takes the width that the others leave."""
+    justify: Literal["left", "right"] = "right" if align == "right" else "left"
+    table.add_column(Text(header), justify=justify, no_wrap=align != "wrap", overflow="fold")
+
+
+def twin_caption(subjects: Iterable[Subject]) -> str:
+    """What to say below a table of these; empty without a twin."""
+    return TWIN_CAPTION if any(subject.source == "twin" for subject in subjects) else ""
+
+
+def facts_table(title: str, facts: Facts) -> Table:
+    """Names on the left, values on the right, under a heading."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.title, table.title_justify = Text(plain(title), style="bold"), "left"
+    table.add_column(no_wrap=True, min_width=12)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        if value:
+            table.add_row(Text(f"  {name}"), Text(plain(value)))
+    return table
+
+
+def spaced(parts: Sequence[RenderableType]) -> Group:
+    """The parts below each other with a blank line between."""
+    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), *parts[-1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +151,7 @@ def fitted_table(
     kept, below, left_out = _fit([each for each in cells if not (each.is_note and each.is_empty)], width)
     table = new_table(title)
     for each in kept:
-        align: Align = "wrap" if each.is_note else "right" if each.right_aligned else "left"
+        align = "wrap" if each.is_note else "right" if each.right_aligned else "left"
         add_column(table, f"{each.header}\n{each.unit}" if each.unit else each.header, align)
     for index, is_dim in enumerate(dim or [False] * len(labels)):
         table.add_row(*(Text(each.texts[index]) for each in kept), style="dim" if is_dim else "")
