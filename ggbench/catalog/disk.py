@@ -134,10 +134,10 @@ class _Finder:
                 case "hub":
                     found.extend(self.with_headers(store.name, _hub_cache_candidates(store)))
                 case "folder":
-                    files = find_gguf_files(store.root)
-                    variants = group_variants(files.paths)
+                    files, is_truncated = find_gguf_files(store.root)
+                    variants = group_variants(files)
                     found.extend(self.with_headers(store.name, (_Candidate(each, each.name) for each in variants)))
-                    if files.is_truncated:
+                    if is_truncated:
                         reason = f"it has more than {format_count(MAX_FOLDERS)} folders; give one of them"
                         found.append(_unreadable_store(store, reason))
         except OSError as error:
@@ -198,19 +198,19 @@ class _Finder:
 def _hub_cache_candidates(store: ModelStore) -> Iterator[_Candidate]:
     """Yield the variants of every cached repo; one whose quant is unique and first in its repo is named by the repo."""
     seen_quants: set[tuple[str, str]] = set()
-    for snapshot in find_snapshots(store.root):
+    for repo, folder in find_snapshots(store.root):
         try:
-            variants = list(group_variants(find_gguf_files(snapshot.folder).paths))
+            variants = list(group_variants(find_gguf_files(folder)[0]))
         except OSError:
             continue
-        start = len(str(snapshot.folder)) + 1
+        start = len(str(folder)) + 1
         quants = [quant_from_file_name(str(variant.paths[0])[start:]) for variant in variants]
         times = Counter(quants)
         for variant, quant in zip(variants, quants, strict=True):
-            is_one = quant is not None and times[quant] == 1 and (snapshot.repo, quant) not in seen_quants
-            by_repo = store.finds_repos and is_one and not variant.n_missing and snapshot.repo.count("/") == 1
-            yield _Candidate(variant, snapshot.repo, quant, snapshot.repo if by_repo else None)
-        seen_quants.update((snapshot.repo, quant) for quant in quants if quant is not None)
+            is_one = quant is not None and times[quant] == 1 and (repo, quant) not in seen_quants
+            by_repo = store.finds_repos and is_one and not variant.n_missing and repo.count("/") == 1
+            yield _Candidate(variant, repo, quant, repo if by_repo else None)
+        seen_quants.update((repo, quant) for quant in quants if quant is not None)
 
 
 def _unreadable_store(store: ModelStore, reason: str) -> LocalModel:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from ggbench.hub.hf_cache import recorded_commit, snapshots
@@ -19,29 +18,10 @@ MAX_FOLDERS = 20_000
 _REPO_PREFIX = "models--"
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFiles:
-    """Result of a search."""
+def find_gguf_files(root: Path) -> tuple[tuple[Path, ...], bool]:
+    """Find files named `*.gguf` in and below `root`, sorted, ignoring hidden files and folders.
 
-    paths: tuple[Path, ...]
-    """Sorted by path."""
-    is_truncated: bool
-    """Whether the folder limit was reached."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One commit of a repo in Hugging Face's cache."""
-
-    repo: str
-    """`org/name`; some old repos have only a name."""
-    folder: Path
-
-
-def find_gguf_files(root: Path) -> FoundFiles:
-    """Find files named `*.gguf` in and below `root`, ignoring hidden files and folders.
-
-    Raises OSError where `root` itself cannot be read.
+    The second value is whether the folder limit was reached. Raises OSError where `root` itself cannot be read.
     """
     found: list[str] = []
     entered = {_identity(root)}
@@ -74,16 +54,16 @@ def find_gguf_files(root: Path) -> FoundFiles:
             if identity in entered:
                 continue
             if len(entered) == MAX_FOLDERS:
-                return FoundFiles(tuple(map(Path, sorted(found))), is_truncated=True)
+                return tuple(map(Path, sorted(found))), True
             entered.add(identity)
             queue.append((below_it, depth + 1))
-    return FoundFiles(tuple(map(Path, sorted(found))), is_truncated=False)
+    return tuple(map(Path, sorted(found))), False
 
 
-def find_snapshots(hub_cache: Path) -> Iterator[Snapshot]:
-    """Yield the snapshots of every model repo in Hugging Face's cache; in each repo `main` first, then the newest.
+def find_snapshots(hub_cache: Path) -> Iterator[tuple[str, Path]]:
+    """Yield repo and folder of every snapshot in Hugging Face's cache; in each repo `main` first, then the newest.
 
-    Raises OSError where the cache cannot be read.
+    A repo is `org/name`; some old ones have only a name. Raises OSError where the cache cannot be read.
     """
     with os.scandir(hub_cache) as entries:
         names = sorted(entry.name for entry in entries if entry.name.startswith(_REPO_PREFIX))
@@ -91,7 +71,7 @@ def find_snapshots(hub_cache: Path) -> Iterator[Snapshot]:
         repo = name.removeprefix(_REPO_PREFIX).replace("--", "/")
         folder = hub_cache / name
         for snapshot in snapshots(folder, recorded_commit(folder, "main")):
-            yield Snapshot(repo, snapshot)
+            yield repo, snapshot
 
 
 def _identity(folder: Path) -> tuple[int, int]:

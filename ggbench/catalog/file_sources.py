@@ -14,6 +14,7 @@ from ggbench.catalog.models import CatalogModel
 from ggbench.catalog.repo_variants import FoundVariant
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.twin import cached_twin, cached_twin_of, plan_twin, twin_of
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -53,28 +54,19 @@ class SynthTwin:
     quant: str
     folder: Path
     """Folder for twins."""
-
-    @property
-    def download_bytes(self) -> int:
-        """0: it is made from the catalog alone."""
-        return 0
+    download_bytes: int = 0
+    """It is made from the catalog alone."""
 
     def header(self) -> ModelFile:
         """Return the planned twin. Raises as `plan_twin` does."""
-        from ggbench.gguf_file.twin import plan_twin
-
         return plan_twin(self.model.hyper, [self.quant], name=self.model.id)[self.quant]
 
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
         """Return the cached twin, written first if missing. Raises as `cached_twin` does."""
-        from ggbench.gguf_file.twin import cached_twin
-
         return cached_twin(self.model.id, self.model.hyper, self.quant, self.folder, on_progress=on_progress)
 
     def sizes(self) -> dict[str, int]:
         """Return the planned sizes of the article's eight quants."""
-        from ggbench.gguf_file.twin import plan_twin
-
         planned = plan_twin(self.model.hyper, ARTICLE_QUANTS, name=self.model.id)
         return {quant: file.weight_bytes or file.file_bytes for quant, file in planned.items()}
 
@@ -87,22 +79,15 @@ class PublishedTwin:
     found: FoundVariant
     folder: Path
     """Folder for twins."""
-
-    @property
-    def download_bytes(self) -> int:
-        """0: only the header is downloaded."""
-        return 0
+    download_bytes: int = 0
+    """Only the header is downloaded."""
 
     def header(self) -> ModelFile:
         """Return the planned twin. Raises as `published_header` and `twin_of` do."""
-        from ggbench.gguf_file.twin import twin_of
-
         return twin_of(published_header(self.access, self.found), self.found.origin)
 
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
         """Return the cached twin, written first if missing. Raises as `header` and `write_twin` do."""
-        from ggbench.gguf_file.twin import cached_twin_of
-
         published = published_header(self.access, self.found)
         name = f"{self.found.repo}-{self.found.variant.name}"
         return cached_twin_of(published, self.found.origin, name, self.folder, on_progress)

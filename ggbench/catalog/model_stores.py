@@ -59,9 +59,8 @@ def _candidates(environment: Mapping[str, str], home: Path, platform: str) -> It
     yield ModelStore("Hugging Face", hub_cache_folder(environment), "hub", finds_repos=True)
     llama_cache = _folder(environment, "LLAMA_CACHE", home)
     if llama_cache is not None:
-        yield ModelStore(
-            "llama.cpp", llama_cache, "hub"
-        )  # newer llama.cpp uses Hugging Face's layout for this variable
+        # Newer llama.cpp uses Hugging Face's layout for this variable.
+        yield ModelStore("llama.cpp", llama_cache, "hub")
     yield ModelStore("llama.cpp", llama_cache or _user_cache(environment, home, platform) / "llama.cpp", "folder")
     for root in _lm_studio_folders(home):
         yield ModelStore("LM Studio", root, "folder")

@@ -29,6 +29,7 @@ from ggbench.errors import BadFile, GgbenchError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import quant_label
+from ggbench.gguf_file.twin import plan_twin, twin_of
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -95,8 +96,6 @@ def planned_model(
 
 
 def _from_catalog(model: CatalogModel, quants: Sequence[str]) -> tuple[PlannedVariant, ...]:
-    from ggbench.gguf_file.twin import plan_twin
-
     planned = plan_twin(model.hyper, quants, name=model.id, source=f"catalog:{model.id}")
     return tuple(PlannedVariant(model.id, quant, "catalog", planned[quant]) for quant in quants)
 
@@ -156,8 +155,6 @@ def _read_remote(
 def _from_repo(
     label: str, found: FoundVariant, read: HeaderRead | None, access: HubAccess, *, as_twin: bool, alone: bool
 ) -> PlannedVariant:
-    from ggbench.gguf_file.twin import twin_of
-
     variant = PlannedVariant(label, found.quant, "twin" if as_twin else "hub", None, selector=found.selector)
     try:
         if read is None:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
+from ggbench.catalog.local_files import LocalVariant
 from ggbench.errors import UnknownName, UsageError
+from ggbench.hub.repo_records import RepoVariant
 from ggbench.plain import plain
 from ggbench.units import format_bytes
 
-
-class Selectable(Hashable, Protocol):
-    """A variant that a quant can select."""
-
-    def answers_to(self, quant: str) -> bool:
-        """Return whether `quant` matches this variant."""
-
-
-_Variant = TypeVar("_Variant", bound=Selectable)
+_Variant = TypeVar("_Variant", LocalVariant, RepoVariant)
 
 
 def choose_by_quant(

@@ -19,7 +19,6 @@ from ggbench.hub.repo_records import RepoListing, RepoVariant
 from ggbench.plain import plain
 
 if TYPE_CHECKING:
-    from ggbench.catalog.models import CatalogModel
     from ggbench.hub.access import HubAccess
 
 NO_QUANT = "unknown"
@@ -38,12 +37,6 @@ class RepoRequest:
     """File name with `{quant}` as a placeholder; other variants are excluded."""
     known_quants: tuple[str, ...] = ()
     """Default for empty `quants`; empty means every variant."""
-
-    @classmethod
-    def of_model(cls, model: CatalogModel, quants: tuple[str, ...]) -> RepoRequest:
-        """Request the variants of a catalog model's repo, which it must have."""
-        assert model.repo is not None
-        return cls(model.repo, quants=quants, file_pattern=model.file_pattern, known_quants=model.quants)
 
     def takes(self, variant: RepoVariant) -> bool:
         """Return whether the file name matches the pattern."""

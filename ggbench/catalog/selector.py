@@ -18,6 +18,7 @@ from ggbench.catalog.local_files import LocalVariant, local_variants
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
 from ggbench.catalog.quant_choice import choose_by_quant, list_candidates
 from ggbench.catalog.reference import (
+    MAIN,
     CatalogRef,
     HubRef,
     PathRef,
@@ -130,7 +131,7 @@ def find_published(
                 f"{known.id} is not on this disk",
                 f"measure its twin with synth:{known.id}, or give the path of a .gguf",
             )
-        request = RepoRequest.of_model(known, wanted)
+        request = RepoRequest(known.repo, MAIN, wanted, known.file_pattern, known.quants)
     else:
         known = catalog.of_repo(ref.repo)
         request = RepoRequest(ref.repo, ref.revision, wanted)

@@ -66,7 +66,10 @@ class RangeSource:
         if end > MAX_HEADER_BYTES:
             # The parser reads slightly ahead: only its last chunk may exceed the limit.
             if self._position >= MAX_HEADER_BYTES or n_bytes > FIRST_BYTES:
-                raise self._too_large()
+                raise NotReadable(
+                    f"the header of {plain(self._file.path)} is larger than {format_bytes(MAX_HEADER_BYTES)}",
+                    "download the file and give its path",
+                )
             end = MAX_HEADER_BYTES
         # Return what is held first, even if it is less than requested: the rest may never be needed.
         if self._position >= len(self._held) < end:
@@ -122,9 +125,3 @@ class RangeSource:
                 "check whether a proxy or HF_ENDPOINT changes it",
             )
         return len(self._held) - begin
-
-    def _too_large(self) -> NotReadable:
-        return NotReadable(
-            f"the header of {plain(self._file.path)} is larger than {format_bytes(MAX_HEADER_BYTES)}",
-            "download the file and give its path",
-        )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,6 @@ import numpy.typing as npt
 
 from ggbench.records.setup import KV_CELLS
 from ggbench.records.speed import LineFit
-from ggbench.stats.moments import Moments
 from ggbench.stats.samples import Floats, Repetition, group_medians, split_repetitions, stair
 
 MIN_SAMPLES = 16
@@ -37,6 +37,61 @@ _CLOCK_MS = 1e-6
 _Z_95 = 1.959963984540054
 _T_95_FEW = (math.inf, 12.706205, 4.302653, 3.182446, 2.776445)
 """Student's two-sided 95 % points for 0 to 4 degrees of freedom, where the expansion in `_t_95` is inaccurate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Count, means and centred sums of pairs: sufficient for least squares, and mergeable without cancellation.
+
+    Source: Chan, Golub & LeVeque (1983), "Algorithms for computing the sample variance", The American Statistician 37.
+    """
+
+    count: int = 0
+    mean_x: float = 0.0
+    mean_y: float = 0.0
+    sxx: float = 0.0
+    sxy: float = 0.0
+    syy: float = 0.0
+
+    @classmethod
+    def of(cls, x: Floats, y: Floats) -> Moments:
+        """Return the moments of two arrays of equal length."""
+        if not len(x):
+            return cls()
+        mean_x, mean_y = float(x.mean()), float(y.mean())
+        dx, dy = x - mean_x, y - mean_y
+        return cls(len(x), mean_x, mean_y, float(dx @ dx), float(dx @ dy), float(dy @ dy))
+
+    def merge(self, other: Moments) -> Moments:
+        """Return the moments of both sets of pairs together."""
+        if not self.count or not other.count:
+            return self if self.count else other
+        count = self.count + other.count
+        dx, dy = other.mean_x - self.mean_x, other.mean_y - self.mean_y
+        weight = self.count * other.count / count
+        return Moments(
+            count,
+            self.mean_x + dx * other.count / count,
+            self.mean_y + dy * other.count / count,
+            self.sxx + other.sxx + dx * dx * weight,
+            self.sxy + other.sxy + dx * dy * weight,
+            self.syy + other.syy + dy * dy * weight,
+        )
+
+    @property
+    def slope(self) -> float:
+        """Slope of the least-squares line; 0 where x does not vary."""
+        return self.sxy / self.sxx if self.sxx > 0 else 0.0
+
+    @property
+    def intercept(self) -> float:
+        """The line's value at x = 0."""
+        return self.mean_y - self.slope * self.mean_x
+
+    @property
+    def r2(self) -> float | None:
+        """Share of the variance of y explained by the line; None where x or y does not vary."""
+        return min(1.0, self.sxy / self.sxx * self.sxy / self.syy) if self.sxx > 0 and self.syy > 0 else None
 
 
 class RunningFit:

@@ -128,6 +128,14 @@ def _scheme_limits(
     bandwidth, memory, batch_size = hardware.bandwidth_bytes_per_s, hardware.memory_bytes, curves.batch_size
     max_n_ctx = None if memory is None else n_ctx_that_fits(memory, weights, kv, batch_size)
     w_tokens_per_ms, b_ms = (None, None) if bandwidth is None else decode_line(weights, kv, bandwidth, batch_size)
+    decode: tuple[DecodePoint, ...] = ()
+    if bandwidth is not None:
+        latencies = decode_latency_ms(weights, kv, bandwidth, hardware.compute_flop_per_s, positions, batch_size)
+        fits = [None if memory is None else (max_n_ctx or 0) >= position for position in positions]
+        decode = tuple(
+            DecodePoint(n, latency, batch_size * 1e3 / latency, is_enough)
+            for n, latency, is_enough in zip(positions, latencies.tolist(), fits, strict=True)
+        )
     return SchemeLimits(
         weights=weights,
         kv=kv,
@@ -136,30 +144,7 @@ def _scheme_limits(
         fits=None if memory is None else bool(max_n_ctx),
         w_tokens_per_ms=w_tokens_per_ms,
         b_ms=b_ms,
-        decode=() if bandwidth is None else _decode_points(weights, kv, hardware, batch_size, max_n_ctx, positions),
+        decode=decode,
         rough=curves.curve(weights, exact=False),
         exact=curves.curve(weights, exact=True),
-    )
-
-
-def _decode_points(
-    weights: Weights,
-    kv: KvCache,
-    hardware: Hardware,
-    batch_size: int,
-    max_n_ctx: int | None,
-    positions: Sequence[int],
-) -> tuple[DecodePoint, ...]:
-    assert hardware.bandwidth_bytes_per_s is not None
-    latencies = decode_latency_ms(
-        weights, kv, hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s, positions, batch_size
-    )
-    return tuple(
-        DecodePoint(
-            position,
-            float(latency),
-            batch_size * 1e3 / float(latency),
-            None if hardware.memory_bytes is None else (max_n_ctx or 0) >= position,
-        )
-        for position, latency in zip(positions, latencies, strict=True)
     )

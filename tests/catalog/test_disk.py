@@ -197,7 +197,7 @@ def test_a_file_deleted_while_listed_is_left_out(home: Path, monkeypatch: pytest
     put(home / ".lmstudio/models/a/b/m-q8_0.gguf")
     listed = file_search.find_gguf_files
 
-    def then_deleted(root: Path) -> file_search.FoundFiles:
+    def then_deleted(root: Path) -> tuple[tuple[Path, ...], bool]:
         found = listed(root)
         gone.unlink(missing_ok=True)
         return found

@@ -4,9 +4,19 @@
 bitsandbytes 133. `data/` holds them as printed, and `sources.toml` the versions, remarks and what was left out.
 """
 
-from ggbench.catalog.published.rows import METRICS, Figure, PublishedRow, load_published
+from ggbench.catalog.published.rows import (
+    METRICS,
+    Figure,
+    LeftOut,
+    PublishedRow,
+    Source,
+    Table,
+    load_published,
+    load_sources,
+    table_of,
+    versions_of,
+)
 from ggbench.catalog.published.selection import NearRow, filter_published, nearest_published
-from ggbench.catalog.published.sources import LeftOut, Source, Table, load_sources, table_of, versions_of
 
 __all__ = [
     "METRICS",

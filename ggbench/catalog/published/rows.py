@@ -1,12 +1,13 @@
-"""Published measurements as typed rows; a cell that holds a word is never parsed as a number."""
+"""Published measurements as typed rows, and the documents behind them; a word in a cell is never parsed as a number."""
 
 from __future__ import annotations
 
 import csv
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import Any
 
 _FILES = {
@@ -138,7 +139,7 @@ def load_published() -> tuple[PublishedRow, ...]:
     return tuple(row for name, source in _FILES.items() for row in _read(name, source))
 
 
-def data_text(name: str) -> str:
+def _data_text(name: str) -> str:
     """Return the text of one data file."""
     from importlib.resources import files
 
@@ -146,7 +147,7 @@ def data_text(name: str) -> str:
 
 
 def _read(name: str, source: str) -> list[PublishedRow]:
-    lines = csv.reader(data_text(name).splitlines())
+    lines = csv.reader(_data_text(name).splitlines())
     header = next(lines)
     readers = [_reader(column) for column in header]
     return [
@@ -167,3 +168,81 @@ def figure(printed: str) -> Figure:
     """Parse a cell: `37.07`, `473 MB` (0.473 of a column in GB), `10W` (100,000), `oom` (no value)."""
     match = _NUMBER.fullmatch(printed)
     return Figure(printed, float(match[1]) * _SCALES.get(match[2], 1.0) if match else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of a document."""
+
+    name: str
+    rows: int
+    versions: Mapping[str, str]
+    """Software and its version, in the document's order; empty if not stated."""
+    remark: str
+    """ggbench's remark on the table; may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Figures of a document that are not among the rows."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One document."""
+
+    id: str
+    title: str
+    rows: int
+    tables: tuple[Table, ...]
+    remarks: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+@functools.cache
+def load_sources() -> tuple[Source, ...]:
+    """Return the five documents, in the order of `data/sources.toml`."""
+    import tomllib
+
+    document = tomllib.loads(_data_text("sources.toml"))
+    return tuple(
+        Source(
+            id=entry["id"],
+            title=entry["title"],
+            rows=entry["rows"],
+            tables=tuple(
+                Table(
+                    name, rows, MappingProxyType(environment["versions"]), entry.get("table_remarks", {}).get(name, "")
+                )
+                for environment in entry["environment"]
+                for name, rows in environment["tables"].items()
+            ),
+            remarks=tuple(entry["remarks"]),
+            left_out=tuple(
+                LeftOut(left["what"], left["why"]) for left in document["left_out"] if left["source"] == entry["id"]
+            ),
+        )
+        for entry in document["source"]
+    )
+
+
+def table_of(row: PublishedRow) -> Table:
+    """Return the table that a row comes from."""
+    return _tables()[row.source, row.table]
+
+
+def versions_of(row: PublishedRow) -> dict[str, str]:
+    """Return the software versions of a row: the table's, overridden by the row's own."""
+    versions = dict(table_of(row).versions)
+    if row.versions:
+        name, version = row.versions.split(" ", 1)
+        versions[name] = version
+    return versions
+
+
+@functools.cache
+def _tables() -> dict[tuple[str, str], Table]:
+    return {(source.id, table.name): table for source in load_sources() for table in source.tables}
