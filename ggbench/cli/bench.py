@@ -6,20 +6,20 @@ from dataclasses import replace
 
 import click
 
-from ggbench.cli.options import Asked, against_option, measuring_options, n_gen_option, repeat_option
+from ggbench.cli.options import Asked, against_option, measuring_options, n_gen_option, option, repeat_option
 from ggbench.errors import UsageError
 
 
 @click.command()
 @n_gen_option
 @repeat_option
-@click.option(
+@option(
     "--maxctx",
+    "Search the largest n_ctx of each as well, and prove it as maxctx does; the default --timeout is then 3600.",
     is_flag=True,
-    help="Search the largest n_ctx of each as well, and prove it as maxctx does; the default --timeout is then 3600.",
 )
-@click.option("--plot", is_flag=True, help="Plot the latencies in the terminal.")
-@click.option("--format", "text_format", type=click.Choice(["table", "csv", "md"]), default="table")
+@option("--plot", "Plot the latencies in the terminal.", is_flag=True)
+@option("--format text_format", "", click.Choice(["table", "csv", "md"]), default="table")
 @against_option
 @measuring_options(many=True)
 def command(

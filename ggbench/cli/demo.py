@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from ggbench.cli.options import TOKENS, Asked, HubOptions
-from ggbench.cli.output import Output, output_options
+from ggbench.cli.options import TOKENS, Asked, HubOptions, option, output_options
+from ggbench.cli.output import Output
 
 _MODEL = "synth:qwen1.5-0.5b"
 _QUANTS = ("q8_0", "q4_k_m", "q2_k")
 
 
 @click.command()
-@click.option("-n", "--n-gen", type=TOKENS, default=500, help="Tokens to decode.")
+@option("-n --n-gen", "Tokens to decode.", TOKENS, default=500)
 @output_options
 def command(n_gen: int, output: Output) -> None:
     """Make twins of Qwen1.5 0.5B, measure them on this machine, and show the table and the latency plot.

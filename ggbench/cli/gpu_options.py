@@ -50,7 +50,8 @@ class IgnoredGpuOptions:
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._names = _given_options()
+        given = click.get_current_context().get_parameter_source
+        self._names = [option for name, option in _OPTIONS.items() if given(name) is ParameterSource.COMMANDLINE]
 
     def look(self, setup: Setup, memory: Memory) -> None:
         """Print the notice where a model with layers to offload lies in main memory with all of its buffers."""
@@ -62,12 +63,4 @@ class IgnoredGpuOptions:
             self._output.notice(
                 f"llama.cpp can use no GPU here, so {what} ignored; with a GPU in this machine, see CUDA in the README"
             )
-        self._names = ()
-
-
-def _given_options() -> tuple[str, ...]:
-    """Those on the command line of the command that runs."""
-    ctx = click.get_current_context()
-    return tuple(
-        option for name, option in _OPTIONS.items() if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    )
+        self._names = []

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import click
 
-from ggbench.cli.output import Output, output_options
+from ggbench.cli.options import PATH, option, output_options
+from ggbench.cli.output import Output
 from ggbench.errors import UsageError
 from ggbench.plain import plain
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--tensors", is_flag=True, help="List every tensor with its shape, type and bytes.")
+@click.argument("file", type=PATH)
+@option("--tensors", "List every tensor with its shape, type and bytes.", is_flag=True)
 @output_options
 def command(file: Path, tensors: bool, output: Output) -> None:
     """Show metadata, tensor types, parameters, BPW and KV bytes per token of FILE; the weights are not read.

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.output import Output, output_options
+from ggbench.cli.options import option, output_options
+from ggbench.cli.output import Output
 from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,28 +36,22 @@ def _uncollected() -> Iterator[None]:
 @click.command()
 @click.argument("model")
 @click.argument("quants", nargs=-1)
-@click.option("--gpu", metavar="NAME", help="A known GPU, e.g. rtx-4090. Default: the GPU of this machine.")
-@click.option("--vram", metavar="SIZE", help="Memory, e.g. 24GiB. Default: the GPU's.")
-@click.option("--bandwidth", metavar="RATE", help="Memory bandwidth, e.g. 1008GB/s. Default: the GPU's.")
-@click.option("--compute", metavar="RATE", help="FP16 rate, e.g. 82.58TFLOPS. Default: the GPU's.")
-@click.option(
+@option("--gpu", "A known GPU, e.g. rtx-4090. Default: the GPU of this machine.", metavar="NAME")
+@option("--vram", "Memory, e.g. 24GiB. Default: the GPU's.", metavar="SIZE")
+@option("--bandwidth", "Memory bandwidth, e.g. 1008GB/s. Default: the GPU's.", metavar="RATE")
+@option("--compute", "FP16 rate, e.g. 82.58TFLOPS. Default: the GPU's.", metavar="RATE")
+@option(
     "--convention",
-    type=click.Choice(["si", "article"]),
-    default="si",
-    help="si: G is 10^9, T is 10^12, prefill reads the KV cache once, as flash attention does. "
+    "si: G is 10^9, T is 10^12, prefill reads the KV cache once, as flash attention does. "
     "article: G is 2^30, T is 2^40, each token of a prompt reads all KV before it.",
+    click.Choice(["si", "article"]),
+    default="si",
 )
-@click.option("-ctk", "--type-k", default="f16", help="Type of the K cache.")
-@click.option("-ctv", "--type-v", default="f16", help="Type of the V cache.")
-@click.option("--batch", "batch_sizes", metavar="SIZES", default="1", help="Batch sizes, e.g. 1,8,32.")
-@click.option(
-    "-p",
-    "--n-prompt",
-    type=click.IntRange(2, _MOST_LENGTHS),
-    default=_LONGEST,
-    help="Longest prompt of the prefill curve.",
-)
-@click.option("--plot", is_flag=True, help="Plot prefill with its knees and decode latency in the terminal.")
+@option("-ctk --type-k", "Type of the K cache.", default="f16")
+@option("-ctv --type-v", "Type of the V cache.", default="f16")
+@option("--batch batch_sizes", "Batch sizes, e.g. 1,8,32.", metavar="SIZES", default="1")
+@option("-p --n-prompt", "Longest prompt of the prefill curve.", click.IntRange(2, _MOST_LENGTHS), default=_LONGEST)
+@option("--plot", "Plot prefill with its knees and decode latency in the terminal.", is_flag=True)
 @output_options
 @_uncollected()
 def command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ggbench.cli.options import Asked, measuring_options, timeout_option
+from ggbench.cli.options import Asked, measuring_options, option, timeout_option
 from ggbench.errors import UsageError
 
 
@@ -15,16 +15,15 @@ def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) 
 
 
 @click.command()
-@click.option("--all", "every", is_flag=True, help="Search every quant, and compare them with theory in one table.")
-@click.option(
-    "--reserve",
-    "reserve_bytes",
+@option("--all every", "Search every quant, and compare them with theory in one table.", is_flag=True)
+@option(
+    "--reserve reserve_bytes",
+    "Memory to leave free. Default: 1 GiB of main memory without a limit, else none.",
     callback=_parse_size,
     metavar="SIZE",
-    help="Memory to leave free. Default: 1 GiB of main memory without a limit, else none.",
 )
-@click.option("--cap-train", is_flag=True, help="Search no further than the context that the model was trained on.")
-@click.option("--prove/--no-prove", default=True, help="Decode at the far end of the largest context.")
+@option("--cap-train", "Search no further than the context that the model was trained on.", is_flag=True)
+@option("--prove/--no-prove", "Decode at the far end of the largest context.", default=True)
 @timeout_option("3600, as a batch at the far end is slow on a CPU")
 @measuring_options(has_own_timeout=True)
 def command(every: bool, reserve_bytes: int | None, cap_train: bool, prove: bool, asked: Asked) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.options import HubOptions, offline_option
-from ggbench.cli.output import Output, output_options
+from ggbench.cli.options import PATH, HubOptions, offline_option, option, output_options
+from ggbench.cli.output import Output
 from ggbench.errors import BadFile, GgbenchError, UsageError
 from ggbench.plain import plain
 
@@ -21,25 +21,16 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--dir",
-    "folder",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="List only the GGUF files in and below a folder.",
-)
-@click.option(
-    "--verify",
-    "blob",
-    type=click.Path(path_type=Path),
+@option("--dir folder", "List only the GGUF files in and below a folder.", PATH, metavar="DIR")
+@option(
+    "--verify blob",
+    "Verify a file of Hugging Face's or Ollama's cache against the SHA-256 in its name.",
+    PATH,
     metavar="FILE",
-    help="Verify a file of Hugging Face's or Ollama's cache against the SHA-256 in its name.",
 )
-@click.option("--repo", metavar="ORG/NAME", help="List the files of a Hub repo, at one commit.")
-@click.option("--search", "words", metavar="TEXT", help="Search the Hub for GGUF repos.")
-@click.option(
-    "--limit", type=click.IntRange(1, 1000), help="Show at most N repos of a search. Default: 20.", metavar="N"
-)
+@option("--repo", "List the files of a Hub repo, at one commit.", metavar="ORG/NAME")
+@option("--search words", "Search the Hub for GGUF repos.", metavar="TEXT")
+@option("--limit", "Show at most N repos of a search. Default: 20.", click.IntRange(1, 1000), metavar="N")
 @offline_option
 @output_options
 def command(

@@ -9,11 +9,12 @@ import functools
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from ggbench.cli.output import Output, output_options
+from ggbench.cli.output import Output
 from ggbench.errors import UsageError
 from ggbench.records.setup import LlamaSetup
 
@@ -66,6 +67,8 @@ TOKENS = click.IntRange(1, (1 << 31) - 1)
 THREADS = click.IntRange(1, 512)
 """GGML_MAX_N_THREADS of ggml.h."""
 
+PATH = click.Path(path_type=Path)
+
 _KV_TYPES = click.Choice(["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"], case_sensitive=False)
 """Those that llama.cpp's own tools take for a cache."""
 _FLASH_ATTN = click.Choice(["auto", "on", "off"])
@@ -117,44 +120,45 @@ def _parse_overrides(_ctx: click.Context, _param: click.Parameter, texts: tuple[
     return overrides
 
 
-def _option(flags: str, text: str, type: Any = None, **more: Any) -> _Decorator:  # noqa: ANN401 - click's own
+def option(flags: str, text: str, type: Any = None, **more: Any) -> _Decorator:  # noqa: ANN401 - click's own
+    """An option as click has it; `flags` are separated by spaces, and a name for its value may follow them."""
     return click.option(*flags.split(), type=type, help=text, **more)
 
 
 _LOAD_OPTIONS = (
-    _option("-c --n-ctx", "Context in tokens. Default: what the command needs.", TOKENS),
-    _option("-b --n-batch", "Logical batch.", TOKENS, default=2048),
-    _option("-ub --n-ubatch", "Physical batch.", TOKENS, default=512),
-    _option("-ctk --type-k", "Type of the K cache.", _KV_TYPES, metavar="TYPE", default="f16"),
-    _option("-ctv --type-v", "Type of the V cache.", _KV_TYPES, metavar="TYPE", default="f16"),
-    _option(
+    option("-c --n-ctx", "Context in tokens. Default: what the command needs.", TOKENS),
+    option("-b --n-batch", "Logical batch.", TOKENS, default=2048),
+    option("-ub --n-ubatch", "Physical batch.", TOKENS, default=512),
+    option("-ctk --type-k", "Type of the K cache.", _KV_TYPES, metavar="TYPE", default="f16"),
+    option("-ctv --type-v", "Type of the V cache.", _KV_TYPES, metavar="TYPE", default="f16"),
+    option(
         "-fa --flash-attn", "Flash attention; it decides the size of the compute buffer.", _FLASH_ATTN, default="auto"
     ),
-    _option("-ngl --n-gpu-layers", "Layers on the GPU. Default: all.", int),
-    _option("-mg --main-gpu", "The one GPU to use. Default: all of them.", click.IntRange(0)),
-    _option("-ts --tensor-split", "Share of each GPU, e.g. 3,1. Default: llama.cpp's choice.", callback=_parse_shares),
-    _option("-sm --split-mode", "How several GPUs share the model.", _SPLIT_MODES, default="layer"),
-    _option("-cmoe --cpu-moe", "Keep the expert weights of all layers in main memory.", is_flag=True),
-    _option(
+    option("-ngl --n-gpu-layers", "Layers on the GPU. Default: all.", int),
+    option("-mg --main-gpu", "The one GPU to use. Default: all of them.", click.IntRange(0)),
+    option("-ts --tensor-split", "Share of each GPU, e.g. 3,1. Default: llama.cpp's choice.", callback=_parse_shares),
+    option("-sm --split-mode", "How several GPUs share the model.", _SPLIT_MODES, default="layer"),
+    option("-cmoe --cpu-moe", "Keep the expert weights of all layers in main memory.", is_flag=True),
+    option(
         "-ncmoe --n-cpu-moe",
         "Keep the expert weights of the first N layers in main memory.",
         click.IntRange(0),
         metavar="N",
     ),
-    _option(
+    option(
         "-ot --override-tensor",
         "Put the tensors whose names match a regular expression into a buffer type, e.g. '\\.ffn_up=CPU'.",
         callback=_parse_overrides,
         multiple=True,
         metavar="PATTERN=BUFFER_TYPE,...",
     ),
-    _option("-t --threads", "CPU threads. Default: one for each physical core.", THREADS),
-    _option("-tb --threads-batch", "CPU threads for prompts and batches. Default: as --threads.", THREADS),
-    _option("--no-mmap", "Read the file into memory instead of mapping it.", is_flag=True),
-    _option("--mlock", "Lock the model in main memory, so that it is never swapped out.", is_flag=True),
-    _option("-nkvo --no-kv-offload", "Keep the KV cache in main memory.", is_flag=True),
-    _option("--swa-full", "Keep the whole context in the caches of sliding-window layers.", is_flag=True),
-    _option(
+    option("-t --threads", "CPU threads. Default: one for each physical core.", THREADS),
+    option("-tb --threads-batch", "CPU threads for prompts and batches. Default: as --threads.", THREADS),
+    option("--no-mmap", "Read the file into memory instead of mapping it.", is_flag=True),
+    option("--mlock", "Lock the model in main memory, so that it is never swapped out.", is_flag=True),
+    option("-nkvo --no-kv-offload", "Keep the KV cache in main memory.", is_flag=True),
+    option("--swa-full", "Keep the whole context in the caches of sliding-window layers.", is_flag=True),
+    option(
         "--memory-limit memory_limit_bytes",
         "Emulate a machine with this much memory, e.g. 24GiB.",
         callback=_parse_size,
@@ -163,35 +167,39 @@ _LOAD_OPTIONS = (
 )
 _SWITCHED_OFF = {"mmap": "no_mmap", "kv_offload": "no_kv_offload"}
 """Fields that are on by default, by the option that switches each off."""
-_OFFLINE = _option("--offline", "Do not use the network; HF_HUB_OFFLINE=1 does the same.", is_flag=True)
+_OFFLINE = option("--offline", "Do not use the network; HF_HUB_OFFLINE=1 does the same.", is_flag=True)
 _DOWNLOAD_OPTIONS = (
-    _option(
+    option(
         "--yes",
         "Download without asking. Default: up to 1 GB proceeds with a notice; more asks in a terminal, and is"
         " refused elsewhere.",
         is_flag=True,
     ),
-    _option("--no-download", "Download no model; twins are still made.", is_flag=True),
+    option("--no-download", "Download no model; twins are still made.", is_flag=True),
     _OFFLINE,
 )
-_BANDWIDTH = _option(
+_OUTPUT_OPTIONS = (
+    option("--json as_json", "One JSON document on stdout.", is_flag=True),
+    option("-q --quiet", "No progress and no notices on stderr.", is_flag=True),
+)
+_BANDWIDTH = option(
     "--bandwidth",
     "Memory bandwidth for the limit, e.g. 1008GB/s. Default: measured.",
     callback=_parse_bandwidth,
     metavar="RATE",
 )
 
-n_gen_option = _option("-n --n-gen", "Tokens to decode.", TOKENS, default=10_000)
-repeat_option = _option("-r --repeat", "Repetitions, fitted together.", click.IntRange(1), default=1)
-samples_option = _option("--samples", "With --json: every position and its step_ns and sample_ns.", is_flag=True)
-plot_option = _option("--plot", "Plot the latency in the terminal.", is_flag=True)
-against_option = _option("--against", "Show the nearest published figures under your own.", click.Choice(["published"]))
+n_gen_option = option("-n --n-gen", "Tokens to decode.", TOKENS, default=10_000)
+repeat_option = option("-r --repeat", "Repetitions, fitted together.", click.IntRange(1), default=1)
+samples_option = option("--samples", "With --json: every position and its step_ns and sample_ns.", is_flag=True)
+plot_option = option("--plot", "Plot the latency in the terminal.", is_flag=True)
+against_option = option("--against", "Show the nearest published figures under your own.", click.Choice(["published"]))
 
 
 def timeout_option(default: str) -> _Decorator:
     """`--timeout`, whose help names the default."""
     text = f"Stop the worker after SECONDS without output. Default: {default}."
-    return _option("--timeout timeout_s", text, click.FloatRange(min=0, min_open=True), metavar="SECONDS")
+    return option("--timeout timeout_s", text, click.FloatRange(min=0, min_open=True), metavar="SECONDS")
 
 
 def _as_record(name: str, make: Callable[..., object], names: Collection[str], *options: _Decorator) -> _Decorator:
@@ -200,18 +208,18 @@ def _as_record(name: str, make: Callable[..., object], names: Collection[str], *
     def decorate(function: _Function) -> _Function:
         @functools.wraps(function)
         def with_record(**kwargs: Any) -> object:  # noqa: ANN401 - the options' own types
-            given = {each: kwargs.pop(each) for each in names if each in kwargs}
+            given = {field: kwargs.pop(field) for field in names if field in kwargs}
             return function(**kwargs, **{name: make(**given)})
 
-        for option in reversed(options):
-            option(with_record)
+        for each in reversed(options):
+            each(with_record)
         return with_record  # type: ignore[return-value]
 
     return decorate
 
 
 def _setup(**given: Any) -> LlamaSetup:  # noqa: ANN401 - the fields' own types
-    given |= {name: not given.pop(option) for name, option in _SWITCHED_OFF.items()}
+    given |= {name: not given.pop(switch) for name, switch in _SWITCHED_OFF.items()}
     return LlamaSetup(**{name: value for name, value in given.items() if value is not None})
 
 
@@ -223,6 +231,8 @@ load_options = _as_record("setup", _setup, [*_names(LlamaSetup), *_SWITCHED_OFF.
 """Add the options of how llama.cpp loads a model; the command gets them as `setup`, a LlamaSetup."""
 offline_option = _as_record("hub", HubOptions, _names(HubOptions), _OFFLINE)
 """Add `--offline`; the command gets `hub`, a HubOptions."""
+output_options = _as_record("output", Output, _names(Output), *_OUTPUT_OPTIONS)
+"""Add `--json` and `--quiet`; the command gets `output`, an Output."""
 _download_options = _as_record("hub", HubOptions, _names(HubOptions), *_DOWNLOAD_OPTIONS)
 
 

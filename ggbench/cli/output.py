@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +58,3 @@ class Output:
         from rich.console import Console
 
         return Console(stderr=stderr, highlight=False, soft_wrap=False)
-
-
-def output_options(function: _Function) -> _Function:
-    """Add `--json` and `--quiet`; the command gets them as `output`, an Output."""
-
-    @functools.wraps(function)
-    def with_output(*args: object, as_json: bool = False, quiet: bool = False, **kwargs: object) -> object:
-        return function(*args, output=Output(as_json, quiet), **kwargs)
-
-    quiet = click.option("-q", "--quiet", is_flag=True, help="No progress and no notices on stderr.")
-    as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-    return as_json(quiet(with_output))  # type: ignore[return-value]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.options import HubOptions, load_options, offline_option
-from ggbench.cli.output import Output, output_options
+from ggbench.cli.options import HubOptions, load_options, offline_option, option, output_options
+from ggbench.cli.output import Output
 from ggbench.errors import ExitCode, UsageError
 from ggbench.plain import plain
 from ggbench.units import format_bytes
@@ -27,12 +27,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model")
 @click.argument("quants", nargs=-1)
-@click.option("--gpu", metavar="NAME", help="Plan for a known GPU, e.g. rtx-4090. Default: this machine.")
-@click.option("--vram", metavar="SIZE", help="Plan for a GPU with this much memory, e.g. 24GiB.")
-@click.option(
-    "--reserve", metavar="SIZE", help="Memory to leave free for driver and runtime; 0 for none. Default: printed."
-)
-@click.option("--bandwidth", metavar="RATE", help="Memory bandwidth for the limits, e.g. 1008GB/s.")
+@option("--gpu", "Plan for a known GPU, e.g. rtx-4090. Default: this machine.", metavar="NAME")
+@option("--vram", "Plan for a GPU with this much memory, e.g. 24GiB.", metavar="SIZE")
+@option("--reserve", "Memory to leave free for driver and runtime; 0 for none. Default: printed.", metavar="SIZE")
+@option("--bandwidth", "Memory bandwidth for the limits, e.g. 1008GB/s.", metavar="RATE")
 @load_options
 @offline_option
 @output_options

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from ggbench.cli.options import Asked, measuring_options
+from ggbench.cli.options import Asked, measuring_options, option
 from ggbench.errors import UsageError
 
 
 @click.command()
-@click.option("--lengths", default="1,25,128,512,2048", help="Tokens of each prompt.")
-@click.option("-r", "--repeat", type=click.IntRange(1), default=3, help="Timings of each length.")
+@option("--lengths", "Tokens of each prompt.", default="1,25,128,512,2048")
+@option("-r --repeat", "Timings of each length.", click.IntRange(1), default=3)
 @measuring_options()
 def command(lengths: str, repeat: int, asked: Asked) -> None:
     """Time prompts of several lengths, each from an empty cache after an untimed one, and show the medians."""

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import click
 
-from ggbench.cli.output import Output, output_options
+from ggbench.cli.options import option, output_options
+from ggbench.cli.output import Output
 from ggbench.errors import UsageError
 
 
 @click.command()
-@click.option("--model", metavar="ID", help="Model, e.g. qwen2.5-7b; qwen2.5 matches every size.")
-@click.option(
-    "--system", metavar="NAME", help="Inference system: vllm, llama.cpp, hf-transformers, autoawq, bitsandbytes."
-)
-@click.option("--device", metavar="NAME", help="GPU: a100, rtx-4090, h100 or t4.")
-@click.option("--quant", metavar="NAME", help="Quant, e.g. q4_k_m, gptq-int4, awq or bf16.")
-@click.option(
-    "--metric", metavar="NAME", help="Only rows with this figure: tok_s, memory_gb, w_tokens_per_ms, max_n_ctx."
-)
-@click.option("--source", metavar="ID", help="Id of one document. Without options, the documents are listed.")
-@click.option("--sort", metavar="COLUMN", help="Sort by a column, e.g. tok_s; -tok_s sorts in descending order.")
-@click.option("--csv", "as_csv", is_flag=True, help="Write CSV with every column to stdout.")
+@option("--model", "Model, e.g. qwen2.5-7b; qwen2.5 matches every size.", metavar="ID")
+@option("--system", "Inference system: vllm, llama.cpp, hf-transformers, autoawq, bitsandbytes.", metavar="NAME")
+@option("--device", "GPU: a100, rtx-4090, h100 or t4.", metavar="NAME")
+@option("--quant", "Quant, e.g. q4_k_m, gptq-int4, awq or bf16.", metavar="NAME")
+@option("--metric", "Only rows with this figure: tok_s, memory_gb, w_tokens_per_ms, max_n_ctx.", metavar="NAME")
+@option("--source", "Id of one document. Without options, the documents are listed.", metavar="ID")
+@option("--sort", "Sort by a column, e.g. tok_s; -tok_s sorts in descending order.", metavar="COLUMN")
+@option("--csv as_csv", "Write CSV with every column to stdout.", is_flag=True)
 @output_options
 def command(sort: str | None, as_csv: bool, output: Output, **filters: str | None) -> None:
     """Show published figures for the Qwen models and for bitsandbytes, as printed.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.options import HubOptions, offline_option
-from ggbench.cli.output import Output, output_options
+from ggbench.cli.options import PATH, HubOptions, offline_option, option, output_options
+from ggbench.cli.output import Output
 from ggbench.errors import ExitCode, UsageError
 from ggbench.plain import plain
 
@@ -36,15 +36,14 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
 @click.command()
 @click.argument("model")
 @click.argument("quants", nargs=-1)
-@click.option(
-    "--to",
-    "folder",
-    type=click.Path(path_type=Path),
+@option(
+    "--to folder",
+    "Put the files into this folder. Default: Hugging Face's cache, which llama.cpp and others use too.",
+    PATH,
     callback=_folder,
     metavar="DIR",
-    help="Put the files into this folder. Default: Hugging Face's cache, which llama.cpp and others use too.",
 )
-@click.option("--yes", is_flag=True, help="Accepted as in other commands; pull never asks.")
+@option("--yes", "Accepted as in other commands; pull never asks.", is_flag=True)
 @offline_option
 @output_options
 def command(model: str, quants: tuple[str, ...], folder: Path | None, hub: HubOptions, output: Output) -> None:

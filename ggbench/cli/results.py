@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ggbench.cli.options import against_option, plot_option, samples_option
-from ggbench.cli.output import Output, output_options
+from ggbench.cli.options import against_option, option, output_options, plot_option, samples_option
+from ggbench.cli.output import Output
 from ggbench.errors import ExitCode, UsageError
 from ggbench.plain import plain
 
-if TYPE_CHECKING:
-    from ggbench.store.runs import StoredRun
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def _list_options(function: _Function) -> _Function:
-    model = click.option("--model", help="Only runs of this MODEL, as it was given then.")
-    limit = click.option(
-        "--limit", type=click.IntRange(1), metavar="N", default=50, help="Show at most N most recent runs."
-    )
-    return model(limit(output_options(function)))
+_model_option = option("--model", "Only runs of this MODEL, as it was given then.")
+_limit_option = option("--limit", "Show at most N most recent runs.", click.IntRange(1), metavar="N", default=50)
 
 
 @click.group(invoke_without_command=True)
-@_list_options
+@_model_option
+@_limit_option
+@output_options
 def command(model: str | None, limit: int, output: Output) -> None:
     """List the stored runs, show one in full, or remove some."""
     if click.get_current_context().invoked_subcommand is None:
@@ -53,7 +43,7 @@ def _list_runs(model: str | None, limit: int, output: Output) -> None:
         output.show(runs_table(runs, width=output.console().width))
 
 
-command.command("list")(_list_options(_list_runs))
+command.command("list")(_model_option(_limit_option(output_options(_list_runs))))
 
 
 @command.command("show")
@@ -89,7 +79,9 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
         fields = run_document(run, samples=samples and has_samples)
         if against and has_speeds:
             fields |= against_document(summary)
-        output.document(f"results.{presenter.schema}", **fields, readings=readings, **_state(stored))
+        fields["readings"] = readings
+        fields |= {"state": stored.state, "started_at": stored.started_at, "finished_at": stored.finished_at}
+        output.document(f"results.{presenter.schema}", **fields)
         return
     click.echo(f"run {run_id}  {plain(stored.kind)}  {stored.state.replace('_', ' ')}  {stored.started_at}")
     show_run(run, output, plot=plot and has_samples, readings=readings)
@@ -97,13 +89,9 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
         show_against([summary], output)
 
 
-def _state(stored: StoredRun) -> dict[str, str | None]:
-    return {"state": stored.state, "started_at": stored.started_at, "finished_at": stored.finished_at}
-
-
 @command.command("rm")
 @click.argument("run_ids", metavar="ID...", type=int, nargs=-1, required=True)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@option("-y --yes", "Do not ask.", is_flag=True)
 def remove(run_ids: tuple[int, ...], yes: bool) -> None:
     """Remove runs with their samples; this cannot be undone."""
     from ggbench.store.database import Store

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from ggbench.cli.output import Output, output_options
+from ggbench.cli.options import option, output_options
+from ggbench.cli.output import Output
 from ggbench.errors import UsageError
 from ggbench.plain import plain
 
@@ -14,17 +15,15 @@ from ggbench.plain import plain
 @click.command()
 @click.argument("model")
 @click.argument("quants", nargs=-1)
-@click.option(
-    "-o",
-    "--output",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+@option(
+    "-o --output folder",
+    "Folder to write into. Default: the current one.",
+    click.Path(path_type=Path, file_okay=False),
     default=Path(),
     show_default=False,
     metavar="DIR",
-    help="Folder to write into. Default: the current one.",
 )
-@click.option("--layers", type=click.IntRange(1), help="Write only this many layers, for a quick test.")
+@option("--layers", "Write only this many layers, for a quick test.", click.IntRange(1))
 @output_options
 def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | None, output: Output) -> None:
     """Write twins of MODEL, a catalog id, in each of QUANTS. Default: the eight quants of the article.
@@ -32,8 +31,8 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     llama.cpp's own quantizer chooses the type of every tensor, so a twin has the published file's shape, size and
     speed. Its weights are random, so its output is meaningless; its metadata says that it is a twin.
     """
-    from ggbench.catalog.models import load_catalog
     from ggbench.catalog.file_sources import ARTICLE_QUANTS
+    from ggbench.catalog.models import load_catalog
     from ggbench.gguf_file.header import read_model_file
     from ggbench.gguf_file.twin import cached_twin
     from ggbench.units import format_bytes, format_number
