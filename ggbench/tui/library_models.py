@@ -10,6 +10,7 @@ from ggbench.catalog.disk import LocalModel, twins_by_model
 from ggbench.catalog.models import HUB_REPO, Catalog
 from ggbench.hub.repo_records import RepoSummary
 from ggbench.plain import plain
+from ggbench.tui.tables import has_words
 from ggbench.units import format_count
 
 
@@ -55,8 +56,7 @@ class ModelEntry:
 
     def matches(self, text: str) -> bool:
         """Return whether its name contains every word, in any case."""
-        name = f"{self.title} {self.model}".casefold()
-        return all(word in name for word in text.casefold().split())
+        return has_words(f"{self.title} {self.model}", text)
 
 
 def list_models(catalog: Catalog, local: Sequence[LocalModel]) -> tuple[ModelEntry, ...]:

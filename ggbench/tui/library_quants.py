@@ -18,6 +18,7 @@ from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import UNKNOWN, b_text, w_text
 from ggbench.report.terminal.plan import fit_text, longest_text
 from ggbench.tui.library_models import ModelEntry, Section
+from ggbench.tui.tables import Column
 from ggbench.units import format_bytes, format_number
 
 _ON_DISK = "on disk"
@@ -59,20 +60,6 @@ class QuantRow:
         return next((speed.tok_s for speed in self.plan.decode if speed.n == n), None)
 
 
-@dataclass(frozen=True, slots=True)
-class QuantColumn:
-    """One column of the table."""
-
-    key: str
-    header: str
-    text: Callable[[QuantRow], str]
-    value: Callable[[QuantRow], str | float | None]
-    """The sort key; None sorts last in either direction."""
-    right_aligned: bool = True
-    descending: bool = False
-    """Whether the first sort puts the largest value first."""
-
-
 def _verdict(row: QuantRow) -> str:
     if row.failed:
         return "✗ not planned"
@@ -92,40 +79,27 @@ def _measured_tok_s(row: QuantRow) -> float | None:
     return None if row.measured is None or row.measured.latency is None else row.measured.latency.tok_s
 
 
-COLUMNS = (
-    QuantColumn("quant", "quant", lambda v: plain(v.name), lambda v: v.name, right_aligned=False),
-    QuantColumn("fits", "fits", _verdict, lambda v: v.plan.left_bytes, right_aligned=False, descending=True),
-    QuantColumn("n_ctx", "max n_ctx", lambda v: longest_text(v.plan), lambda v: v.plan.planned_n_ctx, descending=True),
-    QuantColumn("at_1k", "tok/s 1k", _speed(1024), lambda v: v.speed_at(1024), descending=True),
-    QuantColumn("at_8k", "at 8k", _speed(8192), lambda v: v.speed_at(8192), descending=True),
-    QuantColumn("file", "size", lambda v: format_bytes(v.plan.file_bytes), lambda v: v.plan.file_bytes),
-    QuantColumn("place", "file", lambda v: v.place, lambda v: v.place, right_aligned=False),
-    QuantColumn(
+COLUMNS: tuple[Column[QuantRow], ...] = (
+    Column("quant", "quant", lambda v: plain(v.name), lambda v: v.name, right_aligned=False),
+    Column("fits", "fits", _verdict, lambda v: v.plan.left_bytes, right_aligned=False, descending=True),
+    Column("n_ctx", "max n_ctx", lambda v: longest_text(v.plan), lambda v: v.plan.planned_n_ctx, descending=True),
+    Column("at_1k", "tok/s 1k", _speed(1024), lambda v: v.speed_at(1024), descending=True),
+    Column("at_8k", "at 8k", _speed(8192), lambda v: v.speed_at(8192), descending=True),
+    Column("file", "size", lambda v: format_bytes(v.plan.file_bytes), lambda v: v.plan.file_bytes),
+    Column("place", "file", lambda v: v.place, lambda v: v.place, right_aligned=False),
+    Column(
         "w", "measured W", lambda v: w_text(v.measured.fit) if v.measured else UNKNOWN,
         lambda v: v.measured.fit.w_tokens_per_ms if v.measured and v.measured.fit else None, descending=True,
     ),
-    QuantColumn(
+    Column(
         "b", "B ms", lambda v: b_text(v.measured.fit) if v.measured else UNKNOWN,
         lambda v: v.measured.fit.b_ms if v.measured and v.measured.fit else None,
     ),
-    QuantColumn("tok_s", "tok/s", lambda v: format_number(_measured_tok_s(v)), _measured_tok_s, descending=True),
-    QuantColumn("bpw", "BPW", lambda v: format_number(v.plan.bpw), lambda v: v.plan.bpw),
-    QuantColumn("weights", "weights", lambda v: format_bytes(v.plan.weight_bytes), lambda v: v.plan.weight_bytes),
-    QuantColumn("kv", "KV/1k", lambda v: format_bytes(_kv_per_1k(v)), _kv_per_1k),
+    Column("tok_s", "tok/s", lambda v: format_number(_measured_tok_s(v)), _measured_tok_s, descending=True),
+    Column("bpw", "BPW", lambda v: format_number(v.plan.bpw), lambda v: v.plan.bpw),
+    Column("weights", "weights", lambda v: format_bytes(v.plan.weight_bytes), lambda v: v.plan.weight_bytes),
+    Column("kv", "KV/1k", lambda v: format_bytes(_kv_per_1k(v)), _kv_per_1k),
 )  # fmt: skip
-
-
-def sort_quants(rows: Iterable[QuantRow], column: QuantColumn, *, reverse: bool) -> list[QuantRow]:
-    """Sort by a column, in the opposite direction if `reverse`; rows without a value are last."""
-    known = [row for row in rows if column.value(row) is not None]
-    unknown = [row for row in rows if column.value(row) is None]
-
-    def value(row: QuantRow) -> str | float:
-        found = column.value(row)
-        assert found is not None
-        return found
-
-    return sorted(known, key=value, reverse=column.descending != reverse) + unknown
 
 
 def latest_decodes(runs: Iterable[Run]) -> LatestDecodes:

@@ -17,7 +17,7 @@ from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import DecodeLimit
 from ggbench.records.subject import Subject
 from ggbench.stats.linefit import fit_line
-from ggbench.stats.summary import summarize
+from ggbench.stats.samples import summarize
 from ggbench.store.database import Store
 from tests.fakes import machines
 

@@ -17,7 +17,7 @@ from ggbench.tui.messages import RunStored
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.memory_bar import MemoryBar
-from ggbench.tui.widgets.model_list import ModelList
+from ggbench.tui.widgets.models_pane import ModelList
 from tests.fakes.driving import press, settle
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row

@@ -22,7 +22,7 @@ from ggbench.tui.pull_queue import PullQueue, PullState, amount_text
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.pulls import pull_cells
 from ggbench.tui.services import Services
-from ggbench.tui.widgets.model_list import ModelList
+from ggbench.tui.widgets.models_pane import ModelList
 from tests.fakes.driving import press
 from tests.fakes.hub import Hang, TestHub
 from tests.fakes.library import FakePlanner
@@ -223,7 +223,7 @@ def test_much_is_asked_about_and_a_stopped_part_is_kept(
     online: Services, hub: TestHub, tiny_twin: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No downloads nothing; yes begins; a stopped one keeps its part and goes on from there."""
-    monkeypatch.setattr("ggbench.tui.download_consent.CONFIRM_ABOVE_BYTES", 1000)
+    monkeypatch.setattr("ggbench.tui.screens.start_screen.CONFIRM_ABOVE_BYTES", 1000)
     hub.add_repo("maker/tiny-gguf", {"tiny-q8_0.gguf": tiny_twin})
     size = tiny_twin.stat().st_size
 

@@ -19,6 +19,7 @@ from ggbench.plain import plain
 from ggbench.records.plan import Budget
 from ggbench.sizing.budget import CARD_RESERVE_BYTES, given_budget
 from ggbench.tui.screens.dialogs import Dialog
+from ggbench.tui.tables import has_words
 from ggbench.units import GIB, format_bandwidth, format_bytes, parse_size
 
 _HERE, _SIZE, _CURRENT = "here", "size", "current"
@@ -110,7 +111,7 @@ class CardPicker(Dialog[CardChoice | None]):
         if current is not None and current_id == _CURRENT and not words:
             add(_CURRENT, plain(current.device), f"{format_bytes(current.memory_bytes):>8}")
         for gpu in known_gpus():
-            if all(word in f"{gpu.id} {gpu.name}".casefold() for word in words):
+            if has_words(f"{gpu.id} {gpu.name}", text):
                 rate = format_bandwidth(gpu.bandwidth_gb_s * 1e9)
                 add(gpu.id, gpu.name, f"{format_bytes(gpu.memory_gib * GIB):>8}  {rate}")
         size_bytes = _size(text)

@@ -1,10 +1,13 @@
 """The Library: models on the left, the plan of each of their quants on the right, before any download.
 
-The latest request wins: an answer that a thread gives to an earlier one is dropped.
+The latest request wins: what a thread finds for an earlier one is dropped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -18,29 +21,42 @@ from ggbench.catalog.models import Catalog
 from ggbench.errors import GgbenchError
 from ggbench.records.plan import Budget
 from ggbench.records.setup import LlamaSetup
-from ggbench.tui.download_consent import download_question, refusal
+from ggbench.tui.host import host_of
 from ggbench.tui.library_choice import LibraryChoice
 from ggbench.tui.library_models import ModelEntry, found_models, list_models
-from ggbench.tui.library_quants import quants_on_disk
-from ggbench.tui.messages import ModelsChanged, PullRequested, RunRequested, RunStored
+from ggbench.tui.library_quants import LatestDecodes, latest_decodes, quants_on_disk
+from ggbench.tui.messages import ModelsChanged, RunStored
 from ggbench.tui.run_requests import RunRequest, decode_request, next_length, search_request
-from ggbench.tui.screens import library_messages as messages
-from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.screens.library_text import hidden_counts, start_notices, status_text
-from ggbench.tui.screens.library_workers import LibraryWorkers
+from ggbench.tui.screens.library_text import status_text
+from ggbench.tui.screens.start_screen import StartScreen
 from ggbench.tui.widgets.machine_bar import MachineBar
 from ggbench.tui.widgets.memory_bar import MemoryBar
 from ggbench.tui.widgets.models_pane import ModelsPane
-from ggbench.tui.widgets.quants_pane import QuantsPane
-from ggbench.tui.widgets.quants_table import QuantsTable
+from ggbench.tui.widgets.quants_pane import QuantsPane, QuantsTable
 from ggbench.tui.widgets.status_message import StatusMessage
-from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
+    from ggbench.catalog.disk import LocalModel
+    from ggbench.hub.repo_records import RepoSummary
+    from ggbench.records.machine import MachineReading
+    from ggbench.tui.planner import PlannedQuant, Planner
     from ggbench.tui.screens.card_picker import CardChoice
 
 
-class LibraryScreen(LibraryWorkers):
+_MAX_FOUND = 20
+"""Repos that a search of the Hub lists."""
+_TASKS = ("plan", "start", "search", "machine", "models", "results")
+"""By priority: if several have failed, the screen shows the error of the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ThisMachine:
+    planner: Planner
+    budget: Budget
+    reading: MachineReading
+
+
+class LibraryScreen(StartScreen):
     """Choose a model, mark its quants, measure or download them."""
 
     CSS_PATH = "library.tcss"
@@ -68,14 +84,12 @@ class LibraryScreen(LibraryWorkers):
         super().__init__()
         self._choice = LibraryChoice()
         self._catalog: Catalog | None = None
-        self._machine: messages.MachineRead | None = None
+        self._machine: _ThisMachine | None = None
         self._card: Budget | None = None
         """The card to plan for; None plans for this machine."""
-        self._request = 0
         self._is_planning = self._is_draw_due = False
         self._offered = False, False
         """Whether there are quants, and any to download: the footer depends on it, and redrawing it is expensive."""
-        self._problems: dict[messages.Task, GgbenchError] = {}
 
     def compose(self) -> ComposeResult:
         """Lay out the machine bar, models and quants, the message and status lines, and the memory bar."""
@@ -92,7 +106,7 @@ class LibraryScreen(LibraryWorkers):
         """Read models, machine and results, each in a thread."""
         self._left.models.focus()
         self._show_status()
-        self._read_models(at_first=True)
+        self._read_models()
         self._read_machine(None)
         self._read_results()
 
@@ -113,114 +127,109 @@ class LibraryScreen(LibraryWorkers):
             return bool(self._choice.rows)
         return True
 
-    @on(messages.ModelsRead)
-    def _take_models(self, message: messages.ModelsRead) -> None:
-        self._problems.pop("models", None)
-        self._catalog = message.catalog
-        self._choice.set_on_disk(quants_on_disk(message.local, message.catalog))
-        self._left.list_models(list_models(message.catalog, message.local), is_complete=message.is_complete)
+    @on(ModelsChanged)
+    def _read_models(self) -> None:
+        services, is_first = host_of(self).services, self._catalog is None
+
+        def read() -> Iterator[tuple[Catalog, Sequence[LocalModel], bool]]:
+            catalog = services.load_catalog()
+            if is_first:
+                yield catalog, (), False
+            yield catalog, services.local_models(), True
+
+        self.perform("models", read, self._take_models)
+
+    def _take_models(self, read: tuple[Catalog, Sequence[LocalModel], bool]) -> None:
+        """Take in the models of the catalog and of this disk; the first time, before the disk was scanned."""
+        self._catalog, local, is_complete = read
+        self._choice.set_on_disk(quants_on_disk(local, self._catalog))
+        self._left.list_models(list_models(self._catalog, local), is_complete=is_complete)
         self._show_rows()
 
-    @on(messages.MachineRead)
-    def _take_machine(self, message: messages.MachineRead) -> None:
-        self._problems.pop("machine", None)
-        self._machine = message
-        self._replan()
+    def _read_machine(self, planner: Planner | None) -> None:
+        """Read memory and devices; make a planner if there is none yet."""
+        services = host_of(self).services
 
-    @on(messages.ResultsRead)
-    def _take_results(self, message: messages.ResultsRead) -> None:
-        self._problems.pop("results", None)
-        self._choice.set_decodes(message.decodes)
-        self._show_rows()
+        def read() -> Iterator[_ThisMachine]:
+            yield _ThisMachine(planner or services.make_planner(), services.machine_budget(), services.read_machine())
 
-    @on(messages.SearchFinished)
-    def _take_found(self, message: messages.SearchFinished) -> None:
-        self._problems.pop("search", None)
-        self._left.show_found(message.text, found_models(message.found))
+        def take(machine: _ThisMachine) -> None:
+            self._machine = machine
+            self._replan()
+
+        self.perform("machine", read, take)
+
+    @on(RunStored)
+    def _read_results(self) -> None:
+        def read() -> Iterator[LatestDecodes]:
+            from ggbench.tui.stored_runs import finished_runs
+
+            with host_of(self).services.open_store() as store:
+                yield latest_decodes(finished_runs(store))
+
+        def take(decodes: LatestDecodes) -> None:
+            self._choice.set_decodes(decodes)
+            self._show_rows()
+
+        self.perform("results", read, take)
+
+    @on(ModelsPane.SearchRequested)
+    def _search(self, message: ModelsPane.SearchRequested) -> None:
+        hub, text = host_of(self).services.hub, message.text
+
+        def search() -> Iterator[Sequence[RepoSummary]]:
+            from ggbench.hub.listing import search_repos
+
+            yield search_repos(hub, text, _MAX_FOUND)
+
+        self.perform("search", search, lambda found: self._left.show_found(text, found_models(found)))
         self._show_status()
 
-    @on(messages.QuantPlanned)
-    def _take_planned(self, message: messages.QuantPlanned) -> None:
-        if message.request != self._request:
-            return
-        if message.quant is None:
+    def _take_planned(self, quant: PlannedQuant | None) -> None:
+        """Take in the plan of a quant; None marks the end."""
+        if quant is None:
             self._is_planning = False
             self._show_status()
             return
-        self._choice.add(message.quant)
+        self._choice.add(quant)
         if not self._is_draw_due:
             self._is_draw_due = True
             self.call_later(self._show_rows)  # once for all rows that have arrived by then
 
-    @on(messages.TargetsFound)
-    def _start(self, message: messages.TargetsFound) -> None:
-        """Ask before a large download, then pass the request to the app."""
-        refused = refusal(message.targets, message.download_bytes, is_offline=self._services.hub.offline)
-        if refused is not None:
-            self._fail("start", refused)
-        elif (question := download_question(message.targets, message.download_bytes)) is not None:
-            self.app.push_screen(
-                ConfirmScreen(question, "Download"), lambda confirmed: self._hand_over(message) if confirmed else None
-            )
-        else:
-            self._hand_over(message)
+    def _start(self, request: RunRequest | None) -> None:
+        """Run the marked quants or the chosen one; without a request, download them."""
+        if selection := self._choice.selection(self._table.chosen):
+            self.find_targets(request, selection, self._catalog, is_here=self._card is None)
 
-    def _hand_over(self, message: messages.TargetsFound) -> None:
+    def show_started(self) -> None:
+        """Unmark what was started."""
         self._choice.clear_marks()
         self._show_rows()
-        request = message.request
-        if request is None:
-            self.post_message(PullRequested(message.targets))
-            self.query_one(StatusMessage).show(
-                f"downloading {format_bytes(message.download_bytes)}; press 4 for progress"
-            )
-            return
-        for notice in start_notices(request, is_here=self._card is None):
-            self.notify(notice, markup=False)
-        self.post_message(RunRequested(request.jobs(message.targets)))
 
-    @on(messages.TaskFailed)
-    def _take_failure(self, message: messages.TaskFailed) -> None:
-        if message.task == "plan":
-            if message.request != self._request:
-                return
+    def show_failure(self, task: str, error: GgbenchError) -> None:
+        """Show why a task failed; a search only while its text is there."""
+        if task == "plan":
             self._is_planning = False
-        if message.task == "search":
-            if not self._left.input.value:
-                return  # the filter was cleared
-            self._left.show_failure()
-        self._fail(message.task, message.error)
-
-    @on(ModelsChanged)
-    def _reload_models(self) -> None:
-        self._read_models()
-
-    @on(RunStored)
-    def _reload_results(self) -> None:
-        self._read_results()
+        if task == "search":
+            if self._left.input.value:
+                self._left.show_failure()
+            else:
+                self.problems.pop(task)
+        self._show_status()
 
     @on(ModelsPane.ModelChosen)
     def _take_model(self, message: ModelsPane.ModelChosen) -> None:
         """Plan a model when it is highlighted; one that needs the network, only when it is entered."""
-        if message.entered or not message.entry.needs_network:
-            self._choose(message.entry)
+        is_wanted = message.entered or not message.entry.needs_network
+        if is_wanted and self._choice.choose(message.entry):
+            self._show_rows()
+            self._replan()
         if message.entered:
             self._table.focus()
 
-    @on(ModelsPane.SearchRequested)
-    def _start_search(self, message: ModelsPane.SearchRequested) -> None:
-        self._problems.pop("search", None)
-        self._show_status()
-        self._search(message.text)
-
-    @on(Input.Changed, "#quant-filter")
-    def _show_filtered(self) -> None:
-        self._show_memory()
-        self._show_status()
-
     @on(Input.Changed, "#model-filter")
     def _forget_search(self) -> None:
-        if self._problems.pop("search", None) is not None:
+        if self.problems.pop("search", None) is not None:
             self._show_status()
 
     @on(DataTable.RowHighlighted, "#quants")
@@ -231,10 +240,6 @@ class LibraryScreen(LibraryWorkers):
         else:
             self.query_one(MemoryBar).show(chosen.name, chosen.plan, budget)
 
-    @on(DataTable.RowSelected, "#quants")
-    def _mark_selected(self) -> None:
-        self.action_mark()
-
     @on(QuantsTable.ContextChangeRequested)
     def _change_n_ctx(self, message: QuantsTable.ContextChangeRequested) -> None:
         chosen = self._table.chosen
@@ -242,6 +247,7 @@ class LibraryScreen(LibraryWorkers):
             self._choice.n_ctx = message.applied_to(n_ctx, chosen.plan.n_ctx_train)
             self._replan()
 
+    @on(DataTable.RowSelected, "#quants")
     def action_mark(self) -> None:
         """Mark or unmark the chosen quant and move to the next."""
         self._table.toggle_mark()
@@ -250,21 +256,15 @@ class LibraryScreen(LibraryWorkers):
     def action_decode(self) -> None:
         """Measure the marked quants, or the chosen one."""
         planned_n_ctx = self._choice.planned_n_ctx(self._choice.selection(self._table.chosen))
-        self._request_start(decode_request(planned_n_ctx, self._host.n_gen))
+        self._start(decode_request(planned_n_ctx, host_of(self).n_gen))
 
     def action_search(self) -> None:
         """Search the largest context of the marked quants, or of the chosen one."""
-        self._request_start(search_request())
+        self._start(search_request())
 
     def action_pull(self) -> None:
         """Download the marked quants, or the chosen one."""
-        self._request_start(None)
-
-    def _request_start(self, request: RunRequest | None) -> None:
-        """Look for the files of the selection."""
-        if selection := self._choice.selection(self._table.chosen):
-            self._problems.pop("start", None)
-            self._find_targets(request, selection, self._catalog)
+        self._start(None)
 
     def action_filter(self) -> None:
         """Open the filter of the quants if their table has the focus, else that of the models."""
@@ -292,12 +292,16 @@ class LibraryScreen(LibraryWorkers):
 
     def action_change_length(self) -> None:
         """Choose the next longer run; after the longest, the shortest."""
-        self._host.n_gen = next_length(self._host.n_gen)
+        host_of(self).n_gen = next_length(host_of(self).n_gen)
         self._show_status()
 
     def action_toggle_fits(self) -> None:
         """Hide or show the quants that do not fit."""
         self._table.toggle_fits()
+        self._show_filtered()
+
+    @on(Input.Changed, "#quant-filter")
+    def _show_filtered(self) -> None:
         self._show_memory()
         self._show_status()
 
@@ -346,26 +350,29 @@ class LibraryScreen(LibraryWorkers):
     def _budget(self) -> Budget | None:
         return self._card or (None if self._machine is None else self._machine.budget)
 
-    def _choose(self, entry: ModelEntry) -> None:
-        if self._choice.choose(entry):
-            self._show_rows()
-            self._replan()
-
     def _replan(self) -> None:
         """Plan the chosen model, starting with the quant at the cursor."""
-        self._request += 1
+        self.drop("plan")
+        self.problems.pop("start", None)
         self._is_planning = False
-        for task in ("plan", "start"):
-            self._problems.pop(task, None)
         machine, entry, budget = self._machine, self._choice.entry, self._budget
         if machine is not None and budget is not None:
             self.query_one(MachineBar).show(budget, machine.reading, is_here=self._card is None)
             if entry is not None and entry.model:
-                self._is_planning = True
-                chosen = self._table.chosen
-                first, setup = chosen.name if chosen else None, LlamaSetup(n_ctx=self._choice.n_ctx)
-                self._plan(self._request, machine.planner, entry, budget, setup, first)
+                self._plan(machine.planner, entry, budget)
         self._show_status()
+
+    def _plan(self, planner: Planner, entry: ModelEntry, budget: Budget) -> None:
+        chosen, setup = self._table.chosen, LlamaSetup(n_ctx=self._choice.n_ctx)
+        first = chosen.name if chosen else None
+
+        def rows() -> Iterator[PlannedQuant | None]:
+            with closing(planner.rows(entry.model, entry.quants, budget, setup, first)) as planned:
+                yield from planned
+            yield None
+
+        self._is_planning = True
+        self.perform("plan", rows, self._take_planned)
 
     def _show_rows(self) -> None:
         self._is_draw_due = False
@@ -377,17 +384,15 @@ class LibraryScreen(LibraryWorkers):
             self._offered = offered
             self.refresh_bindings()
 
-    def _fail(self, task: messages.Task, error: GgbenchError) -> None:
-        self._problems[task] = error
-        self._show_status()
-
     def _show_status(self) -> None:
         """Update the error message and the status line."""
         table, choice, is_known = self._table, self._choice, self._machine is not None
-        status = status_text(choice, table, self._host.n_gen, is_machine_known=is_known, is_planning=self._is_planning)
-        self._right.show_empty(hidden_counts(table) if choice.rows and not table.n_shown else ())
+        status = status_text(
+            choice, table, host_of(self).n_gen, is_machine_known=is_known, is_planning=self._is_planning
+        )
+        self._right.show_empty(table.hidden if choice.rows and not table.n_shown else ())
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
-        problem = next((self._problems[task] for task in messages.TASKS if task in self._problems), None)
+        problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)
         if problem is None:
             self.query_one(StatusMessage).clear()
         else:

@@ -1,4 +1,4 @@
-"""The Library's texts: the status line, counts of hidden quants, and notices about a run that starts."""
+"""The Library's status line."""
 
 from __future__ import annotations
 
@@ -8,20 +8,7 @@ from ggbench.units import format_count
 
 if TYPE_CHECKING:
     from ggbench.tui.library_choice import LibraryChoice
-    from ggbench.tui.run_requests import RunRequest
-    from ggbench.tui.widgets.quants_table import QuantsTable
-
-
-def hidden_counts(table: QuantsTable) -> list[str]:
-    """Count the quants that are not shown, one text for each reason."""
-    counts = [(table.n_hidden, "that do not fit (f)"), (table.n_filtered, "by the filter")]
-    return [f"{format_count(count)} hidden {reason}" for count, reason in counts if count]
-
-
-def start_notices(request: RunRequest, *, is_here: bool) -> list[str]:
-    """Return notices on how the run that starts differs from what was planned."""
-    other_card = "" if is_here else "this is measured on this machine, not on the card you planned for"
-    return [notice for notice in (other_card, request.notice) if notice]
+    from ggbench.tui.widgets.quants_pane import QuantsTable
 
 
 def status_text(
@@ -35,14 +22,14 @@ def status_text(
         return f"✗ {entry.title}: {entry.reason}"
     if not is_machine_known:
         return f"{entry.title} · planned once this machine is known"
-    n_quants = table.n_shown + table.n_hidden + table.n_filtered
+    n_quants = table.n_quants
     if is_planning and not n_quants:
         return f"{entry.title} · {'reading headers from the Hub…' if entry.needs_network else 'planning…'}"
     chosen = table.chosen.plan if table.chosen else None
     parts = (
         entry.title,
         f"{format_count(table.n_shown)} quant{'' if table.n_shown == 1 else 's'}" if n_quants else "",
-        *hidden_counts(table),
+        *table.hidden,
         f"{format_count(n_marked)} marked" if n_marked else "",
         f"n_gen {format_count(n_gen)}" if n_quants else "",
         f"* exceeds the trained {format_count(chosen.n_ctx_train)}" if chosen and chosen.exceeds_training else "",

@@ -89,7 +89,7 @@ class RunDetails(MeasuredScreen):
 
     def action_copy_command(self) -> None:
         """Copy the command that repeats the run."""
-        self._status.copy_commands(self.runs[0].listed.stored.command)
+        self.status.copy_commands(self.runs[0].listed.stored.command)
 
     def _title(self) -> str:
         stored = self.runs[0].listed.stored

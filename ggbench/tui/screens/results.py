@@ -5,11 +5,11 @@ The store is read in threads, each with its own connection, and another ggbench 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from rich.text import Text
-from textual import on, work
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import ScreenResume
@@ -65,7 +65,6 @@ enter opens a run; space marks it; c compares the marked runs."""
     def __init__(self) -> None:
         super().__init__()
         self._runs: tuple[ListedRun, ...] = ()
-        self._error: GgbenchError | None = None
         self._has_read = False
 
     def compose(self) -> ComposeResult:
@@ -109,7 +108,7 @@ enter opens a run; space marks it; c compares the marked runs."""
         field, table = self.query_one("#filter", Input), self._table
         if not field.has_focus or not table.runs:
             field.value = ""
-            self._status.clear()
+            self.status.clear()
         # Immediate: a key pressed right after applies to the filtered list.
         self._show()
         field.set_class(not field.value, "-off")
@@ -143,14 +142,14 @@ enter opens a run; space marks it; c compares the marked runs."""
         """Compare the marked runs side by side."""
         marked = self._table.marked
         if len(marked) < 2:
-            self._status.show("Mark two or more runs with space, then press c.")
+            self.status.show("Mark two or more runs with space, then press c.")
         else:
             self._open(marked)
 
     def action_copy_command(self) -> None:
         """Copy the commands that repeat the marked runs, or the chosen one."""
         if runs := self._selected:
-            self._status.copy_commands(*(run.stored.command for run in runs))
+            self.status.copy_commands(*(run.stored.command for run in runs))
 
     def action_save(self) -> None:
         """Save the marked runs, or the chosen one."""
@@ -167,41 +166,69 @@ enter opens a run; space marks it; c compares the marked runs."""
 
         def delete(yes: bool | None) -> None:
             if yes:
-                self._delete([run.run_id for run in runs])
+                run_ids = [run.run_id for run in runs]
+                self.perform(f"delete {run_ids}", lambda: self._delete(run_ids), self._show_deleted)
 
         samples = format_count(sum(run.stored.n_samples for run in runs))
         question = f"Delete {describe_runs(runs)} with {samples} samples? This cannot be undone."
         question = "\n".join([question, *still_running(runs, "it cannot be deleted before it ends")])
         self.app.push_screen(ConfirmScreen(question, "Delete"), delete)
 
-    def show_failure(self, error: GgbenchError) -> None:
-        """Show the error, and read the store again if it differs from what is listed."""
-        super().show_failure(error)
-        if isinstance(error, StoreError):
-            self._read()
+    def show_failure(self, task: str, error: GgbenchError) -> None:
+        """Show the error; if the list could not be read and is empty, in its place."""
+        if task == "list":
+            self._show()
+        elif isinstance(error, StoreError):
+            self._read()  # the store differs from what is listed
+        if task != "list" or self._runs:
+            super().show_failure(task, error)
 
-    def _show_read(self, runs: tuple[ListedRun, ...], notices: tuple[str, ...]) -> None:
-        self._runs, self._error, self._has_read = runs, None, True
+    def _read(self) -> None:
+        known = {run.run_id: run for run in self._runs}
+
+        def read() -> Iterator[tuple[tuple[ListedRun, ...], tuple[str, ...]]]:
+            with host_of(self).services.open_store() as store:
+                yield read_runs(store, known), store.notices
+
+        self.perform("list", read, self._show_read)
+
+    def _show_read(self, read: tuple[tuple[ListedRun, ...], tuple[str, ...]]) -> None:
+        self._runs, notices = read
+        self._has_read = True
         if notices:
-            self._status.show(*notices)
+            self.status.show(*notices)
         self._show()
 
-    def _show_unread(self, error: GgbenchError) -> None:
-        """Show why the list could not be read: as a message if runs are listed, else in their place."""
-        self._error = error
-        if self._runs:
-            self._status.show_error(error)
-        self._show()
+    def _load(self, runs: Sequence[ListedRun]) -> tuple[MeasuredRun, ...]:
+        with host_of(self).services.open_store() as store:
+            return tuple(read_measured(store, run.run_id) for run in runs)
+
+    def _open(self, runs: Sequence[ListedRun]) -> None:
+        """Open one run in full, or several side by side."""
+
+        def read() -> Iterator[tuple[MeasuredRun, ...]]:
+            measured = self._load(runs)
+            if len(measured) > 1:
+                _ = [run.summary for run in measured]  # each can be read, or this raises why not
+            yield measured
+
+        self.perform("open", read, self._show_measured)
 
     def _show_measured(self, runs: tuple[MeasuredRun, ...]) -> None:
-        """Open one run in full, or several side by side."""
         if self.is_current:
             from ggbench.tui.screens.measured_runs import CompareScreen, RunDetails
 
             self.app.push_screen(RunDetails(runs) if len(runs) == 1 else CompareScreen(runs))
 
-    def _show_deleted(self, n_deleted: int, problems: tuple[str, ...]) -> None:
-        self._status.show(*problems, *([f"Deleted {count_text(n_deleted)}."] if n_deleted else []))
+    def _delete(self, run_ids: Sequence[int]) -> Iterator[tuple[str, ...]]:
+        """Delete runs, in a thread; those that another ggbench has deleted already are skipped."""
+        with host_of(self).services.open_store() as store:
+            problems = delete_runs(store, run_ids)
+        n_deleted = len(run_ids) - len(problems)
+        yield (*problems, *([f"Deleted {count_text(n_deleted)}."] if n_deleted else []))
+
+    def _show_deleted(self, lines: tuple[str, ...]) -> None:
+        self.status.show(*lines)
         self._read()
 
     @property
@@ -231,9 +258,9 @@ enter opens a run; space marks it; c compares the marked runs."""
         self.refresh_bindings()
 
     def _why_empty(self, words: str) -> str:
-        if self._error is not None and not self._runs:
-            hint = f"\n{plain(self._error.hint)}" if self._error.hint else ""
-            return f"✗ {plain(self._error.message)}{hint}\n\nPress r to try again."
+        if (error := self.problems.get("list")) is not None and not self._runs:
+            hint = f"\n{plain(error.hint)}" if error.hint else ""
+            return f"✗ {plain(error.message)}{hint}\n\nPress r to try again."
         if self._runs:
             return f"No run matches “{plain(words)}”; esc clears the filter."
         return _NO_RUNS if self._has_read else "Reading the results…"
@@ -243,30 +270,3 @@ enter opens a run; space marks it; c compares the marked runs."""
         if action in ("compare", "filter", "sort_next", "reverse_sort", "copy_command", "save", "delete"):
             return bool(self._runs)
         return True
-
-    @work(thread=True, exclusive=True, group="list", exit_on_error=False)
-    def _read(self) -> None:
-        """Read all runs; a newer worker replaces this one."""
-        known = {run.run_id: run for run in self._runs}
-        with self.reporting(self._show_unread), host_of(self).services.open_store() as store:
-            self.answer(self._show_read, read_runs(store, known), store.notices)
-
-    @work(thread=True, exclusive=True, group="open", exit_on_error=False)
-    def _open(self, runs: Sequence[ListedRun]) -> None:
-        """Read the samples of the runs to open; the latest request wins."""
-        with self.reporting(self.show_failure):
-            measured = self._load(runs)
-            if len(measured) > 1:
-                _ = [run.summary for run in measured]  # each can be read, or this raises why not
-            self.answer(self._show_measured, measured)
-
-    @work(thread=True, group="delete", exit_on_error=False)
-    def _delete(self, run_ids: Sequence[int]) -> None:
-        """Delete runs; those that another ggbench has deleted already are skipped."""
-        with self.reporting(self.show_failure), host_of(self).services.open_store() as store:
-            problems = delete_runs(store, run_ids)
-            self.answer(self._show_deleted, len(run_ids) - len(problems), problems)
-
-    def _load(self, runs: Sequence[ListedRun]) -> tuple[MeasuredRun, ...]:
-        with host_of(self).services.open_store() as store:
-            return tuple(read_measured(store, run.run_id) for run in runs)

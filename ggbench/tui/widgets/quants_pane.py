@@ -1,16 +1,191 @@
-"""The right side of the Library: the table of quants, its filter, and why the table is empty."""
+"""The right side of the Library: the table of quants with its filter, its sort order and its marks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
 
+from rich.cells import cell_len
+from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.coordinate import Coordinate
+from textual.message import Message
 from textual.widgets import DataTable, Input, Static
 
+from ggbench.records.setup import KV_CELLS
+from ggbench.tui.library_quants import COLUMNS, QuantRow
+from ggbench.tui.tables import Column, has_words, in_order
 from ggbench.tui.widgets.filter_input import FilterInput
-from ggbench.tui.widgets.quants_table import QuantsTable
+from ggbench.units import format_count
+
+_MARKED = "●"
+_STEP = 1024
+_LARGEST_N_CTX = 1 << 20
+
+
+class QuantsTable(DataTable[Text]):
+    """The cursor stays on its quant while rows change; left and right change n_ctx, brackets scroll the columns."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "cursor_down", show=False),
+        Binding("k", "cursor_up", show=False),
+        Binding("right_square_bracket", "scroll_columns(12)", "Columns to the right", show=False, key_display="]"),
+        Binding("left_square_bracket", "scroll_columns(-12)", "Columns to the left", show=False, key_display="["),
+        Binding("left", "change(-1)", show=False),
+        Binding("right", "change(1)", "n_ctx×2", key_display="←→", tooltip="Halve or double the planned n_ctx"),
+        Binding("shift+left", "step(-1)", "n_ctx −1,024", show=False),
+        Binding("shift+right", "step(1)", "n_ctx +1,024", show=False),
+    ]
+
+    class ContextChangeRequested(Message):
+        """Change the planned n_ctx by a number of doublings and a number of steps of 1,024."""
+
+        def __init__(self, doublings: int, steps: int) -> None:
+            super().__init__()
+            self._doublings, self._steps = doublings, steps
+
+        def applied_to(self, n_ctx: int, n_ctx_train: int | None) -> int:
+            """Return the changed n_ctx, clamped to the range that is useful with the model."""
+            wanted = round(n_ctx * 2.0**self._doublings) + self._steps * _STEP
+            return min(max(wanted, KV_CELLS), max(_LARGEST_N_CTX, n_ctx_train or 0))
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, cursor_type="row", zebra_stripes=False, fixed_columns=1)
+        self._rows: Sequence[QuantRow] = ()
+        self._shown: list[QuantRow] = []
+        self._marks: dict[str, None] = {}
+        self._words = ""
+        self._sort_index: int | None = None
+        """Index into COLUMNS; None keeps the order of the model."""
+        self._is_reversed = False
+        self.is_fits_only = False
+
+    def on_mount(self) -> None:
+        """Draw the header."""
+        self._draw()
+
+    def show(self, rows: Mapping[str, QuantRow], marks: dict[str, None]) -> None:
+        """Show these quants; `marks` holds the names of the marked ones, and `toggle_mark` changes it."""
+        self._rows, self._marks = tuple(rows.values()), marks
+        self._draw()
+
+    @property
+    def chosen(self) -> QuantRow | None:
+        """The quant at the cursor; None if the table is empty."""
+        return self._shown[self.cursor_row] if 0 <= self.cursor_row < len(self._shown) else None
+
+    @property
+    def n_shown(self) -> int:
+        """Number of quants in the table."""
+        return len(self._shown)
+
+    @property
+    def n_quants(self) -> int:
+        """Number of quants, those that are hidden included."""
+        return len(self._rows)
+
+    @property
+    def hidden(self) -> list[str]:
+        """Counts of the quants that are not shown, a text for each reason."""
+        n_matching = sum(has_words(row.name, self._words) for row in self._rows)
+        counts = [
+            (n_matching - self.n_shown, "that do not fit (f)"),
+            (self.n_quants - n_matching, "by the filter"),
+        ]
+        return [f"{format_count(count)} hidden {reason}" for count, reason in counts if count]
+
+    def filter(self, text: str) -> None:
+        """Show the quants whose name contains every word."""
+        self._words = text
+        self._draw()
+
+    def toggle_fits(self) -> None:
+        """Hide or show the quants that do not fit."""
+        self.is_fits_only = not self.is_fits_only
+        self._draw()
+
+    def toggle_mark(self) -> None:
+        """Mark or unmark the chosen quant and move to the next."""
+        if (chosen := self.chosen) is None:
+            return
+        if chosen.name in self._marks:
+            del self._marks[chosen.name]
+        else:
+            self._marks[chosen.name] = None
+        self._draw()
+        self.action_cursor_down()
+
+    def sort_by(self, index: int) -> None:
+        """Sort by a column; the same column again reverses the order."""
+        self._is_reversed = index == self._sort_index and not self._is_reversed
+        self._sort_index = index
+        self._draw()
+
+    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
+        """Sort by a click."""
+        self.sort_by(event.column_index)
+
+    def sort_by_next(self) -> None:
+        """Sort by the next column."""
+        self.sort_by(0 if self._sort_index is None else (self._sort_index + 1) % len(COLUMNS))
+
+    def reverse_sort(self) -> None:
+        """Reverse the order."""
+        self.sort_by(self._sort_index or 0)
+
+    def action_scroll_columns(self, cells: int) -> None:
+        """Scroll a wide table sideways."""
+        self.scroll_relative(x=cells, animate=False)
+
+    def action_change(self, doublings: int) -> None:
+        """Request twice or half the n_ctx."""
+        self.post_message(self.ContextChangeRequested(doublings, 0))
+
+    def action_step(self, steps: int) -> None:
+        """Request 1,024 tokens of n_ctx more or less."""
+        self.post_message(self.ContextChangeRequested(0, steps))
+
+    def _draw(self) -> None:
+        chosen, top = self.chosen, self.scroll_offset
+        shown = [row for row in self._rows if not (self.is_fits_only and row.plan.fits is False)]
+        shown = [row for row in shown if has_words(row.name, self._words)]
+        if self._sort_index is not None:
+            column = COLUMNS[self._sort_index]
+            shown = in_order(shown, column, descending=column.descending != self._is_reversed)
+        self._shown = shown
+        lines = [_texts(row, is_marked=row.name in self._marks) for row in shown]
+        self._draw_columns(lines)
+        for row, line in zip(shown, lines, strict=True):
+            style = "" if row.plan.fits else "dim"
+            cells = zip(line, COLUMNS, strict=True)
+            self.add_row(*(Text(text, style=style, justify=_side(column)) for text, column in cells))
+        names = [row.name for row in shown]
+        if chosen is not None and chosen.name in names:
+            self.cursor_coordinate = Coordinate(names.index(chosen.name), 0)
+        self.scroll_to(top.x, top.y, animate=False, force=True)
+
+    def _draw_columns(self, lines: Sequence[Sequence[str]]) -> None:
+        """Set each column's width from its content; by itself the table would first draw them narrow."""
+        self.clear(columns=True)
+        for index, column in enumerate(COLUMNS):
+            arrow = ""
+            if index == self._sort_index:
+                arrow = " ↓" if column.descending != self._is_reversed else " ↑"
+            header = f"{'' if index else '  '}{column.header}{arrow}"
+            width = max(cell_len(text) for text in (header, *(line[index] for line in lines)))
+            self.add_column(Text(header, justify=_side(column)), key=column.key, width=width)
+
+
+def _texts(row: QuantRow, *, is_marked: bool) -> list[str]:
+    name, *others = (column.text(row) for column in COLUMNS)
+    return [f"{_MARKED if is_marked else ' '} {name}", *others]
+
+
+def _side(column: Column[QuantRow]) -> Literal["left", "right"]:
+    return "right" if column.right_aligned else "left"
 
 
 class QuantsPane(Vertical):
@@ -56,7 +231,3 @@ class QuantsPane(Vertical):
     @on(Input.Submitted)
     def _leave_filter(self) -> None:
         self.table.focus()
-
-    @on(DataTable.HeaderSelected)
-    def _sort_by_header(self, event: DataTable.HeaderSelected) -> None:
-        self.table.sort_by(event.column_index)

@@ -1,0 +1,76 @@
+"""The start of runs and downloads: up to 1 GB proceeds, more asks, and nothing is downloaded offline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ggbench.catalog.file_sources import CONFIRM_ABOVE_BYTES
+from ggbench.errors import NetworkError, UsageError
+from ggbench.plain import plain
+from ggbench.tui.host import host_of
+from ggbench.tui.messages import PullRequested, RunRequested
+from ggbench.tui.screens.dialogs import ConfirmScreen
+from ggbench.tui.screens.task_screen import TaskScreen
+from ggbench.tui.widgets.status_message import StatusMessage
+from ggbench.units import format_bytes
+
+if TYPE_CHECKING:
+    from ggbench.catalog.models import Catalog
+    from ggbench.catalog.selector import Target
+    from ggbench.tui.library_choice import Selection
+    from ggbench.tui.run_requests import RunRequest
+
+
+class StartScreen(TaskScreen):
+    """Finds the files of a selection, asks, and passes the request to the app, which goes on with it on any screen."""
+
+    def find_targets(
+        self, request: RunRequest | None, selection: Selection, catalog: Catalog | None, *, is_here: bool
+    ) -> None:
+        """Look for what to run, or without a request, to download; `is_here`: it was planned for this machine."""
+        hub = host_of(self).services.hub
+
+        def find() -> Iterator[tuple[list[Target], int]]:
+            from ggbench.catalog.selector import resolve
+
+            found = [resolve(model, names, hub=hub, catalog=catalog) for model, names in selection]
+            targets = [target for each in found for target in each if request is not None or target.download_bytes]
+            yield targets, sum(target.download_bytes for target in targets)
+
+        self.perform("start", find, lambda found: self._ask_first(request, *found, is_here=is_here))
+
+    def show_started(self) -> None:
+        """Show that a run or a download was started."""
+        raise NotImplementedError
+
+    def _ask_first(
+        self, request: RunRequest | None, targets: Sequence[Target], download_bytes: int, *, is_here: bool
+    ) -> None:
+        def start(confirmed: bool | None) -> None:
+            if not confirmed:
+                return
+            self.show_started()
+            if request is None:
+                self.post_message(PullRequested(targets))
+                self.query_one(StatusMessage).show(f"downloading {size}; press 4 for progress")
+                return
+            other_card = "" if is_here else "this is measured on this machine, not on the card you planned for"
+            for notice in filter(None, (other_card, request.notice)):
+                self.notify(notice, markup=False)
+            self.post_message(RunRequested(request.jobs(targets)))
+
+        size = format_bytes(download_bytes)
+        if not targets:
+            hint = "twins are written when they are measured; the other files are already on this disk"
+            self.fail("start", UsageError("nothing to download", hint))
+        elif download_bytes and host_of(self).services.hub.offline:
+            message = f"{size} must be downloaded, but ggbench is offline"
+            hint = "twins need no network: see synth: on the left"
+            self.fail("start", NetworkError(message, hint))
+        elif download_bytes <= CONFIRM_ABOVE_BYTES:
+            start(confirmed=True)
+        else:
+            names = ", ".join(dict.fromkeys(f"{target.model} {target.quant}" for target in targets))
+            question = plain(f"Download {size} into Hugging Face's cache: {names}?")
+            self.app.push_screen(ConfirmScreen(question, "Download"), start)

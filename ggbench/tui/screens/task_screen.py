@@ -1,0 +1,64 @@
+"""The base of screens that keep answering keys: whatever may take a while is done in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, TypeVar
+
+from textual.screen import Screen
+from textual.worker import Worker, get_current_worker
+
+from ggbench.errors import GgbenchError
+
+Result = TypeVar("Result")
+
+
+class TaskScreen(Screen[None]):
+    """Does tasks by name: a newer one replaces the older of the same name, whose further results are dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._latest: dict[str, Worker[None]] = {}
+        self.problems: dict[str, GgbenchError] = {}
+        """Why the latest task of a name failed."""
+
+    def perform(self, task: str, work: Callable[[], Iterable[Result]], show: Callable[[Result], object]) -> None:
+        """Call `work` in a thread; pass each of its results to `show`, or its error to `show_failure`."""
+
+        def in_thread() -> None:
+            worker = get_current_worker()
+            answer = partial(self.call_later, self._answer, task, worker)
+            fail = partial(self.fail, task)
+            try:
+                for result in work():
+                    if worker.is_cancelled:
+                        return
+                    answer(show, result)
+            except GgbenchError as error:
+                answer(fail, error)
+            except Exception as error:  # a bug must not end the app, as runs may be in progress
+                unexpected = GgbenchError(f"unexpected {type(error).__name__}: {error}", "please report it")
+                answer(fail, unexpected)
+
+        self.problems.pop(task, None)
+        self._latest[task] = self.run_worker(in_thread, thread=True, exclusive=True, group=task)
+
+    def drop(self, task: str) -> None:
+        """Stop a task after its current result, and drop its results and its problem."""
+        self.problems.pop(task, None)
+        if (worker := self._latest.pop(task, None)) is not None:
+            worker.cancel()
+
+    def fail(self, task: str, error: GgbenchError) -> None:
+        """Keep why a task failed, and show it."""
+        self.problems[task] = error
+        self.show_failure(task, error)
+
+    def show_failure(self, task: str, error: GgbenchError) -> None:
+        """Show why a task failed."""
+        raise NotImplementedError
+
+    def _answer(self, task: str, worker: Worker[Any], show: Callable[[Any], object], result: object) -> None:
+        if self._latest.get(task) is worker:
+            show(result)
