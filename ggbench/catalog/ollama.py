@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -69,8 +70,8 @@ def ollama_models(root: Path) -> Iterator[OllamaModel]:
     os.scandir(root).close()
     named: set[str] = set()
     for folder in _MANIFESTS:
-        for path, parts in _manifest_files(root / folder):
-            name = _name(*parts)
+        for path in _manifest_files(root / folder):
+            name = _name(*path.parts[-4:])
             if name not in named:
                 named.add(name)
                 yield from _models(root, name, path)
@@ -109,29 +110,11 @@ def _model(root: Path, name: str, build: _Manifest, layer: _Descriptor) -> Ollam
     return OllamaModel(name, blob, quant)
 
 
-def _manifest_files(folder: Path) -> Iterator[tuple[Path, tuple[str, str, str, str]]]:
-    """Yield files exactly four levels deep, host/namespace/model/tag, in order."""
-    n_found = 0
-    for host in _entries(folder):
-        for namespace in _entries(folder / host):
-            for model in _entries(folder / host / namespace):
-                for tag in _entries(folder / host / namespace / model):
-                    path = folder / host / namespace / model / tag
-                    if not os.path.isfile(path):  # noqa: PTH113 - pathlib's raises for a symlink loop
-                        continue
-                    n_found += 1
-                    if n_found > _MAX_MANIFESTS:
-                        return
-                    yield path, (host, namespace, model, tag)
-
-
-def _entries(folder: Path) -> list[str]:
-    """Return the names in a folder without hidden files; empty where it is not a readable folder."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if not entry.name.startswith("."))
-    except OSError:
-        return []
+def _manifest_files(folder: Path) -> Iterator[Path]:
+    """Yield files exactly four levels deep, host/namespace/model/tag, in order; hidden names are left out."""
+    paths = sorted(folder.glob("/".join(["[!.]*"] * 4)))
+    files = (path for path in paths if os.path.isfile(path))  # noqa: PTH113 - pathlib's raises for a symlink loop
+    return islice(files, _MAX_MANIFESTS)
 
 
 def _name(host: str, namespace: str, model: str, tag: str) -> str:

@@ -18,8 +18,8 @@ from ggbench.records.decode import DecodeResult, DecodeSettings
 from ggbench.records.speed import Bandwidth, DecodeLimit
 from ggbench.stats.gpu_use import throttled
 from ggbench.stats.linefit import fit_line
+from ggbench.stats.samples import summarize
 from ggbench.stats.steadiness import unsteady
-from ggbench.stats.summary import summarize
 
 _PREFILL_REPEAT = 3
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ggbench.stats.summary import summarize
+from ggbench.stats.samples import summarize
 
 
 def test_percentiles_and_rate_of_known_steps() -> None:
