@@ -164,7 +164,9 @@ class _Download:
         self._stop = Stop()
 
     def run(self) -> tuple[Path, ...]:
-        self._check_name_conflicts()
+        for job in self._jobs:
+            if job.link is None and os.path.lexists(job.target) and not job.is_complete:
+                raise _name_conflict(job)
         self._check_free_space()
         threads = [
             # Daemon threads: one that waits for the network must not delay Ctrl-C.
@@ -206,16 +208,12 @@ class _Download:
             has_copy=job.local is not None,
         )
 
-    def _check_name_conflicts(self) -> None:
-        for job in self._jobs:
-            if job.link is None and os.path.lexists(job.target) and not job.is_complete:
-                raise _name_conflict(job)
-
     def _check_free_space(self) -> None:
         missing_bytes = sum(job.missing_bytes for job in self._jobs)
         folder = self._jobs[0].part.parent
         with disk_errors(folder):
-            usage = shutil.disk_usage(_nearest_existing(folder))
+            existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+            usage = shutil.disk_usage(existing)
         free_bytes = usage.free
         where = self._access.hub_cache if self._jobs[0].link is not None else folder
         if missing_bytes and not free_bytes and not usage.total:
@@ -364,7 +362,3 @@ def _name_conflict(job: _Job) -> UsageError:
         f"{plain(str(job.target))} exists and differs from {plain(job.file.path)} of the repo; it was not overwritten",
         "choose another folder with --to, or move that file away",
     )
-
-
-def _nearest_existing(folder: Path) -> Path:
-    return next(place for place in (folder, *folder.absolute().parents) if place.exists())

@@ -12,8 +12,8 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from ggbench.machine.gpus import Nvml, open_nvml
 from ggbench.machine.memory import describe_ram
-from ggbench.machine.nvml import Nvml, open_nvml
 from ggbench.plain import shorten
 from ggbench.records.machine import GpuProcess, GpuReading, MachineReading
 from ggbench.units import format_bytes, format_count
