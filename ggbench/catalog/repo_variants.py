@@ -146,13 +146,11 @@ def _from_cache(access: HubAccess, request: RepoRequest, *, local_only: bool) ->
         found.setdefault(each.variant.name, FoundVariant(by_commit[each.commit], each.variant, each.paths))
     if not request.quants:
         return tuple(found.values())
-    chosen: dict[str, FoundVariant] = {}
-    for quant in request.quants:
-        matches = [each for each in found.values() if each.variant.answers_to(quant)]
-        if len(matches) != 1:
-            return ()
-        chosen[matches[0].variant.name] = matches[0]
-    return tuple(chosen.values())
+    try:
+        chosen = choose_by_quant(request.quants, [each.variant for each in found.values()], "", list_variants)
+    except UsageError:
+        return ()
+    return tuple(found[variant.name] for variant in chosen)
 
 
 def choose(listing: RepoListing, request: RepoRequest) -> tuple[RepoVariant, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ggbench.errors import UnknownName, UsageError
@@ -83,19 +84,12 @@ def _words(text: str) -> set[str]:
 
 
 def _gpu(entry: dict[str, Any], sources: dict[str, str]) -> KnownGpu:
-    def source(figure: str) -> str:
-        return sources[entry[figure][1]].format_map(entry)
+    def figure(name: str) -> tuple[Any, str]:
+        """Return the value and where it comes from; None where the table lacks it."""
+        if name not in entry:
+            return None, ""
+        value, source = entry[name][:2]
+        return float(value), sources[source].format_map(entry)
 
-    has_plain_rate = "fp16" in entry
-    return KnownGpu(
-        id=entry["id"],
-        name=entry["name"],
-        memory_gib=float(entry["memory_gib"][0]),
-        memory_source=source("memory_gib"),
-        bandwidth_gb_s=float(entry["bandwidth_gb_s"][0]),
-        bandwidth_source=source("bandwidth_gb_s"),
-        fp16_tensor_tflops=float(entry["fp16_tensor"][0]),
-        fp16_tensor_source=source("fp16_tensor"),
-        fp16_tflops=float(entry["fp16"][0]) if has_plain_rate else None,
-        fp16_source=source("fp16") if has_plain_rate else "",
-    )
+    figures = (figure(name) for name in ("memory_gib", "bandwidth_gb_s", "fp16_tensor", "fp16"))
+    return KnownGpu(entry["id"], entry["name"], *chain.from_iterable(figures))
