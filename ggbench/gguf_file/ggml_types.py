@@ -60,8 +60,8 @@ CORRECTED_BLOCK_BYTES = {"Q8_1": 36}
 
 
 @functools.cache
-def known_types() -> tuple[GgmlType, ...]:
-    """Return every known type in order of id; one that ggml removed is not among them."""
+def known_types() -> dict[int, GgmlType]:
+    """Return every known type by its id, in order; one that ggml removed is not among them."""
     by_id = {
         added.type_id: GgmlType(added.type_id, _ggml_name(added.name), added.block_len, added.block_bytes)
         for added in ADDED_TYPES
@@ -70,12 +70,12 @@ def known_types() -> tuple[GgmlType, ...]:
         by_id[int(entry)] = GgmlType(
             int(entry), _ggml_name(entry.name), block_len, CORRECTED_BLOCK_BYTES.get(entry.name, block_bytes)
         )
-    return tuple(by_id[type_id] for type_id in sorted(by_id))
+    return dict(sorted(by_id.items()))
 
 
 def type_by_id(type_id: int) -> GgmlType | None:
     """Return the type with this number in a header; None where neither gguf nor ggbench knows it."""
-    return _by_id().get(type_id)
+    return known_types().get(type_id)
 
 
 def type_by_name(name: str) -> GgmlType:
@@ -106,10 +106,5 @@ def _ggml_name(name: str) -> str:
 
 
 @functools.cache
-def _by_id() -> dict[int, GgmlType]:
-    return {entry.type_id: entry for entry in known_types()}
-
-
-@functools.cache
 def _by_name() -> dict[str, GgmlType]:
-    return {entry.name.lower(): entry for entry in known_types()}
+    return {entry.name.lower(): entry for entry in known_types().values()}

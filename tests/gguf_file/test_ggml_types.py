@@ -101,6 +101,6 @@ def test_part_of_a_block_is_an_error(n_elements: int) -> None:
 
 def test_ids_and_names_are_unique() -> None:
     """Every row is reachable by its id and by its name."""
-    for entry in known_types():
+    for entry in known_types().values():
         assert type_by_id(entry.type_id) is entry
         assert type_by_name(entry.name.upper()) is entry
