@@ -11,7 +11,7 @@ from ggbench.cli.downloads import download_lines
 from ggbench.cli.output import Output
 from ggbench.recording.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
 from ggbench.records.observation import PromptTiming
-from ggbench.report.registry import presenter_of
+from ggbench.report.presenter import presenter_of
 from ggbench.stats.linefit import RunningFit
 from ggbench.stats.transfer_rate import TransferRate
 from ggbench.units import format_count, format_ms, format_number, format_percent

@@ -58,7 +58,7 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
     from ggbench.experiments.stored import read_recording, read_run
     from ggbench.records.machine import MachineReading
     from ggbench.records.summary import QuantSummary
-    from ggbench.report.registry import presenter_of
+    from ggbench.report.presenter import presenter_of
     from ggbench.store.database import Store
 
     with Store.open() as store:

@@ -10,7 +10,7 @@ import click
 from ggbench.cli.output import Output
 from ggbench.records.run import Run
 from ggbench.records.summary import QuantSummary
-from ggbench.report.registry import presenter_of
+from ggbench.report.presenter import presenter_of
 from ggbench.store.database import Store
 
 if TYPE_CHECKING:

@@ -6,19 +6,17 @@ of the experiments, and they never ask which engine they have: what it cannot do
 
 from __future__ import annotations
 
-import importlib
-import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import msgspec
 
 from ggbench.engine.endings import Ending
 from ggbench.engine.events import Event
-from ggbench.errors import StoreError
+from ggbench.parts import find_part
 from ggbench.records.setup import Setup
 
 Stage = Literal["start", "load", "context", "prefill", "decode"]
@@ -85,19 +83,7 @@ class EngineModule(Protocol):
     launch: Launch
 
 
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-
-
 def engine_module(name: str) -> EngineModule:
     """The module of an engine. Raises StoreError for one that this ggbench does not have."""
-    module: Any = None
-    if _NAME.fullmatch(name):
-        try:
-            module = importlib.import_module(f"ggbench.engine.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"ggbench.engine.{name}":
-                raise
-    if not hasattr(module, "SETUP"):
-        raise StoreError(f"this ggbench has no engine {name!r}", "upgrade ggbench to read the run")
-    found: EngineModule = module
+    found: EngineModule = find_part("ggbench.engine", name, "SETUP", "engine")
     return found

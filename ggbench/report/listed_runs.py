@@ -12,7 +12,7 @@ from ggbench.records.run import Run
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import ANSWERS, COLUMNS, UNKNOWN, note
-from ggbench.report.registry import presenter_of
+from ggbench.report.presenter import presenter_of
 from ggbench.store.runs import StoredRun
 
 

@@ -6,6 +6,7 @@ import abc
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from ggbench.parts import find_part
 from ggbench.plain import plain
 from ggbench.records.machine import MachineReading
 from ggbench.records.run import Run
@@ -71,3 +72,9 @@ class QuantPresenter(Presenter):
         from ggbench.report.terminal.row_details import row_details
 
         return row_details(QuantSummary.of([run]), folded=folded, readings=readings)
+
+
+def presenter_of(kind: str) -> Presenter:
+    """The presenter of runs of this kind. Raises StoreError for one that this ggbench does not have."""
+    found: Presenter = find_part("ggbench.report.kinds", kind, "PRESENTER", "presenter").PRESENTER
+    return found

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import ClassVar
 
 import click
@@ -32,11 +30,12 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.run import Result, Run, Settings
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
-from ggbench.report import registry as presenters
+from ggbench.report import presenter as presenters
 from ggbench.report.presenter import Presenter
 from tests.cli.conftest import FakeMachine
 from tests.cli.conftest import Run as Command
 from tests.fakes.jobs import FakeServices
+from tests.fakes.parts import install
 from tests.fakes.watched import watched_runs
 
 
@@ -134,14 +133,9 @@ def command(asked: Asked) -> None:
 @pytest.fixture(autouse=True)
 def batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """The modules where they would be written, found by their names, and a line in the index of commands."""
-    for name, attribute, value in (
-        ("ggbench.experiments.batches", "EXPERIMENT", BatchExperiment()),
-        ("ggbench.report.kinds.batches", "PRESENTER", BatchPresenter()),
-        ("ggbench.cli.batches", "command", command),
-    ):
-        module = ModuleType(name)
-        setattr(module, attribute, value)
-        monkeypatch.setitem(sys.modules, name, module)
+    install(monkeypatch, "ggbench.experiments.batches", EXPERIMENT=BatchExperiment())
+    install(monkeypatch, "ggbench.report.kinds.batches", PRESENTER=BatchPresenter())
+    install(monkeypatch, "ggbench.cli.batches", command=command)
     monkeypatch.setitem(cli_main.COMMANDS, "batches", "Time batches.")
 
 

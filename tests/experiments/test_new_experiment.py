@@ -15,7 +15,6 @@ from ggbench.engine.endings import Completed
 from ggbench.engine.workloads.batched_decode import BatchedDecode
 from ggbench.engine.workloads.prefill import Prefill
 from ggbench.errors import UsageError
-from ggbench.experiments import registry
 from ggbench.experiments.stored import listed_run, read_run
 from ggbench.recording.driver import run_job
 from ggbench.recording.experiment import Concluded, Conclusion, Experiment, Job
@@ -28,6 +27,7 @@ from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
 from ggbench.store.database import Store
 from tests.fakes.engine import fake_rig
+from tests.fakes.parts import install
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +100,9 @@ CHAT = ChatExperiment()
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a plugin would be, and gone afterwards."""
-    monkeypatch.setattr(registry, "_REGISTERED", {})
-    registry.register(CHAT)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its module would be, and gone afterwards."""
+    install(monkeypatch, "ggbench.experiments.chat", EXPERIMENT=CHAT)
 
 
 def test_a_new_experiment_runs_and_is_stored(target: Target, store: Store) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -12,7 +12,7 @@ from rich.text import Text
 from textual.pilot import Pilot
 
 from ggbench.catalog.selector import resolve
-from ggbench.experiments import registry as experiments
+from ggbench.experiments.registry import experiment_of
 from ggbench.recording.experiment import Concluded, Conclusion, Experiment, Job
 from ggbench.recording.progress import Point, Progress, Working
 from ggbench.recording.recording import Recording
@@ -21,11 +21,11 @@ from ggbench.records.machine import MachineReading
 from ggbench.records.run import Result, Run, Settings
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
-from ggbench.report import registry as presenters
 from ggbench.report.presenter import Presenter
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.run_queue import JobState
 from tests.fakes.driving import press
+from tests.fakes.parts import install
 from tests.fakes.snapshots import words_of
 from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
@@ -87,17 +87,15 @@ class CountPresenter(Presenter):
 
 
 @pytest.fixture(autouse=True)
-def registered() -> Iterator[None]:
-    experiments.register(CountExperiment())
-    presenters.register(CountPresenter())
-    yield
-    del experiments._REGISTERED["count"], presenters._REGISTERED["count"]
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, "ggbench.experiments.count", EXPERIMENT=CountExperiment())
+    install(monkeypatch, "ggbench.report.kinds.count", PRESENTER=CountPresenter())
 
 
 def test_it_is_run_listed_and_opened(app: GgbenchApp, tiny_twin: Path, drive: Drive) -> None:
     """Without another line of the TUI, which asks the presenter."""
     (target,) = resolve(str(tiny_twin))
-    job = Job(experiments.experiment_of("count"), target, LlamaSetup(), CountSettings(4))
+    job = Job(experiment_of("count"), target, LlamaSetup(), CountSettings(4))
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
         queue = WatchedQueue(app.run_queue)

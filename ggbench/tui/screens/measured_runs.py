@@ -17,7 +17,7 @@ from ggbench.errors import StoreError
 from ggbench.plain import plain
 from ggbench.report.comparison import compare_quants
 from ggbench.report.names import quant_name
-from ggbench.report.registry import presenter_of
+from ggbench.report.presenter import presenter_of
 from ggbench.tui.screens.runs_screen import RunsScreen
 from ggbench.tui.stored_runs import MeasuredRun
 from ggbench.tui.widgets.comparison_table import ComparisonTable

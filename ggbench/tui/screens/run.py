@@ -20,8 +20,7 @@ from textual.widgets import ContentSwitcher, Footer, OptionList, Static
 
 from ggbench.plain import plain
 from ggbench.report.plot.palette import letter
-from ggbench.report.presenter import LiveView
-from ggbench.report.registry import presenter_of
+from ggbench.report.presenter import LiveView, presenter_of
 from ggbench.tui.host import Host, host_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
@@ -206,7 +205,7 @@ class RunScreen(Screen[None]):
         switcher.current = widget_id
         view = switcher.get_child_by_id(widget_id)
         if isinstance(view, BracketPlot):
-            view.show(live.answers, live.question, self._drawn_asked_s)
+            view.answers, view.question, view.asked_s = live.answers, live.question, self._drawn_asked_s
         elif isinstance(view, LatencyPlot):
             end = max((job.n_end for job in sampled), default=None)
             view.show([job.series(dimmed=job is not live) for job in sampled], end)

@@ -12,7 +12,7 @@ from textual.widgets import OptionList
 
 from ggbench.plain import plain, shorten
 from ggbench.records.outcome import Outcome
-from ggbench.report.registry import presenter_of
+from ggbench.report.presenter import presenter_of
 from ggbench.tui.run_queue import JobState, QueueItem
 
 _GLYPHS = {
