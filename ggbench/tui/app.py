@@ -16,14 +16,7 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from ggbench.tui.host import DEFAULT_N_GEN, MIN_HEIGHT, MIN_WIDTH
-from ggbench.tui.messages import (
-    ModelsChanged,
-    PullRequested,
-    PullsChanged,
-    QueueChanged,
-    RunRequested,
-    RunStored,
-)
+from ggbench.tui.messages import ModelsChanged, PullRequested, PullsChanged, QueueChanged, RunRequested, RunStored
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.mode_bar import ModeBar, TooSmall
 
@@ -146,11 +139,10 @@ class GgbenchApp(App[None]):
     @on(QueueChanged)
     def announce_ended_runs(self) -> None:
         """Notify the screens of runs that ended since the last call."""
-        over = [item for item in self.run_queue.items if item.state.is_over and item.id not in self._announced]
-        for item in over:
-            self._announced.add(item.id)
-            self._post_to_screens(functools.partial(RunStored, item.run_id))
-        if over:
+        over = {item.id for item in self.run_queue.items if item.state.is_over}
+        if over > self._announced:
+            self._announced = over
+            self._post_to_screens(RunStored)
             self._post_to_screens(ModelsChanged)
         self._refresh_bars()
 
@@ -223,7 +215,7 @@ class GgbenchApp(App[None]):
         if self.is_running:
             self.post_message(message)
 
-    def _post_to_screens(self, make: Callable[[], RunStored | ModelsChanged]) -> None:
+    def _post_to_screens(self, make: type[RunStored | ModelsChanged]) -> None:
         for screen in self._screens.values():
             screen.post_message(make())
 

@@ -27,32 +27,25 @@ class PullRequested(Message):
     targets: Sequence[Target]
 
 
-@dataclass
-class QueueChanged(Message, bubble=False):
-    """The run queue changed; a newer message replaces an older one that is still unread."""
+class _Coalesced(Message, bubble=False):
+    """A newer one replaces an older one that is still unread: the reader looks at the whole queue."""
 
     def can_replace(self, message: Message) -> bool:
-        """Replace any older one: the reader looks at the whole queue."""
-        return isinstance(message, QueueChanged)
+        """Replace any older one of the same queue."""
+        return type(message) is type(self)
 
 
-@dataclass
-class PullsChanged(Message, bubble=False):
-    """The download queue changed; replaced like QueueChanged."""
-
-    def can_replace(self, message: Message) -> bool:
-        """Replace any older one: the reader looks at the whole queue."""
-        return isinstance(message, PullsChanged)
+class QueueChanged(_Coalesced, bubble=False):
+    """The run queue changed."""
 
 
-@dataclass
+class PullsChanged(_Coalesced, bubble=False):
+    """The download queue changed."""
+
+
 class RunStored(Message, bubble=False):
-    """A run was added to the store or removed from it."""
-
-    run_id: int | None = None
-    """None if more than one run changed, or the run was not stored."""
+    """A run was added to the store."""
 
 
-@dataclass
 class ModelsChanged(Message, bubble=False):
     """The models on this disk changed: a twin was written, or a download ended."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ggbench.catalog.disk import LocalModel
     from ggbench.catalog.models import Catalog
     from ggbench.hub.access import HubAccess
+    from ggbench.machine.readings import MachineReader
     from ggbench.recording.experiment import Experiment
     from ggbench.recording.rig import Rig
     from ggbench.records.machine import MachineReading
@@ -51,24 +52,17 @@ class Services:
             local_models=_local_models,
             make_planner=functools.partial(_make_planner, hub),
             machine_budget=_machine_budget,
-            read_machine=_MachineReadings().read,
+            read_machine=lambda: _machine_reader().read(),
             hub=hub,
         )
 
 
-class _MachineReadings:
-    """One reader, made on first use because it queries the drivers."""
+@functools.cache
+def _machine_reader() -> MachineReader:
+    """Return the one reader, made on first use because it queries the drivers."""
+    from ggbench.machine.readings import MachineReader
 
-    def __init__(self) -> None:
-        self._read: Callable[[], MachineReading] | None = None
-
-    def read(self) -> MachineReading:
-        """Read the machine's current state."""
-        if self._read is None:
-            from ggbench.machine.readings import MachineReader
-
-            self._read = MachineReader().read
-        return self._read()
+    return MachineReader()
 
 
 def _open_store() -> Store:

@@ -206,7 +206,7 @@ def test_news_of_a_run_bring_its_measurement(app: App, jobs: FakeServices, drive
     async def steps(app: App, pilot: Page) -> None:
         with Store.open(jobs.folder / "results.sqlite") as store:
             put_run(store, start("synth:small-0.6b", "q8_0"))
-        app.screen.post_message(RunStored(1))
+        app.screen.post_message(RunStored())
         await settle(app, pilot)
         line = next(line for line in words_of(app).splitlines() if " q8_0 " in line)
         assert "—" not in line

@@ -82,7 +82,7 @@ def test_a_run_that_arrives_moves_nothing(look: Look, filled: Path) -> None:
         with Store.open(filled) as store:
             put_run(store, start(quant="q2_k"), n_gen=30)
             put_run(store, start(model="another"), n_gen=30)
-        app.screen.post_message(RunStored(5))
+        app.screen.post_message(RunStored())
         await settle(app, pilot)
         assert shown(app) == [5, 4, 3, 2, 1]
         assert chosen(app) == 2

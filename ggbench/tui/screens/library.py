@@ -235,10 +235,8 @@ class LibraryScreen(StartScreen):
     @on(DataTable.RowHighlighted, "#quants")
     def _show_memory(self) -> None:
         chosen, budget = self._table.chosen, self._budget
-        if chosen is None or budget is None:
-            self.query_one(MemoryBar).show_nothing()
-        else:
-            self.query_one(MemoryBar).show(chosen.name, chosen.plan, budget)
+        shown = None if chosen is None or budget is None else (chosen.name, chosen.plan, budget)
+        self.query_one(MemoryBar).shown = shown
 
     @on(QuantsTable.ContextChangeRequested)
     def _change_n_ctx(self, message: QuantsTable.ContextChangeRequested) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.text import Text
+from textual.reactive import reactive
 from textual.widget import Widget
 
 from ggbench.records.context import BracketEnds, Probe, Question
@@ -20,21 +21,16 @@ _WORKS, _OPEN, _FAILS = "━", "·", "╳"
 class BracketPlot(Widget):
     """One line for each real context that was tried, the newest last."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._shown: tuple[tuple[Answer, ...], Question | None, int | None] = (), None, None
-
-    def show(self, answers: Sequence[Answer], question: Question | None, asked_s: int | None = None) -> None:
-        """The answers so far, and what is being tried for how many seconds."""
-        shown = tuple(answers), question, asked_s
-        if shown != self._shown:
-            self._shown = shown
-            self.refresh()
+    answers: reactive[tuple[Answer, ...]] = reactive(())
+    """The answers so far."""
+    question: reactive[Question | None] = reactive(None)
+    """What is being tried."""
+    asked_s: reactive[int | None] = reactive(None)
+    """For how many seconds it has been tried."""
 
     def render(self) -> Text:
         """As many of the last lines as there is room for, below the scale."""
-        answers, question, asked_s = self._shown
-        scale, *lines = bracket_lines(answers, question, self.size.width, asked_s)
+        scale, *lines = bracket_lines(self.answers, self.question, self.size.width, self.asked_s)
         room = max(1, self.size.height - 1)
         return Text("\n".join([scale, *lines[-room:]]), no_wrap=True)
 

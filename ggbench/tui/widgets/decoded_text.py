@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.text import Text
+from textual.reactive import reactive
 from textual.widget import Widget
 
 from ggbench.plain import plain
@@ -14,22 +15,17 @@ _SOME_TOKENS = 16
 class DecodedText(Widget):
     """The last characters that fit."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._tail = ""
-        self._has_no_text = False
+    text = reactive("")
+    has_no_text = reactive(False)
 
     def show(self, text: str, *, n_done: int = 0, is_twin: bool = False) -> None:
         """Show the text of the first `n_done` tokens."""
-        has_no_text = is_twin or n_done >= _SOME_TOKENS
-        if (text, has_no_text) != (self._tail, self._has_no_text):
-            self._tail, self._has_no_text = text, has_no_text
-            self.refresh()
+        self.text, self.has_no_text = text, is_twin or n_done >= _SOME_TOKENS
 
     def render(self) -> Text:
         """Return the end of the text, wrapped by characters at the widget's width."""
         room = max(1, self.size.width * self.size.height)
-        if not self._tail:
+        if not self.text:
             notice = "this file has no tokenizer, so there is no text"
-            return Text(notice if self._has_no_text else "no text yet")
-        return Text(plain(self._tail)[-room:], overflow="fold")
+            return Text(notice if self.has_no_text else "no text yet")
+        return Text(plain(self.text)[-room:], overflow="fold")

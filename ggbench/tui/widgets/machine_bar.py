@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rich.text import Text
-from textual.widgets import Static
+from textual.reactive import reactive
+from textual.widget import Widget
 
 from ggbench.plain import plain, shorten
 from ggbench.records.machine import MachineReading
@@ -13,32 +14,27 @@ from ggbench.units import format_bandwidth, format_bytes
 _OTHER = " · g other card"
 
 
-class MachineBar(Static):
+class MachineBar(Widget):
     """Device, free and total memory, bandwidth; a click opens the choice of another card."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__("reading this machine's memory and its bandwidth…", id=id, markup=False)
-        self._shown: tuple[str, str] | None = None
+    shown: reactive[tuple[str, str] | None] = reactive(None)
+    """The device and its figures; None before they are known."""
 
     async def on_click(self) -> None:
         """Choose another card."""
         await self.run_action("screen.choose_card")
 
-    def on_resize(self) -> None:
-        """Redraw for the new width."""
-        self._draw()
-
     def show(self, budget: Budget, reading: MachineReading | None, *, is_here: bool) -> None:
         """Show a budget; `is_here` is whether it is this machine's."""
-        self._shown = _device_text(budget, is_here=is_here), _figures(budget, reading, is_here=is_here)
-        self._draw()
+        self.shown = _device_text(budget, is_here=is_here), _figures(budget, reading, is_here=is_here)
 
-    def _draw(self) -> None:
-        """Draw the figures in full, and as much of the device's name as fits."""
-        if self._shown is not None and self.size.width:
-            device, figures = self._shown
-            room = max(8, self.size.width - len(figures) - len(_OTHER))
-            self.update(Text(f"{shorten(device, room)}{figures}{_OTHER}", no_wrap=True, overflow="ellipsis"))
+    def render(self) -> Text:
+        """Return the figures in full, and as much of the device's name as fits."""
+        if self.shown is None:
+            return Text("reading this machine's memory and its bandwidth…")
+        device, figures = self.shown
+        room = max(8, self.size.width - len(figures) - len(_OTHER))
+        return Text(f"{shorten(device, room)}{figures}{_OTHER}", no_wrap=True, overflow="ellipsis")
 
 
 def _device_text(budget: Budget, *, is_here: bool) -> str:

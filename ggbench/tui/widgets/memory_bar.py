@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from rich.console import Group
 from rich.text import Text
-from textual.events import Resize
-from textual.widgets import Static
+from textual.app import RenderResult
+from textual.reactive import reactive
+from textual.widget import Widget
 
 from ggbench.plain import plain
 from ggbench.records.plan import Budget, PlanRow
@@ -28,35 +29,20 @@ class Part:
     colour: str
 
 
-class MemoryBar(Static):
+class MemoryBar(Widget):
     """Three lines: the plan, the bar and its legend."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False)
-        self._shown: tuple[str, PlanRow, Budget] | None = None
+    shown: reactive[tuple[str, PlanRow, Budget] | None] = reactive(None)
+    """A quant with its plan; None where none is chosen."""
 
-    def show(self, name: str, row: PlanRow, budget: Budget) -> None:
-        """Show a quant's plan."""
-        self._shown = name, row, budget
-        self._draw()
-
-    def show_nothing(self) -> None:
-        """Clear the bar when no quant is chosen."""
-        self._shown = None
-        self.update("")
-
-    def on_resize(self, _event: Resize) -> None:
-        """Redraw for the new width."""
-        self._draw()
-
-    def _draw(self) -> None:
-        if self._shown is None or not self.size.width:
-            return
-        name, row, budget = self._shown
+    def render(self) -> RenderResult:
+        """Return the lines for the width."""
+        if self.shown is None or not self.size.width:
+            return ""
+        name, row, budget = self.shown
         width = self.size.width
         if row.n_ctx is None or row.weight_bytes is None:
-            self.update(Text(plain(row.reason) or "its size is unknown", overflow="fold"))
-            return
+            return Text(plain(row.reason) or "its size is unknown", overflow="fold")
         parts = memory_parts(row, budget)
         title = Text(f"{plain(name)} at n_ctx {format_count(row.n_ctx)}: {fit_text(row)}", no_wrap=True)
         bar = Text(no_wrap=True)
@@ -64,7 +50,7 @@ class MemoryBar(Static):
             bar.append(part.glyph * cells, style=part.colour)
         legends = [_legend(parts, n_names, gap) for n_names in range(len(parts), -1, -1) for gap in ("  ", " ")]
         legend = next((text for text in legends if text.cell_len <= width), legends[-1])
-        self.update(Group(title, bar, legend))
+        return Group(title, bar, legend)
 
 
 def _legend(parts: list[Part], n_names: int, gap: str) -> Text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.text import Text
+from textual.reactive import reactive
 from textual.widget import Widget
 
 from ggbench.plain import shorten
@@ -23,20 +24,15 @@ _DONE: dict[Stage, str] = {"download": "fetched", "write": "written"}
 class Numbers(Widget):
     """Progress, W and B with their share of the limit, speed, percentiles, and buffers by device."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._text = Text()
+    lines: reactive[tuple[str, ...]] = reactive(())
 
     def show(self, live: LiveJob, item: QueueItem, *, paused: bool) -> None:
-        """Show the current state of a job; redraw only if the text changed."""
-        text = Text("\n".join(number_lines(live, live.numbers(), item, paused=paused)), no_wrap=True)
-        if text.plain != self._text.plain:
-            self._text = text
-            self.refresh()
+        """Show the current state of a job; redraw only if a line changed."""
+        self.lines = tuple(number_lines(live, live.numbers(), item, paused=paused))
 
     def render(self) -> Text:
         """Return the lines of the last `show`."""
-        return self._text
+        return Text("\n".join(self.lines), no_wrap=True)
 
 
 def number_lines(live: LiveJob, numbers: LiveNumbers, item: QueueItem, *, paused: bool) -> list[str]:
