@@ -122,9 +122,21 @@ def _opening_alone(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+_KNOWN_FILES: set[tuple[int, int]] = set()
+"""Device and inode of every file that this process has had open in SQLite."""
+
+
 def _starts_as_sqlite(path: Path) -> bool:
-    """Whether SQLite may be let near the file: a missing and an empty one are fresh databases to it."""
+    """Whether SQLite may open the file: a missing and an empty one are fresh databases to it.
+
+    A file that this process has open in SQLite is not opened here again: closing any descriptor of a file drops every
+    POSIX lock that the process has on it, and another process would then delete the write-ahead log in use. Source:
+    SQLite's "How To Corrupt An SQLite Database File", section 2.2.
+    """
     try:
+        status = path.stat()
+        if (status.st_dev, status.st_ino) in _KNOWN_FILES:
+            return True
         with path.open("rb") as file:
             start = file.read(len(_MAGIC))
     except FileNotFoundError:
@@ -145,6 +157,8 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = NORMAL")
         for table in ("runs", "samples", "observations"):
             connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
+        status = path.stat()
+        _KNOWN_FILES.add((status.st_dev, status.st_ino))
     except BaseException:
         connection.close()
         raise

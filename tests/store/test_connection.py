@@ -197,3 +197,15 @@ def test_a_disk_quota_is_an_error_and_no_traceback(path: Path) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert "results.sqlite" in ended.stdout and "quota" in ended.stdout
+
+
+def test_a_second_store_of_a_process_leaves_the_locks_of_the_first(tmp_path: Path) -> None:
+    """Another process that comes and goes meanwhile does not take the first one's write-ahead log away."""
+    path = tmp_path / "results.sqlite"
+    visit = f"import sqlite3; c = sqlite3.connect({str(path)!r}); c.execute('SELECT * FROM runs').fetchall(); c.close()"
+    with Store.open(path) as first:
+        first.list_runs()
+        with Store.open(path):
+            pass
+        subprocess.run([sys.executable, "-c", visit], check=True)
+        assert path.with_name(f"{path.name}-wal").exists()
