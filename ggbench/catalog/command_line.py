@@ -20,16 +20,22 @@ def reproduce(command: str, words: tuple[str, ...], setup: Setup, options: Mappi
     line = ["ggbench", command, *words]
     for name, value in options.items():
         line += [f"-{name}" if len(name) == 1 else f"--{name}", *([] if value is True else [str(value)])]
+    return shlex.join([*line, *setup_options(setup)])
+
+
+def setup_options(setup: Setup) -> list[str]:
+    """The options of every field of a setup that is not the default."""
+    words = []
     for field in fields(setup):  # type: ignore[arg-type]  # every setup is a dataclass
         value = getattr(setup, field.name)
         if value == field.default:
             continue
         name = f"--{field.name.removesuffix('_bytes').replace('_', '-')}"
         if isinstance(value, bool):
-            line.append(name if value else _SWITCHED_OFF[field.name])
+            words.append(name if value else _SWITCHED_OFF[field.name])
         else:
-            line += [name, _word(field.name, value)]
-    return shlex.join(line)
+            words += [name, _word(field.name, value)]
+    return words
 
 
 def named(target: Target) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def _list_runs(model: str | None, limit: int, output: Output) -> None:
     from ggbench.store.database import Store
 
     with Store.open() as store:
-        runs = [ListedRun.of(stored) for stored in store.list_runs(model=model, limit=limit)]
+        runs = [ListedRun.of(stored, store) for stored in store.list_runs(model=model, limit=limit)]
         output.notice(*store.notices)
     if output.as_json:
         output.document("results", rows=[run_summary_document(run) for run in runs])

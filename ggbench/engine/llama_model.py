@@ -267,7 +267,7 @@ def _overrides(setup: LlamaSetup, devices: GgmlDevices) -> Any:  # noqa: ANN401 
     overrides = (_TensorOverride * (len(given) + 1))()
     for index, (pattern, device) in enumerate(given):
         if device not in known:
-            raise LlamaRefused("load", f"there is no buffer type {device!r}; there are {', '.join(known)}")
+            raise LlamaRefused("load", f"there is no buffer type {device!r} here; known: {', '.join(known)}")
         overrides[index].pattern, overrides[index].buft = pattern.encode(), known[device]
     return overrides
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ggbench.errors import GgbenchError
-from ggbench.experiments.stored import listed_run
+from ggbench.experiments.stored import listed_run, read_run
 from ggbench.plain import plain
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
@@ -13,6 +13,7 @@ from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import ANSWERS, COLUMNS, UNKNOWN, note
 from ggbench.report.presenter import presenter_of
+from ggbench.store.database import Store
 from ggbench.store.runs import StoredRun
 
 
@@ -27,10 +28,13 @@ class ListedRun:
     """Why the run or its result cannot be read. Printable."""
 
     @classmethod
-    def of(cls, stored: StoredRun) -> ListedRun:
-        """The run without its samples, or the reason why it cannot be read; never raises for a kind or a record."""
+    def of(cls, stored: StoredRun, store: Store | None = None) -> ListedRun:
+        """The run, or the reason why it cannot be read; never raises for a kind or a record.
+
+        With the store, one that did not finish has what its samples show.
+        """
         try:
-            run = listed_run(stored)
+            run = listed_run(stored) if store is None or stored.is_finished else read_run(store, stored)
         except GgbenchError as error:
             return cls(stored, None, plain(error.message))
         unreadable = stored.result_json is not None and run.result is None

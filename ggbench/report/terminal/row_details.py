@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ggbench.catalog.command_line import setup_options
 from ggbench.machine.readings import name_processes
 from ggbench.plain import plain
 from ggbench.records.decode import DecodeResult
@@ -88,6 +92,13 @@ def _model(summary: QuantSummary) -> Facts:
     return facts if setup is None else [*facts, *_loaded(setup, summary)]
 
 
+_SHOWN: dict[str, Any] = {
+    name: getattr(LlamaSetup(), name)
+    for name in "n_ctx n_batch n_ubatch type_k type_v flash_attn threads memory_limit_bytes".split()
+}
+"""The defaults of what has a line of its own."""
+
+
 def _loaded(setup: LlamaSetup, summary: QuantSummary) -> Facts:
     flash_attn, per_token = summary.memory.flash_attn, summary.subject.kv_bytes_per_token
     cache = setup.type_k if setup.type_k == setup.type_v else f"K {setup.type_k}, V {setup.type_v}"
@@ -99,6 +110,7 @@ def _loaded(setup: LlamaSetup, summary: QuantSummary) -> Facts:
         ("batches", _batches(setup, summary.memory)),
         ("threads", format_count(setup.threads) if setup.threads else ""),
         ("memory limit", "" if limit is None else format_bytes(limit)),
+        ("other options", shlex.join(setup_options(replace(setup, **_SHOWN)))),
     ]
 
 
