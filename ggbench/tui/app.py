@@ -6,7 +6,8 @@ A screen and its dependencies are imported when it is first shown, so that the f
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+import pkgutil
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
@@ -25,28 +26,13 @@ if TYPE_CHECKING:
     from ggbench.tui.run_queue import RunQueue
 
 
-def _library() -> Screen[Any]:
-    from ggbench.tui.screens.library import LibraryScreen
-
-    return LibraryScreen()
-
-
-def _run() -> Screen[Any]:
-    from ggbench.tui.screens.run import RunScreen
-
-    return RunScreen()
-
-
-def _results() -> Screen[Any]:
-    from ggbench.tui.screens.results import ResultsScreen
-
-    return ResultsScreen()
-
-
-def _pulls() -> Screen[Any]:
-    from ggbench.tui.screens.pulls import PullsScreen
-
-    return PullsScreen()
+_SCREENS = {
+    "library": "ggbench.tui.screens.library:LibraryScreen",
+    "run": "ggbench.tui.screens.run:RunScreen",
+    "results": "ggbench.tui.screens.results:ResultsScreen",
+    "pulls": "ggbench.tui.screens.pulls:PullsScreen",
+}
+"""The screen of each mode, by name: importing them all would delay the first frame."""
 
 
 class GgbenchApp(App[None]):
@@ -59,12 +45,6 @@ class GgbenchApp(App[None]):
     """Each screen sets the focus itself; Textual would choose the filter, which comes first."""
     HORIZONTAL_BREAKPOINTS = [(0, "-too-narrow"), (MIN_WIDTH, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's
     VERTICAL_BREAKPOINTS = [(0, "-too-low"), (MIN_HEIGHT, "-high")]  # noqa: RUF012 - Textual's
-    SCREENS_OF_MODES: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {
-        "library": _library,
-        "run": _run,
-        "results": _results,
-        "pulls": _pulls,
-    }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("1", "switch_mode('library')", "Library", show=False),
         Binding("2", "switch_mode('run')", "Run", show=False),
@@ -82,7 +62,7 @@ class GgbenchApp(App[None]):
         self._screens: dict[str, Screen[Any]] = {}
         self._announced: set[int] = set()
         """Ids of ended runs that the screens know of."""
-        for mode in self.SCREENS_OF_MODES:
+        for mode in _SCREENS:
             self.add_mode(mode, functools.partial(self._screen_of, mode))
 
     @functools.cached_property
@@ -207,7 +187,8 @@ class GgbenchApp(App[None]):
         return [queue for queue in made if queue is not None]
 
     def _screen_of(self, mode: str) -> Screen[Any]:
-        screen = self._screens[mode] = self.SCREENS_OF_MODES[mode]()
+        screen: Screen[Any] = pkgutil.resolve_name(_SCREENS[mode])()
+        self._screens[mode] = screen
         screen.call_later(screen.mount, ModeBar(mode), TooSmall(), before=0)
         return screen
 

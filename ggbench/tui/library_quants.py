@@ -44,11 +44,6 @@ class QuantRow:
     """The latest completed decode of the same model and quant."""
 
     @property
-    def failed(self) -> bool:
-        """Whether planning it failed."""
-        return self.plan.outcome is not Outcome.COMPLETED
-
-    @property
     def place(self) -> str:
         """Return `on disk`, `made here` for a twin, else the size to download."""
         if self.is_here:
@@ -61,7 +56,7 @@ class QuantRow:
 
 
 def _verdict(row: QuantRow) -> str:
-    if row.failed:
+    if row.plan.outcome is not Outcome.COMPLETED:
         return "✗ not planned"
     return "? unknown" if row.plan.fits is None else fit_text(row.plan)
 

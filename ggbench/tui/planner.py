@@ -41,7 +41,7 @@ class Planner:
 
     def __init__(self, hub: HubAccess, start: Callable[[], LlamaEngine] | None = None) -> None:
         """Start no engine before the first plan; `start` starts one."""
-        self._hub, self._start = hub, start or _start
+        self._hub, self._start = hub, start or (lambda: launch(threading.Event()))
         self._lock = threading.Lock()
         self._allocator: DryAllocator | None = None
         self._allocates_for: LlamaSetup | None = None
@@ -96,7 +96,3 @@ class Planner:
         if self._allocator is not None:
             self._allocator.__exit__(None, None, None)
             self._allocator = None
-
-
-def _start() -> LlamaEngine:
-    return launch(threading.Event())

@@ -148,20 +148,11 @@ class RunQueue:
 
     def pause(self) -> None:
         """Hold the decode between two of its steps, and start no other job."""
-        with self._changed:
-            self._is_paused = True
-            if self._rig is not None:
-                self._rig.hold.set()
-        self._report()
+        self._set_paused(True)
 
     def resume(self) -> None:
         """Go on after a pause."""
-        with self._changed:
-            self._is_paused = False
-            if self._rig is not None:
-                self._rig.hold.clear()
-            self._changed.notify_all()
-        self._report()
+        self._set_paused(False)
 
     def skip(self) -> None:
         """End the running job, keeping what it has; the next one starts."""
@@ -184,6 +175,14 @@ class RunQueue:
             self._changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_SHUTDOWN_TIMEOUT_S)
+
+    def _set_paused(self, is_paused: bool) -> None:
+        with self._changed:
+            self._is_paused = is_paused
+            if self._rig is not None:
+                (self._rig.hold.set if is_paused else self._rig.hold.clear)()
+            self._changed.notify_all()
+        self._report()
 
     def _leave(self, state: JobState) -> None:
         with self._changed:

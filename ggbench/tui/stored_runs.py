@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ggbench.errors import GgbenchError, StoreError, UnknownName
-from ggbench.experiments.stored import listed_run, read_recording, read_run
+from ggbench.experiments.stored import read_recording, read_run
 from ggbench.plain import plain
 from ggbench.records.machine import MachineReading
 from ggbench.records.outcome import Outcome
@@ -195,16 +195,16 @@ def still_running(runs: Sequence[ListedRun], becomes: str) -> tuple[str, ...]:
 
 def _read_run(store: Store, stored: StoredRun) -> ListedRun | None:
     """As far as its samples go where it has not finished; None where it was deleted since it was listed."""
+    listed = ListedRun.of(stored) if stored.is_finished else None
+    if listed is not None and not listed.problem:
+        return listed
     try:
-        run = listed_run(stored) if stored.is_finished else read_run(store, stored)
-        if run.result is not None or stored.result_json is None:
-            return ListedRun(stored, run)
-        run = read_run(store, stored)  # its result is of another version, its samples may be read
-        return ListedRun(stored, run, plain(run.reason))
+        run = read_run(store, stored)  # if its result is of another version, its samples may still be read
     except UnknownName:
         return None
     except GgbenchError as error:
         return ListedRun(stored, None, plain(error.message))
+    return ListedRun(stored, run, plain(run.reason) if listed else "")
 
 
 def _searched(run: ListedRun) -> str:

@@ -22,12 +22,11 @@ from ggbench.errors import GgbenchError
 from ggbench.records.plan import Budget
 from ggbench.records.setup import LlamaSetup
 from ggbench.tui.host import host_of
-from ggbench.tui.library_choice import LibraryChoice
 from ggbench.tui.library_models import ModelEntry, found_models, list_models
 from ggbench.tui.library_quants import LatestDecodes, latest_decodes, quants_on_disk
 from ggbench.tui.messages import ModelsChanged, RunStored
 from ggbench.tui.run_requests import RunRequest, decode_request, next_length, search_request
-from ggbench.tui.screens.library_text import status_text
+from ggbench.tui.screens.library_choice import LibraryChoice
 from ggbench.tui.screens.start_screen import StartScreen
 from ggbench.tui.widgets.machine_bar import MachineBar
 from ggbench.tui.widgets.memory_bar import MemoryBar
@@ -385,9 +384,7 @@ class LibraryScreen(StartScreen):
     def _show_status(self) -> None:
         """Update the error message and the status line."""
         table, choice, is_known = self._table, self._choice, self._machine is not None
-        status = status_text(
-            choice, table, host_of(self).n_gen, is_machine_known=is_known, is_planning=self._is_planning
-        )
+        status = choice.status(table, host_of(self).n_gen, is_machine_known=is_known, is_planning=self._is_planning)
         self._right.show_empty(table.hidden if choice.rows and not table.n_shown else ())
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)

@@ -81,16 +81,6 @@ enter opens a run; space marks it; c compares the marked runs."""
         yield StatusMessage(id="message")
         yield Footer(compact=True, show_command_palette=False)
 
-    @on(ScreenResume)
-    def _read_on_return(self) -> None:
-        """Another screen or another ggbench may have changed the store."""
-        self._read()
-
-    @on(RunStored)
-    def _read_new_run(self, event: RunStored) -> None:
-        event.stop()
-        self._read()
-
     def action_reload(self) -> None:
         """Read the store again, after an error or for the runs of another ggbench."""
         self._read()
@@ -103,6 +93,7 @@ enter opens a run; space marks it; c compares the marked runs."""
             # Immediate, unlike `focus()`: letters typed right after belong to the filter.
             self.set_focus(field)
 
+    @on(Input.Submitted, "#filter")
     def action_leave_filter(self) -> None:
         """Go from the filter to the list; in the list, or if it is empty, clear the filter and the message."""
         field, table = self.query_one("#filter", Input), self._table
@@ -113,14 +104,6 @@ enter opens a run; space marks it; c compares the marked runs."""
         self._show()
         field.set_class(not field.value, "-off")
         self.set_focus(table)
-
-    @on(Input.Changed, "#filter")
-    def _filter(self) -> None:
-        self._show()
-
-    @on(Input.Submitted, "#filter")
-    def _leave_filter(self) -> None:
-        self.action_leave_filter()
 
     def action_sort_next(self) -> None:
         """Sort by the next column."""
@@ -183,7 +166,10 @@ enter opens a run; space marks it; c compares the marked runs."""
         if task != "list" or self._runs:
             super().show_failure(task, error)
 
+    @on(ScreenResume)
+    @on(RunStored)
     def _read(self) -> None:
+        """Read the store again: another screen or another ggbench may have changed it."""
         known = {run.run_id: run for run in self._runs}
 
         def read() -> Iterator[tuple[tuple[ListedRun, ...], tuple[str, ...]]]:
@@ -241,6 +227,7 @@ enter opens a run; space marks it; c compares the marked runs."""
         run = self._table.cursor_run
         return self._table.marked or (() if run is None else (run,))
 
+    @on(Input.Changed, "#filter")
     def _show(self) -> None:
         """Show the sorted and filtered list, or why it is empty."""
         words = self.query_one("#filter", Input).value

@@ -97,11 +97,6 @@ class RunScreen(Screen[None]):
         self.set_interval(_LOOK_EVERY_S, self._look)
         self._draw()
 
-    @on(ScreenResume)
-    def draw_again(self) -> None:
-        """Show at once what happened while another screen was in front."""
-        self._draw()
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys of a run are shown while there is one."""
         is_busy, is_paused, is_mute = self._keys()
@@ -135,11 +130,6 @@ class RunScreen(Screen[None]):
         self.toggle_class("-text")
         self._draw()
 
-    @on(OptionList.OptionHighlighted, "#queue")
-    def show_reason(self) -> None:
-        """The whole reason of the chosen job, which its line may have cut."""
-        self._show_reason(self._queue.items)
-
     @property
     def _host(self) -> Host:
         return host_of(self)
@@ -157,6 +147,7 @@ class RunScreen(Screen[None]):
         if queue.items != self._drawn_items or time.monotonic() >= self._due_at:
             self._draw()
 
+    @on(ScreenResume)
     def _draw(self) -> None:
         if not self.app.is_running:  # the app is being left: widgets that had no children yet get none any more
             return
@@ -181,7 +172,7 @@ class RunScreen(Screen[None]):
         self.set_class(bool(items), "-busy")
         letters = {job.item_id: letter(index) for index, job in enumerate(sampled)}
         self.query_one(QueueList).show(items, letters, paused=queue.is_paused)
-        self._show_reason(items)
+        self._show_reason()
         keys = self._keys()
         if keys != self._shown_keys:
             self._shown_keys = keys
@@ -213,9 +204,10 @@ class RunScreen(Screen[None]):
         if self.has_class("-text"):
             self.query_one(DecodedText).show(live.text, n_done=live.n_done, is_twin=live.is_twin)
 
-    def _show_reason(self, items: tuple[QueueItem, ...]) -> None:
-        """Why the store does not keep the run, else why the chosen job failed."""
-        reason = self.query_one("#reason", Static)
+    @on(OptionList.OptionHighlighted, "#queue")
+    def _show_reason(self) -> None:
+        """Why the store does not keep the run, else the whole reason of the chosen job, which its line may have cut."""
+        reason, items = self.query_one("#reason", Static), self._queue.items
         error = self._queue.store_error
         chosen = self.query_one(QueueList).highlighted
         text = ""

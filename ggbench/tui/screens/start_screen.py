@@ -18,8 +18,8 @@ from ggbench.units import format_bytes
 if TYPE_CHECKING:
     from ggbench.catalog.models import Catalog
     from ggbench.catalog.selector import Target
-    from ggbench.tui.library_choice import Selection
     from ggbench.tui.run_requests import RunRequest
+    from ggbench.tui.screens.library_choice import Selection
 
 
 class StartScreen(TaskScreen):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.text import Text
+from textual.reactive import reactive
 from textual.widget import Widget
 
 from ggbench.plain import shorten
@@ -13,37 +14,31 @@ from ggbench.units import format_bytes, format_percent
 if TYPE_CHECKING:
     from ggbench.records.machine import GpuReading, MachineReading
 
-_WIDTH = 28
+_WIDTH, _LAST = 28, "last reading"
 
 
 class Gauges(Widget):
     """The latest reading; empty before the first."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._text = Text()
-        self._lines: list[str] = []
+    lines: reactive[tuple[str, ...]] = reactive(())
+    n_lines = reactive(0, layout=True)
 
     def show(self, reading: MachineReading) -> None:
         """Show a reading."""
-        self._lines = gauge_lines(reading)
-        self._draw(self._lines)
+        self.lines = tuple(gauge_lines(reading))
 
     def show_last(self) -> None:
         """Label the reading as the last one."""
-        if self._lines:
-            self._draw(["last reading", *self._lines])
+        if self.lines and self.lines[0] != _LAST:
+            self.lines = (_LAST, *self.lines)
 
-    def _draw(self, lines: list[str]) -> None:
-        text = Text("\n".join(lines), no_wrap=True)
-        if text.plain != self._text.plain:
-            taller = text.plain.count("\n") != self._text.plain.count("\n")
-            self._text = text
-            self.refresh(layout=taller)
+    def watch_lines(self) -> None:
+        """Change the layout only if the height does."""
+        self.n_lines = len(self.lines)
 
     def render(self) -> Text:
         """Return the lines of the last reading."""
-        return self._text
+        return Text("\n".join(self.lines), no_wrap=True)
 
 
 def gauge_lines(reading: MachineReading) -> list[str]:

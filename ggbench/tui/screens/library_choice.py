@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from ggbench.tui.library_models import ModelEntry
 from ggbench.tui.library_quants import LatestDecodes, QuantRow, complete
+from ggbench.units import format_count
 
 if TYPE_CHECKING:
     from ggbench.tui.planner import PlannedQuant
+    from ggbench.tui.widgets.quants_pane import QuantsTable
 
 Selection = Sequence[tuple[str, tuple[str, ...]]]
 """Models, each with its quants."""
@@ -80,6 +82,29 @@ class LibraryChoice:
         """Return the planned context of a selection; None for the default, and where it has other models."""
         planned = {self.entry.model} if self.entry is not None else set()
         return self.n_ctx if {model for model, _ in selection} <= planned else None
+
+    def status(self, table: QuantsTable, n_gen: int, *, is_machine_known: bool, is_planning: bool) -> str:
+        """Return one line: the model, the state of its plan, and how many quants are shown, hidden and marked."""
+        entry, n_marked = self.entry, self.n_marked
+        if entry is None:
+            return "choose a model on the left"
+        if entry.reason:
+            return f"✗ {entry.title}: {entry.reason}"
+        if not is_machine_known:
+            return f"{entry.title} · planned once this machine is known"
+        n_quants = table.n_quants
+        if is_planning and not n_quants:
+            return f"{entry.title} · {'reading headers from the Hub…' if entry.needs_network else 'planning…'}"
+        chosen = table.chosen.plan if table.chosen else None
+        parts = (
+            entry.title,
+            f"{format_count(table.n_shown)} quant{'' if table.n_shown == 1 else 's'}" if n_quants else "",
+            *table.hidden,
+            f"{format_count(n_marked)} marked" if n_marked else "",
+            f"n_gen {format_count(n_gen)}" if n_quants else "",
+            f"* exceeds the trained {format_count(chosen.n_ctx_train)}" if chosen and chosen.exceeds_training else "",
+        )
+        return " · ".join(filter(None, parts))
 
     def _completed(self, row: QuantRow) -> QuantRow:
         return row if self.entry is None else complete(row, self.entry, self._on_disk, self._decodes)
