@@ -94,7 +94,7 @@ def _model(summary: QuantSummary) -> Facts:
 
 _SHOWN: dict[str, Any] = {
     name: getattr(LlamaSetup(), name)
-    for name in "n_ctx n_batch n_ubatch type_k type_v flash_attn threads memory_limit_bytes".split()
+    for name in ("n_ctx", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn", "threads", "memory_limit_bytes")
 }
 """The defaults of what has a line of its own."""
 
