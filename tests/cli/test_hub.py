@@ -19,8 +19,8 @@ from ggbench.cli import downloads
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import plan_twin
-from ggbench.hub.download_progress import FileProgress
 from ggbench.hub import download, listing
+from ggbench.hub.download_progress import FileProgress
 from ggbench.paths import hub_listings_dir, twins_dir, user_models_file
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.hub import Hang, TestHub
