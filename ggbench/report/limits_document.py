@@ -67,7 +67,7 @@ def printed_line(row: SchemeLimits) -> str:
 
 
 def _row(row: SchemeLimits) -> dict[str, object]:
-    weights = row.weights
+    weights, curves = row.weights, {"rough": row.rough, "exact": row.exact}
     return {
         "scheme": row.scheme,
         "weights": weights.name,
@@ -77,20 +77,14 @@ def _row(row: SchemeLimits) -> dict[str, object]:
         "read_bytes": round(float(weights.read_bytes(row.batch_size))),
         "printed": printed_line(row),
         **picked(row, "w_tokens_per_ms b_ms max_n_ctx fits"),
-        "knees": {"rough": _knees(row.rough), "exact": _knees(row.exact)},
-        "regimes": {"rough": _regimes(row.rough), "exact": _regimes(row.exact)},
+        "knees": {name: curve and curve.knees() for name, curve in curves.items()},
+        "regimes": {name: curve and _regimes(curve) for name, curve in curves.items()},
         "decode": row.decode,
         "prefill": _prefill(row.rough, row.exact),
     }
 
 
-def _knees(curve: PrefillCurve | None) -> list[int] | None:
-    return None if curve is None else list(curve.knees())
-
-
-def _regimes(curve: PrefillCurve | None) -> list[dict[str, object]] | None:
-    if curve is None:
-        return None
+def _regimes(curve: PrefillCurve) -> list[dict[str, object]]:
     return [
         {"bound": regime.bound.name.lower(), "first_n": regime.first_n, "last_n": regime.last_n}
         for regime in curve.regimes()

@@ -63,6 +63,14 @@ class Presenter(abc.ABC):
 class QuantPresenter(Presenter):
     """Runs that a table of quants shows: a decode or prompts of several lengths."""
 
+    @abc.abstractmethod
+    def so_far(self, run: Run) -> str:
+        """What was measured, in one line; empty where nothing was timed."""
+
+    def headline(self, run: Run) -> str:
+        """What was measured, or `done`."""
+        return self.so_far(run) or "done"
+
     def document(self, run: Run) -> dict[str, object]:
         """The fields of a measured quant."""
         return summary_document(QuantSummary.of([run]))

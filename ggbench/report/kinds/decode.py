@@ -21,17 +21,13 @@ class DecodePresenter(QuantPresenter):
 
     kind: ClassVar[str] = "decode"
 
-    def headline(self, run: Run) -> str:
-        """`29.3 tok/s  W 31 (20–53) tokens/ms  B 25 ±5 ms`; `done` without a fit."""
+    def so_far(self, run: Run) -> str:
+        """`29.3 tok/s  W 31 (20–53) tokens/ms  B 25 ±5 ms`; empty without a fit."""
         result = run.result
         if not isinstance(result, DecodeResult) or result.fit is None:
-            return "done"
+            return ""
         tok_s = result.latency.tok_s if result.latency else None
         return f"{format_number(tok_s)} tok/s  W {w_text(result.fit)} tokens/ms  B {b_text(result.fit)} ms"
-
-    def so_far(self, run: Run) -> str:
-        """The fit of the tokens that were decoded."""
-        return self.headline(run) if isinstance(run.result, DecodeResult) and run.result.fit else ""
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The columns of `ggbench bench`."""

@@ -21,17 +21,13 @@ class PrefillPresenter(QuantPresenter):
     kind: ClassVar[str] = "prefill"
     has_samples: ClassVar[bool] = False
 
-    def headline(self, run: Run) -> str:
-        """`prompt of 512: 2204.00 ms, 232 tok/s`, of the longest one; `done` where none was timed."""
+    def so_far(self, run: Run) -> str:
+        """`prompt of 512: 2204.00 ms, 232 tok/s`, of the longest one; empty where none was timed."""
         if not isinstance(run.result, PrefillResult) or not run.result.prefills:
-            return "done"
+            return ""
         longest = run.result.prefills[-1]
         speed = f"{format_ms(longest.prefill_ms)} ms, {format_number(longest.tok_s)} tok/s"
         return f"prompt of {format_count(longest.n_prompt)}: {speed}"
-
-    def so_far(self, run: Run) -> str:
-        """The longest prompt that was timed."""
-        return self.headline(run) if isinstance(run.result, PrefillResult) and run.result.prefills else ""
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The prompts of each run under its model."""

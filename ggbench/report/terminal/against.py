@@ -12,10 +12,10 @@ from ggbench.catalog.published import Figure, NearRow, PublishedRow
 from ggbench.plain import plain
 from ggbench.records.summary import QuantSummary
 from ggbench.report.against import device_of, nearest_to
-from ggbench.report.columns import UNKNOWN, b_text, w_text
+from ggbench.report.columns import ANSWERS, COLUMNS, UNKNOWN
 from ggbench.report.names import quant_name
 from ggbench.report.terminal.tables import new_table
-from ggbench.units import format_count, format_ms, format_number
+from ggbench.units import format_count, format_ms
 
 _OTHERS = {
     "memory_gb": "memory {} GB",
@@ -30,43 +30,21 @@ def against_tables(summaries: Sequence[QuantSummary]) -> RenderableType:
     parts: list[RenderableType] = []
     for summary in summaries:
         near = nearest_to(summary)
-        if near:
-            parts += [_table(summary, near), Text()]
-        else:
-            parts += [Text(f"No published row measures {quant_name(summary.subject)}.", style="dim"), Text()]
+        none = Text(f"No published row measures {quant_name(summary.subject)}.", style="dim")
+        parts += [_table(summary, near) if near else none, Text()]
     return Group(*parts[:-1])
 
 
 def _table(summary: QuantSummary, near: Sequence[NearRow]) -> Table:
-    columns = {
-        "": "left",
-        "quant": "left",
-        "W\ntokens/ms": "right",
-        "B\nms": "right",
-        "speed\ntok/s": "right",
-        "differences and more figures": "wrap",
-    }
+    figures = dict.fromkeys(("W\ntokens/ms", "B\nms", "speed\ntok/s"), "right")
+    columns = {"": "left", "quant": "left", **figures, "differences and more figures": "wrap"}
     table = new_table(f"{quant_name(summary.subject)} against published rows", columns)
-    own = (
-        "yours",
-        plain(summary.subject.quant),
-        w_text(summary.fit),
-        b_text(summary.fit),
-        UNKNOWN if summary.latency is None else format_number(summary.latency.tok_s),
-        _own_note(summary),
-    )
+    own = "yours", *(COLUMNS[key].text(summary) for key in ("quant", *ANSWERS)), _own_note(summary)
     table.add_row(*map(Text, own), style="bold")
     for each in near:
-        published = each.row
-        cells = (
-            published.system,
-            published.quant or UNKNOWN,
-            _printed(published.w_tokens_per_ms),
-            _printed(published.b_ms),
-            _printed(published.tok_s),
-            _note(published, each.differences),
-        )
-        table.add_row(*map(Text, cells))
+        row = each.row
+        printed = map(_printed, (row.w_tokens_per_ms, row.b_ms, row.tok_s))
+        table.add_row(*map(Text, (row.system, row.quant or UNKNOWN, *printed, _note(row, each.differences))))
     return table
 
 

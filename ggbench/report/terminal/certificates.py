@@ -18,7 +18,7 @@ from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.report.documents import context_bytes, context_of
 from ggbench.report.names import model_name, quant_name
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
-from ggbench.report.terminal.tables import Facts, facts_table, fitted_table, left, new_table, notes, right, twin_caption
+from ggbench.report.terminal.tables import Facts, facts_table, fitted_table, left, notes, right, twin_caption
 from ggbench.units import format_bytes, format_count, format_number
 
 _PARTS = "weights", "KV", "compute"
@@ -110,15 +110,17 @@ def _memory(run: Run) -> str:
         weight_bytes = sum(each.weight_bytes for each in buffers) or run.subject.weight_bytes
         parts = (weight_bytes, *context_bytes(run))
         return ", ".join(f"{name} {format_bytes(n_bytes)}" for name, n_bytes in zip(_PARTS, parts, strict=True))
-    in_main_memory = [each for each in buffers if each.is_host]
-    return f"{_sizes(on_gpu)} on the GPU; {_sizes(in_main_memory)} in main memory"
+    return f"{_sizes(on_gpu)} on the GPU; {_sizes([each for each in buffers if each.is_host])} in main memory"
 
 
 def _sizes(buffers: Sequence[DeviceBuffers]) -> str:
     """What there is of each part, over several devices."""
-    totals = (sum(each.weight_bytes for each in buffers), sum(each.kv_bytes for each in buffers))
-    parts = (*totals, sum(each.compute_bytes for each in buffers))
-    sizes = [f"{name} {format_bytes(n_bytes)}" for name, n_bytes in zip(_PARTS, parts, strict=True) if n_bytes]
+    totals = [
+        sum(each.weight_bytes for each in buffers),
+        sum(each.kv_bytes for each in buffers),
+        sum(each.compute_bytes for each in buffers),
+    ]
+    sizes = [f"{name} {format_bytes(n_bytes)}" for name, n_bytes in zip(_PARTS, totals, strict=True) if n_bytes]
     return ", ".join(sizes) or "nothing"
 
 
@@ -147,23 +149,12 @@ def _budget(setup: Setup, plan: SearchPlan) -> str:
 
 
 def _probes_table(probes: Sequence[Probe]) -> Table:
-    rows = [
-        (
-            format_count(probe.n_ctx),
-            _KINDS[probe.kind],
-            "works" if probe.passed else probe.outcome.text,
-            format_number(probe.seconds, 2),
-            format_bytes(probe.kv_bytes),
-            format_bytes(probe.compute_bytes),
-        )
-        for probe in probes
+    columns = [
+        right("n_ctx", (format_count(probe.n_ctx) for probe in probes)),
+        left("probe", (_KINDS[probe.kind] for probe in probes)),
+        left("outcome", ("works" if probe.passed else probe.outcome.text for probe in probes)),
+        right("time", (format_number(probe.seconds, 2) for probe in probes), "s"),
+        right("KV", (format_bytes(probe.kv_bytes) for probe in probes)),
+        right("compute", (format_bytes(probe.compute_bytes) for probe in probes)),
     ]
-    columns = {
-        "n_ctx": "right",
-        "probe": "left",
-        "outcome": "left",
-        "time\ns": "right",
-        "KV": "right",
-        "compute": "right",
-    }
-    return new_table(None, columns, rows)
+    return fitted_table(columns)

@@ -17,7 +17,7 @@ from ggbench.theory.hardware import Hardware, KvReads
 from ggbench.theory.kv_cache import KvCache
 from ggbench.theory.limits import DecodePoint, SchemeLimits
 from ggbench.theory.parameters import Parameters
-from ggbench.theory.prefill import Bound
+from ggbench.theory.prefill import Bound, PrefillCurve
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
@@ -40,32 +40,25 @@ def limits_report(
         facts_table(f"{model} on {hardware.name}", _facts(parameters, kv, hardware)),
         Group(_decode_table(rows, width), Text(_decode_notes(rows), style="dim")),
     ]
-    if any(row.exact for row in rows):
+    if curves := [row.exact for row in rows if row.exact]:  # all or none: one machine has one compute rate
         kv_reads = hardware.convention.kv_reads
-        parts.append(Group(_prefill_table(rows, kv_reads, width), Text(_prefill_notes(rows, kv_reads), style="dim")))
+        table = _prefill_table(rows, curves, kv_reads, width)
+        parts.append(Group(table, Text(_prefill_notes(_longest(curves), kv_reads), style="dim")))
     return spaced(parts)
 
 
 def _facts(parameters: Parameters, kv: KvCache, hardware: Hardware) -> Facts:
     binary = hardware.convention.is_binary
+    bandwidth = format_bandwidth(hardware.bandwidth_bytes_per_s, binary=binary)
+    compute = format_compute(hardware.compute_flop_per_s, binary=binary)
     known = [
-        ("memory", hardware.memory_bytes, format_bytes(hardware.memory_bytes), hardware.memory_source),
-        (
-            "bandwidth",
-            hardware.bandwidth_bytes_per_s,
-            format_bandwidth(hardware.bandwidth_bytes_per_s, binary=binary),
-            hardware.bandwidth_source,
-        ),
-        (
-            "compute",
-            hardware.compute_flop_per_s,
-            format_compute(hardware.compute_flop_per_s, binary=binary),
-            hardware.compute_source,
-        ),
+        ("memory", format_bytes(hardware.memory_bytes), hardware.memory_source),
+        ("bandwidth", bandwidth, hardware.bandwidth_source),
+        ("compute", compute, hardware.compute_source),
     ]
     return [
         ("convention", f"{hardware.convention.value}: {hardware.convention.meaning}"),
-        *((name, f"{text} ({source})" if value else "not known") for name, value, text, source in known),
+        *((name, "not known" if text == UNKNOWN else f"{text} ({source})") for name, text, source in known),
         ("parameters", _parameters(parameters, binary)),
         ("KV cache", _cache(kv)),
     ]
@@ -135,48 +128,40 @@ def _length(row: SchemeLimits) -> str:
     return UNKNOWN if row.fits is None else format_count(row.max_n_ctx) if row.max_n_ctx else "oom"
 
 
-def _prefill_table(rows: Sequence[SchemeLimits], kv_reads: KvReads, width: int) -> Table:
+def _prefill_table(
+    rows: Sequence[SchemeLimits], curves: Sequence[PrefillCurve], kv_reads: KvReads, width: int
+) -> Table:
     cells = [
         right("rough", (knees_text(row.rough) for row in rows), "knee"),
         right("exact", (knees_text(row.exact) for row in rows), "knee"),
     ]
-    for length in (length for length in _PREFILL_LENGTHS if length <= _longest(rows)):
-        cells.append(left(f"at {format_count(length)}", _times(rows, length), "ms, bound by", 4))
+    for length in (length for length in _PREFILL_LENGTHS if length <= _longest(curves)):
+        cells.append(left(f"at {format_count(length)}", _times(curves, length), "ms, bound by", 4))
         if kv_reads is KvReads.EACH_TOKEN:
-            cells.append(right(f"floor {format_count(length)}", _floors(rows, length), "ms", 5))
+            floors = (format_number(float(curve.floor_ms[np.searchsorted(curve.n, length)]), 4) for curve in curves)
+            cells.append(right(f"floor {format_count(length)}", floors, "ms", 5))
     return _table("Prefill", cells, rows, width)
 
 
-def _longest(rows: Sequence[SchemeLimits]) -> int:
-    return min(int(row.exact.n[-1]) for row in rows if row.exact)
+def _longest(curves: Sequence[PrefillCurve]) -> int:
+    return min(int(curve.n[-1]) for curve in curves)
 
 
-def _times(rows: Sequence[SchemeLimits], length: int) -> tuple[str, ...]:
+def _times(curves: Sequence[PrefillCurve], length: int) -> list[str]:
     """Format `97.27 compute` for each row, the times aligned to the right."""
     texts = []
-    for curve in (row.exact for row in rows):
-        if curve is None:
-            texts.append((UNKNOWN, ""))
-            continue
+    for curve in curves:
         at = int(np.searchsorted(curve.n, length))
         bound = Bound(int(curve.bounds()[at]))
         texts.append((format_number(float(curve.latency_ms[at]), 4), _BOUND_NAMES[bound]))
     digits = max(len(time) for time, _ in texts)
-    return tuple(f"{time:>{digits}} {bound}".rstrip() for time, bound in texts)
+    return [f"{time:>{digits}} {bound}" for time, bound in texts]
 
 
-def _floors(rows: Sequence[SchemeLimits], length: int) -> list[str]:
-    curves = (row.exact for row in rows)
-    return [
-        UNKNOWN if curve is None else format_number(float(curve.floor_ms[np.searchsorted(curve.n, length)]), 4)
-        for curve in curves
-    ]
-
-
-def _prefill_notes(rows: Sequence[SchemeLimits], kv_reads: KvReads) -> str:
+def _prefill_notes(longest: int, kv_reads: KvReads) -> str:
     lines = [
         "knee: prompt length [tokens] at which the bound changes between reads and compute, searched up to "
-        f"{format_count(_longest(rows))}",
+        f"{format_count(longest)}",
         "rough: lm_head is computed for every token of the prompt; exact, as in the times: only for the last",
     ]
     if kv_reads is KvReads.ONCE:
