@@ -40,19 +40,13 @@ class GgmlType:
 class AddedType:
     """One type of llama.cpp and where it comes from."""
 
-    name: str
-    """As gguf would write it: `Q2_0`."""
-    type_id: int
-    """The number in a tensor table, `enum ggml_type`."""
-    block_len: int
-    """Elements in one block."""
-    block_bytes: int
+    type: GgmlType
     file_type: int
     """The value of `general.file_type`, `enum llama_ftype`."""
     source: str
 
 
-ADDED_TYPES = (AddedType("Q2_0", 42, 64, 18, file_type=41, source="https://github.com/ggml-org/llama.cpp/pull/24448"),)
+ADDED_TYPES = (AddedType(GgmlType(42, "q2_0", 64, 18), 41, "https://github.com/ggml-org/llama.cpp/pull/24448"),)
 """What gguf 0.19 lacks. gguf's own entry wins where there is one; a test asks for the row to be deleted then."""
 
 CORRECTED_BLOCK_BYTES = {"Q8_1": 36}
@@ -62,14 +56,10 @@ CORRECTED_BLOCK_BYTES = {"Q8_1": 36}
 @functools.cache
 def known_types() -> dict[int, GgmlType]:
     """Return every known type by its id, in order; one that ggml removed is not among them."""
-    by_id = {
-        added.type_id: GgmlType(added.type_id, _ggml_name(added.name), added.block_len, added.block_bytes)
-        for added in ADDED_TYPES
-    }
-    for entry, (block_len, block_bytes) in gguf_constants.GGML_QUANT_SIZES.items():
-        by_id[int(entry)] = GgmlType(
-            int(entry), _ggml_name(entry.name), block_len, CORRECTED_BLOCK_BYTES.get(entry.name, block_bytes)
-        )
+    by_id = {added.type.type_id: added.type for added in ADDED_TYPES}
+    for entry, (block_len, stated_bytes) in gguf_constants.GGML_QUANT_SIZES.items():
+        block_bytes = CORRECTED_BLOCK_BYTES.get(entry.name, stated_bytes)
+        by_id[int(entry)] = GgmlType(int(entry), _ggml_name(entry.name), block_len, block_bytes)
     return dict(sorted(by_id.items()))
 
 

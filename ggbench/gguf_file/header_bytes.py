@@ -56,6 +56,10 @@ class HeaderBytes:
         """Every byte up to the position."""
         return bytes(self._data[: self.position])
 
+    def broken(self, reason: str) -> BadFile:
+        """Return the error that something in the header is wrong."""
+        return BadFile(f"{self.name}: {reason}", BROKEN_HINT)
+
     def use_big_endian(self) -> None:
         """Read all further numbers as big endian."""
         self._order = ">"
@@ -65,7 +69,7 @@ class HeaderBytes:
         """Raise BadFile unless that many items, of at least that many bytes each, can follow."""
         if n_items * least_bytes > self.n_left:
             left = format_bytes(self.n_left)
-            raise BadFile(f"{self.name}: {format_count(n_items)} {what} cannot fit into its last {left}", BROKEN_HINT)
+            raise self.broken(f"{format_count(n_items)} {what} cannot fit into its last {left}")
 
     def take(self, n_bytes: int, what: str) -> bytes:
         """Return the next bytes."""
@@ -104,7 +108,7 @@ class HeaderBytes:
         """Return the text of a length and that many bytes of UTF-8; what is not UTF-8 becomes U+FFFD."""
         n_bytes = self.u64(what)
         if n_bytes > most_bytes:
-            raise BadFile(f"{self.name}: {what} claims a length of {format_count(n_bytes)} bytes", BROKEN_HINT)
+            raise self.broken(f"{what} claims a length of {format_count(n_bytes)} bytes")
         return self.take(n_bytes, what).decode("utf-8", errors="replace")
 
     def skip_strings(self, count: int, what: str) -> None:
@@ -135,7 +139,7 @@ class HeaderBytes:
                 BROKEN_HINT,
             )
         if end > _LARGEST_HEADER_BYTES:
-            raise BadFile(f"{self.name}: its header is larger than {format_bytes(_LARGEST_HEADER_BYTES)}", BROKEN_HINT)
+            raise self.broken(f"its header is larger than {format_bytes(_LARGEST_HEADER_BYTES)}")
         while len(self._data) < end:
             try:
                 chunk = self._source.read(max(self._chunk_bytes, end - len(self._data)))

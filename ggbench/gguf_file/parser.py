@@ -148,7 +148,7 @@ def _read_version(cursor: HeaderBytes) -> tuple[int, bool]:
     if big_endian:
         version = int.from_bytes(raw, "big")
         if version > 0xFFFF:
-            raise BadFile(f"{cursor.name}: its GGUF version is garbage", BROKEN_HINT)
+            raise cursor.broken("its GGUF version is garbage")
         cursor.use_big_endian()
     if version not in READABLE_VERSIONS:
         raise Unsupported(
@@ -165,9 +165,7 @@ def _read_metadata(cursor: HeaderBytes, n_keys: int, *, up_to_vocabulary: bool =
     for index in range(n_keys):
         key = cursor.string(_KEY_BYTES, f"the name of metadata key {index}")
         if not key or key in metadata:
-            raise BadFile(
-                f"{cursor.name}: metadata key {index}, {key!r}, {'repeats' if key else 'is empty'}", BROKEN_HINT
-            )
+            raise cursor.broken(f"metadata key {index}, {key!r}, {'repeats' if key else 'is empty'}")
         what = f"metadata key {key[:80]!r}"
         value_type = cursor.u32(what)
         is_vocabulary = value_type == ARRAY and key.startswith("tokenizer.")
@@ -183,7 +181,7 @@ def _read_value(cursor: HeaderBytes, value_type: int, key: str, what: str) -> ob
     if value_type == STRING:
         return cursor.string(_STRING_BYTES, what)
     if value_type != ARRAY:
-        raise BadFile(f"{cursor.name}: {what} has the unknown value type {value_type}", BROKEN_HINT)
+        raise cursor.broken(f"{what} has the unknown value type {value_type}")
     element_type, count = cursor.u32(what), cursor.u64(what)
     if key.startswith("tokenizer.") or count > _KEPT_ELEMENTS or element_type == ARRAY:
         _skip_elements(cursor, element_type, count, what, nesting=1)
@@ -200,7 +198,7 @@ def _skip_elements(cursor: HeaderBytes, element_type: int, count: int, what: str
     elif element_type == ARRAY:
         cursor.expect(count, 12, f"arrays of {what}")
         if nesting == _MOST_NESTING:
-            raise BadFile(f"{cursor.name}: {what} nests arrays more than {_MOST_NESTING} deep", BROKEN_HINT)
+            raise cursor.broken(f"{what} nests arrays more than {_MOST_NESTING} deep")
         for _ in range(count):
             _skip_elements(cursor, cursor.u32(what), cursor.u64(what), what, nesting + 1)
     else:
@@ -212,14 +210,14 @@ def _skip_elements(cursor: HeaderBytes, element_type: int, count: int, what: str
 def _number_code(cursor: HeaderBytes, element_type: int, what: str) -> str:
     code = NUMBER_CODES.get(element_type)
     if code is None:
-        raise BadFile(f"{cursor.name}: {what} is an array of the unknown type {element_type}", BROKEN_HINT)
+        raise cursor.broken(f"{what} is an array of the unknown type {element_type}")
     return code
 
 
 def _alignment(cursor: HeaderBytes, metadata: dict[str, object]) -> int:
     alignment = metadata.get(ALIGNMENT_KEY, ALIGNMENT)
     if not isinstance(alignment, int) or not 0 < alignment <= _LARGEST_ALIGNMENT or alignment & (alignment - 1):
-        raise BadFile(f"{cursor.name}: {ALIGNMENT_KEY} is {alignment!r}, not a power of two", BROKEN_HINT)
+        raise cursor.broken(f"{ALIGNMENT_KEY} is {alignment!r}, not a power of two")
     return alignment
 
 
@@ -231,21 +229,21 @@ def _read_tensors(cursor: HeaderBytes, n_tensors: int, alignment: int) -> tuple[
         name = cursor.string(_TENSOR_NAME_BYTES, f"the name of tensor {index}")
         what = f"tensor {name[:80]!r}"
         if name in tensors:
-            raise BadFile(f"{cursor.name}: {what} is in the table twice", BROKEN_HINT)
+            raise cursor.broken(f"{what} is in the table twice")
         n_dims = cursor.u32(what)
         if n_dims > _MOST_DIMS:
-            raise BadFile(f"{cursor.name}: {what} claims {format_count(n_dims)} dimensions", BROKEN_HINT)
+            raise cursor.broken(f"{what} claims {format_count(n_dims)} dimensions")
         shape = tuple(cursor.u64(what) for _ in range(n_dims))
         type_id, offset = cursor.u32(what), cursor.u64(what)
         tensor = _tensor(cursor, name, shape, type_id, what)
         if offset % alignment:
-            raise BadFile(f"{cursor.name}: {what} begins at {offset}, off the alignment of {alignment}", BROKEN_HINT)
+            raise cursor.broken(f"{what} begins at {offset}, off the alignment of {alignment}")
         tensors[name] = tensor
         data_bytes = max(data_bytes, offset + (tensor.n_bytes or 0))
     if sum(tensor.n_elements for tensor in tensors.values()) > _MOST_ELEMENTS:
-        raise BadFile(f"{cursor.name}: its tensors claim more elements than any model has", BROKEN_HINT)
+        raise cursor.broken("its tensors claim more elements than any model has")
     if data_bytes > _MOST_ELEMENTS:
-        raise BadFile(f"{cursor.name}: its table points {format_count(data_bytes)} bytes into the file", BROKEN_HINT)
+        raise cursor.broken(f"its table points {format_count(data_bytes)} bytes into the file")
     return tuple(tensors.values()), data_bytes
 
 
@@ -253,13 +251,10 @@ def _tensor(cursor: HeaderBytes, name: str, shape: tuple[int, ...], type_id: int
     ggml_type = type_by_id(type_id)
     tensor = TensorInfo(name, shape, ggml_type.name if ggml_type else f"type {type_id}", None)
     if tensor.n_elements > _MOST_ELEMENTS:
-        raise BadFile(f"{cursor.name}: {what} claims {format_count(tensor.n_elements)} elements", BROKEN_HINT)
+        raise cursor.broken(f"{what} claims {format_count(tensor.n_elements)} elements")
     if ggml_type is None:
         return tensor
     row_length, block_len = shape[0] if shape else 1, ggml_type.block_len
     if row_length % block_len:
-        raise BadFile(
-            f"{cursor.name}: {what} has rows of {row_length}, not whole {ggml_type.name} blocks of {block_len}",
-            BROKEN_HINT,
-        )
+        raise cursor.broken(f"{what} has rows of {row_length}, not whole {ggml_type.name} blocks of {block_len}")
     return TensorInfo(name, shape, ggml_type.name, ggml_type.row_bytes(tensor.n_elements))

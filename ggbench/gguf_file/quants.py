@@ -96,7 +96,7 @@ def is_sidecar(file_name: str) -> bool:
 @functools.cache
 def known_quants() -> dict[str, int]:
     """Return the `enum llama_ftype` of every quant that llama.cpp can make, in the order of the numbers."""
-    numbers = {added.name.lower(): added.file_type for added in ADDED_TYPES}
+    numbers = {added.type.name: added.file_type for added in ADDED_TYPES}
     for entry in gguf_constants.LlamaFileType:
         if entry is not gguf_constants.LlamaFileType.GUESSED:
             numbers[canonical_quant(entry.name.removeprefix("ALL_").removeprefix("MOSTLY_"))] = int(entry)

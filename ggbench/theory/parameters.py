@@ -6,7 +6,7 @@ not counted, as in the article: they are fewer than one parameter in ten thousan
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,11 +59,9 @@ def count_parameters(file: ModelFile) -> Parameters:
 
     Source: the article, sections 3.1 and 5.2.1. Raises Unsupported if a required tensor is missing.
     """
-    counts = dict.fromkeys(("layers", "experts", "lm_head", "embedding", "norms"), 0)
-    tied = is_tied(file)
-    for tensor in file.tensors:
-        counts[role_of(tensor, tied=tied)] += tensor.n_elements
-    for role, tensors in (("lm_head", "output.weight nor token_embd.weight"), ("layers", "blk.0.*")):
+    counts = sums_by_role(file.tensors, lambda tensor: tensor.n_elements, tied=is_tied(file))
+    needed: dict[Role, str] = {"lm_head": "output.weight nor token_embd.weight", "layers": "blk.0.*"}
+    for role, tensors in needed.items():
         if not counts[role]:
             raise Unsupported(f"{file.name}: has no {tensors}, which the theory needs", "give the whole model")
     del counts["norms"]
@@ -87,9 +85,9 @@ def role_of(tensor: TensorInfo, *, tied: bool) -> Role:
     return "layers" if name.startswith("blk.") else "lm_head" if name.startswith("output.") else "layers"
 
 
-def bytes_by_role(tensors: Iterable[TensorInfo], *, tied: bool) -> dict[Role, int]:
-    """Sum the bytes of the tensors by role; tensors of unknown type count as 0 bytes."""
+def sums_by_role(tensors: Iterable[TensorInfo], amount: Callable[[TensorInfo], int], *, tied: bool) -> dict[Role, int]:
+    """Add up what each tensor has, by role."""
     found: dict[Role, int] = {"layers": 0, "experts": 0, "lm_head": 0, "embedding": 0, "norms": 0}
     for tensor in tensors:
-        found[role_of(tensor, tied=tied)] += tensor.n_bytes or 0
+        found[role_of(tensor, tied=tied)] += amount(tensor)
     return found

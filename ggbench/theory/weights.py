@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ggbench.errors import Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.theory.parameters import Parameters, bytes_by_role, count_parameters, is_tied
+from ggbench.theory.parameters import Parameters, count_parameters, is_tied, sums_by_role
 
 Floats = npt.NDArray[np.float64]
 
@@ -80,7 +80,7 @@ def file_weights(file: ModelFile, name: str) -> Weights:
 def tensor_weights(tensors: Iterable[TensorInfo], parameters: Parameters, name: str, *, tied: bool) -> Weights:
     """Return the weights stored in tensors of known types, norms included."""
     table = tuple(tensors)
-    sizes = bytes_by_role(table, tied=tied)
+    sizes = sums_by_role(table, lambda tensor: tensor.n_bytes or 0, tied=tied)
     return Weights(
         name=name,
         bpw=sum(sizes.values()) * 8 / sum(tensor.n_elements for tensor in table),

@@ -61,8 +61,8 @@ def test_every_type_of_gguf_is_known() -> None:
 def test_additions_are_those_that_gguf_lacks() -> None:
     """A row whose type or file type gguf has by now is deleted, and so is a correction that gguf has made itself."""
     for added in ADDED_TYPES:
-        assert added.name not in GGMLQuantizationType.__members__
-        assert f"MOSTLY_{added.name}" not in LlamaFileType.__members__
+        assert added.type.name.upper() not in GGMLQuantizationType.__members__
+        assert f"MOSTLY_{added.type.name.upper()}" not in LlamaFileType.__members__
         assert added.source.startswith("https://github.com/ggml-org/llama.cpp/")
     for name, block_bytes in CORRECTED_BLOCK_BYTES.items():
         assert GGML_QUANT_SIZES[GGMLQuantizationType[name]][1] != block_bytes
