@@ -17,7 +17,6 @@ from ggbench.engine.endings import Cancelled, OutOfMemory
 from ggbench.engine.llama import LlamaEngine
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
 from ggbench.experiments.context_prober import ContextProber, LoadEnded
-from ggbench.experiments.probe_text import answer_text, question_text
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes, name_processes
@@ -33,11 +32,10 @@ from ggbench.records.run import Result
 from ggbench.records.setup import KV_CELLS, LlamaSetup
 from ggbench.records.speed import Bandwidth
 from ggbench.sizing.bracket import Bracket
-from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
+from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, taken_bytes
 from ggbench.sizing.look_ahead import LookAhead, SearchCancelled, look_ahead
-from ggbench.sizing.search_budget import taken_bytes
 from ggbench.sizing.smaller_quant import smaller_quant_advice
-from ggbench.units import exact_size, format_bytes, format_count
+from ggbench.units import exact_size, format_bytes, format_count, format_number
 
 SEARCH_TIMEOUT_S = 3600.0
 """Longest time without a message from a worker that decodes at the far end of a context, which is slow on a CPU."""
@@ -47,6 +45,8 @@ _UNSEEN_BYTES = BESIDE_BUFFERS_BYTES
 
 _OF_A_CELL_BYTES = 100
 """What llama.cpp keeps of a cell once it is in use, besides K and V: measured 90 with 0.5.0, on a 64-bit machine."""
+
+_KINDS = {"dry": "dry context", "alloc": "context", "decode": "decode"}
 
 
 class MaxctxExperiment(Experiment):
@@ -258,13 +258,13 @@ class _Search:
     def _asked(self, n_ctx: int, kind: ProbeKind, bracket: Bracket) -> Working:
         budget_bytes = self._seen.budget.budget_bytes if self._seen else None
         question = Question(n_ctx, kind, BracketEnds(bracket.passed, bracket.failed), budget_bytes)
-        return Working("probe", text=question_text(question), subject=question)
+        return Working("probe", text=_question_text(question), subject=question)
 
     def _answered(self, probe: Probe) -> Point:
         self._session.recorder.observe(probe)
         self._session.recorder.keep_readings()
         ends = BracketEnds(self._bracket.passed, self._bracket.failed)
-        return Point("" if probe.is_dry else answer_text(probe, ends), probe, ends)
+        return Point("" if probe.is_dry else _answer_text(probe, ends), probe, ends)
 
     def _made(self, memory: Memory) -> ModelReady:
         self._session.recorder.observe(memory)
@@ -338,6 +338,28 @@ class _Search:
     @property
     def _name(self) -> str:
         return f"{self._session.target.model} {self._session.target.quant}"
+
+
+def _question_text(question: Question) -> str:
+    """`context 8,192; 4,096 works, 16,384 does not`."""
+    ends = _ends_text(question.kind, question.ends)
+    return f"{_KINDS[question.kind]} {format_count(question.n_ctx)}; {ends}"
+
+
+def _answer_text(probe: Probe, ends: BracketEnds) -> str:
+    """`context 8,192 works in 0.31 s; 8,192 works, 16,384 does not`."""
+    ended = "works" if probe.passed else probe.outcome.text
+    if not probe.is_answer:
+        ended = f"is not known ({ended})"
+    asked = f"{_KINDS[probe.kind]} {format_count(probe.n_ctx)}"
+    return f"{asked} {ended} in {format_number(probe.seconds, 2)} s; {_ends_text(probe.kind, ends)}"
+
+
+def _ends_text(kind: ProbeKind, ends: BracketEnds) -> str:
+    """Once a decode has failed, a context that was made counts for nothing until one is decoded in."""
+    none = {"decode": "none proven yet"}.get(kind, "none known to work")
+    works = none if ends.passed is None else f"{format_count(ends.passed)} works"
+    return works if ends.failed is None else f"{works}, {format_count(ends.failed)} does not"
 
 
 EXPERIMENT = MaxctxExperiment()

@@ -10,8 +10,7 @@ from ggbench.errors import DoesNotFit, GgbenchError
 from ggbench.machine.readings import name_processes
 from ggbench.recording.experiment import Concluded, Conclusion, Experiment, Job
 from ggbench.recording.progress import Finished, Progress, Started
-from ggbench.recording.reading_log import ReadingLog
-from ggbench.recording.recorder import Recorder
+from ggbench.recording.recorder import ReadingLog, Recorder
 from ggbench.recording.recording import Recording
 from ggbench.recording.rig import Rig
 from ggbench.recording.session import Session, subject_of

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ggbench.catalog.selector import Target
 from ggbench.recording.recording import Recording
-from ggbench.recording.setup_for import check_n_ctx
 from ggbench.records.memory import Memory
 from ggbench.records.observation import WorkerPeak
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Result, Settings
-from ggbench.records.setup import Setup
+from ggbench.records.setup import Setup, check_n_ctx
 from ggbench.records.speed import Bandwidth
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ggbench.machine.cpu import default_threads
 from ggbench.machine.environment import environment
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth
 from ggbench.machine.readings import MachineReader
-from ggbench.recording.reading_log import READING_INTERVAL_S
+from ggbench.recording.recorder import READING_INTERVAL_S
 from ggbench.records.machine import Environment, MachineReading
 from ggbench.records.setup import Setup
 from ggbench.records.speed import Bandwidth

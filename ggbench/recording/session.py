@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import threading
 from collections.abc import Generator, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from ggbench.catalog.selector import Target
+from ggbench.catalog.selector import Target, materialize
 from ggbench.engine.contract import Engine, Source, Workload
 from ggbench.engine.endings import Completed, Ending
 from ggbench.engine.events import Allocated, Event, Filling, Loaded, Opened, Opening, PromptRead, Ready, Steps
@@ -15,16 +18,14 @@ from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import find_cuda_gpu
 from ggbench.recording.experiment import Job
-from ggbench.recording.preparation import prepare
-from ggbench.recording.progress import ModelReady, Point, Progress, Samples, Working
+from ggbench.recording.progress import ModelReady, Point, Progress, Samples, Stage, Working
 from ggbench.recording.recorder import Recorder
 from ggbench.recording.rig import Rig
-from ggbench.recording.setup_for import setup_for
 from ggbench.records.machine import Environment
 from ggbench.records.memory import Memory
 from ggbench.records.observation import GpusInUse, PromptTiming, WorkerStarted
 from ggbench.records.run import Settings
-from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.records.setup import LlamaSetup, Setup, setup_for
 from ggbench.records.speed import DecodeLimit
 from ggbench.records.subject import Subject
 from ggbench.store.runs import WARMUP
@@ -79,7 +80,7 @@ class Session:
 
     def prepare(self) -> Generator[Progress, None, ModelFile]:
         """The target's file, made or downloaded first where it has to be."""
-        self.use_file((yield from prepare(self.target, self.rig.cancel)))
+        self.use_file((yield from _made_file(self.target, self.rig.cancel)))
         self.recorder.skip_readings()
         assert self.file is not None
         return self.file
@@ -234,3 +235,28 @@ def kv_bytes_per_token(file: ModelFile, setup: Setup) -> int | None:
         return file.kv_bytes_per_token(setup.type_k, setup.type_v)
     except Unsupported:
         return None
+
+
+def _made_file(target: Target, cancel: threading.Event) -> Generator[Working, None, ModelFile]:
+    """The target's file; made in a thread, so that its progress can be reported.
+
+    Raises CancelledError once `cancel` is set, and what `materialize` raises.
+    """
+    updates: queue.SimpleQueue[Working] = queue.SimpleQueue()
+    stage: Stage = "download" if target.download_bytes > 0 else "write"
+    abandoned = threading.Event()
+
+    def on_progress(done_bytes: int, total_bytes: int) -> None:
+        if cancel.is_set() or abandoned.is_set():
+            raise CancelledError
+        updates.put(Working(stage, done_bytes, total_bytes))
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        file = pool.submit(materialize, target, on_progress)
+        try:
+            while not file.done():
+                with contextlib.suppress(queue.Empty):
+                    yield updates.get(timeout=0.05)
+        finally:
+            abandoned.set()
+    return file.result()

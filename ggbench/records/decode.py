@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from ggbench.errors import UsageError
 from ggbench.records.run import Result, Settings
-from ggbench.records.setup import KV_CELLS
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
 
 N_PROMPT = 25
@@ -75,8 +74,3 @@ def require_positive(what: str, value: int) -> None:
     """Raise UsageError for a count below 1."""
     if value < 1:
         raise UsageError(f"{what} is {value}", "it has to be at least 1")
-
-
-def whole_steps(n_tokens: int) -> int:
-    """The smallest n_ctx that holds `n_tokens`, in whole steps of llama.cpp's padding."""
-    return -(-n_tokens // KV_CELLS) * KV_CELLS

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
+
+from ggbench.errors import UsageError
 
 FlashAttn = Literal["auto", "on", "off"]
 SplitMode = Literal["layer", "row", "none", "tensor"]
@@ -79,3 +81,32 @@ class LlamaSetup(Setup):
         layers = [] if self.cpu_moe else [rf"blk\.{layer}" for layer in range(self.n_cpu_moe)]
         experts = tuple((layer + _EXPERTS, "CPU") for layer in (["", *layers] if self.cpu_moe else layers))
         return (*((pattern, device) for pattern, device in given), *experts)
+
+
+def whole_steps(n_tokens: int) -> int:
+    """The smallest n_ctx that holds `n_tokens`, in whole steps of llama.cpp's padding."""
+    return -(-n_tokens // KV_CELLS) * KV_CELLS
+
+
+def setup_for(setup: Setup, n_ctx_needed: int) -> Setup:
+    """The setup with the n_ctx that was given, else with just enough in whole steps of llama.cpp's padding."""
+    if not isinstance(setup, LlamaSetup):
+        return setup
+    return replace(setup, n_ctx=setup.n_ctx or whole_steps(n_ctx_needed))
+
+
+def check_n_ctx(setup: Setup, n_ctx_needed: int) -> None:
+    """Raise UsageError where the given n_ctx is too small for a run, or the run too long for any context."""
+    if not isinstance(setup, LlamaSetup):
+        return
+    if setup.n_ctx is not None and setup.n_ctx < n_ctx_needed:
+        raise UsageError(
+            f"n_ctx {setup.n_ctx} does not hold the {n_ctx_needed} tokens of this run",
+            "omit --n-ctx to use just enough, or measure fewer tokens",
+        )
+    n_ctx = setup.n_ctx or whole_steps(n_ctx_needed)
+    if n_ctx > LARGEST_N_CTX:
+        raise UsageError(
+            f"this run needs an n_ctx of {n_ctx:,}, and llama.cpp's maximum is {LARGEST_N_CTX:,}",
+            "measure fewer tokens" if setup.n_ctx is None else "give a smaller --n-ctx",
+        )

@@ -15,10 +15,10 @@ from ggbench.machine.gpus import list_gpus
 from ggbench.records.context import Probe
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import KV_CELLS, LARGEST_N_CTX, LlamaSetup
+from ggbench.sizing.bracket import largest_n_ctx
+from ggbench.sizing.budget import SearchBudget, search_budget
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext, DryRunEnded
-from ggbench.sizing.largest_n_ctx import largest_n_ctx
 from ggbench.sizing.placement import Placement
-from ggbench.sizing.search_budget import SearchBudget, search_budget
 from ggbench.units import format_bytes, format_count
 
 CEILING_WITHOUT_GROWTH = 1 << 20

@@ -20,8 +20,8 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
 from ggbench.records.setup import KV_CELLS, LlamaSetup
 from ggbench.records.speed import DecodeLimit
+from ggbench.sizing.bracket import largest_n_ctx
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext, DryRunEnded
-from ggbench.sizing.largest_n_ctx import largest_n_ctx
 from ggbench.sizing.placement import Placement
 from ggbench.theory.kv_cache import kv_cache
 from ggbench.theory.roofline import decode_limit, decode_read_ms

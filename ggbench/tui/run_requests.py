@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ggbench.records.context import ContextSettings
-from ggbench.records.decode import DecodeSettings, whole_steps
+from ggbench.records.decode import DecodeSettings
 from ggbench.records.run import Settings
-from ggbench.records.setup import LlamaSetup
+from ggbench.records.setup import LlamaSetup, whole_steps
 from ggbench.units import format_count
 
 if TYPE_CHECKING:

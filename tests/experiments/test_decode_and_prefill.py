@@ -20,11 +20,10 @@ from ggbench.errors import UsageError
 from ggbench.experiments.decode import EXPERIMENT as DECODE
 from ggbench.experiments.stored import read_run
 from ggbench.gguf_file.header import read_model_file
-from ggbench.recording.setup_for import setup_for
 from ggbench.records.decode import DecodeSettings
 from ggbench.records.outcome import Outcome
 from ggbench.records.prefill import PrefillSettings
-from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.records.setup import LlamaSetup, Setup, setup_for
 from ggbench.records.speed import Bandwidth
 from ggbench.store.database import Store
 from ggbench.units import MIB

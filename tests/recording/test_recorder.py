@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ggbench.engine.events import Steps
-from ggbench.recording.reading_log import ReadingLog
-from ggbench.recording.recorder import Recorder
+from ggbench.recording.recorder import ReadingLog, Recorder
 from ggbench.records.decode import DecodeSettings
 from ggbench.records.machine import MachineReading
 from ggbench.records.run import RunHead

@@ -61,6 +61,6 @@ def test_main_memory_where_no_layer_goes_to_a_gpu(
 ) -> None:
     """What is available at this moment, not the machine's total."""
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: gpus)
-    monkeypatch.setattr("ggbench.machine.memory.describe_ram", lambda: Ram(64 * GIB, 20 * GIB))
+    monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: Ram(64 * GIB, 20 * GIB))
     budget = machine_budget(n_gpu_layers=n_gpu_layers, main_gpu=None, threads=1, reserve_bytes=4 * GIB, bandwidth=RATE)
     assert (budget.on_gpu, budget.memory_bytes, budget.usable_bytes) == (False, 20 * GIB, 16 * GIB)

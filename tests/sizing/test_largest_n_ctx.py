@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggbench.sizing.largest_n_ctx import largest_n_ctx
+from ggbench.sizing.bracket import largest_n_ctx
 from ggbench.units import MIB
 
 CEILING = 1 << 18

@@ -9,7 +9,7 @@ import pytest
 from ggbench.errors import DoesNotFit
 from ggbench.machine.memory import Ram
 from ggbench.records.machine import Gpu
-from ggbench.sizing.search_budget import gpu_budget, main_memory_budget
+from ggbench.sizing.budget import gpu_budget, main_memory_budget
 from ggbench.units import GIB
 
 CARD = Gpu(0, "card", None, None, 24 * GIB, 22 * GIB, None, None, None)
@@ -19,7 +19,7 @@ SMALL_CARD = Gpu(1, "small card", None, None, 12 * GIB, 10 * GIB, None, None, No
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """16 GiB of main memory, 10 of them available."""
-    monkeypatch.setattr("ggbench.sizing.search_budget.describe_ram", lambda: Ram(16 * GIB, 10 * GIB))
+    monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: Ram(16 * GIB, 10 * GIB))
 
 
 def test_main_memory_is_always_limited() -> None:
