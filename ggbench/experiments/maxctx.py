@@ -19,13 +19,12 @@ from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
 from ggbench.experiments.context_prober import ContextProber, LoadEnded
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.machine.gpus import list_gpus
-from ggbench.machine.readings import list_gpu_processes, name_processes
+from ggbench.machine.readings import name_processes
 from ggbench.recording.experiment import Concluded, Conclusion, Experiment, Job
 from ggbench.recording.progress import ModelReady, Point, Progress, Working
 from ggbench.recording.recording import Recording
 from ggbench.recording.session import Session
 from ggbench.records.context import BracketEnds, ContextResult, ContextSettings, Probe, ProbeKind, Question, SearchPlan
-from ggbench.records.machine import GpuProcess
 from ggbench.records.memory import Memory
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Result
@@ -61,11 +60,13 @@ class MaxctxExperiment(Experiment):
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises DoesNotFit, EngineFailed, Unsupported and what `materialize` does."""
-        search = _Search(session)
         try:
-            return (yield from search.run())
+            seen = yield from _look_ahead(session)
         except SearchCancelled:
             return Concluded(Outcome.CANCELLED, "stopped before its end")
+        search = _Search(session, seen)
+        try:
+            return (yield from search.run())
         finally:
             search.close()
 
@@ -106,37 +107,46 @@ class MaxctxExperiment(Experiment):
         return " ".join([reproduce("maxctx", named(job.target), job.setup, reserve), *flags])
 
 
+def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
+    """Size contexts before the file is made or downloaded: its header in a sparse file is enough."""
+    setup, settings = _llama_setup(session), session.settings(ContextSettings)
+    with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
+        if session.target.source is not None:
+            file = session.target.source.header()
+            path = write_sparse(file, Path(folder))
+            session.use_file(file)
+        else:
+            file = yield from session.prepare()
+            path = file.paths[0]
+        engine = _new_engine(session)
+        return look_ahead(engine, file, path, setup, settings.reserve_bytes, cap_train=settings.cap_train)
+
+
+def _llama_setup(session: Session) -> LlamaSetup:
+    if not isinstance(session.setup, LlamaSetup):
+        raise Unsupported("a search for the largest context needs llama.cpp", "name a GGUF file instead")
+    return session.setup
+
+
+def _new_engine(session: Session) -> LlamaEngine:
+    engine = session.rig.launch(session.setup, session.cancel)
+    assert isinstance(engine, LlamaEngine)
+    return engine
+
+
 class _Search:
     """The search for one target; what it finds is recorded as it goes."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, seen: LookAhead) -> None:
+        self._session, self._seen = session, seen
         self._settings = session.settings(ContextSettings)
-        setup = session.setup
-        if not isinstance(setup, LlamaSetup):
-            raise Unsupported("a search for the largest context needs llama.cpp", "name a GGUF file instead")
-        self._setup = setup
-        self._seen: LookAhead | None = None
         self._prober: ContextProber | None = None
-        self._bracket = Bracket(0)
+        self._bracket = Bracket(seen.ceiling_n_ctx)
 
     def run(self) -> Generator[Progress, None, Conclusion]:
         """All of it."""
-        session = self._session
-        seen = self._seen = yield from self._look_ahead()
-        file = session.file
-        assert file is not None
-        plan = SearchPlan(
-            planned_n_ctx=seen.planned_n_ctx,
-            theory_n_ctx=seen.theory_n_ctx,
-            ceiling_n_ctx=seen.ceiling_n_ctx,
-            budget_bytes=seen.budget.budget_bytes,
-            reserve_bytes=seen.budget.reserve_bytes,
-            free_bytes=seen.budget.free_bytes,
-            gpu_processes=self._gpu_processes(seen),
-            warnings=seen.warnings,
-        )
-        session.recorder.observe(plan)
+        session, seen = self._session, self._seen
+        session.recorder.observe(seen.plan)
         for probe in seen.probes:
             yield self._answered(probe)
         environment = None if seen.versions is None else session.rig.describe_environment(seen.versions)
@@ -146,16 +156,15 @@ class _Search:
         file = yield from session.prepare()
         session.begin(environment)
         prober = self._prober = ContextProber(
-            self._new_engine(),
+            _new_engine(session),
             file,
-            replace(self._setup, memory_limit_bytes=seen.budget.worker_limit_bytes),
+            replace(_llama_setup(session), memory_limit_bytes=seen.budget.worker_limit_bytes),
             reserve_bytes=seen.budget.worker_reserve_bytes,
         )
-        self._bracket = Bracket(seen.ceiling_n_ctx)
         try:
-            conclusion = yield from self._allocate(prober, seen)
+            conclusion = yield from self._allocate(prober)
             if self._settings.prove and self._bracket.passed is not None and conclusion.outcome is Outcome.COMPLETED:
-                conclusion = yield from self._prove(prober, seen)
+                conclusion = yield from self._prove(prober)
         except LoadEnded as ended:
             return self._explain_load(ended)
         if self._bracket.passed is None and conclusion.outcome is Outcome.COMPLETED:
@@ -173,34 +182,15 @@ class _Search:
         if self._prober is not None:
             self._prober.close()
 
-    def _new_engine(self) -> LlamaEngine:
-        engine = self._session.rig.launch(self._setup, self._session.cancel)
-        assert isinstance(engine, LlamaEngine)
-        return engine
-
-    def _look_ahead(self) -> Generator[Progress, None, LookAhead]:
-        """Size contexts before the file is made or downloaded: its header in a sparse file is enough."""
-        session, settings = self._session, self._settings
-        with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
-            if session.target.source is not None:
-                file = session.target.source.header()
-                path = write_sparse(file, Path(folder))
-                session.use_file(file)
-            else:
-                file = yield from session.prepare()
-                path = file.paths[0]
-            engine = self._new_engine()
-            return look_ahead(engine, file, path, self._setup, settings.reserve_bytes, cap_train=settings.cap_train)
-
-    def _allocate(self, prober: ContextProber, seen: LookAhead) -> Generator[Progress, None, Conclusion]:
+    def _allocate(self, prober: ContextProber) -> Generator[Progress, None, Conclusion]:
         """Make contexts until the last that passes and the first that fails are neighbours."""
-        file = self._session.file
+        file, seen = self._session.file, self._seen
         yield from prober.load()
-        expected = seen.planned_n_ctx
+        expected = seen.plan.planned_n_ctx
         if prober.left_bytes is not None:
             expected = seen.n_ctx_within(prober.left_bytes - _UNSEEN_BYTES)
         if expected is None:
-            expected = seen.planned_n_ctx or (file and file.n_ctx_train) or KV_CELLS
+            expected = seen.plan.planned_n_ctx or (file and file.n_ctx_train) or KV_CELLS
         while not self._bracket.is_closed:
             n_ctx = self._bracket.next(expected)
             yield self._asked(n_ctx, "alloc", self._bracket)
@@ -216,9 +206,9 @@ class _Search:
                     expected = n_ctx + int(prober.left_bytes / seen.bytes_per_token)
         return Concluded()
 
-    def _prove(self, prober: ContextProber, seen: LookAhead) -> Generator[Progress, None, Conclusion]:
+    def _prove(self, prober: ContextProber) -> Generator[Progress, None, Conclusion]:
         """Decode at the far end of the winner; where that fails, of contexts below it until the edge is found again."""
-        winner = self._bracket.passed
+        seen, winner = self._seen, self._bracket.passed
         assert winner is not None
         below: Bracket | None = None
         n_ctx = expected = winner
@@ -256,8 +246,8 @@ class _Search:
         return replace(probe, outcome=Outcome.CANCELLED, reason=Cancelled().reason)
 
     def _asked(self, n_ctx: int, kind: ProbeKind, bracket: Bracket) -> Working:
-        budget_bytes = self._seen.budget.budget_bytes if self._seen else None
-        question = Question(n_ctx, kind, BracketEnds(bracket.passed, bracket.failed), budget_bytes)
+        ends = BracketEnds(bracket.passed, bracket.failed)
+        question = Question(n_ctx, kind, ends, self._seen.budget.budget_bytes)
         return Working("probe", text=_question_text(question), subject=question)
 
     def _answered(self, probe: Probe) -> Point:
@@ -280,7 +270,6 @@ class _Search:
 
     def _with_peak(self, prober: ContextProber) -> Memory:
         """The memory of the context that was proven, with the most that was taken meanwhile."""
-        assert self._seen is not None
         budget, memory = self._seen.budget, prober.memory
         peak_bytes = taken_bytes(budget, list_gpus()) if budget.on_gpu else prober.peak_bytes
         if peak_bytes is None:
@@ -293,7 +282,6 @@ class _Search:
         """A model that did not load, as what it means for the search."""
         session, seen = self._session, self._seen
         assert session.file is not None
-        assert seen is not None
         if isinstance(ended.ending, Cancelled) or session.cancel.is_set():
             return Concluded(Outcome.CANCELLED, ended.ending.reason)
         if isinstance(ended.ending, OutOfMemory):
@@ -303,13 +291,9 @@ class _Search:
             f"{self._name} does not load: {ended.ending.reason}", "llama.cpp may be too old for it, or the file broken"
         ) from ended
 
-    def _gpu_processes(self, seen: LookAhead) -> tuple[GpuProcess, ...]:
-        return list_gpu_processes([gpu.index for gpu in seen.budget.gpus]) if seen.budget.on_gpu else ()
-
     def _does_not_fit(self, weight_bytes: int, reason: str = "") -> DoesNotFit:
         """How much is missing, and which quant would fit."""
         seen, file = self._seen, self._session.file
-        assert seen is not None
         budget, least_bytes = seen.budget, seen.least_bytes or 0
         missing = weight_bytes + least_bytes - budget.budget_bytes
         parts = f"weights of {format_bytes(weight_bytes)}"
@@ -323,9 +307,8 @@ class _Search:
             what += f", {format_bytes(missing)} are missing"
         elif reason:
             what += f", and llama.cpp needs more beside them ({reason})"
-        plan = self._session.recorder.recording.last(SearchPlan)
-        if plan is not None and plan.gpu_processes:
-            what += f"; GPU memory is held by {name_processes(plan.gpu_processes)}"
+        if seen.plan.gpu_processes:
+            what += f"; GPU memory is held by {name_processes(seen.plan.gpu_processes)}"
         room_bytes = budget.budget_bytes - least_bytes - (_UNSEEN_BYTES if missing <= 0 else 0)
         in_budget = weight_bytes / (file.weight_bytes or weight_bytes) if file else 1.0
         advice = [smaller_quant_advice(self._session.target, room_bytes, in_budget)]

@@ -12,7 +12,8 @@ from ggbench.engine.llama import LlamaEngine
 from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
-from ggbench.records.context import Probe
+from ggbench.machine.readings import list_gpu_processes
+from ggbench.records.context import Probe, SearchPlan
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import KV_CELLS, LARGEST_N_CTX, LlamaSetup
 from ggbench.sizing.bracket import largest_n_ctx
@@ -36,14 +37,12 @@ class SearchCancelled(Exception):
 class LookAhead:
     """What is expected of one quant in one budget. None is unknown."""
 
+    plan: SearchPlan
+    """As it is recorded; its `planned_n_ctx` is None where llama.cpp would not load dry."""
     budget: SearchBudget
+    ceiling_n_ctx: int
     weight_bytes: int | None
     """Of those that lie in the budget's memory."""
-    theory_n_ctx: int | None
-    """By the weights and the KV of one token alone."""
-    planned_n_ctx: int | None
-    """By the weights and the dry allocator; None where llama.cpp would not load dry."""
-    ceiling_n_ctx: int
     least_bytes: int | None
     """Cache and compute buffers of the smallest context."""
     bytes_per_token: float | None
@@ -51,7 +50,6 @@ class LookAhead:
     known_at: tuple[int, int] | None
     """An n_ctx near the planned one, and the bytes of its cache and compute buffers."""
     probes: tuple[Probe, ...]
-    warnings: tuple[str, ...]
     versions: Mapping[str, str] | None = None
     """Of the engine that ran dry; None where it was not even ready."""
 
@@ -133,16 +131,23 @@ def look_ahead(
             except DryRunEnded as ended:
                 _raise_if_cancelled(ended)
     return LookAhead(
+        plan=SearchPlan(
+            planned_n_ctx=planned,
+            theory_n_ctx=theory,
+            ceiling_n_ctx=ceiling,
+            budget_bytes=budget.budget_bytes,
+            reserve_bytes=budget.reserve_bytes,
+            free_bytes=budget.free_bytes,
+            gpu_processes=list_gpu_processes([gpu.index for gpu in budget.gpus]) if budget.on_gpu else (),
+            warnings=warnings,
+        ),
         budget=budget,
-        weight_bytes=weight_bytes,
-        theory_n_ctx=theory,
-        planned_n_ctx=planned,
         ceiling_n_ctx=ceiling,
+        weight_bytes=weight_bytes,
         least_bytes=None if least is None else placement.context_bytes(least),
         bytes_per_token=None if line is None else _slope(line, placement),
         known_at=None if line is None else (line[1].n_ctx, placement.context_bytes(line[1])),
         probes=tuple(probes),
-        warnings=warnings,
         versions=dry.versions,
     )
 

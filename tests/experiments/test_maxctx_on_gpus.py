@@ -25,7 +25,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         hidden = replace(CARD, index=1, uuid="GPU-2", pci_bus_id="00000000:41:00.0", free_bytes=0)
         monkeypatch.setattr("ggbench.sizing.look_ahead.list_gpus", lambda: (CARD, hidden))
         monkeypatch.setattr("ggbench.experiments.maxctx.list_gpus", lambda: (hidden, *after))
-        monkeypatch.setattr("ggbench.experiments.maxctx.list_gpu_processes", lambda _: ())
+        monkeypatch.setattr("ggbench.sizing.look_ahead.list_gpu_processes", lambda _: ())
 
     return install
 
@@ -36,7 +36,7 @@ def test_the_peak_of_a_gpu_leaves_out_the_ballast_of_a_limit(
     """Under a limit the peak is what of the limit is gone, not of the card; who held memory before is kept."""
     gpus()
     desktop = GpuProcess(911, "/usr/bin/desktop", 300 * MIB)
-    monkeypatch.setattr("ggbench.experiments.maxctx.list_gpu_processes", lambda _: (desktop,))
+    monkeypatch.setattr("ggbench.sizing.look_ahead.list_gpu_processes", lambda _: (desktop,))
     edge = (LIMIT - COMPUTE - UNSEEN) // kv_bytes // 256 * 256
 
     context, run = found(SmallMachine(kv_bytes, edge, device="CUDA0").rig(), target)
