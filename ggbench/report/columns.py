@@ -117,7 +117,7 @@ def _column(
 ) -> Column:
     """A column whose text is its value, formatted; `source` gives the value, or is a path to it."""
     value = reader(source) if isinstance(source, str) else source
-    right_aligned = form not in (plain, _yes_no, _on_off)
+    right_aligned = form not in (plain, _yes_no, on_off)
     return Column(key, header, unit, doc, value, lambda s: form(value(s)), right_aligned, priority)
 
 
@@ -125,7 +125,8 @@ def _yes_no(is_so: bool | None) -> str:
     return {None: UNKNOWN, True: "yes", False: "no"}[is_so]
 
 
-def _on_off(is_on: bool | None) -> str:
+def on_off(is_on: bool | None) -> str:
+    """Format a switch; an em dash where its state is unknown."""
     return {None: UNKNOWN, True: "on", False: "off"}[is_on]
 
 
@@ -251,7 +252,7 @@ _ALL = (
         "gpu_throttle", "throttle reason", "", "Why the GPU's clocks were held down; `nothing` where they were not.",
         _throttle, lambda s: _throttle(s) or UNKNOWN, right_aligned=False,
     ),
-    _column("flash_attn", "flash", "", "Whether flash attention was on.", "memory.flash_attn", _on_off),
+    _column("flash_attn", "flash", "", "Whether flash attention was on.", "memory.flash_attn", on_off),
     Column(
         "outcome", "outcome", "", "How the run ended.",
         lambda s: s.outcome.value, lambda s: s.outcome.text, right_aligned=False, priority=4,

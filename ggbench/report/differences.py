@@ -11,7 +11,7 @@ from ggbench.records.machine import Environment
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import reader
+from ggbench.report.columns import on_off, reader
 from ggbench.report.names import model_name
 from ggbench.report.plot.palette import letter
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
@@ -33,10 +33,6 @@ def differences_of(summaries: Sequence[QuantSummary]) -> tuple[Differences, ...]
         Differences("configuration", _differing(_CONFIGURATION, summaries)),
         Differences("environment", _environment(summaries)),
     )
-
-
-def _on_off(value: bool) -> str:
-    return "on" if value else "off"
 
 
 def letters(indices: Sequence[int]) -> str:
@@ -104,10 +100,10 @@ _CONFIGURATION = (
         "llama",
         lambda setup: "as threads" if setup.threads_batch is None else str(setup.threads_batch),
     ),
-    _Property("mmap", "llama.mmap", _on_off),
-    _Property("mlock", "llama.mlock", _on_off),
-    _Property("KV offload", "llama.kv_offload", _on_off),
-    _Property("full SWA cache", "llama.swa_full", _on_off),
+    _Property("mmap", "llama.mmap", on_off),
+    _Property("mlock", "llama.mlock", on_off),
+    _Property("KV offload", "llama.kv_offload", on_off),
+    _Property("full SWA cache", "llama.swa_full", on_off),
     _Property("sequences", "llama.n_seq_max"),
     _Property(
         "memory limit",

@@ -74,9 +74,7 @@ class ListedRun:
     def note(self) -> str:
         """What to know of it beside the columns: its answer where no column has it, and what is wrong. Printable."""
         run, summary = self.run, self.summary
-        if run is None or summary is None:
-            return self.problem
-        if self.problem:
+        if run is None or summary is None or self.problem:
             return self.problem
         has_answer = any(self.text(key) != UNKNOWN for key in ANSWERS)
         if not run.is_complete or has_answer:

@@ -114,11 +114,7 @@ def pulled_document(found: FoundVariant, pulled: Sequence[tuple[Path, FileProgre
         "commit": found.commit,
         "file_bytes": found.variant.file_bytes,
         "files": [
-            {
-                "path": str(path),
-                **picked(arrival.file, "n_bytes sha256"),
-                **picked(arrival, "outcome moved_bytes"),
-            }
+            {"path": str(path), **picked(arrival.file, "n_bytes sha256"), **picked(arrival, "outcome moved_bytes")}
             for path, arrival in pulled
         ],
     }

@@ -47,10 +47,7 @@ def save_runs(runs: Sequence[SavedRun], form: SavedForm, folder: Path) -> tuple[
             raise GgbenchError("there are no samples to plot", "save it as CSV, or choose a run that decoded")
         return (write_new(folder, stem, ".svg", curves_as_svg(series)),)
     rows = rows_as_csv([one.summary for one in runs])
-    return (
-        write_new(folder, stem, ".csv", rows),
-        write_new(folder, f"{stem}-samples", ".csv", _samples_as_csv(runs)),
-    )
+    return write_new(folder, stem, ".csv", rows), write_new(folder, f"{stem}-samples", ".csv", _samples_as_csv(runs))
 
 
 def _samples_as_csv(runs: Sequence[SavedRun]) -> str:

@@ -29,7 +29,6 @@ class Offload:
     """As llama.cpp counts, the output included."""
     first_gpu_layer: int
     """Index of the first repeating layer on the device; equal to the number of layers if none is."""
-    output_on_device: bool
     device_weight_bytes: int
     host_weight_bytes: int
     overridden_host_bytes: int = 0
@@ -72,7 +71,6 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     return Offload(
         n_gpu_layers=n_offloaded,
         first_gpu_layer=min(first, file.n_layer),
-        output_on_device=output_on_device,
         device_weight_bytes=on_device[True],
         host_weight_bytes=on_device[False],
         overridden_host_bytes=overridden_host_bytes,

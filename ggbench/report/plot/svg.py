@@ -66,12 +66,10 @@ def curves_as_svg(series: Sequence[LatencySeries]) -> str:
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
         *_grid(area),
     ]
-    for index, one in enumerate(series):
-        parts += _samples(area, one, _color(index))
-    for index, one in enumerate(series):
-        parts += _lines(area, one, index)
-    for index, one in enumerate(series):
-        parts.append(_legend(one, index))
+    for draw in (_samples, _lines):
+        for index, one in enumerate(series):
+            parts += draw(area, one, index)
+    parts += (_legend(one, index) for index, one in enumerate(series))
     return "\n".join([*parts, "</svg>\n"])
 
 
@@ -97,8 +95,8 @@ def _grid(area: _Area) -> list[str]:
     return parts
 
 
-def _samples(area: _Area, one: LatencySeries, color: str) -> list[str]:
-    columns = min_max_columns(one, area.x_axis, _WIDTH - _LEFT - _RIGHT)
+def _samples(area: _Area, one: LatencySeries, index: int) -> list[str]:
+    columns, color = min_max_columns(one, area.x_axis, _WIDTH - _LEFT - _RIGHT), hex_color(index, ON_WHITE)
     if not len(columns.column):
         return []
     across = [_LEFT + int(column) + 0.5 for column in columns.column]
@@ -117,18 +115,13 @@ def _samples(area: _Area, one: LatencySeries, color: str) -> list[str]:
 def _lines(area: _Area, one: LatencySeries, index: int) -> list[str]:
     if not len(one.positions):
         return []
-    color, parts = _color(index), []
+    color, parts = hex_color(index, ON_WHITE), []
     first, last = float(one.positions.min()), float(one.positions.max())
-    for line, look in (
-        (one.limit, 'stroke-dasharray="1 5" stroke-linecap="round"'),
-        (one.fit, 'stroke-dasharray="9 5"'),
-    ):
-        if line is None:
-            continue
-        ends = [(area.x(position), area.y(float(line.ms(position)))) for position in (first, last)]
-        (x_from, y_from), (x_to, y_to) = ends
-        path = f"M{x_from:.1f} {y_from:.1f}L{x_to:.1f} {y_to:.1f}"
-        parts.append(f'<path d="{path}" stroke="{color}" stroke-width="2" {look}/>')
+    looks = 'stroke-dasharray="1 5" stroke-linecap="round"', 'stroke-dasharray="9 5"'
+    for line, look in zip((one.limit, one.fit), looks, strict=True):
+        if line is not None:
+            ends = [f"{area.x(position):.1f} {area.y(float(line.ms(position))):.1f}" for position in (first, last)]
+            parts.append(f'<path d="M{"L".join(ends)}" stroke="{color}" stroke-width="2" {look}/>')
     at_end = float(one.fit.ms(last)) if one.fit is not None else float(one.latency_ms[-1])
     place = f'x="{area.x(last) + 6:.1f}" y="{area.y(at_end) + 4:.1f}"'
     parts.append(f'<text class="letter" {place} style="fill: {color}">{letter(index)}</text>')
@@ -146,12 +139,8 @@ def _legend(one: LatencySeries, index: int) -> str:
     if not len(one.positions):
         parts.append("no samples")
     y = _TOP + _PLOT_HEIGHT + _X_AXIS + _LEGEND_LINE * (index + 1) - 6
-    name = f'<tspan class="letter" style="fill: {_color(index)}">{letter(index)}</tspan>'
+    name = f'<tspan class="letter" style="fill: {hex_color(index, ON_WHITE)}">{letter(index)}</tspan>'
     return f'<text x="{_LEFT}" y="{y}" xml:space="preserve">{name}  {_text("   ".join(parts))}</text>'
-
-
-def _color(index: int) -> str:
-    return hex_color(index, ON_WHITE)
 
 
 def _text(text: str) -> str:

@@ -30,11 +30,7 @@ def plan_report(
     shared = _shared_notes(rows)
     parts: list[RenderableType] = [
         Padding(facts_table(title, _facts(budget, config, sources, rows, shared)), (0, 0, 1, 0)),
-        fitted_table(
-            _cells(rows, budget, shared),
-            dim=[row.fits is not True for row in rows],
-            width=width,
-        ),
+        fitted_table(_cells(rows, budget, shared), dim=[row.fits is not True for row in rows], width=width),
     ]
     if legend := _legend(rows, budget):
         parts.append(Text(legend, style="dim"))
@@ -49,7 +45,9 @@ def fit_text(row: PlanRow) -> str:
     """`✓ 19.2 GiB left`, `✗ 1.5 GiB missing`; an em dash when unknown."""
     if row.left_bytes is None or row.fits is None:
         return UNKNOWN
-    return f"{FITS} {format_bytes(row.left_bytes)} left" if row.fits else f"{FITS_NOT} {_missing(row.left_bytes)}"
+    if row.fits:
+        return f"{FITS} {format_bytes(row.left_bytes)} left"
+    return f"{FITS_NOT} {format_bytes(-row.left_bytes)} missing"
 
 
 def longest_text(row: PlanRow) -> str:
@@ -58,10 +56,6 @@ def longest_text(row: PlanRow) -> str:
         return UNKNOWN
     star = "*" if row.exceeds_training else ""
     return f"{'≥ ' if row.reached_ceiling else ''}{format_count(row.planned_n_ctx)}{star}"
-
-
-def _missing(left_bytes: int) -> str:
-    return f"{format_bytes(-left_bytes)} missing"
 
 
 def _facts(

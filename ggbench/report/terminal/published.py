@@ -45,8 +45,7 @@ _COUNTS = (("n_gpu", "GPUs", 4), ("n_prompt", "input", 1), ("n_gen", "generated"
 def sources_table(sources: Sequence[Source]) -> RenderableType:
     """Render the five documents with the number of rows and tables of each."""
     columns = {"source": "left", "rows": "right", "tables": "right", "title": "wrap"}
-    counts = [(format_count(source.rows), format_count(len(source.tables))) for source in sources]
-    rows = [(source.id, *count, source.title) for source, count in zip(sources, counts, strict=True)]
+    rows = [(each.id, format_count(each.rows), format_count(len(each.tables)), each.title) for each in sources]
     return new_table(None, columns, rows)
 
 

@@ -27,9 +27,7 @@ Facts = Sequence[tuple[str, str]]
 
 
 def new_table(
-    title: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    rows: Iterable[Sequence[str]] = (),
+    title: str | None = None, columns: Mapping[str, str] | None = None, rows: Iterable[Sequence[str]] = ()
 ) -> Table:
     """A table with a line under the header and no other rules, so that it also reads without colour.
 
