@@ -61,23 +61,19 @@ class LlamaEngine:
             yield Failed("load", "llama.cpp loads GGUF files only")
             return
         load = protocol.LoadModel(str(source.path), _without_context(setup), reserve_bytes, dry)
+        ending: Ending = Completed()
         if load != self._loaded or self._worker is None:
             if self._asked is not None and _limits(load) != _limits(self._asked):
                 self.close()
             self._worker = self._worker or self._start()
             self._loaded, self._asked, self._load_log, self._context_log = None, load, [], []
             ending = yield from self._call(self._worker, load, self._load_log)
-            if not isinstance(ending, Completed):
-                yield ending
-                return
-            self._loaded = load
-        if setup.n_ctx is not None:
+            if isinstance(ending, Completed):
+                self._loaded = load
+        if isinstance(ending, Completed) and setup.n_ctx is not None:
             self._context_log = []
             ending = yield from self._call(self._worker, protocol.MakeContext(setup), self._context_log)
-            if not isinstance(ending, Completed):
-                yield ending
-                return
-        yield Completed()
+        yield ending
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
         """Carry out a workload on what is open."""
@@ -100,7 +96,7 @@ class LlamaEngine:
         self, worker: Transport, request: protocol.Request, log: list[str]
     ) -> Generator[Event | Ending, None, Ending]:
         """Events of one request; returns its ending. What it logs goes to `log`."""
-        ending: Ending = Failed(protocol.stage_of(request), "the worker ended without an answer")
+        ending: Ending = Failed(request.stage, "the worker ended without an answer")
         is_reported = False
         for item in worker.call(request):
             match item:

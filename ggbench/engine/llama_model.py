@@ -6,9 +6,11 @@ stdout and stderr elsewhere while it loads.
 
 from __future__ import annotations
 
+import codecs
 import ctypes
 import random
 import time
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,7 @@ _LOAD_MODES = {
 """By whether the file is mapped, and whether its pages are locked."""
 _GGML_LOG_LEVEL_DEBUG = 1
 _GGML_LOG_LEVEL_CONT = 5
+_REPORT_EVERY_S = 0.1
 
 
 class _TensorOverride(ctypes.Structure):
@@ -126,7 +129,7 @@ class LlamaModel:
         if dry:
             params.no_alloc = True
             params.load_mode = lib.LLAMA_LOAD_MODE_NONE  # nothing is mapped either
-        progress = lib.llama_progress_callback(_progress_callback(on_progress))
+        progress = lib.llama_progress_callback(throttled(on_progress))
         params.progress_callback = progress
         self.handle = lib.llama_model_load_from_file(str(Path(path)).encode(), params)
         if not self.handle:
@@ -226,6 +229,29 @@ class LlamaModel:
                 self._on_log(self._pending_level, line)
 
 
+class TokenText:
+    """The text of one decode, as it grows; always empty for a model without a tokenizer.
+
+    A character may span several tokens.
+    """
+
+    def __init__(self, vocab: Any) -> None:  # noqa: ANN401 - ctypes pointers have no useful type
+        self._vocab = vocab
+        self._is_silent = lib.llama_vocab_type(vocab) == lib.LLAMA_VOCAB_TYPE_NONE
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._piece = ctypes.create_string_buffer(256)
+
+    def add(self, tokens: array[int]) -> str:
+        """The text that these tokens add."""
+        if self._is_silent:
+            return ""
+        pieces = []
+        for token in tokens:
+            size = lib.llama_token_to_piece(self._vocab, token, self._piece, len(self._piece), 0, True)
+            pieces.append(self._piece.raw[: max(size, 0)])
+        return self._decoder.decode(b"".join(pieces))
+
+
 def llama_library() -> Path:
     """The library that llama_cpp has loaded.
 
@@ -272,12 +298,18 @@ def _overrides(setup: LlamaSetup, devices: GgmlDevices) -> Any:  # noqa: ANN401 
     return overrides
 
 
-def _progress_callback(on_progress: Callable[[float], None]) -> Callable[[float, Any], bool]:
-    def report(share: float, _: object) -> bool:
-        on_progress(share)
+def throttled(report: Callable[[float], None]) -> Callable[..., bool]:
+    """Report a share of 0 to 1 ten times a second at most, and its end; a progress callback of llama.cpp's."""
+    reported_at = 0.0
+
+    def report_in_time(share: float, _: object = None) -> bool:
+        nonlocal reported_at
+        if share >= 1 or time.monotonic() - reported_at > _REPORT_EVERY_S:
+            reported_at = time.monotonic()
+            report(share)
         return True
 
-    return report
+    return report_in_time
 
 
 def _ggml_type_id(name: str) -> int:

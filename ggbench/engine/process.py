@@ -104,7 +104,7 @@ class WorkerProcess:
 
     def call(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         """Send a request; yield its messages and, last and once, its ending. After a crash every call ends in one."""
-        self._stage = protocol.stage_of(request)
+        self._stage = request.stage
         self._tail.clear()
         self._warnings.clear()
         try:

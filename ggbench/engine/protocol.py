@@ -8,6 +8,7 @@ come up a pipe of their own, because llama.cpp and the libraries below it may pr
 from __future__ import annotations
 
 import importlib
+from typing import ClassVar
 
 import msgspec
 
@@ -19,6 +20,8 @@ from ggbench.records.setup import LlamaSetup
 
 class LoadModel(msgspec.Struct, frozen=True, tag="load_model"):
     """Load a GGUF; replaces the model that is loaded. Answered by `Loaded`."""
+
+    stage: ClassVar[Stage] = "load"
 
     path: str
     setup: LlamaSetup
@@ -32,6 +35,8 @@ class LoadModel(msgspec.Struct, frozen=True, tag="load_model"):
 
 class MakeContext(msgspec.Struct, frozen=True, tag="make_context"):
     """Make a context; replaces the one that is there. Answered by `Opened`."""
+
+    stage: ClassVar[Stage] = "context"
 
     setup: LlamaSetup
     """With `n_ctx` and `threads` given."""
@@ -120,14 +125,3 @@ def decode_request(line: bytes) -> Request | Control:
 def decode_message(line: bytes) -> Message:
     """Raises msgspec.DecodeError on anything that is not a message of the worker."""
     return _message_decoder.decode(line)
-
-
-def stage_of(request: Request) -> Stage:
-    """What a failure of the request is a failure of."""
-    match request:
-        case LoadModel():
-            return "load"
-        case MakeContext():
-            return "context"
-        case _:
-            return request.stage

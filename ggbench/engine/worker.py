@@ -12,7 +12,6 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
 
 import msgspec
 
@@ -20,10 +19,9 @@ from ggbench.engine import protocol, workloads
 from ggbench.engine.contract import Stage
 from ggbench.engine.events import Event, Loaded, Opened, Opening, Ready, Steps
 from ggbench.engine.ggml_devices import GgmlDevices
-from ggbench.engine.gpu_memory import GpuMemory, LimitFailed
 from ggbench.engine.llama_model import LlamaModel, LlamaRefused, llama_library
 from ggbench.engine.logs import out_of_memory_line
-from ggbench.engine.memory_limit import left_bytes, limit_memory
+from ggbench.engine.memory_limits import GpuMemory, LimitFailed, left_bytes, limit_memory
 
 EXIT_PARENT_GONE = 3
 EXIT_BAD_REQUEST = 4
@@ -60,7 +58,7 @@ class Worker:
             self._send(protocol.Refused(stage, out_of_memory=bool(blame), message=message))
         except MemoryError:
             message = "the worker itself ran out of memory"
-            self._send(protocol.Refused(protocol.stage_of(request), out_of_memory=True, message=message))
+            self._send(protocol.Refused(request.stage, out_of_memory=True, message=message))
         else:
             self._send(protocol.Done())
 
@@ -73,7 +71,7 @@ class Worker:
                 if not self._is_limited:
                     self._gpus = GpuMemory(devices, setup.main_gpu) if setup.n_gpu_layers else None
                     self._limit(request)
-                self._model.load(path, setup, devices, self._load_reporter(), dry=request.dry)
+                self._model.load(path, setup, devices, self._send_opening, dry=request.dry)
                 self._send(Loaded(time.perf_counter() - started, self._left_bytes()))
             case protocol.MakeContext(setup):
                 sizes = self._model.make_context(setup)
@@ -93,16 +91,8 @@ class Worker:
     def _left_bytes(self) -> int | None:
         return self._gpus.left_bytes if self._gpus else left_bytes()
 
-    def _load_reporter(self) -> Callable[[float], None]:
-        reported_at = 0.0
-
-        def report(share: float) -> None:
-            nonlocal reported_at
-            if share >= 1 or time.monotonic() - reported_at > 0.1:
-                reported_at = time.monotonic()
-                self._send(Opening(share))
-
-        return report
+    def _send_opening(self, share: float) -> None:
+        self._send(Opening(share))
 
     def _send_event(self, event: Event) -> None:
         """Between two timed steps a decode may be held."""
@@ -149,7 +139,6 @@ def _import_workloads() -> None:
     """Before any limit of memory, which might leave no room for a module."""
     for module in pkgutil.iter_modules(workloads.__path__):
         importlib.import_module(f"{workloads.__name__}.{module.name}")
-    importlib.import_module("ggbench.engine.token_text")
 
 
 def main() -> None:

@@ -65,6 +65,10 @@ _TABLES = (
     """,
 )
 _OLD_TABLES = ("sample_chunks", "prefills", "readings", "probes", "runs_before")
+_KEPT_COLUMNS = (
+    "id", "model", "quant", "environment", "command", "started_at", "finished_at", "owner_pid", "owner_started_at",
+    "state", "n_samples",
+)  # fmt: skip
 _N_PROMPT = 25
 _Fields = Mapping[str, Any]
 
@@ -95,28 +99,17 @@ def _copy_run(connection: sqlite3.Connection, record: _Fields) -> None:
     found = _object(record["certificate"])
     kind = "decode" if record["kind"] == "bench" else record["kind"]
     outcome = row if found is None else found
-    columns = {
-        "id": record["id"],
+    columns = {name: record[name] for name in _KEPT_COLUMNS} | {
         "kind": kind,
         "engine": "llama",
-        "model": record["model"],
-        "quant": record["quant"],
         "source": record["provenance"],
-        "subject": _json(_subject(record, found)),
+        "subject": json.dumps(_subject(record, found)),
         "setup": record["config"],
-        "settings": _json(_SETTINGS.get(kind, _decode_settings)(connection, record, outcome or {})),
-        "environment": record["environment"],
-        "command": record["command"],
-        "started_at": record["started_at"],
-        "finished_at": record["finished_at"],
-        "owner_pid": record["owner_pid"],
-        "owner_started_at": record["owner_started_at"],
-        "state": record["state"],
+        "settings": json.dumps(_SETTINGS.get(kind, _decode_settings)(connection, record, outcome or {})),
         "reason": "" if outcome is None else _text(outcome.get("reason")),
-        "n_samples": record["n_samples"],
-        "memory": None if outcome is None else _json(_memory(outcome)),
-        "gpu_use": None if row is None or row.get("gpu_use") is None else _json(row["gpu_use"]),
-        "result": None if outcome is None else _json(_RESULTS.get(kind, _decode_result)(outcome)),
+        "memory": None if outcome is None else json.dumps(_memory(outcome)),
+        "gpu_use": None if row is None or row.get("gpu_use") is None else json.dumps(row["gpu_use"]),
+        "result": None if outcome is None else json.dumps(_RESULTS.get(kind, _decode_result)(outcome)),
     }
     names = ", ".join(columns)
     connection.execute(f"INSERT INTO runs ({names}) VALUES ({', '.join(f':{name}' for name in columns)})", columns)
@@ -139,7 +132,7 @@ def _copy_observations(connection: sqlite3.Connection, run_id: int) -> None:
     """Prompts, probes and readings, in this order; what was a warm-up prompt stays out, as it counted for nothing."""
     prompts = _records(connection, "SELECT * FROM prefills WHERE run_id = ? AND NOT warmup ORDER BY id", run_id)
     bodies = [
-        (0, "prompt_timing", _json({"n_prompt": each["n_prompt"], "elapsed_ns": each["prefill_ns"], "n_seqs": 1}))
+        (0, "prompt_timing", json.dumps({"n_prompt": each["n_prompt"], "elapsed_ns": each["prefill_ns"], "n_seqs": 1}))
         for each in prompts
     ]
     probes = _records(connection, "SELECT * FROM probes WHERE run_id = ? ORDER BY number", run_id)
@@ -165,14 +158,16 @@ def _copy_search_of_bench(connection: sqlite3.Connection, record: _Fields) -> No
     if known is not None:
         return
     config = _object(record["config"])
-    setup = record["config"] if config is None else _json(config | {"n_ctx": None})  # a search's n_ctx is its ceiling
+    setup = (
+        record["config"] if config is None else json.dumps(config | {"n_ctx": None})
+    )  # a search's n_ctx is its ceiling
     result = {"max_n_ctx": row["max_n_ctx"], "verified_by_decode": bool(row.get("max_n_ctx_verified"))}
     connection.execute(
         "INSERT INTO runs (kind, engine, model, quant, source, subject, setup, settings, environment, command,"
         " started_at, finished_at, owner_pid, owner_started_at, state, reason, memory, result)"
         " SELECT 'maxctx', engine, model, quant, source, subject, ?, '{}', environment, '', started_at,"
         " finished_at, owner_pid, owner_started_at, 'completed', ?, NULL, ? FROM runs WHERE id = ?",
-        (setup, _text(row.get("max_n_ctx_reason")), _json(result), record["id"]),
+        (setup, _text(row.get("max_n_ctx_reason")), json.dumps(result), record["id"]),
     )
 
 
@@ -279,10 +274,6 @@ def _list(value: object) -> list[Any]:
 
 def _no_number(_: str) -> None:
     """In place of NaN and infinities, which Python reads and SQLite does not."""
-
-
-def _json(value: object) -> str:
-    return json.dumps(value)
 
 
 def _records(connection: sqlite3.Connection, sql: str, *parameters: object) -> Iterator[dict[str, Any]]:

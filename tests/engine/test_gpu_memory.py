@@ -10,8 +10,8 @@ import pytest
 
 from ggbench.engine import ggml_devices
 from ggbench.engine.ggml_devices import GgmlDevices
-from ggbench.engine.gpu_memory import GpuMemory, LimitFailed
 from ggbench.engine.llama_model import llama_library
+from ggbench.engine.memory_limits import GpuMemory, LimitFailed
 from ggbench.units import GIB
 
 CPU, GPU, IGPU = 0, 1, 2

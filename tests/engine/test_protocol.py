@@ -76,13 +76,6 @@ def test_every_workload_is_the_request_of_the_module_that_it_names() -> None:
     assert {workload.name for workload in WORKLOADS} == modules
 
 
-def test_a_workload_fails_in_its_own_stage() -> None:
-    """So that an ending says what was being done."""
-    assert [protocol.stage_of(request) for request in REQUESTS] == [
-        "load", "context", "prefill", "decode", "decode", "decode"
-    ]  # fmt: skip
-
-
 class Unknown(Workload, frozen=True):
     """A workload of another ggbench."""
 

@@ -96,7 +96,7 @@ def test_what_is_left_is_reported_and_a_failure_takes_nothing_of_it(worker: Work
     assert left[1] is not None
     assert left[2] is not None
     assert left[0] > left[1] + 28672 * 2048
-    assert abs(left[0] - left[2]) <= 4 * MIB  # what malloc may keep of freed blocks, see memory_limit
+    assert abs(left[0] - left[2]) <= 4 * MIB  # what malloc may keep of freed blocks, see memory_limits
 
 
 def test_nothing_is_limited_without_a_limit(worker: WorkerProcess, tiny_twin: Path) -> None:

@@ -99,7 +99,7 @@ def test_memory_that_runs_out_is_an_outcome_at_every_stage(target: Target, store
 
     def run_out(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, request_type):
-            yield OutOfMemory(protocol.stage_of(request), "failed to allocate")
+            yield OutOfMemory(request.stage, "failed to allocate")
         else:
             yield from obey(request)
 

@@ -57,8 +57,7 @@ def _decode(model: LlamaModel, request: Decode, emit: Callable[[Event], None]) -
     """
     from llama_cpp import llama_cpp as lib
 
-    from ggbench.engine.llama_model import LlamaRefused
-    from ggbench.engine.token_text import TokenText
+    from ggbench.engine.llama_model import LlamaRefused, TokenText
 
     llama_decode, llama_synchronize = lib.llama_decode, lib.llama_synchronize
     llama_sampler_sample = lib.llama_sampler_sample

@@ -21,7 +21,6 @@ _COPIED_CELLS, _COPIES = 32, 1024
 """Cells that are copied at once at least, and copies at most: each costs a walk over all cells."""
 _MMAP_SLACK = 1 << 16
 """For what malloc adds to a block, and a page at its end."""
-_REPORT_EVERY_S = 0.1
 
 
 class ProveContext(Workload, frozen=True):
@@ -49,7 +48,7 @@ def carry_out(model: LlamaModel, request: ProveContext, emit: Callable[[Event], 
     """
     from llama_cpp import llama_cpp as lib
 
-    from ggbench.engine.llama_model import LlamaRefused
+    from ggbench.engine.llama_model import LlamaRefused, throttled
 
     started = time.perf_counter()
     context = model.context("decode")
@@ -58,7 +57,7 @@ def carry_out(model: LlamaModel, request: ProveContext, emit: Callable[[Event], 
     n_ctx = lib.llama_n_ctx(context)
     n_batch_tokens = min(lib.llama_n_ubatch(context), n_ctx - 2)
     n_before = n_ctx - n_batch_tokens - 1
-    on_filled = _reporter(emit)
+    on_filled = throttled(lambda share: emit(Filling(share)))
     fill: Literal["copied", "decoded", "none"] = "copied"
     if lib.llama_model_is_recurrent(model.handle):
         fill = "none"
@@ -77,7 +76,7 @@ def carry_out(model: LlamaModel, request: ProveContext, emit: Callable[[Event], 
     emit(ContextProven(seconds, n_batch_tokens, batch_ns, token_ns, fill, full, model.left_bytes()))
 
 
-def _fill_with_copies(model: LlamaModel, n_cells: int, on_filled: Callable[[float], None]) -> bool:
+def _fill_with_copies(model: LlamaModel, n_cells: int, on_filled: Callable[[float], object]) -> bool:
     """Use the first `n_cells` of an empty cache; False where llama.cpp does not take even one copy.
 
     A copy arrives as a sequence of its own, gives its cells to the first sequence too, and loses them when the next one
@@ -87,7 +86,7 @@ def _fill_with_copies(model: LlamaModel, n_cells: int, on_filled: Callable[[floa
     from llama_cpp import llama_cpp as lib
 
     from ggbench.engine.llama_model import LlamaRefused
-    from ggbench.engine.memory_limit import beside_the_limit
+    from ggbench.engine.memory_limits import beside_the_limit
 
     context = model.context("decode")
     memory = lib.llama_get_memory(context)
@@ -144,15 +143,3 @@ def _try_decode_at(model: LlamaModel, position: int, n_tokens: int) -> tuple[int
         return int(status), time.perf_counter_ns() - started
     finally:
         lib.llama_batch_free(batch)
-
-
-def _reporter(emit: Callable[[Event], None]) -> Callable[[float], None]:
-    reported_at = 0.0
-
-    def report(share: float) -> None:
-        nonlocal reported_at
-        if share >= 1 or time.monotonic() - reported_at > _REPORT_EVERY_S:
-            reported_at = time.monotonic()
-            emit(Filling(share))
-
-    return report

@@ -1,0 +1,115 @@
+"""Making this machine behave like one with less memory, inside the worker.
+
+Of main memory an address-space limit turns the next allocation that is too large into a failure, where plain malloc
+would overcommit; a GPU, asked through ggml, is made smaller by a ballast.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+from ggbench.engine.ggml_devices import GPU, IGPU, GgmlDevices
+from ggbench.units import format_bytes
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Of glibc's malloc.h."""
+_KEPT_BYTES = 4 << 20
+"""What malloc may keep of freed blocks: more than the sampler takes for each token, little beside a context."""
+
+
+def limit_memory(limit_bytes: int) -> None:
+    """Limit what is allocated from here on to `limit_bytes` of main memory."""
+    _return_what_is_freed()
+    limit = _address_space_bytes() + limit_bytes
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard == resource.RLIM_INFINITY or limit < hard:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+
+def left_bytes() -> int | None:
+    """What may still be taken; None where there is no limit."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else max(0, limit - _address_space_bytes())
+
+
+@contextlib.contextmanager
+def beside_the_limit(n_bytes: int) -> Iterator[None]:
+    """Room for something of our own that large, which neither the model nor a context would need."""
+    limit, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        yield
+        return
+    raised = limit + n_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (raised if hard == resource.RLIM_INFINITY else min(raised, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+
+def _return_what_is_freed() -> None:
+    """Let malloc keep little of what was freed, so that every allocation meets the same limit.
+
+    Else glibc raises the size up to which blocks come from a heap that seldom shrinks, when one larger is freed. If it
+    kept nothing at all, the sampler's blocks would be new memory for every token, which takes four times as long.
+    """
+    with contextlib.suppress(AttributeError):
+        for threshold in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+            ctypes.CDLL(None).mallopt(threshold, _KEPT_BYTES)
+
+
+def _address_space_bytes() -> int:
+    """Address space of this process, which Python and the libraries have filled before any model."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    return pages * resource.getpagesize()
+
+
+class LimitFailed(Exception):
+    """The limit could not be put in place."""
+
+
+class GpuMemory:
+    """Of every GPU that a model is loaded on; empty, and false, where llama.cpp sees none."""
+
+    def __init__(self, devices: GgmlDevices, main_gpu: int | None) -> None:
+        """`main_gpu` is the one GPU in use, None means all."""
+        self._ggml = devices.ggml
+        chosen = devices.of_type(GPU) or devices.of_type(IGPU)  # as llama.cpp does: integrated ones where no other is
+        self._devices = chosen if main_gpu is None else chosen[main_gpu : main_gpu + 1]
+        self._ballast: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._devices)
+
+    @property
+    def left_bytes(self) -> int:
+        """What may still be taken, if it is taken of all alike: the least that one has free, times their number."""
+        return min(map(self._free_bytes, self._devices), default=0) * len(self._devices)
+
+    def shrink(self, limit_bytes: int | None, reserve_bytes: int) -> None:
+        """Hold what is over the limit of each GPU, and the reserve, until the process ends. Raises LimitFailed."""
+        every_free = [self._free_bytes(device) for device in self._devices]
+        over = [0 if limit_bytes is None else max(0, free_bytes - limit_bytes) for free_bytes in every_free]
+        held = [min(free, each + reserve_bytes) for free, each in zip(every_free, over, strict=True)]
+        if any(held) and held == every_free:
+            free, reserve = format_bytes(sum(every_free)), format_bytes(reserve_bytes)
+            raise LimitFailed(f"of {free} of free GPU memory a reserve of {reserve} on each GPU leaves nothing")
+        for device, n_bytes in zip(self._devices, held, strict=True):
+            if n_bytes:
+                self._ballast.append(self._hold(device, n_bytes))
+
+    def _free_bytes(self, device: int) -> int:
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
+    def _hold(self, device: int, n_bytes: int) -> int:
+        buffer_type = self._ggml.ggml_backend_dev_buffer_type(device)
+        ballast: int | None = self._ggml.ggml_backend_buft_alloc_buffer(buffer_type, n_bytes)
+        if not ballast:
+            raise LimitFailed(f"could not set {format_bytes(n_bytes)} of GPU memory aside")
+        return ballast
