@@ -18,7 +18,6 @@ from ggbench.gguf_file.header import assemble
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
 
-_LAYOUTS = {value_type: struct.Struct(f"<{code}") for value_type, code in NUMBER_CODES.items()}
 _VALUE_TYPES = {code: value_type for value_type, code in NUMBER_CODES.items()}
 
 
@@ -100,7 +99,4 @@ def _type_of_all(key: str, values: Sequence[object]) -> int:
 
 
 def _pack(value_type: int, value: object) -> bytes:
-    if isinstance(value, str):
-        return _string(value)
-    packed: bytes = _LAYOUTS[value_type].pack(value)
-    return packed
+    return _string(value) if isinstance(value, str) else struct.pack(f"<{NUMBER_CODES[value_type]}", value)

@@ -52,9 +52,9 @@ def plan_twin(
     metadata, tensors = build_metadata(hyper), build_tensors(hyper)
     by_quant = choose_types(metadata, tensors, ftypes)
     keys, version = gguf_constants.Keys.General, gguf_constants.GGML_QUANT_VERSION
-    metadata[keys.QUANTIZATION_VERSION] = version
+    added = {quant: {keys.FILE_TYPE: ftype, keys.QUANTIZATION_VERSION: version} for quant, ftype in ftypes.items()}
     return {
-        quant: _planned(f"{name} {quant}", metadata | {keys.FILE_TYPE: ftypes[quant]}, retyped, name, source)
+        quant: _planned(f"{name} {quant}", metadata | added[quant], retyped, name, source)
         for quant, retyped in by_quant.items()
     }
 
