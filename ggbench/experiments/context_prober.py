@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ggbench.engine.contract import Source
 from ggbench.engine.endings import Completed, Ending
-from ggbench.engine.events import Allocated, ContextProven, Filling, Loaded, Opened, Opening, Ready
+from ggbench.engine.events import Allocated, ContextProven, Event, Filling, Loaded, Opened, Opening, Ready
 from ggbench.engine.llama import LlamaEngine
 from ggbench.engine.workloads.prove_context import ProveContext
 from ggbench.gguf_file.model_file import ModelFile
@@ -19,32 +18,13 @@ from ggbench.records.context import Probe
 from ggbench.records.memory import Memory
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ggbench.engine.events import Event
-
-
-class LoadEnded(Exception):
-    """The model did not load; `ending` says how."""
-
-    def __init__(self, ending: Ending) -> None:
-        super().__init__(ending.reason)
-        self.ending = ending
+from ggbench.sizing.dry_allocator import EngineEnded
 
 
 class ContextProber:
     """Makes contexts of one file. `close` ends the worker."""
 
-    def __init__(
-        self,
-        engine: LlamaEngine,
-        file: ModelFile,
-        setup: LlamaSetup,
-        *,
-        reserve_bytes: int = 0,
-    ) -> None:
+    def __init__(self, engine: LlamaEngine, file: ModelFile, setup: LlamaSetup, *, reserve_bytes: int = 0) -> None:
         """`reserve_bytes` of each GPU are left free; the setup's memory limit is what model and context may take."""
         self._engine, self._source, self._setup = engine, Source(file.paths[0]), setup
         self._reserve_bytes = reserve_bytes
@@ -69,15 +49,15 @@ class ContextProber:
         return None if self._pid is None else peak_rss_bytes(self._pid)
 
     def load(self) -> Generator[Progress]:
-        """Load the model. Raises LoadEnded."""
+        """Load the model. Raises EngineEnded."""
         self._live_n_ctx = None
         ending = yield from self._follow(self._open(None))
         if not isinstance(ending, Completed):
             self.close()
-            raise LoadEnded(ending)
+            raise EngineEnded(ending)
 
     def allocate(self, n_ctx: int) -> Generator[Progress, None, Probe]:
-        """Make a context in place of the last one. Raises LoadEnded where a new worker was needed and did not load."""
+        """Make a context in place of the last one. Raises EngineEnded where a new worker does not load."""
         if self._pid is None:
             yield from self.load()
         self._live_n_ctx = None

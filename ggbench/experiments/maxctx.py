@@ -16,7 +16,7 @@ from ggbench.catalog.command_line import named, reproduce
 from ggbench.engine.endings import Cancelled, OutOfMemory
 from ggbench.engine.llama import LlamaEngine
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
-from ggbench.experiments.context_prober import ContextProber, LoadEnded
+from ggbench.experiments.context_prober import ContextProber
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import name_processes
@@ -32,6 +32,7 @@ from ggbench.records.setup import KV_CELLS, LlamaSetup
 from ggbench.records.speed import Bandwidth
 from ggbench.sizing.bracket import Bracket
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, taken_bytes
+from ggbench.sizing.dry_allocator import EngineEnded
 from ggbench.sizing.look_ahead import LookAhead, SearchCancelled, look_ahead
 from ggbench.sizing.smaller_quant import smaller_quant_advice
 from ggbench.units import exact_size, format_bytes, format_count, format_number
@@ -165,7 +166,7 @@ class _Search:
             conclusion = yield from self._allocate(prober)
             if self._settings.prove and self._bracket.passed is not None and conclusion.outcome is Outcome.COMPLETED:
                 conclusion = yield from self._prove(prober)
-        except LoadEnded as ended:
+        except EngineEnded as ended:
             return self._explain_load(ended)
         if self._bracket.passed is None and conclusion.outcome is Outcome.COMPLETED:
             failed = next(probe for probe in reversed(session.recorder.recording.of(Probe)) if not probe.passed)
@@ -278,7 +279,7 @@ class _Search:
         unexplained = peak_bytes - counted if peak_bytes >= counted else None
         return replace(memory, peak_bytes=peak_bytes, other_bytes=unexplained)
 
-    def _explain_load(self, ended: LoadEnded) -> Conclusion:
+    def _explain_load(self, ended: EngineEnded) -> Conclusion:
         """A model that did not load, as what it means for the search."""
         session, seen = self._session, self._seen
         assert session.file is not None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import abc
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.catalog.selector import Target
+from ggbench.engine.endings import Ending
 from ggbench.recording.recording import Recording
 from ggbench.records.memory import Memory
 from ggbench.records.observation import WorkerPeak
@@ -21,26 +22,17 @@ if TYPE_CHECKING:
     from ggbench.recording.session import Session
 
 
-class Conclusion(Protocol):
-    """How an experiment ended; every ending of an engine is one."""
-
-    @property
-    def outcome(self) -> Outcome:
-        """Of the run."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """One line for people; empty where there is nothing to explain."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Concluded:
     """A conclusion of the experiment's own."""
 
     outcome: Outcome = Outcome.COMPLETED
     reason: str = ""
+    """One line for people; empty where there is nothing to explain."""
+
+
+Conclusion = Concluded | Ending
+"""How an experiment ended."""
 
 
 class Experiment(abc.ABC):

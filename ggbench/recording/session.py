@@ -41,7 +41,11 @@ class Session:
 
     def __init__(self, rig: Rig, job: Job, recorder: Recorder) -> None:
         self.rig = rig
-        self.job = job
+        self.cancel = rig.cancel
+        """Set once the person wants it to end."""
+        self.target = job.target
+        self.setup = job.setup
+        """How the target is to be loaded, with the threads that the machine has."""
         self.recorder = recorder
         self.file: ModelFile | None = None
         """None until it was prepared, or its header read."""
@@ -52,35 +56,20 @@ class Session:
         self._engine: Engine | None = None
         self._is_loaded = False
 
-    @property
-    def target(self) -> Target:
-        """What is measured."""
-        return self.job.target
-
-    @property
-    def setup(self) -> Setup:
-        """How it is to be loaded, with the threads that the machine has."""
-        return self.job.setup
-
     def settings(self, kind: type[_S]) -> _S:
         """What is to be measured, as the settings of its kind."""
         return self.recorder.recording.settings(kind)
 
     @property
-    def cancel(self) -> threading.Event:
-        """Set once the person wants it to end."""
-        return self.rig.cancel
-
-    @property
     def engine(self) -> Engine:
         """The engine of the setup, started when it is first asked for."""
         if self._engine is None:
-            self._engine = self.rig.launch(self.setup, self.rig.cancel)
+            self._engine = self.rig.launch(self.setup, self.cancel)
         return self._engine
 
     def prepare(self) -> Generator[Progress, None, ModelFile]:
         """The target's file, made or downloaded first where it has to be."""
-        self.use_file((yield from _made_file(self.target, self.rig.cancel)))
+        self.use_file((yield from _made_file(self.target, self.cancel)))
         self.recorder.skip_readings()
         assert self.file is not None
         return self.file
@@ -210,12 +199,11 @@ class Session:
 
 def subject_of(target: Target, file: ModelFile | None, setup: Setup) -> Subject:
     """The subject as its header describes it; what is known without one where there is no file."""
+    named = Subject(model=target.model, quant=target.quant, source=target.provenance, file=str(target.path or ""))
     if file is None:
-        return Subject(model=target.model, quant=target.quant, source=target.provenance, file=str(target.path or ""))
-    return Subject(
-        model=target.model,
-        quant=target.quant,
-        source=target.provenance,
+        return named
+    return replace(
+        named,
         file=str(file.paths[0].absolute()) if file.paths else "",
         file_bytes=file.file_bytes,
         header_sha256=file.header_sha256,

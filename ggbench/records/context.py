@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,8 +11,6 @@ from ggbench.records.run import Result, Settings
 
 ProbeKind = Literal["dry", "alloc", "decode"]
 """llama.cpp's allocator run dry, a real context, or a decode at the far end of one."""
-_IS_DRY: Mapping[ProbeKind, bool] = {"dry": True, "alloc": False, "decode": False}
-_IS_PROOF: Mapping[ProbeKind, bool] = {"dry": False, "alloc": False, "decode": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +53,12 @@ class Probe:
     @property
     def is_dry(self) -> bool:
         """Whether nothing was allocated for it."""
-        return _IS_DRY[self.kind]
+        return self.kind == "dry"
 
     @property
     def is_proof(self) -> bool:
         """Whether tokens were decoded at the far end."""
-        return _IS_PROOF[self.kind]
+        return self.kind == "decode"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,7 @@ class Question:
     @property
     def is_proof(self) -> bool:
         """Whether tokens are decoded at the far end."""
-        return _IS_PROOF[self.kind]
+        return self.kind == "decode"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,10 +44,6 @@ class QuantSummary:
         """The first result of that type; None where no run has one."""
         return next((run.result for run in self.runs if isinstance(run.result, kind)), None)
 
-    def run_with(self, kind: type[Result]) -> Run | None:
-        """The run that has the first result of that type."""
-        return next((run for run in self.runs if isinstance(run.result, kind)), None)
-
     @property
     def subject(self) -> Subject:
         """What was measured."""
@@ -123,7 +119,8 @@ class QuantSummary:
     @property
     def max_n_ctx(self) -> int | None:
         """The largest context that works, of a search that ended as planned; None where none was found."""
-        return self.context.max_n_ctx if self.context and self._search_completed else None
+        search = self._search
+        return self.context.max_n_ctx if self.context and search and search.is_complete else None
 
     @property
     def max_n_ctx_verified(self) -> bool | None:
@@ -133,16 +130,15 @@ class QuantSummary:
     @property
     def max_n_ctx_reason(self) -> str:
         """Why the search found none, or what its answer lacks, in one line; empty without a search."""
-        run, context = self.run_with(ContextResult), self.context
+        run, context = self._search, self.context
         if run is None or context is None:
             return ""
-        if not self._search_completed or context.max_n_ctx is None:
+        if not run.is_complete or context.max_n_ctx is None:
             return run.reason or run.outcome.text
         if not run.reason and context.first_fail_n_ctx is None:
             return f"none above {context.max_n_ctx:,} was tried"
         return run.reason
 
     @property
-    def _search_completed(self) -> bool:
-        run = self.run_with(ContextResult)
-        return run is not None and run.is_complete
+    def _search(self) -> Run | None:
+        return next((run for run in self.runs if isinstance(run.result, ContextResult)), None)

@@ -20,8 +20,8 @@ from ggbench.records.plan import Budget
 from ggbench.records.setup import LlamaSetup
 
 
-class DryRunEnded(Exception):
-    """llama.cpp refused, or its worker ended; `ending` says how."""
+class EngineEnded(Exception):
+    """llama.cpp refused a model or a context, or its worker ended; `ending` says how."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending.reason)
@@ -84,7 +84,7 @@ class DryAllocator:
     def load(self, file: ModelFile, path: Path) -> tuple[str, ...]:
         """Load the header at `path`, that of `file`; the names of the buffers that its weights would lie in.
 
-        Raises DryRunEnded.
+        Raises EngineEnded.
         """
         self._shape, self._source = None, Source(path)
         allocated, loaded, _ = self._open(None)
@@ -94,7 +94,7 @@ class DryAllocator:
         return tuple(device.device for device in allocated.buffers)
 
     def context(self, n_ctx: int) -> DryContext:
-        """What a context of `n_ctx` tokens would take with the loaded model. Raises DryRunEnded."""
+        """What a context of `n_ctx` tokens would take with the loaded model. Raises EngineEnded."""
         key = self._shape, n_ctx
         if key not in self._known:
             self._known[key] = self._make(n_ctx)
@@ -115,7 +115,7 @@ class DryAllocator:
         )
 
     def _open(self, n_ctx: int | None) -> tuple[Allocated, Loaded | None, Opened | None]:
-        """What llama.cpp reports of the load, and of a context where one is asked for. Raises DryRunEnded."""
+        """What llama.cpp reports of the load, and of a context where one is asked for. Raises EngineEnded."""
         assert self._source is not None
         allocated, loaded, opened = Allocated(()), None, None
         for event in self._engine.open(self._source, replace(self._setup, n_ctx=n_ctx), dry=True):
@@ -131,7 +131,7 @@ class DryAllocator:
                 case Ending() if not isinstance(event, Completed):
                     if n_ctx is None:
                         self.gpu_devices = allocated.gpu_devices
-                    raise DryRunEnded(event)
+                    raise EngineEnded(event)
         return allocated, loaded, opened
 
 

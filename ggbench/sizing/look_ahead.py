@@ -18,7 +18,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.setup import KV_CELLS, LARGEST_N_CTX, LlamaSetup
 from ggbench.sizing.bracket import largest_n_ctx
 from ggbench.sizing.budget import SearchBudget, search_budget
-from ggbench.sizing.dry_allocator import DryAllocator, DryContext, DryRunEnded
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext, EngineEnded
 from ggbench.sizing.placement import Placement
 from ggbench.units import format_bytes, format_count
 
@@ -83,7 +83,7 @@ def look_ahead(
         try:
             dry.load(file, path)
             least, line = dry.context(KV_CELLS), (dry.context(_NEAR), dry.context(_FAR))
-        except DryRunEnded as ended:
+        except EngineEnded as ended:
             _raise_if_cancelled(ended)
         budget = search_budget(dry, least, gpus, setup, reserve_bytes)
         if budget.on_gpu and not setup.kv_offload:
@@ -128,7 +128,7 @@ def look_ahead(
                 planned = largest_n_ctx(need, left, bound, first, _slope(line, placement))
                 if planned > _FAR:
                     line = dry.context(planned - _NEAR), dry.context(planned)
-            except DryRunEnded as ended:
+            except EngineEnded as ended:
                 _raise_if_cancelled(ended)
     return LookAhead(
         plan=SearchPlan(
@@ -152,7 +152,7 @@ def look_ahead(
     )
 
 
-def _raise_if_cancelled(ended: DryRunEnded) -> None:
+def _raise_if_cancelled(ended: EngineEnded) -> None:
     if isinstance(ended.ending, Cancelled):
         raise SearchCancelled from ended
 

@@ -21,7 +21,7 @@ from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
 from ggbench.records.setup import KV_CELLS, LlamaSetup
 from ggbench.records.speed import DecodeLimit
 from ggbench.sizing.bracket import largest_n_ctx
-from ggbench.sizing.dry_allocator import DryAllocator, DryContext, DryRunEnded
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext, EngineEnded
 from ggbench.sizing.placement import Placement
 from ggbench.theory.kv_cache import kv_cache
 from ggbench.theory.roofline import decode_limit, decode_read_ms
@@ -71,7 +71,7 @@ def plan(variants: Sequence[PlannedVariant], request: PlanRequest, allocator: Dr
             with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
                 weight_buffers = allocator.load(variant.file, write_sparse(variant.file, Path(folder)))
             yield _planned(unplanned, variant.file, placement, request, allocator, weight_buffers)
-        except DryRunEnded as end:
+        except EngineEnded as end:
             yield replace(unplanned, outcome=end.ending.outcome, reason=end.ending.reason)
         except GgbenchError as error:
             if len(variants) == 1:
@@ -158,7 +158,7 @@ def _longest(
     def need(n_ctx: int) -> int:
         try:
             context = asked if n_ctx == asked.n_ctx else allocator.context(n_ctx)
-        except DryRunEnded as end:
+        except EngineEnded as end:
             if not isinstance(end.ending, Failed | OutOfMemory):
                 raise
             return _TOO_MUCH
