@@ -6,6 +6,7 @@ not even the smallest context works, is an error.
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Generator
 from dataclasses import replace
@@ -65,11 +66,8 @@ class MaxctxExperiment(Experiment):
             seen = yield from _look_ahead(session)
         except SearchCancelled:
             return Concluded(Outcome.CANCELLED, "stopped before its end")
-        search = _Search(session, seen)
-        try:
+        with contextlib.closing(_Search(session, seen)) as search:
             return (yield from search.run())
-        finally:
-            search.close()
 
     def reduce(self, recording: Recording) -> ContextResult:
         """What the probes show: a certificate of a search that ended, else as far as it came."""

@@ -52,7 +52,9 @@ def listed_run(stored: StoredRun) -> Run:
     """
     result, unreadable = _result(stored)
     is_over = stored.state in set(Outcome)
-    reason = stored.reason if stored.is_finished and is_over else stored.reason or _why_unfinished(stored)
+    reason = stored.reason
+    if not reason and not (stored.is_finished and is_over):
+        reason = "still running" if stored.state == RUNNING else "ggbench ended before the run did"
     return Run(
         head=head_of(stored),
         outcome=Outcome(stored.state) if is_over else Outcome.INTERRUPTED,
@@ -92,10 +94,6 @@ def read_recording(store: Store, stored: StoredRun) -> Recording:
             if not problem:
                 recording.observations.append(Observation(each.at_ns, body))
     return recording
-
-
-def _why_unfinished(stored: StoredRun) -> str:
-    return "still running" if stored.state == RUNNING else "ggbench ended before the run did"
 
 
 def _result(stored: StoredRun) -> tuple[Result | None, str]:
