@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggbench import paths
-from ggbench.catalog.file_search import MAX_FOLDERS, find_gguf_files, find_snapshots
 from ggbench.catalog.header_index import UNKNOWN_FACTS, HeaderFacts, HeaderIndex
-from ggbench.catalog.local_files import LocalVariant, group_variants, local_variants
+from ggbench.catalog.local_files import MAX_FOLDERS, LocalVariant, find_gguf_files, group_variants, local_variants
 from ggbench.catalog.model_stores import ModelStore, find_model_stores
 from ggbench.catalog.ollama import ollama_models
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import quant_from_file_name
+from ggbench.hub.hf_cache import find_snapshots
 from ggbench.plain import plain
 from ggbench.units import format_count
 

@@ -1,4 +1,4 @@
-"""List the GGUF models in a folder by file name alone.
+"""Find the GGUF models in and below a folder by file name alone.
 
 No header is read, so broken files are listed too. The shards of a split model are one variant; files that only
 accompany a model, such as projectors, are left out.
@@ -7,6 +7,7 @@ accompany a model, such as projectors, are left out.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,10 @@ from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import is_sidecar, names_quant, quant_from_file_name
 from ggbench.gguf_file.shards import model_name, parse_shard_name
 from ggbench.plain import plain
+
+_MAX_DEPTH = 5
+"""Levels below the root: publisher, repo, quant, and two to spare."""
+MAX_FOLDERS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +110,52 @@ def _variant(name: str, paths: list[Path], n_missing: int) -> LocalVariant:
         file_bytes=sum(path.stat().st_size for path in paths),
         n_missing=n_missing,
     )
+
+
+def find_gguf_files(root: Path) -> tuple[tuple[Path, ...], bool]:
+    """Find files named `*.gguf` in and below `root`, sorted, ignoring hidden files and folders.
+
+    A folder may contain link cycles, a hundred thousand files or a whole home: depth and number of folders are limited,
+    each folder is entered once, and unreadable subfolders are skipped. The second value is whether the
+    folder limit was reached. Raises OSError where `root` itself cannot be read.
+    """
+    found: list[str] = []
+    entered = {_identity(root)}
+    queue = [(root, 0)]
+    for folder, depth in queue:
+        try:
+            with os.scandir(folder) as entries:
+                listed = [entry for entry in entries if not entry.name.startswith(".")]
+        except OSError:
+            if depth == 0:
+                raise
+            continue
+        below = []
+        for entry in listed:
+            try:
+                if entry.is_dir():
+                    below.append(entry)
+                elif entry.name.lower().endswith(".gguf") and entry.is_file():
+                    found.append(entry.path)
+            except OSError:
+                continue
+        if depth == _MAX_DEPTH:
+            continue
+        for entry in sorted(below, key=lambda each: each.name):
+            try:
+                below_it = Path(entry.path)
+                identity = _identity(below_it)
+            except OSError:
+                continue
+            if identity in entered:
+                continue
+            if len(entered) == MAX_FOLDERS:
+                return tuple(map(Path, sorted(found))), True
+            entered.add(identity)
+            queue.append((below_it, depth + 1))
+    return tuple(map(Path, sorted(found))), False
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    status = folder.stat()
+    return status.st_dev, status.st_ino

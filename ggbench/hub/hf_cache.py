@@ -23,6 +23,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GIT_NAME = re.compile(r"[0-9a-f]{40}")
 _OLLAMA_BLOB = re.compile(r"sha256-([0-9a-f]{64})")
 _CHUNK_BYTES = 1 << 20
+_REPO_PREFIX = "models--"
 _MAX_LINKS = 40
 """Symbolic links followed, the same limit as Linux."""
 
@@ -52,7 +53,7 @@ class VerifiedFile:
 
 def repo_folder(access: HubAccess, repo: str) -> Path:
     """Return the cache folder of a model repo, whether it exists or not."""
-    return access.hub_cache / f"models--{'--'.join(repo.split('/'))}"
+    return access.hub_cache / f"{_REPO_PREFIX}{'--'.join(repo.split('/'))}"
 
 
 def cached_paths(
@@ -109,6 +110,20 @@ def snapshots(folder: Path, first: str | None) -> list[Path]:
     except OSError:
         return []
     return [Path(path) for _, _, path in sorted(dated)]
+
+
+def find_snapshots(hub_cache: Path) -> Iterator[tuple[str, Path]]:
+    """Yield repo and folder of every snapshot in Hugging Face's cache; in each repo `main` first, then the newest.
+
+    A repo is `org/name`; some old ones have only a name. Raises OSError where the cache cannot be read.
+    """
+    with os.scandir(hub_cache) as entries:
+        names = sorted(entry.name for entry in entries if entry.name.startswith(_REPO_PREFIX))
+    for name in names:
+        repo = name.removeprefix(_REPO_PREFIX).replace("--", "/")
+        folder = hub_cache / name
+        for snapshot in snapshots(folder, recorded_commit(folder, "main")):
+            yield repo, snapshot
 
 
 def verify_blob(path: Path, on_progress: Callable[[int, int], None] | None = None) -> VerifiedFile:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ggbench import paths
-from ggbench.catalog import file_search, model_stores
+from ggbench.catalog import local_files, model_stores
 from ggbench.catalog.disk import LocalModel, find_local_models, models_in_place, twins_by_model
 from ggbench.catalog.model_stores import ModelStore
 from ggbench.catalog.models import load_catalog
@@ -182,7 +182,7 @@ def test_depth_is_bounded(tmp_path: Path) -> None:
 
 def test_too_many_folders_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found so far is listed, with an entry that says so."""
-    monkeypatch.setattr(file_search, "MAX_FOLDERS", 3)
+    monkeypatch.setattr(local_files, "MAX_FOLDERS", 3)
     put(tmp_path / "m-q8_0.gguf")
     for number in range(9):
         (tmp_path / f"folder{number}").mkdir()
@@ -195,7 +195,7 @@ def test_a_file_deleted_while_listed_is_left_out(home: Path, monkeypatch: pytest
     """Between finding it and reading its size."""
     gone = put(home / ".lmstudio/models/a/b/gone-q8_0.gguf")
     put(home / ".lmstudio/models/a/b/m-q8_0.gguf")
-    listed = file_search.find_gguf_files
+    listed = local_files.find_gguf_files
 
     def then_deleted(root: Path) -> tuple[tuple[Path, ...], bool]:
         found = listed(root)
