@@ -99,13 +99,16 @@ class Store:
     ) -> None:
         """Store the steps at `first_position` and the positions after it, whole or not at all.
 
-        `sample_ns` is None where the sampler was not timed; `at_ns` is the moment, since the epoch. Raises ValueError
-        where the two differ in length, UnknownName where the run was deleted, and StoreError where the series has a
-        chunk that begins at this position.
+        `sample_ns` is None or empty where the sampler was not timed; `at_ns` is the moment, since the epoch. Raises
+        ValueError where the two differ in length, UnknownName where the run was deleted, and StoreError where the
+        series has a chunk that begins at this position.
         """
+        chunk = SampleChunk(
+            series, first_position, at_ns, tuple(step_ns), () if sample_ns is None else tuple(sample_ns)
+        )
         with writing(self._connection, self.path):
             self._require(run_id)
-            self._append_samples(run_id, series, first_position, step_ns, sample_ns, at_ns)
+            self._append_chunk(run_id, chunk)
 
     def append_observations(self, run_id: int, observations: Sequence[tuple[int, str, object]]) -> None:
         """Store what was observed of a run: nanoseconds since the epoch, kind and record. Raises UnknownName."""
@@ -134,21 +137,17 @@ class Store:
         One that was interrupted has no end there either.
         """
         is_over = run.outcome is not Outcome.INTERRUPTED
-        columns = (
-            _head_columns(run.head)
-            | _end_columns(run)
-            | {
-                "started_at": run.head.started_at or _utc_now(),
-                "finished_at": run.finished_at or (_utc_now() if is_over else None),
-                "owner_pid": 0,
-                "owner_started_at": 0.0,
-            }
-        )
+        columns = _head_columns(run.head) | _end_columns(run)
+        columns |= {
+            "started_at": run.head.started_at or _utc_now(),
+            "finished_at": run.finished_at or (_utc_now() if is_over else None),
+            "owner_pid": 0,
+            "owner_started_at": 0.0,
+        }
         with writing(self._connection, self.path):
             run_id = self._insert("runs", columns)
             for chunk in samples:
-                timed = chunk.sample_ns or None
-                self._append_samples(run_id, chunk.series, chunk.first_position, chunk.step_ns, timed, chunk.at_ns)
+                self._append_chunk(run_id, chunk)
             self._append_observations(run_id, observations)
         return run_id
 
@@ -231,24 +230,23 @@ class Store:
                 raise StoreError(f"run {run_id} is still running in process {owner.pid}", "stop it first")
             self._connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
 
-    def _append_samples(
-        self,
-        run_id: int,
-        series: str,
-        first_position: int,
-        step_ns: Sequence[int] | NDArray[np.int64],
-        sample_ns: Sequence[int] | NDArray[np.int64] | None,
-        at_ns: int,
-    ) -> None:
-        if sample_ns is not None and len(sample_ns) != len(step_ns):
-            raise ValueError(f"{len(step_ns)} steps but {len(sample_ns)} sampler timings")
-        if not len(step_ns):
+    def _append_chunk(self, run_id: int, chunk: SampleChunk) -> None:
+        n_steps = len(chunk.step_ns)
+        if chunk.sample_ns and len(chunk.sample_ns) != n_steps:
+            raise ValueError(f"{n_steps} steps but {len(chunk.sample_ns)} sampler timings")
+        if not n_steps:
             return
-        timed = None if sample_ns is None else _int64_bytes(sample_ns)
-        chunk = {"run_id": run_id, "series": series, "first_position": first_position, "at_ns": at_ns}
-        self._insert("samples", chunk | {"step_ns": _int64_bytes(step_ns), "sample_ns": timed})
-        if not series.startswith(WARMUP):
-            self._connection.execute("UPDATE runs SET n_samples = n_samples + ? WHERE id = ?", (len(step_ns), run_id))
+        columns = {
+            "run_id": run_id,
+            "series": chunk.series,
+            "first_position": chunk.first_position,
+            "at_ns": chunk.at_ns,
+            "step_ns": _int64_bytes(chunk.step_ns),
+            "sample_ns": _int64_bytes(chunk.sample_ns) if chunk.sample_ns else None,
+        }
+        self._insert("samples", columns)
+        if not chunk.series.startswith(WARMUP):
+            self._connection.execute("UPDATE runs SET n_samples = n_samples + ? WHERE id = ?", (n_steps, run_id))
 
     def _append_observations(self, run_id: int, observations: Sequence[tuple[int, str, object]]) -> None:
         if not observations:
