@@ -127,14 +127,13 @@ def _jobs(
             raise BadFile(f"{plain(file.path)} points outside its folder", "do not trust this repo")
         if not (_CONTENT_HASH.fullmatch(file.etag) and _CONTENT_HASH.fullmatch(listing.commit)):
             raise BadFile(f"the hash of {plain(file.path)} or its commit is invalid", "check that HF_ENDPOINT is a Hub")
+        blob = folder / "blobs" / file.etag
         if to is None:
-            blob = folder / "blobs" / file.etag
             part = blob.with_name(file.etag + PART_SUFFIX)
             jobs.append(_Job(file, blob, part, locks / f"{file.etag}.lock", snapshot / inside, None))
             continue
         target = to / inside
         part = target.with_name(f".{file.etag}{PART_SUFFIX}")
-        blob = folder / "blobs" / file.etag
         local = here[index] if here is not None else blob if file_bytes(blob) == file.n_bytes else None
         jobs.append(_Job(file, target, part, part.with_suffix(".lock"), None, local))
     return jobs

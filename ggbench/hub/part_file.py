@@ -123,17 +123,15 @@ def file_agrees(path: Path, file: RepoFile, check: Callable[[], None]) -> bool:
     if file_bytes(path) != file.n_bytes:
         return False
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        content = path.open("rb", buffering=0)
     except OSError:
         return False
-    try:
-        following = _BackgroundHash(descriptor, file)
+    with content:
+        following = _BackgroundHash(content.fileno(), file)
         try:
             return following.finish(file.n_bytes, check) == file.etag
         finally:
             following.stop()
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
