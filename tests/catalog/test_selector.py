@@ -364,3 +364,11 @@ def test_ambiguous_twin_lists_the_sizes_it_would_have(tmp_path: Path, catalog: C
     assert all(f"{quant} (" in caught.value.hint for quant in ("q8_0", "q2_k"))
     assert caught.value.hint.count("iB)") == 8
     assert not (tmp_path / "twins").exists()
+
+
+def test_a_twins_header_stays_the_same_from_version_to_version() -> None:
+    """Its hash names it in stored runs, and a cached twin with another one would be written again."""
+    (target,) = resolve("synth:qwen1.5-0.5b", ["q8_0"])
+    assert target.source is not None
+    expected = "a53fb53f433dd0735fce7c3c76c0a90ae3009f12cb824397b77fb6ccd137fc93"
+    assert target.source.header().header_sha256 == expected
