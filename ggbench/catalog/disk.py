@@ -219,9 +219,9 @@ def _unreadable_store(store: ModelStore, reason: str) -> LocalModel:
 
 def _synth_argument(path: Path, facts: HeaderFacts, quant: str | None) -> str | None:
     """Return `synth:<id>` for a twin that it would find again; None for any other file."""
-    kind, _, model_id = (facts.twin_source or "").partition(":")
+    origin, _, model_id = (facts.twin_source or "").partition(":")
     is_cached = path.parent == paths.twins_dir() and path.stem == f"{model_id}-{quant}"
-    return f"{_SYNTH}{model_id}" if facts.is_twin and kind == "catalog" and is_cached else None
+    return f"{_SYNTH}{model_id}" if facts.is_twin and origin == "catalog" and is_cached else None
 
 
 def _path_argument(path: Path) -> str:

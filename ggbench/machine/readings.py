@@ -167,7 +167,7 @@ def _throttle(nvml: Nvml, handle: Any) -> tuple[str, ...] | None:  # noqa: ANN40
 
 def _processes(nvml: Nvml, handle: Any) -> tuple[GpuProcess, ...] | None:  # noqa: ANN401
     """Return compute and graphics processes; one that is both is in both lists with the same memory."""
-    lists = [_running(nvml, handle, kind) for kind in ("Compute", "Graphics")]
+    lists = [_running(nvml, handle, use) for use in ("Compute", "Graphics")]
     if all(processes is None for processes in lists):
         return None
     found: dict[int, int | None] = {}
@@ -176,14 +176,14 @@ def _processes(nvml: Nvml, handle: Any) -> tuple[GpuProcess, ...] | None:  # noq
     return tuple(GpuProcess(pid, nvml.query("nvmlSystemGetProcessName", pid), found[pid]) for pid in sorted(found))
 
 
-def _running(nvml: Nvml, handle: Any, kind: str) -> list[Any] | None:  # noqa: ANN401
+def _running(nvml: Nvml, handle: Any, use: str) -> list[Any] | None:  # noqa: ANN401
     """Return one of NVML's process lists, from the newest function that this driver has and fills as pynvml expects.
 
     Drivers before 510.39, and 535.98, lack `_v3`. Drivers from 535.43 to 535.86 fill it with larger records, which
     shows as invalid process ids. Source: https://github.com/XuehaiPan/nvitop/pull/89.
     """
     for version in ("_v3", "_v2"):
-        processes: list[Any] | None = nvml.query(f"nvmlDeviceGet{kind}RunningProcesses{version}", handle)
+        processes: list[Any] | None = nvml.query(f"nvmlDeviceGet{use}RunningProcesses{version}", handle)
         if processes is not None and not any(process.pid in _INVALID_PIDS for process in processes):
             return processes
     return None

@@ -46,7 +46,7 @@ class Presenter(abc.ABC):
 
     @abc.abstractmethod
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """Several runs side by side, at most so many characters wide."""
+        """Several runs side by side; `width` is the terminal's, in characters."""
 
     def so_far(self, run: Run) -> str:
         """What a run that was cut short had found by then, in one line; empty where nothing. Printable."""

@@ -94,7 +94,7 @@ class Frame:
         ]
 
     def line_cells(self, line: Line, character: str, every: int, first: int = 0, last: int | None = None) -> list[Cell]:
-        """Return a character in every so many columns from `first` to `last` along a line, where that is inside."""
+        """Return a character in every `every`-th column from `first` to `last` along a line, where that is inside."""
         columns = np.arange(0, self.n_columns if last is None else last + 1, every)
         columns = columns[columns >= first]
         latency_ms = line.ms(self.x.low + (columns + 0.5) / self.n_columns * (self.x.high - self.x.low))
