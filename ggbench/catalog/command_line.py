@@ -5,11 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
-from ggbench.catalog.selector import Target
 from ggbench.records.setup import Setup
 from ggbench.records.speed import Bandwidth
 from ggbench.units import exact_size
+
+if TYPE_CHECKING:
+    from ggbench.catalog.selector import Target
 
 _SWITCHED_OFF = {"mmap": "--no-mmap", "kv_offload": "--no-kv-offload"}
 """Options of fields that are on by default."""

@@ -10,14 +10,16 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import msgspec
 
-from ggbench.engine.endings import Ending
-from ggbench.engine.events import Event
 from ggbench.parts import find_part
 from ggbench.records.setup import Setup
+
+if TYPE_CHECKING:
+    from ggbench.engine.endings import Ending
+    from ggbench.engine.events import Event
 
 Stage = Literal["start", "load", "context", "prefill", "decode"]
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Generator
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.catalog.command_line import named, reproduce, stated_bandwidth
 from ggbench.engine.endings import Completed
 from ggbench.engine.workloads.decode import Decode
 from ggbench.engine.workloads.prefill import Prefill
 from ggbench.recording.experiment import Conclusion, Experiment, Job
-from ggbench.recording.progress import Progress
 from ggbench.recording.recording import Recording
-from ggbench.recording.session import Session
 from ggbench.records.decode import DecodeResult, DecodeSettings
 from ggbench.records.speed import Bandwidth, DecodeLimit
 from ggbench.stats.gpu_use import throttled
-from ggbench.stats.linefit import fit_line
-from ggbench.stats.samples import summarize
-from ggbench.stats.steadiness import unsteady
+
+if TYPE_CHECKING:
+    from ggbench.recording.progress import Progress
+    from ggbench.recording.session import Session
 
 _PREFILL_REPEAT = 3
 
@@ -52,6 +51,10 @@ class DecodeExperiment(Experiment):
 
     def reduce(self, recording: Recording) -> DecodeResult:
         """Fit, percentiles, limit and steadiness of what was timed."""
+        from ggbench.stats.linefit import fit_line
+        from ggbench.stats.samples import summarize
+        from ggbench.stats.steadiness import unsteady
+
         samples, settings = recording.samples, recording.settings(DecodeSettings)
         own = recording.prompt_ns.get(settings.n_prompt)
         doubts = unsteady(samples.position, samples.step_ns), throttled(recording.gpu_use)

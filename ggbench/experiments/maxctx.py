@@ -6,48 +6,24 @@ not even the smallest context works, is an error.
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
 from collections.abc import Generator
-from dataclasses import replace
-from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.catalog.command_line import named, reproduce
-from ggbench.engine.endings import Cancelled, OutOfMemory
-from ggbench.engine.llama import LlamaEngine
-from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
-from ggbench.experiments.context_prober import ContextProber
-from ggbench.gguf_file.sparse import write_sparse
-from ggbench.machine.gpus import list_gpus
-from ggbench.machine.readings import name_processes
-from ggbench.recording.experiment import Concluded, Conclusion, Experiment, Job
-from ggbench.recording.progress import ModelReady, Point, Progress, Working
+from ggbench.recording.experiment import Conclusion, Experiment, Job
 from ggbench.recording.recording import Recording
-from ggbench.recording.session import Session
-from ggbench.records.context import BracketEnds, ContextResult, ContextSettings, Probe, ProbeKind, Question, SearchPlan
+from ggbench.records.context import ContextResult, ContextSettings, Probe, SearchPlan
 from ggbench.records.memory import Memory
-from ggbench.records.outcome import Outcome
 from ggbench.records.run import Result
-from ggbench.records.setup import KV_CELLS, LlamaSetup
 from ggbench.records.speed import Bandwidth
-from ggbench.sizing.bracket import Bracket
-from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, taken_bytes
-from ggbench.sizing.dry_allocator import EngineEnded
-from ggbench.sizing.look_ahead import LookAhead, SearchCancelled, look_ahead
-from ggbench.sizing.smaller_quant import smaller_quant_advice
-from ggbench.units import exact_size, format_bytes, format_count, format_number
+from ggbench.units import exact_size, format_count
+
+if TYPE_CHECKING:
+    from ggbench.recording.progress import Progress
+    from ggbench.recording.session import Session
 
 SEARCH_TIMEOUT_S = 3600.0
 """Longest time without a message from a worker that decodes at the far end of a context, which is slow on a CPU."""
-
-_UNSEEN_BYTES = BESIDE_BUFFERS_BYTES
-"""Kept free at the first guess: a context that passes shows how much is left, one that fails does not."""
-
-_OF_A_CELL_BYTES = 100
-"""What llama.cpp keeps of a cell once it is in use, besides K and V: measured 90 with 0.5.0, on a 64-bit machine."""
-
-_KINDS = {"dry": "dry context", "alloc": "context", "decode": "decode"}
 
 
 class MaxctxExperiment(Experiment):
@@ -62,12 +38,9 @@ class MaxctxExperiment(Experiment):
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises DoesNotFit, EngineFailed, Unsupported and what `materialize` does."""
-        try:
-            seen = yield from _look_ahead(session)
-        except SearchCancelled:
-            return Concluded(Outcome.CANCELLED, "stopped before its end")
-        with contextlib.closing(_Search(session, seen)) as search:
-            return (yield from search.run())
+        from ggbench.experiments.context_search import search_context
+
+        return (yield from search_context(session))
 
     def reduce(self, recording: Recording) -> ContextResult:
         """What the probes show: a certificate of a search that ended, else as far as it came."""
@@ -104,244 +77,6 @@ class MaxctxExperiment(Experiment):
         reserve = {} if settings.reserve_bytes is None else {"reserve": exact_size(settings.reserve_bytes)}
         flags = [*(["--cap-train"] if settings.cap_train else []), *([] if settings.prove else ["--no-prove"])]
         return " ".join([reproduce("maxctx", named(job.target), job.setup, reserve), *flags])
-
-
-def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
-    """Size contexts before the file is made or downloaded: its header in a sparse file is enough."""
-    setup, settings = _llama_setup(session), session.settings(ContextSettings)
-    with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
-        if session.target.source is not None:
-            file = session.target.source.header()
-            path = write_sparse(file, Path(folder))
-            session.use_file(file)
-        else:
-            file = yield from session.prepare()
-            path = file.paths[0]
-        engine = _new_engine(session)
-        return look_ahead(engine, file, path, setup, settings.reserve_bytes, cap_train=settings.cap_train)
-
-
-def _llama_setup(session: Session) -> LlamaSetup:
-    if not isinstance(session.setup, LlamaSetup):
-        raise Unsupported("a search for the largest context needs llama.cpp", "name a GGUF file instead")
-    return session.setup
-
-
-def _new_engine(session: Session) -> LlamaEngine:
-    engine = session.rig.launch(session.setup, session.cancel)
-    assert isinstance(engine, LlamaEngine)
-    return engine
-
-
-class _Search:
-    """The search for one target; what it finds is recorded as it goes."""
-
-    def __init__(self, session: Session, seen: LookAhead) -> None:
-        self._session, self._seen = session, seen
-        self._settings = session.settings(ContextSettings)
-        self._prober: ContextProber | None = None
-        self._bracket = Bracket(seen.ceiling_n_ctx)
-
-    def run(self) -> Generator[Progress, None, Conclusion]:
-        """All of it."""
-        session, seen = self._session, self._seen
-        session.recorder.observe(seen.plan)
-        for probe in seen.probes:
-            yield self._answered(probe)
-        environment = None if seen.versions is None else session.rig.describe_environment(seen.versions)
-        if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.budget_bytes:
-            session.begin(environment)
-            raise self._does_not_fit(seen.weight_bytes)
-        file = yield from session.prepare()
-        session.begin(environment)
-        prober = self._prober = ContextProber(
-            _new_engine(session),
-            file,
-            replace(_llama_setup(session), memory_limit_bytes=seen.budget.worker_limit_bytes),
-            reserve_bytes=seen.budget.worker_reserve_bytes,
-        )
-        try:
-            conclusion = yield from self._allocate(prober)
-            if self._settings.prove and self._bracket.passed is not None and conclusion.outcome is Outcome.COMPLETED:
-                conclusion = yield from self._prove(prober)
-        except EngineEnded as ended:
-            return self._explain_load(ended)
-        if self._bracket.passed is None and conclusion.outcome is Outcome.COMPLETED:
-            failed = next(probe for probe in reversed(session.recorder.recording.of(Probe)) if not probe.passed)
-            if failed.outcome is Outcome.OUT_OF_MEMORY:
-                raise self._does_not_fit(seen.weight_bytes or file.file_bytes, failed.reason)
-            raise EngineFailed(
-                f"{self._name}: not even {KV_CELLS} tokens of context work: {failed.reason}",
-                "another quant or --flash-attn setting may work",
-            )
-        return conclusion
-
-    def close(self) -> None:
-        """End the worker."""
-        if self._prober is not None:
-            self._prober.close()
-
-    def _allocate(self, prober: ContextProber) -> Generator[Progress, None, Conclusion]:
-        """Make contexts until the last that passes and the first that fails are neighbours."""
-        file, seen = self._session.file, self._seen
-        yield from prober.load()
-        expected = seen.plan.planned_n_ctx
-        if prober.left_bytes is not None:
-            expected = seen.n_ctx_within(prober.left_bytes - _UNSEEN_BYTES)
-        if expected is None:
-            expected = seen.plan.planned_n_ctx or (file and file.n_ctx_train) or KV_CELLS
-        while not self._bracket.is_closed:
-            n_ctx = self._bracket.next(expected)
-            yield self._asked(n_ctx, "alloc", self._bracket)
-            probe = self._unless_cancelled((yield from prober.allocate(n_ctx)))
-            if not probe.is_answer:
-                yield self._answered(probe)
-                return self._stopped(probe)
-            self._bracket.record(n_ctx, passed=probe.passed)
-            yield self._answered(probe)
-            if probe.passed:
-                yield self._made(prober.memory)
-                if prober.left_bytes is not None and seen.bytes_per_token:
-                    expected = n_ctx + int(prober.left_bytes / seen.bytes_per_token)
-        return Concluded()
-
-    def _prove(self, prober: ContextProber) -> Generator[Progress, None, Conclusion]:
-        """Decode at the far end of the winner; where that fails, of contexts below it until the edge is found again."""
-        seen, winner = self._seen, self._bracket.passed
-        assert winner is not None
-        below: Bracket | None = None
-        n_ctx = expected = winner
-        while True:
-            yield self._asked(n_ctx, "decode", below or self._bracket)
-            probe = self._unless_cancelled((yield from prober.prove(n_ctx)))
-            if not probe.is_answer:
-                yield self._answered(probe)
-                return self._stopped(probe)
-            if probe.passed and not prober.was_full:
-                reason = "llama.cpp had cells left after a decode at the far end, so it proves nothing"
-                yield self._answered(replace(probe, reason=reason))
-                return Concluded(reason=reason)
-            if probe.passed:
-                self._session.recorder.observe(self._with_peak(prober))
-            if below is None:
-                if probe.passed:
-                    yield self._answered(probe)
-                    return Concluded()
-                below = self._bracket = Bracket(n_ctx - KV_CELLS, failed=n_ctx)
-                expected = n_ctx - int(_OF_A_CELL_BYTES * n_ctx / (seen.bytes_per_token or _OF_A_CELL_BYTES * n_ctx))
-            else:
-                below.record(n_ctx, passed=probe.passed)
-            yield self._answered(probe)
-            if below.is_closed:
-                return Concluded()
-            if probe.passed and prober.left_bytes is not None and seen.bytes_per_token:
-                expected = n_ctx + int(prober.left_bytes / seen.bytes_per_token)
-            n_ctx = below.next(expected)
-
-    def _unless_cancelled(self, probe: Probe) -> Probe:
-        """A worker that fails while it is being ended shows nothing about memory."""
-        if probe.passed or not self._session.cancel.is_set():
-            return probe
-        return replace(probe, outcome=Outcome.CANCELLED, reason=Cancelled().reason)
-
-    def _asked(self, n_ctx: int, kind: ProbeKind, bracket: Bracket) -> Working:
-        ends = BracketEnds(bracket.passed, bracket.failed)
-        question = Question(n_ctx, kind, ends, self._seen.budget.budget_bytes)
-        return Working("probe", text=_question_text(question), subject=question)
-
-    def _answered(self, probe: Probe) -> Point:
-        self._session.recorder.observe(probe)
-        self._session.recorder.keep_readings()
-        ends = BracketEnds(self._bracket.passed, self._bracket.failed)
-        return Point("" if probe.is_dry else _answer_text(probe, ends), probe, ends)
-
-    def _made(self, memory: Memory) -> ModelReady:
-        self._session.recorder.observe(memory)
-        return ModelReady(memory, self._session.recorder.run_id)
-
-    def _stopped(self, probe: Probe) -> Conclusion:
-        """After a probe that shows nothing about memory: the person left, or the worker was too slow."""
-        if probe.outcome is Outcome.CANCELLED:
-            return Concluded(Outcome.CANCELLED, probe.reason)
-        reason = f"{probe.kind} at {format_count(probe.n_ctx)}: {probe.reason}; --timeout gives it longer"
-        is_found = probe.is_proof and self._bracket.passed is not None
-        return Concluded(Outcome.COMPLETED if is_found else Outcome.TIMED_OUT, reason)
-
-    def _with_peak(self, prober: ContextProber) -> Memory:
-        """The memory of the context that was proven, with the most that was taken meanwhile."""
-        budget, memory = self._seen.budget, prober.memory
-        peak_bytes = taken_bytes(budget, list_gpus()) if budget.on_gpu else prober.peak_bytes
-        if peak_bytes is None:
-            return memory
-        counted = sum(each.total_bytes for each in memory.buffers if not (budget.on_gpu and each.is_host))
-        unexplained = peak_bytes - counted if peak_bytes >= counted else None
-        return replace(memory, peak_bytes=peak_bytes, other_bytes=unexplained)
-
-    def _explain_load(self, ended: EngineEnded) -> Conclusion:
-        """A model that did not load, as what it means for the search."""
-        session, seen = self._session, self._seen
-        assert session.file is not None
-        if isinstance(ended.ending, Cancelled) or session.cancel.is_set():
-            return Concluded(Outcome.CANCELLED, ended.ending.reason)
-        if isinstance(ended.ending, OutOfMemory):
-            needed = seen.weight_bytes or session.file.file_bytes
-            raise self._does_not_fit(needed, ended.ending.reason) from ended
-        raise EngineFailed(
-            f"{self._name} does not load: {ended.ending.reason}", "llama.cpp may be too old for it, or the file broken"
-        ) from ended
-
-    def _does_not_fit(self, weight_bytes: int, reason: str = "") -> DoesNotFit:
-        """How much is missing, and which quant would fit."""
-        seen, file = self._seen, self._session.file
-        budget, least_bytes = seen.budget, seen.least_bytes or 0
-        missing = weight_bytes + least_bytes - budget.budget_bytes
-        parts = f"weights of {format_bytes(weight_bytes)}"
-        if least_bytes:
-            parts += f" and {format_bytes(least_bytes)} for {KV_CELLS} tokens"
-        room = f"{format_bytes(budget.budget_bytes)} of {budget.place}"
-        if budget.reserve_bytes:
-            room += f", {format_bytes(budget.reserve_bytes)} being kept in reserve"
-        what = f"{self._name} does not fit into {room}: {parts}"
-        if missing > 0:
-            what += f", {format_bytes(missing)} are missing"
-        elif reason:
-            what += f", and llama.cpp needs more beside them ({reason})"
-        if seen.plan.gpu_processes:
-            what += f"; GPU memory is held by {name_processes(seen.plan.gpu_processes)}"
-        room_bytes = budget.budget_bytes - least_bytes - (_UNSEEN_BYTES if missing <= 0 else 0)
-        in_budget = weight_bytes / (file.weight_bytes or weight_bytes) if file else 1.0
-        advice = [smaller_quant_advice(self._session.target, room_bytes, in_budget)]
-        if budget.on_gpu:
-            advice.append("-ngl puts fewer layers on the GPU")
-        if self._settings.reserve_bytes:
-            advice.append("a smaller --reserve leaves more")
-        return DoesNotFit(what, "; ".join(advice))
-
-    @property
-    def _name(self) -> str:
-        return f"{self._session.target.model} {self._session.target.quant}"
-
-
-def _question_text(question: Question) -> str:
-    """`context 8,192; 4,096 works, 16,384 does not`."""
-    ends = _ends_text(question.kind, question.ends)
-    return f"{_KINDS[question.kind]} {format_count(question.n_ctx)}; {ends}"
-
-
-def _answer_text(probe: Probe, ends: BracketEnds) -> str:
-    """`context 8,192 works in 0.31 s; 8,192 works, 16,384 does not`."""
-    ended = "works" if probe.passed else probe.outcome.text
-    if not probe.is_answer:
-        ended = f"is not known ({ended})"
-    asked = f"{_KINDS[probe.kind]} {format_count(probe.n_ctx)}"
-    return f"{asked} {ended} in {format_number(probe.seconds, 2)} s; {_ends_text(probe.kind, ends)}"
-
-
-def _ends_text(kind: ProbeKind, ends: BracketEnds) -> str:
-    """Once a decode has failed, a context that was made counts for nothing until one is decoded in."""
-    none = {"decode": "none proven yet"}.get(kind, "none known to work")
-    works = none if ends.passed is None else f"{format_count(ends.passed)} works"
-    return works if ends.failed is None else f"{works}, {format_count(ends.failed)} does not"
 
 
 EXPERIMENT = MaxctxExperiment()

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Generator
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.catalog.command_line import named, reproduce, stated_bandwidth
 from ggbench.engine.endings import Completed
 from ggbench.engine.workloads.prefill import Prefill
 from ggbench.recording.experiment import Conclusion, Experiment, Job
-from ggbench.recording.progress import Progress
 from ggbench.recording.recording import Recording
-from ggbench.recording.session import Session
 from ggbench.records.prefill import PrefillResult, PrefillSettings
 from ggbench.records.speed import Bandwidth, DecodeLimit, PrefillSpeed
+
+if TYPE_CHECKING:
+    from ggbench.recording.progress import Progress
+    from ggbench.recording.session import Session
 
 
 class PrefillExperiment(Experiment):

@@ -8,7 +8,6 @@ from typing import TypeVar
 from ggbench.engine.contract import engine_module
 from ggbench.errors import StoreError
 from ggbench.experiments.registry import experiment_of
-from ggbench.recording.driver import run_of
 from ggbench.recording.experiment import Concluded
 from ggbench.recording.recording import Observation, Recording, Series, kind_of
 from ggbench.records.machine import MachineReading
@@ -72,6 +71,8 @@ def read_run(store: Store, stored: StoredRun) -> Run:
     run = listed_run(stored)
     if run.result is not None:
         return run
+    from ggbench.recording.driver import run_of
+
     reduced = run_of(experiment_of(stored.kind), read_recording(store, stored), Concluded(run.outcome))
     memory = stored.memory or reduced.memory
     return replace(run, memory=memory, gpu_use=run.gpu_use or reduced.gpu_use, result=reduced.result)

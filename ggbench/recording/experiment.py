@@ -5,10 +5,8 @@ from __future__ import annotations
 import abc
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from ggbench.catalog.selector import Target
-from ggbench.engine.endings import Ending
 from ggbench.recording.recording import Recording
 from ggbench.records.memory import Memory
 from ggbench.records.observation import WorkerPeak
@@ -18,6 +16,8 @@ from ggbench.records.setup import Setup, check_n_ctx
 from ggbench.records.speed import Bandwidth
 
 if TYPE_CHECKING:
+    from ggbench.catalog.selector import Target
+    from ggbench.engine.endings import Ending
     from ggbench.recording.progress import Progress
     from ggbench.recording.session import Session
 
@@ -31,7 +31,7 @@ class Concluded:
     """One line for people; empty where there is nothing to explain."""
 
 
-Conclusion = Concluded | Ending
+Conclusion: TypeAlias = "Concluded | Ending"
 """How an experiment ended."""
 
 

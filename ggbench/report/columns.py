@@ -14,6 +14,7 @@ from ggbench.plain import plain
 from ggbench.records.outcome import Outcome
 from ggbench.records.speed import LineFit
 from ggbench.records.summary import QuantSummary
+from ggbench.report import ESSENTIAL, UNKNOWN
 from ggbench.report.names import file_name, model_name
 from ggbench.units import (
     format_bandwidth,
@@ -25,10 +26,6 @@ from ggbench.units import (
     format_params,
     format_percent,
 )
-
-UNKNOWN = "—"
-ESSENTIAL = 0
-"""The priority of a column that no table leaves out."""
 
 Value: TypeAlias = "str | int | float | bool | None"
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from ggbench.plain import plain
 from ggbench.records.outcome import Outcome
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import COLUMNS, UNKNOWN
+from ggbench.report import UNKNOWN
+from ggbench.report.columns import COLUMNS
 from ggbench.report.differences import Differences, differences_of, letters
 from ggbench.report.names import unambiguous_names
 from ggbench.report.plot.palette import letter

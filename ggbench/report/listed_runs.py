@@ -11,7 +11,8 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import ANSWERS, COLUMNS, UNKNOWN, note
+from ggbench.report import UNKNOWN
+from ggbench.report.columns import ANSWERS, COLUMNS, note
 from ggbench.report.presenter import presenter_of
 from ggbench.store.database import Store
 from ggbench.store.runs import StoredRun

@@ -15,7 +15,8 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.plan import PlanRow
 from ggbench.records.run import Run
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import UNKNOWN, b_text, w_text
+from ggbench.report import UNKNOWN
+from ggbench.report.columns import b_text, w_text
 from ggbench.report.terminal.plan import fit_text, longest_text
 from ggbench.tui.library_models import ModelEntry, Section
 from ggbench.tui.tables import Column

@@ -24,7 +24,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def install(after: tuple[Gpu, ...] = (replace(CARD, free_bytes=10 * MIB),)) -> None:
         hidden = replace(CARD, index=1, uuid="GPU-2", pci_bus_id="00000000:41:00.0", free_bytes=0)
         monkeypatch.setattr("ggbench.sizing.look_ahead.list_gpus", lambda: (CARD, hidden))
-        monkeypatch.setattr("ggbench.experiments.maxctx.list_gpus", lambda: (hidden, *after))
+        monkeypatch.setattr("ggbench.experiments.context_search.list_gpus", lambda: (hidden, *after))
         monkeypatch.setattr("ggbench.sizing.look_ahead.list_gpu_processes", lambda _: ())
 
     return install

@@ -11,8 +11,9 @@ from rich.text import Text
 from ggbench.catalog.published import Figure, NearRow, PublishedRow
 from ggbench.plain import plain
 from ggbench.records.summary import QuantSummary
+from ggbench.report import UNKNOWN
 from ggbench.report.against import device_of, nearest_to
-from ggbench.report.columns import ANSWERS, COLUMNS, UNKNOWN
+from ggbench.report.columns import ANSWERS, COLUMNS
 from ggbench.report.names import quant_name
 from ggbench.report.terminal.tables import new_table
 from ggbench.units import format_count, format_ms

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.plain import plain
-from ggbench.report.columns import UNKNOWN
+from ggbench.report import UNKNOWN
 from ggbench.report.limits_document import knees_text
 from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
 from ggbench.theory.hardware import Hardware, KvReads

@@ -14,7 +14,7 @@ from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
 from ggbench.plain import plain, shorten
-from ggbench.report.columns import UNKNOWN
+from ggbench.report import UNKNOWN
 from ggbench.report.terminal.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced
 from ggbench.units import format_bytes, format_count, format_number, format_params, format_percent
 

@@ -13,7 +13,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.subject import Subject
-from ggbench.report.columns import UNKNOWN
+from ggbench.report import UNKNOWN
 from ggbench.report.names import model_name
 from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_ms, format_number

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ggbench.plain import plain
 from ggbench.records.subject import Subject
-from ggbench.report.columns import ESSENTIAL, UNKNOWN
+from ggbench.report import ESSENTIAL, UNKNOWN
 
 TWIN_CAPTION = "twin: the true shape and types, no trained weights; speed and memory are real, the text is not"
 
