@@ -1,8 +1,9 @@
 """Decode latency of `ggbench decode --quiet` beside llama-bench's: same file, same depth, alternating.
 
 llama-bench is built from the llama.cpp that llama-cpp-python carries, so both run the same code. It keeps one number
-for a repetition, its mean; so means are compared. On a shared machine only the ratio is meaningful. Exit code 1 where
-the median ratio is off by more than 1 %.
+for a repetition, its mean; so means are compared. One core is left free by default, for the rest of the machine and for
+ggbench's own process. On a shared machine only the ratio is meaningful. Exit code 1 where the median ratio is off by more
+than 1 %.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def main() -> int:
     parser.add_argument("model", nargs="?", default="synth:qwen1.5-0.5b")
     parser.add_argument("quant", nargs="?", default="q4_k_m")
     parser.add_argument("-n", "--n-gen", type=int, default=128)
-    parser.add_argument("-t", "--threads", type=int, default=default_threads())
+    parser.add_argument("-t", "--threads", type=int, default=max(1, default_threads() - 1))
     parser.add_argument("--pairs", type=int, default=9)
     asked = parser.parse_args()
     path = materialize(resolve_one(asked.model, asked.quant)).paths[0]
