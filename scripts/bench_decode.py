@@ -1,9 +1,9 @@
 """Decode latency of `ggbench decode --quiet` beside llama-bench's: same file, same depth, alternating.
 
 llama-bench is built from the llama.cpp that llama-cpp-python carries, so both run the same code. It keeps one number
-for a repetition, its mean; so means are compared. One core is left free by default, for the rest of the machine and for
-ggbench's own process. On a shared machine only the ratio is meaningful. Exit code 1 where the median ratio is off by more
-than 1 %.
+for a repetition, its mean; so means are compared. One core is left free by default, for the rest of the machine and
+ggbench's own process. On a shared machine only the ratio is meaningful. Exit code 1 where the median ratio is off by
+more than 1 %.
 """
 
 from __future__ import annotations
