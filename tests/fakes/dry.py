@@ -21,7 +21,7 @@ def fake(answer: Answer) -> LlamaEngine:
 
 
 def dry_answer(kv_mib_per_k: float, device: str = "CPU", weights: str = "CPU") -> Answer:
-    """A dry run's log, of a cache of so many MiB for 1024 tokens and 100 MiB of compute on this device."""
+    """A dry run's log, with a cache of `kv_mib_per_k` MiB for 1024 tokens, and 100 MiB of compute on this device."""
 
     def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, protocol.LoadModel):

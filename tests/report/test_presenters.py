@@ -120,7 +120,7 @@ def test_readings_have_a_section(
 
 
 def test_a_sparkline_shows_the_course() -> None:
-    """From the least to the largest value, in at most so many characters."""
+    """From the least to the largest value, no longer than asked for."""
     assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == "▁▂▃▄▅▆▇█"
     assert sparkline([5.0, 5.0, 5.0], 8) == "▁▁▁"
     assert sparkline([], 8) == ""
