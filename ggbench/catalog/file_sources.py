@@ -117,7 +117,7 @@ class HubDownload:
         """Return the header, read by range where the file is not local. Raises as `published_header` does."""
         from ggbench.hub.hf_cache import cached_paths
 
-        here = cached_paths(self.access, self.found.listing, self.found.repo, self.found.variant)
+        here = cached_paths(self.access, self.found.listing, self.found.variant)
         return published_header(self.access, replace(self.found, paths=here))
 
     def materialize(self, on_progress: OnProgress | None = None) -> Path:

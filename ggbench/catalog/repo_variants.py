@@ -5,22 +5,25 @@ Hugging Face's cache is consulted first, so that a downloaded file needs no netw
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from ggbench.catalog.quant_choice import choose_by_quant, list_candidates
+from ggbench.catalog.local_files import variants_in
 from ggbench.catalog.reference import MAIN
-from ggbench.errors import UsageError
+from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.quants import names_quant
 from ggbench.hub.repo_records import RepoListing, RepoVariant
 from ggbench.plain import plain
+from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
 
+_Variant = TypeVar("_Variant", bound=RepoVariant)
 NO_QUANT = "unknown"
 """Label for a quant found in neither the file name nor the header."""
 
@@ -43,7 +46,7 @@ class RepoRequest:
         if self.file_pattern is None:
             return True
         pattern = re.escape(self.file_pattern.removesuffix(".gguf")).replace(r"\{quant\}", r"(.+)")
-        match = re.fullmatch(pattern, variant.name.rsplit("/", 1)[-1], re.IGNORECASE)
+        match = re.fullmatch(pattern, variant.stem, re.IGNORECASE)
         return match is not None and names_quant(match[1], variant.quant, ())
 
 
@@ -79,9 +82,8 @@ class FoundVariant:
 
     @property
     def selector(self) -> str:
-        """QUANT argument that selects only this variant of the repo: its quant, else its name."""
-        same = [other.name for other in self.listing.variants if other.answers_to(self.quant)]
-        return self.quant if same == [self.variant.name] else self.variant.name
+        """QUANT argument that selects only this variant of the repo."""
+        return selector_in(self.listing.variants, self.variant)
 
     def sizes(self) -> dict[str, int]:
         """Return the size of each complete variant of the repo, by quant."""
@@ -111,16 +113,16 @@ def find_variants(
             return here
     listing = list_repo(access, request.repo, request.revision)
     return tuple(
-        FoundVariant(listing, variant, cached_paths(access, listing, listing.repo, variant))
-        for variant in choose(listing, request)
+        FoundVariant(listing, variant, cached_paths(access, listing, variant)) for variant in choose(listing, request)
     )
 
 
 def _from_cache(access: HubAccess, request: RepoRequest, *, local_only: bool) -> tuple[FoundVariant, ...]:
-    """Return the variants from Hugging Face's cache where it satisfies the request; empty where the repo must be
-    listed.
+    """Return the variants from Hugging Face's cache, each at the newest commit that has it, `main` first.
+
+    Empty where the cache does not satisfy the request and the repo must be listed.
     """
-    from ggbench.hub.hf_cache import cached_commit, cached_variants
+    from ggbench.hub.hf_cache import cached_commit, repo_folder, snapshots
     from ggbench.hub.listing import cached_listing
 
     if not request.quants and not access.offline:
@@ -129,25 +131,22 @@ def _from_cache(access: HubAccess, request: RepoRequest, *, local_only: bool) ->
     if not request.quants and kept is not None and not local_only:
         return ()
     commits = {request.revision, kept and kept.commit, cached_commit(access, request.repo, request.revision)}
-    cached = [
-        each
-        for each in cached_variants(access, request.repo)
-        if request.takes(each.variant) and (request.revision == MAIN or each.commit in commits)
-    ]
-    by_commit: dict[str, RepoListing] = {}
-    for each in cached:
-        before = by_commit.get(each.commit)
-        variants = (*before.variants, each.variant) if before else (each.variant,)
-        by_commit[each.commit] = RepoListing(request.repo, request.revision, each.commit, variants, (), 0, "")
-    if kept is not None and kept.commit in by_commit:
-        by_commit[kept.commit] = kept
     found: dict[str, FoundVariant] = {}
-    for each in cached:
-        found.setdefault(each.variant.name, FoundVariant(by_commit[each.commit], each.variant, each.paths))
+    for snapshot in snapshots(repo_folder(access, request.repo), cached_commit(access, request.repo, MAIN)):
+        if request.revision != MAIN and snapshot.name not in commits:
+            continue
+        with contextlib.suppress(OSError):
+            cached = tuple(each for each in variants_in(snapshot)[0] if not each.missing)
+            listing = RepoListing(request.repo, request.revision, snapshot.name, cached, (), 0, "")
+            if kept is not None and kept.commit == snapshot.name:
+                listing = kept
+            for each in filter(request.takes, cached):
+                found.setdefault(each.name, FoundVariant(listing, each, each.paths))
+    largest_first = sorted(found.values(), key=lambda each: -each.variant.file_bytes)
     if not request.quants:
-        return tuple(found.values())
+        return tuple(largest_first)
     try:
-        chosen = choose_by_quant(request.quants, [each.variant for each in found.values()], "", list_variants)
+        chosen = choose_by_quant(request.quants, [each.variant for each in largest_first], "")
     except UsageError:
         return ()
     return tuple(found[variant.name] for variant in chosen)
@@ -164,9 +163,35 @@ def choose(listing: RepoListing, request: RepoRequest) -> tuple[RepoVariant, ...
     if not request.quants:
         known = [variant for variant in variants if variant.quant in request.known_quants]
         return tuple(known or variants)
-    return choose_by_quant(request.quants, variants, plain(listing.repo), list_variants)
+    return choose_by_quant(request.quants, variants, plain(listing.repo))
+
+
+def choose_by_quant(quants: Sequence[str], variants: Sequence[_Variant], place: str) -> tuple[_Variant, ...]:
+    """Return the one variant that each quant selects, in the order of the quants, without duplicates.
+
+    `place` names their location in messages. Raises UnknownName where no variant matches a quant, and UsageError where
+    several do.
+    """
+    chosen: dict[_Variant, None] = {}
+    for quant in quants:
+        matches = [variant for variant in variants if variant.answers_to(quant)]
+        if not matches:
+            raise UnknownName("quant", quant, (), f"{place} contains {list_variants(variants)}")
+        if len(matches) > 1:
+            raise UsageError(
+                f"{len(matches)} files in {place} match {quant!r}; give a file name instead",
+                f"candidates: {list_variants(matches)}",
+            )
+        chosen[matches[0]] = None
+    return tuple(chosen)
+
+
+def selector_in(variants: Sequence[RepoVariant], variant: RepoVariant) -> str:
+    """Return the QUANT argument that selects only this one of the variants: its quant, else its name."""
+    quant = variant.quant or NO_QUANT
+    return quant if [other.name for other in variants if other.answers_to(quant)] == [variant.name] else variant.name
 
 
 def list_variants(variants: Sequence[RepoVariant]) -> str:
-    """Format each quant with its size; names instead where quants are not unique."""
-    return list_candidates([(each.quant or "", each.name, each.file_bytes) for each in variants])
+    """Format what selects each variant, with its size."""
+    return ", ".join(f"{selector_in(variants, each)} ({format_bytes(each.file_bytes)})" for each in variants)

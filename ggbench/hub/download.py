@@ -62,7 +62,7 @@ def download(
     Received bytes are kept for the next call, except those of a damaged file.
     """
     variant.require_all_shards(listing.repo)
-    here = cached_paths(access, listing, listing.repo, variant)
+    here = cached_paths(access, listing, variant)
     if to is None and here is not None:
         if on_progress is not None:
             on_progress(tuple(FileProgress(file, file.n_bytes) for file in variant.files))
@@ -73,7 +73,7 @@ def download(
 
 def needed_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant, to: Path | None = None) -> int:
     """Return the bytes that a download would transfer: nothing for complete files, the rest of partial ones."""
-    here = cached_paths(access, listing, listing.repo, variant)
+    here = cached_paths(access, listing, variant)
     if to is None and here is not None:
         return 0
     jobs = _jobs(access, listing, variant, to, here)

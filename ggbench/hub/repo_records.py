@@ -56,9 +56,20 @@ class RepoVariant:
     """Paths of missing shards."""
 
     @property
+    def stem(self) -> str:
+        """The name without folders."""
+        return self.name.rsplit("/", 1)[-1]
+
+    @property
     def file_bytes(self) -> int:
         """Total size of the existing files."""
         return sum(file.n_bytes for file in self.files)
+
+    @property
+    def n_missing(self) -> int:
+        """Number of missing shards, of which `missing` lists the first."""
+        shard = parse_shard_name(self.files[0].name)
+        return 0 if shard is None else shard.count - len(self.files)
 
     def require_all_shards(self, repo: str) -> None:
         """Raise BadFile, naming the first missing shard, where the variant is incomplete."""
@@ -71,9 +82,8 @@ class RepoVariant:
 
     def answers_to(self, quant: str) -> bool:
         """Return whether `quant`, in any case, matches this variant's quant, name or a file name."""
-        stem = self.name.rsplit("/", 1)[-1]
-        names = (self.name, stem, f"{stem}.gguf", *(file.name for file in self.files), *(f.path for f in self.files))
-        return names_quant(quant, self.quant, names)
+        in_files = (name for file in self.files for name in (file.name, file.path))
+        return names_quant(quant, self.quant, (self.name, self.stem, f"{self.stem}.gguf", *in_files))
 
 
 @dataclass(frozen=True, slots=True)

@@ -302,7 +302,7 @@ def test_two_files_of_one_quant_are_selected_by_name(make_file: MakeFile) -> Non
     for ask in (lambda: resolve("models", ["q8_0"]), lambda: resolve_one("models")):
         with pytest.raises(UsageError) as caught:
             ask()
-        assert "a-q8_0.gguf (2.00 MiB), b-q8_0.gguf (1.00 MiB)" in caught.value.hint
+        assert "a-q8_0 (2.00 MiB), b-q8_0 (1.00 MiB)" in caught.value.hint
     assert resolve_one("models", "b-q8_0.gguf").file_bytes == 1 << 20
 
 
