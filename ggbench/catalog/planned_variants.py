@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ggbench.catalog.file_sources import ARTICLE_QUANTS, published_header
+from ggbench.catalog.file_sources import ARTICLE_QUANTS
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
 from ggbench.catalog.reference import (
     CatalogRef,
@@ -126,11 +126,9 @@ def _from_hub(
     access = hub or HubAccess.from_environment()
     found = find_published(ref, wanted, access, catalog)
     reads = _read_remote(access, found, on_progress)
+    as_twin, alone = isinstance(ref, TwinRef), len(found) == 1
     variants = tuple(
-        _from_repo(
-            label, each, reads.get(each.variant.name), access, as_twin=isinstance(ref, TwinRef), alone=len(found) == 1
-        )
-        for each in found
+        _from_repo(label, each, reads.get(each.variant.name), as_twin=as_twin, alone=alone) for each in found
     )
     return PlannedModel(variants, found[0].listing, sum(read.moved_bytes for read in reads.values()))
 
@@ -153,12 +151,12 @@ def _read_remote(
 
 
 def _from_repo(
-    label: str, found: FoundVariant, read: HeaderRead | None, access: HubAccess, *, as_twin: bool, alone: bool
+    label: str, found: FoundVariant, read: HeaderRead | None, *, as_twin: bool, alone: bool
 ) -> PlannedVariant:
     variant = PlannedVariant(label, found.quant, "twin" if as_twin else "hub", None, selector=found.selector)
     try:
         if read is None:
-            file = published_header(access, found)
+            file = found.header()
         elif read.file is None:
             raise BadFile(read.reason, "take another quant of this repo")
         else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 from ggbench.catalog.local_files import variants_in
 from ggbench.catalog.reference import MAIN
 from ggbench.errors import UnknownName, UsageError
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import names_quant
 from ggbench.hub.repo_records import RepoListing, RepoVariant
 from ggbench.plain import plain
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 _Variant = TypeVar("_Variant", bound=RepoVariant)
 NO_QUANT = "unknown"
 """Label for a quant found in neither the file name nor the header."""
+OnProgress = Callable[[int, int], None]
+"""Receives the bytes present and the total; may raise to cancel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,7 @@ class RepoRequest:
 class FoundVariant:
     """One requested variant of a repo."""
 
+    access: HubAccess
     listing: RepoListing
     """Listing of the repo; of the cached files where only the cache was consulted."""
     variant: RepoVariant
@@ -93,6 +98,36 @@ class FoundVariant:
         """Raise BadFile, naming the first missing shard, where the variant is incomplete."""
         self.variant.require_all_shards(self.repo)
 
+    @property
+    def download_bytes(self) -> int:
+        """Size of the files minus parts of an earlier try, headers excluded; 0 where a shard is missing."""
+        from ggbench.hub.download import needed_bytes
+
+        return 0 if self.variant.missing else needed_bytes(self.access, self.listing, self.variant)
+
+    def header(self) -> ModelFile:
+        """Return the header, from this disk if the file is there, else from the Hub by range, cached.
+
+        Raises NetworkError, and BadFile for a broken header or a missing shard.
+        """
+        from ggbench.hub.headers import read_variant_header
+        from ggbench.hub.hf_cache import cached_paths
+
+        self.require_all_shards()
+        here = self.paths or cached_paths(self.access, self.listing, self.variant)
+        return read_model_file(here[0]) if here else read_variant_header(self.access, self.listing, self.variant)
+
+    def materialize(self, on_progress: OnProgress | None = None) -> Path:
+        """Return the first file, downloaded into Hugging Face's cache where missing. Raises as `download` does."""
+        from ggbench.hub.download import download
+        from ggbench.hub.download_progress import FileProgress, summed
+
+        def on_files(files: tuple[FileProgress, ...]) -> None:
+            if on_progress is not None:
+                on_progress(*summed(files)[:2])
+
+        return download(self.access, self.listing, self.variant, on_progress=on_files)[0]
+
 
 def find_variants(
     access: HubAccess, request: RepoRequest, *, refresh: bool = False, local_only: bool = False
@@ -113,7 +148,8 @@ def find_variants(
             return here
     listing = list_repo(access, request.repo, request.revision)
     return tuple(
-        FoundVariant(listing, variant, cached_paths(access, listing, variant)) for variant in choose(listing, request)
+        FoundVariant(access, listing, variant, cached_paths(access, listing, variant))
+        for variant in choose(listing, request)
     )
 
 
@@ -141,7 +177,7 @@ def _from_cache(access: HubAccess, request: RepoRequest, *, local_only: bool) ->
             if kept is not None and kept.commit == snapshot.name:
                 listing = kept
             for each in filter(request.takes, cached):
-                found.setdefault(each.name, FoundVariant(listing, each, each.paths))
+                found.setdefault(each.name, FoundVariant(access, listing, each, each.paths))
     largest_first = sorted(found.values(), key=lambda each: -each.variant.file_bytes)
     if not request.quants:
         return tuple(largest_first)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ggbench import paths
-from ggbench.catalog.file_sources import ARTICLE_QUANTS, FileSource, HubDownload, PublishedTwin, SynthTwin
+from ggbench.catalog.file_sources import ARTICLE_QUANTS, FileSource, PublishedTwin, SynthTwin
 from ggbench.catalog.local_files import LocalVariant, local_variants
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
 from ggbench.catalog.reference import (
@@ -113,8 +113,7 @@ def resolve(
             if wanted or len(variants) == 1:
                 for variant in variants:
                     variant.require_all_shards()
-            make = _twin_target if is_twin else _hub_target
-            return tuple(make(label, variant, access, folder) for variant in variants)
+            return tuple(_hub_target(label, variant, folder if is_twin else None) for variant in variants)
 
 
 def find_published(
@@ -184,15 +183,13 @@ def materialize(target: Target, on_progress: Callable[[int, int], None] | None =
     return read_model_file(path)
 
 
-def _hub_target(label: str, found: FoundVariant, access: HubAccess, _folder: Path) -> Target:
-    path = found.paths[0] if found.paths else None
-    source = None if path else HubDownload(access, found)
-    return Target(label, found.quant, "hub", path, found.variant.file_bytes, source, found.selector)
-
-
-def _twin_target(label: str, found: FoundVariant, access: HubAccess, folder: Path) -> Target:
-    source = PublishedTwin(access, found, folder)
-    return Target(label, found.quant, "twin", None, source=source, selector=found.selector)
+def _hub_target(label: str, found: FoundVariant, twins_dir: Path | None) -> Target:
+    """Return the published file as a target, or its twin where a folder for twins is given."""
+    if twins_dir is not None:
+        source = PublishedTwin(found, twins_dir)
+        return Target(label, found.quant, "twin", None, source=source, selector=found.selector)
+    path, size = found.paths[0] if found.paths else None, found.variant.file_bytes
+    return Target(label, found.quant, "hub", path, size, None if path else found, found.selector)
 
 
 def _local_targets(label: str, path: Path, wanted: Sequence[str]) -> tuple[Target, ...]:
