@@ -26,7 +26,6 @@ from ggbench.catalog.reference import (
 from ggbench.catalog.repo_variants import FoundVariant
 from ggbench.catalog.selector import Target, find_published, resolve
 from ggbench.errors import BadFile, GgbenchError
-from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import quant_label
 from ggbench.gguf_file.twin import plan_twin, twin_of
@@ -101,16 +100,12 @@ def _from_catalog(model: CatalogModel, quants: Sequence[str]) -> tuple[PlannedVa
 
 
 def _from_disk(target: Target, *, alone: bool) -> PlannedVariant:
-    provenance: Provenance = "twin" if target.provenance == "twin" else "file"
-    if target.path is None:
-        raise BadFile(f"{target.model} has no local file", "give a .gguf file, or a folder with some")
     try:
-        file = read_model_file(target.path, allow_missing_data=True)
+        return PlannedVariant(target.model, target.quant, target.provenance, target.header())
     except GgbenchError as error:
         if alone:
             raise
-        return PlannedVariant(target.model, target.quant, provenance, None, error.message)
-    return PlannedVariant(target.model, target.quant, provenance, file)
+        return PlannedVariant(target.model, target.quant, target.provenance, None, error.message)
 
 
 def _from_hub(

@@ -74,6 +74,13 @@ class Target:
         """Bytes to download before it can be measured."""
         return 0 if self.source is None else self.source.download_bytes
 
+    def header(self) -> ModelFile:
+        """Return the header, also of a file that is incomplete or not here yet. Raises GgbenchError."""
+        if self.source is not None:
+            return self.source.header()
+        assert self.path is not None
+        return read_model_file(self.path, allow_missing_data=True)
+
 
 def resolve(
     model: str,
