@@ -1,7 +1,4 @@
-"""Resolve MODEL and QUANTs for counting without running: the model's shape, and its weights in each scheme or quant.
-
-A catalog model needs no file: its header is derived from its hyperparameters, and only named quants require llama.cpp.
-"""
+"""Resolve MODEL and QUANTs to a shape and its weights, without running; a catalog model needs no file."""
 
 from __future__ import annotations
 

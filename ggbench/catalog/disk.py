@@ -1,7 +1,4 @@
-"""List all GGUF models on this machine, whichever program stored them, with the arguments that select each one.
-
-A broken, missing or inaccessible file is listed with a reason and never aborts the listing.
-"""
+"""List the GGUF models of every program on this machine; a broken or inaccessible file is a row with its reason."""
 
 from __future__ import annotations
 
@@ -88,10 +85,7 @@ def twins_by_model(models: Iterable[LocalModel]) -> dict[str, tuple[str, ...]]:
 
 
 def models_in_place(place: Path) -> tuple[LocalModel, ...]:
-    """Return the models in a folder and below; for a file, the model it belongs to.
-
-    Raises BadFile for a place that does not exist or cannot be read.
-    """
+    """Return the models in and below a folder, or the one that a file belongs to. Raises BadFile."""
     try:
         if place.is_dir():
             os.scandir(place).close()

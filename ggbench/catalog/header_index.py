@@ -64,10 +64,7 @@ class HeaderIndex:
         self._changed = False
 
     def facts(self, path: Path, status: os.stat_result) -> HeaderFacts:
-        """Return the facts of a file; `status` is its stat result, links followed.
-
-        Raises BadFile for a header that is broken or cannot be read; such files are not cached.
-        """
+        """Return the facts of a file with this stat result. Raises BadFile for a broken one, which is not cached."""
         key = str(path)
         entry = self._known.get(key)
         if entry is None or entry.size != status.st_size or entry.mtime_ns != status.st_mtime_ns:

@@ -39,10 +39,7 @@ class LocalVariant(RepoVariant):
 
 
 def local_variants(place: Path) -> tuple[LocalVariant, ...]:
-    """Return the variants in a folder and its direct subfolders, largest first; for a file, the variant it belongs to.
-
-    Raises BadFile for a place that does not exist or cannot be read; unreadable subfolders are skipped.
-    """
+    """Return the variants in a folder and its direct subfolders, or the one that a file belongs to. Raises BadFile."""
     try:
         if place.is_dir():
             return variants_in(place, max_depth=1)[0]

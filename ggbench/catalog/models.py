@@ -1,7 +1,4 @@
-"""The catalog of models known by id: the shipped `models.toml`, overridden by the user's own.
-
-The user's file is written by hand, so every error names its file and line.
-"""
+"""The catalog of models known by id, shipped and the user's own, whose errors name the line: people write the file."""
 
 from __future__ import annotations
 

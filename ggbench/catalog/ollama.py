@@ -63,10 +63,7 @@ class _Config(msgspec.Struct, frozen=True):
 
 
 def ollama_models(root: Path) -> Iterator[OllamaModel]:
-    """Yield the weights named by the manifests below `root`, by name; one name may have several builds.
-
-    A broken manifest yields a model with a reason. Raises OSError where the folder cannot be read.
-    """
+    """Yield the weights named by the manifests below `root`; a broken one has a reason. Raises OSError for `root`."""
     os.scandir(root).close()
     named: set[str] = set()
     for folder in _MANIFESTS:

@@ -1,7 +1,4 @@
-"""Parse the MODEL argument: a catalog id, a Hub repo, a path, or a twin.
-
-Nothing but the existence of a path is checked, so a name means the same with and without a network.
-"""
+"""Parse the MODEL argument; only the existence of a path is checked, so a name means the same without a network."""
 
 from __future__ import annotations
 

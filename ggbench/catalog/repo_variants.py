@@ -1,7 +1,4 @@
-"""Resolve QUANTs in a Hub repo to variants, and find which of them are on this disk.
-
-Hugging Face's cache is consulted first, so that a downloaded file needs no network.
-"""
+"""Resolve QUANTs in a Hub repo; Hugging Face's cache comes first, so that a downloaded file needs no network."""
 
 from __future__ import annotations
 
@@ -106,10 +103,7 @@ class FoundVariant:
         return 0 if self.variant.missing else needed_bytes(self.access, self.listing, self.variant)
 
     def header(self) -> ModelFile:
-        """Return the header, from this disk if the file is there, else from the Hub by range, cached.
-
-        Raises NetworkError, and BadFile for a broken header or a missing shard.
-        """
+        """Return the header, from this disk or by range from the Hub, cached. Raises NetworkError, BadFile."""
         from ggbench.hub.headers import read_variant_header
         from ggbench.hub.hf_cache import cached_paths
 
@@ -203,11 +197,7 @@ def choose(listing: RepoListing, request: RepoRequest) -> tuple[RepoVariant, ...
 
 
 def choose_by_quant(quants: Sequence[str], variants: Sequence[_Variant], place: str) -> tuple[_Variant, ...]:
-    """Return the one variant that each quant selects, in the order of the quants, without duplicates.
-
-    `place` names their location in messages. Raises UnknownName where no variant matches a quant, and UsageError where
-    several do.
-    """
+    """Return the variant that each quant selects, once, in order. UnknownName says that none matches, UsageError several."""
     chosen: dict[_Variant, None] = {}
     for quant in quants:
         matches = [variant for variant in variants if variant.answers_to(quant)]

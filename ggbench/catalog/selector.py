@@ -132,10 +132,7 @@ def find_published(
     refresh: bool = False,
     local_only: bool = False,
 ) -> tuple[FoundVariant, ...]:
-    """Return the published files that a repo, its twins or a catalog model refer to; options as for `find_variants`.
-
-    Raises as `find_variants` does, and UsageError for a catalog model without a repo.
-    """
+    """Return the published files of a repo or of a catalog model, as `find_variants` does; UsageError without a repo."""
     known: CatalogModel | None
     if isinstance(ref, CatalogRef):
         known = catalog.model(ref.id)
@@ -165,10 +162,7 @@ def resolve_one(
     twins_dir: Path | None = None,
     catalog: Catalog | None = None,
 ) -> Target:
-    """Return the single target that MODEL and QUANT select.
-
-    Raises as `resolve` does, and UsageError with candidates and sizes where there are several.
-    """
+    """Return the single target that MODEL and QUANT select; UsageError lists several with their sizes."""
     targets = resolve(model, () if quant is None else (quant,), hub=hub, twins_dir=twins_dir, catalog=catalog)
     if len(targets) == 1:
         return targets[0]
@@ -180,11 +174,7 @@ def resolve_one(
 
 
 def materialize(target: Target, on_progress: Callable[[int, int], None] | None = None) -> ModelFile:
-    """Return the target's header, after making or downloading the file if necessary.
-
-    `on_progress` receives the bytes present and the total. Raises BadFile, NetworkError, and DoesNotFit for a full
-    disk.
-    """
+    """Return the header after making or downloading the file; `on_progress` receives bytes present and in total."""
     path = target.path if target.source is None else target.source.materialize(on_progress)
     assert path is not None
     return read_model_file(path)

@@ -44,10 +44,7 @@ def send_request(
     headers: Callable[[], dict[str, str]] = dict,
     stop: Stop | None = None,
 ) -> _Answer:
-    """Send a GET request and return `read(response)`; each retry calls `headers` and `read` again.
-
-    Raises as `hub.access.hub_errors` does, and session.Stopped once `stop` is set.
-    """
+    """Return `read(response)` of a GET request; a retry calls `headers` and `read` again. Raises as `hub_errors`."""
     stop = stop or Stop()
     with hub_errors(repo, doing=doing):
         import httpx2

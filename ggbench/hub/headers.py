@@ -48,10 +48,7 @@ def read_headers(
     variants: Sequence[RepoVariant],
     on_progress: Callable[[int, int], None] | None = None,
 ) -> tuple[HeaderRead, ...]:
-    """Read the headers of several variants, in order; a failure becomes a reason and raises nothing.
-
-    `on_progress` receives the number of headers read and the total, in the calling thread.
-    """
+    """Read several headers, in order; a failure is a reason. `on_progress` receives the number read and the total."""
     reader = _Reader(access, listing)
     reads = start_daemons(variants, reader.try_read, MAX_PARALLEL, "header")
     try:

@@ -83,10 +83,7 @@ def snapshots(folder: Path, first: str | None) -> list[Path]:
 
 
 def find_snapshots(hub_cache: Path) -> Iterator[tuple[str, Path]]:
-    """Yield repo and folder of every snapshot in Hugging Face's cache; in each repo `main` first, then the newest.
-
-    A repo is `org/name`; some old ones have only a name. Raises OSError where the cache cannot be read.
-    """
+    """Yield repo and folder of every cached snapshot, in each repo `main` first. Raises OSError for the cache."""
     with os.scandir(hub_cache) as entries:
         names = sorted(entry.name for entry in entries if entry.name.startswith(_REPO_PREFIX))
     for name in names:

@@ -105,10 +105,7 @@ def cached_listing(access: HubAccess, repo: str, revision: str = "main") -> Repo
 
 
 def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSummary, ...]:
-    """Search for repos with GGUF files by name, most downloaded first; at most `limit`.
-
-    Raises NetworkError, and UsageError for a limit below one.
-    """
+    """Search for repos with GGUF files by name, most downloaded first. Raises NetworkError, UsageError for no limit."""
     if limit < 1:
         raise UsageError(f"--limit is {limit}", "it has to be at least 1")
     doing = f"searching for {shorten(text, 60)}"

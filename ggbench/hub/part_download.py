@@ -26,11 +26,7 @@ RANGE_BYTES = 8 << 30
 
 
 def download_part(access: HubAccess, repo: str, commit: str, part: PartFile, stop: Stop) -> None:
-    """Download the missing bytes of a part, continuing where it ends.
-
-    Raises Stopped, NetworkError after several tries without data, and as `hub.access.hub_errors` does where the Hub
-    refuses.
-    """
+    """Download the missing bytes of a part. Raises Stopped, NetworkError after empty tries, and as `hub_errors`."""
     from huggingface_hub import hf_hub_url
 
     n_empty_tries = 0

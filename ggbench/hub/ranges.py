@@ -57,10 +57,7 @@ class RangeSource:
         return offset
 
     def read(self, n_bytes: int, /) -> bytes:
-        """Return at least one and at most `n_bytes` bytes; none at the end of the file.
-
-        Raises TooLarge, and as `hub.session.bytes_to_skip` and `hub.api.send_request` do.
-        """
+        """Return up to `n_bytes`, nothing only at the end. Raises TooLarge, and as `bytes_to_skip` and `send_request`."""
         end = min(self._position + n_bytes, self._file.n_bytes)
         if end > MAX_HEADER_BYTES:
             # The parser reads slightly ahead: only its last chunk may exceed the limit.

@@ -112,10 +112,7 @@ def open_response(
     params: Iterable[tuple[str, str]] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Iterator[httpx2.Response]:
-    """Open the response to a GET request before its body is read, whatever its status.
-
-    Raises Stopped, and what httpx2 does.
-    """
+    """Open the response to a GET request, whatever its status. Raises Stopped, and what httpx2 does."""
     import httpx2
     from huggingface_hub import get_session
     from huggingface_hub.utils import build_hf_headers
