@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,12 +68,13 @@ def variants_in(root: Path, max_depth: int = _MAX_DEPTH) -> tuple[tuple[LocalVar
     start = len(os.path.join(root, ""))  # noqa: PTH118 - pathlib drops the slash at the end
     for folder, depth in queue:
         try:
-            entries = list(_entries(folder))
+            with os.scandir(folder) as entries:
+                listed = sorted((each for each in entries if not each.name.startswith(".")), key=lambda each: each.name)
         except OSError:
             if depth == 0:
                 raise
             continue
-        for entry in entries:
+        for entry in listed:
             with suppress(OSError):
                 if entry.is_file():
                     if entry.name.lower().endswith(".gguf") and not is_sidecar(entry.name):
@@ -85,11 +86,6 @@ def variants_in(root: Path, max_depth: int = _MAX_DEPTH) -> tuple[tuple[LocalVar
                     else:
                         is_truncated = True
     return _grouped(root, found), is_truncated
-
-
-def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        yield from sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
 
 
 def _repo_file(name: str, path: Path, status: os.stat_result) -> RepoFile:

@@ -7,7 +7,6 @@ repeating a plan needs no network.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -148,18 +147,15 @@ def _read_remote(
 def _from_repo(
     label: str, found: FoundVariant, read: HeaderRead | None, *, as_twin: bool, alone: bool
 ) -> PlannedVariant:
-    variant = PlannedVariant(label, found.quant, "twin" if as_twin else "hub", None, selector=found.selector)
+    provenance: Provenance = "twin" if as_twin else "hub"
     try:
-        if read is None:
-            file = found.header()
-        elif read.file is None:
+        if read is not None and read.file is None:
             raise BadFile(read.reason, "take another quant of this repo")
-        else:
-            file = read.file
-        if as_twin:
-            file = twin_of(file, found.origin)
+        file = read.file if read is not None and read.file is not None else found.header()
+        file = twin_of(file, found.origin) if as_twin else file
     except GgbenchError as error:
         if alone:
             raise
-        return dataclasses.replace(variant, reason=error.message)
-    return dataclasses.replace(variant, file=file, quant=found.variant.quant or quant_label(file))
+        return PlannedVariant(label, found.quant, provenance, None, error.message, found.selector)
+    quant = found.variant.quant or quant_label(file)
+    return PlannedVariant(label, quant, provenance, file, selector=found.selector)

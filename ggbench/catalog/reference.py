@@ -92,12 +92,8 @@ def parse_model(text: str) -> ModelRef:
         name, quant = _split_quant(rest, rest.partition(":"))
         if prefix.lower() == "synth":
             if not name or "/" in name:
-                raise UsageError(
-                    f"{text!r} is not synth:<id>",
-                    f"a twin of a repo is twin:{name}; list the ids with: ggbench models"
-                    if _HUB_NAME.fullmatch(name)
-                    else "list the ids with: ggbench models",
-                )
+                hint = f"a twin of a repo is twin:{name}; " if _HUB_NAME.fullmatch(name) else ""
+                raise UsageError(f"{text!r} is not synth:<id>", f"{hint}list the ids with: ggbench models")
             return SynthRef(name.lower(), quant)
         hub_name = _HUB_NAME.fullmatch(name)
         if hub_name is None:

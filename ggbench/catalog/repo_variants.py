@@ -197,7 +197,7 @@ def choose(listing: RepoListing, request: RepoRequest) -> tuple[RepoVariant, ...
 
 
 def choose_by_quant(quants: Sequence[str], variants: Sequence[_Variant], place: str) -> tuple[_Variant, ...]:
-    """Return the variant that each quant selects, once, in order. UnknownName says that none matches, UsageError several."""
+    """Return what each quant selects, once, in order. Raises UnknownName for no match, UsageError for several."""
     chosen: dict[_Variant, None] = {}
     for quant in quants:
         matches = [variant for variant in variants if variant.answers_to(quant)]

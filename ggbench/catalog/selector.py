@@ -132,7 +132,7 @@ def find_published(
     refresh: bool = False,
     local_only: bool = False,
 ) -> tuple[FoundVariant, ...]:
-    """Return the published files of a repo or of a catalog model, as `find_variants` does; UsageError without a repo."""
+    """Return the published files of a repo or a catalog model, as `find_variants` does; UsageError without a repo."""
     known: CatalogModel | None
     if isinstance(ref, CatalogRef):
         known = catalog.model(ref.id)

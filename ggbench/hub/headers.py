@@ -18,9 +18,9 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import Header, read_header
 from ggbench.hub import disk_cache
 from ggbench.hub.access import HubAccess
-from ggbench.hub.ranges import RangeSource, TooLarge
+from ggbench.hub.ranges import RangeSource
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
-from ggbench.hub.session import OtherFile, Stop, start_daemons
+from ggbench.hub.session import NotReadable, Stop, start_daemons
 from ggbench.plain import plain
 
 MAX_PARALLEL = 4
@@ -126,7 +126,7 @@ class _Reader:
             self._n_failures += 1
             raise
         except BadFile as error:
-            if not isinstance(error, OtherFile | TooLarge):
+            if not isinstance(error, NotReadable):
                 disk_cache.put(path, source.held)
             raise
         self._n_failures = 0

@@ -119,11 +119,7 @@ def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSum
     found, _ = fetch_json(api_url(access), list[_SearchResult], repo="", doing=doing, params=(*wanted, *fields))
     return tuple(
         RepoSummary(
-            each.id,
-            each.downloads,
-            each.likes,
-            None if each.last_modified is None else plain(each.last_modified),
-            bool(each.gated),
+            each.id, each.downloads, each.likes, each.last_modified and plain(each.last_modified), bool(each.gated)
         )
         for each in found[:limit]
         if _is_name(each.id)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ggbench.errors import NetworkError
 from ggbench.hub.access import HubAccess, hub_errors, retry_after_s
 from ggbench.hub.part_file import RESUME_HINT, PartFile
-from ggbench.hub.session import RETRY_STATUSES, OtherFile, Stop, bytes_to_skip, open_response, range_headers
+from ggbench.hub.session import RETRY_STATUSES, NotReadable, Stop, bytes_to_skip, open_response, range_headers
 from ggbench.plain import plain
 from ggbench.units import format_bytes, format_duration
 
@@ -64,7 +64,7 @@ def _try_once(url: str, part: PartFile, stop: Stop) -> _Interruption:
         return _Interruption("the server did not respond in time")
     except (httpx2.NetworkError, httpx2.RemoteProtocolError):
         return _Interruption("the connection was cut")
-    except (NetworkError, OtherFile) as error:
+    except (NetworkError, NotReadable) as error:
         # Keep the part: the response may come from a captive portal between here and the Hub.
         return _Interruption(error.message)
 

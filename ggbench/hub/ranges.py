@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ggbench.errors import BadFile, NetworkError
+from ggbench.errors import NetworkError
 from ggbench.hub.access import HubAccess
 from ggbench.hub.api import send_request
 from ggbench.hub.repo_records import RepoFile
-from ggbench.hub.session import Stop, bytes_to_skip, range_headers
+from ggbench.hub.session import NotReadable, Stop, bytes_to_skip, range_headers
 from ggbench.plain import plain
 from ggbench.units import format_bytes
 
@@ -23,10 +23,6 @@ FIRST_BYTES = 1 << 20
 """Holds the header of a model with a small vocabulary, and of every shard but the first."""
 MAX_HEADER_BYTES = 64 << 20
 """Four times the largest known header: 262,144 tokens with their merges take about 15 MiB."""
-
-
-class TooLarge(BadFile):
-    """The header is too large to be read by range."""
 
 
 class RangeSource:
@@ -57,12 +53,12 @@ class RangeSource:
         return offset
 
     def read(self, n_bytes: int, /) -> bytes:
-        """Return up to `n_bytes`, nothing only at the end. Raises TooLarge, and as `bytes_to_skip` and `send_request`."""
+        """Return up to `n_bytes`, nothing only at the end. Raises NotReadable, and as `send_request` does."""
         end = min(self._position + n_bytes, self._file.n_bytes)
         if end > MAX_HEADER_BYTES:
             # The parser reads slightly ahead: only its last chunk may exceed the limit.
             if self._position >= MAX_HEADER_BYTES or n_bytes > FIRST_BYTES:
-                raise TooLarge(
+                raise NotReadable(
                     f"the header of {plain(self._file.path)} is larger than {format_bytes(MAX_HEADER_BYTES)}",
                     "download the file and give its path",
                 )

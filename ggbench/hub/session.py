@@ -99,8 +99,8 @@ class Stopped(Exception):
     """The transfer was cancelled; received data is kept."""
 
 
-class OtherFile(BadFile):
-    """The server's file is not the one that was listed, judged by its length."""
+class NotReadable(BadFile):
+    """The file cannot be read by range: it has another length than was listed, or its header is too large."""
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def range_headers(begin: int, end: int) -> dict[str, str]:
 def bytes_to_skip(response: httpx2.Response, begin: int, file: RepoFile) -> int:
     """Return how many bytes of the response precede `begin`: a server that ignores ranges starts at the file's first.
 
-    Raises NetworkError where the body is not the file's own bytes (another range, or compressed), and OtherFile.
+    Raises NetworkError where the body is not the file's own bytes (another range, or compressed), and NotReadable.
     """
     is_range = response.status_code == 206
     stated_range = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "")) if is_range else None
@@ -152,7 +152,7 @@ def bytes_to_skip(response: httpx2.Response, begin: int, file: RepoFile) -> int:
         raise NetworkError("the server returned other bytes than requested", "try again, or without the proxy")
     stated = stated_range[3] if stated_range else response.headers.get("Content-Length", "*")
     if stated not in ("*", str(file.n_bytes)):
-        raise OtherFile(
+        raise NotReadable(
             f"the server reports {shorten(stated, 20)} bytes, but {file.n_bytes} were listed",
             "check whether a proxy or HF_ENDPOINT changes it",
         )
