@@ -22,46 +22,41 @@ _HUB_NAME = re.compile(
 """`org/name`, or `org/name@revision` for a branch, a tag, a commit or a pull request."""
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogRef:
-    """A catalog model by its id, `qwen1.5-7b`."""
-
+@dataclass(frozen=True)
+class _IdRef:
     id: str
     quant: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HubRef:
-    """A Hub repo, `org/name` or `hf:org/name`."""
+class CatalogRef(_IdRef):
+    """A catalog model by its id, `qwen1.5-7b`."""
 
+
+class SynthRef(_IdRef):
+    """A twin of a catalog model, `synth:qwen1.5-7b`."""
+
+
+@dataclass(frozen=True)
+class _RepoRef:
     repo: str
     quant: str | None = None
     revision: str = MAIN
 
 
-@dataclass(frozen=True, slots=True)
+class HubRef(_RepoRef):
+    """A Hub repo, `org/name` or `hf:org/name`."""
+
+
+class TwinRef(_RepoRef):
+    """A twin of a published file, made from its real header, `twin:org/name`."""
+
+
+@dataclass(frozen=True)
 class PathRef:
     """A GGUF file, or a folder of them."""
 
     path: Path
     quant: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SynthRef:
-    """A twin of a catalog model, `synth:qwen1.5-7b`."""
-
-    id: str
-    quant: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TwinRef:
-    """A twin of a published file, made from its real header, `twin:org/name`."""
-
-    repo: str
-    quant: str | None = None
-    revision: str = MAIN
 
 
 ModelRef = CatalogRef | HubRef | PathRef | SynthRef | TwinRef

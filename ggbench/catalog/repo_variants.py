@@ -152,7 +152,7 @@ def _from_cache(access: HubAccess, request: RepoRequest, *, local_only: bool) ->
 
     Empty where the cache does not satisfy the request and the repo must be listed.
     """
-    from ggbench.hub.hf_cache import cached_commit, repo_folder, snapshots
+    from ggbench.hub.hf_cache import recorded_commit, repo_folder, snapshots
     from ggbench.hub.listing import cached_listing
 
     if not request.quants and not access.offline:
@@ -160,9 +160,10 @@ def _from_cache(access: HubAccess, request: RepoRequest, *, local_only: bool) ->
     kept = cached_listing(access, request.repo, request.revision)
     if not request.quants and kept is not None and not local_only:
         return ()
-    commits = {request.revision, kept and kept.commit, cached_commit(access, request.repo, request.revision)}
+    folder = repo_folder(access, request.repo)
+    commits = {request.revision, kept and kept.commit, recorded_commit(folder, request.revision)}
     found: dict[str, FoundVariant] = {}
-    for snapshot in snapshots(repo_folder(access, request.repo), cached_commit(access, request.repo, MAIN)):
+    for snapshot in snapshots(folder, recorded_commit(folder, MAIN)):
         if request.revision != MAIN and snapshot.name not in commits:
             continue
         with contextlib.suppress(OSError):

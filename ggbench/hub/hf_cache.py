@@ -59,15 +59,10 @@ def cached_paths(access: HubAccess, listing: RepoListing, variant: RepoVariant) 
     return None
 
 
-def cached_commit(access: HubAccess, repo: str, revision: str) -> str | None:
-    """Return the commit of a branch or tag at its last download; None where the cache has no record of it."""
-    return None if ".." in revision.split("/") else recorded_commit(repo_folder(access, repo), revision)
-
-
 def recorded_commit(folder: Path, revision: str) -> str | None:
-    """Return the commit of a branch or tag as this repo's cache folder records it; None where it does not."""
+    """Return the commit of a branch or tag at its last download into a repo's cache folder; None without a record."""
     try:
-        return (folder / "refs" / revision).read_text().strip()
+        return None if ".." in revision.split("/") else (folder / "refs" / revision).read_text().strip()
     except (OSError, ValueError):
         return None
 
