@@ -99,12 +99,14 @@ def _from_catalog(model: CatalogModel, quants: Sequence[str]) -> tuple[PlannedVa
 
 
 def _from_disk(target: Target, *, alone: bool) -> PlannedVariant:
+    file, reason = None, ""
     try:
-        return PlannedVariant(target.model, target.quant, target.provenance, target.header())
+        file = target.header()
     except GgbenchError as error:
         if alone:
             raise
-        return PlannedVariant(target.model, target.quant, target.provenance, None, error.message)
+        reason = error.message
+    return PlannedVariant(target.model, target.quant, target.provenance, file, reason, target.selector)
 
 
 def _from_hub(

@@ -201,7 +201,8 @@ def choose_by_quant(quants: Sequence[str], variants: Sequence[_Variant], place: 
     """Return what each quant selects, once, in order. Raises UnknownName for no match, UsageError for several."""
     chosen: dict[_Variant, None] = {}
     for quant in quants:
-        matches = [variant for variant in variants if variant.answers_to(quant)]
+        named = [variant for variant in variants if variant.name.lower() == quant.lower()]
+        matches = named or [variant for variant in variants if variant.answers_to(quant)]
         if not matches:
             raise UnknownName("quant", quant, (), f"{place} contains {list_variants(variants)}")
         if len(matches) > 1:
