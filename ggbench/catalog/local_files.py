@@ -54,8 +54,10 @@ def local_variants(place: Path) -> tuple[LocalVariant, ...]:
         raise BadFile(f"{plain(str(place))} cannot be read: {error.strerror}", "check the path") from None
 
 
-def variants_in(root: Path, max_depth: int = _MAX_DEPTH) -> tuple[tuple[LocalVariant, ...], bool]:
-    """Return the variants in and below `root`, largest first, without sidecars and hidden files and folders.
+def variants_in(
+    root: Path, max_depth: int = _MAX_DEPTH, *, with_sidecars: bool = False
+) -> tuple[tuple[LocalVariant, ...], bool]:
+    """Return the variants in and below `root`, largest first, without hidden files and folders.
 
     A folder may contain link cycles, a hundred thousand files or a whole home: depth and number of folders are limited,
     each folder is entered once, and unreadable subfolders are skipped. The second value is whether the folder limit was
@@ -77,7 +79,7 @@ def variants_in(root: Path, max_depth: int = _MAX_DEPTH) -> tuple[tuple[LocalVar
         for entry in listed:
             with suppress(OSError):
                 if entry.is_file():
-                    if entry.name.lower().endswith(".gguf") and not is_sidecar(entry.name):
+                    if entry.name.lower().endswith(".gguf") and (with_sidecars or not is_sidecar(entry.name)):
                         found.append(_repo_file(entry.path[start:], Path(entry.path), entry.stat()))
                 elif entry.is_dir() and depth < max_depth and (identity := _identity(entry.stat())) not in entered:
                     if len(entered) < MAX_FOLDERS:
