@@ -202,8 +202,14 @@ class _Download:
         folder = self._jobs[0].part.parent
         with disk_errors(folder):
             existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-            free_bytes = shutil.disk_usage(existing).free
+            usage = shutil.disk_usage(existing)
+        free_bytes = usage.free
         where = self._access.hub_cache if self._jobs[0].link is not None else folder
+        if missing_bytes and not free_bytes and not usage.total:
+            raise UsageError(
+                f"{plain(str(where))} cannot be written: it is not on a disk",
+                "choose another folder: HF_HUB_CACHE for Hugging Face's cache, or pull --to DIR",
+            )
         if missing_bytes > free_bytes:
             raise DoesNotFit(
                 f"not enough space in {plain(str(where))}, {format_bytes(missing_bytes - free_bytes)} short: "
