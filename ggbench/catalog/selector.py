@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ggbench.catalog.file_sources import ARTICLE_QUANTS, FileSource, PublishedTwin, SynthTwin
 from ggbench.catalog.local_files import LocalVariant, local_variants
@@ -38,10 +38,8 @@ from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import ftype_by_name, quant_label
+from ggbench.hub.access import HubAccess
 from ggbench.units import format_bytes
-
-if TYPE_CHECKING:
-    from ggbench.hub.access import HubAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +105,6 @@ def resolve(
             names = wanted or ARTICLE_QUANTS
             return tuple(Target(label, quant, "twin", None, source=SynthTwin(found, quant)) for quant in names)
         case _:
-            from ggbench.hub.access import HubAccess
-
             access = hub or HubAccess.from_environment()
             is_twin = isinstance(ref, TwinRef)
             variants = find_published(ref, wanted, access, catalog or load_catalog(), local_only=not is_twin)
