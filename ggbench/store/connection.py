@@ -151,7 +151,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         if _must_migrate(connection, path):
             connection.execute("PRAGMA journal_mode = WAL")
             with writing(connection, path):
-                migrations.migrate(connection, migrations.MIGRATIONS)
+                migrations.migrate(connection)
         connection.execute("PRAGMA foreign_keys = ON")
         # In WAL mode NORMAL loses nothing when a process is killed, and spares a disk flush at each append.
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -166,7 +166,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _must_migrate(connection: sqlite3.Connection, path: Path) -> bool:
-    version, newest = migrations.version_of(connection), len(migrations.MIGRATIONS)
+    version, newest = migrations.version_of(connection), migrations.newest_version()
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]
     is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
     if application_id != migrations.APPLICATION_ID and not is_empty:
