@@ -89,7 +89,7 @@ _COPY_SAMPLES = """
     INSERT INTO samples (run_id, series, first_position, at_ns, step_ns, sample_ns)
     SELECT run_id, phase || '/p' || (min(first_position) OVER (PARTITION BY run_id) - 1) || '/b1/r' || repeat,
         first_position, 0, step_ns, sample_ns
-    FROM sample_chunks ORDER BY run_id, phase DESC, repeat, first_position"""
+    FROM sample_chunks WHERE run_id IN (SELECT id FROM runs) ORDER BY run_id, phase DESC, repeat, first_position"""
 """A repetition is a series; warm-up is one of its own."""
 
 _COPY_OBSERVATIONS = """
@@ -101,7 +101,7 @@ _COPY_OBSERVATIONS = """
         FROM prefills WHERE NOT warmup
         UNION ALL SELECT 2, run_id, number, 0, 'probe', probe FROM probes
         UNION ALL SELECT 3, run_id, id, at_ns, 'machine_reading', reading FROM readings
-    )"""
+    ) WHERE run_id IN (SELECT id FROM runs)"""
 """Prompts, probes and readings, in this order; a warm-up prompt is left out, as it counted for nothing."""
 
 
