@@ -6,14 +6,16 @@ Covers the architectures that `blueprint` can lay out; names are those of llama.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ggbench.errors import UsageError
 
 ARCHITECTURES = ("qwen2", "qwen2moe")
 
+_COUNTS = ("n_layer", "n_embd", "n_head", "n_head_kv", "n_ff", "n_vocab", "n_ctx_train")
+_EXPERT_COUNTS = ("n_expert", "n_expert_used", "n_ff_expert", "n_ff_shared_expert")
 _LARGEST = 1 << 31
-_HINT = "look at the model's entry in models.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,46 +47,34 @@ class Hyperparameters:
     """Width of the feed-forward that every token passes in addition to its experts."""
 
     def __post_init__(self) -> None:
+        if problem := next(self._problems(), ""):
+            raise UsageError(problem, "look at the model's entry in models.toml")
+
+    def _problems(self) -> Iterator[str]:
+        """Yield what is wrong with the fields; only the first is certain, since each check relies on those before."""
         if self.architecture not in ARCHITECTURES:
-            raise UsageError(
-                f"architecture {self.architecture!r} is not one that a header can be made for",
-                f"known: {', '.join(ARCHITECTURES)}",
-            )
-        for name in ("n_layer", "n_embd", "n_head", "n_head_kv", "n_ff", "n_vocab", "n_ctx_train"):
-            self._require_count(name, getattr(self, name))
-        if self.head_dim is not None:
-            self._require_count("head_dim", self.head_dim)
-        if self.n_embd_head * self.n_head != self.n_embd:  # llama.cpp's qwen2 loads no other shape
-            what = (
-                f"n_head {self.n_head}" if self.head_dim is None else f"n_head {self.n_head} x head_dim {self.head_dim}"
-            )
-            raise UsageError(f"n_embd {self.n_embd} does not divide into {what}", _HINT)
-        if self.n_head % self.n_head_kv:
-            raise UsageError(f"n_head {self.n_head} is not a multiple of n_head_kv {self.n_head_kv}", _HINT)
-        if self.n_embd_head % 2:
-            raise UsageError(f"head_dim {self.n_embd_head} is odd, and rotary positions need pairs", _HINT)
+            yield f"architecture {self.architecture!r} has no blueprint, known are {', '.join(ARCHITECTURES)}"
+        has_experts = self.architecture == "qwen2moe"
+        optional = () if self.head_dim is None else ("head_dim",)
+        for name in (*_COUNTS, *optional, *(_EXPERT_COUNTS if has_experts else ())):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < _LARGEST:
+                yield f"{name} has to be a whole number above zero, not {value!r}"
         for name in ("rope_freq_base", "norm_rms_eps"):
             value = getattr(self, name)
             if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
-                raise UsageError(f"{name} has to be a number above zero, not {value!r}", _HINT)
-        self._check_experts()
-
-    def _check_experts(self) -> None:
-        names = ("n_expert", "n_expert_used", "n_ff_expert", "n_ff_shared_expert")
-        if self.architecture == "qwen2moe":
-            for name in names:
-                self._require_count(name, getattr(self, name))
-            if self.n_expert_used > self.n_expert:
-                raise UsageError(f"n_expert_used {self.n_expert_used} is above n_expert {self.n_expert}", _HINT)
-            return
-        for name in names:
-            if getattr(self, name) != 0:
-                raise UsageError(f"{name} is given, and {self.architecture} has no experts", "qwen2moe has")
-
-    @staticmethod
-    def _require_count(name: str, value: object) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < _LARGEST:
-            raise UsageError(f"{name} has to be a whole number above zero, not {value!r}", _HINT)
+                yield f"{name} has to be a number above zero, not {value!r}"
+        for name in _EXPERT_COUNTS:
+            if getattr(self, name) and not has_experts:
+                yield f"{name} is given, and {self.architecture} has no experts"
+        if self.n_embd_head * self.n_head != self.n_embd:  # llama.cpp's qwen2 loads no other shape
+            yield f"n_embd {self.n_embd} is not n_head {self.n_head} x head_dim {self.n_embd_head}"
+        if self.n_head % self.n_head_kv:
+            yield f"n_head {self.n_head} is not a multiple of n_head_kv {self.n_head_kv}"
+        if self.n_embd_head % 2:
+            yield f"head_dim {self.n_embd_head} is odd, and rotary positions need pairs"
+        if self.n_expert_used > self.n_expert:
+            yield f"n_expert_used {self.n_expert_used} is above n_expert {self.n_expert}"
 
     @property
     def n_embd_head(self) -> int:
