@@ -14,7 +14,7 @@ from ggbench.catalog.models import CatalogModel
 from ggbench.catalog.repo_variants import FoundVariant
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.twin import cached_twin, cached_twin_of, plan_twin, twin_of
+from ggbench.gguf_file.twin import cached_twin, plan_twin, twin_of, write_cached
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -88,9 +88,8 @@ class PublishedTwin:
 
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
         """Return the cached twin, written first if missing. Raises as `header` and `write_twin` do."""
-        published = published_header(self.access, self.found)
         name = f"{self.found.repo}-{self.found.variant.name}"
-        return cached_twin_of(published, self.found.origin, name, self.folder, on_progress)
+        return write_cached(self.header(), name, self.folder, on_progress)
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of the published files."""
