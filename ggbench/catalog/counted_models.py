@@ -66,11 +66,8 @@ def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
     bits = {name: scheme_bits(name) for name in asked}
     ftypes = {name: ftype_by_name(name) for name, width in bits.items() if width is None}
     tensors = choose_types(build_metadata(model.hyper), unquantized.tensors, ftypes) if ftypes else {}
-    tied = model.hyper.tied_embeddings
     weights = tuple(
-        tensor_weights(tensors[name], parameters, name, tied=tied)
-        if width is None
-        else uniform_weights(parameters, width)
+        tensor_weights(tensors[name], parameters, name) if width is None else uniform_weights(parameters, width)
         for name, width in bits.items()
     )
     return CountedModel(model.id, unquantized, weights)

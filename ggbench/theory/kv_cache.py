@@ -144,10 +144,7 @@ def _require(file: ModelFile) -> None:
                 f"{file.name}: the header lacks {file.architecture}.{key}, which the size of the KV cache depends on",
                 "convert the model again with a converter that writes it",
             )
-    if file.no_kv_reason:
-        raise Unsupported(
-            f"{file.name}: {file.no_kv_reason}", "its memory can be measured but not computed from the header"
-        )
+    file.require_kv()
 
 
 def _windowed_layers(file: ModelFile) -> tuple[list[bool], str]:

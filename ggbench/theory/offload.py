@@ -66,7 +66,7 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
         if device is not None and is_on_device and device.startswith("CPU"):
             overridden_host_bytes += n_bytes
         on_device[is_on_device if device is None else not device.startswith("CPU")] += n_bytes
-    if output_on_device and is_tied(file):
+    if output_on_device and is_tied(file.tensors):
         on_device[True] += sum(tensor.n_bytes or 0 for tensor in file.tensors if tensor.name == "token_embd.weight")
     return Offload(
         n_gpu_layers=n_offloaded,

@@ -6,7 +6,7 @@ not counted, as in the article: they are fewer than one parameter in ten thousan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,7 +59,7 @@ def count_parameters(file: ModelFile) -> Parameters:
 
     Source: the article, sections 3.1 and 5.2.1. Raises Unsupported if a required tensor is missing.
     """
-    counts = sums_by_role(file.tensors, lambda tensor: tensor.n_elements, tied=is_tied(file))
+    counts = sums_by_role(file.tensors, lambda tensor: tensor.n_elements)
     needed: dict[Role, str] = {"lm_head": "output.weight nor token_embd.weight", "layers": "blk.0.*"}
     for role, tensors in needed.items():
         if not counts[role]:
@@ -68,26 +68,25 @@ def count_parameters(file: ModelFile) -> Parameters:
     return Parameters(**counts, n_expert=file.n_expert, n_expert_used=file.n_expert_used)
 
 
-def is_tied(file: ModelFile) -> bool:
+def is_tied(tensors: Iterable[TensorInfo]) -> bool:
     """Return whether the output reuses the input embedding table."""
-    return not any(tensor.name == "output.weight" for tensor in file.tensors)
+    return not any(tensor.name == "output.weight" for tensor in tensors)
 
 
-def role_of(tensor: TensorInfo, *, tied: bool) -> Role:
-    """Return the role of a tensor."""
-    name = tensor.name
-    if name in _EMBEDDINGS:
-        return "lm_head" if tied and name == "token_embd.weight" else "embedding"
-    if "_exps." in name:
-        return "experts"
-    if "norm" in name or name.startswith("rope_freqs"):
-        return "norms"
-    return "layers" if name.startswith("blk.") else "lm_head" if name.startswith("output.") else "layers"
-
-
-def sums_by_role(tensors: Iterable[TensorInfo], amount: Callable[[TensorInfo], int], *, tied: bool) -> dict[Role, int]:
+def sums_by_role(tensors: Sequence[TensorInfo], amount: Callable[[TensorInfo], int]) -> dict[Role, int]:
     """Add up what each tensor has, by role."""
-    found: dict[Role, int] = {"layers": 0, "experts": 0, "lm_head": 0, "embedding": 0, "norms": 0}
+    sums: dict[Role, int] = {"layers": 0, "experts": 0, "lm_head": 0, "embedding": 0, "norms": 0}
+    tied = is_tied(tensors)
     for tensor in tensors:
-        found[role_of(tensor, tied=tied)] += amount(tensor)
-    return found
+        name = tensor.name
+        role: Role = "layers"
+        if name in _EMBEDDINGS:
+            role = "lm_head" if tied and name == "token_embd.weight" else "embedding"
+        elif "_exps." in name:
+            role = "experts"
+        elif "norm" in name or name.startswith("rope_freqs"):
+            role = "norms"
+        elif name.startswith("output."):
+            role = "lm_head"
+        sums[role] += amount(tensor)
+    return sums

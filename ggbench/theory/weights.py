@@ -6,7 +6,7 @@ A token reads one row of the embedding table, which is not counted, and only the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ggbench.errors import Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.theory.parameters import Parameters, count_parameters, is_tied, sums_by_role
+from ggbench.theory.parameters import Parameters, count_parameters, sums_by_role
 
 Floats = npt.NDArray[np.float64]
 
@@ -74,16 +74,15 @@ def file_weights(file: ModelFile, name: str) -> Weights:
         raise Unsupported(
             f"{file.name} has tensors of unknown type: {', '.join(file.unknown_types)}", "try a newer ggbench"
         )
-    return tensor_weights(file.tensors, count_parameters(file), name, tied=is_tied(file))
+    return tensor_weights(file.tensors, count_parameters(file), name)
 
 
-def tensor_weights(tensors: Iterable[TensorInfo], parameters: Parameters, name: str, *, tied: bool) -> Weights:
+def tensor_weights(tensors: Sequence[TensorInfo], parameters: Parameters, name: str) -> Weights:
     """Return the weights stored in tensors of known types, norms included."""
-    table = tuple(tensors)
-    sizes = sums_by_role(table, lambda tensor: tensor.n_bytes or 0, tied=tied)
+    sizes = sums_by_role(tensors, lambda tensor: tensor.n_bytes or 0)
     return Weights(
         name=name,
-        bpw=sum(sizes.values()) * 8 / sum(tensor.n_elements for tensor in table),
+        bpw=sum(sizes.values()) * 8 / sum(tensor.n_elements for tensor in tensors),
         parameters=parameters,
         layer_bytes=sizes["layers"] + sizes["norms"],
         expert_bytes=sizes["experts"],
