@@ -16,8 +16,7 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
-from ggbench.theory.parameters import count_parameters
-from ggbench.theory.weights import Weights, file_weights, scheme_bits, tensor_weights, uniform_weights
+from ggbench.theory.weights import Weights, count_parameters, file_weights, scheme_bits, tensor_weights, uniform_weights
 
 if TYPE_CHECKING:
     from ggbench.catalog.selector import Target

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.theory.parameters import is_tied
+from ggbench.theory.weights import is_tied
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
 _INPUT = ("token_embd", "position_embd", "token_types")

@@ -16,10 +16,9 @@ from ggbench.records.speed import Bandwidth
 from ggbench.theory.hardware import Convention, Hardware, KvReads, driver_hardware, known_hardware
 from ggbench.theory.kv_cache import kv_cache
 from ggbench.theory.limits import model_limits, n_ctx_that_fits
-from ggbench.theory.parameters import count_parameters
 from ggbench.theory.prefill import Bound, prefill_curve
 from ggbench.theory.roofline import decode_compute_ms, decode_latency_ms, decode_limit, decode_line, decode_read_ms
-from ggbench.theory.weights import file_weights, uniform_weights
+from ggbench.theory.weights import count_parameters, file_weights, uniform_weights
 
 BANDWIDTH, COMPUTE = 1e12, 80e12
 
