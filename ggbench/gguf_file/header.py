@@ -132,15 +132,12 @@ def _check_shards(headers: Sequence[Header], name: str) -> None:
     for index, header in enumerate(headers):
         number, count = header.metadata.get(keys.LLM_KV_SPLIT_NO), header.metadata.get(keys.LLM_KV_SPLIT_COUNT)
         if number != index or count != len(headers):
+            stated = f"{number + 1} of {str(count)[:40]!r}" if isinstance(number, int) else "none"
             raise BadFile(
-                f"{name}: the file in place {index + 1} of {len(headers)} says that it is {_place(number, count)}",
+                f"{name}: the file in place {index + 1} of {len(headers)} says that it is {stated}",
                 "download the shards again, all from one place",
             )
     claimed = headers[0].metadata.get(keys.LLM_KV_SPLIT_TENSORS_COUNT)
     found = sum(len(header.tensors) for header in headers)
     if claimed is not None and claimed != found:
         raise BadFile(f"{name}: its shards hold {found} tensors, its header says {str(claimed)[:40]!r}", BROKEN_HINT)
-
-
-def _place(number: object, count: object) -> str:
-    return f"{number + 1} of {str(count)[:40]!r}" if isinstance(number, int) else "none"
