@@ -63,10 +63,7 @@ def type_by_name(name: str) -> GgmlType:
 
 
 def row_bytes(type_name: str, n_elements: int) -> int:
-    """Return the bytes of one row of that many elements in the type of this name.
-
-    Raises UnknownName for a name, and Unsupported where the elements are not whole blocks.
-    """
+    """Return the bytes of a row of that many elements in the type of this name. Raises UnknownName, Unsupported."""
     return type_by_name(type_name).row_bytes(n_elements)
 
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from ggbench.errors import BadFile
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.architecture import read_shape
-from ggbench.gguf_file.gguf_format import ARCHITECTURE_KEY
-from ggbench.gguf_file.header_bytes import BROKEN_HINT
+from ggbench.gguf_file.header_bytes import ARCHITECTURE_KEY, BROKEN_HINT
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import Header, read_header
 from ggbench.gguf_file.shards import model_name, parse_shard_name

@@ -2,6 +2,9 @@
 
 Every length in a header is untrusted: each is compared with the bytes that are left before anything of that length is
 read or allocated. Bytes are read as they are needed, so a remote source transfers little more than the header.
+The numbers of the format are literals and not gguf's constants, because a GGUF of version 2 or 3 can have no others,
+and because `ggbench models` reads the beginning of many headers without importing gguf. The tests compare them.
+Source: the GGUF specification (ggml, docs/gguf.md) and enum gguf_type of gguf.h.
 """
 
 from __future__ import annotations
@@ -11,6 +14,21 @@ from typing import Protocol
 
 from ggbench.errors import BadFile
 from ggbench.units import format_bytes, format_count
+
+MAGIC = b"GGUF"
+VERSION = 3
+"""What ggbench writes."""
+READABLE_VERSIONS = (2, 3)
+
+ALIGNMENT = 32
+"""Bytes; what a reader assumes where `general.alignment` is absent, and what ggbench writes."""
+ALIGNMENT_KEY = "general.alignment"
+ARCHITECTURE_KEY = "general.architecture"
+
+NUMBER_CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+"""The `struct` code of each value type that is a number."""
+STRING, ARRAY = 8, 9
+"""The other value types."""
 
 BROKEN_HINT = "the file is damaged, incomplete, or not a GGUF; download or convert it again"
 

@@ -16,17 +16,19 @@ from dataclasses import dataclass
 
 from ggbench.errors import BadFile, Unsupported
 from ggbench.gguf_file.ggml_types import known_types
-from ggbench.gguf_file.gguf_format import (
+from ggbench.gguf_file.header_bytes import (
     ALIGNMENT,
     ALIGNMENT_KEY,
     ARCHITECTURE_KEY,
     ARRAY,
+    BROKEN_HINT,
     MAGIC,
     NUMBER_CODES,
     READABLE_VERSIONS,
     STRING,
+    HeaderBytes,
+    Source,
 )
-from ggbench.gguf_file.header_bytes import BROKEN_HINT, HeaderBytes, Source
 from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.plain import plain
 from ggbench.units import format_bytes, format_count

@@ -17,8 +17,8 @@ from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.blueprint import Hyperparameters, build_metadata, build_tensors
 from ggbench.gguf_file.encoded_header import encode_header, encode_model
-from ggbench.gguf_file.gguf_format import ALIGNMENT_KEY
 from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.header_bytes import ALIGNMENT_KEY
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quantizer import choose_types

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import secrets
 import shutil
@@ -87,9 +88,8 @@ def remove_abandoned_parts(directory: Path) -> None:
 
 def _pieces(planned: ModelFile, header: bytes) -> Iterator[bytes | memoryview]:
     yield header
-    tiles = Tiles()
     for tensor in planned.tensors:
-        yield from tiles.chunks(tensor)
+        yield from _chunks(tensor)
         yield bytes(n_padding(tensor.n_bytes or 0))
 
 
@@ -127,46 +127,35 @@ def _explained(error: OSError, path: Path, n_bytes: int) -> GgbenchError:
     return GgbenchError(f"writing {path} failed: {reason}", "look at the disk, then run it again")
 
 
-class Tiles:
-    """The tiles of one file; the same input gives the same bytes."""
-
-    def __init__(self) -> None:
-        self._repeated: dict[str, tuple[memoryview, int]] = {}
-
-    def chunks(self, tensor: TensorInfo) -> Iterator[memoryview]:
-        """Yield the bytes of this tensor, about 1 MiB at a time. Raises Unsupported for a type without a quantizer."""
-        ggml_type = type_by_name(tensor.type_name)
-        left = ggml_type.row_bytes(tensor.n_elements)
-        if ggml_type.name == "f32" and tensor.n_elements <= _OWN_ELEMENTS:
-            yield memoryview(_own_values(tensor).tobytes())
-            return
-        buffer, period = self._repeat(ggml_type)
-        start = zlib.crc32(tensor.name.encode("utf-8", "surrogateescape")) % _N_BLOCKS * (period // _N_BLOCKS)
-        n_chunk = len(buffer) - period
-        while left > 0:
-            chunk = buffer[start : start + min(n_chunk, left)]
-            left -= len(chunk)
-            yield chunk
-
-    def _repeat(self, ggml_type: GgmlType) -> tuple[memoryview, int]:
-        """Return a buffer of whole tiles, one more than a chunk needs, and the bytes of one tile."""
-        known = self._repeated.get(ggml_type.name)
-        if known is None:
-            tile = _tile(ggml_type)
-            n_tiles = 1 + max(1, _CHUNK_BYTES // len(tile))
-            known = self._repeated[ggml_type.name] = memoryview(tile * n_tiles), len(tile)
-        return known
+def _chunks(tensor: TensorInfo) -> Iterator[memoryview]:
+    """Yield the bytes of this tensor, about 1 MiB at a time. Raises Unsupported for a type without a quantizer."""
+    ggml_type = type_by_name(tensor.type_name)
+    left = ggml_type.row_bytes(tensor.n_elements)
+    if ggml_type.name == "f32" and tensor.n_elements <= _OWN_ELEMENTS:
+        yield memoryview(_own_values(tensor).tobytes())
+        return
+    buffer, period = _repeated_tile(ggml_type)
+    start = zlib.crc32(tensor.name.encode("utf-8", "surrogateescape")) % _N_BLOCKS * (period // _N_BLOCKS)
+    n_chunk = len(buffer) - period
+    while left > 0:
+        chunk = buffer[start : start + min(n_chunk, left)]
+        left -= len(chunk)
+        yield chunk
 
 
-def _tile(ggml_type: GgmlType) -> bytes:
+@functools.lru_cache(maxsize=8)
+def _repeated_tile(ggml_type: GgmlType) -> tuple[memoryview, int]:
+    """Return a buffer of whole tiles, one more than a chunk needs, and the bytes of one tile."""
     import numpy as np
 
     from ggbench.gguf_file.quantizer import quantize
 
     if ggml_type.name in _INTEGERS:
-        return bytes(ggml_type.row_bytes(_BLOCK * _N_BLOCKS))
-    values = np.random.default_rng(_SEED).standard_normal(_BLOCK * _N_BLOCKS, dtype=np.float32)
-    return quantize(ggml_type, values * np.float32(_WEIGHT_SCALE))
+        tile = bytes(ggml_type.row_bytes(_BLOCK * _N_BLOCKS))
+    else:
+        values = np.random.default_rng(_SEED).standard_normal(_BLOCK * _N_BLOCKS, dtype=np.float32)
+        tile = quantize(ggml_type, values * np.float32(_WEIGHT_SCALE))
+    return memoryview(tile * (1 + max(1, _CHUNK_BYTES // len(tile)))), len(tile)
 
 
 def _own_values(tensor: TensorInfo) -> np.ndarray:

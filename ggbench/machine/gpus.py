@@ -75,10 +75,7 @@ def open_nvml() -> Nvml | None:
 
 
 def list_gpus() -> tuple[Gpu, ...]:
-    """Return all GPUs in NVML's order, the order of the PCI bus; CUDA_VISIBLE_DEVICES has no effect.
-
-    Empty where there is no GPU, no driver or no NVML.
-    """
+    """Return all GPUs in NVML's order, the PCI bus's, whatever CUDA_VISIBLE_DEVICES says; none without a driver."""
     nvml = open_nvml()
     if nvml is None:
         return ()

@@ -77,10 +77,7 @@ class MachineReader:
 
 
 def list_gpu_processes(indices: Collection[int]) -> tuple[GpuProcess, ...]:
-    """Return the processes that hold memory on the GPUs with these NVML indices, each once with its total.
-
-    Empty where there are none, or the driver does not report them.
-    """
+    """Return the processes that hold memory on the GPUs with these NVML indices, as far as the driver reports them."""
     nvml = open_nvml()
     if nvml is None:
         return ()

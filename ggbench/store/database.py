@@ -43,10 +43,7 @@ class Store:
 
     @classmethod
     def open(cls, path: Path | None = None) -> Store:
-        """Open `path`, or the person's own results file, making it where there is none.
-
-        Raises StoreError where the file is a newer ggbench's or another program's, or cannot be written.
-        """
+        """Open `path`, or the person's own results file, creating it if missing. Raises as `open_connection` does."""
         path = path or paths.results_file()
         connection, notices = open_connection(path)
         store = cls(connection, path, notices)
@@ -131,15 +128,12 @@ class Store:
     def add(
         self, run: Run, samples: Iterable[SampleChunk] = (), observations: Sequence[tuple[int, str, object]] = ()
     ) -> int:
-        """Store a run that was made elsewhere and is over, whole or not at all; returns its id here.
-
-        One that was interrupted has no end there either.
-        """
-        is_over = run.outcome is not Outcome.INTERRUPTED
+        """Store a run that was made elsewhere and is over, whole or not at all; returns its id here."""
+        end_if_unknown = None if run.outcome is Outcome.INTERRUPTED else _utc_now()
         columns = _head_columns(run.head) | _end_columns(run)
         columns |= {
             "started_at": run.head.started_at or _utc_now(),
-            "finished_at": run.finished_at or (_utc_now() if is_over else None),
+            "finished_at": run.finished_at or end_if_unknown,
             "owner_pid": 0,
             "owner_started_at": 0.0,
         }
@@ -287,7 +281,6 @@ def _utc_now() -> str:
 
 
 def _head_columns(head: RunHead) -> dict[str, object]:
-    """What is known of a run before anything is measured."""
     return {
         "kind": head.kind,
         "engine": head.setup.engine,
@@ -303,7 +296,6 @@ def _head_columns(head: RunHead) -> dict[str, object]:
 
 
 def _end_columns(run: Run) -> dict[str, object]:
-    """What came of a run."""
     return {
         "state": run.outcome.value,
         "reason": storable_text(run.reason),

@@ -106,7 +106,6 @@ _COPY_OBSERVATIONS = """
 
 
 def _copy_run(connection: sqlite3.Connection, record: _Fields) -> None:
-    """Copy one row of `runs`, under its id."""
     row = _object(record["outcome_row"])
     found = _object(record["certificate"])
     kind = "decode" if record["kind"] == "bench" else record["kind"]
@@ -129,10 +128,7 @@ def _copy_run(connection: sqlite3.Connection, record: _Fields) -> None:
 
 
 def _copy_search_of_bench(connection: sqlite3.Connection, record: _Fields) -> None:
-    """Store the largest context that a row of a bench had as a search of its own, if no search found it.
-
-    A search's n_ctx is its ceiling, which a bench did not have.
-    """
+    """Store the largest context that a row of a bench had as a search, if none found it; `n_ctx` is its ceiling."""
     row = _object(record["outcome_row"]) or {}
     if record["kind"] == "maxctx" or row.get("max_n_ctx") is None:
         return

@@ -71,10 +71,7 @@ def model_limits(
     batch_sizes: Sequence[int] = (1,),
     positions: Sequence[int] = DECODE_POSITIONS,
 ) -> tuple[SchemeLimits, ...]:
-    """Return the limits of one model for each combination of weights and batch size.
-
-    `lengths` are the prompt lengths of the prefill curves, ascending; `positions` those of decode.
-    """
+    """Return the limits for each of `weights` and batch size, at ascending prompt `lengths` and decode `positions`."""
     n = np.asarray(lengths, np.int64)
     return tuple(
         _scheme_limits(scheme, kv, hardware, n, batch_size, positions)

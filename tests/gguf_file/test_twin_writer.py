@@ -127,14 +127,14 @@ def test_a_writer_that_is_stopped_leaves_the_old_file_and_nothing_else(
     planned = plan_twin(DENSE, ["q8_0"], name="tiny")["q8_0"]
     path = tmp_path / "twin.gguf"
     path.write_bytes(b"before")
-    whole = twin_writer.Tiles.chunks
+    whole = twin_writer._chunks
 
-    def chunks(self: twin_writer.Tiles, tensor: TensorInfo) -> Iterator[memoryview]:
+    def chunks(tensor: TensorInfo) -> Iterator[memoryview]:
         if tensor.name == "blk.1.attn_q.weight":
             raise failure
-        return whole(self, tensor)
+        return whole(tensor)
 
-    monkeypatch.setattr(twin_writer.Tiles, "chunks", chunks)
+    monkeypatch.setattr(twin_writer, "_chunks", chunks)
     with pytest.raises(raised):
         write_twin(planned, path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["twin.gguf"]
