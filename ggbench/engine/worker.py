@@ -77,6 +77,7 @@ class Worker:
                 sizes = self._model.make_context(setup)
                 self._send(Opened(time.perf_counter() - started, *sizes, self._left_bytes()))
             case _:
+                self._model.check_outputs(request)
                 workload = importlib.import_module(f"ggbench.engine.workloads.{request.name}")
                 workload.carry_out(self._model, request, self._send_event)
 
