@@ -96,6 +96,11 @@ class LlamaModel:
         """llama.cpp's vocabulary of the model."""
         return lib.llama_model_get_vocab(self.handle)
 
+    @property
+    def tensor_bytes(self) -> int:
+        """Of all tensors of the model, each once."""
+        return int(lib.llama_model_size(self.handle))
+
     def load(
         self, path: str, setup: LlamaSetup, devices: GgmlDevices, on_progress: Callable[[float], None], *, dry: bool
     ) -> None:
