@@ -16,6 +16,9 @@ KV_CELLS = 256
 LARGEST_N_CTX = (1 << 31) - KV_CELLS
 """Positions are signed 32-bit integers in llama.cpp; anything larger would be truncated silently."""
 
+UNQUANTIZED = frozenset({"f32", "f16", "bf16"})
+"""Types of a cache that need no flash attention."""
+
 _EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 
 
@@ -83,6 +86,17 @@ class LlamaSetup(Setup):
         layers = [] if self.cpu_moe else [rf"blk\.{layer}" for layer in range(self.n_cpu_moe)]
         experts = tuple((layer + _EXPERTS, "CPU") for layer in (["", *layers] if self.cpu_moe else layers))
         return (*((pattern, device) for pattern, device in given), *experts)
+
+
+def check_cache_types(setup: Setup) -> None:
+    """Raise UsageError for a V cache that llama.cpp refuses, which it does only once the model is loaded.
+
+    Source: `llama_init_from_model` in llama-context.cpp; with `auto` it switches flash attention on.
+    """
+    if isinstance(setup, LlamaSetup) and setup.flash_attn == "off" and setup.type_v not in UNQUANTIZED:
+        raise UsageError(
+            f"a V cache of {setup.type_v} needs flash attention, which is off", "give --flash-attn on, or --type-v f16"
+        )
 
 
 def whole_steps(n_tokens: int) -> int:

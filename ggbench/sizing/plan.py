@@ -18,12 +18,13 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
-from ggbench.records.setup import KV_CELLS, LlamaSetup
+from ggbench.records.setup import KV_CELLS, LlamaSetup, check_cache_types
 from ggbench.records.speed import DecodeLimit
 from ggbench.sizing.bracket import largest_n_ctx
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext, EngineEnded
 from ggbench.sizing.placement import Placement
 from ggbench.theory.kv_cache import kv_cache
+from ggbench.theory.offload import check_overrides
 from ggbench.theory.roofline import decode_limit, decode_read_ms
 from ggbench.theory.weights import file_weights
 from ggbench.units import format_bytes, format_count
@@ -51,6 +52,7 @@ class PlanRequest:
     """Options of the command line besides those of `setup`, for the line that reproduces a row."""
 
     def __post_init__(self) -> None:
+        check_cache_types(self.setup)
         if self.setup.n_ctx is not None and self.setup.n_ctx > LONGEST:
             raise UsageError(
                 f"a plan for {format_count(self.setup.n_ctx)} tokens is beyond any context",
@@ -68,6 +70,7 @@ def plan(variants: Sequence[PlannedVariant], request: PlanRequest, allocator: Dr
         placement = Placement(variant.file, request.setup, on_gpu=request.budget.on_gpu)
         unplanned = _with_header(named, variant.file, placement)
         try:
+            check_overrides(variant.file, request.setup)
             with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
                 weight_buffers = allocator.load(variant.file, write_sparse(variant.file, Path(folder)))
             yield _planned(unplanned, variant.file, placement, request, allocator, weight_buffers)
