@@ -45,6 +45,8 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
     """Whether every layer was offloaded, including those whose experts stay in main memory."""
     tensor_bytes: int | None = None
     """All tensors of the model, each once; None before it is loaded, and where the engine does not say."""
+    swa_cells: int | None = None
+    """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""
 
     @property
     def gpu_devices(self) -> tuple[tuple[str, str | None], ...]:
@@ -92,6 +94,7 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
             n_batch=self.n_batch,
             n_ubatch=self.n_ubatch,
             flash_attn=allocated.flash_attn,
+            swa_cells=allocated.swa_cells,
         )
 
 

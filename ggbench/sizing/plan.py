@@ -94,7 +94,7 @@ def _planned(
     n_ctx = setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
     weights = placement.weight_bytes
     asked = allocator.context(n_ctx)
-    notes = [*_notes(file, placement, weight_buffers), *placement.disagreement(asked)]
+    notes = [*_notes(file, placement, weight_buffers, asked.cache_bytes), *placement.disagreement(asked)]
     need = None if weights is None else weights + placement.context_bytes(asked)
     ceiling = max(CEILING, asked.n_ctx, min(file.n_ctx_train or 0, LONGEST))
     longest = None if weights is None else _longest(weights, placement, budget, allocator, asked, ceiling)
@@ -105,7 +105,7 @@ def _planned(
         n_ctx=asked.n_ctx,
         kv_bytes=asked.cache_bytes,
         device_kv_bytes=placement.cache_bytes(asked),
-        theory_kv_bytes=placement.theory_bytes(asked.n_ctx),
+        theory_kv_bytes=placement.theory_bytes(asked),
         kv_bytes_per_token=None if placement.theory is None else placement.theory.bytes_per_token,
         compute_bytes=placement.compute_bytes(asked),
         output_bytes=asked.output_bytes,
@@ -118,6 +118,7 @@ def _planned(
         limit=limit,
         decode=decode,
         flash_attn=asked.flash_attn,
+        swa_cells=asked.swa_cells,
         notes=tuple(notes),
     )
 
@@ -190,7 +191,7 @@ def _limits(
     )
 
 
-def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str]) -> Iterator[str]:
+def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str], kv_bytes: int) -> Iterator[str]:
     if file.paths and file.missing_bytes:
         yield f"the file is incomplete: {format_bytes(file.missing_bytes)} of its tensors are missing"
     if file.unknown_types:
@@ -209,7 +210,7 @@ def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str])
             what = f"{layers} on the GPU, {format_bytes(kept)} of their tensors in main memory by override"
         yield f"{what}: no limit from one bandwidth"
     elif placement.has_two_speeds:
-        yield "the KV cache in main memory: no limit from one bandwidth"
+        yield f"the KV cache, {format_bytes(kv_bytes)}, in main memory: no limit from one bandwidth"
     repacked = [name for name in weight_buffers if name in ("CPU_REPACK", "AMX")]
     if not placement.on_gpu and repacked:
         yield f"some matrices are repacked ({repacked[0]}); counted once, as the pages they came from can be dropped"

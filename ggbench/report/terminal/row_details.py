@@ -21,7 +21,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import DecodeLimit
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import b_text, note, w_text
+from ggbench.report.columns import b_text, note, swa_text, w_text
 from ggbench.report.names import quant_name
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
 from ggbench.report.terminal.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced
@@ -107,6 +107,7 @@ def _loaded(setup: LlamaSetup, summary: QuantSummary) -> Facts:
     limit = setup.memory_limit_bytes
     return [
         ("KV cache", f"{cache}{size}{flash}"),
+        ("", swa_text(summary.memory.swa_cells, summary.memory.n_ctx)),
         ("batches", _batches(setup, summary.memory)),
         ("threads", format_count(setup.threads) if setup.threads else ""),
         ("memory limit", "" if limit is None else format_bytes(limit)),
