@@ -37,6 +37,11 @@ def fail_on_cuda(_request: protocol.Request) -> Iterator[protocol.Message | Endi
     yield Crashed(-6, ("CUDA error: no kernel image is available for execution on the device",))
 
 
+def refuse_v_cache(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    """As where `auto` finds that flash attention does not work."""
+    yield Failed("context", "quantized V cache was requested, but this requires Flash Attention")
+
+
 def test_decode_shows_w_and_b(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
     """The story of one decode on stdout, progress on stderr."""
     ran = ggbench("decode", tiny_twin, "-n", "1000")
@@ -240,6 +245,7 @@ def test_a_run_that_ends_badly(
     [
         (crash, "another quant"),
         (fail_on_cuda, "the driver may be too old for this build"),
+        (refuse_v_cache, "--type-v f16 does without flash attention"),
         (starve, "Hint: a smaller quant needs less"),
         (
             starve_later,

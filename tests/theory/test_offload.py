@@ -9,7 +9,7 @@ import pytest
 
 from ggbench.catalog.planned_variants import planned_model
 from ggbench.errors import UsageError
-from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.records.setup import LlamaSetup
