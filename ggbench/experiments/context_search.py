@@ -6,6 +6,7 @@ In a module of its own, since what it needs takes longer to import than a stored
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
 from collections.abc import Generator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from ggbench.engine.endings import Cancelled, OutOfMemory
 from ggbench.engine.llama import LlamaEngine
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
 from ggbench.experiments.context_prober import ContextProber
+from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import name_processes
@@ -26,17 +28,20 @@ from ggbench.records.memory import Memory
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import KV_CELLS, LlamaSetup
 from ggbench.sizing.bracket import Bracket
-from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, taken_bytes
+from ggbench.sizing.budget import taken_bytes
 from ggbench.sizing.dry_allocator import EngineEnded
 from ggbench.sizing.look_ahead import LookAhead, SearchCancelled, look_ahead
 from ggbench.sizing.smaller_quant import smaller_quant_advice
-from ggbench.units import format_bytes, format_count, format_number
+from ggbench.units import MIB, format_bytes, format_count, format_number
 
-_UNSEEN_BYTES = BESIDE_BUFFERS_BYTES
-"""Kept free at the first guess: a context that passes shows how much is left, one that fails does not."""
+_UNSEEN_BYTES, _UNSEEN_OF_A_TENSOR_BYTES, _FEWEST_TENSORS = 4 * MIB, 160 << 10, 128
+"""Kept free at the first guess for what no log reports of a context, nearly all of it the scheduler's: ggml reserves 60
+copies of each node for the inputs of its splits, and llama.cpp 8 nodes for each tensor, 1024 at least. Measured: 43 MiB
+with 272 tensors, 37 with 236."""
 
-_OF_A_CELL_BYTES = 100
-"""What llama.cpp keeps of a cell once it is in use, besides K and V: measured 90 with 0.5.0, on a 64-bit machine."""
+_OF_A_DECODE_BYTES, _OF_A_CELL_BYTES = 5 * MIB, 100
+"""What the first decodes take that making the context did not, and what llama.cpp keeps of each cell in use besides K
+and V: measured 4.6 MiB and 90 bytes with 0.5.0, on a 64-bit machine."""
 
 _KINDS = {"dry": "dry context", "alloc": "context", "decode": "decode"}
 
@@ -94,7 +99,7 @@ class _Search:
         for probe in seen.probes:
             yield self._answered(probe)
         environment = None if seen.versions is None else session.rig.describe_environment(seen.versions)
-        if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.budget_bytes:
+        if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.held_bytes:
             session.begin(environment)
             raise self._does_not_fit(seen.weight_bytes)
         file = yield from session.prepare()
@@ -132,7 +137,7 @@ class _Search:
         yield from prober.load()
         expected = seen.plan.planned_n_ctx
         if prober.left_bytes is not None:
-            expected = seen.n_ctx_within(prober.left_bytes - _UNSEEN_BYTES)
+            expected = seen.n_ctx_within(prober.left_bytes - _unseen_bytes(file))
         if expected is None:
             expected = seen.plan.planned_n_ctx or (file and file.n_ctx_train) or KV_CELLS
         while not self._bracket.is_closed:
@@ -146,18 +151,35 @@ class _Search:
             yield self._answered(probe)
             if probe.passed:
                 yield self._made(prober.memory)
-                if prober.left_bytes is not None and seen.bytes_per_token:
-                    expected = n_ctx + int(prober.left_bytes / seen.bytes_per_token)
+            expected = self._expected_after(probe, prober, expected)
         return Concluded()
+
+    def _expected_to_decode(self, n_ctx: int, left_bytes: int) -> int:
+        """Where a decode should work, below a context that left so much and in which one failed."""
+        if not self._seen.bytes_per_token:
+            return n_ctx
+        missing_bytes = _OF_A_DECODE_BYTES + _OF_A_CELL_BYTES * n_ctx - left_bytes
+        return n_ctx - max(0, math.ceil(missing_bytes / (self._seen.bytes_per_token + _OF_A_CELL_BYTES)))
+
+    def _expected_after(self, probe: Probe, prober: ContextProber, expected: int) -> int:
+        """Where the edge should be by what a context left, or by what was missing for it."""
+        if not self._seen.bytes_per_token:
+            return expected
+        if probe.passed and prober.left_bytes is not None:
+            return probe.n_ctx + int(prober.left_bytes / self._seen.bytes_per_token)
+        if not probe.passed and probe.missing_bytes is not None:
+            return probe.n_ctx - math.ceil(probe.missing_bytes / self._seen.bytes_per_token)
+        return expected
 
     def _prove(self, prober: ContextProber) -> Generator[Progress, None, Conclusion]:
         """Decode at the far end of the winner; where that fails, of contexts below it until the edge is found again."""
-        seen, winner = self._seen, self._bracket.passed
+        winner = self._bracket.passed
         assert winner is not None
         below: Bracket | None = None
         n_ctx = expected = winner
         while True:
             yield self._asked(n_ctx, "decode", below or self._bracket)
+            left_bytes = prober.left_bytes
             probe = self._unless_cancelled((yield from prober.prove(n_ctx)))
             if not probe.is_answer:
                 yield self._answered(probe)
@@ -173,14 +195,13 @@ class _Search:
                     yield self._answered(probe)
                     return Concluded()
                 below = self._bracket = Bracket(n_ctx - KV_CELLS, failed=n_ctx)
-                expected = n_ctx - int(_OF_A_CELL_BYTES * n_ctx / (seen.bytes_per_token or _OF_A_CELL_BYTES * n_ctx))
+                expected = self._expected_to_decode(n_ctx, left_bytes or 0)
             else:
                 below.record(n_ctx, passed=probe.passed)
             yield self._answered(probe)
             if below.is_closed:
                 return Concluded()
-            if probe.passed and prober.left_bytes is not None and seen.bytes_per_token:
-                expected = n_ctx + int(prober.left_bytes / seen.bytes_per_token)
+            expected = self._expected_after(probe, prober, expected)
             n_ctx = below.next(expected)
 
     def _unless_cancelled(self, probe: Probe) -> Probe:
@@ -191,7 +212,7 @@ class _Search:
 
     def _asked(self, n_ctx: int, kind: ProbeKind, bracket: Bracket) -> Working:
         ends = BracketEnds(bracket.passed, bracket.failed)
-        question = Question(n_ctx, kind, ends, self._seen.budget.budget_bytes)
+        question = Question(n_ctx, kind, ends, self._seen.budget.held_bytes)
         return Working("probe", text=_question_text(question), subject=question)
 
     def _answered(self, probe: Probe) -> Point:
@@ -239,13 +260,13 @@ class _Search:
         """How much is missing, and which quant would fit."""
         seen, file = self._seen, self._session.file
         budget, least_bytes = seen.budget, seen.least_bytes or 0
-        missing = weight_bytes + least_bytes - budget.budget_bytes
+        missing = weight_bytes + least_bytes - budget.held_bytes
         parts = f"weights of {format_bytes(weight_bytes)}"
         if least_bytes:
             parts += f" and {format_bytes(least_bytes)} for {KV_CELLS} tokens"
-        room = f"{format_bytes(budget.budget_bytes)} of {budget.place}"
-        if budget.reserve_bytes:
-            room += f", {format_bytes(budget.reserve_bytes)} being kept in reserve"
+        room = f"{format_bytes(budget.held_bytes)} of {budget.place}"
+        if budget.kept_bytes:
+            room += f" ({format_bytes(budget.kept_bytes)} more are kept free)"
         what = f"{self._name} does not fit into {room}: {parts}"
         if missing > 0:
             what += f", {format_bytes(missing)} are missing"
@@ -253,7 +274,7 @@ class _Search:
             what += f", and llama.cpp needs more beside them ({reason})"
         if seen.plan.gpu_processes:
             what += f"; GPU memory is held by {name_processes(seen.plan.gpu_processes)}"
-        room_bytes = budget.budget_bytes - least_bytes - (_UNSEEN_BYTES if missing <= 0 else 0)
+        room_bytes = budget.planned.usable_bytes - least_bytes
         in_budget = weight_bytes / (file.weight_bytes or weight_bytes) if file else 1.0
         advice = [smaller_quant_advice(self._session.target, room_bytes, in_budget)]
         if budget.on_gpu:
@@ -265,6 +286,11 @@ class _Search:
     @property
     def _name(self) -> str:
         return f"{self._session.target.model} {self._session.target.quant}"
+
+
+def _unseen_bytes(file: ModelFile | None) -> int:
+    n_tensors = 0 if file is None else len(file.tensors)
+    return _UNSEEN_BYTES + _UNSEEN_OF_A_TENSOR_BYTES * max(_FEWEST_TENSORS, n_tensors)
 
 
 def _question_text(question: Question) -> str:

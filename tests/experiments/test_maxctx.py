@@ -29,6 +29,7 @@ from ggbench.recording.rig import Rig
 from ggbench.records.context import BracketEnds, ContextSettings, Probe, Question
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.units import MIB
 from tests.fakes.engine import fake_rig
 from tests.fakes.small_machine import COMPUTE, LIMIT, UNSEEN, SmallMachine, context_of, found, limited, search
@@ -53,9 +54,10 @@ def test_theory_bounds_the_plan_and_the_plan_the_edge(target: Target, tiny_twin:
     file = read_model_file(tiny_twin)
     context, _ = found(SmallMachine(kv_bytes, 8192).rig(), target)
     assert file.weight_bytes is not None
-    assert context.plan.theory_n_ctx == (LIMIT - file.weight_bytes) // kv_bytes
-    assert context.plan.planned_n_ctx == (LIMIT - file.weight_bytes - COMPUTE) // kv_bytes // 256 * 256
-    assert context.plan.budget_bytes == LIMIT
+    usable = LIMIT - BESIDE_BUFFERS_BYTES
+    assert context.plan.theory_n_ctx == (usable - file.weight_bytes) // kv_bytes
+    assert context.plan.planned_n_ctx == (usable - file.weight_bytes - COMPUTE) // kv_bytes // 256 * 256
+    assert (context.plan.budget_bytes, context.plan.memory_bytes) == (usable, LIMIT)
     dry = [probe for probe in context.probes if probe.kind == "dry"]
     assert {probe.outcome for probe in dry} == {Outcome.COMPLETED, Outcome.OUT_OF_MEMORY}
 
@@ -155,7 +157,7 @@ def test_a_catalog_twin_above_the_limit_names_a_quant_that_fits(kv_bytes: int) -
 
 def test_stopped_halfway(target: Target, kv_bytes: int) -> None:
     """What is known stays in the certificate."""
-    machine = SmallMachine(kv_bytes, 16384, cancel_at_alloc=2)
+    machine = SmallMachine(kv_bytes, 1 << 16, cancel_at_alloc=2)
     finished = search(machine.rig(), target)
     assert finished.run.outcome is Outcome.CANCELLED
     assert context_of(finished.run).max_n_ctx == machine.allocated[0]

@@ -10,7 +10,7 @@ from ggbench.catalog.selector import Target
 from ggbench.engine import protocol
 from ggbench.engine.contract import Stage
 from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
-from ggbench.engine.events import ContextProven, Filling, Loaded, Opened
+from ggbench.engine.events import ContextProven, Loaded, Opened, Proving
 from ggbench.engine.llama import LlamaEngine
 from ggbench.engine.workloads.prove_context import ProveContext
 from ggbench.experiments.maxctx import EXPERIMENT
@@ -103,7 +103,7 @@ class SmallMachine:
             case ProveContext():
                 n_ctx = self.allocated[-1]
                 self.proven.append(n_ctx)
-                yield Filling(0.5)
+                yield Proving("batch", 0.5, 20.0)
                 if n_ctx > self.decode_edge:
                     yield self._failure("decode")
                     return
