@@ -85,7 +85,7 @@ class ContextProber:
         if self._live_n_ctx != n_ctx:
             made = yield from self.allocate(n_ctx)
             if not made.passed:
-                return replace(made, kind="decode")
+                return made if made.is_answer else replace(made, kind="decode")
         self._proof, self._live_n_ctx = None, None
         self._is_foreseen = False
         ending = yield from self._follow(self._engine.run(ProveContext()))
@@ -103,7 +103,7 @@ class ContextProber:
 
     def _foreseen(self, left_s: float) -> Point:
         n_ctx = self.memory.n_ctx or 0
-        text = f"decode at {format_count(n_ctx)} takes about {format_duration(left_s)} more"
+        text = f"n_ctx {format_count(n_ctx)}: about {format_duration(left_s)} left to decode at its far end"
         return Point(text if left_s >= _LONG_S else "", ProofForeseen(n_ctx, left_s))
 
     def _open(self, n_ctx: int | None) -> Iterator[Event | Ending]:

@@ -16,6 +16,7 @@ from ggbench.engine.endings import Cancelled, OutOfMemory
 from ggbench.engine.llama import LlamaEngine
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
 from ggbench.experiments.context_prober import ContextProber
+from ggbench.experiments.probe_text import answer_text, question_text
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.machine.gpus import list_gpus
@@ -32,7 +33,7 @@ from ggbench.sizing.budget import taken_bytes
 from ggbench.sizing.dry_allocator import EngineEnded
 from ggbench.sizing.look_ahead import LookAhead, SearchCancelled, look_ahead
 from ggbench.sizing.smaller_quant import smaller_quant_advice
-from ggbench.units import MIB, format_bytes, format_count, format_number
+from ggbench.units import MIB, format_bytes, format_count
 
 _UNSEEN_BYTES, _UNSEEN_OF_A_TENSOR_BYTES, _FEWEST_TENSORS = 4 * MIB, 160 << 10, 128
 """Kept free at the first guess for what no log reports of a context, nearly all of it the scheduler's: ggml reserves 60
@@ -42,8 +43,6 @@ with 272 tensors, 37 with 236."""
 _OF_A_DECODE_BYTES, _OF_A_CELL_BYTES = 5 * MIB, 100
 """What the first decodes take that making the context did not, and what llama.cpp keeps of each cell in use besides K
 and V: measured 4.6 MiB and 90 bytes with 0.5.0, on a 64-bit machine."""
-
-_KINDS = {"dry": "dry context", "alloc": "context", "decode": "decode"}
 
 
 def search_context(session: Session) -> Generator[Progress, None, Conclusion]:
@@ -121,8 +120,8 @@ class _Search:
             if failed.outcome is Outcome.OUT_OF_MEMORY:
                 raise self._does_not_fit(seen.weight_bytes or file.file_bytes, failed.reason)
             raise EngineFailed(
-                f"{self._name}: not even {KV_CELLS} tokens of context work: {failed.reason}",
-                "another quant or --flash-attn setting may work",
+                f"{self._name}: not even a context of {KV_CELLS} tokens works: {failed.reason}",
+                "try another quant or another --flash-attn setting",
             )
         return conclusion
 
@@ -185,7 +184,7 @@ class _Search:
                 yield self._answered(probe)
                 return self._stopped(probe)
             if probe.passed and not prober.was_full:
-                reason = "llama.cpp had cells left after a decode at the far end, so it proves nothing"
+                reason = "after the decode at the far end llama.cpp still had free cells, so it proves nothing"
                 yield self._answered(replace(probe, reason=reason))
                 return Concluded(reason=reason)
             if probe.passed:
@@ -213,13 +212,13 @@ class _Search:
     def _asked(self, n_ctx: int, kind: ProbeKind, bracket: Bracket) -> Working:
         ends = BracketEnds(bracket.passed, bracket.failed)
         question = Question(n_ctx, kind, ends, self._seen.budget.held_bytes)
-        return Working("probe", text=_question_text(question), subject=question)
+        return Working("probe", text=question_text(question), subject=question)
 
     def _answered(self, probe: Probe) -> Point:
         self._session.recorder.observe(probe)
         self._session.recorder.keep_readings()
         ends = BracketEnds(self._bracket.passed, self._bracket.failed)
-        return Point("" if probe.is_dry else _answer_text(probe, ends), probe, ends)
+        return Point("" if probe.is_dry else answer_text(probe), probe, ends)
 
     def _made(self, memory: Memory) -> ModelReady:
         self._session.recorder.observe(memory)
@@ -229,7 +228,8 @@ class _Search:
         """After a probe that shows nothing about memory: the person left, or the worker was too slow."""
         if probe.outcome is Outcome.CANCELLED:
             return Concluded(Outcome.CANCELLED, probe.reason)
-        reason = f"{probe.kind} at {format_count(probe.n_ctx)}: {probe.reason}; --timeout gives it longer"
+        doing = "decoding at the far end of" if probe.is_proof else "making"
+        reason = f"{doing} n_ctx {format_count(probe.n_ctx)}: {probe.reason}; a longer --timeout lets it finish"
         is_found = probe.is_proof and self._bracket.passed is not None
         return Concluded(Outcome.COMPLETED if is_found else Outcome.TIMED_OUT, reason)
 
@@ -253,7 +253,8 @@ class _Search:
             needed = seen.weight_bytes or session.file.file_bytes
             raise self._does_not_fit(needed, ended.ending.reason) from ended
         raise EngineFailed(
-            f"{self._name} does not load: {ended.ending.reason}", "llama.cpp may be too old for it, or the file broken"
+            f"{self._name} does not load: {ended.ending.reason}",
+            "the file may be damaged, or this llama.cpp too old for it",
         ) from ended
 
     def _does_not_fit(self, weight_bytes: int, reason: str = "") -> DoesNotFit:
@@ -269,18 +270,18 @@ class _Search:
             room += f" ({format_bytes(budget.kept_bytes)} more are kept free)"
         what = f"{self._name} does not fit into {room}: {parts}"
         if missing > 0:
-            what += f", {format_bytes(missing)} are missing"
+            what += f"; {format_bytes(missing)} missing"
         elif reason:
-            what += f", and llama.cpp needs more beside them ({reason})"
+            what += f"; llama.cpp needs more besides ({reason})"
         if seen.plan.gpu_processes:
-            what += f"; GPU memory is held by {name_processes(seen.plan.gpu_processes)}"
+            what += f"; other programs hold GPU memory: {name_processes(seen.plan.gpu_processes)}"
         room_bytes = budget.planned.usable_bytes - least_bytes
         in_budget = weight_bytes / (file.weight_bytes or weight_bytes) if file else 1.0
         advice = [smaller_quant_advice(self._session.target, room_bytes, in_budget)]
         if budget.on_gpu:
-            advice.append("-ngl puts fewer layers on the GPU")
+            advice.append("-ngl N puts only N layers on the GPU")
         if self._settings.reserve_bytes:
-            advice.append("a smaller --reserve leaves more")
+            advice.append("a smaller --reserve leaves more memory")
         return DoesNotFit(what, "; ".join(advice))
 
     @property
@@ -291,25 +292,3 @@ class _Search:
 def _unseen_bytes(file: ModelFile | None) -> int:
     n_tensors = 0 if file is None else len(file.tensors)
     return _UNSEEN_BYTES + _UNSEEN_OF_A_TENSOR_BYTES * max(_FEWEST_TENSORS, n_tensors)
-
-
-def _question_text(question: Question) -> str:
-    """`context 8,192; 4,096 works, 16,384 does not`."""
-    ends = _ends_text(question.kind, question.ends)
-    return f"{_KINDS[question.kind]} {format_count(question.n_ctx)}; {ends}"
-
-
-def _answer_text(probe: Probe, ends: BracketEnds) -> str:
-    """`context 8,192 works in 0.31 s; 8,192 works, 16,384 does not`."""
-    ended = "works" if probe.passed else probe.outcome.text
-    if not probe.is_answer:
-        ended = f"is not known ({ended})"
-    asked = f"{_KINDS[probe.kind]} {format_count(probe.n_ctx)}"
-    return f"{asked} {ended} in {format_number(probe.seconds, 2)} s; {_ends_text(probe.kind, ends)}"
-
-
-def _ends_text(kind: ProbeKind, ends: BracketEnds) -> str:
-    """Once a decode has failed, a context that was made counts for nothing until one is decoded in."""
-    none = {"decode": "none proven yet"}.get(kind, "none known to work")
-    works = none if ends.passed is None else f"{format_count(ends.passed)} works"
-    return works if ends.failed is None else f"{works}, {format_count(ends.failed)} does not"
