@@ -118,7 +118,7 @@ class _Search:
         if self._bracket.passed is None and conclusion.outcome is Outcome.COMPLETED:
             failed = next(probe for probe in reversed(session.recorder.recording.of(Probe)) if not probe.passed)
             if failed.outcome is Outcome.OUT_OF_MEMORY:
-                raise self._does_not_fit(seen.weight_bytes or file.file_bytes, failed.reason)
+                raise self._does_not_fit(seen.weight_bytes or file.file_bytes, failed.reason, failed.missing_bytes)
             raise EngineFailed(
                 f"{self._name}: not even a context of {KV_CELLS} tokens works: {failed.reason}",
                 "try another quant or another --flash-attn setting",
@@ -257,7 +257,7 @@ class _Search:
             "the file may be damaged, or this llama.cpp too old for it",
         ) from ended
 
-    def _does_not_fit(self, weight_bytes: int, reason: str = "") -> DoesNotFit:
+    def _does_not_fit(self, weight_bytes: int, reason: str = "", short_bytes: int | None = None) -> DoesNotFit:
         """How much is missing, and which quant would fit."""
         seen, file = self._seen, self._session.file
         budget, least_bytes = seen.budget, seen.least_bytes or 0
@@ -271,6 +271,8 @@ class _Search:
         what = f"{self._name} does not fit into {room}: {parts}"
         if missing > 0:
             what += f"; {format_bytes(missing)} missing"
+        elif short_bytes is not None:
+            what += f"; {format_bytes(short_bytes)} short with what else llama.cpp takes"
         elif reason:
             what += f"; llama.cpp needs more besides ({reason})"
         if seen.plan.gpu_processes:
@@ -286,7 +288,9 @@ class _Search:
 
     @property
     def _name(self) -> str:
-        return f"{self._session.target.model} {self._session.target.quant}"
+        target = self._session.target
+        path = target.path
+        return f"{path.name if path is not None and str(path) == target.model else target.model} {target.quant}"
 
 
 def _unseen_bytes(file: ModelFile | None) -> int:
