@@ -37,6 +37,11 @@ def fail_on_cuda(_request: protocol.Request) -> Iterator[protocol.Message | Endi
     yield Crashed(-6, ("CUDA error: no kernel image is available for execution on the device",))
 
 
+def refuse_v_cache(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    """As where `auto` finds that flash attention does not work."""
+    yield Failed("context", "quantized V cache was requested, but this requires Flash Attention")
+
+
 def test_decode_shows_w_and_b(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
     """The story of one decode on stdout, progress on stderr."""
     ran = ggbench("decode", tiny_twin, "-n", "1000")
@@ -80,7 +85,7 @@ PLACEMENT = LlamaSetup(
     split_mode="row",
     cpu_moe=True,
     n_cpu_moe=3,
-    override_tensor=(r"\.ffn_(up|down)=CPU", "attn=CUDA0", "output=CPU"),
+    override_tensor=(r"\.ffn_(up|down)_exps=CPU", "attn=CUDA0", "output=CPU"),
     threads_batch=6,
     mmap=False,
     mlock=True,
@@ -94,7 +99,7 @@ SHORT = [
     "-ncmoe",
     "3",
     "-ot",
-    r"\.ffn_(up|down)=CPU,attn=CUDA0",
+    r"\.ffn_(up|down)_exps=CPU,attn=CUDA0",
     "-ot",
     "output=CPU",
     "-tb",
@@ -102,16 +107,16 @@ SHORT = [
 ]
 SHORT += ["--no-mmap", "--mlock", "-nkvo", "--swa-full"]
 LONG = ["--split-mode", "row", "--cpu-moe", "--n-cpu-moe", "3", "--threads-batch", "6", "--no-mmap", "--mlock"]
-LONG += ["--override-tensor", r"\.ffn_(up|down)=CPU,attn=CUDA0,output=CPU", "--no-kv-offload", "--swa-full"]
+LONG += ["--override-tensor", r"\.ffn_(up|down)_exps=CPU,attn=CUDA0,output=CPU", "--no-kv-offload", "--swa-full"]
 
 
 @pytest.mark.parametrize("options", [SHORT, LONG])
 @pytest.mark.parametrize("words", [["decode", "-n", "20"], ["prefill", "--lengths", "1"], ["bench", "-n", "20"]])
 def test_options_of_placement_are_passed_on_stored_and_reproduced(
-    ggbench: Run, machine: FakeMachine, tiny_twin: Path, words: list[str], options: list[str]
+    ggbench: Run, machine: FakeMachine, moe_twin: Path, words: list[str], options: list[str]
 ) -> None:
     """llama.cpp's own names; the command of the run gives the same setup again."""
-    ran = ggbench(*words, tiny_twin, *options, "--json")
+    ran = ggbench(*words, moe_twin, *options, "--json")
     assert ran.code == 0, ran.err
     row = ran.json["rows"][0] if words[0] == "bench" else ran.json
     load, context, *_ = machine.workers[0].requests
@@ -240,6 +245,7 @@ def test_a_run_that_ends_badly(
     [
         (crash, "another quant"),
         (fail_on_cuda, "the driver may be too old for this build"),
+        (refuse_v_cache, "--type-v f16 does without flash attention"),
         (starve, "Hint: a smaller quant needs less"),
         (
             starve_later,

@@ -134,7 +134,7 @@ def _memory(model_file: ModelFile) -> Facts:
     active = model_file.active_weight_bytes
     return [
         ("BPW", format_number(model_file.bpw)),
-        ("tensors", format_bytes(model_file.weight_bytes)),
+        ("weights", format_bytes(model_file.weight_bytes)),
         ("active", "" if active is None else f"{format_bytes(active)} read for each token"),
         ("KV cache", kv),
     ]
