@@ -30,6 +30,7 @@ def test_left_and_right_change_the_context(app: App, planner: FakePlanner, drive
         assert "n_ctx 256:" in await press(app, pilot, *["left"] * 9)
         assert "n_ctx 1,048,576: ✗" in await press(app, pilot, *["right"] * 14)
         assert "╳ missing" in words_of(app)
+        assert "missing; fits with n_ctx " in words_of(app)
 
     drive(app, steps)
 
