@@ -30,7 +30,7 @@ from ggbench.catalog.selector import Target, find_published, resolve
 from ggbench.errors import BadFile, GgbenchError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.quants import model_stem, quant_label
+from ggbench.gguf_file.quants import name_without_quant, quant_label
 from ggbench.gguf_file.twin import plan_twin, twin_of
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def planned_model(
             return _from_hub(model_label(model, ref), ref, wanted, catalog, hub, on_progress)
         case _:
             targets = resolve(model, quants, catalog=catalog)
-            return PlannedModel(tuple(_from_disk(target, alone=len(targets) == 1) for target in targets))
+            return PlannedModel(tuple(_from_disk(target, targets, wanted) for target in targets))
 
 
 def smaller_variants(
@@ -121,8 +121,8 @@ def smaller_variants(
 def _beside(path: Path, catalog: Catalog) -> tuple[PlannedVariant, ...]:
     """Return the files in the folder of this one that are named as it is but for the quant."""
     variants = planned_model(str(path.absolute().parent), (), catalog).variants
-    stem = model_stem(path.name)
-    return tuple(each for each in variants if each.file and model_stem(each.file.paths[0].name) == stem)
+    stem = name_without_quant(path.name)
+    return tuple(each for each in variants if each.file and name_without_quant(each.file.paths[0].name) == stem)
 
 
 def _smaller_of_repo(
@@ -144,17 +144,20 @@ def _from_catalog(model: CatalogModel, quants: Sequence[str]) -> tuple[PlannedVa
     return tuple(PlannedVariant(model.id, quant, "catalog", planned[quant]) for quant in quants)
 
 
-def _from_disk(target: Target, *, alone: bool) -> PlannedVariant:
+def _from_disk(target: Target, targets: Sequence[Target], wanted: Sequence[str]) -> PlannedVariant:
     provenance: Provenance = "twin" if target.provenance == "twin" else "file"
     if target.path is None:
         raise BadFile(f"{target.model} has no local file", "give a .gguf file, or a folder with some")
+    name = target.path.name
+    is_by_name = name.lower() in wanted or sum(each.quant == target.quant for each in targets) > 1
+    variant = PlannedVariant(target.model, target.quant, provenance, None, selector=name if is_by_name else "")
     try:
         file = read_model_file(target.path, allow_missing_data=True)
     except GgbenchError as error:
-        if alone:
+        if len(targets) == 1:
             raise
-        return PlannedVariant(target.model, target.quant, provenance, None, error.message)
-    return PlannedVariant(target.model, target.quant, provenance, file)
+        return dataclasses.replace(variant, reason=error.message)
+    return dataclasses.replace(variant, file=file)
 
 
 def _from_hub(

@@ -66,8 +66,8 @@ def quant_from_file_name(file_name: str) -> str | None:
     return None
 
 
-def model_stem(file_name: str) -> str:
-    """Return a file's name without its quant, shard numbers and `.gguf`: equal for the quants of one model."""
+def name_without_quant(file_name: str) -> str:
+    """Return a file's name without shard suffix, `.gguf` and quant, which is the same for all quants of a model."""
     name = model_name(file_name)
     matches = list(_TOKEN.finditer(name))
     return name[: matches[-1].start()] + name[matches[-1].end() :] if matches else name

@@ -6,6 +6,7 @@ was not measured carries a mark, and the legend explains the marks that are in v
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -45,6 +46,13 @@ class QuantRow:
     """The latest completed decode of the same quant, loaded as it is planned."""
     searched: QuantSummary | None = None
     """The latest completed search for its largest context, likewise."""
+    label: str = ""
+    """What the table calls it where its quant alone does not tell it apart; printable."""
+
+    @property
+    def title(self) -> str:
+        """What the table calls it: the label, else the quant; printable."""
+        return self.label or plain(self.plan.quant)
 
     @property
     def fit(self) -> LineFit | None:
@@ -127,7 +135,7 @@ def quant_columns(n_ctx: int | None) -> tuple[Column[QuantRow], ...]:
     """Return the columns of a plan for this n_ctx, the most telling first; a unit is on a header's second line."""
     there = "" if n_ctx is None else f"\nat {format_length(n_ctx)}"
     return (
-        Column("quant", "quant", lambda v: plain(v.name), lambda v: v.name, right_aligned=False),
+        Column("quant", "quant", lambda v: v.title, lambda v: v.title, right_aligned=False),
         Column("bpw", "BPW\nbits", lambda v: format_number(v.plan.bpw), lambda v: v.plan.bpw),
         Column("memory", f"memory{there}", lambda v: format_bytes(v.plan.needed_bytes), lambda v: v.plan.needed_bytes),
         Column("fits", "fits", _verdict, lambda v: v.plan.left_bytes, right_aligned=False, descending=True),
@@ -178,6 +186,13 @@ def legend(rows: Sequence[QuantRow]) -> str:
     if any(row.searched is not None for row in rows):
         parts.insert(0, f"max n_ctx {_PROVEN} found by maxctx, ? not proven by a decode")
     return " · ".join(parts)
+
+
+def labelled(rows: Iterable[QuantRow]) -> tuple[QuantRow, ...]:
+    """Return the rows with their names as labels where several have the same quant."""
+    rows = tuple(rows)
+    times = Counter(row.plan.quant for row in rows)
+    return tuple(replace(row, label=plain(row.name) if times[row.plan.quant] > 1 else "") for row in rows)
 
 
 def complete(

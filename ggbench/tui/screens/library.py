@@ -241,7 +241,7 @@ class LibraryScreen(StartScreen):
     @on(DataTable.RowHighlighted, "#quants")
     def _show_memory(self) -> None:
         chosen, budget = self._table.chosen, self._budget
-        shown = None if chosen is None or budget is None else (chosen.name, chosen.plan, budget)
+        shown = None if chosen is None or budget is None else (chosen.title, chosen.plan, budget)
         self.query_one(MemoryBar).shown = shown
 
     @on(QuantsTable.ContextChangeRequested)

@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.widgets import DataTable, Input, Static
 
 from ggbench.records.setup import KV_CELLS
-from ggbench.tui.library_quants import QuantRow, quant_columns
+from ggbench.tui.library_quants import QuantRow, labelled, quant_columns
 from ggbench.tui.tables import Column, has_words, in_order
 from ggbench.tui.widgets.column_table import ColumnTable
 from ggbench.tui.widgets.filter_input import FilterInput
@@ -71,7 +71,7 @@ class QuantsTable(ColumnTable):
 
     def show(self, rows: Mapping[str, QuantRow], marks: dict[str, None]) -> None:
         """Show these quants; `marks` holds the names of the marked ones, and `toggle_mark` changes it."""
-        self._rows, self._marks = tuple(rows.values()), marks
+        self._rows, self._marks = labelled(rows.values()), marks
         self._columns = quant_columns(next((row.plan.n_ctx for row in self._rows if row.plan.n_ctx), None))
         self._draw()
 
@@ -93,7 +93,7 @@ class QuantsTable(ColumnTable):
     @property
     def hidden(self) -> list[str]:
         """Counts of the quants that are not shown, a text for each reason."""
-        n_matching = sum(has_words(row.name, self._words) for row in self._rows)
+        n_matching = sum(has_words(f"{row.title} {row.name}", self._words) for row in self._rows)
         counts = [
             (n_matching - self.n_shown, "that do not fit (f)"),
             (self.n_quants - n_matching, "by the filter"),
@@ -152,7 +152,7 @@ class QuantsTable(ColumnTable):
     def _draw(self) -> None:
         chosen, top = self.chosen, self.scroll_offset
         shown = [row for row in self._rows if not (self.is_fits_only and row.plan.fits is False)]
-        shown = [row for row in shown if has_words(row.name, self._words)]
+        shown = [row for row in shown if has_words(f"{row.title} {row.name}", self._words)]
         for column in self._columns:
             if column.key == self._sorted_by:
                 shown = in_order(shown, column, descending=column.descending != self._is_reversed)
