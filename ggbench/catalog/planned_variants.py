@@ -55,7 +55,7 @@ class PlannedVariant:
     reason: str = ""
     """Why the header cannot be read, in one line."""
     selector: str = ""
-    """QUANT argument that selects only this variant of its repo, where `quant` is ambiguous."""
+    """QUANT argument that selects only this variant of its repo or folder, where `quant` is ambiguous."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ def _from_disk(target: Target, *, alone: bool) -> PlannedVariant:
     except GgbenchError as error:
         if alone:
             raise
-        return PlannedVariant(target.model, target.quant, provenance, None, error.message)
-    return PlannedVariant(target.model, target.quant, provenance, file)
+        return PlannedVariant(target.model, target.quant, provenance, None, error.message, target.selector)
+    return PlannedVariant(target.model, target.quant, provenance, file, selector=target.selector)
 
 
 def _from_hub(

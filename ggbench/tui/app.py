@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import pkgutil
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
@@ -54,9 +55,10 @@ class GgbenchApp(App[None]):
         Binding("q", "leave", "Quit"),
     ]
 
-    def __init__(self, services: Services, *, n_gen: int = DEFAULT_N_GEN) -> None:
-        """`n_gen` is the number of tokens that a run decodes."""
+    def __init__(self, services: Services, *, n_gen: int = DEFAULT_N_GEN, opens: Path | str | None = None) -> None:
+        """`n_gen` is the number of tokens that a run decodes, `opens` the model to open first."""
         super().__init__()
+        self.opens = opens
         self.services = services
         self.n_gen = n_gen
         self._screens: dict[str, Screen[Any]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ class Host(Protocol):
     services: Services
     n_gen: int
     """Tokens that a run decodes."""
+    opens: Path | str | None
+    """The model to open first: a folder, a file, or MODEL as the commands accept it."""
     run_queue: RunQueue
     pull_queue: PullQueue
 

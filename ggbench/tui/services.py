@@ -33,6 +33,7 @@ class Services:
     """Make the rig of one job of this experiment."""
     load_catalog: Callable[[], Catalog]
     local_models: Callable[[], Sequence[LocalModel]]
+    """List the models of the places that the user added, then those of every program's store."""
     make_planner: Callable[[], Planner]
     machine_budget: Callable[[], Budget]
     """Return the memory that a model may use on this machine, as it is free at the moment."""
@@ -84,9 +85,10 @@ def _load_catalog() -> Catalog:
 
 
 def _local_models() -> Sequence[LocalModel]:
+    from ggbench.catalog.added_places import added_models
     from ggbench.catalog.disk import find_local_models
 
-    return find_local_models()
+    return (*added_models(), *find_local_models())
 
 
 def _make_planner(hub: HubAccess) -> Planner:

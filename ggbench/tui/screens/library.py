@@ -26,8 +26,8 @@ from ggbench.tui.library_models import ModelEntry, found_models, list_models
 from ggbench.tui.library_quants import LatestDecodes, latest_decodes, quants_on_disk
 from ggbench.tui.messages import ModelsChanged, RunStored
 from ggbench.tui.run_requests import RunRequest, decode_request, next_length, search_request
+from ggbench.tui.screens.added_places import PlacesScreen
 from ggbench.tui.screens.library_choice import LibraryChoice
-from ggbench.tui.screens.start_screen import StartScreen
 from ggbench.tui.widgets.machine_bar import MachineBar
 from ggbench.tui.widgets.memory_bar import MemoryBar
 from ggbench.tui.widgets.models_pane import ModelsPane
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _MAX_FOUND = 20
 """Repos that a search of the Hub lists."""
-_TASKS = ("plan", "start", "search", "machine", "models", "results")
+_TASKS = ("place", "plan", "start", "search", "machine", "models", "results")
 """By priority: if several have failed, the screen shows the error of the first."""
 
 
@@ -55,7 +55,7 @@ class _ThisMachine:
     reading: MachineReading
 
 
-class LibraryScreen(StartScreen):
+class LibraryScreen(PlacesScreen):
     """Choose a model, mark its quants, measure or download them."""
 
     CSS_PATH = "library.tcss"
@@ -104,7 +104,7 @@ class LibraryScreen(StartScreen):
     def on_mount(self) -> None:
         """Read models, machine and results, each in a thread."""
         self._left.models.focus()
-        self._show_status()
+        self.show_status()
         self._read_models()
         self._read_machine(None)
         self._read_results()
@@ -182,13 +182,13 @@ class LibraryScreen(StartScreen):
             yield search_repos(hub, text, _MAX_FOUND)
 
         self.perform("search", search, lambda found: self._left.show_found(text, found_models(found)))
-        self._show_status()
+        self.show_status()
 
     def _take_planned(self, quant: PlannedQuant | None) -> None:
         """Take in the plan of a quant; None marks the end."""
         if quant is None:
             self._is_planning = False
-            self._show_status()
+            self.show_status()
             return
         self._choice.add(quant)
         if not self._is_draw_due:
@@ -214,7 +214,7 @@ class LibraryScreen(StartScreen):
                 self._left.show_failure()
             else:
                 self.problems.pop(task)
-        self._show_status()
+        self.show_status()
 
     @on(ModelsPane.ModelChosen)
     def _take_model(self, message: ModelsPane.ModelChosen) -> None:
@@ -229,7 +229,7 @@ class LibraryScreen(StartScreen):
     @on(Input.Changed, "#model-filter")
     def _forget_search(self) -> None:
         if self.problems.pop("search", None) is not None:
-            self._show_status()
+            self.show_status()
 
     @on(DataTable.RowHighlighted, "#quants")
     def _show_memory(self) -> None:
@@ -248,7 +248,7 @@ class LibraryScreen(StartScreen):
     def action_mark(self) -> None:
         """Mark or unmark the chosen quant and move to the next."""
         self._table.toggle_mark()
-        self._show_status()
+        self.show_status()
 
     def action_decode(self) -> None:
         """Measure the marked quants, or the chosen one."""
@@ -290,7 +290,7 @@ class LibraryScreen(StartScreen):
     def action_change_length(self) -> None:
         """Choose the next longer run; after the longest, the shortest."""
         host_of(self).n_gen = next_length(host_of(self).n_gen)
-        self._show_status()
+        self.show_status()
 
     def action_toggle_fits(self) -> None:
         """Hide or show the quants that do not fit."""
@@ -300,7 +300,7 @@ class LibraryScreen(StartScreen):
     @on(Input.Changed, "#quant-filter")
     def _show_filtered(self) -> None:
         self._show_memory()
-        self._show_status()
+        self.show_status()
 
     def action_sort(self) -> None:
         """Sort by the next column."""
@@ -357,7 +357,7 @@ class LibraryScreen(StartScreen):
             self.query_one(MachineBar).show(budget, machine.reading, is_here=self._card is None)
             if entry is not None and entry.model:
                 self._plan(machine.planner, entry, budget)
-        self._show_status()
+        self.show_status()
 
     def _plan(self, planner: Planner, entry: ModelEntry, budget: Budget) -> None:
         chosen, setup = self._table.chosen, LlamaSetup(n_ctx=self._choice.n_ctx)
@@ -375,13 +375,13 @@ class LibraryScreen(StartScreen):
         self._is_draw_due = False
         self._table.show(self._choice.rows, self._choice.marks)
         self._show_memory()
-        self._show_status()
+        self.show_status()
         offered = bool(self._choice.rows), self._choice.can_pull
         if offered != self._offered:
             self._offered = offered
             self.refresh_bindings()
 
-    def _show_status(self) -> None:
+    def show_status(self) -> None:
         """Update the error message and the status line."""
         table, choice, is_known = self._table, self._choice, self._machine is not None
         status = choice.status(table, host_of(self).n_gen, is_machine_known=is_known, is_planning=self._is_planning)
