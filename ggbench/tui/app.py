@@ -17,6 +17,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
+from ggbench.records.setup import LlamaSetup
 from ggbench.tui.host import DEFAULT_N_GEN, MIN_HEIGHT, MIN_WIDTH
 from ggbench.tui.messages import ModelsChanged, PullRequested, PullsChanged, QueueChanged, RunRequested, RunStored
 from ggbench.tui.services import Services
@@ -59,6 +60,7 @@ class GgbenchApp(App[None]):
         """`n_gen` is the number of tokens that a run decodes, `opens` the model to open first."""
         super().__init__()
         self.opens = opens
+        self.setup = LlamaSetup()
         self.services = services
         self.n_gen = n_gen
         self._screens: dict[str, Screen[Any]] = {}

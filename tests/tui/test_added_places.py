@@ -154,13 +154,14 @@ def test_a_place_is_removed_and_its_files_stay(places: Services, models: Path, d
 def test_the_app_opens_on_a_model(places: Services, models: Path, planner: FakePlanner, drive: Drive) -> None:
     """On that of a file, on one of the catalog, and on a repo that no list has, which is then planned."""
     add_place(models)
-    for opens, model in {
+    wanted: dict[Path | str, str] = {
         models / "below/two-q8_0.gguf": str(models / "below/two-q8_0.gguf"),
         models / "one-q4_0.gguf": str(models),
         "large-72b": "large-72b",
         "synth:large-72b": "synth:large-72b",
         "maker/other-gguf": "maker/other-gguf",
-    }.items():
+    }
+    for opens, model in wanted.items():
 
         async def steps(app: App, pilot: Page, model: str = model) -> None:
             assert planner.asked[-1][0] == model
@@ -174,7 +175,7 @@ def test_the_command_takes_a_path_or_a_model(models: Path, monkeypatch: pytest.M
     opened: list[object] = []
 
     class Recorded(GgbenchApp):
-        def run(self, *_: object, **__: object) -> None:  # type: ignore[override]
+        def run(self, *_: object, **__: object) -> None:
             opened.append(self.opens)
 
     monkeypatch.setattr("ggbench.tui.app.GgbenchApp", Recorded)

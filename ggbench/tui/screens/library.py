@@ -17,17 +17,16 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import DataTable, Footer, Input, Static
 
-from ggbench.catalog.models import Catalog
 from ggbench.errors import GgbenchError
 from ggbench.records.plan import Budget
 from ggbench.records.setup import LlamaSetup
 from ggbench.tui.host import host_of
-from ggbench.tui.library_models import ModelEntry, found_models, list_models
+from ggbench.tui.library_models import ModelEntry
 from ggbench.tui.library_quants import LatestDecodes, latest_decodes, quants_on_disk
-from ggbench.tui.messages import ModelsChanged, RunStored
+from ggbench.tui.messages import RunStored
 from ggbench.tui.run_requests import RunRequest, decode_request, next_length, search_request
-from ggbench.tui.screens.added_places import PlacesScreen
 from ggbench.tui.screens.library_choice import LibraryChoice
+from ggbench.tui.screens.models_screen import ModelsScreen
 from ggbench.tui.widgets.machine_bar import MachineBar
 from ggbench.tui.widgets.memory_bar import MemoryBar
 from ggbench.tui.widgets.models_pane import ModelsPane
@@ -36,14 +35,12 @@ from ggbench.tui.widgets.status_message import StatusMessage
 
 if TYPE_CHECKING:
     from ggbench.catalog.disk import LocalModel
-    from ggbench.hub.repo_records import RepoSummary
+    from ggbench.catalog.models import Catalog
     from ggbench.records.machine import MachineReading
     from ggbench.tui.planner import PlannedQuant, Planner
     from ggbench.tui.screens.card_picker import CardChoice
 
 
-_MAX_FOUND = 20
-"""Repos that a search of the Hub lists."""
 _TASKS = ("place", "plan", "start", "search", "machine", "models", "results")
 """By priority: if several have failed, the screen shows the error of the first."""
 
@@ -55,7 +52,7 @@ class _ThisMachine:
     reading: MachineReading
 
 
-class LibraryScreen(PlacesScreen):
+class LibraryScreen(ModelsScreen):
     """Choose a model, mark its quants, measure or download them."""
 
     CSS_PATH = "library.tcss"
@@ -69,8 +66,10 @@ class LibraryScreen(PlacesScreen):
         Binding("m", "search", "Maxctx", tooltip="Search the maximum n_ctx that works"),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter the models or the quants"),
-        Binding("f", "toggle_fits", "Fits", tooltip="Hide or show quants that do not fit"),
-        Binding("s", "sort", "Sort", tooltip="Sort by the next column"),
+        Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types, n_ctx and more, of plans and runs"),
+        Binding("O", "reset_options", "Reset the options", show=False, tooltip="Set every option to its default"),
+        Binding("f", "toggle_fits", "Fits", show=False, tooltip="Hide or show quants that do not fit"),
+        Binding("s", "sort", "Sort", show=False, tooltip="Sort by the next column"),
         Binding("S", "reverse_sort", "Reverse the sort order", show=False),
         Binding("n", "change_length", "n_gen, tokens of a run: 300, 1,000, 3,000 or 10,000", show=False),
         Binding("tab,shift+tab", "other_part", show=False),
@@ -82,7 +81,6 @@ class LibraryScreen(PlacesScreen):
     def __init__(self) -> None:
         super().__init__()
         self._choice = LibraryChoice()
-        self._catalog: Catalog | None = None
         self._machine: _ThisMachine | None = None
         self._card: Budget | None = None
         """The card to plan for; None plans for this machine."""
@@ -102,10 +100,9 @@ class LibraryScreen(PlacesScreen):
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Read models, machine and results, each in a thread."""
+        """Read machine and results, each in a thread."""
         self._left.models.focus()
         self.show_status()
-        self._read_models()
         self._read_machine(None)
         self._read_results()
 
@@ -122,35 +119,24 @@ class LibraryScreen(PlacesScreen):
             return bool(self._choice.rows) and self._table.has_focus
         if action == "pull":
             return self._choice.can_pull
+        if action == "reset_options":
+            return host_of(self).setup != LlamaSetup()
         if action in ("decode", "search", "sort", "reverse_sort"):
             return bool(self._choice.rows)
         return True
 
-    @on(ModelsChanged)
-    def _read_models(self) -> None:
-        services, is_first = host_of(self).services, self._catalog is None
-
-        def read() -> Iterator[tuple[Catalog, Sequence[LocalModel], bool]]:
-            catalog = services.load_catalog()
-            if is_first:
-                yield catalog, (), False
-            yield catalog, services.local_models(), True
-
-        self.perform("models", read, self._take_models)
-
-    def _take_models(self, read: tuple[Catalog, Sequence[LocalModel], bool]) -> None:
-        """Take in the models of the catalog and of this disk; the first time, before the disk was scanned."""
-        self._catalog, local, is_complete = read
-        self._choice.set_on_disk(quants_on_disk(local, self._catalog))
-        self._left.list_models(list_models(self._catalog, local), is_complete=is_complete)
+    def take_models(self, local: Sequence[LocalModel], catalog: Catalog) -> None:
+        """Show which quants are on this disk."""
+        self._choice.set_on_disk(quants_on_disk(local, catalog))
         self._show_rows()
 
     def _read_machine(self, planner: Planner | None) -> None:
         """Read memory and devices; make a planner if there is none yet."""
-        services = host_of(self).services
+        services, setup = host_of(self).services, host_of(self).setup
 
         def read() -> Iterator[_ThisMachine]:
-            yield _ThisMachine(planner or services.make_planner(), services.machine_budget(), services.read_machine())
+            budget = services.machine_budget(setup)
+            yield _ThisMachine(planner or services.make_planner(), budget, services.read_machine())
 
         def take(machine: _ThisMachine) -> None:
             self._machine = machine
@@ -172,18 +158,6 @@ class LibraryScreen(PlacesScreen):
 
         self.perform("results", read, take)
 
-    @on(ModelsPane.SearchRequested)
-    def _search(self, message: ModelsPane.SearchRequested) -> None:
-        hub, text = host_of(self).services.hub, message.text
-
-        def search() -> Iterator[Sequence[RepoSummary]]:
-            from ggbench.hub.listing import search_repos
-
-            yield search_repos(hub, text, _MAX_FOUND)
-
-        self.perform("search", search, lambda found: self._left.show_found(text, found_models(found)))
-        self.show_status()
-
     def _take_planned(self, quant: PlannedQuant | None) -> None:
         """Take in the plan of a quant; None marks the end."""
         if quant is None:
@@ -198,7 +172,7 @@ class LibraryScreen(PlacesScreen):
     def _start(self, request: RunRequest | None) -> None:
         """Run the marked quants or the chosen one; without a request, download them."""
         if selection := self._choice.selection(self._table.chosen):
-            self.find_targets(request, selection, self._catalog, is_here=self._card is None)
+            self.find_targets(request, selection, self.catalog, is_here=self._card is None)
 
     def show_started(self) -> None:
         """Unmark what was started."""
@@ -226,11 +200,6 @@ class LibraryScreen(PlacesScreen):
         if message.entered:
             self._table.focus()
 
-    @on(Input.Changed, "#model-filter")
-    def _forget_search(self) -> None:
-        if self.problems.pop("search", None) is not None:
-            self.show_status()
-
     @on(DataTable.RowHighlighted, "#quants")
     def _show_memory(self) -> None:
         chosen, budget = self._table.chosen, self._budget
@@ -240,7 +209,7 @@ class LibraryScreen(PlacesScreen):
     @on(QuantsTable.ContextChangeRequested)
     def _change_n_ctx(self, message: QuantsTable.ContextChangeRequested) -> None:
         chosen = self._table.chosen
-        if chosen is not None and (n_ctx := self._choice.n_ctx or chosen.plan.n_ctx) is not None:
+        if chosen is not None and (n_ctx := self._choice.setup.n_ctx or chosen.plan.n_ctx) is not None:
             self._choice.n_ctx = message.applied_to(n_ctx, chosen.plan.n_ctx_train)
             self._replan()
 
@@ -252,12 +221,14 @@ class LibraryScreen(PlacesScreen):
 
     def action_decode(self) -> None:
         """Measure the marked quants, or the chosen one."""
-        planned_n_ctx = self._choice.planned_n_ctx(self._choice.selection(self._table.chosen))
-        self._start(decode_request(planned_n_ctx, host_of(self).n_gen))
+        setup = self._choice.planned_setup(self._choice.selection(self._table.chosen))
+        self._start(decode_request(setup, host_of(self).n_gen))
 
     def action_search(self) -> None:
         """Search the largest context of the marked quants, or of the chosen one."""
-        self._start(search_request())
+        selection, machine = self._choice.selection(self._table.chosen), self._machine
+        if selection and machine is not None:
+            self.ask_to_search(selection, machine.budget, lambda setup: self._start(search_request(setup)))
 
     def action_pull(self) -> None:
         """Download the marked quants, or the chosen one."""
@@ -322,12 +293,18 @@ class LibraryScreen(PlacesScreen):
             self._show_rows()
             self._replan()
 
+    def take_options(self) -> None:
+        """Plan with other options, for which other memory may be free."""
+        self._choice.options, self._choice.n_ctx, self._choice.rows = host_of(self).setup, None, {}
+        self._show_rows()
+        self._read_machine(None if self._machine is None else self._machine.planner)
+
     def action_reload(self) -> None:
         """Read headers, disk, memory and results again."""
         planner = None if self._machine is None else self._machine.planner
         if planner is not None:
             planner.forget()
-        self._read_models()
+        self.read_models()
         self._read_machine(planner)
         self._read_results()
 
@@ -360,7 +337,7 @@ class LibraryScreen(PlacesScreen):
         self.show_status()
 
     def _plan(self, planner: Planner, entry: ModelEntry, budget: Budget) -> None:
-        chosen, setup = self._table.chosen, LlamaSetup(n_ctx=self._choice.n_ctx)
+        chosen, setup = self._table.chosen, self._choice.setup
         first = chosen.name if chosen else None
 
         def rows() -> Iterator[PlannedQuant | None]:

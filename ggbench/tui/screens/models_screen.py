@@ -1,8 +1,8 @@
-"""What the Library does with folders and files that a person adds by hand, or opens it with."""
+"""How the Library comes by its models: the catalog, this disk, places added by hand, and searches of the Hub."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from textual.widgets import Input
 
 from ggbench.plain import plain
 from ggbench.tui.host import host_of
+from ggbench.tui.library_models import found_models, list_models
 from ggbench.tui.messages import ModelsChanged
 from ggbench.tui.screens.start_screen import StartScreen
 from ggbench.tui.widgets.models_pane import ModelList, ModelsPane
@@ -18,15 +19,61 @@ from ggbench.units import format_count
 
 if TYPE_CHECKING:
     from ggbench.catalog.disk import LocalModel
+    from ggbench.catalog.models import Catalog
+    from ggbench.hub.repo_records import RepoSummary
 
 
-class PlacesScreen(StartScreen):
-    """Adds and removes places in a thread, as finding their models may take a while."""
+_MAX_FOUND = 20
+"""Repos that a search of the Hub lists."""
+
+
+class ModelsScreen(StartScreen):
+    """Reads, adds, removes and searches in threads, as finding models may take a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.catalog: Catalog | None = None
 
     def on_mount(self) -> None:
-        """Open the model that the app was started with."""
+        """Read the models, and open the one that the app was started with."""
         if (opens := host_of(self).opens) is not None:
             self.query_one(ModelsPane).open(opens)
+        self.read_models()
+
+    @on(ModelsChanged)
+    def read_models(self) -> None:
+        """List the models again."""
+        services, is_first = host_of(self).services, self.catalog is None
+
+        def read() -> Iterator[tuple[Catalog, Sequence[LocalModel], bool]]:
+            catalog = services.load_catalog()
+            if is_first:
+                yield catalog, (), False
+            yield catalog, services.local_models(), True
+
+        self.perform("models", read, self._take_listed)
+
+    def _take_listed(self, read: tuple[Catalog, Sequence[LocalModel], bool]) -> None:
+        """Take in the models of the catalog and of this disk; the first time, before the disk was scanned."""
+        self.catalog, local, is_complete = read
+        self.take_models(local, self.catalog)
+        self.query_one(ModelsPane).list_models(list_models(self.catalog, local), is_complete=is_complete)
+
+    def take_models(self, local: Sequence[LocalModel], catalog: Catalog) -> None:
+        """Take in what is on this disk."""
+        raise NotImplementedError
+
+    @on(ModelsPane.SearchRequested)
+    def _search(self, message: ModelsPane.SearchRequested) -> None:
+        hub, text = host_of(self).services.hub, message.text
+
+        def search() -> Iterator[Sequence[RepoSummary]]:
+            from ggbench.hub.listing import search_repos
+
+            yield search_repos(hub, text, _MAX_FOUND)
+
+        self.perform("search", search, lambda found: self.query_one(ModelsPane).show_found(text, found_models(found)))
+        self.show_status()
 
     @on(events.Paste)
     def _paste(self, event: events.Paste) -> None:
@@ -75,9 +122,10 @@ class PlacesScreen(StartScreen):
         self.perform("place", remove, take)
 
     @on(Input.Changed, "#model-filter")
-    def _forget_problem(self) -> None:
-        if self.problems.pop("place", None) is not None:
-            self.show_status()
+    def _forget_problems(self) -> None:
+        for task in ("place", "search"):
+            self.problems.pop(task, None)
+        self.show_status()
 
     def show_status(self) -> None:
         """Show the state of the screen and the first of its problems."""
