@@ -48,12 +48,18 @@ class GgbenchApp(App[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-too-narrow"), (MIN_WIDTH, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's
     VERTICAL_BREAKPOINTS = [(0, "-too-low"), (MIN_HEIGHT, "-high")]  # noqa: RUF012 - Textual's
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("1", "switch_mode('library')", "Library", show=False),
-        Binding("2", "switch_mode('run')", "Run", show=False),
-        Binding("3", "switch_mode('results')", "Results", show=False),
-        Binding("4", "switch_mode('pulls')", "Pulls", show=False),
-        Binding("question_mark", "show_help", "Help", key_display="?"),
-        Binding("q", "leave", "Quit"),
+        Binding("1", "switch_mode('library')", "Library", show=False, tooltip="Choose a model and plan its quants"),
+        Binding("2", "switch_mode('run')", "Run", show=False, tooltip="Watch the runs of this session"),
+        Binding("3", "switch_mode('results')", "Results", show=False, tooltip="Stored runs: open, compare, save"),
+        Binding("4", "switch_mode('pulls')", "Pulls", show=False, tooltip="Downloads of this session"),
+        Binding(
+            "question_mark",
+            "show_help",
+            "Help",
+            key_display="?",
+            tooltip="Keys of this screen, and what the numbers mean",
+        ),
+        Binding("q", "leave", "Quit", tooltip="Quit; asks while something runs"),
     ]
 
     def __init__(self, services: Services, *, n_gen: int = DEFAULT_N_GEN, opens: Path | str | None = None) -> None:
@@ -98,14 +104,14 @@ class GgbenchApp(App[None]):
         self.close_queues()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Offer every active key in the palette, beside Textual's own commands."""
+        """Offer every active key that does more than move, with what it does, beside Textual's own commands."""
         yield from super().get_system_commands(screen)
         for active in screen.active_bindings.values():
             binding = active.binding
-            if binding.description and active.enabled and "(" not in binding.description:
+            if binding.tooltip and active.enabled:
                 yield SystemCommand(
                     binding.description,
-                    binding.tooltip or f"same as {self.get_key_display(binding)}",
+                    f"{binding.tooltip} (key: {self.get_key_display(binding)})",
                     functools.partial(self._run_bound, active.node, binding.action),
                 )
 
@@ -162,7 +168,7 @@ class GgbenchApp(App[None]):
             self.exit()
 
     def action_show_help(self) -> None:
-        """Show the keys of the current screen and a glossary."""
+        """Show the keys of the current screen and what its numbers mean."""
         from ggbench.tui.screens.help import HelpScreen
 
         if not self.screen.is_modal:

@@ -36,7 +36,9 @@ CHANGED = LlamaSetup(
 
 
 @pytest.fixture
-def setups(services: Services, planner: FakePlanner, tiny_twin: Path) -> tuple[App, list[LlamaSetup], list[Job]]:
+def setups(
+    services: Services, planner: FakePlanner, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[App, list[LlamaSetup], list[Job]]:
     """An app with one file, the setups of the budgets it asked for, and the jobs it was given."""
     model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
     planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
@@ -51,7 +53,7 @@ def setups(services: Services, planner: FakePlanner, tiny_twin: Path) -> tuple[A
         jobs.extend(added)
 
     app = App(dataclasses.replace(services, local_models=lambda: (model,), machine_budget=machine_budget), n_gen=200)
-    app.run_queue.add = add  # type: ignore[method-assign]
+    monkeypatch.setattr(app.run_queue, "add", add)
     return app, budgets, jobs
 
 

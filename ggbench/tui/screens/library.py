@@ -26,7 +26,7 @@ from ggbench.tui.library_quants import LatestDecodes, latest_decodes, quants_on_
 from ggbench.tui.messages import RunStored
 from ggbench.tui.run_requests import RunRequest, decode_request, next_length, search_request
 from ggbench.tui.screens.library_choice import LibraryChoice
-from ggbench.tui.screens.models_screen import ModelsScreen
+from ggbench.tui.screens.models_screen import FIRST_START, ModelsScreen
 from ggbench.tui.widgets.machine_bar import MachineBar
 from ggbench.tui.widgets.memory_bar import MemoryBar
 from ggbench.tui.widgets.models_pane import ModelsPane
@@ -58,7 +58,8 @@ class LibraryScreen(ModelsScreen):
     CSS_PATH = "library.tcss"
     HELP = (
         "Choose a model on the left. The table shows how much memory each of its quants needs, its maximum n_ctx and "
-        "its predicted speed, before any download. Mark quants and run them. Twins need no download."
+        "its predicted speed, before any download. Mark quants and run them. Twins need no download. A path typed or "
+        "pasted into the filter adds a folder or a file of yours to the list."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "mark", "Mark", tooltip="Mark or unmark the quant, move to the next"),
@@ -70,12 +71,12 @@ class LibraryScreen(ModelsScreen):
         Binding("O", "reset_options", "Reset the options", show=False, tooltip="Set every option to its default"),
         Binding("f", "toggle_fits", "Fits", show=False, tooltip="Hide or show quants that do not fit"),
         Binding("s", "sort", "Sort", show=False, tooltip="Sort by the next column"),
-        Binding("S", "reverse_sort", "Reverse the sort order", show=False),
-        Binding("n", "change_length", "n_gen, tokens of a run: 300, 1,000, 3,000 or 10,000", show=False),
+        Binding("S", "reverse_sort", "Reverse the sort", show=False, tooltip="Reverse the sort order"),
+        Binding("n", "change_length", "n_gen", show=False, tooltip="Tokens of a run: 300, 1,000, 3,000 or 10,000"),
         Binding("tab,shift+tab", "other_part", show=False),
-        Binding("g", "choose_card", "Plan for another card", show=False),
-        Binding("r", "reload", "Reload disk, memory and headers", show=False),
-        Binding("escape", "leave", "Back", show=False),
+        Binding("g", "choose_card", "Plan for another card", show=False, tooltip="A known card or a size; it need not be here"),
+        Binding("r", "reload", "Reload", show=False, tooltip="Read disk, free memory and headers again"),
+        Binding("escape", "leave", "Back", show=False, tooltip="Clear the filter, or go back to the models"),
     ]
 
     def __init__(self) -> None:
@@ -242,8 +243,8 @@ class LibraryScreen(ModelsScreen):
             self._left.input.focus()
 
     def action_leave(self) -> None:
-        """Leave the filter of the quants, or go from the quants to the models, or clear the filter of the models."""
-        if self._right.input.has_focus:
+        """Clear the filter of the quants, or go from the quants to the models, or clear the filter of the models."""
+        if self._right.input.has_focus or (self._table.has_focus and self._right.input.value):
             self._right.close_filter()
         elif self._left.models.has_focus or self._left.input.has_focus:
             self._left.input.clear()
@@ -366,6 +367,6 @@ class LibraryScreen(ModelsScreen):
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)
         if problem is None:
-            self.query_one(StatusMessage).clear()
+            self.query_one(StatusMessage).show(*(FIRST_START if self.has_no_models else ()))
         else:
             self.query_one(StatusMessage).show_error(problem)

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from ggbench.hub.repo_records import RepoSummary
 
 
+FIRST_START = (
+    "No GGUF file found. Press / and type the path of a folder, or p to download;",
+    "synth: models need neither. b measures, m finds the maximum n_ctx, ? helps.",
+)
+"""What a new user does next, in lines that 80 columns hold."""
 _MAX_FOUND = 20
 """Repos that a search of the Hub lists."""
 
@@ -33,6 +38,8 @@ class ModelsScreen(StartScreen):
     def __init__(self) -> None:
         super().__init__()
         self.catalog: Catalog | None = None
+        self.has_no_models = False
+        """Whether this disk was found to have no model, nor a twin."""
 
     def on_mount(self) -> None:
         """Read the models, and open the one that the app was started with."""
@@ -56,6 +63,7 @@ class ModelsScreen(StartScreen):
     def _take_listed(self, read: tuple[Catalog, Sequence[LocalModel], bool]) -> None:
         """Take in the models of the catalog and of this disk; the first time, before the disk was scanned."""
         self.catalog, local, is_complete = read
+        self.has_no_models = is_complete and not local
         self.take_models(local, self.catalog)
         self.query_one(ModelsPane).list_models(list_models(self.catalog, local), is_complete=is_complete)
 

@@ -38,7 +38,7 @@ class _PullsTable(DataTable[Text]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
         Binding("k", "cursor_up", show=False),
-        Binding("enter", "screen.retry", "Resume"),
+        Binding("enter", "screen.retry", "Resume", tooltip="Go on with a stopped or failed download"),
     ]
 
 

@@ -26,7 +26,7 @@ _SEARCH, _ADD = "search", "add"
 """Ids of the options that search the Hub, and that add the path in the filter."""
 
 
-_REMOVE = "Remove an added folder or file from the list; its files stay"
+_REMOVE = "Remove an added place from the list; its files stay"
 
 
 class ModelList(OptionList):
