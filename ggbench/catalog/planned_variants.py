@@ -57,7 +57,7 @@ class PlannedVariant:
     reason: str = ""
     """Why the header cannot be read, in one line."""
     selector: str = ""
-    """QUANT argument that selects only this variant of its repo, where `quant` is ambiguous."""
+    """QUANT argument that selects only this variant of its repo or folder, where `quant` is ambiguous."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def planned_model(
             return _from_hub(model_label(model, ref), ref, wanted, catalog, hub, on_progress)
         case _:
             targets = resolve(model, quants, catalog=catalog)
-            return PlannedModel(tuple(_from_disk(target, targets, wanted) for target in targets))
+            return PlannedModel(tuple(_from_disk(target, alone=len(targets) == 1) for target in targets))
 
 
 def smaller_variants(
@@ -144,20 +144,17 @@ def _from_catalog(model: CatalogModel, quants: Sequence[str]) -> tuple[PlannedVa
     return tuple(PlannedVariant(model.id, quant, "catalog", planned[quant]) for quant in quants)
 
 
-def _from_disk(target: Target, targets: Sequence[Target], wanted: Sequence[str]) -> PlannedVariant:
+def _from_disk(target: Target, *, alone: bool) -> PlannedVariant:
     provenance: Provenance = "twin" if target.provenance == "twin" else "file"
     if target.path is None:
         raise BadFile(f"{target.model} has no local file", "give a .gguf file, or a folder with some")
-    name = target.path.name
-    is_by_name = name.lower() in wanted or sum(each.quant == target.quant for each in targets) > 1
-    variant = PlannedVariant(target.model, target.quant, provenance, None, selector=name if is_by_name else "")
     try:
         file = read_model_file(target.path, allow_missing_data=True)
     except GgbenchError as error:
-        if len(targets) == 1:
+        if alone:
             raise
-        return dataclasses.replace(variant, reason=error.message)
-    return dataclasses.replace(variant, file=file)
+        return PlannedVariant(target.model, target.quant, provenance, None, error.message, target.selector)
+    return PlannedVariant(target.model, target.quant, provenance, file, selector=target.selector)
 
 
 def _from_hub(

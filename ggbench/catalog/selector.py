@@ -7,6 +7,7 @@ it when its turn comes.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,7 @@ class Target:
     source: FileSource | None = None
     """How to obtain the file; None where it is on this disk."""
     selector: str = ""
-    """QUANT argument that selects only this target in its repo, where `quant` is ambiguous."""
+    """QUANT argument that selects only this target in its repo or folder, where `quant` is ambiguous."""
 
     @property
     def named(self) -> tuple[str, str]:
@@ -88,7 +89,7 @@ def resolve(
     folder = twins_dir or paths.twins_dir()
     match ref:
         case PathRef(path):
-            return tuple(_file_target(label, variant) for variant in _choose_local(label, path, wanted))
+            return _file_targets(label, path, wanted)
         case SynthRef(model_id):
             found = (catalog or load_catalog()).model(model_id)
             for quant in wanted:
@@ -195,13 +196,14 @@ def _twin_target(label: str, found: FoundVariant, access: HubAccess, folder: Pat
     return Target(label, found.quant, "twin", None, source=source, selector=found.selector)
 
 
-def _choose_local(label: str, path: Path, wanted: Sequence[str]) -> Sequence[LocalVariant]:
+def _file_targets(label: str, path: Path, wanted: Sequence[str]) -> tuple[Target, ...]:
+    """Return the chosen variants of a folder, or the file; one whose quant others have too is selected by its name."""
     variants = [_with_quant(variant) for variant in local_variants(path)]
     if not variants:
         raise BadFile(f"no GGUF model in {label}", "give a .gguf file, or a folder with some")
-    if not wanted:
-        return variants
-    return choose_by_quant(wanted, variants, label, _variant_listing)
+    chosen = choose_by_quant(wanted, variants, label, _variant_listing) if wanted else variants
+    times = Counter(variant.quant for variant in variants)
+    return tuple(_file_target(label, each, each.paths[0].name if times[each.quant] > 1 else "") for each in chosen)
 
 
 def _with_quant(variant: LocalVariant) -> LocalVariant:
@@ -211,10 +213,11 @@ def _with_quant(variant: LocalVariant) -> LocalVariant:
     return dataclasses.replace(variant, quant=NO_QUANT if file is None else quant_label(file))
 
 
-def _file_target(label: str, variant: LocalVariant) -> Target:
+def _file_target(label: str, variant: LocalVariant, selector: str) -> Target:
     file = _read(variant)
     provenance: Literal["file", "twin"] = "twin" if file is not None and file.is_twin else "file"
-    return Target(label, variant.quant or NO_QUANT, provenance, variant.paths[0], variant.file_bytes)
+    quant = variant.quant or NO_QUANT
+    return Target(label, quant, provenance, variant.paths[0], variant.file_bytes, selector=selector)
 
 
 def _read(variant: LocalVariant) -> ModelFile | None:

@@ -80,6 +80,7 @@ class FakePlanner:
     """Plans at once, or waits for `opened` before every row of the models in `held`."""
 
     asked: list[tuple[str, tuple[str, ...], int | None, str | None]] = field(default_factory=list)
+    setups: list[LlamaSetup] = field(default_factory=list)
     held: set[str] = field(default_factory=set)
     reached: threading.Event = field(default_factory=threading.Event)
     opened: threading.Event = field(default_factory=threading.Event)
@@ -94,6 +95,7 @@ class FakePlanner:
     ) -> Generator[PlannedQuant]:
         """As the planner does."""
         self.asked.append((model, tuple(quants), setup.n_ctx, first))
+        self.setups.append(setup)
         if model in self.held:
             self.reached.set()
             assert self.opened.wait(WAIT_S)

@@ -162,7 +162,7 @@ def test_an_error_without_a_hint_is_one_line(app: App, planner: FakePlanner, dri
 def test_a_machine_that_cannot_be_read_is_reported(services: Services, drive: Drive) -> None:
     """Why, and that nothing is planned before it is known."""
 
-    def machine_budget() -> Any:  # noqa: ANN401 - it returns nothing
+    def machine_budget(_setup: LlamaSetup) -> Any:  # noqa: ANN401 - it returns nothing
         raise UsageError("there is no GPU 3 here", "there are 2, counted from 0")
 
     async def steps(app: App, pilot: Page) -> None:

@@ -60,7 +60,7 @@ class RunsTable(ScrollView, can_focus=True):
         Binding("end,G", "jump(-1)", "First, last", show=False),
         Binding("left,h", "scroll_columns(-1)", "More columns", show=False),
         Binding("right,l", "scroll_columns(1)", "More columns", show=False),
-        Binding("enter", "choose", "Open"),
+        Binding("enter", "choose", "Open", tooltip="Show everything about the chosen run"),
         Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the run, move to the next"),
     ]
 
