@@ -25,6 +25,7 @@ from ggbench.tui.library_models import ModelEntry
 from ggbench.tui.library_quants import LatestDecodes, latest_decodes, quants_on_disk
 from ggbench.tui.messages import RunStored
 from ggbench.tui.run_requests import RunRequest, decode_request, next_length, search_request
+from ggbench.tui.screens.card_picker import CardChoice, CardPicker
 from ggbench.tui.screens.library_choice import LibraryChoice
 from ggbench.tui.screens.models_screen import FIRST_START, ModelsScreen
 from ggbench.tui.widgets.machine_bar import MachineBar
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from ggbench.catalog.models import Catalog
     from ggbench.records.machine import MachineReading
     from ggbench.tui.planner import PlannedQuant, Planner
-    from ggbench.tui.screens.card_picker import CardChoice
 
 
 _TASKS = ("place", "plan", "start", "search", "machine", "models", "results")
@@ -83,8 +83,8 @@ class LibraryScreen(ModelsScreen):
         super().__init__()
         self._choice = LibraryChoice()
         self._machine: _ThisMachine | None = None
-        self._card: Budget | None = None
-        """The card to plan for; None plans for this machine."""
+        self._card = CardChoice()
+        """The card to plan for."""
         self._is_planning = self._is_draw_due = False
         self._offered = False, False
         """Whether there are quants, and any to download: the footer depends on it, and redrawing it is expensive."""
@@ -173,7 +173,7 @@ class LibraryScreen(ModelsScreen):
     def _start(self, request: RunRequest | None) -> None:
         """Run the marked quants or the chosen one; without a request, download them."""
         if selection := self._choice.selection(self._table.chosen):
-            self.find_targets(request, selection, self.catalog, is_here=self._card is None)
+            self.find_targets(request, selection, self.catalog, is_here=self._card.is_here)
 
     def show_started(self) -> None:
         """Unmark what was started."""
@@ -284,13 +284,11 @@ class LibraryScreen(ModelsScreen):
 
     def action_choose_card(self) -> None:
         """Choose a card to plan for; it need not be installed."""
-        from ggbench.tui.screens.card_picker import CardPicker
-
         self.app.push_screen(CardPicker(self._card), self._take_card)
 
     def _take_card(self, choice: CardChoice | None) -> None:
         if choice is not None:
-            self._card, self._choice.rows = choice.budget, {}
+            self._card, self._choice.rows = choice, {}
             self._show_rows()
             self._replan()
 
@@ -323,7 +321,9 @@ class LibraryScreen(ModelsScreen):
 
     @property
     def _budget(self) -> Budget | None:
-        return self._card or (None if self._machine is None else self._machine.budget)
+        if not self._card.is_here:
+            return self._card.budget(host_of(self).setup.memory_limit_bytes)
+        return None if self._machine is None else self._machine.budget
 
     def _replan(self) -> None:
         """Plan the chosen model, starting with the quant at the cursor."""
@@ -332,7 +332,7 @@ class LibraryScreen(ModelsScreen):
         self._is_planning = False
         machine, entry, budget = self._machine, self._choice.entry, self._budget
         if machine is not None and budget is not None:
-            self.query_one(MachineBar).show(budget, machine.reading, is_here=self._card is None)
+            self.query_one(MachineBar).show(budget, machine.reading, is_here=self._card.is_here)
             if entry is not None and entry.model:
                 self._plan(machine.planner, entry, budget)
         self.show_status()
