@@ -113,10 +113,14 @@ class Steps(msgspec.Struct, frozen=True, tag="steps"):
     clock: Clock = "engine"
 
 
-class Filling(msgspec.Struct, frozen=True, tag="filling"):
-    """Share of the context that is filled before its far end, 0 to 1."""
+class Proving(msgspec.Struct, frozen=True, tag="proving"):
+    """How far a proof has come: the context is filled first, then a batch is computed at its far end."""
 
+    stage: Literal["fill", "batch"]
     share: float
+    """Of the stage, 0 to 1."""
+    left_s: float | None = None
+    """Of the batch, which takes most of the time: estimated by its own speed; None before that is known."""
 
 
 class ContextProven(msgspec.Struct, frozen=True, tag="context_proven"):
@@ -136,4 +140,4 @@ class ContextProven(msgspec.Struct, frozen=True, tag="context_proven"):
     """As `Loaded.left_bytes`, with all that the decodes took."""
 
 
-Event = Ready | Opening | Allocated | Loaded | Opened | PromptRead | Steps | Filling | ContextProven
+Event = Ready | Opening | Allocated | Loaded | Opened | PromptRead | Steps | Proving | ContextProven

@@ -25,11 +25,12 @@ _FLASH_ATTN_AUTO = re.compile(r"Flash Attention (?:was auto, set to |not support
 _FLASH_ATTN_SET = re.compile(r"flash_attn\s*=\s*(auto|enabled|disabled|1|0)\b")
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|insufficient memory|failed to allocate|cannot allocate memory|unable to allocate|bad_alloc"
-    r"|OutOf(?:Device|Host)Memory",
+    r"|OutOf(?:Device|Host)Memory|Thread creation failed",
     re.I,
 )
 _GOES_ON = re.compile(r"pinned memory|failed to mlock|failed to allocate graph, reserving")
 """llama.cpp does without: with memory that can be paged out, or by reserving again."""
+_WANTED = re.compile(r"buffer of size (?P<bytes>\d+)$|attempted to allocate\s+(?P<mib>[\d.]+) MB\)")
 _CAUSE = re.compile(r"\b(?:CUDA|ROCm|MUSA|SYCL|Vulkan) error: |GGML_ASSERT|GGML_ABORT|terminate called|what\(\):")
 _RETRIES = "retrying without pipeline parallelism"
 
@@ -88,9 +89,22 @@ def out_of_memory_line(lines: Iterable[str]) -> str:
     for line in lines:
         if _RETRIES in line:
             blame = ""
-        elif not blame and _OUT_OF_MEMORY.search(line) and not _GOES_ON.search(line):
+        elif not blame and is_out_of_memory(line):
             blame = line.strip()
     return blame
+
+
+def is_out_of_memory(line: str) -> bool:
+    """Whether the line reports too little memory, and llama.cpp does not do without."""
+    return bool(_OUT_OF_MEMORY.search(line)) and not _GOES_ON.search(line)
+
+
+def wanted_bytes(line: str) -> int | None:
+    """How large the allocation is that a line reports as failed; None where it does not say."""
+    match = _WANTED.search(line)
+    if match is None:
+        return None
+    return int(match["bytes"]) if match["bytes"] else round(float(match["mib"]) * MIB)
 
 
 def crash_cause(last_lines: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from ggbench.catalog.selector import Target, materialize
 from ggbench.engine.contract import Engine, Source, Workload
 from ggbench.engine.endings import Completed, Ending
-from ggbench.engine.events import Allocated, Event, Filling, Loaded, Opened, Opening, PromptRead, Ready, Steps
+from ggbench.engine.events import Allocated, Event, Loaded, Opened, Opening, PromptRead, Proving, Ready, Steps
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import find_cuda_gpu
@@ -149,8 +149,8 @@ class Session:
                         n_done = self.recorder.recording.n_steps
                         step_ns = tuple(event.step_ns)
                         yield Samples(series, event.first_position, step_ns, n_done, n_total, event.text)
-                case Filling(share):
-                    yield Working("probe", share, 1.0)
+                case Proving(_, share, left_s):
+                    yield Working("probe", share, 1.0, left_s=left_s)
                 case Ending():
                     ending = event
                 case _:

@@ -23,6 +23,8 @@ class Budget:
     reserve_source: str
     bandwidth: Bandwidth | None = None
     """None where it is unknown, so that there are no limits."""
+    process_bytes: int = 0
+    """Of the reserve, what the process that allocates takes itself; a search for the largest context may use it."""
 
     @property
     def usable_bytes(self) -> int:

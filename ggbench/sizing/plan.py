@@ -18,10 +18,10 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, KvCacheTypes, PlannedSpeed, PlanRow
-from ggbench.records.setup import KV_CELLS, LlamaSetup
+from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import DecodeLimit
-from ggbench.sizing.bracket import largest_n_ctx
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext, EngineEnded
+from ggbench.sizing.longest import LONGEST, longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
 from ggbench.theory.kv_cache import kv_cache
 from ggbench.theory.roofline import decode_limit, decode_read_ms
@@ -30,16 +30,9 @@ from ggbench.units import format_bytes, format_count
 
 DEFAULT_N_CTX = 8192
 """Tokens that a plan is made for when none are given, or the model's training context where that is shorter."""
-CEILING = 1 << 20
-"""No longer context is looked for, unless the model was trained for one."""
-LONGEST = 1 << 24
-"""Of any context: beyond it even a dry run takes a gigabyte, for a table of the cache's cells."""
 DECODE_POSITIONS = (1024, 8192, 32768)
 SMALLER_KV_TYPES = ("q8_0", "q4_0")
 """Of both K and V, tried in this order where a quant does not fit."""
-
-_TOO_MUCH = 1 << 62
-"""For a context that llama.cpp refuses even to size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +88,10 @@ def _planned(
     asked = allocator.context(n_ctx)
     notes = [*_notes(file, placement, weight_buffers), *placement.disagreement(asked)]
     need = None if weights is None else weights + placement.context_bytes(asked)
-    ceiling = max(CEILING, asked.n_ctx, min(file.n_ctx_train or 0, LONGEST))
-    longest = None if weights is None else _longest(weights, placement, budget, allocator, asked, ceiling)
+    ceiling = planning_ceiling(file, asked.n_ctx)
+    longest = None
+    if weights is not None:
+        longest = longest_n_ctx(placement, budget.usable_bytes, allocator.context, asked, ceiling)
     left = None if need is None else budget.usable_bytes - need
     limit, decode = _limits(file, request, placement, longest, asked.n_ctx)
     return replace(
@@ -114,7 +109,7 @@ def _planned(
         fits=None if left is None else left >= 0,
         fits_with=None if left is None or left >= 0 else _fitting_cache(asked, setup, -left, placement, allocator),
         planned_n_ctx=longest or None,
-        reached_ceiling=longest is not None and longest >= ceiling // KV_CELLS * KV_CELLS,
+        reached_ceiling=longest is not None and longest >= ceiling,
         theory_n_ctx=None if weights is None else placement.theory_n_ctx(budget.usable_bytes - weights),
         limit=limit,
         decode=decode[:-1],
@@ -151,26 +146,6 @@ def _with_header(row: PlanRow, file: ModelFile, placement: Placement) -> PlanRow
         device_weight_bytes=placement.weight_bytes,
         host_weight_bytes=placement.host_weight_bytes,
     )
-
-
-def _longest(
-    weights: int, placement: Placement, budget: Budget, allocator: DryAllocator, asked: DryContext, ceiling: int
-) -> int:
-    """The longest context within the budget, looked for from the one that was asked for; 0 where none is."""
-    if weights > budget.usable_bytes:
-        return 0
-
-    def need(n_ctx: int) -> int:
-        try:
-            context = asked if n_ctx == asked.n_ctx else allocator.context(n_ctx)
-        except EngineEnded as end:
-            if not isinstance(end.ending, Failed | OutOfMemory):
-                raise
-            return _TOO_MUCH
-        return weights + placement.context_bytes(context)
-
-    bytes_per_token = placement.cache_bytes(asked) / asked.n_ctx
-    return largest_n_ctx(need, budget.usable_bytes, ceiling, asked.n_ctx, bytes_per_token)
 
 
 def _fitting_cache(

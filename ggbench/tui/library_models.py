@@ -112,7 +112,7 @@ def _on_disk(local: Sequence[LocalModel]) -> Iterable[ModelEntry]:
         if not model.model.startswith("synth:") and not is_listed_above:
             groups.setdefault((model.place, *_group(model)), []).append(model)
     for group in sorted(groups.values(), key=lambda group: group[0].place is None):
-        yield _entry(group)
+        yield _entry(sorted(group, key=lambda model: -(model.file_bytes or 0)))
 
 
 def _group(model: LocalModel) -> tuple[Hashable, ...]:

@@ -183,6 +183,8 @@ def legend(rows: Sequence[QuantRow]) -> str:
         _TO_DOWNLOAD: "↓ to download",
     }
     parts = [meaning for mark, meaning in meanings.items() if any(mark in text for text in texts)]
+    if any(row.plan.reached_ceiling for row in rows):
+        parts.append("≥ before an n_ctx: none longer was tried")
     if any(row.searched is not None for row in rows):
         parts.insert(0, f"max n_ctx {_PROVEN} found by maxctx, ? not proven by a decode")
     return " · ".join(parts)

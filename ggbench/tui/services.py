@@ -108,4 +108,5 @@ def _machine_budget(setup: LlamaSetup) -> Budget:
         threads=default_threads(),
         reserve_bytes=None,
         bandwidth=None,
+        limit_bytes=setup.memory_limit_bytes,
     )

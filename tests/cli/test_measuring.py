@@ -11,7 +11,7 @@ import pytest
 
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
-from ggbench.engine.events import ContextProven, Filling
+from ggbench.engine.events import ContextProven, Proving
 from ggbench.engine.workloads.decode import Decode
 from ggbench.engine.workloads.prove_context import ProveContext
 from ggbench.records.outcome import Outcome
@@ -69,7 +69,7 @@ def test_options_reach_llama_cpp(ggbench: Run, machine: FakeMachine, tiny_twin: 
     assert ggbench("decode", tiny_twin, "-n", "20", *options).code == 0
     load, context, *_ = machine.workers[0].requests
     loaded = LlamaSetup(n_gpu_layers=3, main_gpu=1, tensor_split=(3, 1), memory_limit_bytes=1 << 30)
-    assert load == protocol.LoadModel(str(tiny_twin), loaded)
+    assert load == protocol.LoadModel(str(tiny_twin), loaded, n_threads=5)
     made = replace(
         loaded, n_ctx=4096, n_batch=64, n_ubatch=32, type_k="q8_0", type_v="q4_0", flash_attn="on", threads=5
     )
@@ -186,7 +186,7 @@ def edged() -> Answer:
             case protocol.MakeContext(setup) if (setup.n_ctx or 0) > 8192 and not is_dry:
                 yield OutOfMemory("context", "failed to allocate")
             case ProveContext():
-                yield Filling(0.5)
+                yield Proving("batch", 0.5, 20.0)
                 yield ContextProven(0.1, 512, 1, 1, "copied", full=True)
                 yield Completed()
             case protocol.MakeContext(setup):

@@ -26,6 +26,7 @@ from ggbench.tui.library_quants import legend, quants_on_disk
 from ggbench.tui.library_results import LatestResults
 from ggbench.tui.messages import RunStored
 from ggbench.tui.run_requests import RunRequest, decode_request, next_length, search_request
+from ggbench.tui.screens.card_picker import CardChoice, CardPicker
 from ggbench.tui.screens.library_choice import LibraryChoice
 from ggbench.tui.screens.models_screen import FIRST_START, ModelsScreen
 from ggbench.tui.widgets.machine_bar import MachineBar
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from ggbench.catalog.models import Catalog
     from ggbench.records.machine import MachineReading
     from ggbench.tui.planner import PlannedQuant, Planner
-    from ggbench.tui.screens.card_picker import CardChoice
 
 
 _TASKS = ("place", "plan", "start", "search", "machine", "models", "results")
@@ -75,13 +75,7 @@ class LibraryScreen(ModelsScreen):
         Binding("S", "reverse_sort", "Reverse the sort", show=False, tooltip="Reverse the sort order"),
         Binding("n", "change_length", "n_gen", show=False, tooltip="Tokens of a run: 300, 1,000, 3,000 or 10,000"),
         Binding("tab,shift+tab", "other_part", show=False),
-        Binding(
-            "g",
-            "choose_card",
-            "Plan for another card",
-            show=False,
-            tooltip="A known card or a size; it need not be here",
-        ),
+        Binding("g", "choose_card", "Plan for another card", show=False, tooltip="One that need not be here"),
         Binding("r", "reload", "Reload", show=False, tooltip="Read disk, free memory and headers again"),
         Binding("escape", "leave", "Back", show=False, tooltip="Clear the filter, or go back to the models"),
     ]
@@ -91,8 +85,8 @@ class LibraryScreen(ModelsScreen):
         self._choice = LibraryChoice()
         self._machine: _ThisMachine | None = None
         self._results = LatestResults()
-        self._card: Budget | None = None
-        """The card to plan for; None plans for this machine."""
+        self._card = CardChoice()
+        """The card to plan for."""
         self._is_planning = self._is_draw_due = False
         self._offered = False, False
         """Whether there are quants, and any to download: the footer depends on it, and redrawing it is expensive."""
@@ -170,7 +164,7 @@ class LibraryScreen(ModelsScreen):
 
     def _show_results(self) -> None:
         """Show what was measured here, unless another card is planned for."""
-        self._choice.set_results(self._results if self._card is None else LatestResults())
+        self._choice.set_results(self._results if self._card.is_here else LatestResults())
         self._show_rows()
 
     def _take_planned(self, quant: PlannedQuant | None) -> None:
@@ -187,7 +181,7 @@ class LibraryScreen(ModelsScreen):
     def _start(self, request: RunRequest | None) -> None:
         """Run the marked quants or the chosen one; without a request, download them."""
         if selection := self._choice.selection(self._table.chosen):
-            self.find_targets(request, selection, self.catalog, is_here=self._card is None)
+            self.find_targets(request, selection, self.catalog, is_here=self._card.is_here)
 
     def show_started(self) -> None:
         """Unmark what was started."""
@@ -298,13 +292,11 @@ class LibraryScreen(ModelsScreen):
 
     def action_choose_card(self) -> None:
         """Choose a card to plan for; it need not be installed."""
-        from ggbench.tui.screens.card_picker import CardPicker
-
         self.app.push_screen(CardPicker(self._card), self._take_card)
 
     def _take_card(self, choice: CardChoice | None) -> None:
         if choice is not None:
-            self._card, self._choice.rows = choice.budget, {}
+            self._card, self._choice.rows = choice, {}
             self._show_results()
             self._replan()
 
@@ -337,7 +329,9 @@ class LibraryScreen(ModelsScreen):
 
     @property
     def _budget(self) -> Budget | None:
-        return self._card or (None if self._machine is None else self._machine.budget)
+        if not self._card.is_here:
+            return self._card.budget(host_of(self).setup.memory_limit_bytes)
+        return None if self._machine is None else self._machine.budget
 
     def _replan(self) -> None:
         """Plan the chosen model, starting with the quant at the cursor."""
@@ -346,7 +340,7 @@ class LibraryScreen(ModelsScreen):
         self._is_planning = False
         machine, entry, budget = self._machine, self._choice.entry, self._budget
         if machine is not None and budget is not None:
-            self.query_one(MachineBar).show(budget, machine.reading, is_here=self._card is None)
+            self.query_one(MachineBar).show(budget, machine.reading, is_here=self._card.is_here)
             if entry is not None and entry.model:
                 self._plan(machine.planner, entry, budget)
         self.show_status()
@@ -377,7 +371,9 @@ class LibraryScreen(ModelsScreen):
         """Update the error message and the status line."""
         table, choice, is_known = self._table, self._choice, self._machine is not None
         status = choice.status(table, host_of(self).n_gen, is_machine_known=is_known, is_planning=self._is_planning)
-        self.query_one("#legend", Static).update(legend(list(choice.rows.values())))
+        marks = self.query_one("#legend", Static)
+        marks.update(legend(list(choice.rows.values())))
+        marks.display = bool(choice.rows)
         self._right.show_empty(table.hidden if choice.rows and not table.n_shown else ())
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)

@@ -61,7 +61,7 @@ def _remedy(row: PlanRow) -> str:
     """Return what would make it fit: a smaller KV cache, or the n_ctx that does; empty where it fits."""
     if row.fits is not False:
         return ""
-    cache = f"a KV cache of {row.fits_with.type_k}" if row.fits_with else ""
+    cache = f"KV {row.fits_with.type_k}" if row.fits_with else ""
     n_ctx = f"n_ctx {format_count(row.planned_n_ctx)}" if row.planned_n_ctx else ""
     remedies = " or ".join(filter(None, (cache, n_ctx)))
     return f"; fits with {remedies}" if remedies else ""
