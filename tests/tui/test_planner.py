@@ -100,9 +100,9 @@ def test_two_files_of_one_quant_have_two_names(
         (tmp_path / name).write_bytes(tiny_twin.read_bytes())
     planner = Planner(offline, start)
     names = {quant.name for quant in planner.rows(str(tmp_path), (), BUDGET, LlamaSetup())}
-    assert names == {"a-Q8_0.gguf", "b-Q8_0.gguf", "q4_0"}
+    assert names == {"a-Q8_0", "b-Q8_0", "q4_0"}
     (asked,) = planner.rows(str(tmp_path), ("b-Q8_0.gguf",), BUDGET, LlamaSetup())
-    assert (asked.name, asked.row.quant) == ("b-Q8_0.gguf", "q8_0")
+    assert (asked.name, asked.row.quant) == ("b-Q8_0", "q8_0")
     planner.close()
 
 
