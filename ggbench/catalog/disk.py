@@ -48,6 +48,8 @@ class LocalModel:
     """Number of missing shards."""
     reason: str = ""
     """Why the model cannot be measured, one printable line; empty where it can."""
+    place: Path | None = None
+    """What the user added by hand, through which it was found; None for a model of a program's own store."""
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -59,7 +61,7 @@ class LocalModel:
     @property
     def is_named_by_path(self) -> bool:
         """Whether MODEL is a path."""
-        return bool(self.paths) and self.model == _path_argument(self.paths[0])
+        return bool(self.paths) and self.model == path_argument(self.paths[0])
 
 
 def find_local_models(dirs: Sequence[Path] = (), stores: Sequence[ModelStore] | None = None) -> tuple[LocalModel, ...]:
@@ -153,7 +155,7 @@ class _Finder:
         return LocalModel(
             store=store_name,
             name=plain(name),
-            model=repo or _synth_argument(first, facts, quant) or _path_argument(first),
+            model=repo or _synth_argument(first, facts, quant) or path_argument(first),
             quant=quant,
             paths=variant.paths,
             file_bytes=variant.file_bytes,
@@ -198,7 +200,7 @@ def _hub_cache_candidates(store: ModelStore) -> Iterator[_Candidate]:
 
 
 def _unreadable_store(store: ModelStore, reason: str) -> LocalModel:
-    return LocalModel(store.name, plain(_path_argument(store.root)), "", None, (), None, reason=plain(reason))
+    return LocalModel(store.name, plain(path_argument(store.root)), "", None, (), None, reason=plain(reason))
 
 
 def _synth_argument(path: Path, facts: HeaderFacts, quant: str | None) -> str | None:
@@ -208,7 +210,7 @@ def _synth_argument(path: Path, facts: HeaderFacts, quant: str | None) -> str | 
     return f"{_SYNTH}{model_id}" if facts.is_twin and origin == "catalog" and is_cached else None
 
 
-def _path_argument(path: Path) -> str:
+def path_argument(path: Path) -> str:
     """Return the path with `~` for home; a leading `./` protects names that begin with a hyphen or a tilde."""
     if not path.is_absolute():
         return f"./{path}"

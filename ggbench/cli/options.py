@@ -16,7 +16,7 @@ import click
 
 from ggbench.cli.output import Output
 from ggbench.errors import UsageError
-from ggbench.records.setup import LlamaSetup
+from ggbench.records.setup import KV_TYPES, MAX_THREADS, LlamaSetup
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -64,13 +64,11 @@ class Asked:
 TOKENS = click.IntRange(1, (1 << 31) - 1)
 """What llama.cpp's 32-bit counts hold."""
 
-THREADS = click.IntRange(1, 512)
-"""GGML_MAX_N_THREADS of ggml.h."""
+THREADS = click.IntRange(1, MAX_THREADS)
 
 PATH = click.Path(path_type=Path)
 
-_KV_TYPES = click.Choice(["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"], case_sensitive=False)
-"""Those that llama.cpp's own tools take for a cache."""
+_KV_TYPES = click.Choice(KV_TYPES, case_sensitive=False)
 _FLASH_ATTN = click.Choice(["auto", "on", "off"])
 _SPLIT_MODES = click.Choice(["none", "layer", "row", "tensor"])
 

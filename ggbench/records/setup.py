@@ -10,6 +10,13 @@ from ggbench.errors import UsageError
 FlashAttn = Literal["auto", "on", "off"]
 SplitMode = Literal["layer", "row", "none", "tensor"]
 
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+"""Those that llama.cpp's own tools take for a cache."""
+UNQUANTIZED_KV_TYPES = KV_TYPES[:3]
+
+MAX_THREADS = 512
+"""GGML_MAX_N_THREADS of ggml.h."""
+
 KV_CELLS = 256
 """llama.cpp pads a context to this many cells and reads the KV cache in steps of it."""
 

@@ -52,6 +52,11 @@ class JobState(enum.StrEnum):
         return self in (JobState.DONE, JobState.FAILED) or self.is_left
 
     @property
+    def is_at_work(self) -> bool:
+        """Whether the job runs, or is held while it does."""
+        return self is not JobState.WAITING and not self.is_over
+
+    @property
     def is_left(self) -> bool:
         """Whether the user ended it."""
         return self in (JobState.SKIPPED, JobState.CANCELLED)
@@ -120,8 +125,7 @@ class RunQueue:
     @property
     def running(self) -> QueueItem | None:
         """The job that is at work, or held."""
-        waiting = JobState.WAITING
-        return next((item for item in self.items if item.state is not waiting and not item.state.is_over), None)
+        return next((item for item in self.items if item.state.is_at_work), None)
 
     @property
     def is_busy(self) -> bool:

@@ -41,8 +41,8 @@ class MeasuredScreen(RunsScreen):
     AUTO_FOCUS = "DetailsPane"
     CSS_PATH = "measured_runs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.pop_screen", "Back"),
-        Binding("w", "save", "Save"),
+        Binding("escape", "app.pop_screen", "Back", tooltip="Back to the list of runs"),
+        Binding("w", "save", "Save", tooltip="Save as CSV or SVG"),
     ]
 
     def __init__(self, runs: tuple[MeasuredRun, ...]) -> None:
@@ -85,7 +85,9 @@ class MeasuredScreen(RunsScreen):
 class RunDetails(MeasuredScreen):
     """All that is known of the single run in `runs`."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "copy_command", "Copy command")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "copy_command", "Copy command", tooltip="Copy the command that repeats the run")
+    ]
 
     def action_copy_command(self) -> None:
         """Copy the command that repeats the run."""

@@ -55,11 +55,11 @@ class RunScreen(Screen[None]):
     AUTO_FOCUS = "QueueList"
     CSS_PATH = "run.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "pause", "Pause"),
-        Binding("p", "resume", "Resume"),
-        Binding("s", "skip", "Skip"),
-        Binding("c", "cancel", "Cancel all"),
-        Binding("t", "toggle_text", "Text"),
+        Binding("p", "pause", "Pause", tooltip="Hold the decode between two tokens; no other job starts"),
+        Binding("p", "resume", "Resume", tooltip="Go on after a pause"),
+        Binding("s", "skip", "Skip", tooltip="End the running job, keep what it has, start the next"),
+        Binding("c", "cancel", "Cancel all", tooltip="End the running job and those that wait; what is measured stays"),
+        Binding("t", "toggle_text", "Text", tooltip="Show or hide the decoded text"),
     ]
 
     def __init__(self) -> None:

@@ -27,7 +27,10 @@ _NAME_WIDTH = 34
 
 
 class QueueList(OptionList):
-    """Every job; the screen shows the highlighted one's reason. Only changed lines are redrawn."""
+    """Every job; the screen shows the highlighted one's reason. Only changed lines are redrawn.
+
+    The highlight follows the running job until it is moved to another, and again once it is back on the running one.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
@@ -37,6 +40,8 @@ class QueueList(OptionList):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
         self._shown: list[str] = []
+        self._followed: int | None = None
+        """Index of the job that the highlight was put on."""
 
     def show(self, items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> None:
         """Update the lines; `letters` are those of the plot by item id."""
@@ -48,6 +53,11 @@ class QueueList(OptionList):
             elif line != self._shown[index]:
                 self.replace_option_prompt_at_index(index, Text(line))
         self._shown = lines
+        current = next((index for index, item in enumerate(items) if item.state.is_at_work), None)
+        if current is not None and self.highlighted in (None, self._followed):
+            self._followed = self.highlighted = current  # which scrolls to it
+        elif current == self.highlighted:
+            self._followed = current
 
 
 def describe(item: QueueItem, letter: str, name_width: int, *, paused: bool) -> str:
