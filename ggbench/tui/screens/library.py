@@ -22,7 +22,8 @@ from ggbench.records.plan import Budget
 from ggbench.records.setup import LlamaSetup
 from ggbench.tui.host import host_of
 from ggbench.tui.library_models import ModelEntry
-from ggbench.tui.library_quants import LatestDecodes, latest_decodes, quants_on_disk
+from ggbench.tui.library_quants import legend, quants_on_disk
+from ggbench.tui.library_results import LatestResults
 from ggbench.tui.messages import RunStored
 from ggbench.tui.run_requests import RunRequest, decode_request, next_length, search_request
 from ggbench.tui.screens.card_picker import CardChoice, CardPicker
@@ -83,6 +84,7 @@ class LibraryScreen(ModelsScreen):
         super().__init__()
         self._choice = LibraryChoice()
         self._machine: _ThisMachine | None = None
+        self._results = LatestResults()
         self._card = CardChoice()
         """The card to plan for."""
         self._is_planning = self._is_draw_due = False
@@ -96,6 +98,7 @@ class LibraryScreen(ModelsScreen):
             yield ModelsPane(id="left")
             yield QuantsPane(id="right")
         yield StatusMessage(id="message")
+        yield Static(id="legend", markup=False)
         yield Static(id="state", markup=False)
         yield MemoryBar(id="memory")
         yield Footer(compact=True, show_command_palette=False)
@@ -147,17 +150,22 @@ class LibraryScreen(ModelsScreen):
 
     @on(RunStored)
     def _read_results(self) -> None:
-        def read() -> Iterator[LatestDecodes]:
+        def read() -> Iterator[LatestResults]:
             from ggbench.tui.stored_runs import finished_runs
 
             with host_of(self).services.open_store() as store:
-                yield latest_decodes(finished_runs(store))
+                yield LatestResults.of(finished_runs(store))
 
-        def take(decodes: LatestDecodes) -> None:
-            self._choice.set_decodes(decodes)
-            self._show_rows()
+        def take(results: LatestResults) -> None:
+            self._results = results
+            self._show_results()
 
         self.perform("results", read, take)
+
+    def _show_results(self) -> None:
+        """Show what was measured here, unless another card is planned for."""
+        self._choice.set_results(self._results if self._card.is_here else LatestResults())
+        self._show_rows()
 
     def _take_planned(self, quant: PlannedQuant | None) -> None:
         """Take in the plan of a quant; None marks the end."""
@@ -204,7 +212,7 @@ class LibraryScreen(ModelsScreen):
     @on(DataTable.RowHighlighted, "#quants")
     def _show_memory(self) -> None:
         chosen, budget = self._table.chosen, self._budget
-        shown = None if chosen is None or budget is None else (chosen.name, chosen.plan, budget)
+        shown = None if chosen is None or budget is None else (chosen.title, chosen.plan, budget)
         self.query_one(MemoryBar).shown = shown
 
     @on(QuantsTable.ContextChangeRequested)
@@ -289,7 +297,7 @@ class LibraryScreen(ModelsScreen):
     def _take_card(self, choice: CardChoice | None) -> None:
         if choice is not None:
             self._card, self._choice.rows = choice, {}
-            self._show_rows()
+            self._show_results()
             self._replan()
 
     def take_options(self) -> None:
@@ -363,6 +371,7 @@ class LibraryScreen(ModelsScreen):
         """Update the error message and the status line."""
         table, choice, is_known = self._table, self._choice, self._machine is not None
         status = choice.status(table, host_of(self).n_gen, is_machine_known=is_known, is_planning=self._is_planning)
+        self.query_one("#legend", Static).update(legend(list(choice.rows.values())))
         self._right.show_empty(table.hidden if choice.rows and not table.n_shown else ())
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from ggbench.records.setup import LlamaSetup
 from ggbench.tui.library_models import ModelEntry
-from ggbench.tui.library_quants import LatestDecodes, QuantRow, complete
+from ggbench.tui.library_quants import QuantRow, complete
+from ggbench.tui.library_results import LatestResults
 from ggbench.tui.setup_fields import describe_setup
 from ggbench.units import format_count
 
@@ -34,7 +35,7 @@ class LibraryChoice:
         self._marks: dict[str, dict[str, None]] = {}
         """Names of quants by model, in the order in which they were marked."""
         self._on_disk: Collection[tuple[str, str]] = frozenset()
-        self._decodes: LatestDecodes = {}
+        self._results = LatestResults()
 
     @property
     def setup(self) -> LlamaSetup:
@@ -72,9 +73,9 @@ class LibraryChoice:
         self._on_disk = on_disk
         self._complete_rows()
 
-    def set_decodes(self, decodes: LatestDecodes) -> None:
-        """Take in what was measured."""
-        self._decodes = decodes
+    def set_results(self, results: LatestResults) -> None:
+        """Take in what was measured; nothing where another card is planned for."""
+        self._results = results
         self._complete_rows()
 
     def clear_marks(self) -> None:
@@ -105,7 +106,6 @@ class LibraryChoice:
         n_quants = table.n_quants
         if is_planning and not n_quants:
             return f"{entry.title} · {'reading headers from the Hub…' if entry.needs_network else 'planning…'}"
-        chosen = table.chosen.plan if table.chosen else None
         parts = (
             entry.title,
             f"{format_count(table.n_shown)} quant{'' if table.n_shown == 1 else 's'}" if n_quants else "",
@@ -113,12 +113,11 @@ class LibraryChoice:
             f"{format_count(n_marked)} marked" if n_marked else "",
             describe_setup(self.options),
             f"n_gen {format_count(n_gen)}" if n_quants else "",
-            f"* exceeds the trained {format_count(chosen.n_ctx_train)}" if chosen and chosen.exceeds_training else "",
         )
         return " · ".join(filter(None, parts))
 
     def _completed(self, row: QuantRow) -> QuantRow:
-        return row if self.entry is None else complete(row, self.entry, self._on_disk, self._decodes)
+        return row if self.entry is None else complete(row, self.entry, self._on_disk, self._results, self.setup)
 
     def _complete_rows(self) -> None:
         self.rows = {name: self._completed(row) for name, row in self.rows.items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
@@ -23,7 +24,7 @@ from textual.strip import Strip
 from ggbench.plain import shorten
 from ggbench.report.listed_runs import ListedRun
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, RunColumn, count_text, matching
-from ggbench.tui.tables import in_order
+from ggbench.tui.tables import first_column, in_order, whole_columns
 from ggbench.units import format_count
 
 _GAP = "  "
@@ -33,7 +34,8 @@ _WIDEST = {"model": 28, "quant": 14, "note": 60}
 _WIDEST_OTHER = 20
 _PINNED = ("run", "state", "model", "quant")
 """Columns that stay in place while the others scroll, if they leave enough of the width."""
-_SCROLL_BY = 8
+_LEAST_TEXT = 12
+"""Characters at the right edge in which the beginning of a text is shown; a number is shown whole or not at all."""
 
 
 class RunsTable(ScrollView, can_focus=True):
@@ -154,7 +156,9 @@ class RunsTable(ScrollView, can_focus=True):
 
     def action_scroll_columns(self, steps: int) -> None:
         """Scroll the columns sideways."""
-        self.scroll_relative(x=steps * _SCROLL_BY, animate=False)
+        edges = [0, *accumulate(self._scrolled_widths)]
+        first = first_column(self._scrolled_widths, round(self.scroll_x))
+        self.scroll_to(x=edges[min(max(first + steps, 0), len(edges) - 1)], animate=False, force=True)
 
     def action_choose(self) -> None:
         """Open the run at the cursor."""
@@ -278,20 +282,31 @@ class RunsTable(ScrollView, can_focus=True):
         return cells
 
     def _line(self, margin: str, texts: Sequence[str], style: Style, width: int) -> Strip:
-        cells, n_pinned = self._cells(texts), self._n_pinned(width)
-        pinned = Strip([Segment(margin + "".join(cells[:n_pinned]), style)])
-        rest = Strip([Segment("".join(cells[n_pinned:]), style)])
-        scrolled = round(self.scroll_x)
-        moving = rest.crop(scrolled, scrolled + max(0, width - pinned.cell_length))
-        return Strip.join([pinned, moving]).adjust_cell_length(width, style)
+        cells, shown = self._cells(texts), self._columns_shown(width)
+        line = margin + "".join(cells[index] for index in shown)
+        after, room = max(shown, default=-1) + 1, width - cell_len(line)
+        if after < len(texts) and not COLUMNS_OF_RUNS[after].right_aligned and room >= _LEAST_TEXT:
+            line += shorten(texts[after], room)
+        return Strip([Segment(line, style)]).adjust_cell_length(width, style)
+
+    @property
+    def _scrolled_widths(self) -> list[int]:
+        """Widths of the columns that scroll, each with its gap."""
+        n_pinned = self._n_pinned(self.scrollable_content_region.width)
+        return [width + len(_GAP) for width in self._widths[n_pinned:]]
+
+    def _columns_shown(self, width: int) -> list[int]:
+        """Return the columns that are shown whole, after the pinned ones those scrolled to."""
+        n_pinned, scrolled = self._n_pinned(width), self._scrolled_widths
+        pinned_width = _MARGIN + sum(each + len(_GAP) for each in self._widths[:n_pinned])
+        shown = whole_columns(scrolled, round(self.scroll_x), width - pinned_width + len(_GAP))
+        return [*range(n_pinned), *(n_pinned + index for index in shown)]
 
     def _column_at(self, x: int) -> RunColumn | None:
         """Return the column whose header is at x."""
-        n_pinned, edge = self._n_pinned(self.scrollable_content_region.width), _MARGIN
-        for index, column in enumerate(COLUMNS_OF_RUNS):
-            if index == n_pinned:
-                edge -= round(self.scroll_x)
+        edge = _MARGIN
+        for index in self._columns_shown(self.scrollable_content_region.width):
             edge += self._widths[index] + len(_GAP)
             if x < edge:
-                return column
+                return COLUMNS_OF_RUNS[index]
         return None
