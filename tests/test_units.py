@@ -347,6 +347,6 @@ def test_tokens_are_read_as_people_write_them(text: str, n_tokens: int) -> None:
 )
 def test_what_is_no_number_of_tokens_says_what_to_write(text: str, hint: str) -> None:
     """A group of other than three digits is a slip, and half a token is none."""
-    with pytest.raises(UsageError, match="token|out of range") as caught:
+    with pytest.raises(UsageError, match=r"token|out of range") as caught:
         parse_tokens(text)
     assert hint in caught.value.hint

@@ -11,7 +11,7 @@ from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending, OutOfMemory, TimedOut
 from ggbench.engine.events import ContextProven, Loaded, Opened
 from ggbench.engine.workloads.prove_context import ProveContext
-from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.units import MIB
 from tests.cli.conftest import FakeMachine, Run
