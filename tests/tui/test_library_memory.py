@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from textual.pilot import Pilot
 
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.library import LibraryScreen
+from ggbench.tui.services import Services
 from tests.fakes.driving import press, settle
 from tests.fakes.library import BUDGET, FakePlanner, plan_row
 from tests.fakes.library_screen import table
@@ -105,3 +108,13 @@ def test_the_stack_fills_the_line_exactly() -> None:
     assert widths[-1] == pytest.approx(
         100 * -(missing.left_bytes or 0) / (72.3e9 * 8.5 / 8 + 8192 * 2_621_440 + 300 * 2**20), abs=1
     )
+
+
+def test_a_limit_is_not_called_free(services: Services, drive: Drive) -> None:
+    """The line of this machine says that its memory is limited."""
+    limited = dataclasses.replace(BUDGET, memory_bytes=1 << 30, memory_source="given as --memory-limit")
+
+    async def steps(app: App, pilot: Page) -> None:
+        assert "RTX 4090 · limit 1.00 GiB of 24.0 GiB" in words_of(app)
+
+    drive(App(dataclasses.replace(services, machine_budget=lambda _setup: limited)), steps)

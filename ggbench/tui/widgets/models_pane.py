@@ -171,7 +171,7 @@ class ModelsPane(Vertical):
 
     def compose(self) -> ComposeResult:
         """Lay out the filter over the list."""
-        yield FilterInput("/ filter, path, Hub search", id="model-filter")
+        yield FilterInput("/ filter, path, Hub", id="model-filter")
         yield ModelList(id="models")
 
     @property
