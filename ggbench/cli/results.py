@@ -94,13 +94,13 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
 @option("-y --yes", "Do not ask.", is_flag=True)
 def remove(run_ids: tuple[int, ...], yes: bool) -> None:
     """Remove runs with their samples; this cannot be undone."""
+    from ggbench.report.names import quant_names
     from ggbench.store.database import Store
 
     with Store.open() as store:
-        for run_id in run_ids:
-            stored = store.load_run(run_id)
-            what = plain(f"{stored.subject.model} {stored.subject.quant}")
-            click.echo(f"{run_id}  {what}  {stored.n_samples} samples  {stored.started_at}", err=True)
+        runs = [store.load_run(run_id) for run_id in run_ids]
+        for stored, name in zip(runs, quant_names([stored.subject for stored in runs]), strict=True):
+            click.echo(f"{stored.run_id}  {name}  {stored.n_samples} samples  {stored.started_at}", err=True)
         if not yes:
             if not sys.stdin.isatty():
                 raise UsageError("removing runs needs a yes", "give --yes")

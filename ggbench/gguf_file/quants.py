@@ -66,6 +66,13 @@ def quant_from_file_name(file_name: str) -> str | None:
     return None
 
 
+def name_without_quant(file_name: str) -> str:
+    """Return a file's name without shard suffix, `.gguf` and quant, which is the same for all quants of a model."""
+    name = model_name(file_name)
+    matches = list(_TOKEN.finditer(name))
+    return name[: matches[-1].start()] + name[matches[-1].end() :] if matches else name
+
+
 def names_quant(wanted: str, quant: str | None, names: Iterable[str]) -> bool:
     """Return whether `wanted`, in any case, names the variant of this quant (lower case or None) and these names."""
     wanted = wanted.lower()

@@ -5,7 +5,7 @@ A value is for programs and never rounded; a text is for people and formatted by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeAlias
@@ -15,7 +15,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.speed import LineFit
 from ggbench.records.summary import QuantSummary
 from ggbench.report import ESSENTIAL, UNKNOWN
-from ggbench.report.names import file_name, model_name
+from ggbench.report.names import file_name, model_name, model_names
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
@@ -145,7 +145,7 @@ _ALL = (
         "run.run_id", lambda run_id: UNKNOWN if run_id is None else str(run_id), 2,
     ),
     Column(
-        "model", "model", "", "The model as it was named; of a path the name of the file or folder.",
+        "model", "model", "", "The model as it was named; of a path the file's name without its quant.",
         lambda s: s.subject.model, lambda s: model_name(s.subject), right_aligned=False, priority=ESSENTIAL,
     ),
     _column("quant", "quant", "", "How the weights are quantized.", "subject.quant", plain, ESSENTIAL),
@@ -270,6 +270,13 @@ BENCH = (
 
 ANSWERS = ("w_tokens_per_ms", "b_ms", "tok_s")
 """What a list of runs of any kind has."""
+
+
+def column_texts(key: str, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+    """What people read in one column of these rows; models by names that distinguish them."""
+    if key == "model":
+        return model_names([summary.subject for summary in summaries])
+    return tuple(map(COLUMNS[key].text, summaries))
 
 
 def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
