@@ -60,14 +60,14 @@ class MeasuredRun:
         return summary
 
     def series(self) -> LatencySeries:
-        """Return it for a plot, with the fitted line and the limit."""
-        name, summary = f"{quant_name(self.listed.subject)} (run {self.run_id})", self.listed.summary
+        """Return it for a plot of its own, with the fitted line and the limit where they can be read."""
+        summary = self.listed.summary
         fit, limit = (summary.fit, summary.limit) if summary else (None, None)
-        return measured_series(name, self.samples.position, self.samples.step_ns, fit, limit)
+        return measured_series(quant_name(self.listed.subject), self.samples.position, self.samples.step_ns, fit, limit)
 
     def to_save(self) -> SavedRun:
         """Return what is written of it to files. Raises StoreError as `summary`."""
-        return SavedRun(self.run_id, self.summary, self.samples, self.series())
+        return SavedRun(self.summary, self.samples)
 
 
 RunColumn: TypeAlias = Column[ListedRun]

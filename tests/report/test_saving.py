@@ -14,7 +14,7 @@ import pytest
 
 from ggbench.errors import GgbenchError
 from ggbench.records.summary import QuantSummary
-from ggbench.report.plot.series import LatencySeries, Line, measured_series
+from ggbench.report.plot.series import LatencySeries, Line
 from ggbench.report.plot.svg import curves_as_svg
 from ggbench.report.saving import SavedRun, save_runs, write_new
 from ggbench.store.runs import Samples
@@ -34,8 +34,7 @@ def saved_run(summary: QuantSummary, run_id: int, n_samples: int, *, sampler: bo
     step_ns = 10_000_000 + 2_500 * position
     sample_ns = np.full(n_samples, 50_000, np.int64) if sampler else None
     samples = Samples(np.full(n_samples, "decode/p25/b1/r0"), position, step_ns, sample_ns)
-    series = measured_series(summary.subject.quant, position, step_ns, summary.fit, summary.limit)
-    return SavedRun(run_id, with_run(summary, run_id=run_id), samples, series)
+    return SavedRun(with_run(summary, run_id=run_id), samples)
 
 
 def test_rows_and_samples_are_saved_whole(completed: QuantSummary, folder: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ggbench.records.speed import DecodeLimit, LineFit
+from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import b_text, w_text
+from ggbench.report.names import unambiguous_names
+from ggbench.store.runs import Samples
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -61,6 +65,15 @@ def measured_series(
         fit=None if fit is None or not fit.w_tokens_per_ms or fit.b_ms is None else Line(fit.w_tokens_per_ms, fit.b_ms),
         limit=limit_line(limit),
         fit_text="" if fit is None else f"W {w_text(fit)} tokens/ms, B {b_text(fit)} ms",
+    )
+
+
+def named_series(runs: Sequence[tuple[QuantSummary, Samples]]) -> tuple[LatencySeries, ...]:
+    """Return the series of several runs, by the shortest names that distinguish them; one may have no samples."""
+    names = unambiguous_names([summary for summary, _ in runs])
+    return tuple(
+        measured_series(name, samples.position, samples.step_ns, summary.fit, summary.limit)
+        for name, (summary, samples) in zip(names, runs, strict=True)
     )
 
 
