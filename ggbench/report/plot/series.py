@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -80,3 +81,14 @@ def named_series(runs: Sequence[tuple[QuantSummary, Samples]]) -> tuple[LatencyS
 def limit_line(limit: DecodeLimit | None) -> Line | None:
     """Return the line of a limit on decode latency, None where there is no limit."""
     return None if limit is None else Line(limit.w_tokens_per_ms, limit.b_ms)
+
+
+def legend_lines(parts: Sequence[str], width: int, gap: str) -> list[str]:
+    """Return the parts of a legend in lines of `width` characters; a part is divided, at blanks, only if it is wider."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + len(gap) + len(part) <= width:
+            lines[-1] += f"{gap}{part}"
+        else:
+            lines += textwrap.wrap(part, width) or [""]
+    return lines
