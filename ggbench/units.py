@@ -165,6 +165,11 @@ def format_count(value: int | None) -> str:
     return "—" if value is None else f"{value:,}"
 
 
+def format_length(n_tokens: int | None) -> str:
+    """Return the length of a context as people say it: `16k` for 16,384, else `10,000`; an em dash when unknown."""
+    return f"{n_tokens // 1024}k" if n_tokens and n_tokens % 1024 == 0 else format_count(n_tokens)
+
+
 def format_params(value: int | None, *, binary: bool = False) -> str:
     """Return a parameter count as `7.72 B`, `464 M`, `1.6 M`, in powers of ten; below a million in full.
 

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ggbench.catalog.file_sources import ARTICLE_QUANTS, published_header
@@ -17,6 +18,7 @@ from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
 from ggbench.catalog.reference import (
     CatalogRef,
     HubRef,
+    PathRef,
     SynthRef,
     TwinRef,
     model_label,
@@ -28,7 +30,7 @@ from ggbench.catalog.selector import Target, find_published, resolve
 from ggbench.errors import BadFile, GgbenchError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.quants import quant_label
+from ggbench.gguf_file.quants import name_without_quant, quant_label
 from ggbench.gguf_file.twin import plan_twin, twin_of
 
 if TYPE_CHECKING:
@@ -93,6 +95,48 @@ def planned_model(
         case _:
             targets = resolve(model, quants, catalog=catalog)
             return PlannedModel(tuple(_from_disk(target, alone=len(targets) == 1) for target in targets))
+
+
+def smaller_variants(
+    model: str, planned: PlannedModel, most_bytes: int, catalog: Catalog | None = None, hub: HubAccess | None = None
+) -> tuple[PlannedVariant, ...]:
+    """Return the quants of a planned model that are smaller than those planned, the largest first.
+
+    Of a file those beside it that are named alike; of a repo only the largest whose file takes up to `most_bytes`,
+    since its header has to be read.
+    """
+    ref, catalog = parse_model(model), catalog or load_catalog()
+    known = [variant.file.file_bytes for variant in planned.variants if variant.file is not None]
+    match ref:
+        case CatalogRef(model_id) | SynthRef(model_id):
+            others = _from_catalog(catalog.model(model_id), ARTICLE_QUANTS)
+        case PathRef(path):
+            others = planned_model(str(path), (), catalog).variants if path.is_dir() else _beside(path, catalog)
+        case HubRef() | TwinRef():
+            others = _smaller_of_repo(ref, planned, most_bytes, catalog, hub)
+    sized = [(each.file.file_bytes, each) for each in others if each.file is not None]
+    return tuple(each for size, each in sorted(sized, key=lambda pair: -pair[0]) if size < min(known, default=0))
+
+
+def _beside(path: Path, catalog: Catalog) -> tuple[PlannedVariant, ...]:
+    """Return the files in the folder of this one that are named as it is but for the quant."""
+    variants = planned_model(str(path.absolute().parent), (), catalog).variants
+    stem = name_without_quant(path.name)
+    return tuple(each for each in variants if each.file and name_without_quant(each.file.paths[0].name) == stem)
+
+
+def _smaller_of_repo(
+    ref: HubRef | TwinRef, planned: PlannedModel, most_bytes: int, catalog: Catalog, hub: HubAccess | None
+) -> tuple[PlannedVariant, ...]:
+    """Return the largest file of the repo that takes up to `most_bytes`, with its header."""
+    from ggbench.hub.access import HubAccess
+
+    access, whole = hub or HubAccess.from_environment(), dataclasses.replace(ref, quant=None)
+    sizes = {each.selector: each.variant.file_bytes for each in find_published(whole, (), access, catalog)}
+    name = max((name for name, size in sizes.items() if size <= most_bytes), key=lambda each: sizes[each], default=None)
+    if name is None:
+        return ()
+    return _from_hub(planned.variants[0].model, whole, (name,), catalog, access, None).variants
 
 
 def _from_catalog(model: CatalogModel, quants: Sequence[str]) -> tuple[PlannedVariant, ...]:

@@ -73,15 +73,23 @@ def command(
         with _reading(output) as on_progress:
             planned = planned_model(model, quants, hub=hub.access(), on_progress=on_progress)
         rows = list(plan(planned.variants, request, allocator))
+        alternative = None
+        if (quants or len(rows) == 1) and not any(row.fits for row in rows):
+            from ggbench.catalog.planned_variants import smaller_variants
+
+            others = smaller_variants(model, planned, _largest_bytes(rows), hub=hub.access())
+            smaller = [row for row in plan(others, request, allocator) if row.fits or row.fits_with]
+            alternative = next((row for row in smaller if row.fits), smaller[0] if smaller else None)
         sources = _sources(rows, budget, allocator)
     if output.as_json:
         from ggbench.report.documents import plan_document
 
-        output.document("plan", model=rows[0].model, **plan_document(budget, sources, rows, planned))
+        output.document("plan", model=rows[0].model, **plan_document(budget, sources, rows, planned, alternative))
     else:
         from ggbench.report.terminal.plan import plan_report
 
-        output.show(plan_report(budget, setup, sources, rows, width=output.console().width))
+        width = output.console().width
+        output.show(plan_report(budget, setup, sources, rows, width=width, alternative=alternative))
     if planned.listing is not None:
         output.notice(_reading_notice(planned.listing, planned.moved_bytes))
     if budget.bandwidth is None:
@@ -120,17 +128,22 @@ def _budget(gpu: str | None, vram: str | None, reserve: str | None, bandwidth: s
     return dataclasses.replace(given, reserve_bytes=BESIDE_BUFFERS_BYTES, reserve_source=why)
 
 
+def _largest_bytes(rows: list[PlanRow]) -> int:
+    """The most that the file of another quant may take, if its context takes what theirs does; none without a plan."""
+    return max(((row.file_bytes or 0) + min(row.left_bytes or 0, 0) for row in rows), default=0)
+
+
 def _sources(rows: list[PlanRow], budget: Budget, allocator: DryAllocator) -> dict[str, str]:
     """Where each kind of figure comes from."""
     weights = "tensor table of the header"
     if any(row.provenance == "catalog" for row in rows):
-        weights = "llama.cpp's quantizer run dry on the catalog's shape; a published file adds its tokenizer, some MB"
+        weights = "simulated by llama.cpp's quantizer on the catalog's shape; a file adds its tokenizer, some MB"
     build = "" if allocator.versions is None else f" {allocator.versions.get('llama_cpp', '')}"
-    sized = f"llama.cpp{build}'s allocator run dry"
+    sized = f"simulated by llama.cpp{build}'s allocator, nothing loaded"
     if allocator.compute_devices:
-        sized += f", compute in {', '.join(allocator.compute_devices)}"
+        sized += f"; compute in {', '.join(allocator.compute_devices)}"
     if budget.on_gpu and allocator.compute_devices and not allocator.has_gpu:
-        sized += ": a build without a GPU backend, whose CPU compute buffer stands for the GPU's"
+        sized += ", whose buffer stands for the GPU's, as this build has no GPU backend"
     return {"weights": weights, "kv_and_compute": sized}
 
 

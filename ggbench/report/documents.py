@@ -140,9 +140,16 @@ def run_summary_document(listed: ListedRun) -> dict[str, object]:
 
 
 def plan_document(
-    budget: Budget, sources: dict[str, str], rows: Sequence[PlanRow], planned: PlannedModel | None = None
+    budget: Budget,
+    sources: dict[str, str],
+    rows: Sequence[PlanRow],
+    planned: PlannedModel | None = None,
+    alternative: PlanRow | None = None,
 ) -> dict[str, object]:
-    """The fields of `ggbench.plan/1`; `sources` says where each kind of figure comes from, `planned` of which repo."""
+    """The fields of `ggbench.plan/1`; `sources` says where each kind of figure comes from, `planned` of which repo.
+
+    `alternative` is a smaller quant that was not asked for, where none of the rows fits.
+    """
     bandwidth, listing = budget.bandwidth, planned and planned.listing
     return {
         "machine": {
@@ -157,6 +164,7 @@ def plan_document(
         **picked(planned, "moved_bytes"),
         **picked(listing, "total_bytes"),
         "rows": [_plan_row(row) for row in rows],
+        "alternative": alternative and _plan_row(alternative),
     }
 
 

@@ -17,7 +17,7 @@ from ggbench.errors import GgbenchError, Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.records.outcome import Outcome
-from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
+from ggbench.records.plan import Budget, KvCacheTypes, PlannedSpeed, PlanRow
 from ggbench.records.setup import KV_CELLS, LlamaSetup
 from ggbench.records.speed import DecodeLimit
 from ggbench.sizing.bracket import largest_n_ctx
@@ -35,6 +35,8 @@ CEILING = 1 << 20
 LONGEST = 1 << 24
 """Of any context: beyond it even a dry run takes a gigabyte, for a table of the cache's cells."""
 DECODE_POSITIONS = (1024, 8192, 32768)
+SMALLER_KV_TYPES = ("q8_0", "q4_0")
+"""Of both K and V, tried in this order where a quant does not fit."""
 
 _TOO_MUCH = 1 << 62
 """For a context that llama.cpp refuses even to size."""
@@ -96,7 +98,7 @@ def _planned(
     ceiling = max(CEILING, asked.n_ctx, min(file.n_ctx_train or 0, LONGEST))
     longest = None if weights is None else _longest(weights, placement, budget, allocator, asked, ceiling)
     left = None if need is None else budget.usable_bytes - need
-    limit, decode = _limits(file, request, placement, longest)
+    limit, decode = _limits(file, request, placement, longest, asked.n_ctx)
     return replace(
         row,
         n_ctx=asked.n_ctx,
@@ -107,13 +109,16 @@ def _planned(
         compute_bytes=placement.compute_bytes(asked),
         output_bytes=asked.output_bytes,
         host_compute_bytes=asked.host_compute_bytes if budget.on_gpu and asked.device_compute_bytes else None,
+        needed_bytes=need,
         left_bytes=left,
         fits=None if left is None else left >= 0,
+        fits_with=None if left is None or left >= 0 else _fitting_cache(asked, setup, -left, placement, allocator),
         planned_n_ctx=longest or None,
         reached_ceiling=longest is not None and longest >= ceiling // KV_CELLS * KV_CELLS,
         theory_n_ctx=None if weights is None else placement.theory_n_ctx(budget.usable_bytes - weights),
         limit=limit,
-        decode=decode,
+        decode=decode[:-1],
+        at_n_ctx=decode[-1] if decode else None,
         flash_attn=asked.flash_attn,
         notes=tuple(notes),
     )
@@ -168,10 +173,31 @@ def _longest(
     return largest_n_ctx(need, budget.usable_bytes, ceiling, asked.n_ctx, bytes_per_token)
 
 
+def _fitting_cache(
+    asked: DryContext, setup: LlamaSetup, missing_bytes: int, placement: Placement, allocator: DryAllocator
+) -> KvCacheTypes | None:
+    """The first smaller cache that saves what is missing; it is flash attention that lets V be quantized."""
+    types = [(setup.type_k, setup.type_v)] if setup.flash_attn == "off" else []
+    for type_k, type_v in [*types, *((name, name) for name in SMALLER_KV_TYPES)]:
+        tried = KvCacheTypes(type_k, type_v, "on" if setup.flash_attn == "off" else setup.flash_attn)
+        try:
+            context = allocator.context(asked.n_ctx, tried)
+        except EngineEnded as end:
+            if not isinstance(end.ending, Failed | OutOfMemory):
+                raise
+            continue
+        if placement.context_bytes(asked) - placement.context_bytes(context) >= missing_bytes:
+            return tried
+    return None
+
+
 def _limits(
-    file: ModelFile, request: PlanRequest, placement: Placement, longest: int | None
+    file: ModelFile, request: PlanRequest, placement: Placement, longest: int | None, n_ctx: int
 ) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
-    """The bound of the planned memory's bandwidth; none where weights lie in memories of two speeds."""
+    """The bound of the planned memory's bandwidth, and the speeds at the fixed positions and at `n_ctx`.
+
+    None where weights lie in memories of two speeds.
+    """
     bandwidth, setup = request.budget.bandwidth, request.setup
     if bandwidth is None or placement.has_two_speeds:
         return None, ()
@@ -180,10 +206,11 @@ def _limits(
         weights, cache = file_weights(file, file.name), kv_cache(file, setup.type_k, setup.type_v)
     except Unsupported:
         return None, ()
-    latencies = decode_read_ms(weights, cache, bandwidth.bytes_per_s, DECODE_POSITIONS)
+    positions = (*DECODE_POSITIONS, n_ctx)
+    latencies = decode_read_ms(weights, cache, bandwidth.bytes_per_s, positions)
     return limit, tuple(
         PlannedSpeed(n, float(ms), 1e3 / float(ms), None if longest is None else longest >= n)
-        for n, ms in zip(DECODE_POSITIONS, latencies, strict=True)
+        for n, ms in zip(positions, latencies, strict=True)
     )
 
 
@@ -204,9 +231,9 @@ def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str])
         what = f"{layers} on the GPU, the rest and its KV in main memory"
         if kept:
             what = f"{layers} on the GPU, {format_bytes(kept)} of their tensors in main memory by override"
-        yield f"{what}: no limit from one bandwidth"
+        yield f"no speed estimate: layers are split between GPU and CPU ({what})"
     elif placement.has_two_speeds:
-        yield "the KV cache in main memory: no limit from one bandwidth"
+        yield "no speed estimate: the KV cache lies in main memory, the weights on the GPU"
     repacked = [name for name in weight_buffers if name in ("CPU_REPACK", "AMX")]
     if not placement.on_gpu and repacked:
         yield f"some matrices are repacked ({repacked[0]}); counted once, as the pages they came from can be dropped"

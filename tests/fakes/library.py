@@ -63,11 +63,13 @@ def plan_row(model: str, quant: str, budget: Budget, n_ctx: int | None = None) -
     rate = budget.bandwidth.bytes_per_s if budget.bandwidth else 20e9
     limit = DecodeLimit(rate / kv / 1e3, weights / rate * 1e3, rate, "test")
     speeds = [(n, (weights + kv * n) / rate * 1e3) for n in (1024, 8192, 32768)]
+    at_n_ctx = (weights + kv * n_ctx) / rate * 1e3
     return PlanRow(
         model=model, quant=quant, provenance="catalog", file_bytes=weights + 6_000_000, n_params=n_params,
         bpw=_BITS.get(quant, 4.0), weight_bytes=weights, device_weight_bytes=weights, host_weight_bytes=0, n_ctx=n_ctx,
         n_ctx_train=32_768, kv_bytes=kv * n_ctx, device_kv_bytes=kv * n_ctx, kv_bytes_per_token=kv,
         compute_bytes=300 * (1 << 20), output_bytes=600_000, budget_bytes=budget.usable_bytes, left_bytes=left,
+        needed_bytes=budget.usable_bytes - left, at_n_ctx=PlannedSpeed(n_ctx, at_n_ctx, 1e3 / at_n_ctx, left >= 0),
         fits=left >= 0, planned_n_ctx=longest or None, limit=limit,
         decode=tuple(PlannedSpeed(n, ms, 1e3 / ms, longest >= n) for n, ms in speeds),
     )  # fmt: skip

@@ -67,7 +67,7 @@ def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive:
 
     async def steps(app: App, pilot: Page) -> None:
         shown = words_of(app)
-        assert "q4_k_m  ✓ 19.6 GiB left   222,208*" in shown
+        assert "q4_k_m 4.85 1.39 GiB ✓ 222,208* ≤ 853" in " ".join(shown.split())
         assert "q8_0 at n_ctx 8,192: ✓ 19.3 GiB left" in shown
         shown = await press(app, pilot, "j")
         assert "✗ 70.8 GiB missing" in shown
@@ -86,27 +86,21 @@ def test_every_column_is_there(services: Services, jobs: FakeServices, drive: Dr
 
     async def steps(app: App, pilot: Page) -> None:
         shown = await choose(app, pilot, "small-0.6b", 1)
-        header = next(line for line in shown.splitlines() if "max n_ctx" in line)
-        for word in (
-            "quant",
-            "fits",
-            "tok/s 1k",
-            "at 8k",
-            "size",
-            "file",
-            "BPW",
-            "weights",
-            "KV/1k",
-            "measured W",
-            "B ms",
-        ):
-            assert word in header
+        header = next(line for line in shown.splitlines() if " BPW " in line).split("│")[1].split()
+        assert header == [
+            "quant", "BPW", "memory", "fits", "max", "tok/s", "W", "B", "size", "decoded", "weights", "KV", "compute",
+            "tok/s", "tok/s",
+        ]  # fmt: skip
         line = next(line for line in shown.splitlines() if " q4_k_m " in line)
         assert "↓ 364.2 MiB" in line
-        assert "96.0 MiB" in line
+        assert "768.0 MiB" in line
         assert "—" not in line
-        assert "on disk" in next(line for line in shown.splitlines() if " q8_0 " in line)
-        assert next(line for line in shown.splitlines() if " q2_k " in line).count("—") == 3
+        assert "↓" not in next(line for line in shown.splitlines() if " q8_0 " in line)
+        assert next(line for line in shown.splitlines() if " q2_k " in line).count("—") == 1
+        assert (
+            "≤ ≥ the bandwidth's bound, not measured · ~ from W and B, beyond what was measured"
+            " · * beyond the trained 32,768 · ↓ to download"
+        ) in shown
 
     made_up = with_disk(services, local("maker/small-gguf", "q8_0"))
     drive(made_up, steps, (200, 40))
@@ -147,7 +141,7 @@ def test_a_quant_that_cannot_be_planned_is_a_row(app: App, planner: FakePlanner,
         shown = words_of(app)
         assert "✗ not planned" in shown
         assert "no such[31m type" in shown
-        assert "✓ 19.3 GiB left" in shown
+        assert "1.66 GiB  ✓" in shown
 
     drive(app, steps)
 
@@ -195,7 +189,7 @@ def test_a_store_that_cannot_be_read_is_reported(
     async def steps(app: App, pilot: Page) -> None:
         shown = words_of(app)
         assert message in shown
-        assert "q8_0    ✓" in shown
+        assert "q8_0    8.50  1.66 GiB  ✓" in shown
 
     drive(App(dataclasses.replace(services, open_store=open_store)), steps)
 

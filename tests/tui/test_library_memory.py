@@ -30,6 +30,7 @@ def test_left_and_right_change_the_context(app: App, planner: FakePlanner, drive
         assert "n_ctx 256:" in await press(app, pilot, *["left"] * 9)
         assert "n_ctx 1,048,576: ✗" in await press(app, pilot, *["right"] * 14)
         assert "╳ missing" in words_of(app)
+        assert "missing; fits with n_ctx " in words_of(app)
 
     drive(app, steps)
 
@@ -40,7 +41,7 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "g", *"3060 ti", "enter")
         assert "plan for RTX 3060 Ti · 8.00 GiB, 1.25 GiB kept free · 448 GB/s" in shown
-        assert "q8_0    ✓ 5.09 GiB left" in shown
+        assert "q8_0 8.50 1.66 GiB ✓ 63,744*" in " ".join(shown.split())
         shown = await press(app, pilot, "g", *"no such card", "enter")
         assert "no such card" in shown
         shown = await press(app, pilot, "escape", "g", *"12gib", "enter")

@@ -76,10 +76,10 @@ def test_any_column_sorts(app: App, planner: FakePlanner, drive: Drive) -> None:
         assert names(app) == ["q6_k", "q8_0", "q2_k", "q4_0"]
         await press(app, pilot, "s")
         assert names(app) == ["q2_k", "q4_0", "q6_k", "q8_0"]
-        shown = await press(app, pilot, "s")
+        shown = await press(app, pilot, "s", "s", "s")
         assert names(app) == ["q2_k", "q4_0", "q8_0", "q6_k"]
         assert "fits ↓" in shown
-        assert "? unknown" in shown
+        assert " ? " in shown
         await press(app, pilot, "S")
         assert names(app) == ["q8_0", "q4_0", "q2_k", "q6_k"]
         await pilot.click(QuantsTable, offset=(3, 0))

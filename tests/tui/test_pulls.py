@@ -211,7 +211,7 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
         shown = await press(app, pilot, "1")
         assert "on this disk" in shown
         line = next(line for line in shown.splitlines() if "q8_0 " in line)
-        assert "on disk" in line
+        assert "↓" not in line
 
     drive(app, steps, (160, 40))
     target = resolve("maker/tiny-gguf", ("q8_0",), hub=dataclasses.replace(online.hub, offline=True))[0]

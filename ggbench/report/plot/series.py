@@ -84,7 +84,7 @@ def limit_line(limit: DecodeLimit | None) -> Line | None:
 
 
 def legend_lines(parts: Sequence[str], width: int, gap: str) -> list[str]:
-    """Return the parts of a legend in lines of `width` characters; a part is divided, at blanks, only if it is wider."""
+    """Return the parts of a legend in lines of `width` characters; only a wider part is divided, at blanks."""
     lines: list[str] = []
     for part in parts:
         if lines and len(lines[-1]) + len(gap) + len(part) <= width:

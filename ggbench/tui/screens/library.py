@@ -20,10 +20,10 @@ from textual.widgets import DataTable, Footer, Input, Static
 from ggbench.catalog.models import Catalog
 from ggbench.errors import GgbenchError
 from ggbench.records.plan import Budget
-from ggbench.records.setup import LlamaSetup
 from ggbench.tui.host import host_of
 from ggbench.tui.library_models import ModelEntry, found_models, list_models
-from ggbench.tui.library_quants import LatestDecodes, latest_decodes, quants_on_disk
+from ggbench.tui.library_quants import legend, quants_on_disk
+from ggbench.tui.library_results import LatestResults
 from ggbench.tui.messages import ModelsChanged, RunStored
 from ggbench.tui.run_requests import RunRequest, decode_request, next_length, search_request
 from ggbench.tui.screens.library_choice import LibraryChoice
@@ -84,6 +84,7 @@ class LibraryScreen(StartScreen):
         self._choice = LibraryChoice()
         self._catalog: Catalog | None = None
         self._machine: _ThisMachine | None = None
+        self._results = LatestResults()
         self._card: Budget | None = None
         """The card to plan for; None plans for this machine."""
         self._is_planning = self._is_draw_due = False
@@ -97,6 +98,7 @@ class LibraryScreen(StartScreen):
             yield ModelsPane(id="left")
             yield QuantsPane(id="right")
         yield StatusMessage(id="message")
+        yield Static(id="legend", markup=False)
         yield Static(id="state", markup=False)
         yield MemoryBar(id="memory")
         yield Footer(compact=True, show_command_palette=False)
@@ -160,17 +162,22 @@ class LibraryScreen(StartScreen):
 
     @on(RunStored)
     def _read_results(self) -> None:
-        def read() -> Iterator[LatestDecodes]:
+        def read() -> Iterator[LatestResults]:
             from ggbench.tui.stored_runs import finished_runs
 
             with host_of(self).services.open_store() as store:
-                yield latest_decodes(finished_runs(store))
+                yield LatestResults.of(finished_runs(store))
 
-        def take(decodes: LatestDecodes) -> None:
-            self._choice.set_decodes(decodes)
-            self._show_rows()
+        def take(results: LatestResults) -> None:
+            self._results = results
+            self._show_results()
 
         self.perform("results", read, take)
+
+    def _show_results(self) -> None:
+        """Show what was measured here, unless another card is planned for."""
+        self._choice.set_results(self._results if self._card is None else LatestResults())
+        self._show_rows()
 
     @on(ModelsPane.SearchRequested)
     def _search(self, message: ModelsPane.SearchRequested) -> None:
@@ -319,7 +326,7 @@ class LibraryScreen(StartScreen):
     def _take_card(self, choice: CardChoice | None) -> None:
         if choice is not None:
             self._card, self._choice.rows = choice.budget, {}
-            self._show_rows()
+            self._show_results()
             self._replan()
 
     def action_reload(self) -> None:
@@ -360,7 +367,7 @@ class LibraryScreen(StartScreen):
         self._show_status()
 
     def _plan(self, planner: Planner, entry: ModelEntry, budget: Budget) -> None:
-        chosen, setup = self._table.chosen, LlamaSetup(n_ctx=self._choice.n_ctx)
+        chosen, setup = self._table.chosen, self._choice.setup
         first = chosen.name if chosen else None
 
         def rows() -> Iterator[PlannedQuant | None]:
@@ -385,6 +392,7 @@ class LibraryScreen(StartScreen):
         """Update the error message and the status line."""
         table, choice, is_known = self._table, self._choice, self._machine is not None
         status = choice.status(table, host_of(self).n_gen, is_machine_known=is_known, is_planning=self._is_planning)
+        self.query_one("#legend", Static).update(legend(list(choice.rows.values())))
         self._right.show_empty(table.hidden if choice.rows and not table.n_shown else ())
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)

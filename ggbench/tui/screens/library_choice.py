@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from ggbench.records.setup import LlamaSetup
 from ggbench.tui.library_models import ModelEntry
-from ggbench.tui.library_quants import LatestDecodes, QuantRow, complete
+from ggbench.tui.library_quants import QuantRow, complete
+from ggbench.tui.library_results import LatestResults
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
@@ -29,7 +31,12 @@ class LibraryChoice:
         self._marks: dict[str, dict[str, None]] = {}
         """Names of quants by model, in the order in which they were marked."""
         self._on_disk: Collection[tuple[str, str]] = frozenset()
-        self._decodes: LatestDecodes = {}
+        self._results = LatestResults()
+
+    @property
+    def setup(self) -> LlamaSetup:
+        """How the quants are planned to be loaded."""
+        return LlamaSetup(n_ctx=self.n_ctx)
 
     @property
     def marks(self) -> dict[str, None]:
@@ -62,9 +69,9 @@ class LibraryChoice:
         self._on_disk = on_disk
         self._complete_rows()
 
-    def set_decodes(self, decodes: LatestDecodes) -> None:
-        """Take in what was measured."""
-        self._decodes = decodes
+    def set_results(self, results: LatestResults) -> None:
+        """Take in what was measured; nothing where another card is planned for."""
+        self._results = results
         self._complete_rows()
 
     def clear_marks(self) -> None:
@@ -95,19 +102,17 @@ class LibraryChoice:
         n_quants = table.n_quants
         if is_planning and not n_quants:
             return f"{entry.title} · {'reading headers from the Hub…' if entry.needs_network else 'planning…'}"
-        chosen = table.chosen.plan if table.chosen else None
         parts = (
             entry.title,
             f"{format_count(table.n_shown)} quant{'' if table.n_shown == 1 else 's'}" if n_quants else "",
             *table.hidden,
             f"{format_count(n_marked)} marked" if n_marked else "",
             f"n_gen {format_count(n_gen)}" if n_quants else "",
-            f"* exceeds the trained {format_count(chosen.n_ctx_train)}" if chosen and chosen.exceeds_training else "",
         )
         return " · ".join(filter(None, parts))
 
     def _completed(self, row: QuantRow) -> QuantRow:
-        return row if self.entry is None else complete(row, self.entry, self._on_disk, self._decodes)
+        return row if self.entry is None else complete(row, self.entry, self._on_disk, self._results, self.setup)
 
     def _complete_rows(self) -> None:
         self.rows = {name: self._completed(row) for name, row in self.rows.items()}
