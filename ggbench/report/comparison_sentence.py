@@ -54,11 +54,16 @@ def _rest(names: Sequence[str], lines: Sequence[ComparedLine], who: str) -> list
     """What of the metrics has no single best run: where they are equal, where not distinguished, what is left out."""
     contested = [line for line in lines if len(line.unbeaten) > 1]
     tied = [line for line in contested if len(line.unbeaten) == len(line.compared)]
-    parts = []
-    if apart := [line.topic for line in tied if not line.is_exact]:
-        parts.append(f"{who} {_UNCLEAR} in {in_words(apart)}")
-    if equal := [line.topic for line in tied if line.is_exact]:
-        parts.append(f"{'they' if parts else who} are equal in {in_words(equal)}")
+    parts: list[str] = []
+    for is_exact, how in ((False, _UNCLEAR), (True, "are equal")):
+        topics: dict[tuple[int, ...], list[str]] = {}
+        for line in tied:
+            if line.is_exact is is_exact:
+                topics.setdefault(line.compared, []).append(line.topic)
+        for compared, some in topics.items():
+            runs = in_words([names[index] for index in compared])
+            everyone = "they" if parts and len(names) == 2 else who
+            parts.append(f"{everyone if len(compared) == len(names) else runs} {how} in {in_words(some)}")
     for line in contested:
         if line not in tied:
             behind = in_words([names[index] for index in line.compared if index not in line.unbeaten])

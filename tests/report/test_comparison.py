@@ -261,6 +261,15 @@ def test_three_runs_end_in_a_sentence() -> None:
     )
 
 
+def test_a_metric_that_not_all_have_names_those_that_do() -> None:
+    """A search beside two decodes: they are equal in memory, and it is not."""
+    runs = [row(latency=speed(80.0, 2.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
+    search = QuantSummary.of([search_of(row(quant="q2_k").run, 4096)])
+    assert sentence_of(compare_quants([*runs, search])) == (
+        "q4_k_m and q8_0 cannot be distinguished in speed, W and B; q4_k_m and q8_0 are equal in memory."
+    )
+
+
 def test_an_unsteady_run_and_runs_without_anything_in_common_are_said() -> None:
     """The sentence asks for a repetition; and a decode has nothing to compare with a search."""
     compared = compare_quants([row(unsteady="it slowed"), row(quant="q8_0")])

@@ -9,7 +9,7 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widgets import OptionList
 
-from ggbench.plain import plain, shorten
+from ggbench.plain import plain, shorten_middle
 from ggbench.records.outcome import Outcome
 from ggbench.report.names import model_names
 from ggbench.report.presenter import presenter_of
@@ -66,7 +66,7 @@ def _names(items: Sequence[QueueItem]) -> list[str]:
     models, quants = model_names(subjects), [plain(subject.quant) for subject in subjects]
     whole = [f"{model} {quant}" for model, quant in zip(models, quants, strict=True)]
     short = [
-        f"{shorten(model, max(8, _NAME_WIDTH - len(quant)))} {quant}"
+        f"{shorten_middle(model, max(8, _NAME_WIDTH - len(quant)))} {quant}"
         for model, quant in zip(models, quants, strict=True)
     ]
     return short if len(set(short)) == len(set(whole)) else whole
