@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -129,7 +129,7 @@ def _smaller_of_repo(
     """Return the largest file of the repo that takes up to `most_bytes`, with its header."""
     from ggbench.hub.access import HubAccess
 
-    access, whole = hub or HubAccess.from_environment(), dataclasses.replace(ref, quant=None)
+    access, whole = hub or HubAccess.from_environment(), replace(ref, quant=None)
     sizes = {each.selector: each.variant.file_bytes for each in find_published(whole, (), access, catalog)}
     name = max((name for name, size in sizes.items() if size <= most_bytes), key=lambda each: sizes[each], default=None)
     if name is None:
