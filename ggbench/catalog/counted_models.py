@@ -11,8 +11,7 @@ from ggbench.gguf_file.blueprint import build_metadata, build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
-from ggbench.theory.parameters import count_parameters
-from ggbench.theory.weights import Weights, file_weights, scheme_bits, tensor_weights, uniform_weights
+from ggbench.theory.weights import Weights, count_parameters, file_weights, scheme_bits, tensor_weights, uniform_weights
 
 SCHEMES = ("w16", "w8", "w6", "w4")
 """Default schemes for a catalog model."""
@@ -53,11 +52,8 @@ def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
     bits = {name: scheme_bits(name) for name in asked}
     ftypes = {name: ftype_by_name(name) for name, width in bits.items() if width is None}
     tensors = choose_types(build_metadata(model.hyper), unquantized.tensors, ftypes) if ftypes else {}
-    tied = model.hyper.tied_embeddings
     weights = tuple(
-        tensor_weights(tensors[name], parameters, name, tied=tied)
-        if width is None
-        else uniform_weights(parameters, width)
+        tensor_weights(tensors[name], parameters, name) if width is None else uniform_weights(parameters, width)
         for name, width in bits.items()
     )
     return CountedModel(model.id, unquantized, weights)

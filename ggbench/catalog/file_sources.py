@@ -11,7 +11,7 @@ from pathlib import Path
 from ggbench.catalog.models import CatalogModel
 from ggbench.catalog.repo_variants import FoundVariant, OnProgress
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.twin import cached_twin, cached_twin_of, plan_twin, twin_of
+from ggbench.gguf_file.twin import cached_twin, plan_twin, twin_of, write_cached
 
 ARTICLE_QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
 """Default quants of a twin: the article's eight, in its order."""
@@ -61,7 +61,7 @@ class PublishedTwin:
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
         """Return the cached twin, written first if missing. Raises as `header` and `write_twin` do."""
         name = f"{self.found.repo}-{self.found.variant.name}"
-        return cached_twin_of(self.found.header(), self.found.origin, name, self.folder, on_progress)
+        return write_cached(self.header(), name, self.folder, on_progress)
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of the published files."""

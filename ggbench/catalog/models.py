@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 
 from ggbench import paths
 from ggbench.errors import UnknownName, UsageError
-from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.plain import plain
 
 HUB_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,10 +30,7 @@ class TensorInfo:
     @property
     def n_elements(self) -> int:
         """Parameters in this tensor."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,15 +123,19 @@ class ModelFile(Shape):
             total += (tensor.n_bytes or 0) * share
         return round(total)
 
+    def require_kv(self) -> None:
+        """Raise Unsupported where the architecture's state is not a KV cache."""
+        if self.no_kv_reason:
+            raise Unsupported(
+                f"{self.name}: {self.no_kv_reason}", "its memory can be measured, but not counted from the header"
+            )
+
     def kv_bytes_per_token(self, type_k: str = "f16", type_v: str = "f16") -> int:
         """Return the bytes of KV cache for one position over all layers, ignoring any sliding window.
 
         Raises Unsupported where the architecture's state is not a KV cache, and UnknownName for a type.
         """
-        if self.no_kv_reason:
-            raise Unsupported(
-                f"{self.name}: {self.no_kv_reason}", "its memory can be measured, but not counted from the header"
-            )
+        self.require_kv()
         return sum(
             row_bytes(type_k, heads * self.head_dim_k) + row_bytes(type_v, heads * self.head_dim_v)
             for heads in self.n_head_kv
