@@ -122,3 +122,24 @@ def test_a_picture_is_xml_whatever_the_names_are() -> None:
     assert "</text><script>&" in "".join(root.itertext())
     assert not any(name.endswith("href") for element in root.iter() for name in element.attrib)
     assert text.count("l4 7h-8z") == 1
+
+
+def test_a_legend_is_never_cut_and_no_letter_covers_another() -> None:
+    """A long name goes on in another line, inside of the picture; curves that end in one place have letters apart."""
+    positions = np.arange(26, 526)
+    name = "a model whose name is very long " * 12
+    fit_text = "W 62 (37–201) tokens/ms, B 8 ±4 ms"
+    series = [
+        LatencySeries(each, positions, np.full(500, 10.0), Line(200.0, 10.0), Line(None, 8.0), fit_text)
+        for each in (name, "b", "c")
+    ]
+    root = ElementTree.fromstring(curves_as_svg(series).encode())
+    texts = [(float(each.get("y", "0")), each.text or "") for each in root.iter() if each.tag.endswith("}text")]
+    assert " ".join(text for _, text in texts).count("very long") == 12
+    assert max(len(text) for _, text in texts) <= 92
+    assert max(y for y, _ in texts) < float(root.get("height", "0"))
+    for letter in "abc":
+        assert sum(text == letter for _, text in texts) >= 2
+    at_ends = sorted(y for y, text in texts if text in "abc" and y < 450)
+    assert min(np.diff(at_ends)) >= 12
+    assert "0" in [text for _, text in texts]

@@ -24,6 +24,7 @@ _LEFT, _RIGHT, _TOP, _X_AXIS, _LEGEND_LINE = 70, 40, 30, 56, 22
 _X_TICKS, _Y_TICKS = 8, 6
 _LETTER = 18
 """Pixels from the letter of a legend to its name."""
+_LETTER_HEIGHT = 13
 _LEGEND_CHARACTERS = 92
 """In a line: 9 pixels for each, more than the mean of any font of 13 pixels."""
 _STYLE = """text { font: 13px system-ui, sans-serif; fill: #222; }
@@ -74,6 +75,7 @@ def curves_as_svg(series: Sequence[LatencySeries]) -> str:
     for draw in (_samples, _lines):
         for index, one in enumerate(series):
             parts += draw(area, one, index)
+    parts += _letters(area, series)
     y = _TOP + _PLOT_HEIGHT + _X_AXIS - 6
     for index, lines in enumerate(legends):
         for number, line in enumerate(lines):
@@ -131,10 +133,28 @@ def _lines(area: _Area, one: LatencySeries, index: int) -> list[str]:
         if line is not None:
             ends = [f"{area.x(position):.1f} {area.y(float(line.ms(position))):.1f}" for position in (first, last)]
             parts.append(f'<path d="M{"L".join(ends)}" stroke="{color}" stroke-width="2" {look}/>')
-    at_end = float(one.fit.ms(last)) if one.fit is not None else float(one.latency_ms[-1])
-    place = f'x="{area.x(last) + 6:.1f}" y="{area.y(at_end) + 4:.1f}"'
-    parts.append(f'<text class="letter" {place} style="fill: {color}">{letter(index)}</text>')
     return parts
+
+
+def _letters(area: _Area, series: Sequence[LatencySeries]) -> list[str]:
+    """A letter at the end of every curve, below another where they would cover each other."""
+    ends = []
+    for index, one in enumerate(series):
+        if len(one.positions):
+            last = float(one.positions.max())
+            at_end = float(one.fit.ms(last)) if one.fit is not None else float(one.latency_ms[-1])
+            ends.append((area.y(at_end) + 4, area.x(last) + 6, index))
+    parts, free_from = [], 0.0
+    for y, x, index in sorted(ends):
+        y = max(y, free_from)
+        free_from = y + _LETTER_HEIGHT
+        parts.append(_letter(x, y, index))
+    return parts
+
+
+def _letter(x: float, y: float, index: int) -> str:
+    style = f"fill: {hex_color(index, ON_WHITE)}"
+    return f'<text class="letter" x="{x:.1f}" y="{y:.1f}" style="{style}">{letter(index)}</text>'
 
 
 def _legend_lines(one: LatencySeries) -> list[str]:
@@ -156,8 +176,7 @@ def _legend(line: str, y: int, index: int | None) -> str:
     text = f'<text x="{_LEFT + _LETTER}" y="{y}" xml:space="preserve">{escape(line)}</text>'
     if index is None:
         return text
-    color = hex_color(index, ON_WHITE)
-    return f'<text class="letter" x="{_LEFT}" y="{y}" style="fill: {color}">{letter(index)}</text>{text}'
+    return f"{_letter(_LEFT, y, index)}{text}"
 
 
 def _text(text: str) -> str:
