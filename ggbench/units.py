@@ -156,6 +156,11 @@ def format_interval(value: float, low: float, high: float, digits: int = 3) -> s
     return f"{value:.{decimals}f} ({low:.{decimals}f}–{high:.{decimals}f})"
 
 
+def format_ratio(ratio: float, low: float, high: float) -> str:
+    """Return a ratio with its interval, `1.32 ±0.04`; `> 3.20` where the interval has no upper end."""
+    return format_interval(ratio, low, high) if math.isfinite(high) else f"> {format_number(low)}"
+
+
 def _decimals_of_error(error: float) -> int:
     """Return the decimals that leave an error one significant digit, or two where the first is 1 or 2."""
     exponent = math.floor(math.log10(error))

@@ -7,9 +7,8 @@ repeating a plan needs no network.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -129,7 +128,7 @@ def _smaller_of_repo(
     """Return the largest file of the repo that takes up to `most_bytes`, with its header."""
     from ggbench.hub.access import HubAccess
 
-    access, whole = hub or HubAccess.from_environment(), dataclasses.replace(ref, quant=None)
+    access, whole = hub or HubAccess.from_environment(), replace(ref, quant=None)
     sizes = {each.selector: each.variant.file_bytes for each in find_published(whole, (), access, catalog)}
     name = max((name for name, size in sizes.items() if size <= most_bytes), key=lambda each: sizes[each], default=None)
     if name is None:
@@ -145,11 +144,11 @@ def _from_catalog(model: CatalogModel, quants: Sequence[str]) -> tuple[PlannedVa
 def _with_header(variant: PlannedVariant, read: Callable[[], ModelFile], *, alone: bool) -> PlannedVariant:
     """Return the variant with its header; with the reason where it cannot be read, unless it is the only one."""
     try:
-        return dataclasses.replace(variant, file=read())
+        return replace(variant, file=read())
     except GgbenchError as error:
         if alone:
             raise
-        return dataclasses.replace(variant, reason=error.message)
+        return replace(variant, reason=error.message)
 
 
 def _from_disk(target: Target, *, alone: bool) -> PlannedVariant:
@@ -182,7 +181,7 @@ def _from_hub(
         named = PlannedVariant(label, each.quant, provenance, None, selector=each.selector)
         variant = _with_header(named, partial(read, each), alone=len(found) == 1)
         if variant.file is not None and each.variant.quant is None:
-            variant = dataclasses.replace(variant, quant=quant_label(variant.file))
+            variant = replace(variant, quant=quant_label(variant.file))
         variants.append(variant)
     return PlannedModel(tuple(variants), found[0].listing, sum(read.moved_bytes for read in reads.values()))
 

@@ -39,6 +39,7 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import ftype_by_name, quant_label
 from ggbench.hub.access import HubAccess
+from ggbench.records.subject import Subject
 from ggbench.units import format_bytes
 
 
@@ -65,6 +66,12 @@ class Target:
     def named(self) -> tuple[str, str]:
         """MODEL and QUANT arguments that select this target again."""
         return self.model, self.selector or self.quant
+
+    @property
+    def subject(self) -> Subject:
+        """What a run of it measures, as far as is known without its header."""
+        path = "" if self.path is None else str(self.path)
+        return Subject(model=self.model, quant=self.quant, source=self.provenance, file=path)
 
     @property
     def download_bytes(self) -> int:

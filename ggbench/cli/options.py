@@ -200,7 +200,7 @@ def timeout_option(default: str) -> _Decorator:
     return option("--timeout timeout_s", text, click.FloatRange(min=0, min_open=True), metavar="SECONDS")
 
 
-def _as_record(name: str, make: Callable[..., object], names: Collection[str], *options: _Decorator) -> _Decorator:
+def as_record(name: str, make: Callable[..., object], names: Collection[str], *options: _Decorator) -> _Decorator:
     """Return a decorator that adds options, and hands the command those of these names as one record."""
 
     def decorate(function: _Function) -> _Function:
@@ -225,20 +225,20 @@ def _names(record: type[Any]) -> list[str]:
     return [field.name for field in fields(record)]
 
 
-load_options = _as_record("setup", _setup, [*_names(LlamaSetup), *_SWITCHED_OFF.values()], *_LOAD_OPTIONS)
+load_options = as_record("setup", _setup, [*_names(LlamaSetup), *_SWITCHED_OFF.values()], *_LOAD_OPTIONS)
 """Add the options of how llama.cpp loads a model; the command gets them as `setup`, a LlamaSetup."""
-offline_option = _as_record("hub", HubOptions, _names(HubOptions), _OFFLINE)
+offline_option = as_record("hub", HubOptions, _names(HubOptions), _OFFLINE)
 """Add `--offline`; the command gets `hub`, a HubOptions."""
-output_options = _as_record("output", Output, _names(Output), *_OUTPUT_OPTIONS)
+output_options = as_record("output", Output, _names(Output), *_OUTPUT_OPTIONS)
 """Add `--json` and `--quiet`; the command gets `output`, an Output."""
-_download_options = _as_record("hub", HubOptions, _names(HubOptions), *_DOWNLOAD_OPTIONS)
+_download_options = as_record("hub", HubOptions, _names(HubOptions), *_DOWNLOAD_OPTIONS)
 
 
 def measuring_options(*, many: bool = False, has_own_timeout: bool = False) -> _Decorator:
     """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, an Asked."""
 
     def decorate(function: _Function) -> _Function:
-        function = output_options(_as_record("asked", Asked, _names(Asked))(function))
+        function = output_options(as_record("asked", Asked, _names(Asked))(function))
         if not has_own_timeout:
             function = _BANDWIDTH(timeout_option("600")(function))
         function = load_options(_download_options(function))

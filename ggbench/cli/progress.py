@@ -6,6 +6,7 @@ The views draw the records of `ggbench.recording.progress` without knowing which
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from ggbench.cli.downloads import download_lines
 from ggbench.cli.output import Output
@@ -39,24 +40,24 @@ class View:
         """Leave the terminal as it was."""
 
 
-def view_of(output: Output) -> View:
-    """The view for this command's stderr."""
+def view_of(output: Output, names: Sequence[str]) -> View:
+    """The view for this command's stderr; `names` are those of the jobs."""
     if output.quiet:
         return View()
-    return _BarView(output) if sys.stderr.isatty() else _LineView(output)
+    return _BarView(output, names) if sys.stderr.isatty() else _LineView(output, names)
 
 
 class _LineView(View):
     """One line when a job starts, for each point and when the job ends, and some while its file is downloaded."""
 
-    def __init__(self, output: Output) -> None:
-        self._output = output
+    def __init__(self, output: Output, names: Sequence[str]) -> None:
+        self._output, self._names = output, names
         self._download = download_lines(output)
 
     def draw(self, record: Progress) -> None:
         match record:
             case Started():
-                self._output.notice(_title(record))
+                self._output.notice(_title(record, self._names))
                 self._download = download_lines(self._output)
             case Working("download", done, total):
                 self._download.update(round(done or 0), round(total or 0))
@@ -72,7 +73,7 @@ class _LineView(View):
 class _BarView(View):
     """One line that moves, at most ten times a second, and a line above it for each point and each end."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, names: Sequence[str]) -> None:
         from rich.progress import BarColumn, Task, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
         from rich.text import Text
@@ -95,7 +96,7 @@ class _BarView(View):
         )
         self._rich.start()
         self._task = self._rich.add_task("", total=1, status="", left_s=None)
-        self._title = ""
+        self._names, self._title = names, ""
         self._status = ""
         self._fit = RunningFit()
         self._transfer = TransferRate()
@@ -104,7 +105,7 @@ class _BarView(View):
         match record:
             case Started():
                 self._fit = RunningFit()
-                self._title = _title(record)
+                self._title = _title(record, self._names)
                 self._rich.reset(self._task, description=self._title, total=1, status="")
             case Working():
                 self._draw_work(record)
@@ -159,8 +160,8 @@ class _BarView(View):
         self._rich.reset(self._task, description=self._title, total=None, status=status, left_s=None)
 
 
-def _title(record: Started) -> str:
-    return f"[{record.index + 1}/{record.n_jobs}] {record.model} {record.quant}"
+def _title(record: Started, names: Sequence[str]) -> str:
+    return f"[{record.index + 1}/{record.n_jobs}] {names[record.index]}"
 
 
 def _has_line(record: Point) -> bool:

@@ -58,7 +58,7 @@ def show_run(run: Run, output: Output, *, plot: bool = False, readings: Sequence
     """One run in full, with its plot where asked for."""
     output.show(presenter_of(run.head.kind).details(run, readings=readings))
     if plot:
-        _show_plot([QuantSummary.of([run])], output)
+        show_plot([QuantSummary.of([run])], output)
 
 
 def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_format: str, plot: bool) -> None:
@@ -78,7 +78,7 @@ def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_fo
 
         output.show(rows_table(summaries, bench_columns(summaries), width=output.console().width))
     if plot:
-        _show_plot(summaries, output)
+        show_plot(summaries, output)
 
 
 def show_against(summaries: Sequence[QuantSummary], output: Output) -> None:
@@ -89,17 +89,14 @@ def show_against(summaries: Sequence[QuantSummary], output: Output) -> None:
     output.show(against_tables(summaries))
 
 
-def _show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
-    from ggbench.report.plot.series import measured_series
+def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
+    """The latencies of stored runs over each other; nothing without a sample."""
+    from ggbench.report.plot.series import named_series
     from ggbench.report.plot.terminal import latency_plot
 
-    series = []
     with Store.open() as store:
-        for each in summaries:
-            samples = None if each.run.run_id is None else store.load_samples(each.run.run_id)
-            if samples is not None and len(samples.step_ns):
-                name = each.subject.quant
-                series.append(measured_series(name, samples.position, samples.step_ns, each.fit, each.limit))
+        runs = [(each, store.load_samples(each.run.run_id)) for each in summaries if each.run.run_id is not None]
+    series = [one for one in named_series(runs) if len(one.positions)]
     if series:
         console = output.console()
         color = console.color_system is not None and not console.no_color

@@ -207,11 +207,10 @@ class Session:
 
 def subject_of(target: Target, file: ModelFile | None, setup: Setup) -> Subject:
     """The subject as its header describes it; what is known without one where there is no file."""
-    named = Subject(model=target.model, quant=target.quant, source=target.provenance, file=str(target.path or ""))
     if file is None:
-        return named
+        return target.subject
     return replace(
-        named,
+        target.subject,
         file=str(file.paths[0].absolute()) if file.paths else "",
         file_bytes=file.file_bytes,
         header_sha256=file.header_sha256,
@@ -220,6 +219,9 @@ def subject_of(target: Target, file: ModelFile | None, setup: Setup) -> Subject:
         weight_bytes=file.weight_bytes,
         kv_bytes_per_token=kv_bytes_per_token(file, setup),
         n_ctx_train=file.n_ctx_train,
+        architecture=file.architecture or None,
+        n_layer=file.n_layer or None,
+        n_embd=file.n_embd or None,
     )
 
 

@@ -55,6 +55,10 @@ class LatencySummary:
     """Tokens per second over all timed decode steps, sampling left out, as llama-bench counts tg."""
     sample_p50_ms: float | None
     """Median time of the sampler for one token; None where it was not timed."""
+    tok_s_ci95: tuple[float, float | None] | None = None
+    """95 % interval of `tok_s`; an upper end of None is unbounded. None: fewer than 64 samples, or stored by an earlier
+    ggbench.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,17 @@ A value is for programs and never rounded; a text is for people and formatted by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeAlias
 
 from ggbench.plain import plain
 from ggbench.records.outcome import Outcome
-from ggbench.records.speed import LineFit
+from ggbench.records.speed import LatencySummary, LineFit
 from ggbench.records.summary import QuantSummary
 from ggbench.report import ESSENTIAL, UNKNOWN
-from ggbench.report.names import file_name, model_name
+from ggbench.report.names import file_name, model_name, model_names
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
@@ -91,6 +91,16 @@ def b_text(fit: LineFit | None) -> str:
     return f"< {format_number(high)}" if fit.b_ms is None else format_interval(fit.b_ms, low, high, digits=4)
 
 
+def tok_s_text(latency: LatencySummary | None) -> str:
+    """`108 ±2`, in tokens per second; `> 12` where the interval has no upper end; an em dash where none was timed."""
+    if latency is None:
+        return UNKNOWN
+    if latency.tok_s_ci95 is None:
+        return format_number(latency.tok_s)
+    low, high = latency.tok_s_ci95
+    return f"> {format_number(low)}" if high is None else format_interval(latency.tok_s, low, high)
+
+
 def max_n_ctx_text(summary: QuantSummary) -> str:
     """`8,192`; `8,192?` where no decode proved it; an em dash where none is known."""
     unproven = summary.max_n_ctx is not None and not summary.max_n_ctx_verified
@@ -156,7 +166,7 @@ _ALL = (
         "run.run_id", lambda run_id: UNKNOWN if run_id is None else str(run_id), 2,
     ),
     Column(
-        "model", "model", "", "The model as it was named; of a path the name of the file or folder.",
+        "model", "model", "", "The model as it was named; of a path the file's name without its quant.",
         lambda s: s.subject.model, lambda s: model_name(s.subject), right_aligned=False, priority=ESSENTIAL,
     ),
     _column("quant", "quant", "", "How the weights are quantized.", "subject.quant", plain, ESSENTIAL),
@@ -219,7 +229,18 @@ _ALL = (
         "robust_w_tokens_per_ms", "robust W", "tokens/ms", "W from a Theil-Sen slope, as a cross-check.",
         "fit.robust_w_tokens_per_ms", format_number,
     ),
-    _column("tok_s", "speed", "tok/s", "Tokens decoded in a second.", "latency.tok_s", format_number, 1),
+    Column(
+        "tok_s", "speed", "tok/s", "Tokens decoded in a second, with the 95 % interval.",
+        reader("latency.tok_s"), lambda s: tok_s_text(s.latency), priority=1,
+    ),
+    _column(
+        "tok_s_ci95_low", "speed from", "tok/s", "Lower end of the speed's 95 % interval.",
+        _end("latency.tok_s_ci95", 0), format_number,
+    ),
+    _column(
+        "tok_s_ci95_high", "speed to", "tok/s", "Upper end of the speed's 95 % interval; unknown is unbounded.",
+        _end("latency.tok_s_ci95", 1), format_number,
+    ),
     _column("p50_ms", "p50", "ms", "Median latency of a token.", "latency.p50_ms", format_ms, 5),
     _column("p95_ms", "p95", "ms", "Latency that 95 % of the tokens keep.", "latency.p95_ms", format_ms, 6),
     _column("p99_ms", "p99", "ms", "Latency that 99 % of the tokens keep.", "latency.p99_ms", format_ms, 5),
@@ -281,6 +302,13 @@ BENCH = (
 
 ANSWERS = ("w_tokens_per_ms", "b_ms", "tok_s")
 """What a list of runs of any kind has."""
+
+
+def column_texts(key: str, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+    """What people read in one column of these rows; models by names that distinguish them."""
+    if key == "model":
+        return model_names([summary.subject for summary in summaries])
+    return tuple(map(COLUMNS[key].text, summaries))
 
 
 def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:

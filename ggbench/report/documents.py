@@ -54,7 +54,7 @@ def summary_document(summary: QuantSummary) -> dict[str, object]:
         "n_gen": _n_gen(summary),
         "prefill_ms": decode and decode.prefill_ms,
         **picked(summary, "prefills fit"),
-        **picked(summary.latency, "p50_ms p95_ms p99_ms tok_s sample_p50_ms"),
+        **picked(summary.latency, "p50_ms p95_ms p99_ms tok_s tok_s_ci95 sample_p50_ms"),
         "limit": summary.limit,
         **picked(decode, "w_ratio b_ratio"),
         "b_w16_ms": summary.b_w16_ms,
@@ -133,7 +133,7 @@ def run_summary_document(listed: ListedRun) -> dict[str, object]:
         "max_n_ctx_verified": context.verified_by_decode if context and context.max_n_ctx is not None else None,
         "n_gen": summary and _n_gen(summary),
         **picked(decode, "prefill_ms fit"),
-        "tok_s": decode and decode.latency and decode.latency.tok_s,
+        **picked(decode and decode.latency, "tok_s tok_s_ci95"),
         "reason": stored.reason or listed.problem or None,
         "command": stored.command,
     }

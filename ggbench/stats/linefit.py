@@ -18,25 +18,17 @@ import numpy.typing as npt
 
 from ggbench.records.setup import KV_CELLS
 from ggbench.records.speed import LineFit
+from ggbench.stats.noise import FREEDOM, half_width, slow_waves, spread
 from ggbench.stats.samples import Floats, Repetition, group_medians, split_repetitions, stair
 
 MIN_SAMPLES = 16
 """Fewer samples than this, or fewer outside the fullest stair, do not define a line."""
-
-_FREEDOM = 4
-"""Number of low-frequency directions that estimate the noise. Few keep the interval valid under long correlation, at a
-third more width than with known noise.
-"""
 
 _STAIR_SHARES = (0.0, 0.5, 1.0)
 """Share of the climb in stairs: none (masked cells are skipped), half, all (cells are read in whole steps)."""
 
 _CLOCK_MS = 1e-6
 """A rise over the whole run below the clock's resolution of 1 ns counts as zero."""
-
-_Z_95 = 1.959963984540054
-_T_95_FEW = (math.inf, 12.706205, 4.302653, 3.182446, 2.776445)
-"""Student's two-sided 95 % points for 0 to 4 degrees of freedom, where the expansion in `_t_95` is inaccurate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +153,7 @@ def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
     if not repetitions:
         return None
     n_samples = sum(len(repetition.position) for repetition in repetitions)
-    waves = [_slow_waves(len(position)) if _holds_a_line(position) else None for position, _ in repetitions]
+    waves = [slow_waves(len(position), FREEDOM + 1) if _holds_a_line(position) else None for position, _ in repetitions]
     if all(wave is None for wave in waves):
         median_ms = float(np.median(np.concatenate([repetition.step_ms for repetition in repetitions])))
         return LineFit(n_samples, None, None, median_ms, None, None, None)
@@ -226,11 +218,6 @@ def _holds_a_line(position: Floats) -> bool:
     return len(stairs) - int(np.bincount(stairs - stairs.min()).max()) >= MIN_SAMPLES
 
 
-def _slow_waves(n: int) -> Floats:
-    """Return cosines of 1 to 5 half periods at half steps: orthogonal to a constant and each other, with norm n / 2."""
-    return np.cos(np.outer(np.pi * np.arange(1, _FREEDOM + 2), (np.arange(n) + 0.5) / n))
-
-
 def _fit_with_stairs(
     repetitions: Sequence[Repetition], waves: Sequence[Floats | None], stair_share: float
 ) -> _StairFit:
@@ -247,13 +234,14 @@ def _fit_with_stairs(
         if wave is not None:
             lines.append(moments)
             energy += _wave_energy(wave, x, step_ms, moments)
-    noise = energy / (_FREEDOM * len(lines))
-    slope_spread = _spread([line.slope for line in lines], [1 / line.sxx for line in lines])
-    b_spread = _spread([line.intercept for line in lines], [_intercept_variance(line) for line in lines])
+    freedom = FREEDOM * len(lines)
+    noise = energy / freedom
+    slope_spread = spread([line.slope for line in lines], [1 / line.sxx for line in lines])
+    b_spread = spread([line.intercept for line in lines], [_intercept_variance(line) for line in lines])
     return _StairFit(
         pooled,
-        _half_width(noise, slope_spread, len(lines)) / math.sqrt(pooled.sxx),
-        _half_width(noise, b_spread, len(lines)) * math.sqrt(_intercept_variance(pooled)),
+        half_width(noise, slope_spread, len(lines), freedom) / math.sqrt(pooled.sxx),
+        half_width(noise, b_spread, len(lines), freedom) * math.sqrt(_intercept_variance(pooled)),
     )
 
 
@@ -268,44 +256,6 @@ def _wave_energy(waves: Floats, x: Floats, y: Floats, line: Moments) -> float:
     of_residual, of_x = waves @ ((y - line.mean_y) - line.slope * dx), waves @ dx
     along_x = float(of_x @ of_residual) ** 2 / float(of_x @ of_x)
     return max(0.0, 2 / line.count * (float(of_residual @ of_residual) - along_x))
-
-
-def _spread(estimates: Sequence[float], variances: Sequence[float]) -> float:
-    """Return the noise that would explain the differences between repetitions, given each estimate's variance per unit
-    of noise.
-    """
-    if len(estimates) < 2:
-        return 0.0
-    weight = 1 / np.array(variances)
-    centred = np.array(estimates) - np.average(estimates, weights=weight)
-    return float(weight @ centred**2) / (len(estimates) - 1)
-
-
-def _half_width(noise: float, spread: float, n_repetitions: int) -> float:
-    """Return Student's t times the root of the noise plus the excess spread between repetitions."""
-    excess = max(0.0, spread - noise)
-    total = noise + excess
-    if total <= 0:
-        return 0.0
-    freedom = _FREEDOM * n_repetitions
-    if excess:
-        freedom = int(total**2 / (noise**2 / freedom + excess**2 / (n_repetitions - 1)))
-    return _t_95(max(1, freedom)) * math.sqrt(total)
-
-
-def _t_95(freedom: int) -> float:
-    """Return Student's two-sided 95 % point; Abramowitz & Stegun (1964), 26.7.5, good to 0.001 from 5 degrees of
-    freedom.
-    """
-    if freedom < len(_T_95_FEW):
-        return _T_95_FEW[freedom]
-    z = _Z_95
-    return (
-        z
-        + (z**3 + z) / (4 * freedom)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
-    )
 
 
 def _robust_w(repetitions: Sequence[Repetition], farthest: float) -> float | None:

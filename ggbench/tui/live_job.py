@@ -52,10 +52,8 @@ class Answer:
 class LiveJob:
     """One job from its start on. One thread writes and one reads."""
 
-    def __init__(self, item_id: int, name: str, *, is_twin: bool = False) -> None:
-        """`name` is that of its curve; may hold any text."""
+    def __init__(self, item_id: int, *, is_twin: bool = False) -> None:
         self.item_id = item_id
-        self.name = name
         self.is_twin = is_twin
         """A twin has no tokenizer."""
         self.working: Working | None = None
@@ -152,13 +150,13 @@ class LiveJob:
         """The last position there will be, where each repetition starts from the same."""
         return int(self._positions[0]) - 1 + self.n_total if self._n_done else self.n_total
 
-    def series(self, *, dimmed: bool = False) -> LatencySeries:
-        """For the plot, with the line through the samples so far."""
+    def series(self, name: str, *, dimmed: bool = False) -> LatencySeries:
+        """For the plot, with the line through the samples so far; `name` is for the legend."""
         positions = self.positions
         self._fit_new()
         b_ms = self._fit.b_ms
         return LatencySeries(
-            name=self.name,
+            name=name,
             positions=positions,
             latency_ms=self.step_ns[: len(positions)] / 1e6,
             fit=None if b_ms is None else Line(self._fit.w_tokens_per_ms, b_ms),

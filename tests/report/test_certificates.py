@@ -140,7 +140,13 @@ def test_searches_side_by_side(render: Callable[..., str]) -> None:
     """One line for each quant, a model that was given as a path by its name."""
     plan = SearchPlan(planned_n_ctx=1024, theory_n_ctx=1100, budget_bytes=3 << 30)
     run = search(ContextResult(plan=plan, max_n_ctx=768, first_fail_n_ctx=1024))
-    path = replace(run, head=replace(run.head, subject=replace(run.subject, model="/home/me/models/tiny.gguf")))
-    text = render(certificates_table([path], width=100))
+
+    def of(path: str) -> Run:
+        return replace(run, head=replace(run.head, subject=replace(run.subject, model=path, file=path)))
+
+    text = render(certificates_table([of("/home/me/models/tiny.gguf")], width=100))
     assert "The largest n_ctx of tiny.gguf within 3.00 GiB" in text
     assert text.splitlines()[-1].split()[:6] == ["q4_k_m", "—", "1,100", "1,024", "768", "1,024"]
+    both = render(certificates_table([of("/m/a/tiny.gguf"), of("/m/b/tiny.gguf")], width=100))
+    assert "The largest n_ctx of a/tiny.gguf, b/tiny.gguf within" in both
+    assert [line.split()[0] for line in both.splitlines()[-2:]] == ["a/tiny.gguf", "b/tiny.gguf"]

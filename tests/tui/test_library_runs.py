@@ -89,7 +89,7 @@ def test_marked_quants_are_measured(
         assert "marked" not in words_of(app)
         await press(app, pilot, "space", "b")
         assert app.current_mode == "run"
-        assert [(item.model, item.kind) for item in app.run_queue.items] == [(str(tiny_twin), "decode")]
+        assert [(item.subject.model, item.kind) for item in app.run_queue.items] == [(str(tiny_twin), "decode")]
         await queue.idle()
         await press(app, pilot, "1")
         line = next(line for line in words_of(app).splitlines() if " q8_0 " in line)

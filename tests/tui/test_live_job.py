@@ -12,7 +12,7 @@ from ggbench.tui.live_job import LiveJob
 
 def grown(n: int) -> LiveJob:
     """B 10 ms, W 200 tokens/ms, in batches as a worker sends them."""
-    live = LiveJob(0, "q8_0")
+    live = LiveJob(0)
     live.n_total = 10_000
     for first in range(26, 26 + n, 50):
         live.append(first, [10_000_000 + (position - 1) * 5_000 for position in range(first, first + 50)], "ab")
@@ -43,17 +43,17 @@ def test_the_numbers_are_those_of_the_samples() -> None:
 
 def test_a_job_without_samples_has_no_numbers() -> None:
     """None, and not zero."""
-    live = LiveJob(0, "q8_0")
+    live = LiveJob(0)
     assert live.numbers().p50_ms is None
     assert live.numbers().eta_s is None
-    assert live.series().fit is None
+    assert live.series("q8_0").fit is None
 
 
 def test_a_series_has_the_fit_and_the_limit() -> None:
     """The plot gets the lines with the samples, in ms."""
     live = grown(1000)
     live.limit = DecodeLimit(300.0, 8.0, 20e9, "given")
-    series = live.series(dimmed=True)
+    series = live.series("q8_0", dimmed=True)
     assert series.limit == Line(300.0, 8.0)
     assert series.fit is not None
     assert (series.fit.w_tokens_per_ms, series.fit.b_ms) == pytest.approx((200, 10))
@@ -63,7 +63,7 @@ def test_a_series_has_the_fit_and_the_limit() -> None:
 
 def test_the_text_is_a_tail() -> None:
     """A long decode does not fill memory with what nobody reads."""
-    live = LiveJob(0, "q8_0")
+    live = LiveJob(0)
     live.append(26, [1], "x" * 10_000)
     live.append(27, [1], "end")
     assert live.text.endswith("xend")

@@ -6,6 +6,7 @@ import asyncio
 
 from textual.app import App, ComposeResult
 
+from ggbench.records.subject import Subject
 from ggbench.tui.run_queue import JobState, QueueItem
 from ggbench.tui.widgets.queue_list import QueueList
 from tests.fakes.driving import settle
@@ -28,7 +29,7 @@ def _items(current: int, n_jobs: int = 20) -> list[QueueItem]:
             return JobState.DECODING
         return JobState.SKIPPED if index < current else JobState.WAITING
 
-    return [QueueItem(index, "model", f"q{index}", "decode", state(index)) for index in range(n_jobs)]
+    return [QueueItem(index, Subject("model", f"q{index}", "file"), "decode", state(index)) for index in range(n_jobs)]
 
 
 def test_the_running_job_is_in_view_unless_another_was_chosen() -> None:

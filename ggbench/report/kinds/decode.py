@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from ggbench.records.decode import DecodeResult
 from ggbench.records.run import Run
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import b_text, bench_columns, w_text
+from ggbench.report.columns import b_text, bench_columns, tok_s_text, w_text
 from ggbench.report.presenter import QuantPresenter
-from ggbench.units import format_number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,8 +25,7 @@ class DecodePresenter(QuantPresenter):
         result = run.result
         if not isinstance(result, DecodeResult) or result.fit is None:
             return ""
-        tok_s = result.latency.tok_s if result.latency else None
-        return f"{format_number(tok_s)} tok/s  W {w_text(result.fit)} tokens/ms  B {b_text(result.fit)} ms"
+        return f"{tok_s_text(result.latency)} tok/s  W {w_text(result.fit)} tokens/ms  B {b_text(result.fit)} ms"
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The columns of `ggbench bench`."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ggbench.records.speed import DecodeLimit, LineFit
+from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import b_text, w_text
+from ggbench.report.names import unambiguous_names
+from ggbench.store.runs import Samples
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -64,6 +69,26 @@ def measured_series(
     )
 
 
+def named_series(runs: Sequence[tuple[QuantSummary, Samples]]) -> tuple[LatencySeries, ...]:
+    """Return the series of several runs, by the shortest names that distinguish them; one may have no samples."""
+    names = unambiguous_names([summary for summary, _ in runs])
+    return tuple(
+        measured_series(name, samples.position, samples.step_ns, summary.fit, summary.limit)
+        for name, (summary, samples) in zip(names, runs, strict=True)
+    )
+
+
 def limit_line(limit: DecodeLimit | None) -> Line | None:
     """Return the line of a limit on decode latency, None where there is no limit."""
     return None if limit is None else Line(limit.w_tokens_per_ms, limit.b_ms)
+
+
+def legend_lines(parts: Sequence[str], width: int, gap: str) -> list[str]:
+    """Return the parts of a legend in lines of `width` characters; only a wider part is divided, at blanks."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + len(gap) + len(part) <= width:
+            lines[-1] += f"{gap}{part}"
+        else:
+            lines += textwrap.wrap(part, width) or [""]
+    return lines

@@ -19,9 +19,18 @@ from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.report.columns import swa_text
 from ggbench.report.documents import context_bytes, context_of
-from ggbench.report.names import model_name, quant_name
+from ggbench.report.names import models_title, quant_name, row_labels
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
-from ggbench.report.terminal.tables import Facts, facts_table, fitted_table, left, notes, right, twin_caption
+from ggbench.report.terminal.tables import (
+    Facts,
+    facts_table,
+    fitted_table,
+    left,
+    notes,
+    right,
+    row_names,
+    twin_caption,
+)
 from ggbench.units import format_bytes, format_count, format_number
 
 _PARTS = "weights", "KV", "compute"
@@ -52,10 +61,11 @@ def certificate_details(run: Run, *, folded: bool = False, readings: Sequence[Ma
 def certificates_table(runs: Sequence[Run], *, width: int | None = None) -> Table:
     """One line for each quant, theory and plan beside what works: table 6.3.9 of the article, for one machine."""
     found = [context_of(run) for run in runs]
+    subjects = [run.subject for run in runs]
     sizes = [context_bytes(run) for run in runs]
 
     columns = [
-        left("quant", (run.subject.quant for run in runs)),
+        *row_names(subjects),
         right("weights", (format_bytes(run.subject.weight_bytes) for run in runs), priority=1),
         right("theory", (format_count(each.plan.theory_n_ctx) for each in found), "tokens"),
         right("planned", (format_count(each.plan.planned_n_ctx) for each in found), "tokens"),
@@ -67,13 +77,13 @@ def certificates_table(runs: Sequence[Run], *, width: int | None = None) -> Tabl
         right("contexts", (format_count(each.n_allocations) for each in found), "made", 4),
         notes(run.reason for run in runs),
     ]
-    models = dict.fromkeys(model_name(run.subject) for run in runs)
     budgets = sorted({each.plan.budget_bytes for each in found if each.plan.budget_bytes})
     within = " to ".join(format_bytes(n_bytes) for n_bytes in dict.fromkeys((*budgets[:1], *budgets[-1:])))
     return fitted_table(
         columns,
+        labels=row_labels(subjects),
         dim=[not run.is_complete for run in runs],
-        title=f"The largest n_ctx of {', '.join(models)}" + (f" within {within}" if within else ""),
+        title=f"The largest n_ctx of {models_title(subjects)}" + (f" within {within}" if within else ""),
         width=width,
         caption=twin_caption(run.subject for run in runs),
     )

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from ggbench.records.outcome import Outcome
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import ANSWERS, COLUMNS
-from ggbench.report.names import model_name
+from ggbench.report.columns import ANSWERS, COLUMNS, column_texts
+from ggbench.report.listed_runs import ListedRun, named_runs
+from ggbench.report.names import row_labels
 from ggbench.report.terminal.tables import Cells, fitted_table, left, names, notes, right, twin_caption
 from ggbench.units import format_count
-
-if TYPE_CHECKING:
-    from ggbench.report.listed_runs import ListedRun
 
 
 def rows_table(
@@ -25,10 +22,9 @@ def rows_table(
 
     `width` is the terminal's, in characters; None keeps every column in the table.
     """
-    names = ("model", "quant") if len({summary.subject.model for summary in summaries}) > 1 else ("quant",)
     return fitted_table(
-        [_cells(key, (COLUMNS[key].text(summary) for summary in summaries)) for key in keys],
-        labels=[" ".join(COLUMNS[name].text(summary) for name in names) for summary in summaries],
+        [_cells(key, column_texts(key, summaries)) for key in keys],
+        labels=row_labels([summary.subject for summary in summaries]),
         dim=[summary.outcome is not Outcome.COMPLETED for summary in summaries],
         title=title,
         width=width,
@@ -38,13 +34,14 @@ def rows_table(
 
 def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
     """Stored runs, in the order given, with what came of them so far; `width` as in `rows_table`."""
+    runs = named_runs(runs)
     labels = [str(run.run_id) for run in runs]
     return fitted_table(
         [
             right("run", labels),
             left("started", (run.stored.started_at[:16].replace("T", " ") for run in runs), "UTC", 3),
             left("kind", (run.stored.kind for run in runs), priority=5),
-            names("model", (model_name(run.subject) for run in runs)),
+            names("model", (run.model for run in runs)),
             names("quant", (run.subject.quant for run in runs)),
             left("source", (run.subject.source for run in runs)),
             right("samples", (format_count(run.stored.n_samples) for run in runs), priority=4),

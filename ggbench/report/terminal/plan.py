@@ -15,8 +15,8 @@ from ggbench.records.setup import LlamaSetup
 from ggbench.records.subject import Subject
 from ggbench.report import UNKNOWN
 from ggbench.report.columns import swa_text
-from ggbench.report.names import model_name
-from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
+from ggbench.report.names import models_title, row_labels
+from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
 
 FITS, FITS_NOT = "✓", "✗"
@@ -35,12 +35,16 @@ def plan_report(
 
     `alternative` is a smaller quant that was not asked for, where none of the rows fits.
     """
-    models = list(dict.fromkeys(map(_model_name, rows)))
-    title = f"{', '.join(models)} on {budget.device}"
+    title = f"{models_title(list(map(_subject, rows)))} on {budget.device}"
     shared = _shared_notes(rows)
     parts: list[RenderableType] = [
         Padding(facts_table(title, _facts(budget, config, sources, rows, shared)), (0, 0, 1, 0)),
-        fitted_table(_cells(rows, budget, shared), dim=[row.fits is not True for row in rows], width=width),
+        fitted_table(
+            _cells(rows, budget, shared),
+            labels=row_labels(list(map(_subject, rows))),
+            dim=[row.fits is not True for row in rows],
+            width=width,
+        ),
     ]
     if advice := what_would_fit(rows, alternative):
         parts.append(Text(advice))
@@ -49,8 +53,8 @@ def plan_report(
     return Group(*parts)
 
 
-def _model_name(row: PlanRow) -> str:
-    return model_name(Subject(model=row.model, quant=row.quant, source=row.provenance, file=row.file))
+def _subject(row: PlanRow) -> Subject:
+    return Subject(model=row.model, quant=row.quant, source=row.provenance, file=row.file, n_params=row.n_params)
 
 
 def fit_text(row: PlanRow) -> str:
@@ -141,7 +145,7 @@ def _windows(rows: Sequence[PlanRow]) -> list[str]:
 def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> list[Cells]:
     there = _there(rows)
     cells = [
-        names("quant", (row.quant for row in rows)),
+        *row_names(list(map(_subject, rows))),
         right("BPW", (format_number(row.bpw) for row in rows), "bits", stays=True),
         right("file", (format_bytes(row.file_bytes) for row in rows), "", 1, stays=True),
         right("memory", (format_bytes(row.needed_bytes) for row in rows), there, stays=True),

@@ -21,7 +21,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import DecodeLimit
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import b_text, note, swa_text, w_text
+from ggbench.report.columns import b_text, note, swa_text, tok_s_text, w_text
 from ggbench.report.names import quant_name
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
 from ggbench.report.terminal.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced
@@ -179,7 +179,7 @@ def _latency(summary: QuantSummary, decode: DecodeResult) -> Facts:
     if latency is not None:
         percentiles = [("p50", latency.p50_ms), ("p95", latency.p95_ms), ("p99", latency.p99_ms)]
         per_token = ", ".join(f"{name} {format_ms(ms)}" for name, ms in percentiles)
-        facts += [("token", f"{per_token} ms"), ("speed", f"{format_number(latency.tok_s)} tok/s")]
+        facts += [("token", f"{per_token} ms"), ("speed", f"{tok_s_text(latency)} tok/s")]
         if latency.sample_p50_ms is not None:
             facts.append(("sampling", f"{format_ms(latency.sample_p50_ms)} ms per token, not included above"))
     return facts

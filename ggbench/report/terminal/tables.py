@@ -16,6 +16,7 @@ from rich.text import Text
 from ggbench.plain import plain
 from ggbench.records.subject import Subject
 from ggbench.report import ESSENTIAL, UNKNOWN
+from ggbench.report.names import model_names
 
 TWIN_CAPTION = "twin: the true shape and types, no trained weights; speed and memory are real, the text is not"
 
@@ -129,6 +130,13 @@ def left(header: str, texts: Iterable[str], unit: str = "", priority: int = ESSE
 def names(header: str, texts: Iterable[str], priority: int = ESSENTIAL) -> Cells:
     """A column of texts that say by themselves what they are."""
     return Cells(header, tuple(map(plain, texts)), priority=priority, is_name=True)
+
+
+def row_names(subjects: Sequence[Subject]) -> list[Cells]:
+    """The columns that distinguish rows: the quant, after the model where it is not the same in all."""
+    models = model_names(subjects)
+    quants = names("quant", (subject.quant for subject in subjects))
+    return [quants] if len(set(models)) == 1 else [names("model", models), quants]
 
 
 def right(

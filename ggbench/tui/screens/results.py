@@ -48,7 +48,7 @@ class ResultsScreen(RunsScreen):
     AUTO_FOCUS = ""
     CSS_PATH = "results.tcss"
     HELP = """Every stored run, newest first, including those of other ggbench processes on this machine.
-✓ completed   … running   – cancelled   ✗ failed: see the outcome and note columns to the right
+✓ completed   ! not steady   … running   – cancelled   ✗ failed: see the outcome and note columns to the right
 enter opens a run; space marks it; c compares the marked runs."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "compare", "Compare", tooltip="Compare the marked runs side by side"),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ggbench.catalog.file_sources import CONFIRM_ABOVE_BYTES
 from ggbench.errors import NetworkError, UsageError
-from ggbench.plain import plain
 from ggbench.records.setup import LlamaSetup
+from ggbench.report.names import quant_names
 from ggbench.tui.host import host_of
 from ggbench.tui.messages import PullRequested, RunRequested
 from ggbench.tui.screens.dialogs import ConfirmScreen
@@ -118,6 +118,6 @@ class StartScreen(TaskScreen):
         elif download_bytes <= CONFIRM_ABOVE_BYTES:
             start(confirmed=True)
         else:
-            names = ", ".join(dict.fromkeys(f"{target.model} {target.quant}" for target in targets))
-            question = plain(f"Download {size} into Hugging Face's cache: {names}?")
+            names = ", ".join(dict.fromkeys(quant_names([target.subject for target in targets])))
+            question = f"Download {size} into Hugging Face's cache: {names}?"
             self.app.push_screen(ConfirmScreen(question, "Download"), start)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widgets import OptionList
 
-from ggbench.plain import plain, shorten
+from ggbench.plain import plain, shorten_middle
 from ggbench.records.outcome import Outcome
+from ggbench.report.names import model_names
 from ggbench.report.presenter import presenter_of
 from ggbench.tui.run_queue import JobState, QueueItem
 
@@ -45,8 +45,7 @@ class QueueList(OptionList):
 
     def show(self, items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> None:
         """Update the lines; `letters` are those of the plot by item id."""
-        width = max((len(_name(item)) for item in items), default=0)
-        lines = [describe(item, letters.get(item.id, " "), width, paused=paused) for item in items]
+        lines = queue_lines(items, letters, paused=paused)
         for index, line in enumerate(lines):
             if index >= len(self._shown):
                 self.add_option(Text(line))
@@ -60,16 +59,27 @@ class QueueList(OptionList):
             self._followed = current
 
 
-def describe(item: QueueItem, letter: str, name_width: int, *, paused: bool) -> str:
+def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> list[str]:
     """Return `✓ a qwen1.5-0.5b q8_0  61.2 tok/s  W 205 ±4 tokens/ms  B 10.92 ±0.08 ms`, or the reason of a failure."""
-    glyph = _GLYPHS.get(item.state, _PAUSED if paused else _RUNNING)
-    return f"{glyph} {letter} {_name(item):<{name_width}}  {_state_text(item, paused=paused)}"
+    names = _names(items)
+    width = max(map(len, names), default=0)
+    lines = []
+    for item, name in zip(items, names, strict=True):
+        glyph = _GLYPHS.get(item.state, _PAUSED if paused else _RUNNING)
+        lines.append(f"{glyph} {letters.get(item.id, ' ')} {name:<{width}}  {_state_text(item, paused=paused)}")
+    return lines
 
 
-def _name(item: QueueItem) -> str:
-    """Return model and quant, a path by its file name; the quant is never truncated."""
-    model = Path(item.model).name if item.model.startswith(("/", "~", ".")) else item.model
-    return f"{shorten(model, max(8, _NAME_WIDTH - len(item.quant)))} {plain(item.quant)}"
+def _names(items: Sequence[QueueItem]) -> list[str]:
+    """Return model and quant of each; only the model is truncated, and only if that makes no two the same."""
+    subjects = [item.subject for item in items]
+    models, quants = model_names(subjects), [plain(subject.quant) for subject in subjects]
+    whole = [f"{model} {quant}" for model, quant in zip(models, quants, strict=True)]
+    short = [
+        f"{shorten_middle(model, max(8, _NAME_WIDTH - len(quant)))} {quant}"
+        for model, quant in zip(models, quants, strict=True)
+    ]
+    return short if len(set(short)) == len(set(whole)) else whole
 
 
 def _state_text(item: QueueItem, *, paused: bool) -> str:

@@ -6,6 +6,7 @@ message changed them, the next key would still see the old ones.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -21,10 +22,10 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ggbench.plain import shorten
+from ggbench.plain import shorten, shorten_middle
 from ggbench.report.listed_runs import ListedRun
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, RunColumn, count_text, matching
-from ggbench.tui.tables import first_column, in_order, whole_columns
+from ggbench.tui.tables import in_order, whole_columns
 from ggbench.units import format_count
 
 _GAP = "  "
@@ -34,8 +35,7 @@ _WIDEST = {"model": 28, "quant": 14, "note": 60}
 _WIDEST_OTHER = 20
 _PINNED = ("run", "state", "model", "quant")
 """Columns that stay in place while the others scroll, if they leave enough of the width."""
-_LEAST_TEXT = 12
-"""Characters at the right edge in which the beginning of a text is shown; a number is shown whole or not at all."""
+_MORE_LEFT, _MORE_RIGHT = "‹", "›"
 
 
 class RunsTable(ScrollView, can_focus=True):
@@ -155,10 +155,11 @@ class RunsTable(ScrollView, can_focus=True):
         self._go_to(line if line >= 0 else len(self.runs) - 1)
 
     def action_scroll_columns(self, steps: int) -> None:
-        """Scroll the columns sideways."""
-        edges = [0, *accumulate(self._scrolled_widths)]
-        first = first_column(self._scrolled_widths, round(self.scroll_x))
-        self.scroll_to(x=edges[min(max(first + steps, 0), len(edges) - 1)], animate=False, force=True)
+        """Scroll sideways by whole columns."""
+        n_pinned, _ = self._layout(self.scrollable_content_region.width)
+        edges = [0, *accumulate(width + len(_GAP) for width in self._widths[n_pinned:])]
+        first = bisect_left(edges, round(self.scroll_target_x))
+        self.scroll_to(x=edges[min(max(first + steps, 0), len(edges) - 1)], animate=False)
 
     def action_choose(self) -> None:
         """Open the run at the cursor."""
@@ -195,7 +196,7 @@ class RunsTable(ScrollView, can_focus=True):
         if y == 0:
             style = base + self.get_component_rich_style("runs-table--header", partial=True)
             texts = [self._header(column) for column in COLUMNS_OF_RUNS]
-            return self._line(" " * _MARGIN, texts, style, width)
+            return self._line(" " * _MARGIN, texts, style, width, is_header=True)
         index = y - 1 + round(self.scroll_y)
         if index >= len(self.runs):
             return Strip.blank(width, base)
@@ -242,7 +243,10 @@ class RunsTable(ScrollView, can_focus=True):
             known = self._texts.get(run.run_id)
             if known is None or known[0] is not run:
                 texts = tuple(
-                    shorten(column.text(run), _WIDEST.get(column.key, _WIDEST_OTHER)) for column in COLUMNS_OF_RUNS
+                    (shorten_middle if column.key == "model" else shorten)(
+                        column.text(run), _WIDEST.get(column.key, _WIDEST_OTHER)
+                    )
+                    for column in COLUMNS_OF_RUNS
                 )
                 self._texts[run.run_id] = (run, texts)
         lines = [texts for _, texts in self._texts.values()]
@@ -281,31 +285,33 @@ class RunsTable(ScrollView, can_focus=True):
             cells.append(set_cell_size(text, width) + _GAP)
         return cells
 
-    def _line(self, margin: str, texts: Sequence[str], style: Style, width: int) -> Strip:
-        cells, shown = self._cells(texts), self._columns_shown(width)
-        line = margin + "".join(cells[index] for index in shown)
-        after, room = max(shown, default=-1) + 1, width - cell_len(line)
-        if after < len(texts) and not COLUMNS_OF_RUNS[after].right_aligned and room >= _LEAST_TEXT:
-            line += shorten(texts[after], room)
-        return Strip([Segment(line, style)]).adjust_cell_length(width, style)
+    def _layout(self, width: int) -> tuple[int, range]:
+        """Return the number of columns that stay in place, and which of the others are shown: those that fit whole."""
+        n_pinned = self._n_pinned(width)
+        widths = [width + len(_GAP) for width in self._widths]
+        room, scrolled = width - _MARGIN - sum(widths[:n_pinned]), round(self.scroll_x)
+        shown = whole_columns(widths[n_pinned:], scrolled, room + len(_GAP))
+        if n_pinned + shown.stop < len(widths):  # the mark takes the last gap
+            shown = whole_columns(widths[n_pinned:], scrolled, room)
+        return n_pinned, range(n_pinned + shown.start, n_pinned + shown.stop)
 
-    @property
-    def _scrolled_widths(self) -> list[int]:
-        """Widths of the columns that scroll, each with its gap."""
-        n_pinned = self._n_pinned(self.scrollable_content_region.width)
-        return [width + len(_GAP) for width in self._widths[n_pinned:]]
-
-    def _columns_shown(self, width: int) -> list[int]:
-        """Return the columns that are shown whole, after the pinned ones those scrolled to."""
-        n_pinned, scrolled = self._n_pinned(width), self._scrolled_widths
-        pinned_width = _MARGIN + sum(each + len(_GAP) for each in self._widths[:n_pinned])
-        shown = whole_columns(scrolled, round(self.scroll_x), width - pinned_width + len(_GAP))
-        return [*range(n_pinned), *(n_pinned + index for index in shown)]
+    def _line(self, margin: str, texts: Sequence[str], style: Style, width: int, *, is_header: bool = False) -> Strip:
+        """Render a line; `‹` and `›` in the header say that there are more columns on that side."""
+        cells, (n_pinned, shown) = self._cells(texts), self._layout(width)
+        text = margin + "".join(cells[:n_pinned])
+        if is_header and shown.start > n_pinned:
+            text = f"{text[: -len(_GAP)]}{_MORE_LEFT:>{len(_GAP)}}"
+        text += "".join(cells[shown.start : shown.stop])
+        if is_header and shown.stop < len(cells):
+            return Strip([Segment(set_cell_size(text, width - 1) + _MORE_RIGHT, style)])
+        return Strip([Segment(text, style)]).adjust_cell_length(width, style)
 
     def _column_at(self, x: int) -> RunColumn | None:
         """Return the column whose header is at x."""
+        n_pinned, shown = self._layout(self.scrollable_content_region.width)
         edge = _MARGIN
-        for index in self._columns_shown(self.scrollable_content_region.width):
+        indices: list[int] = [*range(n_pinned), *shown]
+        for index in indices:
             edge += self._widths[index] + len(_GAP)
             if x < edge:
                 return COLUMNS_OF_RUNS[index]
