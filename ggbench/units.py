@@ -116,6 +116,11 @@ def format_number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{decimals}f}"
 
 
+def with_unit(text: str, unit: str) -> str:
+    """Return a formatted quantity with its unit; the em dash of an unknown one has none."""
+    return text if text == "—" else f"{text} {unit}"
+
+
 def format_fixed(value: float, decimals: int) -> str:
     """Return a number with thousands separators and fixed decimals, `1,250.0`, for aligned columns."""
     return f"{value:,.{decimals}f}"

@@ -61,12 +61,12 @@ def note(summary: QuantSummary) -> str:
 def _too_few(summary: QuantSummary) -> list[str]:
     """That there is no W, where nothing but more tokens would make one."""
     decode, fit = summary.decode, summary.fit
-    if decode is None or fit is None or (fit.w_tokens_per_ms, fit.w_ci95, fit.b_ci95) != (None, None, None):
+    if decode is None or fit is None or fit.w_ci95 is not None or fit.r2 is not None:
         return []
     from ggbench.stats.linefit import fewest_samples
 
     enough = format_count(fewest_samples(decode.n_prompt + 1))
-    return [f"{format_count(fit.n_samples)} tokens are too few for W; a decode of {enough} is enough"]
+    return [f"{format_count(fit.n_samples)} tokens are too few for W, which takes at least {enough}"]
 
 
 def w_text(fit: LineFit | None) -> str:
@@ -82,11 +82,9 @@ def w_text(fit: LineFit | None) -> str:
 
 
 def b_text(fit: LineFit | None) -> str:
-    """`10.92 ±0.08`; `< 230` where the line falls below zero, so that only a bound is left."""
-    if fit is None:
+    """`10.92 ±0.08`; `< 13.6` where only a bound is known; an em dash without one."""
+    if fit is None or fit.b_ci95 is None:
         return UNKNOWN
-    if fit.b_ci95 is None:
-        return format_ms(fit.b_ms)
     low, high = fit.b_ci95
     return f"< {format_number(high)}" if fit.b_ms is None else format_interval(fit.b_ms, low, high, digits=4)
 

@@ -6,6 +6,7 @@ A released step is never edited: files in the wild have already taken it. A chan
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Sequence
 
@@ -120,7 +121,23 @@ def create_probes(connection: sqlite3.Connection) -> None:
     )
 
 
-MIGRATIONS: tuple[Migration, ...] = (create_runs_and_samples, create_readings, create_probes, compose_runs)
+def withdraw_b_without_w(connection: sqlite3.Connection) -> None:
+    """Version 5: a decode without W, or whose interval of B includes zero, has no `b_ms`.
+
+    Versions up to 4 stored the median or the line's value there, which is not the latency of a first token.
+    """
+    rows = connection.execute("SELECT id, result FROM runs WHERE kind = 'decode' AND result IS NOT NULL").fetchall()
+    for run_id, text in rows:
+        result = json.loads(text)
+        fit = result.get("fit")
+        if fit and (fit.get("w_tokens_per_ms") is None or (fit.get("b_ci95") or [0.0])[0] <= 0):
+            result["fit"] = fit | {"b_ms": None}
+            connection.execute("UPDATE runs SET result = ? WHERE id = ?", (json.dumps(result), run_id))
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    create_runs_and_samples, create_readings, create_probes, compose_runs, withdraw_b_without_w
+)  # fmt: skip
 
 
 def version_of(connection: sqlite3.Connection) -> int:

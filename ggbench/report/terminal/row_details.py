@@ -33,6 +33,7 @@ from ggbench.units import (
     format_number,
     format_params,
     format_percent,
+    with_unit,
 )
 
 
@@ -164,9 +165,9 @@ def _latency(summary: QuantSummary, decode: DecodeResult) -> Facts:
     if fit is not None:
         robust, b_w16_ms = fit.robust_w_tokens_per_ms, summary.b_w16_ms
         facts += [
-            ("W", f"{w_text(fit)} tokens/ms{_share(decode.w_ratio)}"),
+            ("W", f"{with_unit(w_text(fit), 'tokens/ms')}{_share(decode.w_ratio)}"),
             ("robust W", f"{format_number(robust)} tokens/ms" if robust else ""),
-            ("B", f"{b_text(fit)} ms{_share(decode.b_ratio)}"),
+            ("B", f"{with_unit(b_text(fit), 'ms')}{_share(decode.b_ratio)}"),
             ("B as w16", "" if b_w16_ms is None else f"{format_ms(b_w16_ms)} ms"),
             ("R²", f"{format_number(fit.r2)} over {format_count(fit.n_samples)} samples"),
         ]
@@ -180,7 +181,7 @@ def _latency(summary: QuantSummary, decode: DecodeResult) -> Facts:
 
 
 def _share(ratio: float | None) -> str:
-    return "" if ratio is None else f", {format_percent(ratio)} of the limit"
+    return "" if ratio is None else f", {format_percent(ratio)} of the bandwidth's speed"
 
 
 def _limit(limit: DecodeLimit) -> Facts:
