@@ -130,10 +130,10 @@ def format_interval(value: float, low: float, high: float, digits: int = 3) -> s
     """Return a value with its interval, rounded to the interval's precision: `205 ±4`, or `205 (180–310)` where
     asymmetric.
 
-    ± precedes the longer side. An interval of zero length is omitted, and the value has `digits` digits.
+    ± precedes the longer side. An interval below 1/100,000 of the value is omitted, and the value has `digits` digits.
     """
     shorter, longer = sorted((value - low, high - value))
-    if not math.isfinite(longer) or longer <= 0:
+    if not math.isfinite(longer) or longer <= abs(value) * 1e-5:
         return format_number(value, digits)
     if longer <= 1.5 * shorter:
         decimals = _decimals_of_error(longer)

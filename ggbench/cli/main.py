@@ -20,6 +20,7 @@ COMMANDS = {
     "bench": "Measure every quant of a model: BPW, memory, prefill, W and B against the limit.",
     "decode": "Time every token of a long decode, and fit W and B.",
     "demo": "Measure twins of a small model in about two minutes, without a network.",
+    "help": "Help of a command; `help numbers` explains every number and mark.",
     "inspect": "Contents of a GGUF file: metadata, tensor types, BPW.",
     "limits": "Theoretical limits of a model on a GPU: context that fits, prefill knees, W and B.",
     "maxctx": "Find the largest n_ctx that works, by real allocations, and prove it.",

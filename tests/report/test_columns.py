@@ -64,6 +64,13 @@ def test_speed_has_its_interval(ci95: tuple[float, float | None] | None, text: s
     assert tok_s_text(LatencySummary(9.2, 12.5, 12.7, 108.2, None, ci95)) == text
 
 
+def test_an_unsteady_speed_is_marked(completed: QuantSummary) -> None:
+    """The mark stands where every list has a number; the value for programs is the same."""
+    unsteady = with_decode(completed, unsteady="the clock fell")
+    assert COLUMNS["tok_s"].text(unsteady) == "! 108.2 ±1.3"
+    assert COLUMNS["tok_s"].value(unsteady) == COLUMNS["tok_s"].value(completed) == 108.2
+
+
 def test_nothing_is_derived_from_a_bound_of_b(completed: QuantSummary) -> None:
     """Neither B% nor B as w16, in tables and for programs."""
     bounded = with_decode(completed, fit=LineFit(300, None, (1234.4, None), None, (10.8, 11.0), 0.1, None))

@@ -81,7 +81,8 @@ def _model(summary: QuantSummary) -> Facts:
     subject, memory, decode, setup = summary.subject, summary.memory, summary.decode, summary.llama
     run = [f"{format_count(memory.n_ctx)} tokens"] if memory.n_ctx else []
     run += [f"prompt {format_count(decode.n_prompt)}"] if decode else []
-    run += [f"decoded {format_count(decode.n_gen)}"] if decode and decode.n_gen else []
+    repeat = f" x {summary.repeat}" if (summary.repeat or 1) > 1 else ""
+    run += [f"decoded {format_count(summary.n_gen)}{repeat}"] if decode and decode.n_gen else []
     facts = [
         ("file", subject.file),
         ("source", f"{subject.source}, {format_bytes(subject.file_bytes)}"),
@@ -110,9 +111,16 @@ def _loaded(setup: LlamaSetup, summary: QuantSummary) -> Facts:
         ("KV cache", f"{cache}{size}{flash}"),
         ("batches", _batches(setup, summary.memory)),
         ("threads", format_count(setup.threads) if setup.threads else ""),
-        ("memory limit", "" if limit is None else format_bytes(limit)),
+        ("memory limit", "" if limit is None else _limit_text(limit, summary.memory)),
         ("other options", shlex.join(setup_options(replace(setup, **_SHOWN)))),
     ]
+
+
+def _limit_text(limit_bytes: int, memory: Memory) -> str:
+    """The limit, and why the peak below may exceed it."""
+    if memory.peak_bytes is None or any(not buffers.is_host for buffers in memory.buffers):
+        return format_bytes(limit_bytes)
+    return f"{format_bytes(limit_bytes)} of address space on top of the idle worker, which the peak resident includes"
 
 
 def _batches(setup: LlamaSetup, memory: Memory) -> str:

@@ -13,16 +13,13 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widgets import Static
 
+from ggbench.report.glossary import FORMULA, terms
 from ggbench.tui.screens.dialogs import Dialog
 
-_GLOSSARY = """latency(n) = (n - 1) / W + B, with n tokens in the KV cache
-B    latency of the first token in ms: the cost of reading the
-     weights
-W    tokens until one token takes 1 ms longer: the cost of reading
-     the KV cache
-BPW  bits per weight, averaged over all tensors
-twin a file written here with a model's exact shape and random weights:
-     same size and speed, meaningless text"""
+_TWIN = (
+    "twin",
+    "A file written here with a model's exact shape and random weights: same size and speed, meaningless text.",
+)
 
 
 class HelpScreen(Dialog[None]):
@@ -48,7 +45,8 @@ class HelpScreen(Dialog[None]):
             if about:
                 yield Static(f"{about}\n", markup=False)
             yield Static(self._keys())
-            yield Static(f"\n{_GLOSSARY}", markup=False)
+            yield Static(f"\n{FORMULA}", markup=False)
+            yield Static(_glossary())
 
     def action_scroll(self, direction: str) -> None:
         """Scroll by one line."""
@@ -67,6 +65,14 @@ class HelpScreen(Dialog[None]):
         for description, names in keys.items():
             table.add_row(Text(" ".join(dict.fromkeys(names)), style="bold"), Text(description))
         return table
+
+
+def _glossary() -> Table:
+    """The numbers and marks of every table."""
+    table = Table.grid(padding=(0, 2))
+    for name, text in (*terms(), _TWIN):
+        table.add_row(Text(name, style="bold"), Text(text))
+    return table
 
 
 def _textual_bindings(kind: type[DOMNode]) -> set[tuple[str, str]]:
