@@ -23,6 +23,25 @@ _FLOPS = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([gtp])flops?(?:/s)?\s*", re.IGNORE
 _THOUSANDS = {"g": 3, "t": 4, "p": 5}
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*?)(/s|ps)?\s*")
 _LARGEST = 1 << 60
+_TOKENS = re.compile(r"(?P<number>[0-9]+(?:[,_][0-9]{3})*|[0-9]*\.[0-9]+)(?P<unit>[km]?)", re.IGNORECASE)
+_TOKEN_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
+_MOST_TOKENS = (1 << 31) - 1
+
+
+def parse_tokens(text: str, *, least: int = 1) -> int:
+    """Parse a number of tokens: `16384`, `16,384`, `16_384` or `16k`, where k is 1024 and m is 1024 k.
+
+    Raises UsageError for anything else, and outside `least` to 2^31 - 1, llama.cpp's largest.
+    """
+    match = _TOKENS.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a number of tokens", "write 16384, 16,384 or 16k, where k is 1024")
+    value = float(match["number"].replace(",", "").replace("_", "")) * _TOKEN_UNITS[match["unit"].lower()]
+    if not value.is_integer():
+        raise UsageError(f"{text!r} is not a whole number of tokens", f"did you mean {math.ceil(value):,}?")
+    if not least <= value <= _MOST_TOKENS:
+        raise UsageError(f"{text!r} is out of range", f"write {least:,} to {_MOST_TOKENS:,} tokens")
+    return int(value)
 
 
 def parse_size(text: str) -> int:

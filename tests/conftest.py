@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.blueprint import Hyperparameters
 
 if TYPE_CHECKING:
     from tests.fakes.hub import TestHub

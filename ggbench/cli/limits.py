@@ -83,7 +83,7 @@ def command(
     from ggbench.catalog.counted_models import count_model
     from ggbench.theory.kv_cache import kv_cache
     from ggbench.theory.limits import model_limits
-    from ggbench.theory.parameters import count_parameters
+    from ggbench.theory.weights import count_parameters
 
     counted = count_model(model, quants)
     parameters, kv = count_parameters(counted.file), kv_cache(counted.file, *cache_types)

@@ -90,18 +90,13 @@ class KvCache:
     def _over(self, n: npt.ArrayLike, full: int, windowed: int) -> Floats:
         """Return `full` times n plus `windowed` times the part of n within the window."""
         lengths = np.asarray(n, np.float64)
-        if not self.window:
-            return np.asarray(full * lengths)
-        return np.asarray(full * lengths + windowed * np.minimum(lengths, self.window))
+        return np.asarray(full * lengths + windowed * np.minimum(lengths, self.window or np.inf))
 
     def _summed_over(self, n: npt.ArrayLike, full: int, windowed: int) -> Floats:
         """Return the sum of `_over` for 1, 2, ... n."""
         lengths = np.asarray(n, np.float64)
-        summed = full * _sum_to(lengths)
-        if self.window:
-            within = np.minimum(lengths, self.window)
-            summed += windowed * (_sum_to(within) + (lengths - within) * self.window)
-        return summed
+        within = np.minimum(lengths, self.window or np.inf)
+        return np.asarray(0.5 * (full * lengths * (lengths + 1) + windowed * within * (2 * lengths - within + 1)))
 
 
 def kv_cache(file: ModelFile, type_k: str = "f16", type_v: str = "f16") -> KvCache:
@@ -144,10 +139,7 @@ def _require(file: ModelFile) -> None:
                 f"{file.name}: the header lacks {file.architecture}.{key}, which the size of the KV cache depends on",
                 "convert the model again with a converter that writes it",
             )
-    if file.no_kv_reason:
-        raise Unsupported(
-            f"{file.name}: {file.no_kv_reason}", "its memory can be measured but not computed from the header"
-        )
+    file.require_kv()
 
 
 def _windowed_layers(file: ModelFile) -> tuple[list[bool], str]:
@@ -174,8 +166,3 @@ def _value_length(file: ModelFile) -> int:
     """Return the head dimension of V if the cache stores no V because it is a view of K (MLA)."""
     stated = file.metadata.get(f"{file.architecture}.attention.value_length")
     return stated if isinstance(stated, int) else file.head_dim_k
-
-
-def _sum_to(n: Floats) -> Floats:
-    """1 + 2 + ... + n."""
-    return np.asarray(0.5 * n * (n + 1))

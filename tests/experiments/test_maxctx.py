@@ -17,8 +17,8 @@ from ggbench.engine.process import WorkerProcess
 from ggbench.engine.workloads.prove_context import ProveContext
 from ggbench.errors import DoesNotFit, EngineFailed, UsageError
 from ggbench.experiments.maxctx import EXPERIMENT
+from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.environment import environment
 from ggbench.paths import twins_dir

@@ -11,7 +11,7 @@ from ggbench.catalog.disk import LocalModel
 from ggbench.catalog.file_sources import ARTICLE_QUANTS
 from ggbench.catalog.models import Catalog, CatalogModel
 from ggbench.errors import GgbenchError
-from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.records.machine import GpuReading, MachineReading
 from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup

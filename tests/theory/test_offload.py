@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from ggbench.catalog.planned_variants import planned_model
-from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.theory.offload import offload
