@@ -70,3 +70,5 @@ class PrefillSpeed:
     """Median over the repeats."""
     tok_s: float
     repeat: int
+    tok_s_ci95: tuple[float, float | None] | None = None
+    """95 % interval of `tok_s`, as of a decode. None: fewer than 3 timings, or stored by an earlier ggbench."""

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from ggbench.plain import plain
 from ggbench.records.outcome import Outcome
-from ggbench.records.speed import LatencySummary, LineFit
+from ggbench.records.speed import LatencySummary, LineFit, PrefillSpeed
 from ggbench.records.summary import QuantSummary
 from ggbench.report import ESSENTIAL, UNKNOWN
 from ggbench.report.glossary import UNSTEADY
@@ -90,7 +90,7 @@ def b_text(fit: LineFit | None) -> str:
     return f"< {format_number(high)}" if fit.b_ms is None else format_interval(fit.b_ms, low, high, digits=4)
 
 
-def tok_s_text(latency: LatencySummary | None) -> str:
+def tok_s_text(latency: LatencySummary | PrefillSpeed | None) -> str:
     """`108 ±2`, in tokens per second; `> 12` where the interval has no upper end; an em dash where none was timed."""
     if latency is None:
         return UNKNOWN

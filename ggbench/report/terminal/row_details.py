@@ -158,7 +158,7 @@ def _split(buffers: DeviceBuffers) -> list[int]:
 def _prefills(summary: QuantSummary) -> Table:
     headers = ("  prompt\n  tokens", "time\nms", "speed\ntok/s", "timings")
     rows = [
-        (format_count(each.n_prompt), format_ms(each.prefill_ms), format_number(each.tok_s), format_count(each.repeat))
+        (format_count(each.n_prompt), format_ms(each.prefill_ms), tok_s_text(each), format_count(each.repeat))
         for each in summary.prefills
     ]
     return new_table("Prefill", dict.fromkeys(headers, "right"), rows)
