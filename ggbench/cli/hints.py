@@ -10,9 +10,7 @@ from ggbench.recording.experiment import Job
 from ggbench.records.context import ContextSettings
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
-from ggbench.records.setup import KV_CELLS, LlamaSetup
-
-_WIDE_TYPES = {"f16", "f32", "bf16"}
+from ggbench.records.setup import KV_CELLS, UNQUANTIZED, LlamaSetup
 
 
 def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
@@ -22,6 +20,8 @@ def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
             return _less_memory(job, run, is_searched)
         case Outcome.TIMED_OUT:
             return "" if "--timeout" in run.reason else "--timeout gives the worker longer"
+        case Outcome.FAILED if "quantized V cache" in run.reason:
+            return "--type-v f16 does without flash attention; --flash-attn on is what a quantized V cache needs"
         case Outcome.FAILED:
             return "the reason is llama.cpp's own; other options or another quant may work"
         case Outcome.CRASHED if "CUDA error" in run.reason:
@@ -39,7 +39,7 @@ def _less_memory(job: Job, run: Run, is_searched: bool) -> str:
         has_gpu = bool(environment and environment.gpus) or any(not each.is_host for each in run.memory.buffers)
         if setup.n_gpu_layers and has_gpu:
             smaller.append("fewer layers on the GPU (-ngl)")
-        if run.memory.buffers and {setup.type_k, setup.type_v} & _WIDE_TYPES:
+        if run.memory.buffers and {setup.type_k, setup.type_v} & UNQUANTIZED:
             smaller.append("--type-k q8_0 --type-v q8_0")
     needs_less = f"{' or '.join(smaller)} needs less"
     # Without a buffer not even the weights fitted, and a search tries no smaller context than this.

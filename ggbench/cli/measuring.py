@@ -117,7 +117,7 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: Asked, *, every
 def warn_of_memory_use(asked: Asked) -> None:
     """Warn before a search without a limit, which goes as far as memory does."""
     if asked.setup.memory_limit_bytes is None:
-        asked.output.notice("without --memory-limit a search may take nearly all free memory")
+        asked.output.notice("without --memory-limit a search may use nearly all free memory")
 
 
 def measure(

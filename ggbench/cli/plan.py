@@ -50,6 +50,9 @@ def command(
     A catalog model needs no file, and of a file only the header is read; of a repo of the Hub, org/name, the headers
     are read by range and cached. Without --n-ctx the plan is for 8192 tokens. The exit code is 3 where none of the
     named quants fits, or the only one there is does not.
+
+    Defaults are those of llama-server with one slot (-np 1): logits of one token, flash attention where it works,
+    sliding-window layers that keep their window alone. The README lists what differs.
     """
     import threading
 
@@ -92,32 +95,25 @@ def command(
 def _budget(gpu: str | None, vram: str | None, reserve: str | None, bandwidth: str | None, setup: LlamaSetup) -> Budget:
     from ggbench.machine.cpu import default_threads
     from ggbench.records.speed import Bandwidth
-    from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, given_budget, machine_budget
+    from ggbench.sizing.budget import given_budget, machine_budget
     from ggbench.units import parse_bandwidth, parse_size
 
     reserve_bytes = None if reserve is None else 0 if reserve.strip() == "0" else parse_size(reserve)
     rate = None if bandwidth is None else Bandwidth(parse_bandwidth(bandwidth), "given")
     vram_bytes = None if vram is None else parse_size(vram)
+    limit_bytes = setup.memory_limit_bytes
     if gpu is not None or vram_bytes is not None:
-        budget = given_budget(gpu=gpu, vram_bytes=vram_bytes, reserve_bytes=reserve_bytes, bandwidth=rate)
-    else:
-        budget = machine_budget(
-            n_gpu_layers=setup.n_gpu_layers,
-            main_gpu=setup.main_gpu,
-            threads=default_threads(),  # the memory's bandwidth is all that its processors can read, as for a run
-            reserve_bytes=reserve_bytes,
-            bandwidth=rate,
+        return given_budget(
+            gpu=gpu, vram_bytes=vram_bytes, reserve_bytes=reserve_bytes, bandwidth=rate, limit_bytes=limit_bytes
         )
-    limit = setup.memory_limit_bytes
-    if limit is None or limit >= budget.memory_bytes:
-        return budget
-    given = dataclasses.replace(budget, memory_bytes=limit, memory_source="given as --memory-limit")
-    if reserve_bytes is not None:
-        return given
-    if budget.on_gpu:
-        return dataclasses.replace(given, reserve_bytes=0, reserve_source="a --memory-limit is for the model alone")
-    why = "for what llama.cpp's process takes beside its buffers, which a --memory-limit counts too"
-    return dataclasses.replace(given, reserve_bytes=BESIDE_BUFFERS_BYTES, reserve_source=why)
+    return machine_budget(
+        n_gpu_layers=setup.n_gpu_layers,
+        main_gpu=setup.main_gpu,
+        threads=default_threads(),  # the memory's bandwidth is all that its processors can read, as for a run
+        reserve_bytes=reserve_bytes,
+        bandwidth=rate,
+        limit_bytes=limit_bytes,
+    )
 
 
 def _sources(rows: list[PlanRow], budget: Budget, allocator: DryAllocator) -> dict[str, str]:

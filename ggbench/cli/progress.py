@@ -15,7 +15,7 @@ from ggbench.report.columns import b_text, w_text
 from ggbench.report.presenter import presenter_of
 from ggbench.stats.linefit import RunningFit
 from ggbench.stats.transfer_rate import TransferRate
-from ggbench.units import format_count, format_ms, format_number, format_percent
+from ggbench.units import format_count, format_duration, format_ms, format_number, format_percent
 
 _STATUS = {
     "download": "downloading",
@@ -74,20 +74,28 @@ class _BarView(View):
     """One line that moves, at most ten times a second, and a line above it for each point and each end."""
 
     def __init__(self, output: Output) -> None:
-        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Task, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
+        from rich.text import Text
+
+        class Remaining(TimeRemainingColumn):
+            """The time that the work itself says is left, else by the bar's own speed."""
+
+            def render(self, task: Task) -> Text:
+                left_s = task.fields["left_s"]
+                return super().render(task) if left_s is None else Text(format_duration(left_s), "progress.remaining")
 
         self._rich = RichProgress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[status]}", markup=False),
-            TimeRemainingColumn(compact=True),
+            Remaining(compact=True),
             console=output.console(stderr=True),
             refresh_per_second=10,
             transient=True,
         )
         self._rich.start()
-        self._task = self._rich.add_task("", total=1, status="")
+        self._task = self._rich.add_task("", total=1, status="", left_s=None)
         self._title = ""
         self._status = ""
         self._fit = RunningFit()
@@ -134,7 +142,9 @@ class _BarView(View):
             status = record.text or _STATUS.get(record.stage) or self._status
             if record.stage not in _STATUS:
                 status = f"{status}; {format_percent(record.done / record.total)}"
-            self._rich.update(self._task, completed=record.done, total=record.total, status=status)
+            self._rich.update(
+                self._task, completed=record.done, total=record.total, status=status, left_s=record.left_s
+            )
 
     def _draw_samples(self, record: Samples) -> None:
         self._position += range(record.first_position, record.first_position + len(record.step_ns))
@@ -151,7 +161,7 @@ class _BarView(View):
     def _restart(self, status: str) -> None:
         """The bar of something whose length is unknown."""
         self._status = status
-        self._rich.reset(self._task, description=self._title, total=None, status=status)
+        self._rich.reset(self._task, description=self._title, total=None, status=status, left_s=None)
 
 
 def _title(record: Started) -> str:

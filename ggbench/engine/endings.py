@@ -40,6 +40,8 @@ class OutOfMemory(Ending):
     message: str
     """llama.cpp's own line."""
     alive: bool = True
+    missing_bytes: int | None = None
+    """What the first allocation that failed wanted beyond what a limit left; None where that is unknown."""
 
     @property
     def reason(self) -> str:

@@ -22,6 +22,8 @@ class Budget:
     reserve_source: str
     bandwidth: Bandwidth | None = None
     """None where it is unknown, so that there are no limits."""
+    process_bytes: int = 0
+    """Of the reserve, what the process that allocates takes itself; a search for the largest context may use it."""
 
     @property
     def usable_bytes(self) -> int:
@@ -88,6 +90,8 @@ class PlanRow:
     limit: DecodeLimit | None = None
     decode: tuple[PlannedSpeed, ...] = ()
     flash_attn: bool | None = None
+    swa_cells: int | None = None
+    """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""
     outcome: Outcome = Outcome.COMPLETED
     reason: str = ""
     """Why llama.cpp would not size it."""

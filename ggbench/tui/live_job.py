@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ggbench.recording.progress import Finished, ModelReady, Point, Progress, Samples, Working
-from ggbench.records.context import BracketEnds, Probe, Question
+from ggbench.records.context import BracketEnds, Probe, ProofForeseen, Question
 from ggbench.records.decode import DecodeResult
 from ggbench.records.memory import Memory
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
@@ -97,6 +97,8 @@ class LiveJob:
                 self.memory, self.limit, self.working = record.memory, record.limit, None
             case Point(observation=Probe() as probe, context=BracketEnds() as ends):
                 self.question, self.answers = None, (*self.answers, Answer(probe, ends))
+            case Point(observation=ProofForeseen()):
+                pass  # what is left is drawn as it shrinks
             case Point():
                 self.point = record.text
             case Finished():

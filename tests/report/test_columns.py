@@ -15,7 +15,7 @@ from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import LatencySummary, LineFit
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import BENCH, COLUMNS, b_text, bench_columns, tok_s_text, w_text
+from ggbench.report.columns import BENCH, COLUMNS, b_text, bench_columns, swa_text, tok_s_text, w_text
 from tests.fakes.summaries import search_of, with_decode
 
 
@@ -77,6 +77,13 @@ def test_nothing_is_derived_from_a_bound_of_b(completed: QuantSummary) -> None:
     for key in ("b_ms", "b_ratio", "b_w16_ms", "w_ratio"):
         assert COLUMNS[key].value(bounded) is None
     assert (COLUMNS["b_ratio"].text(bounded), COLUMNS["b_w16_ms"].text(bounded)) == ("—", "—")
+
+
+def test_sliding_windows_are_told_apart_from_whole_caches() -> None:
+    """With the option that asks for the other; a model without windows has no text."""
+    assert swa_text(1024, 8192) == "sliding-window caches of 1,024 cells (of all 8,192 with --swa-full)"
+    assert swa_text(8192, 8192) == "sliding-window caches of all 8,192 cells"
+    assert swa_text(None, 8192) == swa_text(1024, None) == ""
 
 
 def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:

@@ -25,6 +25,7 @@ ROW_KEYS = {
     "p50_ms", "p95_ms", "p99_ms", "tok_s", "tok_s_ci95", "sample_p50_ms", "limit", "w_ratio",
     "b_ratio", "b_w16_ms", "unsteady", "gpu_use",
     "flash_attn",
+    "swa_cells",
     "outcome", "reason", "config",
     "environment", "command", "run_id", "header_sha256", "peak_bytes",
 }  # fmt: skip

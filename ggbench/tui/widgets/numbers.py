@@ -48,6 +48,8 @@ def number_lines(live: LiveJob, numbers: LiveNumbers, item: QueueItem, *, paused
     if working is not None and working.is_bytes and working.done is not None:
         done = f"{format_bytes(round(working.done))} of {format_bytes(working.total)}"
         lines.append(f"{done} {_DONE[working.stage]}")
+    if working is not None and working.left_s is not None:
+        lines.append(f"ETA   {format_duration(working.left_s)}")
     if numbers.n_total:
         lines.append(f"{format_count(numbers.n_done)} of {format_count(numbers.n_total)} tokens")
         if state is JobState.DECODING and numbers.eta_s is not None:
