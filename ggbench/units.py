@@ -135,6 +135,11 @@ def format_number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{decimals}f}"
 
 
+def with_unit(text: str, unit: str) -> str:
+    """Return a formatted quantity with its unit; the em dash of an unknown one has none."""
+    return text if text == "—" else f"{text} {unit}"
+
+
 def format_fixed(value: float, decimals: int) -> str:
     """Return a number with thousands separators and fixed decimals, `1,250.0`, for aligned columns."""
     return f"{value:,.{decimals}f}"
@@ -144,10 +149,10 @@ def format_interval(value: float, low: float, high: float, digits: int = 3) -> s
     """Return a value with its interval, rounded to the interval's precision: `205 ±4`, or `205 (180–310)` where
     asymmetric.
 
-    ± precedes the longer side. An interval of zero length is omitted, and the value has `digits` digits.
+    ± precedes the longer side. An interval below 1/100,000 of the value is omitted, and the value has `digits` digits.
     """
     shorter, longer = sorted((value - low, high - value))
-    if not math.isfinite(longer) or longer <= 0:
+    if not math.isfinite(longer) or longer <= abs(value) * 1e-5:
         return format_number(value, digits)
     if longer <= 1.5 * shorter:
         decimals = _decimals_of_error(longer)

@@ -206,6 +206,11 @@ def test_intervals(value: float, low: float, high: float, text: str) -> None:
     assert format_interval(value, low, high) == text
 
 
+def test_an_interval_too_short_to_matter_is_omitted() -> None:
+    """A value keeps its digits, and not as many as a perfect clock would give it."""
+    assert format_interval(79.20479, 79.20479 - 8e-6, 79.20479 + 8e-6) == "79.2"
+
+
 @settings(deadline=None)
 @given(st.floats(0.01, 1e5), st.floats(1e-4, 0.3))
 def test_an_even_interval_is_printed_within_a_tenth(value: float, share: float) -> None:

@@ -20,7 +20,7 @@ def command(n_gen: int, output: Output) -> None:
     A twin has the true shape and types of a model and no trained weights: speed and memory are real, the text is not.
     """
     from ggbench.cli.measuring import make_jobs, measure
-    from ggbench.cli.run_output import show_summaries
+    from ggbench.cli.run_output import show_run_ids, show_summaries
     from ggbench.experiments.decode import EXPERIMENT
     from ggbench.records.decode import DecodeSettings
     from ggbench.records.setup import LlamaSetup
@@ -34,5 +34,6 @@ def command(n_gen: int, output: Output) -> None:
         output.document("demo", model=_MODEL, n_gen=n_gen, rows=[summary_document(each) for each in summaries])
     else:
         show_summaries(summaries, output, text_format="table", plot=True)
+        show_run_ids(measured)
         output.notice("Next: ggbench models, then ggbench bench PATH/TO/MODEL.gguf, or synth:<id> for any of them.")
     measured.leave()

@@ -21,6 +21,7 @@ COMMANDS = {
     "compare": "Compare stored runs: which is better in what, and by how much.",
     "decode": "Time every token of a long decode, and fit W and B.",
     "demo": "Measure twins of a small model in about two minutes, without a network.",
+    "help": "Help of a command; `help numbers` explains every number and mark.",
     "inspect": "Contents of a GGUF file: metadata, tensor types, BPW.",
     "limits": "Theoretical limits of a model on a GPU: context that fits, prefill knees, W and B.",
     "maxctx": "Find the largest n_ctx that works, by real allocations, and prove it.",

@@ -187,7 +187,7 @@ _BANDWIDTH = option(
     metavar="RATE",
 )
 
-n_gen_option = option("-n --n-gen", "Tokens to decode.", TOKENS, default=10_000)
+n_gen_option = option("-n --n-gen", "Tokens to decode; fewer than 247 are too few for W and B.", TOKENS, default=10_000)
 repeat_option = option("-r --repeat", "Repetitions, fitted together.", click.IntRange(1), default=1)
 samples_option = option("--samples", "With --json: every position and its step_ns and sample_ns.", is_flag=True)
 plot_option = option("--plot", "Plot the latency in the terminal.", is_flag=True)

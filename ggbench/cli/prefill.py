@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+from ggbench.cli.glossary import CommandWithTerms
 from ggbench.cli.options import Asked, measuring_options, option
 from ggbench.errors import UsageError
+from ggbench.report.glossary import PREFILL
 
 
-@click.command()
+@click.command(cls=CommandWithTerms, terms=PREFILL)
 @option("--lengths", "Tokens of each prompt.", default="1,25,128,512,2048")
 @option("-r --repeat", "Timings of each length.", click.IntRange(1), default=3)
 @measuring_options()

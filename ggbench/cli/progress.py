@@ -12,6 +12,7 @@ from ggbench.cli.downloads import download_lines
 from ggbench.cli.output import Output
 from ggbench.recording.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
 from ggbench.records.observation import PromptTiming
+from ggbench.report.columns import b_text, w_text
 from ggbench.report.presenter import presenter_of
 from ggbench.stats.linefit import RunningFit
 from ggbench.stats.transfer_rate import TransferRate
@@ -99,12 +100,14 @@ class _BarView(View):
         self._names, self._title = names, ""
         self._status = ""
         self._fit = RunningFit()
+        self._position: list[int] = []
+        self._step_ns: list[int] = []
         self._transfer = TransferRate()
 
     def draw(self, record: Progress) -> None:
         match record:
             case Started():
-                self._fit = RunningFit()
+                self._fit, self._position, self._step_ns = RunningFit(), [], []
                 self._title = _title(record, self._names)
                 self._rich.reset(self._task, description=self._title, total=1, status="")
             case Working():
@@ -145,13 +148,15 @@ class _BarView(View):
             )
 
     def _draw_samples(self, record: Samples) -> None:
-        self._fit.add(range(record.first_position, record.first_position + len(record.step_ns)), record.step_ns)
+        self._position += range(record.first_position, record.first_position + len(record.step_ns))
+        self._step_ns += record.step_ns
+        fit = self._fit.of(self._position, self._step_ns)
         latest_ms = record.step_ns[-1] / 1e6
-        w, b = self._fit.w_tokens_per_ms, self._fit.b_ms
         status = (
             f"{record.n_done:,}/{record.n_total:,}  {format_number(1e3 / latest_ms)} tok/s  {format_ms(latest_ms)} ms"
-            f"  W {format_number(w)}  B {format_ms(b)} ms"
         )
+        if fit is not None:
+            status += f"  W {w_text(fit)}  B {b_text(fit)} ms"
         self._rich.update(self._task, completed=record.n_done, total=record.n_total, status=status)
 
     def _restart(self, status: str) -> None:

@@ -6,17 +6,19 @@ import sys
 
 import click
 
+from ggbench.cli.glossary import GroupWithTerms
 from ggbench.cli.options import against_option, option, output_options, plot_option, samples_option
 from ggbench.cli.output import Output
 from ggbench.cli.saving import SavingOptions, saving_options
 from ggbench.errors import ExitCode, UsageError
 from ggbench.plain import plain
+from ggbench.report.glossary import LISTS
 
 _model_option = option("--model", "Only runs of this MODEL, as it was given then.")
 _limit_option = option("--limit", "Show at most N most recent runs.", click.IntRange(1), metavar="N", default=50)
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=GroupWithTerms, terms=LISTS, invoke_without_command=True)
 @_model_option
 @_limit_option
 @output_options

@@ -35,8 +35,18 @@ def show_measured(measured: Measured, *, samples: bool = False, plot: bool = Fal
             output.document(kind, **run_document(run, samples=samples))
     elif measured.is_sweep and runs:
         output.show(presenter_of(kind).table(runs, width=output.console().width))
-    elif runs and measured.error is None:
+    elif runs and measured.error is None and presenter_of(kind).has_details(runs[0]):
         show_run(runs[0], output, plot=plot)
+    show_run_ids(measured)
+
+
+def show_run_ids(measured: Measured) -> None:
+    """Print on stderr where the runs are stored, and the command that shows one again."""
+    runs = [record.run for group in measured.groups for record in group if record.run.run_id is not None]
+    run_ids = [run.run_id for run in runs if presenter_of(run.head.kind).has_details(run)]
+    if run_ids and measured.store_error is None:
+        stored = f"run {run_ids[0]}" if len(run_ids) == 1 else f"runs {', '.join(map(str, run_ids))}"
+        measured.asked.output.notice(f"Stored as {stored}: ggbench results show {run_ids[-1]}")
 
 
 def run_document(run: Run, *, samples: bool = False) -> dict[str, object]:

@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 
 from ggbench.plain import plain
 from ggbench.records.outcome import Outcome
-from ggbench.records.speed import LatencySummary, LineFit
+from ggbench.records.speed import LatencySummary, LineFit, PrefillSpeed
 from ggbench.records.summary import QuantSummary
 from ggbench.report import ESSENTIAL, UNKNOWN
+from ggbench.report.glossary import UNSTEADY
 from ggbench.report.names import file_name, model_name, model_names
 from ggbench.units import (
     format_bandwidth,
@@ -61,12 +62,12 @@ def note(summary: QuantSummary) -> str:
 def _too_few(summary: QuantSummary) -> list[str]:
     """That there is no W, where nothing but more tokens would make one."""
     decode, fit = summary.decode, summary.fit
-    if decode is None or fit is None or (fit.w_tokens_per_ms, fit.w_ci95, fit.b_ci95) != (None, None, None):
+    if decode is None or fit is None or fit.w_ci95 is not None or fit.r2 is not None:
         return []
     from ggbench.stats.linefit import fewest_samples
 
     enough = format_count(fewest_samples(decode.n_prompt + 1))
-    return [f"{format_count(fit.n_samples)} tokens are too few for W; a decode of {enough} is enough"]
+    return [f"{format_count(fit.n_samples)} tokens are too few for W, which takes at least {enough}"]
 
 
 def w_text(fit: LineFit | None) -> str:
@@ -82,16 +83,14 @@ def w_text(fit: LineFit | None) -> str:
 
 
 def b_text(fit: LineFit | None) -> str:
-    """`10.92 ±0.08`; `< 230` where the line falls below zero, so that only a bound is left."""
-    if fit is None:
+    """`10.92 ±0.08`; `< 13.6` where only a bound is known; an em dash without one."""
+    if fit is None or fit.b_ci95 is None:
         return UNKNOWN
-    if fit.b_ci95 is None:
-        return format_ms(fit.b_ms)
     low, high = fit.b_ci95
     return f"< {format_number(high)}" if fit.b_ms is None else format_interval(fit.b_ms, low, high, digits=4)
 
 
-def tok_s_text(latency: LatencySummary | None) -> str:
+def tok_s_text(latency: LatencySummary | PrefillSpeed | None) -> str:
     """`108 ±2`, in tokens per second; `> 12` where the interval has no upper end; an em dash where none was timed."""
     if latency is None:
         return UNKNOWN
@@ -99,6 +98,17 @@ def tok_s_text(latency: LatencySummary | None) -> str:
         return format_number(latency.tok_s)
     low, high = latency.tok_s_ci95
     return f"> {format_number(low)}" if high is None else format_interval(latency.tok_s, low, high)
+
+
+def speed_text(summary: QuantSummary) -> str:
+    """`108 ±2`, marked where the run was unsteady: `! 71 ±13`."""
+    is_unsteady = summary.decode is not None and bool(summary.decode.unsteady)
+    return f"{UNSTEADY} {tok_s_text(summary.latency)}" if is_unsteady else tok_s_text(summary.latency)
+
+
+def answer_text(summary: QuantSummary) -> str:
+    """How the run ended, or the largest context that a search found, `n_ctx 24,576`."""
+    return summary.outcome.text if summary.max_n_ctx is None else f"n_ctx {max_n_ctx_text(summary)}"
 
 
 def max_n_ctx_text(summary: QuantSummary) -> str:
@@ -199,7 +209,8 @@ _ALL = (
         "max_n_ctx_verified", _yes_no,
     ),
     _column("n_prompt", "n_prompt", "tokens", "Tokens of prompt before a decode.", "decode.n_prompt", format_count, 9),
-    _column("n_gen", "n_gen", "tokens", "Tokens decoded and timed.", "decode.n_gen", format_count, 6),
+    _column("n_gen", "n_gen", "tokens", "Tokens decoded and timed in one repetition.", "n_gen", format_count, 6),
+    _column("repeat", "repeat", "", "Repetitions of the decode.", "repeat", format_count, 6),
     _column(
         "prefill_ms", "prefill", "ms", "Time to read the prompt before the decode.", "decode.prefill_ms", format_ms, 3,
     ),
@@ -215,14 +226,19 @@ _ALL = (
         "w_ci95_high", "W to", "tokens/ms", "Upper end of W's 95 % interval; unknown is unbounded.",
         _end("fit.w_ci95", 1), format_number,
     ),
-    _column("w_ratio", "W%", "", "W over the limit of the memory's bandwidth.", "decode.w_ratio", format_percent, 2),
+    _column(
+        "w_ratio", "W%", "", "W over the W that the memory's bandwidth allows.", "decode.w_ratio", format_percent, 2,
+    ),
     Column(
         "b_ms", "B", "ms", "Latency of the first token, with its 95 % interval: the cost of reading the weights.",
         reader("fit.b_ms"), lambda s: b_text(s.fit), priority=ESSENTIAL,
     ),
     _column("b_ci95_low", "B from", "ms", "Lower end of B's 95 % interval.", _end("fit.b_ci95", 0), format_ms),
     _column("b_ci95_high", "B to", "ms", "Upper end of B's 95 % interval.", _end("fit.b_ci95", 1), format_ms),
-    _column("b_ratio", "B%", "", "The limit of the memory's bandwidth over B.", "decode.b_ratio", format_percent, 2),
+    _column(
+        "b_ratio", "B%", "", "The B that the memory's bandwidth allows over B: the share of the bandwidth's speed.",
+        "decode.b_ratio", format_percent, 2,
+    ),
     _column("b_w16_ms", "B as w16", "ms", "B x 16 / BPW: B as if every weight had 16 bits.", "b_w16_ms", format_ms, 3),
     _column("r2", "R²", "", "Share of the latency's variance that the line explains.", "fit.r2", format_number),
     _column(
@@ -230,8 +246,8 @@ _ALL = (
         "fit.robust_w_tokens_per_ms", format_number,
     ),
     Column(
-        "tok_s", "speed", "tok/s", "Tokens decoded in a second, with the 95 % interval.",
-        reader("latency.tok_s"), lambda s: tok_s_text(s.latency), priority=1,
+        "tok_s", "speed", "tok/s", "Tokens decoded in a second, with the 95 % interval; `!` marks an unsteady run.",
+        reader("latency.tok_s"), speed_text, priority=1,
     ),
     _column(
         "tok_s_ci95_low", "speed from", "tok/s", "Lower end of the speed's 95 % interval.",

@@ -52,6 +52,7 @@ def summary_document(summary: QuantSummary) -> dict[str, object]:
         "max_n_ctx_reason": summary.max_n_ctx_reason or None,
         "n_prompt": decode and decode.n_prompt,
         "n_gen": _n_gen(summary),
+        "repeat": summary.repeat,
         "prefill_ms": decode and decode.prefill_ms,
         **picked(summary, "prefills fit"),
         **picked(summary.latency, "p50_ms p95_ms p99_ms tok_s tok_s_ci95 sample_p50_ms"),
@@ -179,8 +180,8 @@ def setup_document(setup: Setup) -> dict[str, object]:
 
 
 def _n_gen(summary: QuantSummary) -> int | None:
-    """Tokens decoded and timed: none where only prompts were read; None where nothing was measured."""
-    return summary.decode.n_gen if summary.decode else 0 if summary.prefills else None
+    """Tokens decoded in one repetition: none where only prompts were read; None where nothing was measured."""
+    return summary.n_gen if summary.decode else 0 if summary.prefills else None
 
 
 def _strict(value: object) -> object:

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ggbench.records.setup import KV_CELLS
-from ggbench.records.speed import LatencySummary
-from ggbench.stats.noise import FREEDOM, half_width, slow_waves, spread
+from ggbench.records.speed import LatencySummary, PrefillSpeed
+from ggbench.stats.noise import FREEDOM, half_width, slow_waves, spread, t_95
 from ggbench.stats.samples import Floats, Repetition, split_repetitions, stair
 
 MIN_SAMPLES = 64
@@ -70,6 +70,21 @@ def mean_interval_ms(repetitions: Sequence[Repetition]) -> tuple[float, float] |
     between = spread(levels, [1 / length for length in lengths])
     error_ms = half_width(noise, between, len(lengths), freedom) / math.sqrt(len(steps_ms))
     return max(0.0, mean_ms - error_ms), mean_ms + error_ms
+
+
+def prompt_speed(n_prompt: int, elapsed_ns: Sequence[int]) -> PrefillSpeed:
+    """Return the speed of a prompt by the median of its timings; its interval is Student's, of independent timings.
+
+    The interval is that of the mean, and widened to the median where that lies outside it. Fewer than 3 timings have
+    none.
+    """
+    times_ns = np.asarray(elapsed_ns, dtype=np.float64)
+    median_ns, interval = float(np.median(times_ns)), None
+    if len(times_ns) >= 3:
+        mean_ns, error_ns = times_ns.mean(), t_95(len(times_ns) - 1) * times_ns.std(ddof=1) / math.sqrt(len(times_ns))
+        low_ns, high_ns = min(float(mean_ns - error_ns), median_ns), max(float(mean_ns + error_ns), median_ns)
+        interval = n_prompt * 1e9 / high_ns, n_prompt * 1e9 / low_ns if low_ns > 0 else None
+    return PrefillSpeed(n_prompt, median_ns / 1e6, n_prompt * 1e9 / median_ns, len(times_ns), interval)
 
 
 def _climb(position: Floats) -> Floats:

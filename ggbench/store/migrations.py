@@ -6,6 +6,7 @@ edited: files in the wild have already taken it. A change is a new function at t
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 
@@ -13,7 +14,23 @@ from ggbench.store.version_4 import convert_to_version_4, create_tables
 
 APPLICATION_ID = 0x6767626E
 """`ggbn` in ASCII."""
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = ()
+
+
+def withdraw_b_without_w(connection: sqlite3.Connection) -> None:
+    """Version 5: a decode without W, or whose interval of B includes zero, has no `b_ms`.
+
+    Before, it was the median or the line's value there, which is not the latency of a first token.
+    """
+    rows = connection.execute("SELECT id, result FROM runs WHERE kind = 'decode' AND result IS NOT NULL").fetchall()
+    for run_id, text in rows:
+        result = json.loads(text)
+        fit = result.get("fit")
+        if fit and (fit.get("w_tokens_per_ms") is None or (fit.get("b_ci95") or [0.0])[0] <= 0):
+            result["fit"] = fit | {"b_ms": None}
+            connection.execute("UPDATE runs SET result = ? WHERE id = ?", (json.dumps(result), run_id))
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (withdraw_b_without_w,)
 """The steps to version 5 and later, in order."""
 
 

@@ -365,7 +365,8 @@ def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
     document = ran.json
     assert document["outcome"] == "completed"
     assert document["provenance"] == "twin"
-    assert document["b_ratio"] > 0
+    assert (document["b_ratio"] is None) == (document["fit"]["b_ms"] is None)
+    assert document["fit"]["b_ci95"][1] > 0
     assert document["limit"]["bandwidth_source"] == "given"
     assert document["environment"]["llama_cpp_python"]
     shown = ggbench("results", "show", str(document["run_id"]), "--json", "--samples").json

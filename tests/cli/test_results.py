@@ -10,6 +10,9 @@ import pytest
 
 from ggbench import paths
 from ggbench.gguf_file.header import read_model_file
+from ggbench.records.decode import N_PROMPT
+from ggbench.report.glossary import LISTS, terms
+from ggbench.stats.linefit import fewest_samples
 from ggbench.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
 
@@ -204,3 +207,41 @@ def test_synth_where_it_cannot_write(ggbench: Run, tmp_path: Path) -> None:
     ran = ggbench("synth", "qwen1.5-0.5b", "q4_0", "--layers", "1", "-o", tmp_path / "file" / "sub")
     assert ran.code in (2, 5)
     assert ran.err.startswith("Error: ")
+
+
+def test_a_finished_run_names_the_command_that_shows_it(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """On stderr, so that data on stdout stays data; a sweep names all of its runs."""
+    assert "Stored as run 1: ggbench results show 1" in ggbench("decode", tiny_twin, "-n", "300").err.splitlines()
+    assert "Stored as run 2: ggbench results show 2" in ggbench("prefill", tiny_twin, "--json").err.splitlines()
+    assert "Stored as run 3: ggbench results show 3" in ggbench("bench", tiny_twin, "-n", "64").err.splitlines()
+    assert "Stored" not in ggbench("decode", tiny_twin, "-n", "64", "--quiet").err
+
+
+def test_a_repeated_run_counts_the_tokens_of_one_repetition(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path
+) -> None:
+    """As `-n` does, in every format; the samples are those of all."""
+    table = ggbench("bench", tiny_twin, "-n", "300", "--repeat", "2", "--format", "csv").out.splitlines()
+    row = dict(zip(table[0].split(","), table[1].split(","), strict=False))
+    assert (row["n_gen"], row["repeat"]) == ("300", "2")
+    document = ggbench("results", "show", "1", "--json").json
+    assert (document["n_gen"], document["repeat"], document["fit"]["n_samples"]) == (300, 2, 600)
+
+
+def test_every_number_of_a_help_is_explained_once(ggbench: Run) -> None:
+    """The same words in the help of a command and in `help numbers`."""
+    numbers = " ".join(ggbench("help", "numbers").out.split())
+    for name, text in terms():
+        assert f"{name} {text}" in numbers
+    for command in ("decode", "bench", "results"):
+        shown = " ".join(ggbench(command, "--help").out.split())
+        assert all(f"{name} {text}" in shown for name, text in terms(LISTS))
+    assert ggbench("help", "results", "show").out == ggbench("results", "show", "--help").out
+    assert "numbers" in ggbench("help", "number").err
+
+
+def test_the_help_names_the_fewest_tokens_of_a_line(ggbench: Run) -> None:
+    """Those after the prompt that every decode has."""
+    fewest = str(fewest_samples(N_PROMPT + 1))
+    assert fewest in ggbench("decode", "--help").out
+    assert fewest in dict(terms())["W"]

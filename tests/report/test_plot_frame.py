@@ -119,10 +119,10 @@ def test_ticks_of_a_logarithmic_axis_are_within_it() -> None:
 
 def test_a_bound_is_in_the_legend_and_not_in_the_plot() -> None:
     """With W unbounded, a flat line at B would run below the samples."""
-    fit = LineFit(3, None, (100.0, None), 5.0, None, None, None)
+    fit = LineFit(3, None, (100.0, None), None, (4.0, 5.0), None, None)
     made = measured_series("q8_0", POSITIONS, np.rint(CLIMBING * 1e6).astype(np.int64), fit, None)
     assert made.fit is None
-    assert made.fit_text == "W > 100 tokens/ms, B 5.00 ms"
+    assert made.fit_text == "W > 100 tokens/ms, B < 5.00 ms"
     assert made.latency_ms == pytest.approx(CLIMBING)
 
 

@@ -120,9 +120,9 @@ def test_a_line_without_slope_is_drawn_flat(w: float | None) -> None:
 
 def test_a_fit_that_is_a_bound_is_stated_and_not_drawn() -> None:
     """There is no line of `W > 100`."""
-    fit = LineFit(3, None, (100.0, None), 5.0, None, None, None)
+    fit = LineFit(3, None, (100.0, None), None, (4.0, 5.0), None, None)
     text = latency_plot(
         [measured_series("q8_0", np.array([1, 500, 1000]), np.array([5, 5, 9]) * 10**6, fit, None)], 80, 18, False
     )
-    assert "a q8_0  W > 100 tokens/ms, B 5.00 ms" in text
+    assert "a q8_0  W > 100 tokens/ms, B < 5.00 ms" in text
     assert "╌" not in text

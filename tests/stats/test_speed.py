@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ggbench.records.speed import LatencySummary
-from ggbench.stats.speed import summarize
+from ggbench.stats.speed import prompt_speed, summarize
 from tests.fakes.latency import B, Floats, correlated, positions, ramp, stairs
 
 
@@ -108,6 +108,20 @@ def test_interval_is_narrow_enough_to_be_of_use() -> None:
     widths = [high / low - 1 for low, high in (each for each in intervals if each) if high]
     assert len(widths) == 50
     assert np.median(widths) < 0.02
+
+
+def test_interval_of_a_prompt_covers_its_speed() -> None:
+    """Three independent timings are enough for the stated rate; two are not, and have no interval."""
+    rng = np.random.default_rng(5)
+    covered = []
+    for _ in range(400):
+        found = prompt_speed(512, [round(each) for each in 2e9 * rng.normal(1, 0.03, 3)])
+        assert found.tok_s_ci95 is not None and found.tok_s_ci95[1] is not None
+        assert found.tok_s_ci95[0] <= found.tok_s <= found.tok_s_ci95[1]
+        covered.append(found.tok_s_ci95[0] <= 256 <= found.tok_s_ci95[1])
+    assert np.mean(covered) >= 0.93
+    assert prompt_speed(25, [10_000_000, 12_000_000]).tok_s_ci95 is None
+    assert prompt_speed(25, [10_000_000] * 2).tok_s == pytest.approx(2500)
 
 
 @pytest.mark.parametrize("n", [1, 15, 63])

@@ -29,7 +29,10 @@ def _items(current: int, n_jobs: int = 20) -> list[QueueItem]:
             return JobState.DECODING
         return JobState.SKIPPED if index < current else JobState.WAITING
 
-    return [QueueItem(index, Subject("model", f"q{index}", "file"), "decode", state(index)) for index in range(n_jobs)]
+    return [
+        QueueItem(index, Subject(model="model", quant=f"q{index}", source="file"), "decode", state(index))
+        for index in range(n_jobs)
+    ]
 
 
 def test_the_running_job_is_in_view_unless_another_was_chosen() -> None:

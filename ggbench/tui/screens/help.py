@@ -14,20 +14,13 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widgets import Static
 
+from ggbench.report.glossary import FORMULA, terms
 from ggbench.tui.screens.dialogs import Dialog
 
-_TERMS = {
-    "n_ctx": "Tokens that a context holds: prompt and answer together.",
-    "B": "Latency of the first token, in ms: the cost of reading the weights once.",
-    "W": "Tokens until one token takes 1 ms longer: the cost of reading the KV cache. More is better. "
-    "latency(n) = (n - 1) / W + B, with n tokens in the cache.",
-    "BPW": "Bits per weight, averaged over all tensors.",
-    "a (b–c)": "A value with its 95 % interval. Values whose intervals overlap cannot be distinguished.",
-    "★": "Better beyond those intervals.",
-    "✓ ✗": "It fits, or works; it does not.",
-    "max n_ctx": "Planned, from the sizes of llama.cpp's buffers, until m has searched it by real allocations.",
-    "twin": "A file written here with a model's exact shape and random weights: same size and speed, meaningless text.",
-}
+_TWIN = (
+    "twin",
+    "A file written here with a model's exact shape and random weights: same size and speed, meaningless text.",
+)
 
 
 class HelpScreen(Dialog[None]):
@@ -56,7 +49,8 @@ class HelpScreen(Dialog[None]):
                 yield Static(f"{about}\n", markup=False)
             yield Static(self._keys())
             yield Static("\nNumbers\n", classes="heading", markup=False)
-            yield Static(_two_columns(_TERMS))
+            yield Static(f"{FORMULA}\n", markup=False)
+            yield Static(_two_columns(dict((*terms(), _TWIN))))
 
     def action_scroll(self, direction: str) -> None:
         """Scroll by one line."""
