@@ -17,6 +17,7 @@ import click
 from ggbench.cli.output import Output
 from ggbench.errors import UsageError
 from ggbench.records.setup import LlamaSetup
+from ggbench.units import MOST_TOKENS, format_count, parse_tokens
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -61,8 +62,36 @@ class Asked:
     """The person's own figure."""
 
 
-TOKENS = click.IntRange(1, (1 << 31) - 1)
-"""What llama.cpp's 32-bit counts hold."""
+class Tokens(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
+    """A number of tokens as `parse_tokens` reads it; one with a k or an m is echoed in full on stderr."""
+
+    name = "tokens"
+
+    def __init__(self, least: int = 1, most: int = MOST_TOKENS) -> None:
+        self._least, self._most = least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
+        """Return the number. Raises UsageError, naming the option."""
+        if isinstance(value, int):
+            return value
+        try:
+            n_tokens = parse_tokens(value, least=self._least, most=self._most)
+        except UsageError as error:
+            option = f"{param.opts[-1]}: " if param else ""
+            raise UsageError(f"{option}{error.message}", error.hint) from None
+        if ctx is not None:
+            echo_tokens(ctx, value, n_tokens)
+        return n_tokens
+
+
+def echo_tokens(ctx: click.Context, text: str, n_tokens: int) -> None:
+    """Have `16k = 16,384 tokens` printed once the command knows whether it is quiet."""
+    if text.strip()[-1].isalpha():
+        ctx.meta.setdefault(_ECHOES, []).append(f"{text.strip()} = {format_count(n_tokens)} tokens")
+
+
+_ECHOES = "ggbench.echoes"
+TOKENS = Tokens()
 
 THREADS = click.IntRange(1, 512)
 """GGML_MAX_N_THREADS of ggml.h."""
@@ -218,6 +247,12 @@ def _as_record(name: str, make: Callable[..., object], names: Collection[str], *
     return decorate
 
 
+def _output(**given: bool) -> Output:
+    output = Output(**given)
+    output.notice(*click.get_current_context().meta.pop(_ECHOES, ()))
+    return output
+
+
 def _setup(**given: Any) -> LlamaSetup:  # noqa: ANN401 - the fields' own types
     given |= {name: not given.pop(switch) for name, switch in _SWITCHED_OFF.items()}
     return LlamaSetup(**{name: value for name, value in given.items() if value is not None})
@@ -231,7 +266,7 @@ load_options = _as_record("setup", _setup, [*_names(LlamaSetup), *_SWITCHED_OFF.
 """Add the options of how llama.cpp loads a model; the command gets them as `setup`, a LlamaSetup."""
 offline_option = _as_record("hub", HubOptions, _names(HubOptions), _OFFLINE)
 """Add `--offline`; the command gets `hub`, a HubOptions."""
-output_options = _as_record("output", Output, _names(Output), *_OUTPUT_OPTIONS)
+output_options = _as_record("output", _output, _names(Output), *_OUTPUT_OPTIONS)
 """Add `--json` and `--quiet`; the command gets `output`, an Output."""
 _download_options = _as_record("hub", HubOptions, _names(HubOptions), *_DOWNLOAD_OPTIONS)
 

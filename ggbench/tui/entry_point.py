@@ -33,4 +33,4 @@ def command(offline: bool, n_gen: int) -> None:
     finally:
         app.close_queues()
     if app.return_code:
-        raise SystemExit(app.return_code)
+        raise click.exceptions.Exit(app.return_code)
