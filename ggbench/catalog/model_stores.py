@@ -41,10 +41,7 @@ class ModelStore:
 def find_model_stores(
     environment: Mapping[str, str] | None = None, platform: str = sys.platform
 ) -> tuple[ModelStore, ...]:
-    """Return the stores that exist or may exist; each folder once per layout.
-
-    `environment` and `platform` default to this process's own.
-    """
+    """Return the stores that exist or may exist, once per layout; the arguments default to this process's own."""
     environment = os.environ if environment is None else environment
     home = Path(environment.get("HOME") or Path.home())
     found: dict[tuple[Path, Layout], ModelStore] = {}
@@ -81,11 +78,7 @@ def _user_cache(environment: Mapping[str, str], home: Path, platform: str) -> Pa
 
 
 def _lm_studio_folders(home: Path) -> Iterator[Path]:
-    """Yield the folder in LM Studio's settings, those of the home that its pointer file names, and the old and new
-    defaults.
-
-    Source: findLMStudioHome of lmstudio.js, and `downloadsFolder` in LM Studio's settings.json.
-    """
+    """Yield the folders in LM Studio's settings, and its defaults. Source: findLMStudioHome of lmstudio.js."""
     pointed = _text(home / ".lmstudio-home-pointer").strip()
     homes = [home / ".lmstudio", home / ".cache/lm-studio"]
     if pointed and "\0" not in pointed:

@@ -7,12 +7,11 @@ repeating a plan needs no network.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ggbench.catalog.file_sources import ARTICLE_QUANTS, published_header
+from ggbench.catalog.file_sources import ARTICLE_QUANTS
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
 from ggbench.catalog.reference import (
     CatalogRef,
@@ -26,7 +25,6 @@ from ggbench.catalog.reference import (
 from ggbench.catalog.repo_variants import FoundVariant
 from ggbench.catalog.selector import Target, find_published, resolve
 from ggbench.errors import BadFile, GgbenchError
-from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import quant_label
 from ggbench.gguf_file.twin import plan_twin, twin_of
@@ -101,16 +99,14 @@ def _from_catalog(model: CatalogModel, quants: Sequence[str]) -> tuple[PlannedVa
 
 
 def _from_disk(target: Target, *, alone: bool) -> PlannedVariant:
-    provenance: Provenance = "twin" if target.provenance == "twin" else "file"
-    if target.path is None:
-        raise BadFile(f"{target.model} has no local file", "give a .gguf file, or a folder with some")
+    file, reason = None, ""
     try:
-        file = read_model_file(target.path, allow_missing_data=True)
+        file = target.header()
     except GgbenchError as error:
         if alone:
             raise
-        return PlannedVariant(target.model, target.quant, provenance, None, error.message)
-    return PlannedVariant(target.model, target.quant, provenance, file)
+        reason = error.message
+    return PlannedVariant(target.model, target.quant, target.provenance, file, reason, target.selector)
 
 
 def _from_hub(
@@ -126,11 +122,9 @@ def _from_hub(
     access = hub or HubAccess.from_environment()
     found = find_published(ref, wanted, access, catalog)
     reads = _read_remote(access, found, on_progress)
+    as_twin, alone = isinstance(ref, TwinRef), len(found) == 1
     variants = tuple(
-        _from_repo(
-            label, each, reads.get(each.variant.name), access, as_twin=isinstance(ref, TwinRef), alone=len(found) == 1
-        )
-        for each in found
+        _from_repo(label, each, reads.get(each.variant.name), as_twin=as_twin, alone=alone) for each in found
     )
     return PlannedModel(variants, found[0].listing, sum(read.moved_bytes for read in reads.values()))
 
@@ -153,20 +147,17 @@ def _read_remote(
 
 
 def _from_repo(
-    label: str, found: FoundVariant, read: HeaderRead | None, access: HubAccess, *, as_twin: bool, alone: bool
+    label: str, found: FoundVariant, read: HeaderRead | None, *, as_twin: bool, alone: bool
 ) -> PlannedVariant:
-    variant = PlannedVariant(label, found.quant, "twin" if as_twin else "hub", None, selector=found.selector)
+    provenance: Provenance = "twin" if as_twin else "hub"
     try:
-        if read is None:
-            file = published_header(access, found)
-        elif read.file is None:
+        if read is not None and read.file is None:
             raise BadFile(read.reason, "take another quant of this repo")
-        else:
-            file = read.file
-        if as_twin:
-            file = twin_of(file, found.origin)
+        file = read.file if read is not None and read.file is not None else found.header()
+        file = twin_of(file, found.origin) if as_twin else file
     except GgbenchError as error:
         if alone:
             raise
-        return dataclasses.replace(variant, reason=error.message)
-    return dataclasses.replace(variant, file=file, quant=found.variant.quant or quant_label(file))
+        return PlannedVariant(label, found.quant, provenance, None, error.message, found.selector)
+    quant = found.variant.quant or quant_label(file)
+    return PlannedVariant(label, quant, provenance, file, selector=found.selector)

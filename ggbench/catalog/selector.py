@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ggbench import paths
-from ggbench.catalog.file_sources import ARTICLE_QUANTS, FileSource, HubDownload, PublishedTwin, SynthTwin
+from ggbench.catalog.file_sources import ARTICLE_QUANTS, FileSource, PublishedTwin, SynthTwin
 from ggbench.catalog.local_files import LocalVariant, local_variants
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
-from ggbench.catalog.quant_choice import choose_by_quant, list_candidates
 from ggbench.catalog.reference import (
     MAIN,
     CatalogRef,
@@ -28,11 +27,19 @@ from ggbench.catalog.reference import (
     parse_model,
     wanted_quants,
 )
-from ggbench.catalog.repo_variants import NO_QUANT, FoundVariant, RepoRequest, find_variants
+from ggbench.catalog.repo_variants import (
+    NO_QUANT,
+    FoundVariant,
+    RepoRequest,
+    choose_by_quant,
+    find_variants,
+    selector_in,
+)
 from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import ftype_by_name, quant_label
+from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -55,7 +62,7 @@ class Target:
     source: FileSource | None = None
     """How to obtain the file; None where it is on this disk."""
     selector: str = ""
-    """QUANT argument that selects only this target in its repo, where `quant` is ambiguous."""
+    """QUANT argument that selects only this target in its repo or folder, where `quant` is ambiguous."""
 
     @property
     def named(self) -> tuple[str, str]:
@@ -66,6 +73,13 @@ class Target:
     def download_bytes(self) -> int:
         """Bytes to download before it can be measured."""
         return 0 if self.source is None else self.source.download_bytes
+
+    def header(self) -> ModelFile:
+        """Return the header, also of a file that is incomplete or not here yet. Raises GgbenchError."""
+        if self.source is not None:
+            return self.source.header()
+        assert self.path is not None
+        return read_model_file(self.path, allow_missing_data=True)
 
 
 def resolve(
@@ -88,7 +102,7 @@ def resolve(
     folder = twins_dir or paths.twins_dir()
     match ref:
         case PathRef(path):
-            return tuple(_file_target(label, variant) for variant in _choose_local(label, path, wanted))
+            return _local_targets(label, path, wanted)
         case SynthRef(model_id):
             found = (catalog or load_catalog()).model(model_id)
             for quant in wanted:
@@ -106,8 +120,7 @@ def resolve(
             if wanted or len(variants) == 1:
                 for variant in variants:
                     variant.require_all_shards()
-            make = _twin_target if is_twin else _hub_target
-            return tuple(make(label, variant, access, folder) for variant in variants)
+            return tuple(_hub_target(label, variant, folder if is_twin else None) for variant in variants)
 
 
 def find_published(
@@ -119,10 +132,7 @@ def find_published(
     refresh: bool = False,
     local_only: bool = False,
 ) -> tuple[FoundVariant, ...]:
-    """Return the published files that a repo, its twins or a catalog model refer to; options as for `find_variants`.
-
-    Raises as `find_variants` does, and UsageError for a catalog model without a repo.
-    """
+    """Return the published files of a repo or a catalog model, as `find_variants` does; UsageError without a repo."""
     known: CatalogModel | None
     if isinstance(ref, CatalogRef):
         known = catalog.model(ref.id)
@@ -152,78 +162,52 @@ def resolve_one(
     twins_dir: Path | None = None,
     catalog: Catalog | None = None,
 ) -> Target:
-    """Return the single target that MODEL and QUANT select.
-
-    Raises as `resolve` does, and UsageError with candidates and sizes where there are several.
-    """
+    """Return the single target that MODEL and QUANT select; UsageError lists several with their sizes."""
     targets = resolve(model, () if quant is None else (quant,), hub=hub, twins_dir=twins_dir, catalog=catalog)
     if len(targets) == 1:
         return targets[0]
     sizes = targets[0].source.sizes() if targets[0].source is not None else {}
-    candidates = [
-        (
-            each.quant,
-            each.path.name if each.path else Path(each.selector).name,
-            each.file_bytes or sizes.get(each.quant),
-        )
-        for each in targets
-    ]
-    raise UsageError(
-        f"{targets[0].model} has {len(targets)} quants; select one", f"candidates: {list_candidates(candidates)}"
+    candidates = ", ".join(
+        f"{each.selector or each.quant} ({format_bytes(each.file_bytes or sizes.get(each.quant))})" for each in targets
     )
+    raise UsageError(f"{targets[0].model} has {len(targets)} quants; select one", f"candidates: {candidates}")
 
 
 def materialize(target: Target, on_progress: Callable[[int, int], None] | None = None) -> ModelFile:
-    """Return the target's header, after making or downloading the file if necessary.
-
-    `on_progress` receives the bytes present and the total. Raises BadFile, NetworkError, and DoesNotFit for a full
-    disk.
-    """
+    """Return the header after making or downloading the file; `on_progress` receives bytes present and in total."""
     path = target.path if target.source is None else target.source.materialize(on_progress)
     assert path is not None
     return read_model_file(path)
 
 
-def _hub_target(label: str, found: FoundVariant, access: HubAccess, _folder: Path) -> Target:
-    path = found.paths[0] if found.paths else None
-    source = None if path else HubDownload(access, found)
-    return Target(label, found.quant, "hub", path, found.variant.file_bytes, source, found.selector)
+def _hub_target(label: str, found: FoundVariant, twins_dir: Path | None) -> Target:
+    """Return the published file as a target, or its twin where a folder for twins is given."""
+    if twins_dir is not None:
+        source = PublishedTwin(found, twins_dir)
+        return Target(label, found.quant, "twin", None, source=source, selector=found.selector)
+    path, size = found.paths[0] if found.paths else None, found.variant.file_bytes
+    return Target(label, found.quant, "hub", path, size, None if path else found, found.selector)
 
 
-def _twin_target(label: str, found: FoundVariant, access: HubAccess, folder: Path) -> Target:
-    source = PublishedTwin(access, found, folder)
-    return Target(label, found.quant, "twin", None, source=source, selector=found.selector)
-
-
-def _choose_local(label: str, path: Path, wanted: Sequence[str]) -> Sequence[LocalVariant]:
-    variants = [_with_quant(variant) for variant in local_variants(path)]
+def _local_targets(label: str, path: Path, wanted: Sequence[str]) -> tuple[Target, ...]:
+    variants = []
+    for variant in local_variants(path):
+        file = _header(variant) if variant.quant is None else None
+        variants.append(variant if file is None else dataclasses.replace(variant, quant=quant_label(file)))
     if not variants:
         raise BadFile(f"no GGUF model in {label}", "give a .gguf file, or a folder with some")
-    if not wanted:
-        return variants
-    return choose_by_quant(wanted, variants, label, _variant_listing)
+    targets = []
+    for variant in choose_by_quant(wanted, variants, label) if wanted else variants:
+        file, selector = _header(variant), selector_in(variants, variant)
+        provenance: Literal["file", "twin"] = "twin" if file is not None and file.is_twin else "file"
+        quant, size = variant.quant or NO_QUANT, variant.file_bytes
+        targets.append(Target(label, quant, provenance, variant.paths[0], size, selector=selector))
+    return tuple(targets)
 
 
-def _with_quant(variant: LocalVariant) -> LocalVariant:
-    if variant.quant is not None:
-        return variant
-    file = _read(variant)
-    return dataclasses.replace(variant, quant=NO_QUANT if file is None else quant_label(file))
-
-
-def _file_target(label: str, variant: LocalVariant) -> Target:
-    file = _read(variant)
-    provenance: Literal["file", "twin"] = "twin" if file is not None and file.is_twin else "file"
-    return Target(label, variant.quant or NO_QUANT, provenance, variant.paths[0], variant.file_bytes)
-
-
-def _read(variant: LocalVariant) -> ModelFile | None:
+def _header(variant: LocalVariant) -> ModelFile | None:
     """Return the variant's header; None for a broken file, which stays a target so that its row shows the reason."""
     try:
         return read_model_file(variant.paths[0], allow_missing_data=True)
     except GgbenchError:
         return None
-
-
-def _variant_listing(variants: Sequence[LocalVariant]) -> str:
-    return list_candidates([(each.quant or NO_QUANT, each.paths[0].name, each.file_bytes) for each in variants])

@@ -10,6 +10,7 @@ from pathlib import Path
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.ggml_types import row_bytes
 from ggbench.gguf_file.gguf_constants import tensor_name
+from ggbench.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,12 @@ class ModelFile(Shape):
     """Of the header bytes of all shards in order: metadata and tensor table, not the weights."""
     missing_bytes: int = 0
     """Bytes that the tensor tables require and the files lack, as after an interrupted download."""
+
+    @property
+    def truncation(self) -> str:
+        """What an incomplete file lacks, as `46.1 MiB of its 93.8 MiB are missing`; empty for a whole one."""
+        whole = format_bytes(self.file_bytes + self.missing_bytes)
+        return f"{format_bytes(self.missing_bytes)} of its {whole} are missing" if self.missing_bytes else ""
 
     @cached_property
     def n_params(self) -> int:

@@ -12,10 +12,8 @@ import os
 import re
 import shutil
 import threading
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import CancelledError
-from contextlib import suppress
+from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -26,7 +24,7 @@ from ggbench.hub.hf_cache import cached_paths, repo_folder
 from ggbench.hub.part_download import download_part
 from ggbench.hub.part_file import PART_SUFFIX, PartFile, disk_errors, file_agrees, file_bytes, locked
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
-from ggbench.hub.session import Stop
+from ggbench.hub.session import Stop, start_daemons
 from ggbench.plain import plain
 from ggbench.units import format_bytes
 
@@ -62,7 +60,7 @@ def download(
     Received bytes are kept for the next call, except those of a damaged file.
     """
     variant.require_all_shards(listing.repo)
-    here = cached_paths(access, listing, listing.repo, variant)
+    here = cached_paths(access, listing, variant)
     if to is None and here is not None:
         if on_progress is not None:
             on_progress(tuple(FileProgress(file, file.n_bytes) for file in variant.files))
@@ -73,7 +71,7 @@ def download(
 
 def needed_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant, to: Path | None = None) -> int:
     """Return the bytes that a download would transfer: nothing for complete files, the rest of partial ones."""
-    here = cached_paths(access, listing, listing.repo, variant)
+    here = cached_paths(access, listing, variant)
     if to is None and here is not None:
         return 0
     jobs = _jobs(access, listing, variant, to, here)
@@ -155,11 +153,9 @@ class _Download:
         self._jobs = jobs
         self._on_progress = on_progress
         self._cancel = cancel
-        self._waiting = deque(jobs)
         self._parts: dict[_Job, PartFile] = {}
         """Part files opened so far; read while they grow."""
         self._kept_bytes = {job: 0 if job.is_complete else file_bytes(job.part) or 0 for job in jobs}
-        self._error: BaseException | None = None
         self._stop = Stop()
 
     def run(self) -> tuple[Path, ...]:
@@ -167,26 +163,20 @@ class _Download:
             if job.link is None and os.path.lexists(job.target) and not job.is_complete:
                 raise _name_conflict(job)
         self._check_free_space()
-        threads = [
-            # Daemon threads: one that waits for the network must not delay Ctrl-C.
-            threading.Thread(target=self._work, name="download", daemon=True)
-            for _ in range(min(MAX_PARALLEL, len(self._jobs)))
-        ]
+        running = set(files := start_daemons(self._jobs, self._process, MAX_PARALLEL, "download"))
         try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(_REPORT_INTERVAL_S)
-                    if self._cancel is not None and self._cancel():
-                        raise CancelledError
-                    self._report()
+            while running:
+                ended, running = wait(running, _REPORT_INTERVAL_S, FIRST_COMPLETED)
+                for file in ended:
+                    file.result()
+                if self._cancel is not None and self._cancel():
+                    raise CancelledError
+                self._report()
         finally:
+            for file in files:
+                file.cancel()
             self._stop.set()
-            for thread in threads:
-                thread.join(_SHUTDOWN_TIMEOUT_S)
-        if self._error is not None:
-            raise self._error
+            wait(files, _SHUTDOWN_TIMEOUT_S)
         self._report()
         if any(job.link is not None for job in self._jobs):
             _write_ref(self._access, self._listing)
@@ -226,21 +216,6 @@ class _Download:
                 f"{format_bytes(missing_bytes)} to download, {format_bytes(free_bytes)} free",
                 "free some space, take a smaller quant, or choose another disk: HF_HUB_CACHE, or pull --to DIR",
             )
-
-    def _work(self) -> None:
-        try:
-            for job in iter(self._next_job, None):
-                self._process(job)
-        except BaseException as error:
-            # The first error is the cause; later ones come from transfers that it stopped.
-            if self._error is None:
-                self._error = error
-            self._stop.set()
-
-    def _next_job(self) -> _Job | None:
-        with suppress(IndexError):
-            return self._waiting.popleft()
-        return None
 
     def _process(self, job: _Job) -> None:
         if job.link is None and self._is_in_place(job):

@@ -105,10 +105,7 @@ def cached_listing(access: HubAccess, repo: str, revision: str = "main") -> Repo
 
 
 def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSummary, ...]:
-    """Search for repos with GGUF files by name, most downloaded first; at most `limit`.
-
-    Raises NetworkError, and UsageError for a limit below one.
-    """
+    """Search for repos with GGUF files by name, most downloaded first. Raises NetworkError, UsageError for no limit."""
     if limit < 1:
         raise UsageError(f"--limit is {limit}", "it has to be at least 1")
     doing = f"searching for {shorten(text, 60)}"
@@ -122,11 +119,7 @@ def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSum
     found, _ = fetch_json(api_url(access), list[_SearchResult], repo="", doing=doing, params=(*wanted, *fields))
     return tuple(
         RepoSummary(
-            each.id,
-            each.downloads,
-            each.likes,
-            None if each.last_modified is None else plain(each.last_modified),
-            bool(each.gated),
+            each.id, each.downloads, each.likes, each.last_modified and plain(each.last_modified), bool(each.gated)
         )
         for each in found[:limit]
         if _is_name(each.id)

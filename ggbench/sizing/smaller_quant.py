@@ -44,8 +44,8 @@ def _sizes(target: Target) -> dict[str, int]:
         variant.quant: variant.file_bytes
         for variant in variants
         if variant.quant
-        and not variant.n_missing
-        and _without_quant(variant.name, variant.quant) == _without_quant(target.path.name, target.quant)
+        and not variant.missing
+        and _without_quant(variant.stem, variant.quant) == _without_quant(target.path.name, target.quant)
     }
 
 

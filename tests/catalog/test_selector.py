@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.catalog.models import Catalog, load_catalog
+from ggbench.catalog.planned_variants import planned_model
 from ggbench.catalog.reference import (
     CatalogRef,
     HubRef,
@@ -302,8 +303,18 @@ def test_two_files_of_one_quant_are_selected_by_name(make_file: MakeFile) -> Non
     for ask in (lambda: resolve("models", ["q8_0"]), lambda: resolve_one("models")):
         with pytest.raises(UsageError) as caught:
             ask()
-        assert "a-q8_0.gguf (2.00 MiB), b-q8_0.gguf (1.00 MiB)" in caught.value.hint
+        assert "a-q8_0 (2.00 MiB), b-q8_0 (1.00 MiB)" in caught.value.hint
     assert resolve_one("models", "b-q8_0.gguf").file_bytes == 1 << 20
+
+
+def test_each_target_of_a_folder_is_selected_again(make_file: MakeFile) -> None:
+    """By its quant, else by its name; a broken file without a quant too. A row of a plan repeats it."""
+    for name in ("a-q8_0.gguf", "b-q8_0.gguf", "in/b-q8_0.gguf", "c-q4_0.gguf", "model.gguf"):
+        make_file(f"models/{name}", 40)
+    targets = resolve("models")
+    assert {target.named[1] for target in targets} == {"a-q8_0", "b-q8_0", "in/b-q8_0", "q4_0", "model"}
+    assert [each.selector for each in planned_model("models").variants] == [target.named[1] for target in targets]
+    assert [resolve_one(*target.named).path for target in targets] == [target.path for target in targets]
 
 
 def test_one_target_of_several_is_ambiguous(make_file: MakeFile) -> None:

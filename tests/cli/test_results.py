@@ -116,13 +116,46 @@ def test_inspect_of_a_download_that_stopped(
     assert (whole["file_bytes"], begun["file_bytes"]) == (size, size - 100_000)
     assert begun["tensor_types"] == whole["tensor_types"]
     shown = ggbench("inspect", path)
-    assert (shown.code, shown.err) == (0, "")
+    assert shown.code == 5
     assert "truncated: 97.7 KiB of its " in shown.out
+    assert "Error: begun-q8_0.gguf is truncated: 97.7 KiB of its " in shown.err
     assert "truncated" not in ggbench("inspect", tiny_twin).out
     for command in ("decode", "maxctx"):
         ran = ggbench(command, path)
         assert (ran.code, "97.7 KiB of its" in ran.err) == (5, True)
     assert machine.workers == []
+
+
+def test_inspect_of_a_folder_lists_every_file(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
+    """In subfolders and sidecars too; a bad file is a row with its reason, and a truncated one has its BPW."""
+    model, folder = read_model_file(tiny_twin), tmp_path / "models"
+    (folder / "in").mkdir(parents=True)
+    whole = tiny_twin.read_bytes()
+    contents = {"a-q8_0": whole, "begun-q8_0": whole[:-100_000], "in/mmproj-f16": whole, "red\x1b-q4_0": b"no"}
+    for name, content in {**contents, "z-q2_k-00002-of-00003": whole}.items():
+        (folder / f"{name}.gguf").write_bytes(content)
+    document = ggbench("inspect", folder, "--json").json
+    assert document["schema"] == "ggbench.inspect.folder/1"
+    rows = {row["model"]: row for row in document["rows"]}
+    assert list(rows) == ["a-q8_0", "begun-q8_0", "in/mmproj-f16", "red-q4_0", "z-q2_k"]
+    for name in ("a-q8_0", "begun-q8_0", "in/mmproj-f16"):
+        assert (rows[name]["bpw"], rows[name]["architecture"], rows[name]["n_shards"]) == (model.bpw, "qwen2", 1)
+    assert [rows[name]["reason"] for name in ("a-q8_0", "in/mmproj-f16")] == [None, None]
+    assert rows["begun-q8_0"]["missing_bytes"] == 100_000
+    assert (rows["red-q4_0"]["bpw"], rows["red-q4_0"]["quant"]) == (None, "q4_0")
+    assert (rows["z-q2_k"]["n_shards"], rows["z-q2_k"]["n_missing"]) == (3, 2)
+    shown = ggbench("inspect", folder)
+    assert (shown.code, shown.err) == (0, "")
+    assert "truncated: 97.7 KiB of its" in shown.out and "is not a GGUF" in shown.out and "\x1b" not in shown.out
+    assert ggbench("inspect", folder, "--tensors").code == 2
+    assert ggbench("inspect", folder / "a-q8_0.gguf").code == 0
+
+
+def test_inspect_of_a_folder_without_a_model_is_a_bad_file(ggbench: Run, tmp_path: Path) -> None:
+    """As of any place that holds none."""
+    ran = ggbench("inspect", tmp_path)
+    assert (ran.code, ran.out) == (5, "")
+    assert "no GGUF file in" in ran.err
 
 
 def test_inspect_counts_what_every_shard_lacks(ggbench: Run, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.catalog.planned_variants import PlannedVariant, planned_model
-from ggbench.catalog.published import Figure, PublishedRow, load_published
+from ggbench.catalog.published.rows import Figure, PublishedRow, load_published
 from ggbench.engine import protocol
 from ggbench.engine.contract import Source
 from ggbench.engine.endings import Completed, Crashed, Ending, Failed
