@@ -23,8 +23,14 @@ def _parse_lengths(ctx: click.Context, _param: click.Parameter, text: str) -> tu
 
 
 @click.command()
-@option("--lengths", "Tokens of each prompt.", callback=_parse_lengths, default="1,25,128,512,2048", metavar="N,N,...")
-@option("-r --repeat", "Timings of each length.", click.IntRange(1), default=3)
+@option(
+    "--lengths",
+    "Prompt lengths in tokens, e.g. 512,2k,16k.",
+    callback=_parse_lengths,
+    default="1,25,128,512,2048",
+    metavar="N,N,...",
+)
+@option("-r --repeat", "Time each length N times.", click.IntRange(1), metavar="N", default=3)
 @measuring_options()
 def command(lengths: tuple[int, ...], repeat: int, asked: Asked) -> None:
     """Time prompts of several lengths, each from an empty cache after an untimed one, and show the medians."""
