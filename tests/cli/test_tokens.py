@@ -20,3 +20,9 @@ def test_quiet_drops_the_echo(ggbench: Run) -> None:
     """It is a notice like any other."""
     assert ggbench("limits", "qwen1.5-0.5b", "--gpu", "rtx-4090", "-p", "1k", "-q").err == ""
     assert ggbench("limits", "qwen1.5-0.5b", "--gpu", "rtx-4090", "-p", "1k").err == "1k = 1,024 tokens\n"
+
+
+@pytest.mark.parametrize("text", ["16x", "16,38", "17m"])
+def test_the_tui_reads_tokens_in_the_same_way(ggbench: Run, text: str) -> None:
+    """What is wrong with a number is said before the screens open."""
+    assert "tokens" in ggbench("tui", "--n-gen", text).err
