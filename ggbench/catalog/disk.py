@@ -149,8 +149,6 @@ class _Finder:
             facts = self.index.facts(first, status)
         except BadFile as error:
             reason = plain(error.message)
-        if variant.missing:
-            reason = f"{variant.n_missing} of its {len(variant.files) + variant.n_missing} shards are missing"
         quant = variant.quant or facts.quant or quant_from_file_name(first.parent.name)
         return LocalModel(
             store=store_name,
@@ -163,7 +161,7 @@ class _Finder:
             n_ctx_train=facts.n_ctx_train,
             is_twin=facts.is_twin,
             n_missing=variant.n_missing,
-            reason=reason,
+            reason=variant.shortage or reason,
         )
 
     def _of_ollama(self, store: ModelStore) -> Iterator[LocalModel]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ggbench import paths
 from ggbench.catalog.models import CatalogModel
 from ggbench.catalog.repo_variants import FoundVariant, OnProgress
 from ggbench.gguf_file.model_file import ModelFile
@@ -26,8 +27,6 @@ class SynthTwin:
 
     model: CatalogModel
     quant: str
-    folder: Path
-    """Folder for twins."""
     download_bytes: int = 0
 
     def header(self) -> ModelFile:
@@ -36,7 +35,7 @@ class SynthTwin:
 
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
         """Return the cached twin, written first if missing. Raises as `cached_twin` does."""
-        return cached_twin(self.model.id, self.model.hyper, self.quant, self.folder, on_progress=on_progress)
+        return cached_twin(self.model.id, self.model.hyper, self.quant, paths.twins_dir(), on_progress=on_progress)
 
     def sizes(self) -> dict[str, int]:
         """Return the planned sizes of the article's eight quants, without headers."""
@@ -49,8 +48,6 @@ class PublishedTwin:
     """A twin of a Hub file, made from its real header."""
 
     found: FoundVariant
-    folder: Path
-    """Folder for twins."""
     download_bytes: int = 0
     """Headers are not counted."""
 
@@ -61,7 +58,7 @@ class PublishedTwin:
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
         """Return the cached twin, written first if missing. Raises as `header` and `write_twin` do."""
         name = f"{self.found.repo}-{self.found.variant.name}"
-        return write_cached(self.header(), name, self.folder, on_progress)
+        return write_cached(self.header(), name, paths.twins_dir(), on_progress)
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of the published files."""

@@ -46,6 +46,7 @@ def read_folder(folder: Path) -> Iterator[FolderEntry]:
         try:
             file = read_model_file(variant.paths[0], allow_missing_data=True)
         except GgbenchError as error:
-            yield FolderEntry(variant, None, error.message)
+            yield FolderEntry(variant, None, variant.shortage or error.message)
         else:
-            yield FolderEntry(variant, file, file.truncation and f"truncated: {file.truncation}")
+            truncation = file.truncation and f"truncated: {file.truncation}"
+            yield FolderEntry(variant, file, variant.shortage or truncation)

@@ -37,6 +37,12 @@ class LocalVariant(RepoVariant):
         """Existing shards, in order."""
         return tuple(self.folder / file.path for file in self.files)
 
+    @property
+    def shortage(self) -> str:
+        """Number of missing shards in words; empty where there are none."""
+        missing = self.n_missing
+        return f"{missing} of its {len(self.files) + missing} shards are missing" if missing else ""
+
 
 def local_variants(place: Path) -> tuple[LocalVariant, ...]:
     """Return the variants in a folder and its direct subfolders, or the one that a file belongs to. Raises BadFile."""

@@ -5,13 +5,15 @@ Each program has moved its folder at least once and left files behind, so old an
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from ggbench import paths
 from ggbench.hub.access import hub_cache_folder
@@ -36,6 +38,10 @@ class ModelStore:
     """
     finds_repos: bool = False
     """Whether MODEL `org/name` finds the models in this store."""
+
+
+class _LmStudioSettings(msgspec.Struct, rename="camel"):
+    downloads_folder: str = ""
 
 
 def find_model_stores(
@@ -80,17 +86,9 @@ def _user_cache(environment: Mapping[str, str], home: Path, platform: str) -> Pa
 def _lm_studio_folders(home: Path) -> Iterator[Path]:
     """Yield the folders in LM Studio's settings, and its defaults. Source: findLMStudioHome of lmstudio.js."""
     pointed = _text(home / ".lmstudio-home-pointer").strip()
-    homes = [home / ".lmstudio", home / ".cache/lm-studio"]
-    if pointed and "\0" not in pointed:
-        homes.insert(0, Path(pointed))
-    for lm_studio in homes:
-        try:
-            settings = json.loads(_text(lm_studio / "settings.json"))
-        except (ValueError, RecursionError):
-            settings = None
-        folder = settings.get("downloadsFolder") if isinstance(settings, dict) else None
-        if isinstance(folder, str) and folder and "\0" not in folder:
-            yield Path(folder)
+    for lm_studio in (*([Path(pointed)] if pointed else []), home / ".lmstudio", home / ".cache/lm-studio"):
+        with suppress(msgspec.DecodeError, RecursionError):
+            yield Path(msgspec.json.decode(_text(lm_studio / "settings.json"), type=_LmStudioSettings).downloads_folder)
         yield lm_studio / "models"
 
 
@@ -106,7 +104,7 @@ def _text(file: Path) -> str:
     try:
         with file.open("rb") as source:
             return source.read(_MAX_SETTINGS_BYTES).decode("utf-8", errors="replace")
-    except OSError:
+    except (OSError, ValueError):
         return ""
 
 

@@ -7,9 +7,11 @@ repeating a plan needs no network.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import Literal
 
 from ggbench.catalog.file_sources import ARTICLE_QUANTS
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
@@ -28,11 +30,9 @@ from ggbench.errors import BadFile, GgbenchError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import quant_label
 from ggbench.gguf_file.twin import plan_twin, twin_of
-
-if TYPE_CHECKING:
-    from ggbench.hub.access import HubAccess
-    from ggbench.hub.headers import HeaderRead
-    from ggbench.hub.repo_records import RepoListing
+from ggbench.hub.access import HubAccess
+from ggbench.hub.headers import HeaderRead, read_headers, read_variant_header
+from ggbench.hub.repo_records import RepoListing
 
 Provenance = Literal["file", "twin", "catalog", "hub"]
 
@@ -98,15 +98,19 @@ def _from_catalog(model: CatalogModel, quants: Sequence[str]) -> tuple[PlannedVa
     return tuple(PlannedVariant(model.id, quant, "catalog", planned[quant]) for quant in quants)
 
 
-def _from_disk(target: Target, *, alone: bool) -> PlannedVariant:
-    file, reason = None, ""
+def _with_header(variant: PlannedVariant, read: Callable[[], ModelFile], *, alone: bool) -> PlannedVariant:
+    """Return the variant with its header; with the reason where it cannot be read, unless it is the only one."""
     try:
-        file = target.header()
+        return dataclasses.replace(variant, file=read())
     except GgbenchError as error:
         if alone:
             raise
-        reason = error.message
-    return PlannedVariant(target.model, target.quant, target.provenance, file, reason, target.selector)
+        return dataclasses.replace(variant, reason=error.message)
+
+
+def _from_disk(target: Target, *, alone: bool) -> PlannedVariant:
+    variant = PlannedVariant(target.model, target.quant, target.provenance, None, selector=target.selector)
+    return _with_header(variant, target.header, alone=alone)
 
 
 def _from_hub(
@@ -117,16 +121,26 @@ def _from_hub(
     hub: HubAccess | None,
     on_progress: Callable[[int, int], None] | None,
 ) -> PlannedModel:
-    from ggbench.hub.access import HubAccess
-
     access = hub or HubAccess.from_environment()
     found = find_published(ref, wanted, access, catalog)
     reads = _read_remote(access, found, on_progress)
-    as_twin, alone = isinstance(ref, TwinRef), len(found) == 1
-    variants = tuple(
-        _from_repo(label, each, reads.get(each.variant.name), as_twin=as_twin, alone=alone) for each in found
-    )
-    return PlannedModel(variants, found[0].listing, sum(read.moved_bytes for read in reads.values()))
+    provenance: Provenance = "twin" if isinstance(ref, TwinRef) else "hub"
+
+    def read(each: FoundVariant) -> ModelFile:
+        header = reads.get(each.variant.name)
+        if header is not None and header.file is None:
+            raise BadFile(header.reason, "take another quant of this repo")
+        file = each.header() if header is None or header.file is None else header.file
+        return twin_of(file, each.origin) if provenance == "twin" else file
+
+    variants = []
+    for each in found:
+        named = PlannedVariant(label, each.quant, provenance, None, selector=each.selector)
+        variant = _with_header(named, partial(read, each), alone=len(found) == 1)
+        if variant.file is not None and each.variant.quant is None:
+            variant = dataclasses.replace(variant, quant=quant_label(variant.file))
+        variants.append(variant)
+    return PlannedModel(tuple(variants), found[0].listing, sum(read.moved_bytes for read in reads.values()))
 
 
 def _read_remote(
@@ -136,28 +150,9 @@ def _read_remote(
     remote = [each for each in found if each.paths is None and not each.variant.missing]
     if not remote:
         return {}
-    from ggbench.hub.headers import read_headers, read_variant_header
-
     listing = remote[0].listing
     reads = read_headers(access, listing, [each.variant for each in remote], on_progress)
     if all(read.file is None for read in reads):
         with contextlib.suppress(BadFile):  # a broken file gets its own row; only a failure of all is an error
             read_variant_header(access, listing, remote[0].variant)
     return {read.variant.name: read for read in reads}
-
-
-def _from_repo(
-    label: str, found: FoundVariant, read: HeaderRead | None, *, as_twin: bool, alone: bool
-) -> PlannedVariant:
-    provenance: Provenance = "twin" if as_twin else "hub"
-    try:
-        if read is not None and read.file is None:
-            raise BadFile(read.reason, "take another quant of this repo")
-        file = read.file if read is not None and read.file is not None else found.header()
-        file = twin_of(file, found.origin) if as_twin else file
-    except GgbenchError as error:
-        if alone:
-            raise
-        return PlannedVariant(label, found.quant, provenance, None, error.message, found.selector)
-    quant = found.variant.quant or quant_label(file)
-    return PlannedVariant(label, quant, provenance, file, selector=found.selector)

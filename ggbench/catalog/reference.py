@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -157,7 +158,4 @@ def _exists(text: str) -> bool:
 
 
 def _path(text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        return Path(text)
+    return Path(os.path.expanduser(text))  # noqa: PTH111 - pathlib's raises where nobody has that home

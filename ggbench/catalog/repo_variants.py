@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ggbench.catalog.local_files import variants_in
 from ggbench.catalog.reference import MAIN
@@ -15,12 +15,15 @@ from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import names_quant
+from ggbench.hub.access import HubAccess
+from ggbench.hub.download import download, needed_bytes
+from ggbench.hub.download_progress import FileProgress, summed
+from ggbench.hub.headers import read_variant_header
+from ggbench.hub.hf_cache import cached_paths, recorded_commit, repo_folder, snapshots
+from ggbench.hub.listing import cached_listing, list_repo
 from ggbench.hub.repo_records import RepoListing, RepoVariant
 from ggbench.plain import plain
 from ggbench.units import format_bytes
-
-if TYPE_CHECKING:
-    from ggbench.hub.access import HubAccess
 
 _Variant = TypeVar("_Variant", bound=RepoVariant)
 NO_QUANT = "unknown"
@@ -98,23 +101,16 @@ class FoundVariant:
     @property
     def download_bytes(self) -> int:
         """Size of the files minus parts of an earlier try, headers excluded; 0 where a shard is missing."""
-        from ggbench.hub.download import needed_bytes
-
         return 0 if self.variant.missing else needed_bytes(self.access, self.listing, self.variant)
 
     def header(self) -> ModelFile:
         """Return the header, from this disk or by range from the Hub, cached. Raises NetworkError, BadFile."""
-        from ggbench.hub.headers import read_variant_header
-        from ggbench.hub.hf_cache import cached_paths
-
         self.require_all_shards()
         here = self.paths or cached_paths(self.access, self.listing, self.variant)
         return read_model_file(here[0]) if here else read_variant_header(self.access, self.listing, self.variant)
 
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
         """Return the first file, downloaded into Hugging Face's cache where missing. Raises as `download` does."""
-        from ggbench.hub.download import download
-        from ggbench.hub.download_progress import FileProgress, summed
 
         def on_files(files: tuple[FileProgress, ...]) -> None:
             if on_progress is not None:
@@ -133,9 +129,6 @@ def find_variants(
     variants. Raises UnknownName for a quant that the repo lacks, UsageError for one that several files match, and as
     `hub.listing.list_repo` does.
     """
-    from ggbench.hub.hf_cache import cached_paths
-    from ggbench.hub.listing import list_repo
-
     if access.offline or not refresh:
         here = _from_cache(access, request, local_only=local_only)
         if here:
@@ -152,9 +145,6 @@ def _from_cache(access: HubAccess, request: RepoRequest, *, local_only: bool) ->
 
     Empty where the cache does not satisfy the request and the repo must be listed.
     """
-    from ggbench.hub.hf_cache import recorded_commit, repo_folder, snapshots
-    from ggbench.hub.listing import cached_listing
-
     if not request.quants and not access.offline:
         return ()
     kept = cached_listing(access, request.repo, request.revision)

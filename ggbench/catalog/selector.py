@@ -10,9 +10,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from ggbench import paths
 from ggbench.catalog.file_sources import ARTICLE_QUANTS, FileSource, PublishedTwin, SynthTwin
 from ggbench.catalog.local_files import LocalVariant, local_variants
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
@@ -39,10 +38,8 @@ from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import ftype_by_name, quant_label
+from ggbench.hub.access import HubAccess
 from ggbench.units import format_bytes
-
-if TYPE_CHECKING:
-    from ggbench.hub.access import HubAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +84,17 @@ def resolve(
     quants: Sequence[str] = (),
     *,
     hub: HubAccess | None = None,
-    twins_dir: Path | None = None,
     catalog: Catalog | None = None,
 ) -> tuple[Target, ...]:
     """Return the targets that MODEL and QUANTs select, in order, without duplicates; makes and downloads no file.
 
     Without quants: every variant of a folder or a repo, largest first, and the article's eight for a twin of a catalog
-    model; offline, every local variant of a repo. `hub`, `twins_dir` and `catalog` default to the user's own. Raises
+    model; offline, every local variant of a repo. `hub` and `catalog` default to the user's own. Raises
     UnknownName for a model or a quant that does not exist, UsageError for an ambiguous one or a catalog model without a
     repo, BadFile for a path without GGUF and a missing shard, and as `hub.listing.list_repo` does.
     """
     ref = parse_model(model)
     wanted, label = wanted_quants(ref, quants), model_label(model, ref)
-    folder = twins_dir or paths.twins_dir()
     match ref:
         case PathRef(path):
             return _local_targets(label, path, wanted)
@@ -107,20 +102,16 @@ def resolve(
             found = (catalog or load_catalog()).model(model_id)
             for quant in wanted:
                 ftype_by_name(quant)
-            return tuple(
-                Target(label, quant, "twin", None, source=SynthTwin(found, quant, folder))
-                for quant in wanted or ARTICLE_QUANTS
-            )
+            names = wanted or ARTICLE_QUANTS
+            return tuple(Target(label, quant, "twin", None, source=SynthTwin(found, quant)) for quant in names)
         case _:
-            from ggbench.hub.access import HubAccess
-
             access = hub or HubAccess.from_environment()
             is_twin = isinstance(ref, TwinRef)
             variants = find_published(ref, wanted, access, catalog or load_catalog(), local_only=not is_twin)
             if wanted or len(variants) == 1:
                 for variant in variants:
                     variant.require_all_shards()
-            return tuple(_hub_target(label, variant, folder if is_twin else None) for variant in variants)
+            return tuple(_hub_target(label, variant, is_twin=is_twin) for variant in variants)
 
 
 def find_published(
@@ -154,16 +145,9 @@ def find_published(
         raise NetworkError(error.message, hint.removeprefix("; ")) from error
 
 
-def resolve_one(
-    model: str,
-    quant: str | None = None,
-    *,
-    hub: HubAccess | None = None,
-    twins_dir: Path | None = None,
-    catalog: Catalog | None = None,
-) -> Target:
+def resolve_one(model: str, quant: str | None = None, *, hub: HubAccess | None = None) -> Target:
     """Return the single target that MODEL and QUANT select; UsageError lists several with their sizes."""
-    targets = resolve(model, () if quant is None else (quant,), hub=hub, twins_dir=twins_dir, catalog=catalog)
+    targets = resolve(model, () if quant is None else (quant,), hub=hub)
     if len(targets) == 1:
         return targets[0]
     sizes = targets[0].source.sizes() if targets[0].source is not None else {}
@@ -180,11 +164,9 @@ def materialize(target: Target, on_progress: Callable[[int, int], None] | None =
     return read_model_file(path)
 
 
-def _hub_target(label: str, found: FoundVariant, twins_dir: Path | None) -> Target:
-    """Return the published file as a target, or its twin where a folder for twins is given."""
-    if twins_dir is not None:
-        source = PublishedTwin(found, twins_dir)
-        return Target(label, found.quant, "twin", None, source=source, selector=found.selector)
+def _hub_target(label: str, found: FoundVariant, *, is_twin: bool) -> Target:
+    if is_twin:
+        return Target(label, found.quant, "twin", None, source=PublishedTwin(found), selector=found.selector)
     path, size = found.paths[0] if found.paths else None, found.variant.file_bytes
     return Target(label, found.quant, "hub", path, size, None if path else found, found.selector)
 

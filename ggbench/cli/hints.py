@@ -10,11 +10,10 @@ from ggbench.recording.experiment import Job
 from ggbench.records.context import ContextSettings
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
-from ggbench.records.setup import KV_CELLS, LlamaSetup
+from ggbench.records.setup import KV_CELLS, UNQUANTIZED, LlamaSetup
 
-_WIDE_TYPES = {"f16", "f32", "bf16"}
 _REFUSALS = {
-    "quantized V cache requires flash_attn": "--flash-attn on, or keep the V cache wide: --type-v f16",
+    "quantized V cache": "--flash-attn on is what it needs; --type-v f16 does without flash attention",
     "requires flash_attn": "--flash-attn on",
     "does not support different K": "give both caches one type, e.g. --type-k q8_0 --type-v q8_0",
     "K cache type": "--type-k f16 suits heads of every width",
@@ -55,7 +54,7 @@ def _less_memory(job: Job, run: Run, is_searched: bool) -> str:
         has_gpu = bool(environment and environment.gpus) or any(not each.is_host for each in run.memory.buffers)
         if setup.n_gpu_layers and has_gpu:
             smaller.append("fewer layers on the GPU (-ngl)")
-        if run.memory.buffers and {setup.type_k, setup.type_v} & _WIDE_TYPES:
+        if run.memory.buffers and {setup.type_k, setup.type_v} & UNQUANTIZED:
             needed = " --flash-attn on" if setup.flash_attn == "off" else ""
             smaller.append(f"--type-k q8_0 --type-v q8_0{needed}")
     needs_less = f"{' or '.join(smaller)} needs less"

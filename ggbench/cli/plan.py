@@ -51,6 +51,9 @@ def command(
     A catalog model needs no file, and of a file only the header is read; of a repo of the Hub, org/name, the headers
     are read by range and cached. Without --n-ctx the plan is for 8192 tokens. The exit code is 3 where none of the
     named quants fits, or the only one there is does not.
+
+    Defaults are those of llama-server with one slot (-np 1): logits of one token, flash attention where it works,
+    sliding-window layers that keep their window alone. The README lists what differs.
     """
     import threading
 

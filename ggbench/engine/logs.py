@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from ggbench.engine.events import Allocated
+from ggbench.engine.exact_sizes import ExactSizes
 from ggbench.engine.ggml_devices import place_of
 from ggbench.records.memory import DeviceBuffers, Place
 from ggbench.units import MIB
@@ -21,6 +22,7 @@ _DEVICE = re.compile(r"using device (?P<device>\S+) \(.*\) \((?P<id>[^()]+)\) - 
 _NO_ID = "unknown id"
 _OFFLOADED = re.compile(r"offloaded (?P<on_gpu>\d+)/(?P<all>\d+) layers to GPU")
 _CACHE_SIZE = re.compile(r"^llama_(?:kv_cache|memory|dsv4_comp_state)\w*: (?:.*, )?size\s*=\s*(?P<mib>[\d.]+) MiB")
+_SWA_CACHE = re.compile(r"creating\s+SWA KV cache, size = (?P<cells>\d+) cells")
 _FLASH_ATTN_AUTO = re.compile(r"Flash Attention (?:was auto, set to |not supported, set to )?(enabled|disabled)")
 _FLASH_ATTN_SET = re.compile(r"flash_attn\s*=\s*(auto|enabled|disabled|1|0)\b")
 _OUT_OF_MEMORY = re.compile(
@@ -48,35 +50,48 @@ def parse_allocations(lines: Iterable[str], places: Mapping[str, Place]) -> Allo
 
     `places` are ggml's, as `GgmlDevices.places` gives them.
 
-    llama.cpp prints MiB to two decimals, so each figure is within 5 KiB. Caches that a model holds side by side
-    (sliding window, recurrent) print a line each and are added up. In a dry run the weights and KV of each device are
-    0 (DeepSeek V4's states are made all the same), while `cache_bytes` and the compute and output buffers are what
-    they would be.
+    llama.cpp prints MiB to two decimals: KV caches and outputs are exact all the same, everything else within 5 KiB.
+    Caches that a model holds side by side (sliding window, recurrent) print a line each and are added up. In a dry run
+    the weights and KV of each device are 0 (DeepSeek V4's states are made all the same), while `cache_bytes` and the
+    compute and output buffers are what they would be.
     """
     by_device: dict[str, dict[str, int]] = {}
     flash_attn: bool | None = None
     cache_bytes: int | None = None
     device_ids: list[tuple[str, str]] = []
     is_all_offloaded = False
+    swa_cells: int | None = None
+    sizes = ExactSizes()
     for line in lines:
+        sizes.read(line)
         if match := _BUFFER.search(line):
             fields = by_device.setdefault(match["device"], {})
             field = _FIELD_OF_KIND[match["kind"]]
             before = 0 if field == "compute_bytes" else fields.get(field, 0)  # reserving again replaces the buffer
-            fields[field] = before + round(float(match["mib"]) * MIB)
+            n_bytes = round(float(match["mib"]) * MIB)
+            if match["kind"] == "output":
+                n_bytes = sizes.output_bytes(n_bytes)
+            elif match["kind"] == "KV":
+                sizes.part_of_cache(match["device"], n_bytes)
+            fields[field] = before + n_bytes
         elif match := _DEVICE.search(line):
             if match["id"] != _NO_ID:
                 device_ids.append((match["device"], match["id"]))
         elif match := _OFFLOADED.search(line):
             is_all_offloaded = match["on_gpu"] == match["all"]
         elif match := _CACHE_SIZE.search(line):
-            cache_bytes = (cache_bytes or 0) + round(float(match["mib"]) * MIB)
+            exact_bytes, corrections = sizes.cache(line, round(float(match["mib"]) * MIB))
+            cache_bytes = (cache_bytes or 0) + exact_bytes
+            for device, n_bytes in corrections.items():
+                by_device[device]["kv_bytes"] += n_bytes
+        elif match := _SWA_CACHE.search(line):
+            swa_cells = int(match["cells"])
         elif match := _FLASH_ATTN_AUTO.search(line):
             flash_attn = match[1] == "enabled"
         elif (match := _FLASH_ATTN_SET.search(line)) and match[1] != "auto":
             flash_attn = match[1] in ("enabled", "1")
     buffers = tuple(DeviceBuffers(name, place_of(name, places), **fields) for name, fields in by_device.items())
-    return Allocated(buffers, flash_attn, cache_bytes, tuple(device_ids), is_all_offloaded)
+    return Allocated(buffers, flash_attn, cache_bytes, tuple(device_ids), is_all_offloaded, swa_cells=swa_cells)
 
 
 def out_of_memory_line(lines: Iterable[str]) -> str:

@@ -29,7 +29,7 @@ from ggbench.records.setup import LlamaSetup, Setup, setup_for
 from ggbench.records.speed import DecodeLimit
 from ggbench.records.subject import Subject
 from ggbench.store.runs import WARMUP
-from ggbench.theory.offload import offload
+from ggbench.theory.offload import check_overrides, offload
 from ggbench.theory.roofline import decode_limit
 from ggbench.units import format_ms
 
@@ -75,10 +75,15 @@ class Session:
         return self.file
 
     def use_file(self, file: ModelFile) -> None:
-        """From here on the subject is that of this file or header."""
+        """From here on the subject is that of this file or header.
+
+        Raises UsageError where an override of the setup matches none of its tensors.
+        """
         self.file = file
         recording = self.recorder.recording
         recording.head = replace(recording.head, subject=subject_of(self.target, file, self.setup))
+        if isinstance(self.setup, LlamaSetup):
+            check_overrides(file, self.setup)
 
     def open(self, setup: Setup | None = None) -> Generator[Progress, None, Ending]:
         """Load the file and make a context, and record what they took; None takes the setup of the run.
@@ -91,7 +96,10 @@ class Session:
         path = self.file.paths[0] if self.file and self.file.paths else None
         ending = yield from self._follow(self.engine.open(Source(path), setup), series="", n_total=0)
         if not isinstance(ending, Completed) and self.allocated is not None:
-            self.recorder.observe(Memory(buffers=self.allocated.buffers, flash_attn=self.allocated.flash_attn))
+            found = self.allocated
+            self.recorder.observe(
+                Memory(buffers=found.buffers, tensor_bytes=found.tensor_bytes, flash_attn=found.flash_attn)
+            )
             self._observe_gpus(self.allocated)
             if self._is_loaded:
                 self._observe_limit(self.allocated)

@@ -88,6 +88,8 @@ class PlanRow:
     limit: DecodeLimit | None = None
     decode: tuple[PlannedSpeed, ...] = ()
     flash_attn: bool | None = None
+    swa_cells: int | None = None
+    """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""
     outcome: Outcome = Outcome.COMPLETED
     reason: str = ""
     """Why llama.cpp would not size it."""

@@ -16,6 +16,9 @@ KV_CELLS = 256
 LARGEST_N_CTX = (1 << 31) - KV_CELLS
 """Positions are signed 32-bit integers in llama.cpp; anything larger would be truncated silently."""
 
+UNQUANTIZED = frozenset({"f32", "f16", "bf16"})
+"""Types of a cache that need no flash attention."""
+
 _EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 
 
@@ -68,6 +71,8 @@ class LlamaSetup(Setup):
     """Keep all of the context in the caches of sliding-window layers; llama-server's default is off."""
     n_seq_max: int = 1
     """Sequences that a context can hold; n_ctx is shared out among them."""
+    n_outputs_max: int | None = None
+    """Tokens of one batch whose logits are computed; None means one of each sequence, as llama-server reserves."""
     memory_limit_bytes: int | None = None
     """What model and context together may take; None means all there is."""
 
@@ -81,6 +86,17 @@ class LlamaSetup(Setup):
         layers = [] if self.cpu_moe else [rf"blk\.{layer}" for layer in range(self.n_cpu_moe)]
         experts = tuple((layer + _EXPERTS, "CPU") for layer in (["", *layers] if self.cpu_moe else layers))
         return (*((pattern, device) for pattern, device in given), *experts)
+
+
+def check_cache_types(setup: Setup) -> None:
+    """Raise UsageError for a V cache that llama.cpp refuses, which it does only once the model is loaded.
+
+    Source: `llama_init_from_model` in llama-context.cpp; with `auto` it switches flash attention on.
+    """
+    if isinstance(setup, LlamaSetup) and setup.flash_attn == "off" and setup.type_v not in UNQUANTIZED:
+        raise UsageError(
+            f"a V cache of {setup.type_v} needs flash attention, which is off", "give --flash-attn on, or --type-v f16"
+        )
 
 
 def whole_steps(n_tokens: int) -> int:

@@ -127,6 +127,17 @@ def on_off(is_on: bool | None) -> str:
     return {None: UNKNOWN, True: "on", False: "off"}[is_on]
 
 
+def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
+    """Say what the caches of sliding-window layers hold, and what holds the other; empty for a model without any."""
+    if swa_cells is None or n_ctx is None:
+        return ""
+    if swa_cells < n_ctx:
+        return (
+            f"sliding-window caches of {format_count(swa_cells)} cells (of all {format_count(n_ctx)} with --swa-full)"
+        )
+    return f"sliding-window caches of all {format_count(n_ctx)} cells"
+
+
 def _end(path: str, index: int) -> Callable[[QuantSummary], float | None]:
     """One end of an interval."""
     interval = reader(path)

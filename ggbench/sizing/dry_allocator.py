@@ -35,7 +35,7 @@ class DryContext:
     n_ctx: int
     """As llama.cpp rounded it."""
     cache_bytes: int
-    """KV cache, or what stands in its place, over all devices; within 5 KiB for each cache."""
+    """KV cache, or what stands in its place, over all devices; the states of recurrent layers are within 5 KiB."""
     device_compute_bytes: int
     """Compute buffers that are not in main memory; 0 where llama.cpp uses no GPU."""
     host_compute_bytes: int
@@ -44,6 +44,8 @@ class DryContext:
     """Of the logits, in main memory."""
     flash_attn: bool | None
     """What `auto` became; None when the log does not say."""
+    swa_cells: int | None = None
+    """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""
 
 
 def setup_to_load(setup: LlamaSetup, budget: Budget) -> LlamaSetup:
@@ -112,6 +114,7 @@ class DryAllocator:
             host_compute_bytes=sum(device.compute_bytes for device in buffers if device.is_host),
             output_bytes=sum(device.output_bytes for device in buffers),
             flash_attn=allocated.flash_attn,
+            swa_cells=allocated.swa_cells,
         )
 
     def _open(self, n_ctx: int | None) -> tuple[Allocated, Loaded | None, Opened | None]:

@@ -18,12 +18,13 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
-from ggbench.records.setup import KV_CELLS, LlamaSetup
+from ggbench.records.setup import KV_CELLS, LlamaSetup, check_cache_types
 from ggbench.records.speed import DecodeLimit
 from ggbench.sizing.bracket import largest_n_ctx
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext, EngineEnded
 from ggbench.sizing.placement import Placement
 from ggbench.theory.kv_cache import kv_cache
+from ggbench.theory.offload import check_overrides
 from ggbench.theory.roofline import decode_limit, decode_read_ms
 from ggbench.theory.weights import file_weights
 from ggbench.units import format_bytes, format_count
@@ -51,6 +52,7 @@ class PlanRequest:
     """Options of the command line besides those of `setup`, for the line that reproduces a row."""
 
     def __post_init__(self) -> None:
+        check_cache_types(self.setup)
         if self.setup.n_ctx is not None and self.setup.n_ctx > LONGEST:
             raise UsageError(
                 f"a plan for {format_count(self.setup.n_ctx)} tokens is beyond any context",
@@ -68,6 +70,7 @@ def plan(variants: Sequence[PlannedVariant], request: PlanRequest, allocator: Dr
         placement = Placement(variant.file, request.setup, on_gpu=request.budget.on_gpu)
         unplanned = _with_header(named, variant.file, placement)
         try:
+            check_overrides(variant.file, request.setup)
             with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
                 weight_buffers = allocator.load(variant.file, write_sparse(variant.file, Path(folder)))
             yield _planned(unplanned, variant.file, placement, request, allocator, weight_buffers)
@@ -91,7 +94,7 @@ def _planned(
     n_ctx = setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
     weights = placement.weight_bytes
     asked = allocator.context(n_ctx)
-    notes = [*_notes(file, placement, weight_buffers), *placement.disagreement(asked)]
+    notes = [*_notes(file, placement, weight_buffers, asked.cache_bytes), *placement.disagreement(asked)]
     need = None if weights is None else weights + placement.context_bytes(asked)
     ceiling = max(CEILING, asked.n_ctx, min(file.n_ctx_train or 0, LONGEST))
     longest = None if weights is None else _longest(weights, placement, budget, allocator, asked, ceiling)
@@ -102,7 +105,7 @@ def _planned(
         n_ctx=asked.n_ctx,
         kv_bytes=asked.cache_bytes,
         device_kv_bytes=placement.cache_bytes(asked),
-        theory_kv_bytes=placement.theory_bytes(asked.n_ctx),
+        theory_kv_bytes=placement.theory_bytes(asked),
         kv_bytes_per_token=None if placement.theory is None else placement.theory.bytes_per_token,
         compute_bytes=placement.compute_bytes(asked),
         output_bytes=asked.output_bytes,
@@ -115,6 +118,7 @@ def _planned(
         limit=limit,
         decode=decode,
         flash_attn=asked.flash_attn,
+        swa_cells=asked.swa_cells,
         notes=tuple(notes),
     )
 
@@ -187,7 +191,7 @@ def _limits(
     )
 
 
-def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str]) -> Iterator[str]:
+def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str], kv_bytes: int) -> Iterator[str]:
     if file.paths and file.missing_bytes:
         yield f"the file is incomplete: {format_bytes(file.missing_bytes)} of its tensors are missing"
     if file.unknown_types:
@@ -206,7 +210,7 @@ def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str])
             what = f"{layers} on the GPU, {format_bytes(kept)} of their tensors in main memory by override"
         yield f"{what}: no limit from one bandwidth"
     elif placement.has_two_speeds:
-        yield "the KV cache in main memory: no limit from one bandwidth"
+        yield f"the KV cache, {format_bytes(kv_bytes)}, in main memory: no limit from one bandwidth"
     repacked = [name for name in weight_buffers if name in ("CPU_REPACK", "AMX")]
     if not placement.on_gpu and repacked:
         yield f"some matrices are repacked ({repacked[0]}); counted once, as the pages they came from can be dropped"

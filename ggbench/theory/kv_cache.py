@@ -17,6 +17,12 @@ from ggbench.gguf_file.model_file import ModelFile
 
 Floats = npt.NDArray[np.float64]
 
+_PERIODS = {
+    "afmoe": 4, "cohere2": 4, "gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "olmo2": 4, "plamo3": 8
+}  # fmt: skip
+"""Layers of which the last has no window, in architectures whose headers may not say so. Source: the defaults that
+llama.cpp gives to `load_swa_pattern` in src/models/."""
+
 
 @dataclass(frozen=True, slots=True)
 class Growth:
@@ -146,12 +152,13 @@ def _windowed_layers(file: ModelFile) -> tuple[list[bool], str]:
     """Return which layers have the window, and a remark if the header does not say.
 
     Source: llama.cpp's key `attention.sliding_window_pattern`: a flag for each layer, or a period of layers whose last
-    one has no window (`set_swa_pattern`).
+    one has no window (`set_swa_pattern`); without it the architecture's own period.
     """
     none = [False] * file.n_layer
     if file.sliding_window is None:
         return none, ""
-    pattern = file.metadata.get(f"{file.architecture}.attention.sliding_window_pattern")
+    key = f"{file.architecture}.attention.sliding_window_pattern"
+    pattern = file.metadata.get(key, _PERIODS.get(file.architecture))
     if isinstance(pattern, list) and len(pattern) == file.n_layer:
         return [bool(flag) for flag in pattern], ""
     if isinstance(pattern, int) and not isinstance(pattern, bool) and pattern >= 0:

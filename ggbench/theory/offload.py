@@ -10,7 +10,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.records.setup import LlamaSetup
 from ggbench.theory.weights import is_tied
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
@@ -72,6 +74,22 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
         host_weight_bytes=on_device[False],
         overridden_host_bytes=overridden_host_bytes,
     )
+
+
+def check_overrides(file: ModelFile, setup: LlamaSetup) -> None:
+    """Raise UsageError for a tensor override that matches no tensor of the file: llama.cpp would ignore it silently."""
+    names = [tensor.name for tensor in file.tensors]
+    for override in setup.override_tensor:
+        pattern = override.rpartition("=")[0]
+        if not any(re.search(pattern, name) for name in names):
+            raise UsageError(
+                f"no tensor of {file.name} matches --override-tensor {override!r}",
+                "ggbench inspect FILE --tensors lists their names",
+            )
+    of_experts = setup.tensor_overrides[len(setup.override_tensor) :]
+    if of_experts and not any(re.search(pattern, name) for pattern, _ in of_experts for name in names):
+        option = "--cpu-moe" if setup.cpu_moe else "--n-cpu-moe"
+        raise UsageError(f"{file.name} has no expert tensors for {option} to keep in main memory", f"omit {option}")
 
 
 def _is_on_device(tensor: TensorInfo, first_gpu_layer: int, output_on_device: bool) -> bool:

@@ -86,10 +86,10 @@ def test_options_reach_llama_cpp(ggbench: Run, searching: FakeMachine, tiny_twin
         assert (context.setup.type_k, context.setup.flash_attn) == ("q8_0", "on")
 
 
-def test_options_of_placement_reach_both_workers(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
+def test_options_of_placement_reach_both_workers(ggbench: Run, searching: FakeMachine, moe_twin: Path) -> None:
     """They decide where weights and cache lie, so the dry run needs them as the real one; they are stored as well."""
     options = ("-ncmoe", "2", "-ot", "attn=CPU", "-nkvo", "--swa-full", "--no-mmap", "-sm", "none")
-    ran = ggbench("maxctx", tiny_twin, *options, "--memory-limit", "100MiB", "--json")
+    ran = ggbench("maxctx", moe_twin, *options, "--memory-limit", "100MiB", "--json")
     assert ran.code == 0, ran.err
     for worker in searching.workers:
         load, context = worker.requests[:2]

@@ -49,6 +49,11 @@ def refuse(message: str) -> Answer:
     return answer
 
 
+def refuse_v_cache(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    """As where `auto` finds that flash attention does not work."""
+    yield Failed("context", "quantized V cache was requested, but this requires Flash Attention")
+
+
 def test_decode_shows_w_and_b(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
     """The story of one decode on stdout, progress on stderr."""
     ran = ggbench("decode", tiny_twin, "-n", "1000")
@@ -92,7 +97,7 @@ PLACEMENT = LlamaSetup(
     split_mode="row",
     cpu_moe=True,
     n_cpu_moe=3,
-    override_tensor=(r"\.ffn_(up|down)=CPU", "attn=CUDA0", "output=CPU"),
+    override_tensor=(r"\.ffn_(up|down)_exps=CPU", "attn=CUDA0", "output=CPU"),
     threads_batch=6,
     mmap=False,
     mlock=True,
@@ -106,7 +111,7 @@ SHORT = [
     "-ncmoe",
     "3",
     "-ot",
-    r"\.ffn_(up|down)=CPU,attn=CUDA0",
+    r"\.ffn_(up|down)_exps=CPU,attn=CUDA0",
     "-ot",
     "output=CPU",
     "-tb",
@@ -114,16 +119,16 @@ SHORT = [
 ]
 SHORT += ["--no-mmap", "--mlock", "-nkvo", "--swa-full"]
 LONG = ["--split-mode", "row", "--cpu-moe", "--n-cpu-moe", "3", "--threads-batch", "6", "--no-mmap", "--mlock"]
-LONG += ["--override-tensor", r"\.ffn_(up|down)=CPU,attn=CUDA0,output=CPU", "--no-kv-offload", "--swa-full"]
+LONG += ["--override-tensor", r"\.ffn_(up|down)_exps=CPU,attn=CUDA0,output=CPU", "--no-kv-offload", "--swa-full"]
 
 
 @pytest.mark.parametrize("options", [SHORT, LONG])
 @pytest.mark.parametrize("words", [["decode", "-n", "20"], ["prefill", "--lengths", "1"], ["bench", "-n", "20"]])
 def test_options_of_placement_are_passed_on_stored_and_reproduced(
-    ggbench: Run, machine: FakeMachine, tiny_twin: Path, words: list[str], options: list[str]
+    ggbench: Run, machine: FakeMachine, moe_twin: Path, words: list[str], options: list[str]
 ) -> None:
     """llama.cpp's own names; the command of the run gives the same setup again."""
-    ran = ggbench(*words, tiny_twin, *options, "--json")
+    ran = ggbench(*words, moe_twin, *options, "--json")
     assert ran.code == 0, ran.err
     row = ran.json["rows"][0] if words[0] == "bench" else ran.json
     load, context, *_ = machine.workers[0].requests
@@ -251,13 +256,14 @@ def test_a_run_that_ends_badly(
     ("answer", "hint"),
     [
         (crash, "try another quant: if it works, download this file again"),
-        (refuse("quantized V cache requires flash_attn to be enabled"), "--flash-attn on, or"),
+        (refuse("quantized V cache requires flash_attn to be enabled"), "Hint: --flash-attn on is what it needs"),
         (refuse("SPLIT_MODE_TENSOR requires flash_attn to be enabled"), "Hint: --flash-attn on"),
         (refuse("K cache type q8_0 with block size 32 does not divide n_embd_head_k=80"), "--type-k f16"),
         (refuse("V cache type q8_0 with block size 32 does not divide n_embd_head_v=80"), "--type-v f16"),
         (refuse("model does not support different K (f16) and V (q8_0) cache types"), "--type-k q8_0 --type-v q8_0"),
         (refuse("failed to initialize the context"), "another quant or other options"),
         (fail_on_cuda, "the driver may be too old for this build"),
+        (refuse_v_cache, "--type-v f16 does without flash attention"),
         (starve, "Hint: a smaller quant needs less"),
         (
             starve_later,

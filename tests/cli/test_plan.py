@@ -57,7 +57,7 @@ def test_a_local_file_and_its_folder(ggbench: Run, tiny_twin: Path) -> None:
 
 
 def test_exit_codes(ggbench: Run, tmp_path: Path) -> None:
-    """3: a quant was named and does not fit; 0: a survey; 2: not known; 5: no file is a model; 6: llama.cpp refused."""
+    """3: a quant was named and does not fit; 0: a survey; 2: unknown or unusable; 5: no file is a model."""
     assert ggbench("plan", "qwen1.5-110b", "q2_k", *CARD).code == 3
     assert ggbench("plan", "qwen1.5-110b:q2_k", *CARD).code == 3
     assert ggbench("plan", "qwen1.5-0.5b", "q2_k", "f32", "--vram", "3GiB").code == 0
@@ -70,15 +70,18 @@ def test_exit_codes(ggbench: Run, tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"junk")
     assert ggbench("plan", tmp_path, *CARD).code == 5
     refused = ggbench("plan", "qwen1.5-0.5b", "q2_k", *CARD, "--type-v", "q8_0", "--flash-attn", "off")
-    assert refused.code == 6
-    assert "flash_attn" in refused.out
+    assert refused.code == 2
+    assert "--flash-attn on" in refused.err
+    ignored = ggbench("plan", "qwen1.5-0.5b", "q2_k", *CARD, "--n-cpu-moe", "4")
+    assert ignored.code == 2
+    assert "has no expert tensors for --n-cpu-moe" in ignored.err
 
 
 def test_what_is_missing_is_told_in_words_and_with_a_mark(ggbench: Run) -> None:
     """The table says how much is missing, with a sign beside the words, and no colour is needed to see it."""
     ran = ggbench("plan", "qwen1.5-7b", "q8_0", "--vram", "6GiB", "--reserve", "0", "--n-ctx", "1024")
     assert "✗" in ran.out
-    assert "1.83 GiB missing" in ran.out
+    assert "1.62 GiB missing" in ran.out
     assert "--bandwidth" in ran.err
     assert "✓" in ggbench("plan", "qwen1.5-7b", "q2_k", "--vram", "6GiB", "--n-ctx", "1024").out
 

@@ -143,7 +143,7 @@ def test_inspect_of_a_folder_lists_every_file(ggbench: Run, tiny_twin: Path, tmp
     assert [rows[name]["reason"] for name in ("a-q8_0", "in/mmproj-f16")] == [None, None]
     assert rows["begun-q8_0"]["missing_bytes"] == 100_000
     assert (rows["red-q4_0"]["bpw"], rows["red-q4_0"]["quant"]) == (None, "q4_0")
-    assert (rows["z-q2_k"]["n_shards"], rows["z-q2_k"]["n_missing"]) == (3, 2)
+    assert (rows["z-q2_k"]["n_shards"], rows["z-q2_k"]["reason"]) == (3, "2 of its 3 shards are missing")
     shown = ggbench("inspect", folder)
     assert (shown.code, shown.err) == (0, "")
     assert "truncated: 97.7 KiB of its" in shown.out and "is not a GGUF" in shown.out and "\x1b" not in shown.out

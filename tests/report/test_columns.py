@@ -15,7 +15,7 @@ from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import LineFit
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import BENCH, COLUMNS, bench_columns, w_text
+from ggbench.report.columns import BENCH, COLUMNS, bench_columns, swa_text, w_text
 from tests.fakes.summaries import search_of, with_decode
 
 
@@ -39,6 +39,13 @@ def test_w_is_a_value_or_a_bound(w: float | None, ci95: tuple[float, float | Non
     """A slope that cannot be told from zero is never a number of its own."""
     assert w_text(LineFit(300, w, ci95, 10.0, None, None, None)) == text
     assert w_text(None) == "—"
+
+
+def test_sliding_windows_are_told_apart_from_whole_caches() -> None:
+    """With the option that asks for the other; a model without windows has no text."""
+    assert swa_text(1024, 8192) == "sliding-window caches of 1,024 cells (of all 8,192 with --swa-full)"
+    assert swa_text(8192, 8192) == "sliding-window caches of all 8,192 cells"
+    assert swa_text(None, 8192) == swa_text(1024, None) == ""
 
 
 def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:

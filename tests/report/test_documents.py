@@ -24,6 +24,7 @@ ROW_KEYS = {
     "n_gen", "max_n_ctx", "max_n_ctx_verified", "max_n_ctx_reason", "prefill_ms", "prefills", "fit", "p50_ms", "p95_ms",
     "p99_ms", "tok_s", "sample_p50_ms", "limit", "w_ratio", "b_ratio", "b_w16_ms", "unsteady", "gpu_use",
     "flash_attn",
+    "swa_cells",
     "outcome", "reason", "config",
     "environment", "command", "run_id", "header_sha256", "peak_bytes",
 }  # fmt: skip

@@ -109,3 +109,13 @@ def test_main_memory_has_no_column_for_the_cpu(render: Callable[..., str]) -> No
     assert "on GPU" not in text
     assert "not known" in text
     assert "K q8_0, V f16" in text
+
+
+def test_a_cache_in_main_memory_and_its_windows_are_shown(render: Callable[..., str]) -> None:
+    """A plan for a GPU shows where the cache is that is not there, and what windowed layers keep."""
+    elsewhere = replace(FITS, device_kv_bytes=0, swa_cells=1024)
+    text = render(plan_report(BUDGET, LlamaSetup(kv_offload=False), SOURCES, [elsewhere], width=160), 160)
+    assert "KV on CPU" in text
+    assert "4.00 GiB" in text
+    assert "sliding-window caches of 1,024 cells (of all 8,192 with --swa-full)" in text
+    assert "KV on CPU" not in render(plan_report(BUDGET, LlamaSetup(), SOURCES, [FITS], width=160), 160)

@@ -15,6 +15,7 @@ from ggbench.records.machine import MachineReading
 from ggbench.records.memory import DeviceBuffers, Memory
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.report.columns import swa_text
 from ggbench.report.documents import context_bytes, context_of
 from ggbench.report.names import model_name, quant_name
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
@@ -85,6 +86,7 @@ def _facts(run: Run, found: ContextResult) -> Facts:
     n_dry = sum(probe.is_dry for probe in found.probes)
     attention = {True: "flash attention on", False: "flash attention off", None: ""}[memory.flash_attn]
     cache = f"K {setup.type_k}, V {setup.type_v}" if isinstance(setup, LlamaSetup) else ""
+    windows = swa_text(memory.swa_cells, memory.n_ctx)
     works = f"n_ctx {format_count(found.max_n_ctx)}; {proof if found.verified_by_decode else 'not proven by a decode'}"
     return [
         ("works", works),
@@ -98,7 +100,7 @@ def _facts(run: Run, found: ContextResult) -> Facts:
         ("memory", _memory(run)),
         ("peak", _peak(memory)),
         ("other programs", name_processes(plan.gpu_processes)),
-        ("setup", ", ".join(filter(None, (cache, attention, f"n_ubatch {n_ubatch}")))),
+        ("setup", ", ".join(filter(None, (cache, windows, attention, f"n_ubatch {n_ubatch}")))),
         ("file", run.subject.file),
     ]
 
@@ -107,16 +109,17 @@ def _memory(run: Run) -> str:
     buffers = run.memory.buffers
     on_gpu = [each for each in buffers if not each.is_host]
     if not on_gpu:
-        weight_bytes = sum(each.weight_bytes for each in buffers) or run.subject.weight_bytes
+        weight_bytes = run.memory.weight_bytes or run.subject.weight_bytes
         parts = (weight_bytes, *context_bytes(run))
         return ", ".join(f"{name} {format_bytes(n_bytes)}" for name, n_bytes in zip(_PARTS, parts, strict=True))
-    return f"{_sizes(on_gpu)} on the GPU; {_sizes([each for each in buffers if each.is_host])} in main memory"
+    on_host = [each for each in buffers if each.is_host]
+    return f"{_sizes(on_gpu)} on the GPU; {_sizes(on_host, run.memory.unread_bytes)} in main memory"
 
 
-def _sizes(buffers: Sequence[DeviceBuffers]) -> str:
+def _sizes(buffers: Sequence[DeviceBuffers], unread_bytes: int = 0) -> str:
     """What there is of each part, over several devices."""
     totals = [
-        sum(each.weight_bytes for each in buffers),
+        sum(each.weight_bytes for each in buffers) - unread_bytes,
         sum(each.kv_bytes for each in buffers),
         sum(each.compute_bytes for each in buffers),
     ]

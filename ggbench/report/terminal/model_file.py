@@ -73,7 +73,7 @@ def folder_table(entries: Sequence[FolderEntry], *, width: int | None = None) ->
             names("quant", (each.quant or UNKNOWN for each in entries)),
             right("BPW", (format_number(file.bpw if file else None) for file in files)),
             right("size", (format_bytes(each.file_bytes) for each in variants)),
-            right("shards", map(format_count, shards), priority=1),
+            *([right("shards", map(format_count, shards), priority=1)] if max(shards) > 1 else []),
             notes(each.reason for each in entries),
         ],
         dim=[bool(each.reason) for each in entries],
@@ -134,7 +134,7 @@ def _memory(model_file: ModelFile) -> Facts:
     active = model_file.active_weight_bytes
     return [
         ("BPW", format_number(model_file.bpw)),
-        ("tensors", format_bytes(model_file.weight_bytes)),
+        ("weights", format_bytes(model_file.weight_bytes)),
         ("active", "" if active is None else f"{format_bytes(active)} read for each token"),
         ("KV cache", kv),
     ]

@@ -14,6 +14,7 @@ from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.subject import Subject
 from ggbench.report import UNKNOWN
+from ggbench.report.columns import swa_text
 from ggbench.report.names import model_name
 from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_ms, format_number
@@ -79,10 +80,15 @@ def _setting(config: LlamaSetup, rows: Sequence[PlanRow]) -> str:
     cache = config.type_k if config.type_k == config.type_v else f"K {config.type_k}, V {config.type_v}"
     parts = [f"n_ctx {' and '.join(map(format_count, lengths))}"] if lengths else []
     n_ubatch = min(config.n_ubatch, config.n_batch, *lengths[-1:])  # llama.cpp clamps it to n_batch, and that to n_ctx
-    parts += [f"KV cache {cache}", f"n_ubatch {format_count(n_ubatch)}"]
+    parts += [f"KV cache {cache}", *_windows(rows), f"n_ubatch {format_count(n_ubatch)}"]
     if flash:
         parts.append(f"flash attention {'on' if flash == {True} else 'off' if flash == {False} else 'on or off'}")
     return ", ".join(parts)
+
+
+def _windows(rows: Sequence[PlanRow]) -> list[str]:
+    """What the caches of sliding-window layers hold, for each way that there is."""
+    return list(dict.fromkeys(text for row in rows if (text := swa_text(row.swa_cells, row.n_ctx))))
 
 
 def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> list[Cells]:
@@ -96,6 +102,7 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
         cells.append(right("on CPU", (format_bytes(row.host_weight_bytes) for row in rows), priority=7))
     cells += [
         right("KV", (format_bytes(row.device_kv_bytes) for row in rows), priority=4),
+        *_kv_elsewhere(rows),
         right("compute", (format_bytes(row.compute_bytes) for row in rows), priority=5),
         left("fits", map(fit_text, rows)),
         right("max n_ctx", map(longest_text, rows), "tokens"),
@@ -113,6 +120,12 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
         texts = (_speed(row.decode[index]) if row.decode else UNKNOWN for row in rows)
         cells.append(right(f"at {speed.n // 1024}k", texts, "tok/s", 4))
     return [*cells, notes(_note(row, shared) for row in rows)]
+
+
+def _kv_elsewhere(rows: Sequence[PlanRow]) -> list[Cells]:
+    """The part of the cache that is in main memory, where the plan is for a GPU and any is."""
+    sizes = [None if row.kv_bytes is None else row.kv_bytes - (row.device_kv_bytes or 0) for row in rows]
+    return [right("KV on CPU", map(format_bytes, sizes), priority=4)] if any(sizes) else []
 
 
 def _speed(speed: PlannedSpeed) -> str:

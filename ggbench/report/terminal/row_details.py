@@ -21,7 +21,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import DecodeLimit
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import b_text, note, w_text
+from ggbench.report.columns import b_text, note, swa_text, w_text
 from ggbench.report.names import quant_name
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
 from ggbench.report.terminal.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced
@@ -107,6 +107,7 @@ def _loaded(setup: LlamaSetup, summary: QuantSummary) -> Facts:
     limit = setup.memory_limit_bytes
     return [
         ("KV cache", f"{cache}{size}{flash}"),
+        ("", swa_text(summary.memory.swa_cells, summary.memory.n_ctx)),
         ("batches", _batches(setup, summary.memory)),
         ("threads", format_count(setup.threads) if setup.threads else ""),
         ("memory limit", "" if limit is None else format_bytes(limit)),
@@ -133,8 +134,13 @@ def _memory_table(memory: Memory) -> Table:
         return [f"  {plain(name)}", *(format_bytes(part) if part else "" for part in parts), format_bytes(sum(parts))]
 
     rows = [row(buffers.device, _split(buffers)) for buffers in memory.buffers]
+    if unread_bytes := memory.unread_bytes:
+        rows.append(
+            ["  never read again", f"-{format_bytes(unread_bytes)}", "", "", "", f"-{format_bytes(unread_bytes)}"]
+        )
     if len(memory.buffers) > 1:
-        rows.append(row("all", [sum(part) for part in zip(*map(_split, memory.buffers), strict=True)]))
+        weights, *others = (sum(part) for part in zip(*map(_split, memory.buffers), strict=True))
+        rows.append(row("all", [weights - unread_bytes, *others]))
     for name, n_bytes in (("other", memory.other_bytes), ("peak resident", memory.peak_bytes)):
         if n_bytes is not None:
             rows.append([f"  {name}", "", "", "", "", format_bytes(n_bytes)])
