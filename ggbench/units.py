@@ -25,13 +25,14 @@ _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*?)(/s|ps)?\s*")
 _LARGEST = 1 << 60
 _TOKENS = re.compile(r"(?P<number>[0-9]+(?:[,_][0-9]{3})*|[0-9]*\.[0-9]+)(?P<unit>[km]?)", re.IGNORECASE)
 _TOKEN_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
-_MOST_TOKENS = (1 << 31) - 1
+MOST_TOKENS = (1 << 31) - 1
+"""What llama.cpp's 32-bit counts hold."""
 
 
-def parse_tokens(text: str, *, least: int = 1) -> int:
+def parse_tokens(text: str, *, least: int = 1, most: int = MOST_TOKENS) -> int:
     """Parse a number of tokens: `16384`, `16,384`, `16_384` or `16k`, where k is 1024 and m is 1024 k.
 
-    Raises UsageError for anything else, and outside `least` to 2^31 - 1, llama.cpp's largest.
+    Raises UsageError for anything else, and outside `least` to `most`.
     """
     match = _TOKENS.fullmatch(text.strip())
     if match is None:
@@ -39,8 +40,8 @@ def parse_tokens(text: str, *, least: int = 1) -> int:
     value = float(match["number"].replace(",", "").replace("_", "")) * _TOKEN_UNITS[match["unit"].lower()]
     if not value.is_integer():
         raise UsageError(f"{text!r} is not a whole number of tokens", f"did you mean {math.ceil(value):,}?")
-    if not least <= value <= _MOST_TOKENS:
-        raise UsageError(f"{text!r} is out of range", f"write {least:,} to {_MOST_TOKENS:,} tokens")
+    if not least <= value <= most:
+        raise UsageError(f"{text!r} is out of range", f"write {least:,} to {most:,} tokens")
     return int(value)
 
 

@@ -12,7 +12,7 @@ _QUANTS = ("q8_0", "q4_k_m", "q2_k")
 
 
 @click.command()
-@option("-n --n-gen", "Tokens to decode.", TOKENS, default=500)
+@option("-n --n-gen", "Number of tokens to decode.", TOKENS, default=500)
 @output_options
 def command(n_gen: int, output: Output) -> None:
     """Make twins of Qwen1.5 0.5B, measure them on this machine, and show the table and the latency plot.

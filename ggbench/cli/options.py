@@ -17,6 +17,7 @@ import click
 from ggbench.cli.output import Output
 from ggbench.errors import UsageError
 from ggbench.records.setup import KV_TYPES, MAX_THREADS, LlamaSetup
+from ggbench.units import MOST_TOKENS, format_count, parse_tokens
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -61,8 +62,36 @@ class Asked:
     """The person's own figure."""
 
 
-TOKENS = click.IntRange(1, (1 << 31) - 1)
-"""What llama.cpp's 32-bit counts hold."""
+class Tokens(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
+    """A number of tokens as `parse_tokens` reads it; one with a k or an m is echoed in full on stderr."""
+
+    name = "tokens"
+
+    def __init__(self, least: int = 1, most: int = MOST_TOKENS) -> None:
+        self._least, self._most = least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
+        """Return the number. Raises UsageError, naming the option."""
+        if isinstance(value, int):
+            return value
+        try:
+            n_tokens = parse_tokens(value, least=self._least, most=self._most)
+        except UsageError as error:
+            option = f"{param.opts[-1]}: " if param else ""
+            raise UsageError(f"{option}{error.message}", error.hint) from None
+        if ctx is not None:
+            echo_tokens(ctx, value, n_tokens)
+        return n_tokens
+
+
+def echo_tokens(ctx: click.Context, text: str, n_tokens: int) -> None:
+    """Have `16k = 16,384 tokens` printed once the command knows whether it is quiet."""
+    if text.strip()[-1].isalpha():
+        ctx.meta.setdefault(_ECHOES, []).append(f"{text.strip()} = {format_count(n_tokens)} tokens")
+
+
+_ECHOES = "ggbench.echoes"
+TOKENS = Tokens()
 
 THREADS = click.IntRange(1, MAX_THREADS)
 
@@ -124,18 +153,29 @@ def option(flags: str, text: str, type: Any = None, **more: Any) -> _Decorator: 
 
 
 _LOAD_OPTIONS = (
-    option("-c --n-ctx", "Context in tokens. Default: what the command needs.", TOKENS),
-    option("-b --n-batch", "Logical batch.", TOKENS, default=2048),
-    option("-ub --n-ubatch", "Physical batch.", TOKENS, default=512),
-    option("-ctk --type-k", "Type of the K cache.", _KV_TYPES, metavar="TYPE", default="f16"),
-    option("-ctv --type-v", "Type of the V cache.", _KV_TYPES, metavar="TYPE", default="f16"),
+    option("-c --n-ctx", "Context length, e.g. 16k or 16,384. Default: as long as the command needs.", TOKENS),
+    option("-b --n-batch", "Logical batch size: tokens passed to llama.cpp at once.", TOKENS, default=2048),
+    option("-ub --n-ubatch", "Physical batch size: tokens computed at once.", TOKENS, default=512),
+    option("-ctk --type-k", "Data type of the K cache, e.g. q8_0.", _KV_TYPES, metavar="TYPE", default="f16"),
     option(
-        "-fa --flash-attn", "Flash attention; it decides the size of the compute buffer.", _FLASH_ATTN, default="auto"
+        "-ctv --type-v",
+        "Data type of the V cache; a quantized one needs flash attention.",
+        _KV_TYPES,
+        metavar="TYPE",
+        default="f16",
     ),
-    option("-ngl --n-gpu-layers", "Layers on the GPU. Default: all.", int),
-    option("-mg --main-gpu", "The one GPU to use. Default: all of them.", click.IntRange(0)),
-    option("-ts --tensor-split", "Share of each GPU, e.g. 3,1. Default: llama.cpp's choice.", callback=_parse_shares),
-    option("-sm --split-mode", "How several GPUs share the model.", _SPLIT_MODES, default="layer"),
+    option("-fa --flash-attn", "Use flash attention, which shrinks the compute buffer.", _FLASH_ATTN, default="auto"),
+    option("-ngl --n-gpu-layers", "Number of layers to put on the GPU. Default: all.", int, metavar="N"),
+    option(
+        "-mg --main-gpu", "Use only the GPU with this index. Default: all GPUs.", click.IntRange(0), metavar="INDEX"
+    ),
+    option(
+        "-ts --tensor-split",
+        "Proportion of the model for each GPU, e.g. 3,1. Default: llama.cpp's choice.",
+        callback=_parse_shares,
+        metavar="N,N,...",
+    ),
+    option("-sm --split-mode", "How to split the model across several GPUs.", _SPLIT_MODES, default="layer"),
     option("-cmoe --cpu-moe", "Keep the expert weights of all layers in main memory.", is_flag=True),
     option(
         "-ncmoe --n-cpu-moe",
@@ -145,16 +185,16 @@ _LOAD_OPTIONS = (
     ),
     option(
         "-ot --override-tensor",
-        "Put the tensors whose names match a regular expression into a buffer type, e.g. '\\.ffn_up=CPU'.",
+        "Place tensors whose names match a regular expression in a buffer type, e.g. '\\.ffn_up=CPU'.",
         callback=_parse_overrides,
         multiple=True,
         metavar="PATTERN=BUFFER_TYPE,...",
     ),
-    option("-t --threads", "CPU threads. Default: one for each physical core.", THREADS),
-    option("-tb --threads-batch", "CPU threads for prompts and batches. Default: as --threads.", THREADS),
+    option("-t --threads", "CPU threads for decoding. Default: one per physical core.", THREADS, metavar="N"),
+    option("-tb --threads-batch", "CPU threads for prompts and batches. Default: as --threads.", THREADS, metavar="N"),
     option("--no-mmap", "Read the file into memory instead of mapping it.", is_flag=True),
-    option("--mlock", "Lock the model in main memory, so that it is never swapped out.", is_flag=True),
-    option("-nkvo --no-kv-offload", "Keep the KV cache in main memory.", is_flag=True),
+    option("--mlock", "Lock the model in main memory, to prevent swapping.", is_flag=True),
+    option("-nkvo --no-kv-offload", "Keep the KV cache in main memory, not on the GPU.", is_flag=True),
     option("--swa-full", "Keep the whole context in the caches of sliding-window layers.", is_flag=True),
     option(
         "--memory-limit memory_limit_bytes",
@@ -169,29 +209,35 @@ _OFFLINE = option("--offline", "Do not use the network; HF_HUB_OFFLINE=1 does th
 _DOWNLOAD_OPTIONS = (
     option(
         "--yes",
-        "Download without asking. Default: up to 1 GB proceeds with a notice; more asks in a terminal, and is"
-        " refused elsewhere.",
+        "Download without asking. By default, more than 1 GB is downloaded only after a question in a terminal.",
         is_flag=True,
     ),
-    option("--no-download", "Download no model; twins are still made.", is_flag=True),
+    option("--no-download", "Never download a model; twins are still made.", is_flag=True),
     _OFFLINE,
 )
 _OUTPUT_OPTIONS = (
-    option("--json as_json", "One JSON document on stdout.", is_flag=True),
-    option("-q --quiet", "No progress and no notices on stderr.", is_flag=True),
+    option("--json as_json", "Print one JSON document to stdout.", is_flag=True),
+    option("-q --quiet", "Print no progress and no notices.", is_flag=True),
 )
 _BANDWIDTH = option(
     "--bandwidth",
-    "Memory bandwidth for the limit, e.g. 1008GB/s. Default: measured.",
+    "Memory bandwidth that the limit is computed from, e.g. 1008GB/s. Default: measured.",
     callback=_parse_bandwidth,
     metavar="RATE",
 )
 
-n_gen_option = option("-n --n-gen", "Tokens to decode; fewer than 247 are too few for W and B.", TOKENS, default=10_000)
-repeat_option = option("-r --repeat", "Repetitions, fitted together.", click.IntRange(1), default=1)
-samples_option = option("--samples", "With --json: every position and its step_ns and sample_ns.", is_flag=True)
-plot_option = option("--plot", "Plot the latency in the terminal.", is_flag=True)
-against_option = option("--against", "Show the nearest published figures under your own.", click.Choice(["published"]))
+n_gen_option = option(
+    "-n --n-gen",
+    "Number of tokens to decode, e.g. 1k, which is 1024; fewer than 247 are too few for W and B.",
+    TOKENS,
+    default=10_000,
+)
+repeat_option = option(
+    "-r --repeat", "Measure N times, and fit all samples together.", click.IntRange(1), default=1, metavar="N"
+)
+samples_option = option("--samples", "With --json, include the time of every token.", is_flag=True)
+plot_option = option("--plot", "Plot latency against position in the terminal.", is_flag=True)
+against_option = option("--against", "Show the nearest published figures below your own.", click.Choice(["published"]))
 
 
 def timeout_option(default: str) -> _Decorator:
@@ -216,6 +262,12 @@ def as_record(name: str, make: Callable[..., object], names: Collection[str], *o
     return decorate
 
 
+def _output(**given: bool) -> Output:
+    output = Output(**given)
+    output.notice(*click.get_current_context().meta.pop(_ECHOES, ()))
+    return output
+
+
 def _setup(**given: Any) -> LlamaSetup:  # noqa: ANN401 - the fields' own types
     given |= {name: not given.pop(switch) for name, switch in _SWITCHED_OFF.items()}
     return LlamaSetup(**{name: value for name, value in given.items() if value is not None})
@@ -229,7 +281,7 @@ load_options = as_record("setup", _setup, [*_names(LlamaSetup), *_SWITCHED_OFF.v
 """Add the options of how llama.cpp loads a model; the command gets them as `setup`, a LlamaSetup."""
 offline_option = as_record("hub", HubOptions, _names(HubOptions), _OFFLINE)
 """Add `--offline`; the command gets `hub`, a HubOptions."""
-output_options = as_record("output", Output, _names(Output), *_OUTPUT_OPTIONS)
+output_options = as_record("output", _output, _names(Output), *_OUTPUT_OPTIONS)
 """Add `--json` and `--quiet`; the command gets `output`, an Output."""
 _download_options = as_record("hub", HubOptions, _names(HubOptions), *_DOWNLOAD_OPTIONS)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.gpu_options import IgnoredGpuOptions
 from ggbench.cli.options import HubOptions, load_options, offline_option, option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import ExitCode, UsageError
@@ -95,6 +96,8 @@ def command(
         output.show(plan_report(budget, setup, sources, rows, width=width, alternative=alternative))
     if planned.listing is not None:
         output.notice(_reading_notice(planned.listing, planned.moved_bytes))
+    if not budget.on_gpu and setup.n_gpu_layers:
+        IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu or --vram plans for a GPU")
     if budget.bandwidth is None:
         output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
     raise click.exceptions.Exit(_exit_code(rows, named=bool(quants) or len(rows) == 1))

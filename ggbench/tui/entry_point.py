@@ -9,6 +9,7 @@ import click
 
 from ggbench.errors import UsageError
 from ggbench.tui.host import DEFAULT_N_GEN
+from ggbench.units import parse_tokens
 
 
 @click.command()
@@ -16,11 +17,12 @@ from ggbench.tui.host import DEFAULT_N_GEN
 @click.option("--offline", is_flag=True, help="Make no network request; HF_HUB_OFFLINE=1 does the same.")
 @click.option(
     "--n-gen",
-    type=click.IntRange(min=1, max=1 << 24),
+    type=str,
+    callback=lambda _ctx, _param, text: parse_tokens(text, most=1 << 24),
     default=DEFAULT_N_GEN,
     show_default=True,
-    metavar="N",
-    help="Tokens that each run decodes.",
+    metavar="TOKENS",
+    help="Number of tokens that each run decodes, e.g. 1k, which is 1024.",
 )
 def command(model: str | None, offline: bool, n_gen: int) -> None:
     """Choose a model that fits, watch it run, compare results. Press ? for the keys.
@@ -39,7 +41,7 @@ def command(model: str | None, offline: bool, n_gen: int) -> None:
     finally:
         app.close_queues()
     if app.return_code:
-        raise SystemExit(app.return_code)
+        raise click.exceptions.Exit(app.return_code)
 
 
 def is_terminal() -> bool:

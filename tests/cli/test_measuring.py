@@ -37,6 +37,18 @@ def fail_on_cuda(_request: protocol.Request) -> Iterator[protocol.Message | Endi
     yield Crashed(-6, ("CUDA error: no kernel image is available for execution on the device",))
 
 
+def refuse(message: str) -> Answer:
+    """A worker whose llama.cpp makes no context, for this reason."""
+
+    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, protocol.MakeContext):
+            yield Failed("context", f"llama_init_from_model: {message}")
+        else:
+            yield from obey(request)
+
+    return answer
+
+
 def refuse_v_cache(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
     """As where `auto` finds that flash attention does not work."""
     yield Failed("context", "quantized V cache was requested, but this requires Flash Attention")
@@ -243,7 +255,13 @@ def test_a_run_that_ends_badly(
 @pytest.mark.parametrize(
     ("answer", "hint"),
     [
-        (crash, "another quant"),
+        (crash, "try another quant: if it works, download this file again"),
+        (refuse("quantized V cache requires flash_attn to be enabled"), "Hint: --flash-attn on is what it needs"),
+        (refuse("SPLIT_MODE_TENSOR requires flash_attn to be enabled"), "Hint: --flash-attn on"),
+        (refuse("K cache type q8_0 with block size 32 does not divide n_embd_head_k=80"), "--type-k f16"),
+        (refuse("V cache type q8_0 with block size 32 does not divide n_embd_head_v=80"), "--type-v f16"),
+        (refuse("model does not support different K (f16) and V (q8_0) cache types"), "--type-k q8_0 --type-v q8_0"),
+        (refuse("failed to initialize the context"), "another quant or other options"),
         (fail_on_cuda, "the driver may be too old for this build"),
         (refuse_v_cache, "--type-v f16 does without flash attention"),
         (starve, "Hint: a smaller quant needs less"),
@@ -269,6 +287,14 @@ def test_an_only_run_that_ends_badly_says_what_to_do(
     assert line.startswith("Error: ")
     machine.answers = {}
     assert "Hint" not in ggbench("decode", tiny_twin, "-n", "300").err
+
+
+def test_less_memory_names_all_the_options_that_it_takes(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """A quantized V cache needs flash attention, which this command has switched off."""
+    machine.answers = {0: starve_later}
+    assert "--type-k q8_0 --type-v q8_0 --flash-attn on needs less" in (
+        ggbench("decode", tiny_twin, "-n", "300", "-fa", "off").err
+    )
 
 
 @pytest.mark.parametrize("content", [b"", b"plain text, no model", b"GGUF\x03\0\0\0" + b"\xff" * 16])

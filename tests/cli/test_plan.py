@@ -181,3 +181,23 @@ def test_a_file_that_does_not_fit_is_given_the_quant_beside_it(ggbench: Run, tmp
     assert document["rows"][0]["fits"] is False
     assert document["alternative"]["quant"] == "q4_0"
     assert document["alternative"]["fits"]
+
+
+@pytest.mark.parametrize(("options", "clamped"), [(("-c", "256"), 256), (("-b", "64"), 64), ((), 512)])
+def test_the_physical_batch_is_shown_as_llama_cpp_clamps_it(
+    ggbench: Run, tiny_twin: Path, options: tuple[str, ...], clamped: int
+) -> None:
+    """A logical batch is no larger than the context, and a physical one no larger than the logical."""
+    assert f"n_ubatch {clamped}," in ggbench("plan", tiny_twin, *CARD, *options).out
+
+
+def test_gpu_options_without_a_gpu_are_reported(ggbench: Run, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan for main memory has no layers to place; one for a card, or of no layers, says nothing."""
+    monkeypatch.setattr("ggbench.machine.gpus.list_gpus", tuple)
+    memory = ("plan", tiny_twin, "--bandwidth", "100GB/s", "-mg", "0")
+    ignored = (
+        "the plan is for main memory, so --n-gpu-layers and --main-gpu are ignored; --gpu or --vram plans for a GPU"
+    )
+    assert ignored in ggbench(*memory, "-ngl", "5").err
+    assert "ignored" not in ggbench(*memory, "-ngl", "0").err
+    assert "ignored" not in ggbench(*memory, "--vram", "4GiB", "-ngl", "5").err

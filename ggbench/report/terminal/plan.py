@@ -131,7 +131,8 @@ def _setting(config: LlamaSetup, rows: Sequence[PlanRow]) -> str:
     flash = {row.flash_attn for row in rows if row.flash_attn is not None}
     cache = config.type_k if config.type_k == config.type_v else f"K {config.type_k}, V {config.type_v}"
     parts = [f"n_ctx {' and '.join(map(format_count, lengths))}"] if lengths else []
-    parts += [f"KV cache {cache}", *_windows(rows), f"n_ubatch {format_count(config.n_ubatch)}"]
+    n_ubatch = min(config.n_ubatch, config.n_batch, *lengths[-1:])  # llama.cpp clamps it to n_batch, and that to n_ctx
+    parts += [f"KV cache {cache}", *_windows(rows), f"n_ubatch {format_count(n_ubatch)}"]
     if flash:
         parts.append(f"flash attention {'on' if flash == {True} else 'off' if flash == {False} else 'on or off'}")
     return ", ".join(parts)
