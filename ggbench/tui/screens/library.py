@@ -371,9 +371,7 @@ class LibraryScreen(ModelsScreen):
         """Update the error message and the status line."""
         table, choice, is_known = self._table, self._choice, self._machine is not None
         status = choice.status(table, host_of(self).n_gen, is_machine_known=is_known, is_planning=self._is_planning)
-        marks = self.query_one("#legend", Static)
-        marks.update(legend(list(choice.rows.values())))
-        marks.display = bool(choice.rows)
+        self.query_one("#legend", Static).update(legend(list(choice.rows.values())) if choice.rows else "")
         self._right.show_empty(table.hidden if choice.rows and not table.n_shown else ())
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)
