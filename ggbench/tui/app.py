@@ -146,8 +146,9 @@ class GgbenchApp(App[None]):
         self._refresh_bars()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disable the app's letter keys while an input has the focus."""
-        return not (action in ("leave", "show_help", "switch_mode") and isinstance(self.focused, Input))
+        """Disable the app's letter keys while an input has the focus; one of a dialog leaves the footer below as it is."""
+        is_typing = isinstance(self.focused, Input) and not self.screen.is_modal
+        return not (is_typing and action in ("leave", "show_help", "switch_mode"))
 
     async def action_quit(self) -> None:
         """Quit; the action behind Textual's palette and its own key."""
