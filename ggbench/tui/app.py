@@ -146,7 +146,7 @@ class GgbenchApp(App[None]):
         self._refresh_bars()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disable the app's letter keys while an input has the focus; one of a dialog leaves the footer below as it is."""
+        """Disable the app's letter keys while an input has the focus; a dialog's leaves the footer below as it is."""
         is_typing = isinstance(self.focused, Input) and not self.screen.is_modal
         return not (is_typing and action in ("leave", "show_help", "switch_mode"))
 
