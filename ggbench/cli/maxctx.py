@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from ggbench.cli.glossary import CommandWithTerms
 from ggbench.cli.options import Asked, measuring_options, option, timeout_option
 from ggbench.errors import UsageError
+from ggbench.report.glossary import MAXCTX
 
 
 def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
@@ -14,7 +16,7 @@ def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) 
     return None if text is None else 0 if text.strip() == "0" else parse_size(text)
 
 
-@click.command()
+@click.command(cls=CommandWithTerms, terms=MAXCTX)
 @option("--all every", "Search every quant.", is_flag=True)
 @option(
     "--reserve reserve_bytes",

@@ -11,7 +11,7 @@ import pytest
 from ggbench import paths
 from ggbench.gguf_file.header import read_model_file
 from ggbench.records.decode import N_PROMPT
-from ggbench.report.glossary import LISTS, terms
+from ggbench.report.glossary import LIMITS, LISTS, MAXCTX, PLAN, terms
 from ggbench.stats.linefit import fewest_samples
 from ggbench.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
@@ -233,9 +233,11 @@ def test_every_number_of_a_help_is_explained_once(ggbench: Run) -> None:
     numbers = " ".join(ggbench("help", "numbers").out.split())
     for name, text in terms():
         assert f"{name} {text}" in numbers
-    for command in ("decode", "bench", "results"):
+    for command, keys in {
+        "decode": LISTS, "bench": LISTS, "results": LISTS, "plan": PLAN, "maxctx": MAXCTX, "limits": LIMITS,
+    }.items():  # fmt: skip
         shown = " ".join(ggbench(command, "--help").out.split())
-        assert all(f"{name} {text}" in shown for name, text in terms(LISTS))
+        assert all(f"{name} {text}" in shown for name, text in terms(keys))
     assert ggbench("help", "results", "show").out == ggbench("results", "show", "--help").out
     assert "numbers" in ggbench("help", "number").err
 
