@@ -376,6 +376,7 @@ class LibraryScreen(ModelsScreen):
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)
         if problem is None:
-            self.query_one(StatusMessage).show(*(FIRST_START if self.has_no_models else ()))
+            first_start = FIRST_START if self.has_no_models else ()
+            self.query_one(StatusMessage).show(*([self.notice] if self.notice else first_start))
         else:
             self.query_one(StatusMessage).show_error(problem)

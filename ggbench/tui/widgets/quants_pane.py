@@ -15,6 +15,7 @@ from textual.coordinate import Coordinate
 from textual.message import Message
 from textual.widgets import DataTable, Input, Static
 
+from ggbench.catalog.added_places import typed_path
 from ggbench.records.setup import KV_CELLS
 from ggbench.tui.library_quants import QuantRow, labelled, quant_columns
 from ggbench.tui.tables import Column, has_words, in_order
@@ -191,7 +192,14 @@ def _side(column: Column[QuantRow]) -> Literal["left", "right"]:
 
 
 class QuantsPane(Vertical):
-    """The filter is hidden until it is opened."""
+    """The filter is hidden until it is opened; a path in it is for the models."""
+
+    class PathEntered(Message):
+        """Add the folder or file of this text to the models."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
 
     def compose(self) -> ComposeResult:
         """Lay out the filter over the table, and the reason that takes the table's place."""
@@ -224,7 +232,9 @@ class QuantsPane(Vertical):
         """Show these reasons in place of the quants; the quants where there are none."""
         self.set_class(bool(reasons), "-empty")
         if reasons:
-            self.query_one("#none-shown", Static).update("\n".join(reasons))
+            is_path = typed_path(self.input.value) is not None
+            lines = [*reasons, *(["enter adds this path to the models"] if is_path else [])]
+            self.query_one("#none-shown", Static).update("\n".join(lines))
 
     @on(Input.Changed)
     def _filter(self, event: Input.Changed) -> None:
@@ -232,4 +242,9 @@ class QuantsPane(Vertical):
 
     @on(Input.Submitted)
     def _leave_filter(self) -> None:
-        self.table.focus()
+        text = self.input.value
+        if typed_path(text) is None:
+            self.table.focus()
+        else:
+            self.close_filter()
+            self.post_message(self.PathEntered(text))
