@@ -211,26 +211,42 @@ def test_the_app_opens_on_a_model(places: Services, models: Path, planner: FakeP
         drive(App(places, opens=opens), steps)
 
 
+def test_the_cursor_is_on_the_quant_that_was_asked_for(services: Services, drive: Drive) -> None:
+    """Once it is planned; from then on the cursor is the user's."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        chosen = table(app).chosen
+        assert chosen is not None
+        assert chosen.name == "q4_0"
+        await press(app, pilot, "up", "right")
+        assert table(app).chosen != chosen
+
+    drive(App(services, opens="synth:small-0.6b", opens_quant="Q4_0"), steps)
+
+
 def test_the_command_takes_a_path_or_a_model(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A path is added before the screens open; what is neither is an error of the command."""
     opened: list[object] = []
 
     class Recorded(GgbenchApp):
         def run(self, *_: object, **__: object) -> None:
-            opened.append(self.opens)
+            opened.append((self.opens, self.opens_quant))
 
     monkeypatch.setattr("ggbench.tui.app.GgbenchApp", Recorded)
     monkeypatch.setattr("ggbench.tui.entry_point.is_terminal", lambda: True)
     run = CliRunner().invoke
-    for argument in (str(models), "qwen1.5-7b", "synth:qwen1.5-7b", "hf:maker/small-gguf", "maker/small-gguf"):
+    wanted: dict[str, tuple[object, str | None]] = {
+        str(models): (models / "one-q4_0.gguf", None),
+        f"{models}:Q8_0": (models / "one-q8_0.gguf", "one-q8_0.gguf"),
+        str(models / "one-q8_0.gguf"): (models / "one-q8_0.gguf", "one-q8_0.gguf"),
+        "qwen1.5-7b": ("qwen1.5-7b", None),
+        "synth:qwen1.5-7b:q4_k_m": ("synth:qwen1.5-7b", "q4_k_m"),
+        "hf:maker/small-gguf": ("maker/small-gguf", None),
+        "maker/small-gguf:q8_0": ("maker/small-gguf", "q8_0"),
+    }
+    for argument in wanted:
         assert run(command, [argument, "--offline"]).exit_code == 0
-    assert opened == [
-        models / "one-q4_0.gguf",
-        "qwen1.5-7b",
-        "synth:qwen1.5-7b",
-        "maker/small-gguf",
-        "maker/small-gguf",
-    ]
+    assert opened == list(wanted.values())
     assert remembered_places() == (models,)
     assert isinstance(run(command, [str(models / "nowhere.gguf")]).exception, BadFile)
     assert isinstance(run(command, ["qwen1.5-8b"]).exception, UnknownName)

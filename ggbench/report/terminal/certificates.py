@@ -22,6 +22,7 @@ from ggbench.report.documents import context_bytes, context_of
 from ggbench.report.names import models_title, quant_name, row_labels
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
 from ggbench.report.terminal.tables import (
+    Cells,
     Facts,
     facts_table,
     fitted_table,
@@ -205,7 +206,7 @@ def _budget(setup: Setup, plan: SearchPlan) -> str:
 def _probes_table(probes: Sequence[Probe]) -> Table:
     columns = [
         right("n_ctx", (format_count(probe.n_ctx) for probe in probes)),
-        left("outcome", map(outcome_text, probes)),
+        Cells("outcome", tuple(map(outcome_text, probes)), wraps=True),
         right("time", (format_number(probe.seconds, 2) for probe in probes), "s"),
         right("KV", (format_bytes(probe.kv_bytes) for probe in probes)),
         right("compute", (format_bytes(probe.compute_bytes) for probe in probes)),

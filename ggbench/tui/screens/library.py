@@ -207,6 +207,8 @@ class LibraryScreen(ModelsScreen):
             self._show_rows()
             self._replan()
         if message.entered:
+            host = host_of(self)
+            self._table.wanted, host.opens_quant = host.opens_quant, None
             self._table.focus()
 
     @on(DataTable.RowHighlighted, "#quants")
@@ -303,6 +305,7 @@ class LibraryScreen(ModelsScreen):
     def take_options(self) -> None:
         """Plan with other options, for which other memory may be free."""
         self._choice.options, self._choice.n_ctx, self._choice.rows = host_of(self).setup, None, {}
+        self.drop("plan")  # else its rows come with the former options
         self._is_planning = True
         self._show_rows()
         self._read_machine(None if self._machine is None else self._machine.planner)

@@ -65,6 +65,8 @@ class QuantsTable(ColumnTable):
         """Key of a column; None keeps the order of the model."""
         self._is_reversed = False
         self.is_fits_only = False
+        self.wanted: str | None = None
+        """The quant or file to move the cursor to once it is planned."""
 
     def on_mount(self) -> None:
         """Draw the header."""
@@ -165,8 +167,12 @@ class QuantsTable(ColumnTable):
             cells = zip(line, self._columns, strict=True)
             self.add_row(*(Text(text, style=style, justify=_side(column)) for text, column in cells))
         names = [row.name for row in shown]
-        if chosen is not None and chosen.name in names:
-            self.cursor_coordinate = Coordinate(names.index(chosen.name), 0)
+        cursor = chosen.name if chosen is not None else None
+        for row in shown:
+            if self.wanted is not None and self.wanted.lower() in (row.name.lower(), row.plan.quant):
+                cursor, self.wanted = row.name, None
+        if cursor in names:
+            self.cursor_coordinate = Coordinate(names.index(cursor), 0)
         self.scroll_to(top.x, top.y, animate=False, force=True)
         self.call_after_refresh(self._scroll_cursor_into_view)
 
