@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 from ggbench.catalog.disk import LocalModel
 from ggbench.catalog.models import Catalog
@@ -84,6 +85,10 @@ class QuantRow:
         """Whether the decode that W and B are from was not steady."""
         decode = None if self.measured is None else self.measured.decode
         return decode is not None and bool(decode.unsteady)
+
+    def is_called(self, name: str) -> bool:
+        """Return whether the name, in any case, is its argument, its quant or that of its file."""
+        return name.casefold() in (self.name.casefold(), self.plan.quant, PurePath(self.plan.file).name.casefold())
 
     def bound_at(self, n: int | None) -> float | None:
         """Return the tokens/s that the memory's bandwidth allows at position n; None where that is not planned."""

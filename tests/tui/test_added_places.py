@@ -16,11 +16,12 @@ from ggbench.errors import BadFile, UnknownName
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.entry_point import command
 from ggbench.tui.library_models import Section, list_models
+from ggbench.tui.library_quants import QuantRow
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList, ModelsPane
 from ggbench.tui.widgets.quants_pane import QuantsPane
 from tests.fakes.driving import press, settle
-from tests.fakes.library import CATALOG, FakePlanner
+from tests.fakes.library import BUDGET, CATALOG, FakePlanner, plan_row
 from tests.fakes.library_screen import table
 from tests.fakes.model_stores import gguf_bytes
 from tests.fakes.snapshots import words_of
@@ -222,6 +223,9 @@ def test_the_cursor_is_on_the_quant_that_was_asked_for(services: Services, drive
         assert table(app).chosen != chosen
 
     drive(App(services, opens="synth:small-0.6b", opens_quant="Q4_0"), steps)
+    file = QuantRow("q4_0", dataclasses.replace(plan_row("small", "q4_0", BUDGET), file="/models/One-Q4_0.gguf"))
+    assert file.is_called("one-q4_0.gguf")
+    assert not file.is_called("one-q8_0.gguf")
 
 
 def test_the_command_takes_a_path_or_a_model(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:

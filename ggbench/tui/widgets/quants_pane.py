@@ -169,7 +169,7 @@ class QuantsTable(ColumnTable):
         names = [row.name for row in shown]
         cursor = chosen.name if chosen is not None else None
         for row in shown:
-            if self.wanted is not None and self.wanted.lower() in (row.name.lower(), row.plan.quant):
+            if self.wanted is not None and row.is_called(self.wanted):
                 cursor, self.wanted = row.name, None
         if cursor in names:
             self.cursor_coordinate = Coordinate(names.index(cursor), 0)
