@@ -20,7 +20,8 @@ from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import LineFit
 from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
-from ggbench.report.columns import UNSTEADY, b_text, speed_text, w_text
+from ggbench.report.columns import b_text, speed_text, w_text
+from ggbench.report.glossary import UNSTEADY
 from ggbench.report.terminal.plan import FITS, FITS_NOT, longest_text
 from ggbench.sizing.plan import DECODE_POSITIONS
 from ggbench.tui.library_models import ModelEntry, Section

@@ -222,11 +222,6 @@ class ModelsPane(Vertical):
         self._hub_state = "the search failed"
         self._show()
 
-    def on_resize(self) -> None:
-        """Cut the names to the room there is."""
-        if self._listed:
-            self.call_after_refresh(self._show)
-
     @on(OptionList.OptionHighlighted)
     def _look_at(self) -> None:
         self._choose(entered=False)
