@@ -50,8 +50,16 @@ def is_local(text: str) -> bool:
 
 
 def added_models() -> tuple[LocalModel, ...]:
-    """Return the models of every place, in the order in which they were added; one without any is an entry with why."""
-    return tuple(model for path in remembered_places() for model in _listed(path))
+    """Return the models of every place, in the order in which they were added; one without any is an entry with why.
+
+    A file of two places, one of which may lie in the other, is listed in that which was added first.
+    """
+    found: list[LocalModel] = []
+    seen: set[Path] = set()
+    for place in remembered_places():
+        found += [model for model in _listed(place) if not model.paths or not seen.issuperset(model.paths)]
+        seen.update(_files(found))
+    return tuple(found)
 
 
 def remembered_places() -> tuple[Path, ...]:

@@ -62,10 +62,17 @@ class GgbenchApp(App[None]):
         Binding("q", "leave", "Quit", tooltip="Quit; asks while something runs"),
     ]
 
-    def __init__(self, services: Services, *, n_gen: int = DEFAULT_N_GEN, opens: Path | str | None = None) -> None:
-        """`n_gen` is the number of tokens that a run decodes, `opens` the model to open first."""
+    def __init__(
+        self,
+        services: Services,
+        *,
+        n_gen: int = DEFAULT_N_GEN,
+        opens: Path | str | None = None,
+        opens_quant: str | None = None,
+    ) -> None:
+        """`n_gen` is the number of tokens that a run decodes; `opens` the model to open first, at `opens_quant`."""
         super().__init__()
-        self.opens = opens
+        self.opens, self.opens_quant = opens, opens_quant
         self.setup = LlamaSetup()
         self.services = services
         self.n_gen = n_gen

@@ -34,8 +34,8 @@ def command(model: str | None, offline: bool, n_gen: int) -> None:
 
     if not is_terminal():
         raise UsageError("the TUI needs a terminal", "without one: ggbench plan, ggbench bench, ggbench results")
-    opens = None if model is None else _opened(model)
-    app = GgbenchApp(Services.of_this_machine(offline=offline), n_gen=n_gen, opens=opens)
+    opens, quant = (None, None) if model is None else _opened(model)
+    app = GgbenchApp(Services.of_this_machine(offline=offline), n_gen=n_gen, opens=opens, opens_quant=quant)
     try:
         app.run()
     finally:
@@ -49,8 +49,8 @@ def is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _opened(model: str) -> Path | str:
-    """Return the first file of a path, which is remembered, or the model's name.
+def _opened(model: str) -> tuple[Path | str, str | None]:
+    """Return a file of a path, which is remembered, or the model's name; and the quant or the file to choose.
 
     Raises UnknownName for a model that is not in the catalog, and as `parse_model` and `add_place` do.
     """
@@ -59,10 +59,12 @@ def _opened(model: str) -> Path | str:
     from ggbench.catalog.reference import CatalogRef, PathRef, SynthRef, model_label, parse_model
 
     match parse_model(model):
-        case PathRef(path):
-            return add_place(path)[0].paths[0]
+        case PathRef(path, quant):
+            found_here = add_place(path)
+            chosen = next((each for each in found_here if quant and each.quant == quant.lower()), found_here[0])
+            return chosen.paths[0], chosen.paths[0].name if quant or path.is_file() else None
         case CatalogRef(model_id) | SynthRef(model_id) as ref:
             found = load_catalog().model(model_id)
-            return found.id if isinstance(ref, CatalogRef) and found.repo else f"synth:{found.id}"
+            return found.id if isinstance(ref, CatalogRef) and found.repo else f"synth:{found.id}", ref.quant
         case ref:
-            return model_label(model, ref).removeprefix("hf:")
+            return model_label(model, ref).removeprefix("hf:"), ref.quant

@@ -29,6 +29,8 @@ class Host(Protocol):
     """How models are loaded, in plans and in runs."""
     opens: Path | str | None
     """The model to open first: a folder, a file, or MODEL as the commands accept it."""
+    opens_quant: str | None
+    """The quant or file at which to open it; None once it is open."""
     run_queue: RunQueue
     pull_queue: PullQueue
 

@@ -53,7 +53,7 @@ class ModelEntry:
     @property
     def key(self) -> str:
         """Unique among all entries."""
-        return f"{self.section.name}:{self.title}:{self.model}"
+        return f"{self.section.name}:{self.place or ''}:{self.title}:{self.model}"
 
     @property
     def heading(self) -> str:

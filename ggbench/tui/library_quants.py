@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 from ggbench.catalog.disk import LocalModel
 from ggbench.catalog.models import Catalog
@@ -19,7 +20,8 @@ from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import LineFit
 from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
-from ggbench.report.columns import b_text, w_text
+from ggbench.report.columns import b_text, speed_text, w_text
+from ggbench.report.glossary import UNSTEADY
 from ggbench.report.terminal.plan import FITS, FITS_NOT, longest_text
 from ggbench.sizing.plan import DECODE_POSITIONS
 from ggbench.tui.library_models import ModelEntry, Section
@@ -79,6 +81,16 @@ class QuantRow:
         decode = None if self.measured is None else self.measured.decode
         return decode is not None and (self.plan.n_ctx or 0) > decode.n_prompt + decode.n_gen
 
+    @property
+    def is_unsteady(self) -> bool:
+        """Whether the decode that W and B are from was not steady."""
+        decode = None if self.measured is None else self.measured.decode
+        return decode is not None and bool(decode.unsteady)
+
+    def is_called(self, name: str) -> bool:
+        """Return whether the name, in any case, is its argument, its quant or that of its file."""
+        return name.casefold() in (self.name.casefold(), self.plan.quant, PurePath(self.plan.file).name.casefold())
+
     def bound_at(self, n: int | None) -> float | None:
         """Return the tokens/s that the memory's bandwidth allows at position n; None where that is not planned."""
         speeds = (*self.plan.decode, *([self.plan.at_n_ctx] if self.plan.at_n_ctx else []))
@@ -101,7 +113,8 @@ def _longest(row: QuantRow) -> str:
 def _speed(row: QuantRow) -> str:
     if row.tok_s is None or row.fit is None:
         return _bound(_AT_MOST, format_number(row.tok_s))
-    return f"{_EXTRAPOLATED if row.is_extrapolated else ''}{format_number(row.tok_s)}"
+    mark = f"{UNSTEADY} " if row.is_unsteady else ""
+    return f"{mark}{_EXTRAPOLATED if row.is_extrapolated else ''}{format_number(row.tok_s)}"
 
 
 def _bound(sign: str, text: str) -> str:
@@ -120,6 +133,14 @@ def _b(row: QuantRow) -> str:
     if fit and (text := b_text(fit)) != UNKNOWN:
         return text
     return _bound(_AT_LEAST, format_ms(limit.b_ms if limit else None))
+
+
+def _device_weights(row: QuantRow) -> float | None:
+    return row.plan.device_weight_bytes
+
+
+def _decoded(row: QuantRow) -> str:
+    return UNKNOWN if row.measured is None else speed_text(row.measured)
 
 
 def _measured_tok_s(row: QuantRow) -> float | None:
@@ -144,10 +165,8 @@ def quant_columns(n_ctx: int | None) -> tuple[Column[QuantRow], ...]:
         Column("w", "W\ntok/ms", _w, _either("w_tokens_per_ms"), descending=True),
         Column("b", "B\nms", _b, _either("b_ms")),
         Column("file", "size", _size, lambda v: v.plan.file_bytes),
-        Column(
-            "tok_s", "decoded\ntok/s", lambda v: format_number(_measured_tok_s(v)), _measured_tok_s, descending=True
-        ),
-        Column("weights", "weights", lambda v: format_bytes(v.plan.weight_bytes), lambda v: v.plan.weight_bytes),
+        Column("tok_s", "decoded\ntok/s", _decoded, _measured_tok_s, descending=True),
+        Column("weights", "weights", lambda v: format_bytes(v.plan.device_weight_bytes), _device_weights),
         Column("kv", f"KV{there}", lambda v: format_bytes(v.plan.device_kv_bytes), lambda v: v.plan.device_kv_bytes),
         Column("compute", "compute", lambda v: format_bytes(v.plan.compute_bytes), lambda v: v.plan.compute_bytes),
         *(_bound_at(n) for n in DECODE_POSITIONS if n != n_ctx),
@@ -172,12 +191,13 @@ def _either(name: str) -> Callable[[QuantRow], float | None]:
     return value
 
 
-def legend(rows: Sequence[QuantRow]) -> str:
-    """Return what the marks of these rows mean, in one line; empty without a mark."""
+def legend(rows: Sequence[QuantRow], *, has_bandwidth: bool = True) -> str:
+    """Return what the marks of these rows mean, and why there are no speeds, in one line; empty without either."""
     texts = [column.text(row) for row in rows for column in quant_columns(None)[1:]]
     trained = sorted({row.plan.n_ctx_train for row in rows if row.plan.n_ctx_train})
     meanings = {
         _AT_MOST: "≤ ≥ the bandwidth's bound, not measured",
+        UNSTEADY: f"{UNSTEADY} not steady",
         _EXTRAPOLATED: "~ from W and B, beyond what was measured",
         _BEYOND_TRAINING: f"* beyond the trained {' and '.join(map(format_count, trained))}",
         _TO_DOWNLOAD: "↓ to download",
@@ -187,6 +207,8 @@ def legend(rows: Sequence[QuantRow]) -> str:
         parts.append("≥ before an n_ctx: none longer was tried")
     if any(row.searched is not None for row in rows):
         parts.insert(0, f"max n_ctx {_PROVEN} found by maxctx, ? not proven by a decode")
+    if not has_bandwidth:
+        parts.append("no speeds for a size alone: g chooses a card")
     return " · ".join(parts)
 
 

@@ -68,7 +68,7 @@ FIELDS = (
         parse_size, exact_size,
     ),
     SetupField(
-        "n_ctx", "n_ctx", "plans 8,192; runs what they need",
+        "n_ctx", "n_ctx", "8,192; a run's need",
         "Context in tokens, e.g. 16k. In the table ←→ change it for one model.", parse_tokens,
     ),
     SetupField("type_k", "K cache type", "f16", "Type of the K cache; q8_0 halves its memory.", choices=KV_TYPES),

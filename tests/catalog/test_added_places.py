@@ -79,6 +79,19 @@ def test_no_file_is_listed_twice(tmp_path: Path) -> None:
     assert remembered_places() == (tmp_path / "models",)
 
 
+def test_a_hard_link_beside_an_added_folder_is_no_second_list_of_it(tmp_path: Path) -> None:
+    """A scan of the outer folder has one of two names; the inner one's files are listed there alone."""
+    inner = put(tmp_path / "models/deep/a-q8_0.gguf")
+    put(tmp_path / "models/deep/a-q4_0.gguf")
+    (tmp_path / "models/a-q8_0.gguf").hardlink_to(inner)
+    put(tmp_path / "models/b-q8_0.gguf")
+    add_place(inner.parent)
+    add_place(tmp_path / "models")
+    listed = [path for model in added_models() for path in model.paths]
+    assert len(listed) == len(set(listed))
+    assert {path.name for path in listed if path.parent == inner.parent} == {"a-q8_0.gguf", "a-q4_0.gguf"}
+
+
 def test_what_cannot_be_measured_is_refused_and_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each with one line of why: missing, empty, broken, not a GGUF, a huge tree, a name that is too long."""
     (tmp_path / "empty").mkdir()

@@ -109,6 +109,8 @@ def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None
     assert "reserve 64.0 MiB (for the process)" in text
     assert "budget 960.0 MiB for weights, KV cache and compute buffers" in text
     assert "34,816 does not load: out of memory, 3.00 MiB short" in text
+    narrow = render(certificate_details(search(found)), 60)
+    assert {"34,560", "34,816", "34,304"} <= {line.split()[0] for line in narrow.splitlines() if line.strip()}
     ended = replace(plan, ceiling_n_ctx=34_304, is_planned_higher=True)
     text = " ".join(render(certificate_details(search(replace(found, plan=ended, first_fail_n_ctx=None))), 160).split())
     assert "fails not found: the search ended at its ceiling, 34,304" in text

@@ -62,7 +62,7 @@ def test_models_stand_in_sections(services: Services, drive: Drive) -> None:
         shown = await press(app, pilot, "down", "down")
         assert "✗ ~/.ollama: it cannot be read" in shown
 
-    drive(with_disk(services, *disk), steps)
+    drive(with_disk(services, *disk), steps, WIDE)
 
 
 def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive: Drive) -> None:

@@ -22,11 +22,11 @@ from ggbench.report.documents import context_bytes, context_of
 from ggbench.report.names import models_title, quant_name, row_labels
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
 from ggbench.report.terminal.tables import (
+    Cells,
     Facts,
     facts_table,
     fitted_table,
     left,
-    new_table,
     notes,
     right,
     row_names,
@@ -204,17 +204,11 @@ def _budget(setup: Setup, plan: SearchPlan) -> str:
 
 
 def _probes_table(probes: Sequence[Probe]) -> Table:
-    """Every context that was made; what came of it takes the width that the figures leave."""
-    return new_table(
-        columns={"n_ctx": "right", "outcome": "wrap", "time\ns": "right", "KV": "right", "compute": "right"},
-        rows=(
-            (
-                format_count(probe.n_ctx),
-                plain(outcome_text(probe)),
-                format_number(probe.seconds, 2),
-                format_bytes(probe.kv_bytes),
-                format_bytes(probe.compute_bytes),
-            )
-            for probe in probes
-        ),
-    )
+    columns = [
+        right("n_ctx", (format_count(probe.n_ctx) for probe in probes)),
+        Cells("outcome", tuple(plain(outcome_text(probe)) for probe in probes), wraps=True),
+        right("time", (format_number(probe.seconds, 2) for probe in probes), "s"),
+        right("KV", (format_bytes(probe.kv_bytes) for probe in probes)),
+        right("compute", (format_bytes(probe.compute_bytes) for probe in probes)),
+    ]
+    return fitted_table(columns)

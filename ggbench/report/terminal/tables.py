@@ -62,9 +62,13 @@ def new_table(
 
 
 def add_column(table: Table, header: str, align: str = "left") -> None:
-    """One column, aligned `left` or `right`, or one that may `wrap` and takes the width that the others leave."""
+    """One column, aligned `left` or `right`, or one that may `wrap` and takes the width that the others leave.
+
+    What is cut shows that it is: a figure without its last digits would be another one.
+    """
     justify: Literal["left", "right"] = "right" if align == "right" else "left"
-    table.add_column(Text(header), justify=justify, no_wrap=align != "wrap", overflow="fold")
+    wraps = align == "wrap"
+    table.add_column(Text(header), justify=justify, no_wrap=not wraps, overflow="fold" if wraps else "ellipsis")
 
 
 def twin_caption(subjects: Iterable[Subject]) -> str:
@@ -105,6 +109,8 @@ class Cells:
     """Whether a text says by itself what it is."""
     stays: bool = False
     """Whether it is an answer that stays in the table, also where it says the same of every row."""
+    wraps: bool = False
+    """Whether its texts may take several lines, so that no figure beside them is cut."""
 
     @property
     def is_empty(self) -> bool:
@@ -170,7 +176,7 @@ def fitted_table(
     kept, below, left_out = _fit([each for each in cells if not (each.is_note and each.is_empty)], width)
     table = new_table(title)
     for each in kept:
-        align = "wrap" if each.is_note else "right" if each.right_aligned else "left"
+        align = "wrap" if each.is_note or each.wraps else "right" if each.right_aligned else "left"
         add_column(table, f"{each.header}\n{each.unit}" if each.unit else each.header, align)
     for index, is_dim in enumerate(dim or [False] * len(labels)):
         table.add_row(*(Text(each.texts[index]) for each in kept), style="dim" if is_dim else "")

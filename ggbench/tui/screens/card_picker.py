@@ -118,13 +118,13 @@ class CardPicker(Dialog[CardChoice | None]):
             add(_HERE, "this machine")
         if current is not None and current_id == _CURRENT and not words:
             add(_CURRENT, plain(current.device), f"{format_bytes(current.memory_bytes):>8}")
-        for gpu in known_gpus():
-            if has_words(f"{gpu.id} {gpu.name}", text):
-                rate = format_bandwidth(gpu.bandwidth_gb_s * 1e9)
-                add(gpu.id, gpu.name, f"{format_bytes(gpu.memory_gib * GIB):>8}  {rate}")
         size_bytes = _size(text)
         if size_bytes is not None and size_bytes > CARD_RESERVE_BYTES:
-            add(_SIZE, f"a GPU with {format_bytes(size_bytes)}")
+            add(_SIZE, f"a GPU with {format_bytes(size_bytes)}", "no speeds: bandwidth unknown")
+        for gpu in known_gpus():
+            if has_words(f"{gpu.id} {gpu.name} {gpu.memory_gib:g}GiB {gpu.memory_gib:g}GB", text):
+                rate = format_bandwidth(gpu.bandwidth_gb_s * 1e9)
+                add(gpu.id, gpu.name, f"{format_bytes(gpu.memory_gib * GIB):>8}  {rate}")
         if options.option_count:
             options.highlighted = 0 if words else options.get_option_index(current_id)
             return

@@ -190,7 +190,7 @@ class LibraryScreen(ModelsScreen):
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
         """Show why a task failed; a search only while its text is there."""
-        if task == "plan":
+        if task in ("plan", "machine"):
             self._is_planning = False
         if task == "search":
             if self._left.input.value:
@@ -207,6 +207,8 @@ class LibraryScreen(ModelsScreen):
             self._show_rows()
             self._replan()
         if message.entered:
+            host = host_of(self)
+            self._table.wanted, host.opens_quant = host.opens_quant, None
             self._table.focus()
 
     @on(DataTable.RowHighlighted, "#quants")
@@ -303,6 +305,8 @@ class LibraryScreen(ModelsScreen):
     def take_options(self) -> None:
         """Plan with other options, for which other memory may be free."""
         self._choice.options, self._choice.n_ctx, self._choice.rows = host_of(self).setup, None, {}
+        self.drop("plan")  # else its rows come with the former options
+        self._is_planning = True
         self._show_rows()
         self._read_machine(None if self._machine is None else self._machine.planner)
 
@@ -371,11 +375,14 @@ class LibraryScreen(ModelsScreen):
         """Update the error message and the status line."""
         table, choice, is_known = self._table, self._choice, self._machine is not None
         status = choice.status(table, host_of(self).n_gen, is_machine_known=is_known, is_planning=self._is_planning)
-        self.query_one("#legend", Static).update(legend(list(choice.rows.values())) if choice.rows else "")
+        has_bandwidth = self._budget is None or self._budget.bandwidth is not None or self._card.is_here
+        explained = legend(list(choice.rows.values()), has_bandwidth=has_bandwidth) if choice.rows else ""
+        self.query_one("#legend", Static).update(explained)
         self._right.show_empty(table.hidden if choice.rows and not table.n_shown else ())
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)
         if problem is None:
-            self.query_one(StatusMessage).show(*(FIRST_START if self.has_no_models else ()))
+            first_start = FIRST_START if self.has_no_models else ()
+            self.query_one(StatusMessage).show(*([self.notice] if self.notice else first_start))
         else:
             self.query_one(StatusMessage).show_error(problem)

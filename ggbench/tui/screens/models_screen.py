@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual import events, on
+from textual.timer import Timer
 from textual.widgets import Input
 
-from ggbench.plain import plain
 from ggbench.tui.host import host_of
 from ggbench.tui.library_models import found_models, list_models
 from ggbench.tui.messages import ModelsChanged
 from ggbench.tui.screens.start_screen import StartScreen
 from ggbench.tui.widgets.models_pane import ModelList, ModelsPane
+from ggbench.tui.widgets.quants_pane import QuantsPane
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ FIRST_START = (
     "synth: models need neither. b measures, m finds the maximum n_ctx, ? helps.",
 )
 """What a new user does next, in lines that 80 columns hold."""
+_NOTICE_S = 10.0
 _MAX_FOUND = 20
 """Repos that a search of the Hub lists."""
 
@@ -40,6 +42,9 @@ class ModelsScreen(StartScreen):
         self.catalog: Catalog | None = None
         self.has_no_models = False
         """Whether this disk was found to have no model, nor a twin."""
+        self.notice = ""
+        """The outcome of the last key; empty a few seconds later."""
+        self._notice_timer: Timer | None = None
 
     def on_mount(self) -> None:
         """Read the models, and open the one that the app was started with."""
@@ -92,6 +97,10 @@ class ModelsScreen(StartScreen):
             pane.input.value = lines[0]
             pane.input.focus()
 
+    @on(QuantsPane.PathEntered)
+    def _take_path(self, message: QuantsPane.PathEntered) -> None:
+        self.query_one(ModelsPane).enter(message.text)
+
     @on(ModelsPane.PlaceEntered)
     def _add_place(self, message: ModelsPane.PlaceEntered) -> None:
         def add() -> Iterator[tuple[LocalModel, ...]]:
@@ -107,11 +116,7 @@ class ModelsScreen(StartScreen):
         first = found[0]
         if first.place is not None:
             count = f"{format_count(len(found))} quant{'' if len(found) == 1 else 's'}"
-            self.notify(
-                f"{plain(path_argument(first.place))}: {count}; x on the list removes it again",
-                title="Added",
-                markup=False,
-            )
+            self.show_notice(f"added {path_argument(first.place)}: {count}; x in the list on the left removes it")
             self.query_one(ModelsPane).open(first.paths[0])
             self.post_message(ModelsChanged())
 
@@ -124,7 +129,7 @@ class ModelsScreen(StartScreen):
             yield message.path
 
         def take(path: Path) -> None:
-            self.notify(f"{plain(str(path))}; its files stay", title="Removed from the list", markup=False)
+            self.show_notice(f"removed {path} from the list; its files stay")
             self.post_message(ModelsChanged())
 
         self.perform("place", remove, take)
@@ -133,6 +138,17 @@ class ModelsScreen(StartScreen):
     def _forget_problems(self) -> None:
         for task in ("place", "search"):
             self.problems.pop(task, None)
+        self.show_status()
+
+    def show_notice(self, text: str) -> None:
+        """Show the outcome of a key in the message line, which covers nothing, for a few seconds."""
+        if self._notice_timer is not None:
+            self._notice_timer.stop()
+        self.notice, self._notice_timer = text, self.set_timer(_NOTICE_S, self._drop_notice)
+        self.show_status()
+
+    def _drop_notice(self) -> None:
+        self.notice = ""
         self.show_status()
 
     def show_status(self) -> None:

@@ -205,6 +205,7 @@ class RunScreen(Screen[None]):
             end = max((job.n_end for job in sampled), default=None)
             names = row_labels([items[job.item_id].subject for job in sampled])
             view.show([job.series(name, dimmed=job is not live) for job, name in zip(sampled, names, strict=True)], end)
+            view.visible = any(each.positions.size for each in view.series)  # axes of nothing have no scale
         self.query_one(Numbers).show(live, item, paused=paused)
         if self.has_class("-text"):
             self.query_one(DecodedText).show(live.text, n_done=live.n_done, is_twin=live.is_twin)

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
@@ -18,7 +19,7 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from ggbench.catalog.added_places import is_local, typed_path
-from ggbench.plain import plain
+from ggbench.plain import plain, shorten_middle
 from ggbench.tui.library_models import ModelEntry, Section, named_repo
 from ggbench.tui.widgets.filter_input import FilterInput
 
@@ -69,7 +70,7 @@ class ModelList(OptionList):
         self.clear_options()
         for heading, group in groupby(shown, key=lambda entry: entry.heading):
             self._add_heading(heading)
-            self.add_options([Option(_line(entry), id=entry.key) for entry in group])
+            self.add_options([Option(_line(entry, self._room), id=entry.key) for entry in group])
         is_path = typed_path(text) is not None
         if is_path or (text and is_local(text)):
             self._add_heading("a folder or file")
@@ -112,8 +113,13 @@ class ModelList(OptionList):
                 return key
         return None
 
+    @property
+    def _room(self) -> int:
+        """Characters that a line has for text."""
+        return max(8, (self.size.width or 28) - 2)
+
     def _add_heading(self, text: str) -> None:
-        room = max(8, (self.size.width or 28) - 2)
+        room = self._room
         text = text if len(text) <= room else f"…{text[-room + 1 :]}"  # the end of a path says more than its beginning
         self.add_option(Option(Text(text, style="bold", no_wrap=True, overflow="ellipsis"), disabled=True))
 
@@ -128,12 +134,12 @@ def _cut(text: str) -> Text:
     return Text(text, no_wrap=True, overflow="ellipsis")
 
 
-def _line(entry: ModelEntry) -> Text:
+def _line(entry: ModelEntry, room: int) -> Text:
+    """Return the name, cut in its middle, as many differ at their end alone; the note if there is room for it."""
     line = Text(" ", no_wrap=True, overflow="ellipsis")
-    if entry.reason:
-        line.append("✗ ")
-    line.append(entry.title)
-    if entry.about:
+    name = shorten_middle(f"{'✗ ' if entry.reason else ''}{entry.title}", room)
+    line.append(name)
+    if entry.about and cell_len(name) + 2 + cell_len(entry.about) <= room:
         line.append(f"  {entry.about}", style="dim")
     return line
 
@@ -198,6 +204,12 @@ class ModelsPane(Vertical):
         """Choose the model of a place, with a file or of a name once the models have been listed again."""
         self.input.clear()
         self._wanted = wanted
+
+    def enter(self, text: str) -> None:
+        """Put a path into the filter, to be corrected there if it cannot be added, and add it."""
+        self.input.value = text
+        self.input.focus()
+        self._add()
 
     def show_found(self, text: str, entries: Sequence[ModelEntry]) -> None:
         """Show the results for a text; they are dropped if the filter has changed since."""

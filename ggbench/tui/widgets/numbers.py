@@ -59,9 +59,10 @@ def number_lines(live: LiveJob, numbers: LiveNumbers, item: QueueItem, *, paused
         lines += _latency_lines(numbers, numbers.latency, live.limit)
     if found is not None and found.context is not None:
         lines += _context_lines(found.context, found.subject.n_ctx_train)
-    if live.memory is not None and live.memory.n_ctx is not None:
-        lines.append(f"n_ctx {format_count(live.memory.n_ctx)}")
-        for buffers in live.memory.buffers:
+    memory = live.memory if item.run is None else item.run.memory  # a search goes on after the context that it found
+    if memory is not None and memory.n_ctx is not None:
+        lines.append(f"n_ctx {format_count(memory.n_ctx)}")
+        for buffers in memory.buffers:
             lines += _buffer_lines(buffers)
     if live.point:
         lines.append(shorten(live.point, _WIDTH))

@@ -15,6 +15,7 @@ from textual.coordinate import Coordinate
 from textual.message import Message
 from textual.widgets import DataTable, Input, Static
 
+from ggbench.catalog.added_places import typed_path
 from ggbench.records.setup import KV_CELLS
 from ggbench.tui.library_quants import QuantRow, labelled, quant_columns
 from ggbench.tui.tables import Column, has_words, in_order
@@ -64,6 +65,8 @@ class QuantsTable(ColumnTable):
         """Key of a column; None keeps the order of the model."""
         self._is_reversed = False
         self.is_fits_only = False
+        self.wanted: str | None = None
+        """The quant or file to move the cursor to once it is planned."""
 
     def on_mount(self) -> None:
         """Draw the header."""
@@ -164,8 +167,12 @@ class QuantsTable(ColumnTable):
             cells = zip(line, self._columns, strict=True)
             self.add_row(*(Text(text, style=style, justify=_side(column)) for text, column in cells))
         names = [row.name for row in shown]
-        if chosen is not None and chosen.name in names:
-            self.cursor_coordinate = Coordinate(names.index(chosen.name), 0)
+        cursor = chosen.name if chosen is not None else None
+        for row in shown:
+            if self.wanted is not None and row.is_called(self.wanted):
+                cursor, self.wanted = row.name, None
+        if cursor in names:
+            self.cursor_coordinate = Coordinate(names.index(cursor), 0)
         self.scroll_to(top.x, top.y, animate=False, force=True)
         self.call_after_refresh(self._scroll_cursor_into_view)
 
@@ -191,7 +198,14 @@ def _side(column: Column[QuantRow]) -> Literal["left", "right"]:
 
 
 class QuantsPane(Vertical):
-    """The filter is hidden until it is opened."""
+    """The filter is hidden until it is opened; a path in it is for the models."""
+
+    class PathEntered(Message):
+        """Add the folder or file of this text to the models."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
 
     def compose(self) -> ComposeResult:
         """Lay out the filter over the table, and the reason that takes the table's place."""
@@ -224,7 +238,9 @@ class QuantsPane(Vertical):
         """Show these reasons in place of the quants; the quants where there are none."""
         self.set_class(bool(reasons), "-empty")
         if reasons:
-            self.query_one("#none-shown", Static).update("\n".join(reasons))
+            is_path = typed_path(self.input.value) is not None
+            lines = [*reasons, *(["enter adds this path to the models"] if is_path else [])]
+            self.query_one("#none-shown", Static).update("\n".join(lines))
 
     @on(Input.Changed)
     def _filter(self, event: Input.Changed) -> None:
@@ -232,4 +248,9 @@ class QuantsPane(Vertical):
 
     @on(Input.Submitted)
     def _leave_filter(self) -> None:
-        self.table.focus()
+        text = self.input.value
+        if typed_path(text) is None:
+            self.table.focus()
+        else:
+            self.close_filter()
+            self.post_message(self.PathEntered(text))
