@@ -98,14 +98,7 @@ def _listed(path: Path) -> tuple[LocalModel, ...]:
 
 def _measurable(path: Path) -> tuple[LocalModel, ...]:
     """Return the models of a place, at least one of them measurable. Raises BadFile."""
-    name = plain(path_argument(path))
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        raise BadFile(f"no such file or folder: {name}", "check the path") from None
-    except (OSError, ValueError) as error:
-        raise BadFile(f"{name} cannot be read: {getattr(error, 'strerror', error)}", "check the path") from None
-    found = models_in_place(path)
+    found, name = models_in_place(path), plain(path_argument(path))
     if any(not model.paths for model in found):
         raise BadFile(f"{name} has too many folders to search", "add the folder below it that has the models")
     if not found:

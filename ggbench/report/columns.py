@@ -54,8 +54,7 @@ def note(summary: QuantSummary) -> str:
     """What a person has to know before trusting the row: why it did not complete, else what it lacks."""
     if summary.outcome is not Outcome.COMPLETED:
         return plain(summary.run.reason) or summary.outcome.text
-    unsteady = summary.decode.unsteady if summary.decode else ""
-    lacks = {"unsteady": unsteady, "max n_ctx": summary.max_n_ctx_reason}
+    lacks = {"unsteady": summary.unsteady, "max n_ctx": summary.max_n_ctx_reason}
     return "; ".join([*_too_few(summary), *(f"{what}: {plain(text)}" for what, text in lacks.items() if text)])
 
 
@@ -102,13 +101,7 @@ def tok_s_text(latency: LatencySummary | PrefillSpeed | None) -> str:
 
 def speed_text(summary: QuantSummary) -> str:
     """`108 ±2`, marked where the run was unsteady: `! 71 ±13`."""
-    is_unsteady = summary.decode is not None and bool(summary.decode.unsteady)
-    return f"{UNSTEADY} {tok_s_text(summary.latency)}" if is_unsteady else tok_s_text(summary.latency)
-
-
-def answer_text(summary: QuantSummary) -> str:
-    """How the run ended, or the largest context that a search found, `n_ctx 24,576`."""
-    return summary.outcome.text if summary.max_n_ctx is None else f"n_ctx {max_n_ctx_text(summary)}"
+    return f"{UNSTEADY} {tok_s_text(summary.latency)}" if summary.unsteady else tok_s_text(summary.latency)
 
 
 def max_n_ctx_text(summary: QuantSummary) -> str:

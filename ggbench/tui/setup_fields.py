@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from ggbench.errors import UsageError
-from ggbench.records.setup import KV_TYPES, MAX_THREADS, UNQUANTIZED_KV_TYPES, FlashAttn, LlamaSetup
+from ggbench.records.setup import KV_TYPES, MAX_THREADS, UNQUANTIZED, FlashAttn, LlamaSetup
 from ggbench.units import exact_size, format_bytes, format_count, parse_size, parse_tokens
 
 _OFF, _ON = "off", "on"
@@ -104,7 +104,7 @@ def setup_of(texts: Mapping[str, str], base: LlamaSetup) -> LlamaSetup:
     """Return `base` with the fields that these texts mean, by name. Raises UsageError."""
     values: dict[str, Any] = {field.name: field.value_of(texts[field.name]) for field in FIELDS}
     setup = dataclasses.replace(base, **values)
-    if setup.flash_attn == "off" and setup.type_v not in UNQUANTIZED_KV_TYPES:
+    if setup.flash_attn == "off" and setup.type_v not in UNQUANTIZED:
         raise UsageError(
             f"a V cache of {setup.type_v} needs flash attention", "set flash attention to auto or on, or V to f16"
         )
