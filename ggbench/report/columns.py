@@ -151,10 +151,16 @@ def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
     return f"sliding-window caches of all {format_count(n_ctx)} cells"
 
 
-def _end(path: str, index: int) -> Callable[[QuantSummary], float | None]:
-    """One end of an interval."""
-    interval = reader(path)
-    return lambda summary: (interval(summary) or (None, None))[index]
+def _ends(key: str, name: str, unit: str, path: str, form: Callable[[Any], str]) -> tuple[Column, Column]:
+    """The columns of an interval's lower and upper end, for CSV."""
+    ends, doc = reader(path), f"end of the 95 % interval of {name}"
+    return (
+        _column(f"{key}_low", f"{name} from", unit, f"Lower {doc}.", lambda s: (ends(s) or (None, None))[0], form),
+        _column(
+            f"{key}_high", f"{name} to", unit, f"Upper {doc}; unknown is unbounded.",
+            lambda s: (ends(s) or (None, None))[1], form,
+        ),
+    )  # fmt: skip
 
 
 def _throttle(summary: QuantSummary) -> str | None:
@@ -212,13 +218,7 @@ _ALL = (
         "Tokens until one takes 1 ms longer, with its 95 % interval: the cost of reading the KV cache.",
         reader("fit.w_tokens_per_ms"), lambda s: w_text(s.fit), priority=ESSENTIAL,
     ),
-    _column(
-        "w_ci95_low", "W from", "tokens/ms", "Lower end of W's 95 % interval.", _end("fit.w_ci95", 0), format_number,
-    ),
-    _column(
-        "w_ci95_high", "W to", "tokens/ms", "Upper end of W's 95 % interval; unknown is unbounded.",
-        _end("fit.w_ci95", 1), format_number,
-    ),
+    *_ends("w_ci95", "W", "tokens/ms", "fit.w_ci95", format_number),
     _column(
         "w_ratio", "W%", "", "W over the W that the memory's bandwidth allows.", "decode.w_ratio", format_percent, 2,
     ),
@@ -226,8 +226,7 @@ _ALL = (
         "b_ms", "B", "ms", "Latency of the first token, with its 95 % interval: the cost of reading the weights.",
         reader("fit.b_ms"), lambda s: b_text(s.fit), priority=ESSENTIAL,
     ),
-    _column("b_ci95_low", "B from", "ms", "Lower end of B's 95 % interval.", _end("fit.b_ci95", 0), format_ms),
-    _column("b_ci95_high", "B to", "ms", "Upper end of B's 95 % interval.", _end("fit.b_ci95", 1), format_ms),
+    *_ends("b_ci95", "B", "ms", "fit.b_ci95", format_ms),
     _column(
         "b_ratio", "B%", "", "The B that the memory's bandwidth allows over B: the share of the bandwidth's speed.",
         "decode.b_ratio", format_percent, 2,
@@ -242,14 +241,7 @@ _ALL = (
         "tok_s", "speed", "tok/s", "Tokens decoded in a second, with the 95 % interval; `!` marks an unsteady run.",
         reader("latency.tok_s"), speed_text, priority=1,
     ),
-    _column(
-        "tok_s_ci95_low", "speed from", "tok/s", "Lower end of the speed's 95 % interval.",
-        _end("latency.tok_s_ci95", 0), format_number,
-    ),
-    _column(
-        "tok_s_ci95_high", "speed to", "tok/s", "Upper end of the speed's 95 % interval; unknown is unbounded.",
-        _end("latency.tok_s_ci95", 1), format_number,
-    ),
+    *_ends("tok_s_ci95", "speed", "tok/s", "latency.tok_s_ci95", format_number),
     _column("p50_ms", "p50", "ms", "Median latency of a token.", "latency.p50_ms", format_ms, 5),
     _column("p95_ms", "p95", "ms", "Latency that 95 % of the tokens keep.", "latency.p95_ms", format_ms, 6),
     _column("p99_ms", "p99", "ms", "Latency that 99 % of the tokens keep.", "latency.p99_ms", format_ms, 5),
