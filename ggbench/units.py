@@ -124,9 +124,7 @@ def format_bytes(n_bytes: float | None) -> str:
 
 
 def format_number(value: float | None, digits: int = 3) -> str:
-    """Return at least `digits` significant digits without exponent, all digits before the point; an em dash when
-    unknown.
-    """
+    """Return at least `digits` significant digits, and all before the point; an em dash when unknown."""
     if value is None:
         return "—"
     if value == 0 or not math.isfinite(value):

@@ -17,6 +17,7 @@ import msgspec
 
 from ggbench import paths
 from ggbench.catalog.disk import LocalModel, models_in_place, path_argument
+from ggbench.catalog.reference import expand_path, path_exists
 from ggbench.errors import BadFile, UsageError
 from ggbench.plain import plain
 
@@ -39,14 +40,14 @@ def typed_path(text: str) -> Path | None:
         return None
     unquoted = _unquoted(text)
     if text.startswith(_STARTS) or (unquoted != text and unquoted.startswith(_STARTS)):
-        return _path(unquoted)
+        return expand_path(unquoted)
     is_bare = "/" not in text and not text.lower().endswith(".gguf")
-    return None if is_bare or not _exists(text) else _path(text)
+    return None if is_bare or not path_exists(text) else expand_path(text)
 
 
 def is_local(text: str) -> bool:
     """Return whether a path of exactly this text exists, relative to the current folder."""
-    return _exists(text.strip())
+    return path_exists(text.strip())
 
 
 def added_models() -> tuple[LocalModel, ...]:
@@ -123,7 +124,7 @@ def _remember(places: Iterable[Path]) -> None:
 
 def _unquoted(text: str) -> str:
     """Undo what a terminal or a file manager put around a path; text that exists as it is stays so."""
-    if _exists(text):
+    if path_exists(text):
         return text
     if text.startswith("file://"):
         return unquote(urlsplit(text).path)
@@ -132,17 +133,3 @@ def _unquoted(text: str) -> str:
             words = shlex.split(text)
             return words[0] if len(words) == 1 else text
     return text
-
-
-def _exists(text: str) -> bool:
-    try:
-        return bool(text) and _path(text).exists()
-    except (OSError, ValueError):
-        return False
-
-
-def _path(text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:  # no such user
-        return Path(text)

@@ -23,7 +23,7 @@ LARGEST_N_CTX = (1 << 31) - KV_CELLS
 """Positions are signed 32-bit integers in llama.cpp; anything larger would be truncated silently."""
 
 UNQUANTIZED = frozenset(KV_TYPES[:3])
-"""Types of a cache that need no flash attention."""
+"""Types of a V cache that need no flash attention."""
 
 _EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 

@@ -43,7 +43,7 @@ class Metric:
     basis: Callable[[QuantSummary], object] = lambda summary: None
     """What has to be the same in all runs for their values to mean the same."""
     other_basis: str = ""
-    """What is said where it is not."""
+    """The verdict where it differs."""
 
     @property
     def is_exact(self) -> bool:
@@ -52,9 +52,7 @@ class Metric:
 
 
 def metrics_of(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return what these runs are compared by: prompts of the lengths that several read, and the largest context only
-    where one of them searched for it.
-    """
+    """Return what these runs are compared by, with the prompt lengths that several read and any largest context."""
     lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills]
     searched = any(summary.max_n_ctx is not None for summary in summaries)
     return (
@@ -65,9 +63,7 @@ def metrics_of(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
 
 
 def _memory_interval(summary: QuantSummary) -> Interval | None:
-    """Exact; None for a run that ended early, which may not have allocated everything, and for a search for the largest
-    context, which takes all memory there is.
-    """
+    """Exact; None for a run that ended early, and for a search, which takes all memory there is."""
     has_timed = bool((summary.decode and summary.decode.n_gen) or summary.prefills)
     is_whole = summary.outcome is Outcome.COMPLETED and has_timed
     n_bytes = summary.memory.total_bytes if is_whole else None

@@ -46,7 +46,7 @@ class QuantRow:
     measured: QuantSummary | None = None
     """The latest completed decode of the same quant, loaded as it is planned."""
     searched: QuantSummary | None = None
-    """The latest completed search for its largest context, likewise."""
+    """The latest completed search for its largest context, loaded in the same way."""
     label: str = ""
     """What the table calls it where several quants have its name; printable."""
 

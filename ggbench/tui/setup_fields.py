@@ -27,7 +27,7 @@ class SetupField:
     """What the default does, shown while the field is empty or at its default."""
     about: str
     parse: Callable[[str], object] = str
-    """Raises UsageError."""
+    """Read what was typed. Raises UsageError."""
     text: Callable[[Any], str] = str
     choices: tuple[str, ...] = ()
     """All accepted texts; empty where anything that parses is accepted."""
@@ -97,7 +97,7 @@ FIELDS = (
         lambda text: text == _ON, lambda value: _ON if value else _OFF, (_OFF, _ON),
     ),
 )  # fmt: skip
-"""In the order of the panel."""
+"""Every field that can be set, in the order of the panel."""
 
 
 def setup_of(texts: Mapping[str, str], base: LlamaSetup) -> LlamaSetup:

@@ -45,7 +45,7 @@ class MeasuredRun:
 
     @property
     def run_id(self) -> int:
-        """Of the store."""
+        """Number of the run in the store."""
         return self.listed.run_id
 
     @property
