@@ -188,6 +188,11 @@ def format_count(value: int | None) -> str:
     return "—" if value is None else f"{value:,}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return `1 run`, `2,000 runs`."""
+    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
+
+
 def format_length(n_tokens: int | None) -> str:
     """Return the length of a context as people say it: `16k` for 16,384, else `10,000`; an em dash when unknown."""
     return f"{n_tokens // 1024}k" if n_tokens and n_tokens % 1024 == 0 else format_count(n_tokens)

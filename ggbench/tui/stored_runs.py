@@ -26,7 +26,7 @@ from ggbench.report.saving import SavedRun
 from ggbench.store.database import Store
 from ggbench.store.runs import RUNNING, Samples, StoredRun
 from ggbench.tui.tables import Column, has_words
-from ggbench.units import format_count
+from ggbench.units import counted, format_count
 
 _GLYPHS = {Outcome.COMPLETED.value: "✓", RUNNING: "…", Outcome.CANCELLED.value: "–"}
 
@@ -175,17 +175,12 @@ def matching(runs: Iterable[ListedRun], words: str) -> tuple[ListedRun, ...]:
     return tuple(run for run in runs if has_words(_searched(run), words))
 
 
-def count_text(count: int) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{format_count(count)} run{'' if count == 1 else 's'}"
-
-
 def describe_runs(runs: Sequence[ListedRun]) -> str:
     """For a question about them, with their numbers, for a filter may hide some."""
     if len(runs) == 1:
         return f"run {runs[0].run_id} ({runs[0].model} {plain(runs[0].subject.quant)})"
     numbers = ", ".join(str(run.run_id) for run in runs[:_NAMED_RUNS])
-    return f"{count_text(len(runs))} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"
+    return f"{counted(len(runs), 'run')} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"
 
 
 def still_running(runs: Sequence[ListedRun], becomes: str) -> tuple[str, ...]:
