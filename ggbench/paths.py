@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -48,6 +49,20 @@ def user_models_file() -> Path:
 def added_places_file() -> Path:
     """Return the list of folders and files that the user added by hand."""
     return Path(_dirs.user_config_dir) / "places.json"
+
+
+def take_free_name(file: Path, name: Path) -> None:
+    """Give a file a name that nothing has. Raises FileExistsError, and OSError as a rename does."""
+    try:
+        name.hardlink_to(file)  # the only call that fails if the name is taken
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links, as on FAT: a file made between the check and the rename would be lost
+        if os.path.lexists(name):
+            raise FileExistsError from None
+        file.rename(name)
+    else:
+        file.unlink()
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -1,8 +1,9 @@
-"""Sanitize untrusted text for printing, so that it cannot control the terminal or break its line."""
+"""Text for people: untrusted text that can neither control the terminal nor break its line, and lists in words."""
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 _SPACES = {"\t", "\n", "\v", "\f", "\r", "\x1c", "\x1d", "\x1e", "\x1f", "\x85"}
 _DROPPED = {"Cc", "Cf", "Cs", "Cn"}
@@ -34,3 +35,8 @@ def _plain_character(character: str) -> str:
     if character in _SPACES or category.startswith("Z"):
         return " "
     return "" if category in _DROPPED else character
+
+
+def in_words(parts: Sequence[str]) -> str:
+    """Return a list in words: `a, b and c`."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

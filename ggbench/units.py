@@ -124,9 +124,7 @@ def format_bytes(n_bytes: float | None) -> str:
 
 
 def format_number(value: float | None, digits: int = 3) -> str:
-    """Return at least `digits` significant digits without exponent, all digits before the point; an em dash when
-    unknown.
-    """
+    """Return at least `digits` significant digits, and all before the point; an em dash when unknown."""
     if value is None:
         return "—"
     if value == 0 or not math.isfinite(value):
@@ -188,6 +186,11 @@ def format_percent(ratio: float | None) -> str:
 def format_count(value: int | None) -> str:
     """Return `10,000`; an em dash when unknown."""
     return "—" if value is None else f"{value:,}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return `1 run`, `2,000 runs`."""
+    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def format_length(n_tokens: int | None) -> str:

@@ -45,11 +45,10 @@ def _columns() -> str:
 
 
 def _defaults() -> str:
-    from ggbench.engine.llama_defaults import BEYOND, CONTEXT, MODEL
+    from ggbench.engine.llama_defaults import DIFFERENCES
 
-    reasons = {name: default.reason for name, default in {**CONTEXT, **MODEL}.items() if default.reason}
     lines = ["| llama.cpp | ggbench |", "|---|---|"]
-    lines += [f"| `{name}` | {text} |" for name, text in {**reasons, **BEYOND}.items()]
+    lines += [f"| `{name}` | {text} |" for name, text in DIFFERENCES.items()]
     return "\n".join(lines) + "\n"
 
 

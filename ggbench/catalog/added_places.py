@@ -17,6 +17,7 @@ import msgspec
 
 from ggbench import paths
 from ggbench.catalog.disk import LocalModel, models_in_place, path_argument
+from ggbench.catalog.reference import expand_path, path_exists
 from ggbench.errors import BadFile, UsageError
 from ggbench.plain import plain
 
@@ -39,14 +40,14 @@ def typed_path(text: str) -> Path | None:
         return None
     unquoted = _unquoted(text)
     if text.startswith(_STARTS) or (unquoted != text and unquoted.startswith(_STARTS)):
-        return _path(unquoted)
+        return expand_path(unquoted)
     is_bare = "/" not in text and not text.lower().endswith(".gguf")
-    return None if is_bare or not _exists(text) else _path(text)
+    return None if is_bare or not path_exists(text) else expand_path(text)
 
 
 def is_local(text: str) -> bool:
     """Return whether a path of exactly this text exists, relative to the current folder."""
-    return _exists(text.strip())
+    return path_exists(text.strip())
 
 
 def added_models() -> tuple[LocalModel, ...]:
@@ -106,14 +107,7 @@ def _listed(path: Path) -> tuple[LocalModel, ...]:
 
 def _measurable(path: Path) -> tuple[LocalModel, ...]:
     """Return the models of a place, at least one of them measurable. Raises BadFile."""
-    name = plain(path_argument(path))
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        raise BadFile(f"no such file or folder: {name}", "check the path") from None
-    except (OSError, ValueError) as error:
-        raise BadFile(f"{name} cannot be read: {getattr(error, 'strerror', error)}", "check the path") from None
-    found = models_in_place(path)
+    found, name = models_in_place(path), plain(path_argument(path))
     if any(not model.paths for model in found):
         raise BadFile(f"{name} has too many folders to search", "add the folder below it that has the models")
     if not found:
@@ -138,7 +132,7 @@ def _remember(places: Iterable[Path]) -> None:
 
 def _unquoted(text: str) -> str:
     """Undo what a terminal or a file manager put around a path; text that exists as it is stays so."""
-    if _exists(text):
+    if path_exists(text):
         return text
     if text.startswith("file://"):
         return unquote(urlsplit(text).path)
@@ -147,17 +141,3 @@ def _unquoted(text: str) -> str:
             words = shlex.split(text)
             return words[0] if len(words) == 1 else text
     return text
-
-
-def _exists(text: str) -> bool:
-    try:
-        return bool(text) and _path(text).exists()
-    except (OSError, ValueError):
-        return False
-
-
-def _path(text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:  # no such user
-        return Path(text)

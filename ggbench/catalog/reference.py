@@ -80,8 +80,8 @@ def parse_model(text: str) -> ModelRef:
     """
     if not text.strip() or "\0" in text:
         raise UsageError(f"{text!r} is not a model", _FORMS)
-    if _exists(text):
-        return PathRef(_path(text))
+    if path_exists(text):
+        return PathRef(expand_path(text))
     text = _normalize(text)
     prefix, _, rest = text.partition(":")
     if prefix.lower() in ("synth", "hf", "twin"):
@@ -101,14 +101,18 @@ def parse_model(text: str) -> ModelRef:
         kind = HubRef if prefix.lower() == "hf" else TwinRef
         return kind(hub_name["repo"], quant, hub_name["revision"] or MAIN)
     head, colon, tail = text.rpartition(":")
-    if colon and "/" not in tail and (_exists(head) or (_looks_like_path(head) and not tail.lower().endswith(".gguf"))):
-        return PathRef(_path(head), _split_quant(text, (head, colon, tail))[1])
+    if (
+        colon
+        and "/" not in tail
+        and (path_exists(head) or (_looks_like_path(head) and not tail.lower().endswith(".gguf")))
+    ):
+        return PathRef(expand_path(head), _split_quant(text, (head, colon, tail))[1])
     name, quant = _split_quant(text, text.partition(":"))
     if quant is None and _looks_like_path(text):
-        return PathRef(_path(text))
+        return PathRef(expand_path(text))
     if hub_name := _HUB_NAME.fullmatch(name):
         return HubRef(hub_name["repo"], quant, hub_name["revision"] or MAIN)
-    return PathRef(_path(text)) if "/" in text else CatalogRef(name.lower(), quant)
+    return PathRef(expand_path(text)) if "/" in text else CatalogRef(name.lower(), quant)
 
 
 def model_label(model: str, ref: ModelRef) -> str:
@@ -130,13 +134,13 @@ def _normalize(text: str) -> str:
         named = parse_address(rest) or parse_repo_file(rest)
         return text if named is None else f"{prefix}{colon}{named}"
     named = parse_address(text)
-    if named is None and not _exists(text.partition("/")[0]):
+    if named is None and not path_exists(text.partition("/")[0]):
         named = parse_repo_file(text)
         if named is not None and not _HUB_NAME.fullmatch(named.partition(":")[0]):
             named = None
     if named is None:
         return text
-    return f"hf:{named}" if _exists(named.partition(":")[0]) else named
+    return f"hf:{named}" if path_exists(named.partition(":")[0]) else named
 
 
 def _split_quant(text: str, parts: tuple[str, str, str]) -> tuple[str, str | None]:
@@ -150,12 +154,14 @@ def _looks_like_path(text: str) -> bool:
     return text.startswith(("/", "./", "../", "~")) or text in (".", "..") or text.lower().endswith(".gguf")
 
 
-def _exists(text: str) -> bool:
+def path_exists(text: str) -> bool:
+    """Return whether the text is a path that exists, relative to the current folder."""
     try:
-        return bool(text) and _path(text).exists()
-    except OSError:
+        return bool(text) and expand_path(text).exists()
+    except (OSError, ValueError):
         return False
 
 
-def _path(text: str) -> Path:
+def expand_path(text: str) -> Path:
+    """Return the path with `~` expanded where somebody has that home."""
     return Path(os.path.expanduser(text))  # noqa: PTH111 - pathlib's raises where nobody has that home

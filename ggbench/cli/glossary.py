@@ -15,7 +15,7 @@ def write_terms(formatter: click.HelpFormatter, keys: Sequence[str]) -> None:
     formatter.write_dl(terms(keys), col_max=16)
 
 
-class _WithTerms(click.Command):
+class CommandWithTerms(click.Command):
     """`terms` are keys of `ggbench.report.glossary.TERMS`."""
 
     def __init__(self, *args: Any, terms: Sequence[str] = (), **kwargs: Any) -> None:  # noqa: ANN401 - click's own
@@ -28,9 +28,5 @@ class _WithTerms(click.Command):
             write_terms(formatter, self._terms)
 
 
-class CommandWithTerms(_WithTerms):
-    """A command."""
-
-
-class GroupWithTerms(_WithTerms, click.Group):
+class GroupWithTerms(CommandWithTerms, click.Group):
     """A group of commands, whose own help has the terms."""

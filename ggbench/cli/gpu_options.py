@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from ggbench.errors import UsageError
+from ggbench.plain import in_words
 from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.units import format_count
 
@@ -64,6 +65,5 @@ class IgnoredGpuOptions:
     def report(self, reason: str, hint: str) -> None:
         """Print which of the options given have no effect, and why."""
         if self._names:
-            *others, last = self._names
-            what = f"{', '.join(others)} and {last} are" if others else f"{last} is"
-            self._output.notice(f"{reason}, so {what} ignored; {hint}")
+            verb = "is" if len(self._names) == 1 else "are"
+            self._output.notice(f"{reason}, so {in_words(self._names)} {verb} ignored; {hint}")

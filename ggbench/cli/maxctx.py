@@ -5,15 +5,9 @@ from __future__ import annotations
 import click
 
 from ggbench.cli.glossary import CommandWithTerms
-from ggbench.cli.options import Asked, measuring_options, option, timeout_option
+from ggbench.cli.options import Asked, measuring_options, option, parse_reserve, timeout_option
 from ggbench.errors import UsageError
 from ggbench.report.glossary import MAXCTX
-
-
-def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
-    from ggbench.units import parse_size
-
-    return None if text is None else 0 if text.strip() == "0" else parse_size(text)
 
 
 @click.command(cls=CommandWithTerms, terms=MAXCTX)
@@ -21,7 +15,7 @@ def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) 
 @option(
     "--reserve reserve_bytes",
     "Memory to leave free. Default: without a limit a quarter of main memory, at most 1 GiB; else none.",
-    callback=_parse_size,
+    callback=lambda _ctx, _param, text: parse_reserve(text),
     metavar="SIZE",
 )
 @option("--cap-train", "Search no further than the context that the model was trained on.", is_flag=True)

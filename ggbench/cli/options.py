@@ -108,6 +108,13 @@ def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) 
     return None if text is None else parse_size(text)
 
 
+def parse_reserve(text: str | None) -> int | None:
+    """Parse the memory to leave free, a size or 0. Raises UsageError."""
+    from ggbench.units import parse_size
+
+    return None if text is None else 0 if text.strip() == "0" else parse_size(text)
+
+
 def _parse_bandwidth(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Bandwidth | None:
     from ggbench.records.speed import Bandwidth
     from ggbench.units import parse_bandwidth

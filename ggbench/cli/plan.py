@@ -13,7 +13,7 @@ import click
 
 from ggbench.cli.glossary import CommandWithTerms
 from ggbench.cli.gpu_options import IgnoredGpuOptions
-from ggbench.cli.options import HubOptions, load_options, offline_option, option, output_options
+from ggbench.cli.options import HubOptions, load_options, offline_option, option, output_options, parse_reserve
 from ggbench.cli.output import Output
 from ggbench.errors import ExitCode, UsageError
 from ggbench.plain import plain
@@ -111,7 +111,7 @@ def _budget(gpu: str | None, vram: str | None, reserve: str | None, bandwidth: s
     from ggbench.sizing.budget import given_budget, machine_budget
     from ggbench.units import parse_bandwidth, parse_size
 
-    reserve_bytes = None if reserve is None else 0 if reserve.strip() == "0" else parse_size(reserve)
+    reserve_bytes = parse_reserve(reserve)
     rate = None if bandwidth is None else Bandwidth(parse_bandwidth(bandwidth), "given")
     vram_bytes = None if vram is None else parse_size(vram)
     limit_bytes = setup.memory_limit_bytes

@@ -53,10 +53,8 @@ def command(sort: str | None, as_csv: bool, output: Output, **filters: str | Non
     elif rows:
         from ggbench.report.terminal.published import published_list, published_tables
 
-        width, picked = (
-            output.console().width,
-            (filters["metric"] or sort or "").strip().lstrip("-").lower().replace("-", "_"),
-        )
+        width = output.console().width
+        picked = (filters["metric"] or sort or "").strip().lstrip("-").lower().replace("-", "_")
         output.show(published_list(rows, picked, width=width) if picked else published_tables(rows, width=width))
         output.notice(f"{len(rows)} rows")
     else:

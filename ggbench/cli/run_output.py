@@ -22,11 +22,8 @@ _PLOT_HEIGHT = 18
 
 def show_measured(measured: Measured, *, samples: bool = False, plot: bool = False) -> None:
     """One run in full, those of a sweep side by side; as JSON one document, named after their kind."""
-    kind, runs, output = (
-        measured.jobs[0].experiment.kind,
-        [each.run for each in measured.finished],
-        measured.asked.output,
-    )
+    kind, output = measured.jobs[0].experiment.kind, measured.asked.output
+    runs = [each.run for each in measured.finished]
     if output.as_json and measured.is_sweep:
         rows = [run_document(run, samples=samples) for run in runs]
         output.document(f"{kind}.all", model=measured.asked.model, rows=rows)

@@ -91,7 +91,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     out_of_memory: bool
     message: str
     missing_bytes: int | None = None
-    """As `OutOfMemory.missing_bytes`."""
+    """What the failed allocation wanted beyond what was left; None where that is unknown."""
 
 
 Message = Event | Log | Devices | Done | Refused

@@ -259,8 +259,8 @@ class _Search:
         if least_bytes:
             parts += f" and {format_bytes(least_bytes)} for {KV_CELLS} tokens"
         room = f"{format_bytes(budget.held_bytes)} of {budget.place}"
-        if budget.kept_bytes:
-            room += f" ({format_bytes(budget.kept_bytes)} more are kept free)"
+        if budget.planned.kept_bytes:
+            room += f" ({format_bytes(budget.planned.kept_bytes)} more are kept free)"
         what = f"{self._name} does not fit into {room}: {parts}"
         if missing > 0:
             what += f"; {format_bytes(missing)} missing"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggbench.records.context import BracketEnds, Probe, ProbeKind, Question
+from ggbench.records.context import Probe, Question
 from ggbench.records.outcome import Outcome
 from ggbench.units import format_bytes, format_count, format_number
 
@@ -10,12 +10,13 @@ from ggbench.units import format_bytes, format_count, format_number
 def question_text(question: Question) -> str:
     """`n_ctx 8,192: allocating; 4,096 loads, 16,384 does not`."""
     what = "decoding at its far end" if question.is_proof else "allocating"
-    return f"n_ctx {format_count(question.n_ctx)}: {what}; {ends_text(question.kind, question.ends)}"
+    return f"n_ctx {format_count(question.n_ctx)}: {what}; {_ends_text(question)}"
 
 
-def ends_text(kind: ProbeKind, ends: BracketEnds) -> str:
+def _ends_text(question: Question) -> str:
     """`4,096 loads, 16,384 does not`. A context that loads counts for nothing once a decode has failed."""
-    verb, none = ("works", "none proven yet") if kind == "decode" else ("loads", "none known to load")
+    ends = question.ends
+    verb, none = ("works", "none proven yet") if question.is_proof else ("loads", "none known to load")
     passed = none if ends.passed is None else f"{format_count(ends.passed)} {verb}"
     return passed if ends.failed is None else f"{passed}, {format_count(ends.failed)} does not"
 

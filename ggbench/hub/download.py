@@ -25,6 +25,7 @@ from ggbench.hub.part_download import download_part
 from ggbench.hub.part_file import PART_SUFFIX, PartFile, disk_errors, file_agrees, file_bytes, locked
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from ggbench.hub.session import Stop, start_daemons
+from ggbench.paths import take_free_name
 from ggbench.plain import plain
 from ggbench.units import format_bytes
 
@@ -251,8 +252,11 @@ class _Download:
         with disk_errors(job.target.parent):
             if job.link is not None:
                 job.part.replace(job.target)
-            else:
-                _rename_without_overwriting(job)
+                return
+            try:
+                take_free_name(job.part, job.target)
+            except FileExistsError:
+                raise _name_conflict(job) from None
 
     def _complete(self, part: PartFile, source: Path | None) -> str:
         """Fill the part from a local file or the Hub; return what is wrong with the result, empty if it is valid."""
@@ -310,20 +314,6 @@ def _write_ref(access: HubAccess, listing: RepoListing) -> None:
         aside = ref.with_name(f"{ref.name}.{os.getpid()}.{threading.get_ident()}.tmp")
         aside.write_text(listing.commit)
         aside.replace(ref)
-
-
-def _rename_without_overwriting(job: _Job) -> None:
-    try:
-        job.target.hardlink_to(job.part)
-    except FileExistsError:
-        raise _name_conflict(job) from None
-    except OSError:
-        # Without hard links, a file created between the check and the rename cannot be detected.
-        if os.path.lexists(job.target):
-            raise _name_conflict(job) from None
-        job.part.rename(job.target)
-    else:
-        job.part.unlink()
 
 
 def _name_conflict(job: _Job) -> UsageError:

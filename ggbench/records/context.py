@@ -115,9 +115,9 @@ class SearchPlan:
     """What the budget is a part of: the limit, or what was free; None in runs that did not keep it."""
     memory_source: str = ""
     reserve_bytes: int = 0
-    """Left out of the budget."""
+    """What of the memory the budget leaves out."""
     reserve_source: str = ""
-    """What it is for."""
+    """Why it is left out, for people."""
     free_bytes: int | None = None
     """Free memory before anything was loaded: of the GPUs, or of main memory."""
     gpu_processes: tuple[GpuProcess, ...] = ()

@@ -4,15 +4,9 @@ llama.cpp copies some matrices into an order that its CPU kernels read faster, a
 pages that they came from stay in memory until the kernel needs the room, but nothing reads them again. So weights count
 each tensor once, whether the file is mapped or read, and a plan says the same as a run.
 
-Measured with llama.cpp 0.5.0-dev on a Xeon with AVX-512, twins of qwen1.5-0.5b at n_ctx 512, resident MiB of the worker
-after a decode:
-
-- q4_k_m, tensors 382.6, of which 140.1 are repacked. Mapped: 382.6 of the file's pages and 222.0 of its own. Read:
-  465.1 of its own. After `clear_refs` a second decode touched 161.1 of the file's pages: all but those 140.1 and the
-  rows of the input embedding that it had no token for.
-- q8_0, tensors 628.1, none repacked. Mapped: 628.1 and 81.5. Read: 709.6.
-
-So q8_0 is the larger by 245 MiB read; mapped by 105 with every page in memory, by 245 as soon as memory is short.
+Measured with llama.cpp 0.5.0-dev on a Xeon with AVX-512, a q4_k_m twin of qwen1.5-0.5b at n_ctx 512: of 382.6 MiB of
+tensors 140.1 are repacked. Mapped, the worker had 382.6 of the pages and 222.0 MiB of its own; read, 465.1. After
+`clear_refs` a second decode touched 161.1 of the pages: not those 140.1, nor embedding rows without a token.
 `--mlock` keeps those pages, which is not counted.
 """
 

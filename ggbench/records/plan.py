@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import FlashAttn
 from ggbench.records.speed import Bandwidth, DecodeLimit
+from ggbench.records.subject import Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,11 @@ class Budget:
     """None where it is unknown, so that there are no limits."""
     process_bytes: int = 0
     """Of the reserve, what the process that allocates takes itself; a search for the largest context may use it."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is left free, also by a search, which may reach into `process_bytes`."""
+        return self.reserve_bytes - self.process_bytes
 
     @property
     def usable_bytes(self) -> int:
@@ -116,6 +122,13 @@ class PlanRow:
     notes: tuple[str, ...] = ()
     """What to know before trusting the row, a line each."""
     command: str = ""
+
+    @property
+    def subject(self) -> Subject:
+        """What the row is about."""
+        return Subject(
+            model=self.model, quant=self.quant, source=self.provenance, file=self.file, n_params=self.n_params
+        )
 
     @property
     def exceeds_training(self) -> bool:

@@ -12,7 +12,6 @@ SplitMode = Literal["layer", "row", "none", "tensor"]
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 """Those that llama.cpp's own tools take for a cache."""
-UNQUANTIZED_KV_TYPES = KV_TYPES[:3]
 
 MAX_THREADS = 512
 """GGML_MAX_N_THREADS of ggml.h."""
@@ -23,8 +22,8 @@ KV_CELLS = 256
 LARGEST_N_CTX = (1 << 31) - KV_CELLS
 """Positions are signed 32-bit integers in llama.cpp; anything larger would be truncated silently."""
 
-UNQUANTIZED = frozenset({"f32", "f16", "bf16"})
-"""Types of a cache that need no flash attention."""
+UNQUANTIZED = frozenset(KV_TYPES[:3])
+"""Types of a V cache that need no flash attention."""
 
 _EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 

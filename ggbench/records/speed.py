@@ -56,9 +56,7 @@ class LatencySummary:
     sample_p50_ms: float | None
     """Median time of the sampler for one token; None where it was not timed."""
     tok_s_ci95: tuple[float, float | None] | None = None
-    """95 % interval of `tok_s`; an upper end of None is unbounded. None: fewer than 64 samples, or stored by an earlier
-    ggbench.
-    """
+    """95 % interval, unbounded where the upper end is None. None: below 64 samples, or an earlier ggbench's run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,7 @@ class Subject:
     """As `architecture`."""
 
     def has_other_shape(self, other: Subject) -> bool | None:
-        """Return whether architecture or shape differ, so that they are different models; None where neither is known
-        of both.
-        """
+        """Return whether it is another model by architecture or shape; None where none of them is known of both."""
         shapes = zip(self._shape, other._shape, strict=True)
         differ = [mine != theirs for mine, theirs in shapes if mine is not None and theirs is not None]
         return any(differ) if differ else None

@@ -85,6 +85,11 @@ class QuantSummary:
         return self.result(DecodeResult)
 
     @property
+    def unsteady(self) -> str:
+        """Why the decode should not be trusted; empty where it was steady, and without one."""
+        return self.decode.unsteady if self.decode else ""
+
+    @property
     def n_gen(self) -> int | None:
         """Tokens decoded in one repetition, the longest where the run was cut short; None without a decode."""
         settings = self.run.head.settings

@@ -54,8 +54,7 @@ def note(summary: QuantSummary) -> str:
     """What a person has to know before trusting the row: why it did not complete, else what it lacks."""
     if summary.outcome is not Outcome.COMPLETED:
         return plain(summary.run.reason) or summary.outcome.text
-    unsteady = summary.decode.unsteady if summary.decode else ""
-    lacks = {"unsteady": unsteady, "max n_ctx": summary.max_n_ctx_reason}
+    lacks = {"unsteady": summary.unsteady, "max n_ctx": summary.max_n_ctx_reason}
     return "; ".join([*_too_few(summary), *(f"{what}: {plain(text)}" for what, text in lacks.items() if text)])
 
 
@@ -102,13 +101,7 @@ def tok_s_text(latency: LatencySummary | PrefillSpeed | None) -> str:
 
 def speed_text(summary: QuantSummary) -> str:
     """`108 ±2`, marked where the run was unsteady: `! 71 ±13`."""
-    is_unsteady = summary.decode is not None and bool(summary.decode.unsteady)
-    return f"{UNSTEADY} {tok_s_text(summary.latency)}" if is_unsteady else tok_s_text(summary.latency)
-
-
-def answer_text(summary: QuantSummary) -> str:
-    """How the run ended, or the largest context that a search found, `n_ctx 24,576`."""
-    return summary.outcome.text if summary.max_n_ctx is None else f"n_ctx {max_n_ctx_text(summary)}"
+    return f"{UNSTEADY} {tok_s_text(summary.latency)}" if summary.unsteady else tok_s_text(summary.latency)
 
 
 def max_n_ctx_text(summary: QuantSummary) -> str:
@@ -158,10 +151,16 @@ def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
     return f"sliding-window caches of all {format_count(n_ctx)} cells"
 
 
-def _end(path: str, index: int) -> Callable[[QuantSummary], float | None]:
-    """One end of an interval."""
-    interval = reader(path)
-    return lambda summary: (interval(summary) or (None, None))[index]
+def _ends(key: str, name: str, unit: str, path: str, form: Callable[[Any], str]) -> tuple[Column, Column]:
+    """The columns of an interval's lower and upper end, for CSV."""
+    ends, doc = reader(path), f"end of the 95 % interval of {name}"
+    return (
+        _column(f"{key}_low", f"{name} from", unit, f"Lower {doc}.", lambda s: (ends(s) or (None, None))[0], form),
+        _column(
+            f"{key}_high", f"{name} to", unit, f"Upper {doc}; unknown is unbounded.",
+            lambda s: (ends(s) or (None, None))[1], form,
+        ),
+    )  # fmt: skip
 
 
 def _throttle(summary: QuantSummary) -> str | None:
@@ -219,13 +218,7 @@ _ALL = (
         "Tokens until one takes 1 ms longer, with its 95 % interval: the cost of reading the KV cache.",
         reader("fit.w_tokens_per_ms"), lambda s: w_text(s.fit), priority=ESSENTIAL,
     ),
-    _column(
-        "w_ci95_low", "W from", "tokens/ms", "Lower end of W's 95 % interval.", _end("fit.w_ci95", 0), format_number,
-    ),
-    _column(
-        "w_ci95_high", "W to", "tokens/ms", "Upper end of W's 95 % interval; unknown is unbounded.",
-        _end("fit.w_ci95", 1), format_number,
-    ),
+    *_ends("w_ci95", "W", "tokens/ms", "fit.w_ci95", format_number),
     _column(
         "w_ratio", "W%", "", "W over the W that the memory's bandwidth allows.", "decode.w_ratio", format_percent, 2,
     ),
@@ -233,8 +226,7 @@ _ALL = (
         "b_ms", "B", "ms", "Latency of the first token, with its 95 % interval: the cost of reading the weights.",
         reader("fit.b_ms"), lambda s: b_text(s.fit), priority=ESSENTIAL,
     ),
-    _column("b_ci95_low", "B from", "ms", "Lower end of B's 95 % interval.", _end("fit.b_ci95", 0), format_ms),
-    _column("b_ci95_high", "B to", "ms", "Upper end of B's 95 % interval.", _end("fit.b_ci95", 1), format_ms),
+    *_ends("b_ci95", "B", "ms", "fit.b_ci95", format_ms),
     _column(
         "b_ratio", "B%", "", "The B that the memory's bandwidth allows over B: the share of the bandwidth's speed.",
         "decode.b_ratio", format_percent, 2,
@@ -249,14 +241,7 @@ _ALL = (
         "tok_s", "speed", "tok/s", "Tokens decoded in a second, with the 95 % interval; `!` marks an unsteady run.",
         reader("latency.tok_s"), speed_text, priority=1,
     ),
-    _column(
-        "tok_s_ci95_low", "speed from", "tok/s", "Lower end of the speed's 95 % interval.",
-        _end("latency.tok_s_ci95", 0), format_number,
-    ),
-    _column(
-        "tok_s_ci95_high", "speed to", "tok/s", "Upper end of the speed's 95 % interval; unknown is unbounded.",
-        _end("latency.tok_s_ci95", 1), format_number,
-    ),
+    *_ends("tok_s_ci95", "speed", "tok/s", "latency.tok_s_ci95", format_number),
     _column("p50_ms", "p50", "ms", "Median latency of a token.", "latency.p50_ms", format_ms, 5),
     _column("p95_ms", "p95", "ms", "Latency that 95 % of the tokens keep.", "latency.p95_ms", format_ms, 6),
     _column("p99_ms", "p99", "ms", "Latency that 99 % of the tokens keep.", "latency.p99_ms", format_ms, 5),

@@ -5,19 +5,21 @@ A bound is no interval: two values that are both below 20 may be any distance ap
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ggbench.records.outcome import Outcome
 from ggbench.records.speed import PrefillSpeed
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import COLUMNS
+from ggbench.report.columns import COLUMNS, reader, tok_s_text
 from ggbench.stats.intervals import Interval
-from ggbench.units import format_bytes, format_count, format_number
+from ggbench.units import format_bytes, format_count
 
 NO_INTERVAL = "without an interval"
 _BOUND = "only a bound"
+_OTHER_LENGTHS = "different lengths"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Metric:
     basis: Callable[[QuantSummary], object] = lambda summary: None
     """What has to be the same in all runs for their values to mean the same."""
     other_basis: str = ""
-    """What is said where it is not."""
+    """The verdict where it differs."""
 
     @property
     def is_exact(self) -> bool:
@@ -50,9 +52,7 @@ class Metric:
 
 
 def metrics_of(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return what these runs are compared by: prompts of the lengths that several read, and the largest context only
-    where one of them searched for it.
-    """
+    """Return what these runs are compared by, with the prompt lengths that several read and any largest context."""
     lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills]
     searched = any(summary.max_n_ctx is not None for summary in summaries)
     return (
@@ -62,53 +62,8 @@ def metrics_of(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
     )
 
 
-def _w_interval(summary: QuantSummary) -> Interval | None:
-    fit = summary.fit
-    if fit is None or fit.w_tokens_per_ms is None or fit.w_ci95 is None:
-        return None
-    low, high = fit.w_ci95
-    return None if high is None else (low, high)
-
-
-def _b_interval(summary: QuantSummary) -> Interval | None:
-    return None if summary.fit is None or summary.fit.b_ms is None else summary.fit.b_ci95
-
-
-def _speed_interval(summary: QuantSummary) -> Interval | None:
-    if summary.latency is None or summary.latency.tok_s_ci95 is None:
-        return None
-    low, high = summary.latency.tok_s_ci95
-    return None if high is None else (low, high)
-
-
-def _w_ratio_interval(summary: QuantSummary) -> Interval | None:
-    interval, decode, limit = _w_interval(summary), summary.decode, summary.limit
-    if interval is None or decode is None or decode.w_ratio is None or limit is None or not limit.w_tokens_per_ms:
-        return None
-    low, high = interval
-    return low / limit.w_tokens_per_ms, high / limit.w_tokens_per_ms
-
-
-def _b_ratio_interval(summary: QuantSummary) -> Interval | None:
-    interval, decode, limit = _b_interval(summary), summary.decode, summary.limit
-    if interval is None or decode is None or decode.b_ratio is None or limit is None:
-        return None
-    low, high = interval
-    return limit.b_ms / high if high else float("inf"), limit.b_ms / low if low else float("inf")
-
-
-def _b_w16_interval(summary: QuantSummary) -> Interval | None:
-    interval = _b_interval(summary)
-    if interval is None or summary.b_w16_ms is None or not summary.subject.bpw:
-        return None
-    low, high = interval
-    return low * 16 / summary.subject.bpw, high * 16 / summary.subject.bpw
-
-
 def _memory_interval(summary: QuantSummary) -> Interval | None:
-    """Exact; None for a run that ended early, which may not have allocated everything, and for a search for the largest
-    context, which takes all memory there is.
-    """
+    """Exact; None for a run that ended early, and for a search, which takes all memory there is."""
     has_timed = bool((summary.decode and summary.decode.n_gen) or summary.prefills)
     is_whole = summary.outcome is Outcome.COMPLETED and has_timed
     n_bytes = summary.memory.total_bytes if is_whole else None
@@ -125,7 +80,8 @@ def _max_n_ctx_interval(summary: QuantSummary) -> Interval | None:
     return None if n_ctx is None or not summary.max_n_ctx_verified else (n_ctx, n_ctx)
 
 
-def _lengths(summary: QuantSummary) -> object:
+def decoded_lengths(summary: QuantSummary) -> object:
+    """Tokens of prompt and of the decode, on which speed depends; None without a decode."""
     return summary.decode and (summary.decode.n_gen, summary.decode.n_prompt)
 
 
@@ -139,66 +95,84 @@ def _column(key: str, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own 
     return Metric(key, column.header, column.unit, column.text, value=value, **more)
 
 
-def _over_positions(key: str, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
-    """A metric whose value depends on which positions were decoded."""
-    return _column(key, basis=_lengths, other_basis="different lengths", **more)
+def _estimate(metric: Metric, ends: Callable[[QuantSummary], tuple[float, float | None] | None]) -> Metric:
+    """The metric with its interval; what has no upper end, or no value, is only a bound."""
+
+    def interval(summary: QuantSummary) -> Interval | None:
+        found = ends(summary)
+        if metric.value(summary) is None or found is None or found[1] is None:
+            return None
+        return found[0], found[1]
+
+    return replace(metric, interval=interval, left_out=lambda summary: _BOUND if ends(summary) else NO_INTERVAL)
+
+
+def _derived(key: str, base: Metric, *, inverse: bool = False, more_is_better: bool) -> Metric:
+    """A metric proportional to another, or to its inverse, whose interval follows."""
+    column = _column(key, more_is_better=more_is_better)
+
+    def interval(summary: QuantSummary) -> Interval | None:
+        ends, of, value = base.interval and base.interval(summary), base.value(summary), column.value(summary)
+        if not ends or not of or value is None:
+            return None
+        if inverse:
+            low, high = (value * of / end if end else math.inf for end in reversed(ends))
+        else:
+            low, high = (value * end / of for end in ends)
+        return low, high
+
+    return replace(column, interval=interval)
 
 
 def _prefill(n_prompt: int) -> Metric:
     def speed(summary: QuantSummary) -> PrefillSpeed | None:
         return next((each for each in summary.prefills if each.n_prompt == n_prompt), None)
 
-    def value(summary: QuantSummary) -> float | None:
-        found = speed(summary)
-        return None if found is None else found.tok_s
-
-    header = f"prefill {format_count(n_prompt)}"
-    return Metric(
-        f"prefill_{n_prompt}", header, "tok/s", lambda s: format_number(value(s)), more_is_better=True, value=value
+    name = f"prefill {format_count(n_prompt)}"
+    metric = Metric(
+        f"prefill_{n_prompt}",
+        name,
+        "tok/s",
+        text=lambda summary: tok_s_text(speed(summary)),
+        more_is_better=True,
+        value=lambda summary: found.tok_s if (found := speed(summary)) else None,
+        topic=name,
     )
+    return _estimate(metric, lambda summary: found.tok_s_ci95 if (found := speed(summary)) else None)
 
 
+_SPEED = _estimate(
+    _column("tok_s", more_is_better=True, topic="speed", basis=decoded_lengths, other_basis=_OTHER_LENGTHS),
+    reader("latency.tok_s_ci95"),
+)
+_W = _estimate(_column("w_tokens_per_ms", more_is_better=True, topic="W"), reader("fit.w_ci95"))
+_B = _estimate(_column("b_ms", more_is_better=False, topic="B"), reader("fit.b_ci95"))
+_MEMORY = Metric(
+    "memory_bytes",
+    header="memory",
+    unit="",
+    text=lambda summary: format_bytes(summary.memory.total_bytes),
+    more_is_better=False,
+    value=lambda summary: summary.memory.total_bytes,
+    interval=_memory_interval,
+    left_out=_no_memory_to_compare,
+    topic="memory",
+    difference=lambda n_bytes: f"{format_bytes(n_bytes)} less",
+    basis=lambda summary: summary.memory.n_ctx if _memory_interval(summary) else None,
+    other_basis="different n_ctx",
+)
 _METRICS = (
-    _over_positions(
-        "tok_s",
-        more_is_better=True,
-        interval=_speed_interval,
-        left_out=lambda s: _BOUND if s.latency and s.latency.tok_s_ci95 else NO_INTERVAL,
-        topic="speed",
+    _SPEED,
+    _W,
+    _derived("w_ratio", _W, more_is_better=True),
+    _B,
+    _derived("b_ratio", _B, inverse=True, more_is_better=True),
+    _derived("b_w16_ms", _B, more_is_better=False),
+    _MEMORY,
+    *(
+        _column(key, more_is_better=False, basis=decoded_lengths, other_basis=_OTHER_LENGTHS)
+        for key in ("p50_ms", "p99_ms")
     ),
-    _column(
-        "w_tokens_per_ms",
-        more_is_better=True,
-        interval=_w_interval,
-        left_out=lambda s: _BOUND if s.fit and s.fit.w_ci95 else NO_INTERVAL,
-        topic="W",
-    ),
-    _column("w_ratio", more_is_better=True, interval=_w_ratio_interval),
-    _column(
-        "b_ms",
-        more_is_better=False,
-        interval=_b_interval,
-        left_out=lambda s: _BOUND if s.fit and s.fit.b_ci95 else NO_INTERVAL,
-        topic="B",
-    ),
-    _column("b_ratio", more_is_better=True, interval=_b_ratio_interval),
-    _column("b_w16_ms", more_is_better=False, interval=_b_w16_interval),
-    Metric(
-        "memory_bytes",
-        header="memory",
-        unit="",
-        text=lambda summary: format_bytes(summary.memory.total_bytes),
-        more_is_better=False,
-        value=lambda summary: summary.memory.total_bytes,
-        interval=_memory_interval,
-        left_out=_no_memory_to_compare,
-        topic="memory",
-        difference=lambda n_bytes: f"{format_bytes(n_bytes)} less",
-        basis=lambda summary: summary.memory.n_ctx if _memory_interval(summary) else None,
-        other_basis="different n_ctx",
-    ),
-    _over_positions("p50_ms", more_is_better=False),
-    _over_positions("p99_ms", more_is_better=False),
 )
 _MAX_N_CTX = _column(
     "max_n_ctx",

@@ -15,7 +15,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
-from ggbench.report.compared_metrics import NO_INTERVAL, Metric, metrics_of
+from ggbench.report.compared_metrics import NO_INTERVAL, Metric, decoded_lengths, metrics_of
 from ggbench.report.differences import Differences, differences_of, letters
 from ggbench.report.names import model_name, unambiguous_names
 from ggbench.report.plot.palette import letter
@@ -90,7 +90,7 @@ def compare_quants(summaries: Sequence[QuantSummary]) -> Comparison:
         lines=tuple(_compared(metric, summaries) for metric in metrics_of(summaries)),
         differences=differences_of(summaries),
         warnings=(*_reliability(summaries), *_caveats(summaries)),
-        unsteady=tuple(index for index, summary in enumerate(summaries) if summary.decode and summary.decode.unsteady),
+        unsteady=tuple(index for index, summary in enumerate(summaries) if summary.unsteady),
     )
 
 
@@ -157,17 +157,16 @@ def _verdict(
     compared: Sequence[int], best: Sequence[int], lead: Lead | None, left_out: Sequence[str], *, is_exact: bool
 ) -> str:
     """In words; a run that is left out though it shows a value is named with its reason."""
-    parts = []
+    parts, tied = [], "the same" if is_exact else "cannot be distinguished"
     behind = [index for index in compared if index not in best]
     if lead is not None:
         word, over = ("better", "") if len(compared) == 2 else ("best", f" {letter(lead.over)}")
         gain = f": {lead.text}{f' than{over}' if is_exact and over else over}" if lead.text else ""
         parts.append(f"{letter(best[0])} is {word}{gain}")
     elif behind:
-        same = "the same" if is_exact else "cannot be distinguished"
-        parts.append(f"{letters(best)} {same}; {letters(behind)} {'is' if len(behind) == 1 else 'are'} worse")
+        parts.append(f"{letters(best)} {tied}; {letters(behind)} {'is' if len(behind) == 1 else 'are'} worse")
     elif len(compared) > 1:
-        parts.append("the same" if is_exact else "cannot be distinguished")
+        parts.append(tied)
     indices = {reason: [index for index, each in enumerate(left_out) if each == reason] for reason in left_out}
     parts.extend(f"{letters(indices[reason])} {reason}" for reason in indices if reason)
     return "; ".join(parts)
@@ -190,8 +189,8 @@ def _reliability(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
         if summary.outcome is not Outcome.COMPLETED:
             reason = plain(summary.run.reason)
             lines.append(f"{letter(index)} did not complete: {reason or summary.outcome.text}")
-        elif summary.decode and summary.decode.unsteady:
-            lines.append(f"{letter(index)} was not steady: {plain(summary.decode.unsteady)}")
+        elif summary.unsteady:
+            lines.append(f"{letter(index)} was not steady: {plain(summary.unsteady)}")
     return tuple(lines)
 
 
@@ -200,7 +199,7 @@ def _caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     lines = []
     if any(_are_other_models(*pair) for pair in combinations([summary.subject for summary in summaries], 2)):
         lines.append("different models: less memory or a lower B may only mean a smaller model")
-    if _vary(lambda summary: summary.decode and (summary.decode.n_gen, summary.decode.n_prompt), summaries):
+    if _vary(decoded_lengths, summaries):
         lines.append("different lengths: p50, p99 and tok/s are over different positions")
     if _vary(lambda summary: summary.memory.n_ctx, summaries):
         lines.append("different n_ctx: memory counts KV caches of different lengths")

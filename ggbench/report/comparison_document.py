@@ -1,4 +1,4 @@
-"""A comparison for programs."""
+"""A comparison as JSON."""
 
 from __future__ import annotations
 

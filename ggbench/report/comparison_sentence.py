@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ggbench.plain import in_words
 from ggbench.report.comparison import ComparedLine, Comparison
 
 _UNCLEAR = "cannot be distinguished"
@@ -26,11 +27,6 @@ def sentence_of(comparison: Comparison) -> str:
     if unsteady := [names[index] for index in comparison.unsteady]:
         sentences.append(f"{in_words(unsteady)} {'was' if len(unsteady) == 1 else 'were'} not steady: measure again")
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
-
-
-def in_words(parts: Sequence[str]) -> str:
-    """Return a list in words: `a, b and c`."""
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _wins(names: Sequence[str], lines: Sequence[ComparedLine]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ggbench.plain import plain
+from ggbench.plain import in_words, plain
 from ggbench.records.machine import Environment
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
@@ -37,8 +37,7 @@ def differences_of(summaries: Sequence[QuantSummary]) -> tuple[Differences, ...]
 
 def letters(indices: Sequence[int]) -> str:
     """Return the letters of quants as a list in words: `a, b and d`."""
-    names = [letter(index) for index in indices]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return in_words([letter(index) for index in indices])
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def summary_document(summary: QuantSummary) -> dict[str, object]:
         "limit": summary.limit,
         **picked(decode, "w_ratio b_ratio"),
         "b_w16_ms": summary.b_w16_ms,
-        "unsteady": (decode and decode.unsteady) or None,
+        "unsteady": summary.unsteady or None,
         "gpu_use": summary.gpu_use,
         **picked(memory, "flash_attn swa_cells"),
         "outcome": summary.outcome,

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 UNSTEADY = "!"
-"""Before the speed of a run that was disturbed."""
+"""Mark before the speed of a run that was disturbed."""
 MARKED = f"{UNSTEADY} unsteady: the machine was disturbed while this was measured"
-"""Below a table whose notes say what was seen."""
+"""Caption of a table whose notes say what was seen."""
 MARKED_RUN = f"{MARKED}; ggbench results show RUN says how"
-"""Below a list of runs."""
+"""Caption of a list of runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from ggbench.records.run import Run
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
-from ggbench.report.columns import ANSWERS, COLUMNS, note
+from ggbench.report.columns import ANSWERS, COLUMNS, max_n_ctx_text, note
 from ggbench.report.names import model_names
 from ggbench.report.presenter import presenter_of
 from ggbench.store.database import Store
@@ -64,6 +64,12 @@ class ListedRun:
     def state(self) -> str:
         """`completed`, `out of memory`, `running`. Printable."""
         return plain(self.stored.state.replace("_", " "))
+
+    @property
+    def answer(self) -> str:
+        """`n_ctx 24,576`, what a completed search found; else the state. Printable."""
+        summary = self.summary
+        return self.state if summary is None or summary.max_n_ctx is None else f"n_ctx {max_n_ctx_text(summary)}"
 
     @property
     def is_completed(self) -> bool:

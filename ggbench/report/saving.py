@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ggbench.errors import GgbenchError, UsageError
+from ggbench.paths import take_free_name
 from ggbench.plain import plain
 from ggbench.records.summary import QuantSummary
 from ggbench.report.plot.series import named_series
@@ -34,7 +35,7 @@ class SavedRun:
 
     @property
     def run_id(self) -> int | None:
-        """Of the store."""
+        """Number of the run in the store."""
         return self.summary.run.run_id
 
 
@@ -65,7 +66,7 @@ def save_runs_as(runs: Sequence[SavedRun], form: SavedForm, path: Path, *, force
     for each, text in texts.items():
         with _written_aside(each.parent, each.name, text) as aside:
             try:
-                aside.replace(each) if force else _link(aside, each)
+                aside.replace(each) if force else take_free_name(aside, each)
             except FileExistsError:
                 raise _exists(each) from None
     return tuple(texts)
@@ -97,7 +98,7 @@ def write_new(folder: Path, stem: str, suffix: str, text: str) -> Path:
         for number in itertools.count(1):
             target = folder / f"{stem}{'' if number == 1 else f'-{number}'}{suffix}"
             with contextlib.suppress(FileExistsError):
-                _link(aside, target)
+                take_free_name(aside, target)
                 return target
     raise AssertionError("unreachable")
 
@@ -120,19 +121,6 @@ def _written_aside(folder: Path, name: str, text: str) -> Iterator[Path]:
     except OSError as error:
         hint = "choose a folder that is writable and has free space"
         raise GgbenchError(f"cannot save in {plain(str(folder))}: {error.strerror}", hint) from error
-
-
-def _link(aside: Path, target: Path) -> None:
-    """Give the file a name that nothing has. Raises FileExistsError."""
-    try:
-        # Linking is the one way to name a file that fails if the name is taken.
-        os.link(aside, target)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links, such as FAT
-        if target.exists():
-            raise FileExistsError from None
-        aside.replace(target)
 
 
 def _exists(path: Path) -> UsageError:

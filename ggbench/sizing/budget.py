@@ -184,11 +184,6 @@ class SearchBudget:
     warning: str = ""
 
     @property
-    def kept_bytes(self) -> int:
-        """What is left free of the limit, or of what is free."""
-        return self.planned.reserve_bytes - self.planned.process_bytes
-
-    @property
     def on_gpu(self) -> bool:
         """Whether it is the memory of GPUs."""
         return self.planned.on_gpu
@@ -291,20 +286,18 @@ def taken_bytes(budget: SearchBudget, gpus: Sequence[Gpu]) -> int | None:
 
 def _held_bytes(budget: Budget, limit_bytes: int | None) -> int:
     """What is not kept free: a search may reach into what a plan sets aside for the process."""
-    held = max(0, budget.memory_bytes - (budget.reserve_bytes - budget.process_bytes))
+    held = max(0, budget.memory_bytes - budget.kept_bytes)
     return held if limit_bytes is None else min(held, limit_bytes)
 
 
 def _check_any_left(held_bytes: int, budget: Budget, place: str) -> None:
     if held_bytes:
         return
-    kept_bytes = budget.reserve_bytes - budget.process_bytes
-    if not budget.memory_bytes or not kept_bytes:
+    if not budget.memory_bytes or not budget.kept_bytes:
         raise DoesNotFit(f"no {place} is free", "close programs that use it")
-    raise DoesNotFit(
-        f"a reserve of {format_bytes(kept_bytes)} leaves nothing of {format_bytes(budget.memory_bytes)} of {place}",
-        "give a smaller --reserve, or close programs that use the memory",
-    )
+    kept, memory = format_bytes(budget.kept_bytes), format_bytes(budget.memory_bytes)
+    hint = "give a smaller --reserve, or close programs that use the memory"
+    raise DoesNotFit(f"a reserve of {kept} leaves nothing of {memory} of {place}", hint)
 
 
 def _lower_than_asked(free_bytes: int, limit_bytes: int | None) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from ggbench.catalog.local_files import local_variants
 from ggbench.catalog.selector import Target
 from ggbench.errors import GgbenchError
+from ggbench.gguf_file.quants import name_without_quant
 from ggbench.units import format_bytes
 
 
@@ -45,10 +46,5 @@ def _sizes(target: Target) -> dict[str, int]:
         for variant in variants
         if variant.quant
         and not variant.missing
-        and _without_quant(variant.stem, variant.quant) == _without_quant(target.path.name, target.quant)
+        and name_without_quant(variant.paths[0].name).lower() == name_without_quant(target.path.name).lower()
     }
-
-
-def _without_quant(name: str, quant: str) -> str:
-    """The part of a file's name before its quant."""
-    return name.lower().partition(quant)[0]

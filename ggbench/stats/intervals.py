@@ -29,13 +29,10 @@ def better(intervals: Sequence[Interval | None], *, more_is_better: bool) -> tup
     None is not compared. Several may be better together: their intervals overlap, and all lie beyond a third.
     """
     known = [interval for interval in intervals if interval is not None]
-
-    def beats(one: Interval, other: Interval) -> bool:
-        return one[0] > other[1] if more_is_better else one[1] < other[0]
-
+    at_the_top = unbeaten(intervals, more_is_better=more_is_better)
     return tuple(
-        one is not None and any(beats(one, other) for other in known) and not any(beats(other, one) for other in known)
-        for one in intervals
+        one is not None and is_unbeaten and any(_beats(one, other, more_is_better) for other in known)
+        for one, is_unbeaten in zip(intervals, at_the_top, strict=True)
     )
 
 
@@ -54,14 +51,13 @@ def leader(values: Sequence[float | None], *, more_is_better: bool) -> Leader | 
 
 
 def unbeaten(intervals: Sequence[Interval | None], *, more_is_better: bool) -> tuple[bool, ...]:
-    """Return for each interval whether no other is better than it; None is not compared, and so is not unbeaten.
+    """Return for each interval whether no other is better than it; False for None, which is not compared.
 
-    One that is alone so is better than all others: being better is transitive.
+    If only one is unbeaten, it is better than all others, since being better is transitive.
     """
     known = [interval for interval in intervals if interval is not None]
     return tuple(
-        one is not None and not any(other[0] > one[1] if more_is_better else other[1] < one[0] for other in known)
-        for one in intervals
+        one is not None and not any(_beats(other, one, more_is_better) for other in known) for one in intervals
     )
 
 
@@ -75,6 +71,10 @@ def ratio_interval(one: float, one_ci: Interval, other: float, other_ci: Interva
     below = math.hypot(_log(one, one_ci[0]), _log(other_ci[1], other))
     above = math.hypot(_log(one_ci[1], one), _log(other, other_ci[0]))
     return _exp(ratio - below), _exp(ratio + above)
+
+
+def _beats(one: Interval, other: Interval, more_is_better: bool) -> bool:
+    return one[0] > other[1] if more_is_better else one[1] < other[0]
 
 
 def _log(more: float, less: float) -> float:

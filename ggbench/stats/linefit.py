@@ -166,11 +166,7 @@ def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
 
 
 def fewest_samples(first_position: int) -> int:
-    """Return how many samples of one decode from this position on, 1-based, define a line: 16 outside the fullest
-    stair.
-
-    Whether W is then significant is a separate question.
-    """
+    """Return how many samples of one decode from this position on, 1-based, define a line, significant or not."""
     seen: Counter[int] = Counter()
     while seen.total() - max(seen.values(), default=0) < MIN_SAMPLES:
         seen[(first_position + seen.total() - 1) // KV_CELLS] += 1

@@ -16,9 +16,8 @@ import numpy as np
 from ggbench.stats.samples import Floats
 
 FREEDOM = 4
-"""Number of low-frequency directions that estimate the noise. Few keep the interval valid under long correlation, at a
-third more width than with known noise.
-"""
+"""Low-frequency directions that estimate the noise: few, so that the interval holds under long correlation; its width
+is a third more than with known noise."""
 
 _Z_95 = 1.959963984540054
 _T_95_FEW = (math.inf, 12.706205, 4.302653, 3.182446, 2.776445)
@@ -26,16 +25,12 @@ _T_95_FEW = (math.inf, 12.706205, 4.302653, 3.182446, 2.776445)
 
 
 def slow_waves(n: int, count: int) -> Floats:
-    """Return cosines of 1 to `count` half periods at half steps: orthogonal to a constant and each other, with norm
-    n / 2.
-    """
+    """Return cosines of 1 to `count` half periods at half steps, orthogonal, and to a constant; their norm is n / 2."""
     return np.cos(np.outer(np.pi * np.arange(1, count + 1), (np.arange(n) + 0.5) / n))
 
 
 def spread(estimates: Sequence[float], variances: Sequence[float]) -> float:
-    """Return the noise that would explain the differences between repetitions, given each estimate's variance per unit
-    of noise.
-    """
+    """Return the noise that explains how repetitions differ, from each estimate's variance per unit of noise."""
     if len(estimates) < 2:
         return 0.0
     weight = 1 / np.array(variances)
@@ -59,9 +54,7 @@ def half_width(noise: float, spread: float, n_repetitions: int, freedom: int) ->
 
 
 def t_95(freedom: int) -> float:
-    """Return Student's two-sided 95 % point; Abramowitz & Stegun (1964), 26.7.5, good to 0.001 from 5 degrees of
-    freedom.
-    """
+    """Return Student's two-sided 95 % point. Source: Abramowitz & Stegun (1964), 26.7.5, good to 0.001 from 5 on."""
     if freedom < len(_T_95_FEW):
         return _T_95_FEW[freedom]
     z = _Z_95

@@ -54,10 +54,8 @@ def mean_interval_ms(repetitions: Sequence[Repetition]) -> tuple[float, float] |
     differ by more than their noise, the excess widens the interval. What differs between one run and the next, such as
     clocks, shows only in repetitions. None where no repetition has 64 samples.
     """
-    steps_ms, lengths = (
-        np.concatenate([each.step_ms for each in repetitions]),
-        [len(each.step_ms) for each in repetitions],
-    )
+    steps_ms = np.concatenate([each.step_ms for each in repetitions])
+    lengths = [len(each.step_ms) for each in repetitions]
     mean_ms = float(steps_ms.mean())
     climb = _basis(np.concatenate([_climb(each.position) for each in repetitions]))
     residuals = steps_ms - mean_ms - climb @ (climb.T @ (steps_ms - mean_ms))

@@ -22,6 +22,7 @@ from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
 from ggbench.report.columns import b_text, speed_text, w_text
 from ggbench.report.glossary import UNSTEADY
+from ggbench.report.plot.series import Line, fitted_line
 from ggbench.report.terminal.plan import FITS, FITS_NOT, longest_text
 from ggbench.sizing.plan import DECODE_POSITIONS
 from ggbench.tui.library_models import ModelEntry, Section
@@ -47,9 +48,9 @@ class QuantRow:
     measured: QuantSummary | None = None
     """The latest completed decode of the same quant, loaded as it is planned."""
     searched: QuantSummary | None = None
-    """The latest completed search for its largest context, likewise."""
+    """The latest completed search for its largest context, loaded in the same way."""
     label: str = ""
-    """What the table calls it where its quant alone does not tell it apart; printable."""
+    """What the table calls it where several quants have its name; printable."""
 
     @property
     def title(self) -> str:
@@ -58,9 +59,13 @@ class QuantRow:
 
     @property
     def fit(self) -> LineFit | None:
-        """W and B as measured; None where either is unknown, so that the bounds are shown."""
-        fit = None if self.measured is None else self.measured.fit
-        return fit if fit is not None and fit.w_tokens_per_ms and fit.b_ms is not None else None
+        """W and B as measured, or their bounds."""
+        return None if self.measured is None else self.measured.fit
+
+    @property
+    def line(self) -> Line | None:
+        """The line of W and B as measured; None where either is unknown, so that the bounds are shown."""
+        return fitted_line(self.fit)
 
     @property
     def max_n_ctx(self) -> int | None:
@@ -70,10 +75,8 @@ class QuantRow:
     @property
     def tok_s(self) -> float | None:
         """Speed with the context filled to the planned n_ctx: by the measured W and B, else the bandwidth's bound."""
-        n, fit = self.plan.n_ctx, self.fit
-        if n is not None and fit is not None and fit.w_tokens_per_ms and fit.b_ms is not None:
-            return 1e3 / ((n - 1) / fit.w_tokens_per_ms + fit.b_ms)
-        return self.bound_at(n)
+        n, line = self.plan.n_ctx, self.line
+        return self.bound_at(n) if n is None or line is None else 1e3 / float(line.ms(n))
 
     @property
     def is_extrapolated(self) -> bool:
@@ -84,8 +87,7 @@ class QuantRow:
     @property
     def is_unsteady(self) -> bool:
         """Whether the decode that W and B are from was not steady."""
-        decode = None if self.measured is None else self.measured.decode
-        return decode is not None and bool(decode.unsteady)
+        return self.measured is not None and bool(self.measured.unsteady)
 
     def is_called(self, name: str) -> bool:
         """Return whether the name, in any case, is its argument, its quant or that of its file."""
@@ -111,7 +113,7 @@ def _longest(row: QuantRow) -> str:
 
 
 def _speed(row: QuantRow) -> str:
-    if row.tok_s is None or row.fit is None:
+    if row.tok_s is None or row.line is None:
         return _bound(_AT_MOST, format_number(row.tok_s))
     mark = f"{UNSTEADY} " if row.is_unsteady else ""
     return f"{mark}{_EXTRAPOLATED if row.is_extrapolated else ''}{format_number(row.tok_s)}"
@@ -122,17 +124,13 @@ def _bound(sign: str, text: str) -> str:
 
 
 def _w(row: QuantRow) -> str:
-    limit, fit = row.plan.limit, row.measured and row.measured.fit
-    if fit and (text := w_text(fit)) != UNKNOWN:
-        return text
-    return _bound(_AT_MOST, format_number(limit.w_tokens_per_ms if limit else None))
+    text, limit = w_text(row.fit), row.plan.limit
+    return _bound(_AT_MOST, format_number(limit.w_tokens_per_ms if limit else None)) if text == UNKNOWN else text
 
 
 def _b(row: QuantRow) -> str:
-    limit, fit = row.plan.limit, row.measured and row.measured.fit
-    if fit and (text := b_text(fit)) != UNKNOWN:
-        return text
-    return _bound(_AT_LEAST, format_ms(limit.b_ms if limit else None))
+    text, limit = b_text(row.fit), row.plan.limit
+    return _bound(_AT_LEAST, format_ms(limit.b_ms if limit else None)) if text == UNKNOWN else text
 
 
 def _device_weights(row: QuantRow) -> float | None:
@@ -185,7 +183,7 @@ def _either(name: str) -> Callable[[QuantRow], float | None]:
     """Return what reads a field of the measured line, else of the bound."""
 
     def value(row: QuantRow) -> float | None:
-        found: float | None = getattr(row.fit or row.plan.limit, name, None)
+        found: float | None = getattr(row.line or row.plan.limit, name, None)
         return found
 
     return value

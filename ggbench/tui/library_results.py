@@ -43,12 +43,12 @@ class LatestResults:
         return found
 
     def decode(self, model: str, quant: str, file: str, setup: LlamaSetup) -> QuantSummary | None:
-        """Return the latest decode of a quant loaded like `setup`, by its file or by how it is selected."""
+        """Return the latest decode of a quant with this setup, by its file, else by model and quant."""
         names = _names(model, quant, file)
         return next((found for name in names if (found := self._decodes.get((name, _of_speed(setup))))), None)
 
     def search(self, model: str, quant: str, file: str, setup: LlamaSetup) -> QuantSummary | None:
-        """Return the latest search of a quant for its largest context, loaded like `setup` and without a ceiling."""
+        """Return the latest search of a quant for its largest context, with this setup and without a ceiling."""
         names, wanted = _names(model, quant, file), _of_memory(replace(setup, n_ctx=None))
         return next((found for name in names if (found := self._searches.get((name, wanted)))), None)
 

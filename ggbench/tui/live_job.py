@@ -41,7 +41,7 @@ class LiveNumbers:
     """Of the samples so far, as a table would show it; None while they are too few for a line."""
     latency: LatencySummary | None
     eta_s: float | None
-    """Of the decode; None while it cannot be told how latency climbs."""
+    """Of the decode; None while it is unknown how latency climbs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class LiveJob:
             case Point(observation=Probe() as probe, context=BracketEnds() as ends):
                 self.question, self.answers = None, (*self.answers, Answer(probe, ends))
             case Point(observation=ProofForeseen()):
-                pass  # what is left is drawn as it shrinks
+                pass  # the time left is drawn from `Working`, where it shrinks
             case Point():
                 self.point = record.text
             case Finished():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from ggbench.errors import UsageError
-from ggbench.records.setup import KV_TYPES, MAX_THREADS, UNQUANTIZED_KV_TYPES, FlashAttn, LlamaSetup
+from ggbench.records.setup import KV_TYPES, MAX_THREADS, UNQUANTIZED, FlashAttn, LlamaSetup
 from ggbench.units import exact_size, format_bytes, format_count, parse_size, parse_tokens
 
 _OFF, _ON = "off", "on"
@@ -27,7 +27,7 @@ class SetupField:
     """What the default does, shown while the field is empty or at its default."""
     about: str
     parse: Callable[[str], object] = str
-    """Raises UsageError."""
+    """Read what was typed. Raises UsageError."""
     text: Callable[[Any], str] = str
     choices: tuple[str, ...] = ()
     """All accepted texts; empty where anything that parses is accepted."""
@@ -97,14 +97,14 @@ FIELDS = (
         lambda text: text == _ON, lambda value: _ON if value else _OFF, (_OFF, _ON),
     ),
 )  # fmt: skip
-"""In the order of the panel."""
+"""Every field that can be set, in the order of the panel."""
 
 
 def setup_of(texts: Mapping[str, str], base: LlamaSetup) -> LlamaSetup:
     """Return `base` with the fields that these texts mean, by name. Raises UsageError."""
     values: dict[str, Any] = {field.name: field.value_of(texts[field.name]) for field in FIELDS}
     setup = dataclasses.replace(base, **values)
-    if setup.flash_attn == "off" and setup.type_v not in UNQUANTIZED_KV_TYPES:
+    if setup.flash_attn == "off" and setup.type_v not in UNQUANTIZED:
         raise UsageError(
             f"a V cache of {setup.type_v} needs flash attention", "set flash attention to auto or on, or V to f16"
         )

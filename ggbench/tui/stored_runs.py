@@ -17,7 +17,8 @@ from ggbench.records.machine import MachineReading
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import COLUMNS, Value, max_n_ctx_text
+from ggbench.report.columns import COLUMNS, Value
+from ggbench.report.glossary import UNSTEADY
 from ggbench.report.listed_runs import ListedRun, named_runs
 from ggbench.report.names import quant_name
 from ggbench.report.plot.series import LatencySeries, measured_series
@@ -25,12 +26,9 @@ from ggbench.report.saving import SavedRun
 from ggbench.store.database import Store
 from ggbench.store.runs import RUNNING, Samples, StoredRun
 from ggbench.tui.tables import Column, has_words
-from ggbench.units import format_count
+from ggbench.units import counted, format_count
 
 _GLYPHS = {Outcome.COMPLETED.value: "✓", RUNNING: "…", Outcome.CANCELLED.value: "–"}
-
-_UNSTEADY = "!"
-"""Of a run that completed, but whose samples should not be trusted."""
 
 _NAMED_RUNS = 8
 """Maximum number of runs that a question lists by number."""
@@ -47,7 +45,7 @@ class MeasuredRun:
 
     @property
     def run_id(self) -> int:
-        """Of the store."""
+        """Number of the run in the store."""
         return self.listed.run_id
 
     @property
@@ -95,15 +93,9 @@ def _named(key: str, header: str, value: Callable[[ListedRun], str]) -> RunColum
     return RunColumn(key, header, lambda run: plain(value(run)), value, right_aligned=False)
 
 
-def _found(run: ListedRun) -> str:
-    """The largest context of a search that ended as planned; empty for other runs, and where it found none."""
-    summary = run.summary
-    return "" if summary is None or summary.max_n_ctx is None else f"n_ctx {max_n_ctx_text(summary)}"
-
-
 def _glyph(run: ListedRun) -> str:
-    decode = run.summary and run.summary.decode
-    return _UNSTEADY if run.is_completed and decode and decode.unsteady else _GLYPHS.get(run.stored.state, "✗")
+    is_unsteady = run.is_completed and run.summary is not None and run.summary.unsteady
+    return UNSTEADY if is_unsteady else _GLYPHS.get(run.stored.state, "✗")
 
 
 COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
@@ -115,7 +107,7 @@ COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
     _measured("tok_s"),
     _measured("w_tokens_per_ms"),
     _measured("b_ms"),
-    _named("outcome", "outcome", lambda run: _found(run) or run.state),
+    _named("outcome", "outcome", lambda run: run.answer),
     _measured("p50_ms"),
     _measured("p99_ms"),
     _measured("w_ratio"),
@@ -183,17 +175,12 @@ def matching(runs: Iterable[ListedRun], words: str) -> tuple[ListedRun, ...]:
     return tuple(run for run in runs if has_words(_searched(run), words))
 
 
-def count_text(count: int) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{format_count(count)} run{'' if count == 1 else 's'}"
-
-
 def describe_runs(runs: Sequence[ListedRun]) -> str:
     """For a question about them, with their numbers, for a filter may hide some."""
     if len(runs) == 1:
         return f"run {runs[0].run_id} ({runs[0].model} {plain(runs[0].subject.quant)})"
     numbers = ", ".join(str(run.run_id) for run in runs[:_NAMED_RUNS])
-    return f"{count_text(len(runs))} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"
+    return f"{counted(len(runs), 'run')} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"
 
 
 def still_running(runs: Sequence[ListedRun], becomes: str) -> tuple[str, ...]:

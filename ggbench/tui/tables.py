@@ -38,7 +38,7 @@ def in_order(rows: Iterable[Row], column: Column[Row], *, descending: bool) -> l
 
 
 def first_column(widths: Sequence[int], scrolled: int) -> int:
-    """Return the index of the first column that begins at or after so many characters; the last one at least."""
+    """Return the index of the first column at or after `scrolled` characters, at most the last one."""
     edge = 0
     for index, width in enumerate(widths):
         if edge >= scrolled:
@@ -48,7 +48,7 @@ def first_column(widths: Sequence[int], scrolled: int) -> int:
 
 
 def whole_columns(widths: Sequence[int], scrolled: int, room: int) -> range:
-    """Return the indices of the columns that `room` characters hold whole, after scrolling so many characters.
+    """Return the indices of the columns that `room` characters hold whole, after scrolling by `scrolled` characters.
 
     The first is one even where it is wider than the room, so that there is something to see.
     """

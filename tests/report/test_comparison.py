@@ -293,14 +293,20 @@ def test_an_unsteady_run_and_runs_without_anything_in_common_are_said() -> None:
 
 
 def test_prompts_of_one_length_are_compared() -> None:
-    """By tokens per second, without an interval; a length that only one of them read is not a line."""
+    """By tokens per second, with an interval where there is one; a length that only one of them read is not a line."""
     runs = [
         QuantSummary.of(
-            [replace(row().run, result=PrefillResult(tuple(PrefillSpeed(n, 1.0, tok_s, 3) for n in lengths)))]
+            [replace(row().run, result=PrefillResult((*(PrefillSpeed(n, 1.0, tok_s, 3) for n in lengths), timed)))]
         )
-        for tok_s, lengths in ((100.0, (512, 1024)), (120.0, (512, 2048)))
+        for tok_s, lengths, timed in (
+            (100.0, (512, 1024), PrefillSpeed(25, 1.0, 50.0, 3, (49.0, 51.0))),
+            (120.0, (512, 2048), PrefillSpeed(25, 1.0, 100.0, 3, (98.0, 102.0))),
+        )
     ]
     compared = compare_quants(runs)
     assert line(compared, "prefill 512").verdict == "b is 20 % higher; no interval"
+    assert line(compared, "prefill 25").verdict == "b is better: 2.00 ±0.06 times"
+    assert line(compared, "prefill 25").texts == ("50.0 ±1.0", "100.0 ±2.0")
+    assert "is better in prefill 25 (2.00 ±0.06 times)" in sentence_of(compared)
     assert not compared.is_empty
-    assert {each.header for each in compared.lines if each.header.startswith("prefill")} == {"prefill 512"}
+    assert [each.header for each in compared.lines if "prefill" in each.header] == ["prefill 25", "prefill 512"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from textual.events import Key
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from ggbench.experiments.stored import listed_run
 from ggbench.records.outcome import Outcome
@@ -17,7 +18,6 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.measured_runs import CompareScreen, RunDetails
 from ggbench.tui.screens.results import ResultsScreen
-from ggbench.tui.widgets.comparison_table import ComparisonTable
 from tests.fakes.driving import press, settle
 from tests.fakes.measured import put_run, start
 from tests.fakes.results_screen import chosen, message, shown
@@ -107,7 +107,7 @@ def test_many_runs_are_wider_than_the_window(look: Look, filled: Path) -> None:
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, *["space"] * 8, "c")
-        table = app.screen.query_one(ComparisonTable)
+        table = app.screen.query_one("#table", Static)
         lines = [table.render_line(y).text for y in range(table.size.height)]
         rows = [line.split() for line in lines if line.startswith((" B ms", "B ms"))]
         assert len(rows) > 1

@@ -9,7 +9,7 @@ from ggbench.records.machine import MachineReading
 from ggbench.records.run import Run
 from ggbench.report.documents import certificate_document, context_of
 from ggbench.report.presenter import LiveView, Presenter
-from ggbench.units import format_count
+from ggbench.units import counted, format_count
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,8 +30,7 @@ class MaxctxPresenter(Presenter):
         if found.max_n_ctx is None:
             return run.reason or "no n_ctx works"
         proven = "proven by a decode" if found.verified_by_decode else "not proven"
-        n_made = found.n_allocations
-        return f"n_ctx {format_count(found.max_n_ctx)}, {proven}, after {n_made} context{'' if n_made == 1 else 's'}"
+        return f"n_ctx {format_count(found.max_n_ctx)}, {proven}, after {counted(found.n_allocations, 'context')}"
 
     def ending(self, run: Run) -> str:
         """As every run ends; a search that was cut short with what it has found so far."""

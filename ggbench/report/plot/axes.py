@@ -18,7 +18,7 @@ _ROUNDING = 1e-9
 _ROWS_APART = 2, 7
 """Rows of a terminal from one tick to the next, at least and at most."""
 _MANY_ROWS_APART, _PENALTY = 4, 1.4
-"""Above so many, an axis has to be that much shorter to be worth the few labels."""
+"""With ticks farther apart, an axis has to be this much shorter to be worth its few labels."""
 _STEPS_TRIED, _NEXT = 12, 1.01
 """Steps of 1, 2 and 5 times powers of ten, from less than a tenth of a row on; and what leads to the next."""
 

@@ -32,7 +32,7 @@ from ggbench.report.terminal.tables import (
     row_names,
     twin_caption,
 )
-from ggbench.units import format_bytes, format_count, format_number
+from ggbench.units import counted, format_bytes, format_count, format_number
 
 _PARTS = "weights", "KV", "compute"
 
@@ -128,8 +128,9 @@ def _planned(plan: SearchPlan, n_dry: int) -> str:
     if plan.planned_n_ctx is None:
         return ""
     least = "at least " if plan.is_planned_higher else ""
-    dry = f"{n_dry} dry allocation{'' if n_dry == 1 else 's'}"
-    planned = f"n_ctx {least}{format_count(plan.planned_n_ctx)}, as in ggbench plan, by {dry}"
+    planned = (
+        f"n_ctx {least}{format_count(plan.planned_n_ctx)}, as in ggbench plan, by {counted(n_dry, 'dry allocation')}"
+    )
     theory = format_count(plan.theory_n_ctx)
     return planned if plan.theory_n_ctx is None else f"{planned}; {theory} if there were only weights and KV cache"
 

@@ -11,7 +11,7 @@ from ggbench.plain import plain
 from ggbench.records.outcome import Outcome
 from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
-from ggbench.report.columns import COLUMNS, answer_text, column_texts
+from ggbench.report.columns import COLUMNS, column_texts
 from ggbench.report.glossary import MARKED, MARKED_RUN, UNSTEADY
 from ggbench.report.listed_runs import ListedRun, named_runs
 from ggbench.report.names import row_labels
@@ -30,7 +30,7 @@ def rows_table(
 
     `width` is the terminal's, in characters; None keeps every column in the table.
     """
-    is_marked = "tok_s" in keys and any(summary.decode and summary.decode.unsteady for summary in summaries)
+    is_marked = "tok_s" in keys and any(summary.unsteady for summary in summaries)
     return fitted_table(
         [_cells(key, column_texts(key, summaries)) for key in keys],
         labels=row_labels([summary.subject for summary in summaries]),
@@ -59,7 +59,7 @@ def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
             left("source", (run.subject.source for run in runs), priority=4),
             right("samples", (format_count(run.stored.n_samples) for run in runs), priority=6),
             *(replace(_cells(key, (run.text(key) for run in runs)), priority=rank) for key, rank in _ANSWERS.items()),
-            left("outcome", (_outcome(run) for run in runs)),
+            left("outcome", (run.answer for run in runs)),
             notes(_problem(run) for run in runs),
         ],
         labels=[f"run {label}" for label in labels],
@@ -67,11 +67,6 @@ def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
         width=width,
         caption=_caption(is_marked and MARKED_RUN, twin_caption(run.subject for run in runs)),
     )
-
-
-def _outcome(run: ListedRun) -> str:
-    """The state of a run that goes on or cannot be read, else how it ended or what it found."""
-    return answer_text(run.summary) if run.summary and run.is_completed else run.state
 
 
 def _problem(run: ListedRun) -> str:

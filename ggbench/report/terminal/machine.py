@@ -12,7 +12,7 @@ from rich.text import Text
 from ggbench.plain import plain
 from ggbench.records.machine import Environment, GpuReading, GpuUse, MachineReading
 from ggbench.report.terminal.tables import new_table
-from ggbench.units import format_bytes, format_count, format_number, format_percent
+from ggbench.units import counted, format_bytes, format_count, format_number, format_percent
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _CURVE_WIDTH = 24
@@ -54,7 +54,7 @@ def machine_table(readings: Sequence[MachineReading], use: GpuUse | None = None)
     lines = [line for line in _lines(readings, use) if line[1]]
     if not lines:
         return None
-    n_readings = f"{format_count(len(readings))} reading{'' if len(readings) == 1 else 's'}"
+    n_readings = counted(len(readings), "reading")
     columns = {"": "left", "min": "right", "median": "right", "max": "right", n_readings: "left"}
     rows = [
         (

@@ -12,7 +12,6 @@ from ggbench.plain import plain
 from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, KvCacheTypes, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
-from ggbench.records.subject import Subject
 from ggbench.report import UNKNOWN
 from ggbench.report.columns import swa_text
 from ggbench.report.names import models_title, row_labels
@@ -35,13 +34,13 @@ def plan_report(
 
     `alternative` is a smaller quant that was not asked for, where none of the rows fits.
     """
-    title = f"{models_title(list(map(_subject, rows)))} on {budget.device}"
-    shared = _shared_notes(rows)
+    subjects, shared = [row.subject for row in rows], _shared_notes(rows)
+    title = f"{models_title(subjects)} on {budget.device}"
     parts: list[RenderableType] = [
         Padding(facts_table(title, _facts(budget, config, sources, rows, shared)), (0, 0, 1, 0)),
         fitted_table(
             _cells(rows, budget, shared),
-            labels=row_labels(list(map(_subject, rows))),
+            labels=row_labels(subjects),
             dim=[row.fits is not True for row in rows],
             width=width,
         ),
@@ -51,10 +50,6 @@ def plan_report(
     if legend := _legend(rows, budget):
         parts.append(Text(legend, style="dim"))
     return Group(*parts)
-
-
-def _subject(row: PlanRow) -> Subject:
-    return Subject(model=row.model, quant=row.quant, source=row.provenance, file=row.file, n_params=row.n_params)
 
 
 def fit_text(row: PlanRow) -> str:
@@ -146,7 +141,7 @@ def _windows(rows: Sequence[PlanRow]) -> list[str]:
 def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> list[Cells]:
     there = _there(rows)
     cells = [
-        *row_names(list(map(_subject, rows))),
+        *row_names([row.subject for row in rows]),
         right("BPW", (format_number(row.bpw) for row in rows), "bits", stays=True),
         right("file", (format_bytes(row.file_bytes) for row in rows), "", 1, stays=True),
         right("memory", (format_bytes(row.needed_bytes) for row in rows), there, stays=True),

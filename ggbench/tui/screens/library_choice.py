@@ -11,7 +11,7 @@ from ggbench.tui.library_models import ModelEntry
 from ggbench.tui.library_quants import QuantRow, complete
 from ggbench.tui.library_results import LatestResults
 from ggbench.tui.setup_fields import describe_setup
-from ggbench.units import format_count
+from ggbench.units import counted, format_count
 
 if TYPE_CHECKING:
     from ggbench.tui.planner import PlannedQuant
@@ -108,7 +108,7 @@ class LibraryChoice:
             return f"{entry.title} · {'reading headers from the Hub…' if entry.needs_network else 'planning…'}"
         parts = (
             entry.title,
-            f"{format_count(table.n_shown)} quant{'' if table.n_shown == 1 else 's'}" if n_quants else "",
+            counted(table.n_shown, "quant") if n_quants else "",
             *table.hidden,
             f"{format_count(n_marked)} marked" if n_marked else "",
             describe_setup(self.options),

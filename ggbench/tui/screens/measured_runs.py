@@ -19,9 +19,9 @@ from ggbench.report.comparison import compare_quants
 from ggbench.report.names import quant_name
 from ggbench.report.plot.series import LatencySeries, named_series
 from ggbench.report.presenter import presenter_of
+from ggbench.report.terminal.comparison import ComparisonReport
 from ggbench.tui.screens.runs_screen import RunsScreen
 from ggbench.tui.stored_runs import MeasuredRun
-from ggbench.tui.widgets.comparison_table import ComparisonTable
 from ggbench.tui.widgets.latency_plot import LatencyPlot
 from ggbench.tui.widgets.mode_bar import TooSmall
 from ggbench.tui.widgets.status_message import StatusMessage
@@ -126,7 +126,8 @@ In the plot: samples as a band, ╌ the fitted line, · the limit of the machine
         return f"Comparing runs {self._numbers}"
 
     def _details(self) -> Iterable[Widget]:
-        yield ComparisonTable(compare_quants([one.summary for one in self.runs]))
+        comparison = compare_quants([one.summary for one in self.runs])
+        yield Static(ComparisonReport(comparison, answer_first=True), id="table")
 
 
 def _run_details(measured: MeasuredRun) -> RenderableType:

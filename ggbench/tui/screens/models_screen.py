@@ -1,4 +1,4 @@
-"""How the Library comes by its models: the catalog, this disk, places added by hand, and searches of the Hub."""
+"""Where the Library gets its models: the catalog, this disk, places added by hand, and searches of the Hub."""
 
 from __future__ import annotations
 

@@ -24,7 +24,6 @@ from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.runs_screen import RunsScreen
 from ggbench.tui.stored_runs import (
     MeasuredRun,
-    count_text,
     delete_runs,
     describe_runs,
     is_running,
@@ -34,7 +33,7 @@ from ggbench.tui.stored_runs import (
 )
 from ggbench.tui.widgets.runs_table import RunsTable
 from ggbench.tui.widgets.status_message import StatusMessage
-from ggbench.units import format_count
+from ggbench.units import counted, format_count
 
 _NO_RUNS = """No runs yet.
 
@@ -216,7 +215,7 @@ enter opens a run; space marks it; c compares the marked runs."""
         with host_of(self).services.open_store() as store:
             problems = delete_runs(store, run_ids)
         n_deleted = len(run_ids) - len(problems)
-        yield (*problems, *([f"Deleted {count_text(n_deleted)}."] if n_deleted else []))
+        yield (*problems, *([f"Deleted {counted(n_deleted, 'run')}."] if n_deleted else []))
 
     def _show_deleted(self, lines: tuple[str, ...]) -> None:
         self.status.show(*lines)

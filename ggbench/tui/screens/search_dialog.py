@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import on
@@ -15,20 +15,13 @@ from textual.widgets import Button, Input, Label, Static
 from ggbench.errors import UsageError
 from ggbench.plain import plain
 from ggbench.records.plan import Budget
+from ggbench.records.setup import LlamaSetup
 from ggbench.tui.screens.dialogs import Dialog
 from ggbench.units import format_bytes, format_count, parse_size
 
 
-@dataclass(frozen=True, slots=True)
-class SearchChoice:
-    """How far a search may go."""
-
-    memory_limit_bytes: int | None
-    """None means as far as memory does."""
-
-
-class SearchDialog(Dialog[SearchChoice | None]):
-    """Ends with how far to go, or with None for no search."""
+class SearchDialog(Dialog["LlamaSetup | None"]):
+    """Ends with the setup, limited if the user gave a limit, or with None for no search."""
 
     AUTO_FOCUS = "Input"
     DEFAULT_CSS = """
@@ -45,10 +38,10 @@ class SearchDialog(Dialog[SearchChoice | None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "No")]
 
-    def __init__(self, names: Sequence[str], budget: Budget) -> None:
+    def __init__(self, names: Sequence[str], budget: Budget, setup: LlamaSetup) -> None:
         """`names` are the quants to search, `budget` the memory of this machine."""
         super().__init__()
-        self._names, self._budget = names, budget
+        self._names, self._budget, self._setup = names, budget, setup
 
     def compose(self) -> ComposeResult:
         """Lay out what the search does over the limit and the two answers."""
@@ -73,7 +66,7 @@ class SearchDialog(Dialog[SearchChoice | None]):
             self.query_one("#problem").add_class("-shown")
             self.query_one(Input).focus()
             return
-        self.dismiss(SearchChoice(limit))
+        self.dismiss(replace(self._setup, memory_limit_bytes=limit))
 
     @on(Button.Pressed, "#no")
     def _leave(self) -> None:

@@ -6,7 +6,6 @@ A download of up to 1 GB proceeds, more asks, and nothing is downloaded offline.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ggbench.catalog.file_sources import CONFIRM_ABOVE_BYTES
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from ggbench.records.plan import Budget
     from ggbench.tui.run_requests import RunRequest
     from ggbench.tui.screens.library_choice import Selection
-    from ggbench.tui.screens.search_dialog import SearchChoice
 
 
 class StartScreen(TaskScreen):
@@ -57,11 +55,11 @@ class StartScreen(TaskScreen):
             return
         names = tuple(name for _, quants in selection for name in quants)
 
-        def take(answer: SearchChoice | None) -> None:
-            if answer is not None:
-                start(replace(setup, memory_limit_bytes=answer.memory_limit_bytes))
+        def take(limited: LlamaSetup | None) -> None:
+            if limited is not None:
+                start(limited)
 
-        self.app.push_screen(SearchDialog(names, budget), take)
+        self.app.push_screen(SearchDialog(names, budget, setup), take)
 
     def action_choose_options(self) -> None:
         """Change how models are loaded, in plans and in runs."""

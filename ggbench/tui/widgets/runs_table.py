@@ -24,9 +24,9 @@ from textual.strip import Strip
 
 from ggbench.plain import shorten, shorten_middle
 from ggbench.report.listed_runs import ListedRun
-from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, RunColumn, count_text, matching
+from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, RunColumn, matching
 from ggbench.tui.tables import in_order, whole_columns
-from ggbench.units import format_count
+from ggbench.units import counted, format_count
 
 _GAP = "  "
 _MARGIN = 3
@@ -104,7 +104,9 @@ class RunsTable(ScrollView, can_focus=True):
         if not self._all:
             return ""
         n_shown, n_runs, n_marked = len(self.runs), len(self._all), len(self._marks)
-        parts = [f"{format_count(n_shown)} of {format_count(n_runs)} runs" if n_shown < n_runs else count_text(n_runs)]
+        parts = [
+            f"{format_count(n_shown)} of {format_count(n_runs)} runs" if n_shown < n_runs else counted(n_runs, "run")
+        ]
         if n_marked:
             hidden = n_marked - sum(run.run_id in self._marks for run in self.runs)
             parts.append(f"{format_count(n_marked)} marked" + (f", {format_count(hidden)} hidden" if hidden else ""))
