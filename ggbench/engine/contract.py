@@ -35,6 +35,11 @@ class Workload(msgspec.Struct, frozen=True):
     stage: ClassVar[Stage]
     """What a failure of it is a failure of."""
 
+    @property
+    def n_outputs(self) -> int:
+        """Most tokens of one of its batches whose logits it asks for; the setup's `n_outputs_max` has to allow them."""
+        return 1
+
 
 @dataclass(frozen=True, slots=True)
 class Source:

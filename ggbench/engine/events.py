@@ -43,6 +43,8 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
     engine has no id of is left out."""
     is_all_offloaded: bool = False
     """Whether every layer was offloaded, including those whose experts stay in main memory."""
+    tensor_bytes: int | None = None
+    """All tensors of the model, each once; None before it is loaded, and where the engine does not say."""
 
     @property
     def gpu_devices(self) -> tuple[tuple[str, str | None], ...]:
@@ -66,6 +68,8 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     left_bytes: int | None = None
     """Of what may be taken: of the memory limit, or of the GPUs in use, each taken for the one with the least; None
     where nothing is limited."""
+    tensor_bytes: int | None = None
+    """All its tensors, each once; None where the engine does not say."""
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
@@ -83,6 +87,7 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
         """As a run keeps it."""
         return Memory(
             buffers=allocated.buffers,
+            tensor_bytes=allocated.tensor_bytes,
             n_ctx=self.n_ctx,
             n_batch=self.n_batch,
             n_ubatch=self.n_ubatch,

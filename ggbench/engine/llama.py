@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 
+import msgspec
+
 from ggbench.engine import protocol
 from ggbench.engine.contract import DEFAULT_TIMEOUT_S, Source, Workload
 from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
@@ -43,6 +45,7 @@ class LlamaEngine:
         self._load_log: list[str] = []
         self._context_log: list[str] = []
         self._places: dict[str, Place] = {}
+        self._tensor_bytes: int | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -67,6 +70,7 @@ class LlamaEngine:
                 self.close()
             self._worker = self._worker or self._start()
             self._loaded, self._asked, self._load_log, self._context_log = None, load, [], []
+            self._tensor_bytes = None
             ending = yield from self._call(self._worker, load, self._load_log)
             if isinstance(ending, Completed):
                 self._loaded = load
@@ -106,6 +110,8 @@ class LlamaEngine:
                     self._places = places
                 case Loaded() | Opened():
                     is_reported = True
+                    if isinstance(item, Loaded):
+                        self._tensor_bytes = item.tensor_bytes
                     yield self._allocated()
                     yield item
                 case Ending():
@@ -126,7 +132,8 @@ class LlamaEngine:
         return any(each.device == "AMX" for each in self._allocated().buffers)
 
     def _allocated(self) -> Allocated:
-        return parse_allocations([*self._load_log, *self._context_log], self._places)
+        found = parse_allocations([*self._load_log, *self._context_log], self._places)
+        return msgspec.structs.replace(found, tensor_bytes=self._tensor_bytes)
 
 
 def _without_context(setup: LlamaSetup) -> LlamaSetup:

@@ -1,6 +1,6 @@
 """llama.cpp in the worker: one model and at most one context, through the C functions.
 
-Not through llama-cpp-python's `Llama` class, whose defaults differ from llama-bench's and which points the process's
+Not through llama-cpp-python's `Llama` class, whose defaults differ from llama-server's and which points the process's
 stdout and stderr elsewhere while it loads.
 """
 
@@ -18,8 +18,9 @@ from typing import Any
 import llama_cpp
 from llama_cpp import llama_cpp as lib
 
-from ggbench.engine.contract import Stage
+from ggbench.engine.contract import Stage, Workload
 from ggbench.engine.ggml_devices import GgmlDevices
+from ggbench.engine.llama_defaults import CONTEXT, MODEL, set_defaults
 from ggbench.records.setup import LlamaSetup
 
 _PROMPT = (
@@ -78,6 +79,7 @@ class LlamaModel:
         self.handle: Any = None
         """llama.cpp's model; None before a load."""
         self._context: Any = None
+        self._n_outputs_max = 0
         self.sampler: Any = lib.llama_sampler_init_greedy()
 
     @property
@@ -94,6 +96,11 @@ class LlamaModel:
         """llama.cpp's vocabulary of the model."""
         return lib.llama_model_get_vocab(self.handle)
 
+    @property
+    def tensor_bytes(self) -> int:
+        """Of all tensors of the model, each once."""
+        return int(lib.llama_model_size(self.handle))
+
     def load(
         self, path: str, setup: LlamaSetup, devices: GgmlDevices, on_progress: Callable[[float], None], *, dry: bool
     ) -> None:
@@ -103,6 +110,7 @@ class LlamaModel:
             lib.llama_model_free(self.handle)
             self.handle = None
         params = lib.llama_model_default_params()
+        set_defaults(params, MODEL)
         params.n_gpu_layers = setup.n_gpu_layers
         params.split_mode = _SPLIT_MODES[setup.split_mode]
         if setup.main_gpu is not None:
@@ -145,10 +153,12 @@ class LlamaModel:
             raise LlamaRefused("context", "no model is loaded")
         self.free_context()
         params = lib.llama_context_default_params()
+        set_defaults(params, CONTEXT)
         params.n_ctx = setup.n_ctx
         params.n_batch = setup.n_batch
         params.n_ubatch = setup.n_ubatch
         params.n_seq_max = setup.n_seq_max
+        params.n_outputs_max = setup.n_outputs_max or setup.n_seq_max
         params.n_threads = setup.threads
         params.n_threads_batch = setup.threads_batch or setup.threads
         params.type_k = _ggml_type_id(setup.type_k)
@@ -160,6 +170,7 @@ class LlamaModel:
         if not self._context:
             self._context = None
             raise LlamaRefused("context", f"llama.cpp could not make a context of {setup.n_ctx} tokens")
+        self._n_outputs_max = params.n_outputs_max
         return lib.llama_n_ctx(self._context), lib.llama_n_batch(self._context), lib.llama_n_ubatch(self._context)
 
     def free_context(self) -> None:
@@ -173,6 +184,14 @@ class LlamaModel:
         if self._context is None:
             raise LlamaRefused(stage, "no context is made")
         return self._context
+
+    def check_outputs(self, workload: Workload) -> None:
+        """Raise LlamaRefused for a workload with more outputs than the context has room for: llama.cpp would abort."""
+        if self._context is not None and workload.n_outputs > self._n_outputs_max:
+            room = f"{self._n_outputs_max} output{'s' if self._n_outputs_max > 1 else ''}"
+            raise LlamaRefused(
+                workload.stage, f"a batch of {workload.n_outputs} outputs, and the context is for {room}"
+            )
 
     def clear_cache(self) -> None:
         """Empty the KV cache, its data included."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from ggbench.engine.events import Allocated
+from ggbench.engine.exact_sizes import ExactSizes
 from ggbench.engine.ggml_devices import place_of
 from ggbench.records.memory import DeviceBuffers, Place
 from ggbench.units import MIB
@@ -48,29 +49,39 @@ def parse_allocations(lines: Iterable[str], places: Mapping[str, Place]) -> Allo
 
     `places` are ggml's, as `GgmlDevices.places` gives them.
 
-    llama.cpp prints MiB to two decimals, so each figure is within 5 KiB. Caches that a model holds side by side
-    (sliding window, recurrent) print a line each and are added up. In a dry run the weights and KV of each device are
-    0 (DeepSeek V4's states are made all the same), while `cache_bytes` and the compute and output buffers are what
-    they would be.
+    llama.cpp prints MiB to two decimals: KV caches and outputs are exact all the same, everything else within 5 KiB.
+    Caches that a model holds side by side (sliding window, recurrent) print a line each and are added up. In a dry run
+    the weights and KV of each device are 0 (DeepSeek V4's states are made all the same), while `cache_bytes` and the
+    compute and output buffers are what they would be.
     """
     by_device: dict[str, dict[str, int]] = {}
     flash_attn: bool | None = None
     cache_bytes: int | None = None
     device_ids: list[tuple[str, str]] = []
     is_all_offloaded = False
+    sizes = ExactSizes()
     for line in lines:
+        sizes.read(line)
         if match := _BUFFER.search(line):
             fields = by_device.setdefault(match["device"], {})
             field = _FIELD_OF_KIND[match["kind"]]
             before = 0 if field == "compute_bytes" else fields.get(field, 0)  # reserving again replaces the buffer
-            fields[field] = before + round(float(match["mib"]) * MIB)
+            n_bytes = round(float(match["mib"]) * MIB)
+            if match["kind"] == "output":
+                n_bytes = sizes.output_bytes(n_bytes)
+            elif match["kind"] == "KV":
+                sizes.part_of_cache(match["device"], n_bytes)
+            fields[field] = before + n_bytes
         elif match := _DEVICE.search(line):
             if match["id"] != _NO_ID:
                 device_ids.append((match["device"], match["id"]))
         elif match := _OFFLOADED.search(line):
             is_all_offloaded = match["on_gpu"] == match["all"]
         elif match := _CACHE_SIZE.search(line):
-            cache_bytes = (cache_bytes or 0) + round(float(match["mib"]) * MIB)
+            exact_bytes, corrections = sizes.cache(line, round(float(match["mib"]) * MIB))
+            cache_bytes = (cache_bytes or 0) + exact_bytes
+            for device, n_bytes in corrections.items():
+                by_device[device]["kv_bytes"] += n_bytes
         elif match := _FLASH_ATTN_AUTO.search(line):
             flash_attn = match[1] == "enabled"
         elif (match := _FLASH_ATTN_SET.search(line)) and match[1] != "auto":

@@ -92,7 +92,10 @@ class Session:
         path = self.file.paths[0] if self.file and self.file.paths else None
         ending = yield from self._follow(self.engine.open(Source(path), setup), series="", n_total=0)
         if not isinstance(ending, Completed) and self.allocated is not None:
-            self.recorder.observe(Memory(buffers=self.allocated.buffers, flash_attn=self.allocated.flash_attn))
+            found = self.allocated
+            self.recorder.observe(
+                Memory(buffers=found.buffers, tensor_bytes=found.tensor_bytes, flash_attn=found.flash_attn)
+            )
             self._observe_gpus(self.allocated)
             if self._is_loaded:
                 self._observe_limit(self.allocated)

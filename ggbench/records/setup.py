@@ -68,6 +68,8 @@ class LlamaSetup(Setup):
     """Keep all of the context in the caches of sliding-window layers; llama-server's default is off."""
     n_seq_max: int = 1
     """Sequences that a context can hold; n_ctx is shared out among them."""
+    n_outputs_max: int | None = None
+    """Tokens of one batch whose logits are computed; None means one of each sequence, as llama-server reserves."""
     memory_limit_bytes: int | None = None
     """What model and context together may take; None means all there is."""
 

@@ -106,6 +106,11 @@ _CONFIGURATION = (
     _Property("full SWA cache", "llama.swa_full", on_off),
     _Property("sequences", "llama.n_seq_max"),
     _Property(
+        "outputs",
+        "llama",
+        lambda setup: "one per sequence" if setup.n_outputs_max is None else str(setup.n_outputs_max),
+    ),
+    _Property(
         "memory limit",
         "llama",
         lambda setup: "none" if setup.memory_limit_bytes is None else format_bytes(setup.memory_limit_bytes),

@@ -35,7 +35,7 @@ class DryContext:
     n_ctx: int
     """As llama.cpp rounded it."""
     cache_bytes: int
-    """KV cache, or what stands in its place, over all devices; within 5 KiB for each cache."""
+    """KV cache, or what stands in its place, over all devices; the states of recurrent layers are within 5 KiB."""
     device_compute_bytes: int
     """Compute buffers that are not in main memory; 0 where llama.cpp uses no GPU."""
     host_compute_bytes: int

@@ -43,6 +43,7 @@ SWITCHED: dict[str, Any] = {
     "n_ctx": 512, "n_batch": 256, "n_ubatch": 64, "type_k": "q8_0", "type_v": "q8_0", "flash_attn": "off",
     "n_gpu_layers": 1, "main_gpu": 0, "tensor_split": (1.0, 2.0), "split_mode": "row", "n_cpu_moe": 1,
     "override_tensor": ("a=CPU",), "threads": 1, "threads_batch": 1, "n_seq_max": 2, "memory_limit_bytes": 1 << 30,
+    "n_outputs_max": 8,
 }  # fmt: skip
 """Of every field that is no flag, a value that is not its default."""
 
@@ -54,7 +55,7 @@ def test_every_field_of_a_setup_is_an_option_of_the_commands() -> None:
         value: Any = not field.default if isinstance(field.default, bool) else SWITCHED[field.name]
         switched = dataclasses.replace(LlamaSetup(), **{field.name: value})
         word = next(word for word in shlex.split(reproduce("decode", ("m",), switched, {})) if word.startswith("--"))
-        assert word in options or field.name == "n_seq_max"  # which the experiments set themselves
+        assert word in options or field.name in ("n_seq_max", "n_outputs_max")  # which experiments set themselves
 
 
 def test_a_file_is_named_by_its_whole_path() -> None:

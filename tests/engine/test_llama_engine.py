@@ -100,7 +100,7 @@ def test_a_workload_logs_nothing_to_its_caller() -> None:
     [
         {"n_ctx": 1024}, {"n_batch": 64}, {"n_ubatch": 64}, {"type_k": "q8_0"}, {"type_v": "q8_0"},
         {"flash_attn": "off"}, {"threads": 4}, {"threads_batch": 4}, {"kv_offload": False}, {"swa_full": True},
-        {"n_seq_max": 4},
+        {"n_seq_max": 4}, {"n_outputs_max": 8},
     ],
     ids=lambda field: next(iter(field)),
 )  # fmt: skip
@@ -131,7 +131,16 @@ def test_a_field_of_the_load_loads_again(field: dict[str, object]) -> None:
 def test_every_field_of_the_setup_is_of_the_load_or_of_the_context() -> None:
     """A new one has to be put into one of the two tests above."""
     tested = {"n_ctx", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn", "threads", "threads_batch"}
-    tested |= {"kv_offload", "swa_full", "n_seq_max", "n_gpu_layers", "main_gpu", "tensor_split", "split_mode"}
+    tested |= {
+        "kv_offload",
+        "swa_full",
+        "n_seq_max",
+        "n_outputs_max",
+        "n_gpu_layers",
+        "main_gpu",
+        "tensor_split",
+        "split_mode",
+    }
     tested |= {"cpu_moe", "n_cpu_moe", "override_tensor", "mmap", "mlock", "memory_limit_bytes"}
     assert {field.name for field in fields(LlamaSetup)} == tested
 

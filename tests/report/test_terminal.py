@@ -14,6 +14,7 @@ from ggbench.catalog.models import CatalogModel
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.records.decode import DecodeResult
+from ggbench.records.memory import DeviceBuffers
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
 from ggbench.records.summary import QuantSummary
@@ -24,6 +25,7 @@ from ggbench.report.terminal.model_file import header_details, tensors_table
 from ggbench.report.terminal.models import catalog_table, local_models_listing
 from ggbench.report.terminal.row_details import prefill_table, row_details
 from ggbench.store.runs import StoredRun
+from ggbench.units import MIB
 from tests.fakes.summaries import search_of, with_decode, with_head, with_memory, with_run, with_subject
 
 Golden = Callable[[str, str], None]
@@ -75,6 +77,20 @@ def test_row_details_show_all_that_is_known(
 ) -> None:
     """One run in full, at 100 columns."""
     golden(f"details_{name}.txt", render(row_details(request.getfixturevalue(name))))
+
+
+def test_pages_that_repacked_copies_were_made_of_are_in_no_total(twin: QuantSummary, render: Render) -> None:
+    """The buffers are llama.cpp's; a line takes off what of them nothing reads again."""
+    mapped = DeviceBuffers("CPU_Mapped", weight_bytes=382 * MIB)
+    buffers = (mapped, DeviceBuffers("CPU_REPACK", weight_bytes=140 * MIB), DeviceBuffers("CPU", kv_bytes=48 * MIB))
+    text = render(row_details(with_memory(twin, buffers=buffers, tensor_bytes=382 * MIB)))
+    lines = [line.split("  ") for line in text[text.index("Memory") :].splitlines()[4:8]]
+    assert [[part.strip() for part in line if part.strip()] for line in lines] == [
+        ["CPU_REPACK", "140.0 MiB", "140.0 MiB"],
+        ["CPU", "48.0 MiB", "48.0 MiB"],
+        ["never read again", "-140.0 MiB", "-140.0 MiB"],
+        ["all", "382.0 MiB", "48.0 MiB", "430.0 MiB"],
+    ]
 
 
 def test_prefill_table(twin: QuantSummary, render: Render, golden: Golden) -> None:

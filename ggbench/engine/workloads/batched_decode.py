@@ -29,6 +29,11 @@ class BatchedDecode(Workload, frozen=True):
     n_gen: int
     n_seqs: int
 
+    @property
+    def n_outputs(self) -> int:
+        """One of each sequence in every step."""
+        return self.n_seqs
+
 
 REQUEST = BatchedDecode
 

@@ -107,16 +107,17 @@ def _memory(run: Run) -> str:
     buffers = run.memory.buffers
     on_gpu = [each for each in buffers if not each.is_host]
     if not on_gpu:
-        weight_bytes = sum(each.weight_bytes for each in buffers) or run.subject.weight_bytes
+        weight_bytes = run.memory.weight_bytes or run.subject.weight_bytes
         parts = (weight_bytes, *context_bytes(run))
         return ", ".join(f"{name} {format_bytes(n_bytes)}" for name, n_bytes in zip(_PARTS, parts, strict=True))
-    return f"{_sizes(on_gpu)} on the GPU; {_sizes([each for each in buffers if each.is_host])} in main memory"
+    on_host = [each for each in buffers if each.is_host]
+    return f"{_sizes(on_gpu)} on the GPU; {_sizes(on_host, run.memory.unread_bytes)} in main memory"
 
 
-def _sizes(buffers: Sequence[DeviceBuffers]) -> str:
+def _sizes(buffers: Sequence[DeviceBuffers], unread_bytes: int = 0) -> str:
     """What there is of each part, over several devices."""
     totals = [
-        sum(each.weight_bytes for each in buffers),
+        sum(each.weight_bytes for each in buffers) - unread_bytes,
         sum(each.kv_bytes for each in buffers),
         sum(each.compute_bytes for each in buffers),
     ]

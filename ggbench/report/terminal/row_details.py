@@ -133,8 +133,13 @@ def _memory_table(memory: Memory) -> Table:
         return [f"  {plain(name)}", *(format_bytes(part) if part else "" for part in parts), format_bytes(sum(parts))]
 
     rows = [row(buffers.device, _split(buffers)) for buffers in memory.buffers]
+    if unread_bytes := memory.unread_bytes:
+        rows.append(
+            ["  never read again", f"-{format_bytes(unread_bytes)}", "", "", "", f"-{format_bytes(unread_bytes)}"]
+        )
     if len(memory.buffers) > 1:
-        rows.append(row("all", [sum(part) for part in zip(*map(_split, memory.buffers), strict=True)]))
+        weights, *others = (sum(part) for part in zip(*map(_split, memory.buffers), strict=True))
+        rows.append(row("all", [weights - unread_bytes, *others]))
     for name, n_bytes in (("other", memory.other_bytes), ("peak resident", memory.peak_bytes)):
         if n_bytes is not None:
             rows.append([f"  {name}", "", "", "", "", format_bytes(n_bytes)])

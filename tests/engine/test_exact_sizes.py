@@ -1,0 +1,101 @@
+"""Sizes of llama.cpp's log are exact where the log has what they are made of, else they keep its digits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ggbench.engine.contract import Source
+from ggbench.engine.endings import Completed
+from ggbench.engine.events import Allocated
+from ggbench.engine.llama import LlamaEngine
+from ggbench.engine.logs import parse_allocations
+from ggbench.engine.process import WorkerProcess
+from ggbench.gguf_file.header import read_model_file
+from ggbench.records.memory import Place
+from ggbench.records.setup import LlamaSetup
+from ggbench.theory.kv_cache import kv_cache
+from ggbench.units import MIB
+
+PLACES = {"CPU": Place.HOST, "CUDA0": Place.GPU, "CUDA1": Place.GPU}
+
+# Of llama.cpp 0.5.0-dev: SmolLM2-135M at n_ctx 256.
+SMOLLM2 = [
+    "print_info: n_embd_k_gqa          = 192",
+    "print_info: n_embd_v_gqa          = 192",
+    "print_info: n_vocab               = 49152",
+    "llama_context: n_seq_max             = 1",
+    "llama_context:        CPU  output buffer size =     0.19 MiB",
+    "llama_kv_cache:        CPU KV buffer size =     5.62 MiB",
+    "llama_kv_cache: size =    5.62 MiB ( 256 cells, 30 layers, 1/1 seqs), K (f16):    2.81 MiB, V (f16):    2.81 MiB",
+]
+
+
+def test_a_cache_is_cells_times_rows_and_an_output_buffer_the_logits() -> None:
+    """5.62 MiB are 5,898,240 bytes, not 5,892,997."""
+    allocated = parse_allocations(SMOLLM2, PLACES)
+    assert allocated.cache_bytes == 256 * 30 * (192 + 192) * 2 == 5_898_240
+    assert allocated.total("kv_bytes") == 5_898_240
+    assert allocated.total("output_bytes") == 49152 * 4
+
+
+@pytest.mark.parametrize("left_out", ["n_embd_k_gqa", "n_embd_v_gqa", "K (f16)"])
+def test_without_what_it_is_made_of_a_cache_keeps_its_digits(left_out: str) -> None:
+    """An older or newer llama.cpp that words a line otherwise."""
+    lines = [line.replace(left_out, "?") for line in SMOLLM2]
+    allocated = parse_allocations(lines, PLACES)
+    assert allocated.cache_bytes == allocated.total("kv_bytes") == round(5.62 * MIB)
+
+
+def test_a_cache_of_other_rows_keeps_its_digits() -> None:
+    """Of an indexer, say, whose keys are narrower than the model's: no multiple of its rows is near."""
+    line = "llama_kv_cache: size = 3.33 MiB ( 8192 cells, 30 layers, 1/1 seqs), K (f16): 3.33 MiB, V (f16): 0.00 MiB"
+    assert parse_allocations([*SMOLLM2[:2], line], PLACES).cache_bytes == round(3.33 * MIB)
+
+
+def test_types_widths_and_streams() -> None:
+    """Layers of several widths, K and V of several types, and a cache for each of four sequences; made up."""
+    lines = [
+        "print_info: n_embd_k_gqa          = [256, 512, 256, 0]",
+        "print_info: n_embd_v_gqa          = [128, 128, 128, 0]",
+        "llama_kv_cache:        CPU KV buffer size =     1.27 MiB",
+        "llama_kv_cache: size = 1.27 MiB ( 256 cells, 3 layers, 4/4 seqs), K (q8_0): 1.06 MiB, V (q4_0): 0.21 MiB",
+    ]
+    k, v = 256 * 4 * 1024 // 32 * 34, 256 * 4 * 3 * 128 // 32 * 18
+    allocated = parse_allocations(lines, PLACES)
+    assert allocated.cache_bytes == allocated.total("kv_bytes") == k + v
+
+
+def test_two_devices_share_a_cache() -> None:
+    """Each has whole layers, so each part is a multiple of a layer's rows; a dry run has no part anywhere."""
+    shared = [
+        *SMOLLM2[:2],
+        "llama_kv_cache:      CUDA0 KV buffer size =     3.38 MiB",
+        "llama_kv_cache:      CUDA1 KV buffer size =     2.25 MiB",
+        SMOLLM2[-1],
+    ]
+    parts = {each.device: each.kv_bytes for each in parse_allocations(shared, PLACES).buffers}
+    layer = 256 * (192 + 192) * 2
+    assert parts == {"CUDA0": 18 * layer, "CUDA1": 12 * layer}
+    dry = [*SMOLLM2[:-2], SMOLLM2[-2].replace("5.62", "0.00"), SMOLLM2[-1]]
+    allocated = parse_allocations(dry, PLACES)
+    assert (allocated.cache_bytes, allocated.total("kv_bytes")) == (5_898_240, 0)
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize("dry", [True, False], ids=["dry", "real"])
+@pytest.mark.parametrize("types", [("f16", "f16"), ("q8_0", "q4_0")], ids=lambda types: "/".join(types))
+def test_the_cache_of_a_real_context_is_the_theorys_to_the_byte(
+    tiny_twin: Path, types: tuple[str, str], dry: bool
+) -> None:
+    """At a length whose size is no whole MiB."""
+    engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60))
+    setup = LlamaSetup(n_ctx=1280, type_k=types[0], type_v=types[1], n_gpu_layers=0, threads=1)
+    *events, ending = engine.open(Source(tiny_twin), setup, dry=dry)
+    engine.close()
+    assert ending == Completed()
+    allocated = [event for event in events if isinstance(event, Allocated)][-1]
+    file = read_model_file(tiny_twin)
+    assert allocated.cache_bytes == kv_cache(file, *types).cached_bytes(1280)
+    assert allocated.total("output_bytes") == (file.n_vocab or 0) * 4

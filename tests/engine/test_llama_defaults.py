@@ -1,0 +1,81 @@
+"""llama-server's defaults are ggbench's, field by field; whatever differs has a reason."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from llama_cpp import llama_cpp as lib
+
+from ggbench.engine.llama_defaults import CONTEXT, MODEL, Default, set_defaults
+from ggbench.records.setup import LlamaSetup
+from tests.engine.test_llama_setup import Params, load  # noqa: F401 - a fixture
+
+pytestmark = pytest.mark.llama
+
+SETUP = LlamaSetup(n_ctx=512, threads=1)
+ALWAYS = {"progress_callback", "n_ctx", "n_threads", "n_threads_batch"}
+
+
+@pytest.mark.parametrize(
+    ("structure", "defaults"),
+    [(lib.llama_model_params, MODEL), (lib.llama_context_params, CONTEXT)],
+    ids=["model", "context"],
+)
+def test_every_field_of_llama_cpp_is_decided(structure: Any, defaults: dict[str, Default]) -> None:  # noqa: ANN401
+    """A newer llama.cpp that has one more fails here, until somebody reads what llama-server passes for it."""
+    assert [name for name, _ in structure._fields_] == list(defaults)
+
+
+@pytest.mark.parametrize(
+    ("setup", "dry", "differs"),
+    [
+        (SETUP, False, set()),
+        (replace(SETUP, memory_limit_bytes=1 << 30), False, {"load_mode"}),
+        (replace(SETUP, n_gpu_layers=0, memory_limit_bytes=1 << 30), False, {"load_mode", "devices", "n_gpu_layers"}),
+        (replace(SETUP, n_gpu_layers=0), True, {"load_mode", "devices", "n_gpu_layers", "no_alloc"}),
+        (replace(SETUP, swa_full=True), False, {"swa_full"}),
+        (replace(SETUP, n_seq_max=4), False, {"n_seq_max", "n_outputs_max"}),
+        (replace(SETUP, n_outputs_max=512), False, {"n_outputs_max"}),
+    ],
+    ids=["defaults", "limit", "limit, no GPU", "dry, no GPU", "full SWA", "sequences", "outputs"],
+)
+def test_what_is_passed_is_what_llama_server_passes(
+    load: Callable[..., Params],  # noqa: F811 - the fixture
+    setup: LlamaSetup,
+    dry: bool,
+    differs: set[str],
+) -> None:
+    """Except for the fields that an option sets, and those that the table has a reason for."""
+    params = load(setup, dry=dry)
+    table = {**MODEL, **CONTEXT}
+    passed = {name: _value(getattr(params.of_model, name)) for name in MODEL}
+    passed |= {name: _value(getattr(params.of_context, name)) for name in CONTEXT}
+    assert {name for name, default in table.items() if passed[name] != default.server} == ALWAYS | differs
+    asked_for = {"n_gpu_layers", "swa_full", "n_seq_max", "n_outputs_max"}
+    assert all(table[name].reason for name in (ALWAYS | differs) - asked_for)
+
+
+def test_every_reason_is_of_a_field_that_differs_somewhere() -> None:
+    """The cases above have all of them."""
+    reasons = {name for name, default in {**MODEL, **CONTEXT}.items() if default.reason}
+    assert reasons == ALWAYS | {"load_mode", "devices", "no_alloc"}
+
+
+def test_the_c_api_has_other_defaults() -> None:
+    """Which ones, so that the table is known to do something: llama_context_default_params is not what people run."""
+    params = lib.llama_context_default_params()
+    before = {name: _value(getattr(params, name)) for name in CONTEXT}
+    set_defaults(params, CONTEXT)
+    changed = {name for name in CONTEXT if _value(getattr(params, name)) != before[name]}
+    assert changed == {"n_ctx", "n_outputs_max", "no_perf", "swa_full"}
+
+
+def _value(field: Any) -> int | float | bool | None:  # noqa: ANN401 - whatever ctypes makes of a field
+    """A number as it is; any pointer as None where it is null."""
+    if isinstance(field, int | float):
+        return field
+    return 1 if field is not None and ctypes.cast(field, ctypes.c_void_p).value else None

@@ -1,0 +1,81 @@
+"""No batch asks for more logits than the context has room for: one a sequence, as llama-server reserves."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_cpp import llama_cpp as lib
+
+from ggbench.engine import workloads
+from ggbench.engine.contract import Source, Workload
+from ggbench.engine.endings import Completed
+from ggbench.engine.events import Allocated
+from ggbench.engine.ggml_devices import GgmlDevices
+from ggbench.engine.llama import LlamaEngine
+from ggbench.engine.llama_model import LlamaModel, llama_library
+from ggbench.engine.process import WorkerProcess
+from ggbench.engine.workloads.batched_decode import BatchedDecode
+from ggbench.engine.workloads.decode import Decode
+from ggbench.engine.workloads.prefill import Prefill
+from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.records.setup import LlamaSetup
+from ggbench.units import MIB
+from tests.engine.test_batched_decode import _KEPT
+
+pytestmark = pytest.mark.llama
+
+SETUP = LlamaSetup(n_ctx=1024, n_batch=64, n_ubatch=32, flash_attn="on", threads=1)
+WORKLOADS = (Prefill(150), Decode(150, 5), BatchedDecode(50, 5, 4), ProveContext())
+
+
+def test_every_workload_is_tried_here() -> None:
+    """A new one has to be put into the list above."""
+    assert {each.name for each in WORKLOADS} == {module.name for module in pkgutil.iter_modules(workloads.__path__)}
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda each: each.name)
+def test_a_batch_has_no_more_outputs_than_its_workload_states(
+    workload: Workload, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted where llama.cpp gets it; without flags a batch has one, of its last token."""
+    counted: list[int] = []
+    decode = lib.llama_decode
+
+    def count(context: Any, batch: Any) -> int:  # noqa: ANN401 - llama_cpp's structures
+        counted.append(sum(batch.logits[: batch.n_tokens]) if batch.logits else 1)
+        return int(decode(context, batch))
+
+    monkeypatch.setattr(lib, "llama_decode", count)
+    setup = replace(SETUP, n_seq_max=workload.n_outputs)
+    model = LlamaModel(lambda level, text: None, lambda: None)
+    _KEPT.append(model)
+    model.load(str(tiny_twin), setup, GgmlDevices(llama_library()), lambda share: None, dry=False)
+    model.make_context(setup)
+    model.check_outputs(workload)
+    importlib.import_module(f"ggbench.engine.workloads.{workload.name}").carry_out(model, workload, lambda event: None)
+    model.free_context()
+    assert max(counted) == workload.n_outputs
+
+
+def test_room_for_fewer_outputs_is_a_smaller_compute_buffer(tmp_path: Path) -> None:
+    """With a large vocabulary the logits of a whole n_ubatch are most of it."""
+    from ggbench.catalog.models import load_catalog
+    from ggbench.gguf_file.twin import cached_twin
+
+    hyper = replace(load_catalog().model("qwen1.5-0.5b").hyper, n_vocab=32768)
+    twin = cached_twin("wide", hyper, "q8_0", tmp_path, n_layer=1)
+    engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60))
+    compute_bytes = {}
+    for n_outputs in (None, 512):
+        setup = replace(SETUP, n_batch=2048, n_ubatch=512, n_outputs_max=n_outputs)
+        *events, ending = engine.open(Source(twin), setup)
+        assert ending == Completed()
+        compute_bytes[n_outputs] = [each for each in events if isinstance(each, Allocated)][-1].total("compute_bytes")
+    engine.close()
+    assert compute_bytes[512] - (compute_bytes[None] or 0) > 32768 * 4 * 400
+    assert compute_bytes[None] < 32 * MIB

@@ -1,0 +1,91 @@
+"""What a model holds of its buffers: each tensor once, whether its file was mapped or read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggbench.engine.contract import Source
+from ggbench.engine.events import Allocated
+from ggbench.engine.llama import LlamaEngine
+from ggbench.engine.process import WorkerProcess
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.twin import cached_twin
+from ggbench.records.memory import DeviceBuffers, Memory, Place
+from ggbench.records.setup import LlamaSetup
+from ggbench.units import MIB
+
+CPU = DeviceBuffers("CPU", kv_bytes=48 * MIB, compute_bytes=20 * MIB, output_bytes=MIB)
+REPACKED = DeviceBuffers("CPU_REPACK", weight_bytes=140 * MIB)
+MAPPED = (DeviceBuffers("CPU_Mapped", weight_bytes=382 * MIB), REPACKED, CPU)
+READ = (replace(CPU, weight_bytes=242 * MIB), REPACKED)
+
+
+def test_a_mapped_file_and_a_read_one_hold_the_same() -> None:
+    """The pages that the repacked matrices came from are counted in neither; a larger quant stays the larger."""
+    mapped, read = Memory(buffers=MAPPED), Memory(buffers=READ)
+    assert mapped.weight_bytes == read.weight_bytes == 382 * MIB
+    assert mapped.total_bytes == read.total_bytes == (382 + 69) * MIB
+    assert (mapped.unread_bytes, read.unread_bytes) == (140 * MIB, 0)
+    larger = Memory(buffers=(DeviceBuffers("CPU_Mapped", weight_bytes=500 * MIB), CPU))
+    assert (larger.total_bytes or 0) > (mapped.total_bytes or 0)
+
+
+@pytest.mark.parametrize(
+    "buffers",
+    [
+        (DeviceBuffers("MTL0_Mapped", Place.GPU, weight_bytes=382 * MIB), REPACKED),
+        (DeviceBuffers("CPU_Mapped", weight_bytes=382 * MIB), DeviceBuffers("CPU", weight_bytes=140 * MIB)),
+        (DeviceBuffers("CUDA0", Place.GPU, weight_bytes=382 * MIB), REPACKED),
+    ],
+    ids=["on a GPU", "not repacked", "not mapped"],
+)
+def test_what_is_not_repacked_from_a_mapped_file_counts_whole(buffers: tuple[DeviceBuffers, ...]) -> None:
+    """Only copies of mapped pages in main memory are there twice."""
+    assert Memory(buffers=buffers).weight_bytes == 522 * MIB
+
+
+def test_tensors_outside_the_mapped_span_count_too() -> None:
+    """llama.cpp maps from the first to the last tensor that is not repacked, so the sum of a load is no measure.
+
+    Buffers and tensors of a twin of qwen1.5-0.5b, two layers of it in q4_0, whose last matrices are all repacked.
+    """
+    spanned = DeviceBuffers("CPU_Mapped", weight_bytes=21_233_664)
+    repacked = DeviceBuffers("CPU_REPACK", weight_bytes=14_449_377)
+    memory = Memory(buffers=(spanned, repacked), tensor_bytes=26_095_616)
+    assert (memory.weight_bytes, memory.unread_bytes) == (26_095_616, 21_233_664 + 14_449_377 - 26_095_616)
+
+
+def test_a_second_copy_that_is_read_counts() -> None:
+    """A tied embedding that is repacked for the output alone is there twice; what llama.cpp's log rounds is no copy."""
+    read = DeviceBuffers("CPU", weight_bytes=400 * MIB)
+    copied = Memory(buffers=(read, DeviceBuffers("CPU_REPACK", weight_bytes=80 * MIB)), tensor_bytes=400 * MIB)
+    assert copied.weight_bytes == 480 * MIB
+    rounded = Memory(buffers=(replace(read, weight_bytes=400 * MIB - 5000),), tensor_bytes=400 * MIB)
+    assert (rounded.weight_bytes, rounded.unread_bytes) == (400 * MIB, 0)
+
+
+def test_nothing_reported_is_unknown() -> None:
+    """Not zero."""
+    assert Memory().weight_bytes is None
+    assert Memory().total_bytes is None
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize("mmap", [True, False], ids=["mapped", "read"])
+@pytest.mark.parametrize("quant", ["q4_k_m", "q8_0", "q4_0"])
+def test_the_weights_of_a_real_load_are_its_tensors(quant: str, mmap: bool, tmp_path: Path) -> None:
+    """To the byte, whatever this CPU repacks."""
+    from ggbench.catalog.models import load_catalog
+
+    hyper = replace(load_catalog().model("qwen1.5-0.5b").hyper, n_vocab=8192)
+    twin = cached_twin("small", hyper, quant, tmp_path, n_layer=2)
+    engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60))
+    setup = LlamaSetup(n_gpu_layers=0, mmap=mmap, threads=1)
+    allocated = [event for event in engine.open(Source(twin), setup) if isinstance(event, Allocated)][-1]
+    engine.close()
+    memory = Memory(buffers=allocated.buffers, tensor_bytes=allocated.tensor_bytes)
+    assert memory.weight_bytes == read_model_file(twin).weight_bytes
+    assert memory.unread_bytes == 0 or mmap
