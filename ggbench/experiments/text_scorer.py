@@ -39,6 +39,9 @@ from ggbench.units import format_count
 _ROWS_BYTES = 1 << 26
 """Of float32 rows that are in memory at once: 64 rows of the largest vocabularies."""
 
+_LARGEST_VOCABULARY = 1 << 18
+"""Taken where the header does not say."""
+
 _E = TypeVar("_E", bound=Event)
 
 
@@ -64,8 +67,10 @@ def score_text(session: Session) -> Generator[Progress, None, Conclusion]:
     if not isinstance(session.setup, LlamaSetup):
         raise Unsupported("scoring a text needs llama.cpp", "name a GGUF file instead")
     text = read_text(settings.text)
-    _require_trained((yield from session.prepare()))
-    setup = replace(session.setup, n_ctx=settings.n_ctx_needed, n_seq_max=settings.n_seqs)
+    file = yield from session.prepare()
+    _require_trained(file)
+    n_scored = settings.n_seqs * _scored_at_once(settings, session.setup, file.n_vocab or _LARGEST_VOCABULARY)
+    setup = replace(session.setup, n_ctx=settings.n_ctx_needed, n_seq_max=settings.n_seqs, n_outputs_max=n_scored)
     with contextlib.ExitStack() as stack:
         try:
             _require_completed((yield from session.open(setup)))
@@ -112,12 +117,16 @@ def _requests(
     n_ctx, n_skip = settings.n_ctx, settings.n_ctx // 2
     bos = () if tokenized.bos is None else (tokenized.bos,)
     with_bos = tuple((*bos, *chunk[len(bos) :]) for chunk in chunks)
-    at_once = max(1, setup.n_batch // len(chunks))
-    scored_at_once = max(1, min(at_once, _ROWS_BYTES // (4 * tokenized.n_vocab * len(chunks))))
-    starts = [*range(0, n_skip, at_once), *range(n_skip, n_ctx - 1, scored_at_once)]
+    scored_at_once = _scored_at_once(settings, setup, tokenized.n_vocab)
+    starts = [*range(0, n_skip, setup.n_batch // settings.n_seqs), *range(n_skip, n_ctx - 1, scored_at_once)]
     for start, stop in zip(starts, [*starts[1:], n_ctx - 1], strict=True):
         targets = tuple(chunk[start + 1 : stop + 1] if start >= n_skip else () for chunk in chunks)
         yield Score(with_bos, targets, start, stop, setup.threads or 1)
+
+
+def _scored_at_once(settings: QualitySettings, setup: LlamaSetup, n_vocab: int) -> int:
+    """Positions of each chunk whose rows are in memory at once."""
+    return max(1, min(setup.n_batch, _ROWS_BYTES // (4 * n_vocab), settings.n_ctx * settings.n_seqs) // settings.n_seqs)
 
 
 def _chunk_scores(parts: Sequence[Scored], first_chunk: int, n_chunks: int, seconds: float) -> ChunkScores:

@@ -7,14 +7,13 @@ be compared. Rows are float32, as llama.cpp computes them; sums are float64.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Row = NDArray[np.float32]
+Row: TypeAlias = NDArray[np.float32]
+"""One value for each token of the vocabulary."""
 
 LEAST_LOG_PROB = -16.0
 """A token that the base gives less than e^-16 adds nothing to the divergence: a base file holds no smaller ones."""

@@ -59,6 +59,11 @@ class Score(Workload, frozen=True):
     """That score the rows; numpy computes outside Python's lock."""
     rows: RowsFile | None = None
 
+    @property
+    def n_outputs(self) -> int:
+        """One for each position scored."""
+        return len(self.chunks) * len(self.targets[0])
+
 
 REQUEST = Score
 

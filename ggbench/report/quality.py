@@ -1,0 +1,111 @@
+"""What a quality run says, for every output: its JSON, its texts, and which runs can be told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from ggbench.records.quality import Estimate, QualityResult
+from ggbench.records.run import Run
+from ggbench.records.setup import LlamaSetup
+from ggbench.report import UNKNOWN
+from ggbench.report.documents import picked, setup_document
+from ggbench.stats.quality import PairedDifference, paired_difference
+from ggbench.units import format_count, format_interval
+
+
+def quality_document(run: Run) -> dict[str, object]:
+    """The run as JSON has it; every key always there, null for unknown."""
+    subject, setup = run.subject, run.head.setup
+    llama = setup if isinstance(setup, LlamaSetup) else None
+    found = run.result if isinstance(run.result, QualityResult) else None
+    apart, ppl = (None, None) if found is None else (found.divergence, found.ppl)
+    return {
+        **picked(subject, "model quant file"),
+        "provenance": subject.source,
+        **picked(subject, "file_bytes n_params bpw weight_bytes kv_bytes_per_token"),
+        **picked(llama, "type_k type_v"),
+        **picked(found, "n_ctx n_chunks n_scored"),
+        "ppl": ppl and ppl.mean,
+        "ppl_error": ppl and ppl.error,
+        "base": found and found.base,
+        "base_ppl": apart and apart.base_ppl.mean,
+        "base_ppl_error": apart and apart.base_ppl.error,
+        "kld_mean": apart and apart.kld.mean,
+        "kld_error": apart and apart.kld.error,
+        "kld_percentiles": apart and {f"{percent:g}": value for percent, value in apart.kld_percentiles},
+        "same_top": apart and apart.same_top.mean,
+        "same_top_error": apart and apart.same_top.error,
+        "dp_mean": apart and apart.p_diff.mean,
+        "rms_dp": apart and apart.rms_p_diff.mean,
+        "rms_dp_error": apart and apart.rms_p_diff.error,
+        "ln_ppl_ratio": apart and apart.ln_ppl_ratio.mean,
+        "ln_ppl_ratio_error": apart and apart.ln_ppl_ratio.error,
+        "text": found and found.text.name,
+        "text_sha256": found and found.text.sha256,
+        "tokens_sha256": found and found.scored and found.scored.tokens_sha256,
+        "chunk_nll": found and found.chunk_nll,
+        "outcome": run.outcome,
+        "reason": run.reason or None,
+        "config": setup_document(setup),
+        "header_sha256": subject.header_sha256 or None,
+        "environment": run.head.environment,
+        "command": run.head.command,
+        "run_id": run.run_id,
+    }
+
+
+def estimate_text(estimate: Estimate | None) -> str:
+    """`12.36 ±0.52`, with the standard error; an em dash for unknown."""
+    if estimate is None:
+        return UNKNOWN
+    mean, error = estimate.mean, estimate.error
+    return format_interval(mean, mean - error, mean + error, digits=4)
+
+
+def row_name(run: Run) -> str:
+    """`q4_k_m`, or `q4_k_m, KV q8_0/q4_0` where the cache is quantized."""
+    setup = run.head.setup
+    if not isinstance(setup, LlamaSetup) or setup.type_k == setup.type_v == "f16":
+        return run.subject.quant
+    kv = setup.type_k if setup.type_k == setup.type_v else f"{setup.type_k}/{setup.type_v}"
+    return f"{run.subject.quant}, KV {kv}"
+
+
+def verdicts(runs: Sequence[Run]) -> list[str]:
+    """One line for each pair of neighbours by perplexity: by how much they differ, or that they cannot be told apart.
+
+    Only runs over the same tokens are compared.
+    """
+    scored = [run for run in runs if isinstance(run.result, QualityResult) and run.result.ppl is not None]
+    scored.sort(key=_ppl)
+    lines = []
+    for better, worse in pairwise(scored):
+        one, other = _result(better), _result(worse)
+        if one.scored is None or other.scored is None or one.scored.tokens_sha256 != other.scored.tokens_sha256:
+            continue
+        if (difference := paired_difference(other.chunk_nll, one.chunk_nll)) is not None:
+            lines.append(_verdict(row_name(better), row_name(worse), difference))
+    return lines
+
+
+def _verdict(better: str, worse: str, difference: PairedDifference) -> str:
+    low, high = (f"{end * 100:+.2g} %" for end in (difference.low, difference.high))
+    over = f"over {format_count(difference.n_chunks)} chunks"
+    if difference.is_distinguishable:
+        return (
+            f"{better} is better than {worse}: ln PPL lower by {difference.mean * 100:.2g} % ({low} to {high}) {over}"
+        )
+    text = f"{better} and {worse} cannot be distinguished: ln PPL differs by {low} to {high} {over}"
+    needed = difference.n_chunks_needed
+    return f"{text}; about {format_count(needed)} chunks would separate them" if needed else text
+
+
+def _result(run: Run) -> QualityResult:
+    assert isinstance(run.result, QualityResult)
+    return run.result
+
+
+def _ppl(run: Run) -> float:
+    ppl = _result(run).ppl
+    return ppl.mean if ppl else float("inf")
