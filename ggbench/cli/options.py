@@ -125,12 +125,18 @@ def option(flags: str, text: str, type: Any = None, **more: Any) -> _Decorator: 
     return click.option(*flags.split(), type=type, help=text, **more)
 
 
+_KV_OPTIONS = (
+    option("-ctk --type-k", "Type of the K cache.", _KV_TYPES, metavar="TYPE", default="f16"),
+    option("-ctv --type-v", "Type of the V cache.", _KV_TYPES, metavar="TYPE", default="f16"),
+)
+_KV_LIST_OPTIONS = (
+    option("-ctk --type-k", "Types of the K cache, e.g. f16,q8_0.", metavar="TYPES", default="f16"),
+    option("-ctv --type-v", "Types of the V cache, as many or one.", metavar="TYPES", default="f16"),
+)
 _LOAD_OPTIONS = (
     option("-c --n-ctx", "Context in tokens. Default: what the command needs.", TOKENS),
     option("-b --n-batch", "Logical batch.", TOKENS, default=2048),
     option("-ub --n-ubatch", "Physical batch.", TOKENS, default=512),
-    option("-ctk --type-k", "Type of the K cache.", _KV_TYPES, metavar="TYPE", default="f16"),
-    option("-ctv --type-v", "Type of the V cache.", _KV_TYPES, metavar="TYPE", default="f16"),
     option(
         "-fa --flash-attn", "Flash attention; it decides the size of the compute buffer.", _FLASH_ATTN, default="auto"
     ),
@@ -227,8 +233,33 @@ def _names(record: type[Any]) -> list[str]:
     return [field.name for field in fields(record)]
 
 
-load_options = _as_record("setup", _setup, [*_names(LlamaSetup), *_SWITCHED_OFF.values()], *_LOAD_OPTIONS)
+def _kv_pairs(type_k: str, type_v: str) -> tuple[tuple[str, str], ...]:
+    """Pairs of types of K and V; one type goes with each of several. Raises UsageError."""
+    lists = [[part.strip().lower() for part in text.split(",")] for text in (type_k, type_v)]
+    for name in (*lists[0], *lists[1]):
+        if name not in _KV_TYPES.choices:
+            raise UsageError(f"{name!r} is no type of a KV cache", f"known are {', '.join(_KV_TYPES.choices)}")
+    longest = max(map(len, lists))
+    if any(len(each) not in (1, longest) for each in lists):
+        raise UsageError(
+            f"{len(lists[0])} types of the K cache and {len(lists[1])} of the V cache do not pair up",
+            "give as many of each, or one",
+        )
+    pairs = zip(*(each * longest if len(each) == 1 else each for each in lists), strict=True)
+    return tuple(dict.fromkeys((k, v) for k, v in pairs))
+
+
+_LOADED = [*_names(LlamaSetup), *_SWITCHED_OFF.values()]
+
+load_options = _as_record("setup", _setup, _LOADED, *_KV_OPTIONS, *_LOAD_OPTIONS)
 """Add the options of how llama.cpp loads a model; the command gets them as `setup`, a LlamaSetup."""
+
+
+def _kv_list_options(function: _Function) -> _Function:
+    pairs = _as_record("kv_types", _kv_pairs, ("type_k", "type_v"), *_KV_LIST_OPTIONS)
+    return pairs(_as_record("setup", _setup, _LOADED, *_LOAD_OPTIONS)(function))
+
+
 offline_option = _as_record("hub", HubOptions, _names(HubOptions), _OFFLINE)
 """Add `--offline`; the command gets `hub`, a HubOptions."""
 output_options = _as_record("output", Output, _names(Output), *_OUTPUT_OPTIONS)
@@ -236,14 +267,17 @@ output_options = _as_record("output", Output, _names(Output), *_OUTPUT_OPTIONS)
 _download_options = _as_record("hub", HubOptions, _names(HubOptions), *_DOWNLOAD_OPTIONS)
 
 
-def measuring_options(*, many: bool = False, has_own_timeout: bool = False) -> _Decorator:
-    """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, an Asked."""
+def measuring_options(*, many: bool = False, has_own_timeout: bool = False, kv_lists: bool = False) -> _Decorator:
+    """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, an Asked.
+
+    With `kv_lists` the types of the KV cache may be lists, and the command gets their pairs as `kv_types`.
+    """
 
     def decorate(function: _Function) -> _Function:
         function = output_options(_as_record("asked", Asked, _names(Asked))(function))
         if not has_own_timeout:
             function = _BANDWIDTH(timeout_option("600")(function))
-        function = load_options(_download_options(function))
+        function = (_kv_list_options if kv_lists else load_options)(_download_options(function))
         if many:
             function = click.argument("quants", nargs=-1)(function)
         else:
