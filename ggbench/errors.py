@@ -30,6 +30,8 @@ class ExitCode(enum.IntEnum):
     BAD_FILE = 5
     ENGINE_FAILED = 6
     INTERRUPTED = 130
+    PIPE_CLOSED = 141
+    """128 + SIGPIPE, as the shell reports for other tools whose reader ends first."""
 
 
 class GgbenchError(Exception):

@@ -45,6 +45,11 @@ def user_models_file() -> Path:
     return Path(_dirs.user_config_dir) / "models.toml"
 
 
+def added_places_file() -> Path:
+    """Return the list of folders and files that the user added by hand."""
+    return Path(_dirs.user_config_dir) / "places.json"
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file, and its folder, atomically: a reader never sees a part of it. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)

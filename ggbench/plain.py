@@ -22,6 +22,13 @@ def shorten(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
+def shorten_middle(text: str, width: int) -> str:
+    """Return plain text of at most `width` characters, cut in the middle: names of files differ at either end."""
+    text = plain(text[:4096])
+    head = width // 2
+    return text if len(text) <= width else f"{text[:head]}…{text[len(text) - (width - head - 1) :]}"
+
+
 def _plain_character(character: str) -> str:
     category = unicodedata.category(character)
     if character in _SPACES or category.startswith("Z"):

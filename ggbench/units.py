@@ -25,6 +25,26 @@ _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*?)(/s|ps)?\s*")
 _LARGEST = 1 << 60
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([smh]?)\s*", re.IGNORECASE)
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+_TOKENS = re.compile(r"(?P<number>[0-9]+(?:[,_][0-9]{3})*|[0-9]*\.[0-9]+)(?P<unit>[km]?)", re.IGNORECASE)
+_TOKEN_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
+MOST_TOKENS = (1 << 31) - 1
+"""What llama.cpp's 32-bit counts hold."""
+
+
+def parse_tokens(text: str, *, least: int = 1, most: int = MOST_TOKENS) -> int:
+    """Parse a number of tokens: `16384`, `16,384`, `16_384` or `16k`, where k is 1024 and m is 1024 k.
+
+    Raises UsageError for anything else, and outside `least` to `most`.
+    """
+    match = _TOKENS.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a number of tokens", "write 16384, 16,384 or 16k, where k is 1024")
+    value = float(match["number"].replace(",", "").replace("_", "")) * _TOKEN_UNITS[match["unit"].lower()]
+    if not value.is_integer():
+        raise UsageError(f"{text!r} is not a whole number of tokens", f"did you mean {math.ceil(value):,}?")
+    if not least <= value <= most:
+        raise UsageError(f"{text!r} is out of range", f"write {least:,} to {most:,} tokens")
+    return int(value)
 
 
 def parse_size(text: str) -> int:
@@ -127,6 +147,11 @@ def format_number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{decimals}f}"
 
 
+def with_unit(text: str, unit: str) -> str:
+    """Return a formatted quantity with its unit; the em dash of an unknown one has none."""
+    return text if text == "—" else f"{text} {unit}"
+
+
 def format_fixed(value: float, decimals: int) -> str:
     """Return a number with thousands separators and fixed decimals, `1,250.0`, for aligned columns."""
     return f"{value:,.{decimals}f}"
@@ -136,16 +161,21 @@ def format_interval(value: float, low: float, high: float, digits: int = 3) -> s
     """Return a value with its interval, rounded to the interval's precision: `205 ±4`, or `205 (180–310)` where
     asymmetric.
 
-    ± precedes the longer side. An interval of zero length is omitted, and the value has `digits` digits.
+    ± precedes the longer side. An interval below 1/100,000 of the value is omitted, and the value has `digits` digits.
     """
     shorter, longer = sorted((value - low, high - value))
-    if not math.isfinite(longer) or longer <= 0:
+    if not math.isfinite(longer) or longer <= abs(value) * 1e-5:
         return format_number(value, digits)
     if longer <= 1.5 * shorter:
         decimals = _decimals_of_error(longer)
         return f"{value:.{decimals}f} ±{longer:.{decimals}f}"
     decimals = _decimals_of_error(shorter if shorter > 0 else longer)
     return f"{value:.{decimals}f} ({low:.{decimals}f}–{high:.{decimals}f})"
+
+
+def format_ratio(ratio: float, low: float, high: float) -> str:
+    """Return a ratio with its interval, `1.32 ±0.04`; `> 3.20` where the interval has no upper end."""
+    return format_interval(ratio, low, high) if math.isfinite(high) else f"> {format_number(low)}"
 
 
 def _decimals_of_error(error: float) -> int:
@@ -169,6 +199,11 @@ def format_percent(ratio: float | None) -> str:
 def format_count(value: int | None) -> str:
     """Return `10,000`; an em dash when unknown."""
     return "—" if value is None else f"{value:,}"
+
+
+def format_length(n_tokens: int | None) -> str:
+    """Return the length of a context as people say it: `16k` for 16,384, else `10,000`; an em dash when unknown."""
+    return f"{n_tokens // 1024}k" if n_tokens and n_tokens % 1024 == 0 else format_count(n_tokens)
 
 
 def format_params(value: int | None, *, binary: bool = False) -> str:

@@ -19,9 +19,8 @@ from ggbench.gguf_file.blueprint import build_model
 from ggbench.machine.known_gpus import find_gpu
 from ggbench.theory.hardware import Convention, known_hardware
 from ggbench.theory.kv_cache import kv_cache
-from ggbench.theory.parameters import count_parameters
 from ggbench.theory.prefill import prefill_curve
-from ggbench.theory.weights import uniform_weights
+from ggbench.theory.weights import count_parameters, uniform_weights
 
 ROOT = Path(__file__).parent.parent
 CURVE_MS, PROCESS_MS = 50.0, 400.0

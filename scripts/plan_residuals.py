@@ -3,7 +3,8 @@
 Plans come from headers drawn for the catalog, real buffers from the log of a worker that loads the twin of the same
 model and makes the context. It loads under a memory limit, so that llama.cpp maps no file: in a mapped one a repacked
 tensor lies in two buffers, without a map in one alone, CPU or CPU_REPACK, and their sum is compared with the plan. On a
-GPU build it offloads nothing, so that everything lies in main memory.
+GPU build it offloads nothing, so that everything lies in main memory. Both reserve the logits of one token, as
+llama-server has llama.cpp do, and not those of a whole n_ubatch, which are most of a small model's compute buffer.
 """
 
 from __future__ import annotations

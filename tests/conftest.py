@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.blueprint import Hyperparameters
 
 if TYPE_CHECKING:
     from tests.fakes.hub import TestHub
@@ -41,6 +41,18 @@ def tiny_twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from ggbench.gguf_file.twin import cached_twin
 
     return cached_twin("tiny", TINY, "q8_0", tmp_path_factory.mktemp("twins"))
+
+
+@pytest.fixture(scope="session")
+def moe_twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Q8_0 twin of a two-layer mixture of experts."""
+    from dataclasses import replace
+
+    from ggbench.gguf_file.twin import cached_twin
+
+    experts = {"n_expert": 4, "n_expert_used": 2, "n_ff_expert": 256, "n_ff_shared_expert": 256}
+    hyper = replace(TINY, architecture="qwen2moe", **experts)  # type: ignore[arg-type]
+    return cached_twin("tiny-moe", hyper, "q8_0", tmp_path_factory.mktemp("twins"))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTAL
 
 def generate(name: str) -> str:
     """The text between the marks of a part."""
-    return {"help": _help, "columns": _columns}[name]()
+    return {"help": _help, "columns": _columns, "defaults": _defaults}[name]()
 
 
 def parts(text: str) -> dict[str, str]:
@@ -41,6 +41,15 @@ def _columns() -> str:
     for key in (*BENCH, "max_n_ctx"):
         column = COLUMNS[key]
         lines.append(f"| {column.header} | {column.unit} | {column.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def _defaults() -> str:
+    from ggbench.engine.llama_defaults import BEYOND, CONTEXT, MODEL
+
+    reasons = {name: default.reason for name, default in {**CONTEXT, **MODEL}.items() if default.reason}
+    lines = ["| llama.cpp | ggbench |", "|---|---|"]
+    lines += [f"| `{name}` | {text} |" for name, text in {**reasons, **BEYOND}.items()]
     return "\n".join(lines) + "\n"
 
 

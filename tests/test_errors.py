@@ -46,7 +46,7 @@ def test_exit_codes_are_those_of_the_design() -> None:
     """A script that tells them apart keeps working."""
     assert {code.name: code.value for code in ExitCode} == {
         "DONE": 0, "UNEXPECTED": 1, "USAGE": 2, "DOES_NOT_FIT": 3, "NETWORK": 4, "BAD_FILE": 5, "ENGINE_FAILED": 6,
-        "INTERRUPTED": 130,
+        "INTERRUPTED": 130, "PIPE_CLOSED": 141,
     }  # fmt: skip
 
 

@@ -8,9 +8,9 @@ from tests.readme import README, parts, updated
 
 
 def test_generated_parts_have_not_drifted() -> None:
-    """Help and the table of columns; ./scripts/update_readme writes them."""
+    """Help and the tables of columns and defaults; ./scripts/update_readme writes them."""
     text = README.read_text(encoding="utf-8")
-    assert set(parts(text)) == {"help", "columns"}
+    assert set(parts(text)) == {"help", "columns", "defaults"}
     assert updated(text) == text
 
 

@@ -25,6 +25,7 @@ from ggbench.units import (
     parse_bandwidth,
     parse_compute,
     parse_size,
+    parse_tokens,
 )
 
 
@@ -205,6 +206,11 @@ def test_intervals(value: float, low: float, high: float, text: str) -> None:
     assert format_interval(value, low, high) == text
 
 
+def test_an_interval_too_short_to_matter_is_omitted() -> None:
+    """A value keeps its digits, and not as many as a perfect clock would give it."""
+    assert format_interval(79.20479, 79.20479 - 8e-6, 79.20479 + 8e-6) == "79.2"
+
+
 @settings(deadline=None)
 @given(st.floats(0.01, 1e5), st.floats(1e-4, 0.3))
 def test_an_even_interval_is_printed_within_a_tenth(value: float, share: float) -> None:
@@ -303,3 +309,49 @@ def test_an_exact_size_is_read_back_as_the_same_bytes(n_bytes: int, text: str) -
     """In a command that reproduces a run a size may not be rounded."""
     assert exact_size(n_bytes) == text
     assert n_bytes == 0 or parse_size(text) == n_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "n_tokens"),
+    [
+        ("16384", 16384),
+        (" 16384 ", 16384),
+        ("16,384", 16384),
+        ("16_384", 16384),
+        ("1,048,576", 1 << 20),
+        ("16k", 16384),
+        ("16K", 16384),
+        ("1.5k", 1536),
+        (".5k", 512),
+        ("1m", 1 << 20),
+        ("2,147,483,647", (1 << 31) - 1),
+    ],
+)
+def test_tokens_are_read_as_people_write_them(text: str, n_tokens: int) -> None:
+    """Thousands may be grouped, and k is 1024 for contexts and generated tokens alike."""
+    assert parse_tokens(text) == n_tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("", "16k"),
+        ("k", "16k"),
+        ("16 thousand", "16k"),
+        ("16,38", "16k"),
+        ("1,6384", "16k"),
+        ("16kb", "16k"),
+        ("-1", "16k"),
+        ("1e4", "16k"),
+        ("1.3k", "1,332"),
+        ("2.5", "3"),
+        ("0", "1 to 2,147,483,647"),
+        ("2147483648", "1 to 2,147,483,647"),
+        ("2048m", "1 to 2,147,483,647"),
+    ],
+)
+def test_what_is_no_number_of_tokens_says_what_to_write(text: str, hint: str) -> None:
+    """A group of other than three digits is a slip, and half a token is none."""
+    with pytest.raises(UsageError, match=r"token|out of range") as caught:
+        parse_tokens(text)
+    assert hint in caught.value.hint

@@ -1,26 +1,17 @@
-"""Resolve MODEL and QUANTs for counting without running: the model's shape, and its weights in each scheme or quant.
-
-A catalog model needs no file: its header is derived from its hyperparameters, and only named quants require llama.cpp.
-"""
+"""Resolve MODEL and QUANTs to a shape and its weights, without running; a catalog model needs no file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
 from ggbench.catalog.reference import CatalogRef, HubRef, ModelRef, SynthRef, model_label, parse_model, wanted_quants
 from ggbench.gguf_file.blueprint import build_metadata, build_model
-from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
-from ggbench.theory.parameters import count_parameters
-from ggbench.theory.weights import Weights, file_weights, scheme_bits, tensor_weights, uniform_weights
-
-if TYPE_CHECKING:
-    from ggbench.catalog.selector import Target
+from ggbench.theory.weights import Weights, count_parameters, file_weights, scheme_bits, tensor_weights, uniform_weights
 
 SCHEMES = ("w16", "w8", "w6", "w4")
 """Default schemes for a catalog model."""
@@ -45,19 +36,14 @@ def count_model(model: str, schemes: Sequence[str] = (), catalog: Catalog | None
     """
     ref = parse_model(model)
     asked = wanted_quants(ref, schemes)
-    known = _catalog_model(ref, catalog or load_catalog())
-    if known is not None:
-        return _from_catalog(known, asked or SCHEMES)
-    return _from_files(model, ref, asked)
-
-
-def _catalog_model(ref: ModelRef, catalog: Catalog) -> CatalogModel | None:
-    """Return the catalog entry that the reference means; None where there is none."""
-    if isinstance(ref, CatalogRef | SynthRef):
-        return catalog.model(ref.id)
-    if isinstance(ref, HubRef):
-        return catalog.of_repo(ref.repo)
-    return None
+    catalog = catalog or load_catalog()
+    match ref:
+        case CatalogRef(model_id) | SynthRef(model_id):
+            return _from_catalog(catalog.model(model_id), asked or SCHEMES)
+        case HubRef(repo) if known := catalog.of_repo(repo):
+            return _from_catalog(known, asked or SCHEMES)
+        case _:
+            return _from_files(model, ref, asked)
 
 
 def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
@@ -66,11 +52,8 @@ def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
     bits = {name: scheme_bits(name) for name in asked}
     ftypes = {name: ftype_by_name(name) for name, width in bits.items() if width is None}
     tensors = choose_types(build_metadata(model.hyper), unquantized.tensors, ftypes) if ftypes else {}
-    tied = model.hyper.tied_embeddings
     weights = tuple(
-        tensor_weights(tensors[name], parameters, name, tied=tied)
-        if width is None
-        else uniform_weights(parameters, width)
+        tensor_weights(tensors[name], parameters, name) if width is None else uniform_weights(parameters, width)
         for name, width in bits.items()
     )
     return CountedModel(model.id, unquantized, weights)
@@ -84,15 +67,8 @@ def _from_files(model: str, ref: ModelRef, asked: Sequence[str]) -> CountedModel
     base = model if quant is None or bits[quant.lower()] is None else model[: -len(quant) - 1]
     quants = [name for name, width in bits.items() if width is None]
     targets = resolve(base, quants)
-    files = {target.quant: _read(target) for target in (targets if quants or not asked else targets[:1])}
+    files = {target.quant: target.header() for target in (targets if quants or not asked else targets[:1])}
     first = next(iter(files.values()))
     own = [file_weights(file, name) for name, file in files.items()] if quants or not asked else []
     uniform = [uniform_weights(count_parameters(first), width) for width in bits.values() if width is not None]
     return CountedModel(label, first, (*own, *uniform))
-
-
-def _read(target: Target) -> ModelFile:
-    if target.source is not None:
-        return target.source.header()
-    assert target.path is not None
-    return read_model_file(target.path, allow_missing_data=True)

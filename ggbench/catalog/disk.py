@@ -1,19 +1,16 @@
-"""List all GGUF models on this machine, whichever program stored them, with the arguments that select each one.
-
-A broken, missing or inaccessible file is listed with a reason and never aborts the listing.
-"""
+"""List the GGUF models of every program on this machine; a broken or inaccessible file is a row with its reason."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ggbench import paths
 from ggbench.catalog.header_index import UNKNOWN_FACTS, HeaderFacts, HeaderIndex
-from ggbench.catalog.local_files import MAX_FOLDERS, LocalVariant, find_gguf_files, group_variants, local_variants
+from ggbench.catalog.local_files import MAX_FOLDERS, LocalVariant, local_variants, variants_in
 from ggbench.catalog.model_stores import ModelStore, find_model_stores
 from ggbench.catalog.ollama import ollama_models
 from ggbench.errors import BadFile
@@ -51,6 +48,8 @@ class LocalModel:
     """Number of missing shards."""
     reason: str = ""
     """Why the model cannot be measured, one printable line; empty where it can."""
+    place: Path | None = None
+    """What the user added by hand, through which it was found; None for a model of a program's own store."""
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -62,19 +61,7 @@ class LocalModel:
     @property
     def is_named_by_path(self) -> bool:
         """Whether MODEL is a path."""
-        return bool(self.paths) and self.model == _path_argument(self.paths[0])
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A variant found in a store, before its header is read."""
-
-    variant: LocalVariant
-    name: str
-    quant: str | None = None
-    """Quant according to the store."""
-    repo: str | None = None
-    """Repo name to use as MODEL instead of the path."""
+        return bool(self.paths) and self.model == path_argument(self.paths[0])
 
 
 def find_local_models(dirs: Sequence[Path] = (), stores: Sequence[ModelStore] | None = None) -> tuple[LocalModel, ...]:
@@ -100,21 +87,21 @@ def twins_by_model(models: Iterable[LocalModel]) -> dict[str, tuple[str, ...]]:
 
 
 def models_in_place(place: Path) -> tuple[LocalModel, ...]:
-    """Return the models in a folder and below; for a file, the model it belongs to.
-
-    Raises BadFile for a place that does not exist or cannot be read.
-    """
+    """Return the models in and below a folder, or the one that a file belongs to. Raises BadFile."""
     try:
         if place.is_dir():
             os.scandir(place).close()
             return find_local_models([place], ())
     except OSError as error:
         raise BadFile(f"{plain(str(place))} cannot be read: {error.strerror}", "check the path") from None
-    variants = local_variants(place)
     finder = _Finder()
-    found = tuple(finder.with_headers("folder", (_Candidate(variant, variant.name) for variant in variants)))
+    found = tuple(finder.with_headers("folder", ((each, each.stem, None) for each in local_variants(place))))
     finder.index.save()
     return found
+
+
+_Candidate = tuple[LocalVariant, str, str | None]
+"""A variant found in a store, its name there, and the repo to use as MODEL instead of its path."""
 
 
 class _Finder:
@@ -134,9 +121,8 @@ class _Finder:
                 case "hub":
                     found.extend(self.with_headers(store.name, _hub_cache_candidates(store)))
                 case "folder":
-                    files, is_truncated = find_gguf_files(store.root)
-                    variants = group_variants(files)
-                    found.extend(self.with_headers(store.name, (_Candidate(each, each.name) for each in variants)))
+                    variants, is_truncated = variants_in(store.root)
+                    found.extend(self.with_headers(store.name, ((each, each.stem, None) for each in variants)))
                     if is_truncated:
                         reason = f"it has more than {format_count(MAX_FOLDERS)} folders; give one of them"
                         found.append(_unreadable_store(store, reason))
@@ -146,75 +132,75 @@ class _Finder:
 
     def with_headers(self, store_name: str, candidates: Iterable[_Candidate]) -> Iterator[LocalModel]:
         """Yield the candidates with header facts, skipping files seen before or deleted meanwhile."""
-        for candidate in candidates:
+        for variant, name, repo in candidates:
             try:
-                statuses = [path.stat() for path in candidate.variant.paths]
+                statuses = [path.stat() for path in variant.paths]
             except OSError:
                 continue
             identity = tuple((status.st_dev, status.st_ino) for status in statuses)
             if identity not in self._seen:
                 self._seen.add(identity)
-                yield self._model(store_name, candidate, statuses)
+                yield self._model(store_name, variant, name, repo, statuses[0])
 
-    def _model(self, store_name: str, candidate: _Candidate, statuses: Sequence[os.stat_result]) -> LocalModel:
-        variant = candidate.variant
+    def _model(
+        self, store_name: str, variant: LocalVariant, name: str, repo: str | None, status: os.stat_result
+    ) -> LocalModel:
         first = variant.paths[0]
         facts, reason = UNKNOWN_FACTS, ""
         try:
-            facts = self.index.facts(first, statuses[0])
+            facts = self.index.facts(first, status)
         except BadFile as error:
             reason = plain(error.message)
-        if variant.n_missing:
-            reason = f"{variant.n_missing} of its {len(variant.paths) + variant.n_missing} shards are missing"
-        quant = variant.quant or candidate.quant or facts.quant or quant_from_file_name(first.parent.name)
+        quant = variant.quant or facts.quant or quant_from_file_name(first.parent.name)
         return LocalModel(
             store=store_name,
-            name=plain(candidate.name),
-            model=candidate.repo or _synth_argument(first, facts, quant) or _path_argument(first),
+            name=plain(name),
+            model=repo or _synth_argument(first, facts, quant) or path_argument(first),
             quant=quant,
             paths=variant.paths,
-            file_bytes=sum(status.st_size for status in statuses),
+            file_bytes=variant.file_bytes,
             architecture=facts.architecture,
             n_ctx_train=facts.n_ctx_train,
             is_twin=facts.is_twin,
             n_missing=variant.n_missing,
-            reason=reason,
+            reason=variant.shortage or reason,
         )
 
     def _of_ollama(self, store: ModelStore) -> Iterator[LocalModel]:
         for entry in ollama_models(store.root):
-            blob, name, reason = entry.blob, plain(entry.name), entry.reason
-            if blob is not None:
+            reason = entry.reason
+            if entry.blob is not None:
                 try:
-                    variant = LocalVariant(name, None, (blob,), blob.stat().st_size)
-                except OSError as error:
-                    reason = f"its blob {blob.name[:19]}… cannot be read: {error.strerror}"
+                    (variant,) = local_variants(entry.blob)
+                except BadFile as error:
+                    reason = error.message
                 else:
-                    yield from self.with_headers(store.name, [_Candidate(variant, name, entry.quant)])
+                    variant = replace(variant, quant=entry.quant)
+                    yield from self.with_headers(store.name, [(variant, entry.name, None)])
                     continue
-            yield LocalModel(store.name, name, "", entry.quant, (), None, reason=reason)
+            yield LocalModel(store.name, plain(entry.name), "", entry.quant, (), None, reason=reason)
 
 
 def _hub_cache_candidates(store: ModelStore) -> Iterator[_Candidate]:
     """Yield the variants of every cached repo; one whose quant is unique and first in its repo is named by the repo."""
-    seen_quants: set[tuple[str, str]] = set()
+    seen_quants: set[tuple[str, str | None]] = set()
     for repo, folder in find_snapshots(store.root):
         try:
-            variants = list(group_variants(find_gguf_files(folder)[0]))
+            variants = variants_in(folder)[0]
         except OSError:
             continue
-        start = len(str(folder)) + 1
-        quants = [quant_from_file_name(str(variant.paths[0])[start:]) for variant in variants]
-        times = Counter(quants)
-        for variant, quant in zip(variants, quants, strict=True):
-            is_one = quant is not None and times[quant] == 1 and (repo, quant) not in seen_quants
-            by_repo = store.finds_repos and is_one and not variant.n_missing and repo.count("/") == 1
-            yield _Candidate(variant, repo, quant, repo if by_repo else None)
-        seen_quants.update((repo, quant) for quant in quants if quant is not None)
+        times = Counter(variant.quant for variant in variants)
+        for variant in variants:
+            is_one = (
+                variant.quant is not None and times[variant.quant] == 1 and (repo, variant.quant) not in seen_quants
+            )
+            by_repo = store.finds_repos and is_one and not variant.missing and repo.count("/") == 1
+            yield variant, repo, repo if by_repo else None
+        seen_quants.update((repo, quant) for quant in times)
 
 
 def _unreadable_store(store: ModelStore, reason: str) -> LocalModel:
-    return LocalModel(store.name, plain(_path_argument(store.root)), "", None, (), None, reason=plain(reason))
+    return LocalModel(store.name, plain(path_argument(store.root)), "", None, (), None, reason=plain(reason))
 
 
 def _synth_argument(path: Path, facts: HeaderFacts, quant: str | None) -> str | None:
@@ -224,7 +210,7 @@ def _synth_argument(path: Path, facts: HeaderFacts, quant: str | None) -> str | 
     return f"{_SYNTH}{model_id}" if facts.is_twin and origin == "catalog" and is_cached else None
 
 
-def _path_argument(path: Path) -> str:
+def path_argument(path: Path) -> str:
     """Return the path with `~` for home; a leading `./` protects names that begin with a hyphen or a tilde."""
     if not path.is_absolute():
         return f"./{path}"

@@ -64,10 +64,7 @@ class HeaderIndex:
         self._changed = False
 
     def facts(self, path: Path, status: os.stat_result) -> HeaderFacts:
-        """Return the facts of a file; `status` is its stat result, links followed.
-
-        Raises BadFile for a header that is broken or cannot be read; such files are not cached.
-        """
+        """Return the facts of a file with this stat result. Raises BadFile for a broken one, which is not cached."""
         key = str(path)
         entry = self._known.get(key)
         if entry is None or entry.size != status.st_size or entry.mtime_ns != status.st_mtime_ns:
@@ -80,7 +77,8 @@ class HeaderIndex:
         """Write changes; entries of files not queried stay while the files exist. Never raises OSError."""
         if not self._changed:
             return
-        kept = {key: entry for key, entry in self._seen.items() if _is_text(key)}
+        # A name that is not UTF-8 cannot be stored in JSON; such a file is read each time.
+        kept = {key: entry for key, entry in self._seen.items() if key.isprintable()}
         for key, entry in self._known.items():
             if len(kept) < _MAX_ENTRIES and key not in kept and os.path.lexists(key):
                 kept[key] = entry
@@ -95,20 +93,14 @@ def read_facts(path: Path) -> HeaderFacts:
 
     name = plain(path.name)
     try:
-        with open(path, "rb", buffering=0, opener=_open_nonblocking) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise BadFile(f"{name} is not a regular file", "give a .gguf file")
-            metadata = read_leading_metadata(file, status.st_size, name)
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise BadFile(f"{name} is not a regular file", "give a .gguf file")
+        with path.open("rb", buffering=0) as file:
+            return _facts(read_leading_metadata(file, status.st_size, name))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise BadFile(f"{name} cannot be read: {reason}", "check its permissions") from error
-    return _facts(metadata)
-
-
-def _open_nonblocking(path: str, flags: int) -> int:
-    """Open without blocking: a FIFO named like a model would wait for a writer forever."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _facts(metadata: Mapping[str, object]) -> HeaderFacts:
@@ -137,12 +129,3 @@ def _load(file: Path) -> dict[str, _Entry]:
         return index.files if index.version == _VERSION else {}
     except (OSError, msgspec.DecodeError, RecursionError):
         return {}
-
-
-def _is_text(key: str) -> bool:
-    """Return whether JSON can represent the path: bytes that are not UTF-8 decode to lone surrogates."""
-    try:
-        key.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -1,7 +1,4 @@
-"""Parse Hub URLs and `org/name/file.gguf`, as pasted from a browser, into the grammar of MODEL.
-
-A URL is recognized by its host: huggingface.co, hf.co, or HF_ENDPOINT's.
-"""
+"""Parse what is pasted from a browser, a Hub URL or `org/name/file.gguf`, into the grammar of MODEL."""
 
 from __future__ import annotations
 
@@ -21,10 +18,7 @@ _FORMS = "give a repo as org/name, or org/name:FILE.gguf"
 
 
 def parse_address(text: str) -> str | None:
-    """Return `org/name`, with `@revision` and `:file.gguf` where the URL has them; None for text that is not a URL.
-
-    Raises UsageError for a URL that is not a model repo or a GGUF file in one.
-    """
+    """Return a URL as `org/name[@revision][:file.gguf]`; None for other text. Raises UsageError for any other URL."""
     from urllib.parse import unquote
 
     rest = _without_host(text)

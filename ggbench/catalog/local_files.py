@@ -1,161 +1,113 @@
 """Find the GGUF models in and below a folder by file name alone.
 
-No header is read, so broken files are listed too. The shards of a split model are one variant; files that only
-accompany a model, such as projectors, are left out.
+No header is read, so broken files are listed too. Names and quants follow the same rules as in a Hub listing.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ggbench.errors import BadFile
-from ggbench.gguf_file.quants import is_sidecar, names_quant, quant_from_file_name
-from ggbench.gguf_file.shards import model_name, parse_shard_name
+from ggbench.gguf_file.quants import is_sidecar
+from ggbench.gguf_file.shards import parse_shard_name
+from ggbench.hub.repo_records import RepoFile, RepoVariant, group_variants
 from ggbench.plain import plain
 
 _MAX_DEPTH = 5
 """Levels below the root: publisher, repo, quant, and two to spare."""
 MAX_FOLDERS = 20_000
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_GIT_NAME = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
-class LocalVariant:
-    """One quant of a local model: a file, or a set of shards."""
+class LocalVariant(RepoVariant):
+    """A variant whose existing files are on this disk."""
 
-    name: str
-    """File name without shard suffix and `.gguf`; printable."""
-    quant: str | None
-    """Lower case; None where the file name has no quant."""
-    paths: tuple[Path, ...]
-    """Existing shards, in order."""
-    file_bytes: int
-    """Total size of the existing shards."""
-    n_missing: int = 0
-    """Number of missing shards."""
+    folder: Path = Path()
+    """The name and the paths of the files are relative to it."""
 
-    def answers_to(self, quant: str) -> bool:
-        """Return whether `quant`, in any case, matches this variant's quant, name or a file name."""
-        names = (self.name, f"{self.name}.gguf", *(path.name for path in self.paths))
-        return names_quant(quant, self.quant, names)
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Existing shards, in order."""
+        return tuple(self.folder / file.path for file in self.files)
+
+    @property
+    def shortage(self) -> str:
+        """Number of missing shards in words; empty where there are none."""
+        missing = self.n_missing
+        return f"{missing} of its {len(self.files) + missing} shards are missing" if missing else ""
 
 
 def local_variants(place: Path) -> tuple[LocalVariant, ...]:
-    """Return the variants in a folder and its direct subfolders, largest first; for a file, the variant it belongs to.
-
-    Raises BadFile for a place that does not exist or cannot be read; unreadable subfolders are skipped.
-    """
+    """Return the variants in a folder and its direct subfolders, or the one that a file belongs to. Raises BadFile."""
     try:
-        if not place.is_dir():
-            return (_variant_of(place),)
-        files = list(_gguf_files(place))
+        if place.is_dir():
+            return variants_in(place, max_depth=1)[0]
+        if not place.exists():
+            raise BadFile(f"no such file or folder: {plain(str(place))}", "check the path")
+        if not place.is_file():
+            raise BadFile(f"{plain(str(place))} is neither a file nor a folder", "give a .gguf file")
+        shard = parse_shard_name(place.name)
+        files = [path for path in (shard.beside(place) if shard else [place]) if path.is_file()]
+        return _grouped(place.parent, (_repo_file(path.name, path, path.stat()) for path in files))
     except OSError as error:
         raise BadFile(f"{plain(str(place))} cannot be read: {error.strerror}", "check the path") from None
-    return tuple(sorted(group_variants(files), key=lambda variant: (-variant.file_bytes, variant.name, variant.paths)))
 
 
-def _variant_of(path: Path) -> LocalVariant:
-    if not path.exists():
-        raise BadFile(f"no such file or folder: {plain(str(path))}", "check the path")
-    if not path.is_file():
-        raise BadFile(f"{plain(str(path))} is neither a file nor a folder", "give a .gguf file")
-    shard = parse_shard_name(path.name)
-    if shard is None:
-        return _variant(model_name(path.name), [path], 0)
-    there = [sibling for sibling in shard.beside(path) if sibling.is_file()]
-    return _variant(shard.stem, there, shard.count - len(there))
-
-
-def _gguf_files(folder: Path) -> Iterator[Path]:
-    below = []
-    for path in sorted(folder.iterdir()):
-        if path.is_dir():
-            below.append(path)
-        elif path.suffix.lower() == ".gguf" and path.is_file():
-            yield path
-    for subfolder in below:
-        try:
-            children = sorted(subfolder.iterdir())
-        except OSError:
-            continue
-        yield from (path for path in children if path.suffix.lower() == ".gguf" and path.is_file())
-
-
-def group_variants(files: Iterable[Path]) -> Iterator[LocalVariant]:
-    """Group files into variants; sidecars and files deleted meanwhile are left out."""
-    split: defaultdict[tuple[Path, str, int], dict[int, Path]] = defaultdict(dict)
-    for path in files:
-        if is_sidecar(path.name):
-            continue
-        shard = parse_shard_name(path.name)
-        if shard is None:
-            with contextlib.suppress(OSError):
-                yield _variant(model_name(path.name), [path], 0)
-        else:
-            split[path.parent, shard.stem, shard.count][shard.number] = path
-    for (_, stem, count), shards in split.items():
-        with contextlib.suppress(OSError):
-            yield _variant(stem, [shards[number] for number in sorted(shards)], count - len(shards))
-
-
-def _variant(name: str, paths: list[Path], n_missing: int) -> LocalVariant:
-    return LocalVariant(
-        name=plain(name),
-        quant=quant_from_file_name(paths[0].name),
-        paths=tuple(paths),
-        file_bytes=sum(path.stat().st_size for path in paths),
-        n_missing=n_missing,
-    )
-
-
-def find_gguf_files(root: Path) -> tuple[tuple[Path, ...], bool]:
-    """Find files named `*.gguf` in and below `root`, sorted, ignoring hidden files and folders.
+def variants_in(
+    root: Path, max_depth: int = _MAX_DEPTH, *, with_sidecars: bool = False
+) -> tuple[tuple[LocalVariant, ...], bool]:
+    """Return the variants in and below `root`, largest first, without hidden files and folders.
 
     A folder may contain link cycles, a hundred thousand files or a whole home: depth and number of folders are limited,
-    each folder is entered once, and unreadable subfolders are skipped. The second value is whether the
-    folder limit was reached. Raises OSError where `root` itself cannot be read.
+    each folder is entered once, and unreadable subfolders are skipped. The second value is whether the folder limit was
+    reached. Raises OSError where `root` itself cannot be read.
     """
-    found: list[str] = []
-    entered = {_identity(root)}
-    queue = [(root, 0)]
+    found: list[RepoFile] = []
+    entered = {_identity(root.stat())}
+    is_truncated = False
+    queue = [(os.fspath(root), 0)]
+    start = len(os.path.join(root, ""))  # noqa: PTH118 - pathlib drops the slash at the end
     for folder, depth in queue:
         try:
             with os.scandir(folder) as entries:
-                listed = [entry for entry in entries if not entry.name.startswith(".")]
+                listed = sorted((each for each in entries if not each.name.startswith(".")), key=lambda each: each.name)
         except OSError:
             if depth == 0:
                 raise
             continue
-        below = []
         for entry in listed:
-            try:
-                if entry.is_dir():
-                    below.append(entry)
-                elif entry.name.lower().endswith(".gguf") and entry.is_file():
-                    found.append(entry.path)
-            except OSError:
-                continue
-        if depth == _MAX_DEPTH:
-            continue
-        for entry in sorted(below, key=lambda each: each.name):
-            try:
-                below_it = Path(entry.path)
-                identity = _identity(below_it)
-            except OSError:
-                continue
-            if identity in entered:
-                continue
-            if len(entered) == MAX_FOLDERS:
-                return tuple(map(Path, sorted(found))), True
-            entered.add(identity)
-            queue.append((below_it, depth + 1))
-    return tuple(map(Path, sorted(found))), False
+            with suppress(OSError):
+                if entry.is_file():
+                    if entry.name.lower().endswith(".gguf") and (with_sidecars or not is_sidecar(entry.name)):
+                        found.append(_repo_file(entry.path[start:], Path(entry.path), entry.stat()))
+                elif entry.is_dir() and depth < max_depth and (identity := _identity(entry.stat())) not in entered:
+                    if len(entered) < MAX_FOLDERS:
+                        entered.add(identity)
+                        queue.append((entry.path, depth + 1))
+                    else:
+                        is_truncated = True
+    return _grouped(root, found), is_truncated
 
 
-def _identity(folder: Path) -> tuple[int, int]:
-    status = folder.stat()
+def _repo_file(name: str, path: Path, status: os.stat_result) -> RepoFile:
+    """Return the record of a file; in Hugging Face's cache, the blob that it links to is named by its hash."""
+    blob = path.readlink().name if path.is_symlink() else ""
+    sha256 = blob if _SHA256.fullmatch(blob) else None
+    return RepoFile(name, status.st_size, sha256, blob if _GIT_NAME.fullmatch(blob) else "")
+
+
+def _grouped(folder: Path, files: Iterable[RepoFile]) -> tuple[LocalVariant, ...]:
+    return tuple(
+        LocalVariant(each.name, each.quant, each.files, each.missing, folder) for each in group_variants(files)
+    )
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino

@@ -5,13 +5,15 @@ Each program has moved its folder at least once and left files behind, so old an
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from ggbench import paths
 from ggbench.hub.access import hub_cache_folder
@@ -38,13 +40,14 @@ class ModelStore:
     """Whether MODEL `org/name` finds the models in this store."""
 
 
+class _LmStudioSettings(msgspec.Struct, rename="camel"):
+    downloads_folder: str = ""
+
+
 def find_model_stores(
     environment: Mapping[str, str] | None = None, platform: str = sys.platform
 ) -> tuple[ModelStore, ...]:
-    """Return the stores that exist or may exist; each folder once per layout.
-
-    `environment` and `platform` default to this process's own.
-    """
+    """Return the stores that exist or may exist, once per layout; the arguments default to this process's own."""
     environment = os.environ if environment is None else environment
     home = Path(environment.get("HOME") or Path.home())
     found: dict[tuple[Path, Layout], ModelStore] = {}
@@ -81,23 +84,11 @@ def _user_cache(environment: Mapping[str, str], home: Path, platform: str) -> Pa
 
 
 def _lm_studio_folders(home: Path) -> Iterator[Path]:
-    """Yield the folder in LM Studio's settings, those of the home that its pointer file names, and the old and new
-    defaults.
-
-    Source: findLMStudioHome of lmstudio.js, and `downloadsFolder` in LM Studio's settings.json.
-    """
+    """Yield the folders in LM Studio's settings, and its defaults. Source: findLMStudioHome of lmstudio.js."""
     pointed = _text(home / ".lmstudio-home-pointer").strip()
-    homes = [home / ".lmstudio", home / ".cache/lm-studio"]
-    if pointed and "\0" not in pointed:
-        homes.insert(0, Path(pointed))
-    for lm_studio in homes:
-        try:
-            settings = json.loads(_text(lm_studio / "settings.json"))
-        except (ValueError, RecursionError):
-            settings = None
-        folder = settings.get("downloadsFolder") if isinstance(settings, dict) else None
-        if isinstance(folder, str) and folder and "\0" not in folder:
-            yield Path(folder)
+    for lm_studio in (*([Path(pointed)] if pointed else []), home / ".lmstudio", home / ".cache/lm-studio"):
+        with suppress(msgspec.DecodeError, RecursionError):
+            yield Path(msgspec.json.decode(_text(lm_studio / "settings.json"), type=_LmStudioSettings).downloads_folder)
         yield lm_studio / "models"
 
 
@@ -113,7 +104,7 @@ def _text(file: Path) -> str:
     try:
         with file.open("rb") as source:
             return source.read(_MAX_SETTINGS_BYTES).decode("utf-8", errors="replace")
-    except OSError:
+    except (OSError, ValueError):
         return ""
 
 

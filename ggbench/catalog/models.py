@@ -1,38 +1,52 @@
-"""The catalog of models known by id: the shipped `models.toml`, overridden by the user's own.
-
-The user's file is written by hand, so every error names its file and line.
-"""
+"""The catalog of models known by id, shipped and the user's own, whose errors name the line: people write the file."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from ggbench import paths
 from ggbench.errors import UnknownName, UsageError
-from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.plain import plain
 
 HUB_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 """Pattern of a Hub repo name, `org/name`."""
 
-_ID = re.compile(r"[a-z0-9][a-z0-9._-]*", re.ASCII)
-_SHAPE = {field.name: field for field in dataclasses.fields(Hyperparameters)}
-_REQUIRED = tuple(name for name, field in _SHAPE.items() if field.default is dataclasses.MISSING)
-_ABOUT = ("id", "title", "repo", "file_pattern", "quants")
-_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "str": ((str,), "text in quotes"),
-    "int": ((int,), "a whole number"),
-    "int | None": ((int,), "a whole number"),
-    "float": ((int, float), "a number"),
-    "bool": ((bool,), "true or false"),
+
+def _text_like(pattern: str) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, str) and re.fullmatch(pattern, value, re.ASCII) is not None
+
+
+_is_quant = _text_like(r"[\w-]+")
+_Accepted = tuple[Callable[[Any], bool], str]
+_ABOUT: Mapping[str, _Accepted] = {
+    "id": (_text_like(r"[a-z0-9][a-z0-9._-]*"), "lower-case letters, digits and . _ -"),
+    "title": (lambda value: isinstance(value, str) and value.isprintable(), "one line of text"),
+    "repo": (_text_like(HUB_REPO.pattern), "a Hub repo as org/name"),
+    "file_pattern": (_text_like(r"[\w.-]*\{quant\}[\w.-]*\.gguf"), "a name such as mine-{quant}.gguf"),
+    "quants": (
+        lambda value: isinstance(value, list) and all(map(_is_quant, value)),
+        'a list such as ["q8_0", "q4_k_m"]',
+    ),
 }
+_WHOLE: _Accepted = (lambda value: type(value) is int, "a whole number")
+_TYPES: Mapping[object, _Accepted] = {
+    "str": (lambda value: isinstance(value, str), "text in quotes"),
+    "int": _WHOLE,
+    "int | None": _WHOLE,
+    "float": (lambda value: type(value) in (int, float), "a number"),
+    "bool": (lambda value: isinstance(value, bool), "true or false"),
+}
+_SHAPE = {field.name: _TYPES[field.type] for field in dataclasses.fields(Hyperparameters)}
+_REQUIRED = [field.name for field in dataclasses.fields(Hyperparameters) if field.default is dataclasses.MISSING]
 
 _HEADER = re.compile(r"\s*\[\[?\s*(.+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(r"""\s*["']?([A-Za-z0-9_-]+)["']?\s*[=.]""")
@@ -66,15 +80,9 @@ class Catalog:
     def __iter__(self) -> Iterator[CatalogModel]:
         return iter(self.models)
 
-    def find(self, model_id: str) -> CatalogModel | None:
-        """Return the model with this id, in any case; None if there is none."""
-        return next((model for model in self.models if model.id == model_id.lower()), None)
-
     def model(self, model_id: str) -> CatalogModel:
-        """Return the model with this id, in any case. Raises UnknownName with the nearest ids and how to search the
-        Hub.
-        """
-        found = self.find(model_id)
+        """Return the model with this id, in any case; UnknownName has the nearest ids and how to search the Hub."""
+        found = next((model for model in self.models if model.id == model_id.lower()), None)
         if found is None:
             error = UnknownName("model", model_id, (model.id for model in self.models))
             error.hint += f"; a Hub repo is org/name: ggbench models --search {shlex.quote(plain(model_id))}"
@@ -106,32 +114,30 @@ def load_catalog(user_file: Path | None = None) -> Catalog:
     return Catalog(tuple(entry.build() for entry in entries.values()))
 
 
-class _Lines:
-    """Line numbers of table headers and keys in a TOML file, which tomllib does not keep."""
+@dataclass(frozen=True)
+class _File:
+    """One models.toml, whose errors name their lines; tomllib does not keep them."""
 
-    def __init__(self, path: Path, text: str) -> None:
-        self.path = path
-        self.tables: list[dict[str, int]] = []
-        """Line of each key of the n-th `[[model]]`; its header's line under the empty key."""
-        self.top: dict[str, int] = {}
-        """First line of each top-level table or key."""
-        inside_text = False
-        table: dict[str, int] | None = None
-        for number, line in enumerate(text.splitlines(), 1):
-            was_inside, inside_text = inside_text, inside_text ^ bool((line.count('"""') + line.count("'''")) % 2)
-            if was_inside:
-                continue
+    path: Path
+    text: str = ""
+
+    @functools.cached_property
+    def lines(self) -> dict[tuple[int, str], int]:
+        """First line of each key by the index of its `[[model]]`, whose header has the key ``; -1 is the top level."""
+        found: dict[tuple[int, str], int] = {}
+        n_models, table = 0, -1
+        for number, line in enumerate(self.text.splitlines(), 1):
             if header := _HEADER.match(line):
                 name = header[1].strip("\"'")
-                self.top.setdefault(name, number)
-                self.top.setdefault(name.split(".")[0], number)
-                table = {"": number}
-                if name == "model":
-                    self.tables.append(table)
-            elif key := _KEY.match(line):
-                (self.top if table is None else table).setdefault(key[1], number)
+                table = n_models if name == "model" else -2
+                n_models += name == "model"
+                for key in ((-1, name), (-1, name.split(".")[0]), (table, "")):
+                    found.setdefault(key, number)
+            elif match := _KEY.match(line):
+                found.setdefault((table, match[1]), number)
+        return found
 
-    def fail(self, line: int | None, what: str) -> NoReturn:
+    def fail(self, what: str, line: int | None = None) -> NoReturn:
         """Raise UsageError for a line; None names the file alone."""
         shipped = shipped_models_file()
         hint = f"the format is explained at the top of {shipped}" if self.path != shipped else "reinstall ggbench"
@@ -140,20 +146,14 @@ class _Lines:
 
 @dataclass(frozen=True)
 class _Entry:
-    """One `[[model]]` as written, with its keys checked for name and type."""
+    """One `[[model]]` as written."""
 
     id: str
-    values: Mapping[str, object]
+    values: Mapping[str, Any]
     origin: Literal["shipped", "user"]
-    lines: _Lines
+    file: _File
     number: int
     """Index of this `[[model]]` in its file."""
-
-    @property
-    def table(self) -> Mapping[str, int]:
-        """Line numbers of this entry's keys; of the whole file's where models are an inline array."""
-        tables = self.lines.tables
-        return tables[self.number] if self.number < len(tables) else self.lines.top
 
     def over(self, base: _Entry | None) -> _Entry:
         """Return the entry with missing keys taken from `base`."""
@@ -161,31 +161,17 @@ class _Entry:
 
     def fail(self, key: str, what: str) -> NoReturn:
         """Raise UsageError at a key's line, or at the header's where the key is absent."""
-        self.lines.fail(self.table.get(key) or self.table.get("") or self.table.get("model"), what)
+        places = ((self.number, key), (self.number, ""), (-1, "model"))
+        self.file.fail(what, next((self.file.lines[place] for place in places if place in self.file.lines), None))
 
     def check(self) -> None:
         """Raise UsageError unless every key is known and has a value of its type."""
-        for key, value in self.values.items():
-            if key in _SHAPE:
-                types, accepted = _TYPES[str(_SHAPE[key].type)]
-                if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-                    self.fail(key, f"{key} has to be {accepted}, not {value!r}")
-            elif key not in _ABOUT:
-                self.fail(key, f"unknown key {key!r}{_nearest(key, (*_ABOUT, *_SHAPE))}")
-        if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
-            self.fail("id", f"id has to be lower-case letters, digits and . _ -, not {self.id!r}")
-        title = self.values.get("title", "")
-        if not isinstance(title, str) or not title.isprintable():
-            self.fail("title", f"title has to be one line of text, not {title!r}")
-        repo = self.values.get("repo", "org/name")
-        if not isinstance(repo, str) or not HUB_REPO.fullmatch(repo):
-            self.fail("repo", f"repo has to be a Hub repo as org/name, not {repo!r}")
-        pattern = self.values.get("file_pattern", "{quant}.gguf")
-        if not isinstance(pattern, str) or not re.fullmatch(r"[\w.-]*\{quant\}[\w.-]*\.gguf", pattern):
-            self.fail("file_pattern", f"file_pattern has to be a name such as mine-{{quant}}.gguf, not {pattern!r}")
-        quants = self.values.get("quants", [])
-        if not isinstance(quants, list) or not all(isinstance(q, str) and re.fullmatch(r"[\w-]+", q) for q in quants):
-            self.fail("quants", f'quants has to be a list such as ["q8_0", "q4_k_m"], not {quants!r}')
+        for key, value in {"id": self.id, **self.values}.items():
+            if key not in _ABOUT and key not in _SHAPE:
+                self.fail(key, f"unknown key {key!r}{_nearest(key)}")
+            accepts, accepted = _ABOUT.get(key) or _SHAPE[key]
+            if not accepts(value):
+                self.fail(key, f"{key} has to be {accepted}, not {value!r}")
 
     def build(self) -> CatalogModel:
         """Return the model; raises UsageError where keys are missing or their values are inconsistent."""
@@ -193,20 +179,18 @@ class _Entry:
         if missing:
             self.fail("", f"model {self.id!r} is missing {', '.join(missing)}")
         try:
-            hyper = Hyperparameters(**{name: value for name, value in self.values.items() if name in _SHAPE})  # type: ignore[arg-type]
+            hyper = Hyperparameters(**{name: value for name, value in self.values.items() if name in _SHAPE})
         except UsageError as error:
-            culprit = next((word for word in re.findall(r"\w+", error.message) if word in self.table), "")
+            words = re.findall(r"\w+", error.message)
+            culprit = next((word for word in words if (self.number, word) in self.file.lines), "")
             self.fail(culprit, f"model {self.id!r}: {error.message}")
-        text = {key: str(self.values[key]) for key in _ABOUT if key in self.values}
-        quants = self.values.get("quants", [])
-        assert isinstance(quants, list)
         return CatalogModel(
             id=self.id,
-            title=text.get("title", self.id),
-            repo=text.get("repo"),
-            file_pattern=text.get("file_pattern"),
+            title=self.values.get("title", self.id),
+            repo=self.values.get("repo"),
+            file_pattern=self.values.get("file_pattern"),
             hyper=hyper,
-            quants=tuple(dict.fromkeys(str(quant).lower() for quant in quants)),
+            quants=tuple(dict.fromkeys(quant.lower() for quant in self.values.get("quants", ()))),
             origin=self.origin,
         )
 
@@ -221,33 +205,32 @@ def _read(path: Path, origin: Literal["shipped", "user"]) -> list[_Entry]:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", "make it a readable file, or move it") from None
     try:
-        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+        file = _File(path, data.decode("utf-8-sig").replace("\r\n", "\n"))
+        document = tomllib.loads(file.text)
     except UnicodeDecodeError as error:
-        _Lines(path, "").fail(data.count(b"\n", 0, error.start) + 1, "this is not UTF-8 text")
-    lines = _Lines(path, text)
-    try:
-        document = tomllib.loads(text)
+        _File(path).fail("this is not UTF-8 text", data.count(b"\n", 0, error.start) + 1)
     except (ValueError, RecursionError) as error:
         where = _AT_LINE.search(str(error))
-        line = int(where[1]) if where and where[1] else max(1, len(text.splitlines())) if where else None
-        lines.fail(line, _AT_LINE.sub("", str(error)))
+        line = int(where[1]) if where and where[1] else max(1, len(file.text.splitlines())) if where else None
+        file.fail(_AT_LINE.sub("", str(error)), line)
     tables = document.pop("model", [])
     for name in document:
-        lines.fail(lines.top.get(name), f'unknown name {name!r}; a model begins with [[model]], then id = "..."')
+        what = f'unknown name {name!r}; a model begins with [[model]], then id = "..."'
+        file.fail(what, file.lines.get((-1, name)))
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        lines.fail(lines.top.get("model"), "each model begins with [[model]], in two pairs of brackets")
-    entries: list[_Entry] = []
+        file.fail("each model begins with [[model]], in two pairs of brackets", file.lines.get((-1, "model")))
+    entries: dict[str, _Entry] = {}
     for number, table in enumerate(tables):
-        entry = _Entry(table.get("id", ""), table, origin, lines, number)
+        entry = _Entry(table.get("id", ""), table, origin, file, number)
         entry.check()
-        if any(entry.id == other.id for other in entries):
+        if entry.id in entries:
             entry.fail("id", f"a second model has the id {entry.id!r}")
-        entries.append(entry)
-    return entries
+        entries[entry.id] = entry
+    return list(entries.values())
 
 
-def _nearest(name: str, known: tuple[str, ...]) -> str:
+def _nearest(name: str) -> str:
     import difflib
 
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name, (*_ABOUT, *_SHAPE), n=1)
     return f"; did you mean {near[0]}?" if near else ""

@@ -63,10 +63,7 @@ class _Config(msgspec.Struct, frozen=True):
 
 
 def ollama_models(root: Path) -> Iterator[OllamaModel]:
-    """Yield the weights named by the manifests below `root`, by name; one name may have several builds.
-
-    A broken manifest yields a model with a reason. Raises OSError where the folder cannot be read.
-    """
+    """Yield the weights named by the manifests below `root`; a broken one has a reason. Raises OSError for `root`."""
     os.scandir(root).close()
     named: set[str] = set()
     for folder in _MANIFESTS:
@@ -82,19 +79,12 @@ def _models(root: Path, name: str, path: Path) -> Iterator[OllamaModel]:
     if manifest is None:
         yield OllamaModel(name, None, None, "its manifest in Ollama's store cannot be read")
         return
-    builds = [manifest]
-    for descriptor in (manifest.manifests or [])[:_MAX_BUILDS]:
-        blob = _blob(root, descriptor.digest)
-        build = None if blob is None else _read(blob, _Manifest)
-        if build is not None:
-            builds.append(build)
-    found = False
-    for build in builds:
-        for layer in build.layers or ():
-            if layer.media_type == _WEIGHTS:
-                found = True
-                yield _model(root, name, build, layer)
-    if not found:
+    listed = [_read_blob(root, each.digest, _Manifest) for each in (manifest.manifests or [])[:_MAX_BUILDS]]
+    builds = [manifest, *(build for build in listed if build is not None)]
+    weights = [(build, layer) for build in builds for layer in build.layers or () if layer.media_type == _WEIGHTS]
+    for build, layer in weights:
+        yield _model(root, name, build, layer)
+    if not weights:
         yield OllamaModel(name, None, None, "its manifest has no weights in a single file")
 
 
@@ -104,8 +94,7 @@ def _model(root: Path, name: str, build: _Manifest, layer: _Descriptor) -> Ollam
         return OllamaModel(name, None, None, "its manifest has an invalid blob digest")
     quant = quant_from_file_name(name.rpartition(":")[2])
     if quant is None and build.config is not None:
-        config_blob = _blob(root, build.config.digest)
-        config = None if config_blob is None else _read(config_blob, _Config)
+        config = _read_blob(root, build.config.digest, _Config)
         quant = None if config is None else quant_from_file_name(config.file_type)
     return OllamaModel(name, blob, quant)
 
@@ -127,6 +116,11 @@ def _name(host: str, namespace: str, model: str, tag: str) -> str:
 def _blob(root: Path, digest: str) -> Path | None:
     match = _DIGEST.fullmatch(digest)
     return None if match is None else root / "blobs" / f"sha256-{match[1]}"
+
+
+def _read_blob(root: Path, digest: str, kind: type[_Kind]) -> _Kind | None:
+    blob = _blob(root, digest)
+    return None if blob is None else _read(blob, kind)
 
 
 def _read(path: Path, kind: type[_Kind]) -> _Kind | None:

@@ -7,16 +7,18 @@ repeating a plan needs no network.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
 
-from ggbench.catalog.file_sources import ARTICLE_QUANTS, published_header
+from ggbench.catalog.file_sources import ARTICLE_QUANTS
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
 from ggbench.catalog.reference import (
     CatalogRef,
     HubRef,
+    PathRef,
     SynthRef,
     TwinRef,
     model_label,
@@ -26,15 +28,12 @@ from ggbench.catalog.reference import (
 from ggbench.catalog.repo_variants import FoundVariant
 from ggbench.catalog.selector import Target, find_published, resolve
 from ggbench.errors import BadFile, GgbenchError
-from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.quants import quant_label
+from ggbench.gguf_file.quants import name_without_quant, quant_label
 from ggbench.gguf_file.twin import plan_twin, twin_of
-
-if TYPE_CHECKING:
-    from ggbench.hub.access import HubAccess
-    from ggbench.hub.headers import HeaderRead
-    from ggbench.hub.repo_records import RepoListing
+from ggbench.hub.access import HubAccess
+from ggbench.hub.headers import HeaderRead, read_headers, read_variant_header
+from ggbench.hub.repo_records import RepoListing
 
 Provenance = Literal["file", "twin", "catalog", "hub"]
 
@@ -95,22 +94,66 @@ def planned_model(
             return PlannedModel(tuple(_from_disk(target, alone=len(targets) == 1) for target in targets))
 
 
+def smaller_variants(
+    model: str, planned: PlannedModel, most_bytes: int, catalog: Catalog | None = None, hub: HubAccess | None = None
+) -> tuple[PlannedVariant, ...]:
+    """Return the quants of a planned model that are smaller than those planned, the largest first.
+
+    Of a file those beside it that are named alike; of a repo only the largest whose file takes up to `most_bytes`,
+    since its header has to be read.
+    """
+    ref, catalog = parse_model(model), catalog or load_catalog()
+    known = [variant.file.file_bytes for variant in planned.variants if variant.file is not None]
+    match ref:
+        case CatalogRef(model_id) | SynthRef(model_id):
+            others = _from_catalog(catalog.model(model_id), ARTICLE_QUANTS)
+        case PathRef(path):
+            others = planned_model(str(path), (), catalog).variants if path.is_dir() else _beside(path, catalog)
+        case HubRef() | TwinRef():
+            others = _smaller_of_repo(ref, planned, most_bytes, catalog, hub)
+    sized = [(each.file.file_bytes, each) for each in others if each.file is not None]
+    return tuple(each for size, each in sorted(sized, key=lambda pair: -pair[0]) if size < min(known, default=0))
+
+
+def _beside(path: Path, catalog: Catalog) -> tuple[PlannedVariant, ...]:
+    """Return the files in the folder of this one that are named as it is but for the quant."""
+    variants = planned_model(str(path.absolute().parent), (), catalog).variants
+    stem = name_without_quant(path.name)
+    return tuple(each for each in variants if each.file and name_without_quant(each.file.paths[0].name) == stem)
+
+
+def _smaller_of_repo(
+    ref: HubRef | TwinRef, planned: PlannedModel, most_bytes: int, catalog: Catalog, hub: HubAccess | None
+) -> tuple[PlannedVariant, ...]:
+    """Return the largest file of the repo that takes up to `most_bytes`, with its header."""
+    from ggbench.hub.access import HubAccess
+
+    access, whole = hub or HubAccess.from_environment(), replace(ref, quant=None)
+    sizes = {each.selector: each.variant.file_bytes for each in find_published(whole, (), access, catalog)}
+    name = max((name for name, size in sizes.items() if size <= most_bytes), key=lambda each: sizes[each], default=None)
+    if name is None:
+        return ()
+    return _from_hub(planned.variants[0].model, whole, (name,), catalog, access, None).variants
+
+
 def _from_catalog(model: CatalogModel, quants: Sequence[str]) -> tuple[PlannedVariant, ...]:
     planned = plan_twin(model.hyper, quants, name=model.id, source=f"catalog:{model.id}")
     return tuple(PlannedVariant(model.id, quant, "catalog", planned[quant]) for quant in quants)
 
 
-def _from_disk(target: Target, *, alone: bool) -> PlannedVariant:
-    provenance: Provenance = "twin" if target.provenance == "twin" else "file"
-    if target.path is None:
-        raise BadFile(f"{target.model} has no local file", "give a .gguf file, or a folder with some")
+def _with_header(variant: PlannedVariant, read: Callable[[], ModelFile], *, alone: bool) -> PlannedVariant:
+    """Return the variant with its header; with the reason where it cannot be read, unless it is the only one."""
     try:
-        file = read_model_file(target.path, allow_missing_data=True)
+        return replace(variant, file=read())
     except GgbenchError as error:
         if alone:
             raise
-        return PlannedVariant(target.model, target.quant, provenance, None, error.message)
-    return PlannedVariant(target.model, target.quant, provenance, file)
+        return replace(variant, reason=error.message)
+
+
+def _from_disk(target: Target, *, alone: bool) -> PlannedVariant:
+    variant = PlannedVariant(target.model, target.quant, target.provenance, None, selector=target.selector)
+    return _with_header(variant, target.header, alone=alone)
 
 
 def _from_hub(
@@ -121,18 +164,26 @@ def _from_hub(
     hub: HubAccess | None,
     on_progress: Callable[[int, int], None] | None,
 ) -> PlannedModel:
-    from ggbench.hub.access import HubAccess
-
     access = hub or HubAccess.from_environment()
     found = find_published(ref, wanted, access, catalog)
     reads = _read_remote(access, found, on_progress)
-    variants = tuple(
-        _from_repo(
-            label, each, reads.get(each.variant.name), access, as_twin=isinstance(ref, TwinRef), alone=len(found) == 1
-        )
-        for each in found
-    )
-    return PlannedModel(variants, found[0].listing, sum(read.moved_bytes for read in reads.values()))
+    provenance: Provenance = "twin" if isinstance(ref, TwinRef) else "hub"
+
+    def read(each: FoundVariant) -> ModelFile:
+        header = reads.get(each.variant.name)
+        if header is not None and header.file is None:
+            raise BadFile(header.reason, "take another quant of this repo")
+        file = each.header() if header is None or header.file is None else header.file
+        return twin_of(file, each.origin) if provenance == "twin" else file
+
+    variants = []
+    for each in found:
+        named = PlannedVariant(label, each.quant, provenance, None, selector=each.selector)
+        variant = _with_header(named, partial(read, each), alone=len(found) == 1)
+        if variant.file is not None and each.variant.quant is None:
+            variant = replace(variant, quant=quant_label(variant.file))
+        variants.append(variant)
+    return PlannedModel(tuple(variants), found[0].listing, sum(read.moved_bytes for read in reads.values()))
 
 
 def _read_remote(
@@ -142,31 +193,9 @@ def _read_remote(
     remote = [each for each in found if each.paths is None and not each.variant.missing]
     if not remote:
         return {}
-    from ggbench.hub.headers import read_headers, read_variant_header
-
     listing = remote[0].listing
     reads = read_headers(access, listing, [each.variant for each in remote], on_progress)
     if all(read.file is None for read in reads):
         with contextlib.suppress(BadFile):  # a broken file gets its own row; only a failure of all is an error
             read_variant_header(access, listing, remote[0].variant)
     return {read.variant.name: read for read in reads}
-
-
-def _from_repo(
-    label: str, found: FoundVariant, read: HeaderRead | None, access: HubAccess, *, as_twin: bool, alone: bool
-) -> PlannedVariant:
-    variant = PlannedVariant(label, found.quant, "twin" if as_twin else "hub", None, selector=found.selector)
-    try:
-        if read is None:
-            file = published_header(access, found)
-        elif read.file is None:
-            raise BadFile(read.reason, "take another quant of this repo")
-        else:
-            file = read.file
-        if as_twin:
-            file = twin_of(file, found.origin)
-    except GgbenchError as error:
-        if alone:
-            raise
-        return dataclasses.replace(variant, reason=error.message)
-    return dataclasses.replace(variant, file=file, quant=found.variant.quant or quant_label(file))

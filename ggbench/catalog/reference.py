@@ -1,10 +1,8 @@
-"""Parse the MODEL argument: a catalog id, a Hub repo, a path, or a twin.
-
-Nothing but the existence of a path is checked, so a name means the same with and without a network.
-"""
+"""Parse the MODEL argument; only the existence of a path is checked, so a name means the same without a network."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,46 +23,41 @@ _HUB_NAME = re.compile(
 """`org/name`, or `org/name@revision` for a branch, a tag, a commit or a pull request."""
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogRef:
-    """A catalog model by its id, `qwen1.5-7b`."""
-
+@dataclass(frozen=True)
+class _IdRef:
     id: str
     quant: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HubRef:
-    """A Hub repo, `org/name` or `hf:org/name`."""
+class CatalogRef(_IdRef):
+    """A catalog model by its id, `qwen1.5-7b`."""
 
+
+class SynthRef(_IdRef):
+    """A twin of a catalog model, `synth:qwen1.5-7b`."""
+
+
+@dataclass(frozen=True)
+class _RepoRef:
     repo: str
     quant: str | None = None
     revision: str = MAIN
 
 
-@dataclass(frozen=True, slots=True)
+class HubRef(_RepoRef):
+    """A Hub repo, `org/name` or `hf:org/name`."""
+
+
+class TwinRef(_RepoRef):
+    """A twin of a published file, made from its real header, `twin:org/name`."""
+
+
+@dataclass(frozen=True)
 class PathRef:
     """A GGUF file, or a folder of them."""
 
     path: Path
     quant: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SynthRef:
-    """A twin of a catalog model, `synth:qwen1.5-7b`."""
-
-    id: str
-    quant: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TwinRef:
-    """A twin of a published file, made from its real header, `twin:org/name`."""
-
-    repo: str
-    quant: str | None = None
-    revision: str = MAIN
 
 
 ModelRef = CatalogRef | HubRef | PathRef | SynthRef | TwinRef
@@ -95,12 +88,8 @@ def parse_model(text: str) -> ModelRef:
         name, quant = _split_quant(rest, rest.partition(":"))
         if prefix.lower() == "synth":
             if not name or "/" in name:
-                raise UsageError(
-                    f"{text!r} is not synth:<id>",
-                    f"a twin of a repo is twin:{name}; list the ids with: ggbench models"
-                    if _HUB_NAME.fullmatch(name)
-                    else "list the ids with: ggbench models",
-                )
+                hint = f"a twin of a repo is twin:{name}; " if _HUB_NAME.fullmatch(name) else ""
+                raise UsageError(f"{text!r} is not synth:<id>", f"{hint}list the ids with: ggbench models")
             return SynthRef(name.lower(), quant)
         hub_name = _HUB_NAME.fullmatch(name)
         if hub_name is None:
@@ -169,7 +158,4 @@ def _exists(text: str) -> bool:
 
 
 def _path(text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        return Path(text)
+    return Path(os.path.expanduser(text))  # noqa: PTH111 - pathlib's raises where nobody has that home

@@ -10,13 +10,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from ggbench import paths
-from ggbench.catalog.file_sources import ARTICLE_QUANTS, FileSource, HubDownload, PublishedTwin, SynthTwin
+from ggbench.catalog.file_sources import ARTICLE_QUANTS, FileSource, PublishedTwin, SynthTwin
 from ggbench.catalog.local_files import LocalVariant, local_variants
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
-from ggbench.catalog.quant_choice import choose_by_quant, list_candidates
 from ggbench.catalog.reference import (
     MAIN,
     CatalogRef,
@@ -28,14 +26,21 @@ from ggbench.catalog.reference import (
     parse_model,
     wanted_quants,
 )
-from ggbench.catalog.repo_variants import NO_QUANT, FoundVariant, RepoRequest, find_variants
+from ggbench.catalog.repo_variants import (
+    NO_QUANT,
+    FoundVariant,
+    RepoRequest,
+    choose_by_quant,
+    find_variants,
+    selector_in,
+)
 from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import ftype_by_name, quant_label
-
-if TYPE_CHECKING:
-    from ggbench.hub.access import HubAccess
+from ggbench.hub.access import HubAccess
+from ggbench.records.subject import Subject
+from ggbench.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ class Target:
     source: FileSource | None = None
     """How to obtain the file; None where it is on this disk."""
     selector: str = ""
-    """QUANT argument that selects only this target in its repo, where `quant` is ambiguous."""
+    """QUANT argument that selects only this target in its repo or folder, where `quant` is ambiguous."""
 
     @property
     def named(self) -> tuple[str, str]:
@@ -63,9 +68,22 @@ class Target:
         return self.model, self.selector or self.quant
 
     @property
+    def subject(self) -> Subject:
+        """What a run of it measures, as far as is known without its header."""
+        path = "" if self.path is None else str(self.path)
+        return Subject(model=self.model, quant=self.quant, source=self.provenance, file=path)
+
+    @property
     def download_bytes(self) -> int:
         """Bytes to download before it can be measured."""
         return 0 if self.source is None else self.source.download_bytes
+
+    def header(self) -> ModelFile:
+        """Return the header, also of a file that is incomplete or not here yet. Raises GgbenchError."""
+        if self.source is not None:
+            return self.source.header()
+        assert self.path is not None
+        return read_model_file(self.path, allow_missing_data=True)
 
 
 def resolve(
@@ -73,41 +91,34 @@ def resolve(
     quants: Sequence[str] = (),
     *,
     hub: HubAccess | None = None,
-    twins_dir: Path | None = None,
     catalog: Catalog | None = None,
 ) -> tuple[Target, ...]:
     """Return the targets that MODEL and QUANTs select, in order, without duplicates; makes and downloads no file.
 
     Without quants: every variant of a folder or a repo, largest first, and the article's eight for a twin of a catalog
-    model; offline, every local variant of a repo. `hub`, `twins_dir` and `catalog` default to the user's own. Raises
+    model; offline, every local variant of a repo. `hub` and `catalog` default to the user's own. Raises
     UnknownName for a model or a quant that does not exist, UsageError for an ambiguous one or a catalog model without a
     repo, BadFile for a path without GGUF and a missing shard, and as `hub.listing.list_repo` does.
     """
     ref = parse_model(model)
     wanted, label = wanted_quants(ref, quants), model_label(model, ref)
-    folder = twins_dir or paths.twins_dir()
     match ref:
         case PathRef(path):
-            return tuple(_file_target(label, variant) for variant in _choose_local(label, path, wanted))
+            return _local_targets(label, path, wanted)
         case SynthRef(model_id):
             found = (catalog or load_catalog()).model(model_id)
             for quant in wanted:
                 ftype_by_name(quant)
-            return tuple(
-                Target(label, quant, "twin", None, source=SynthTwin(found, quant, folder))
-                for quant in wanted or ARTICLE_QUANTS
-            )
+            names = wanted or ARTICLE_QUANTS
+            return tuple(Target(label, quant, "twin", None, source=SynthTwin(found, quant)) for quant in names)
         case _:
-            from ggbench.hub.access import HubAccess
-
             access = hub or HubAccess.from_environment()
             is_twin = isinstance(ref, TwinRef)
             variants = find_published(ref, wanted, access, catalog or load_catalog(), local_only=not is_twin)
             if wanted or len(variants) == 1:
                 for variant in variants:
                     variant.require_all_shards()
-            make = _twin_target if is_twin else _hub_target
-            return tuple(make(label, variant, access, folder) for variant in variants)
+            return tuple(_hub_target(label, variant, is_twin=is_twin) for variant in variants)
 
 
 def find_published(
@@ -119,10 +130,7 @@ def find_published(
     refresh: bool = False,
     local_only: bool = False,
 ) -> tuple[FoundVariant, ...]:
-    """Return the published files that a repo, its twins or a catalog model refer to; options as for `find_variants`.
-
-    Raises as `find_variants` does, and UsageError for a catalog model without a repo.
-    """
+    """Return the published files of a repo or a catalog model, as `find_variants` does; UsageError without a repo."""
     known: CatalogModel | None
     if isinstance(ref, CatalogRef):
         known = catalog.model(ref.id)
@@ -144,86 +152,51 @@ def find_published(
         raise NetworkError(error.message, hint.removeprefix("; ")) from error
 
 
-def resolve_one(
-    model: str,
-    quant: str | None = None,
-    *,
-    hub: HubAccess | None = None,
-    twins_dir: Path | None = None,
-    catalog: Catalog | None = None,
-) -> Target:
-    """Return the single target that MODEL and QUANT select.
-
-    Raises as `resolve` does, and UsageError with candidates and sizes where there are several.
-    """
-    targets = resolve(model, () if quant is None else (quant,), hub=hub, twins_dir=twins_dir, catalog=catalog)
+def resolve_one(model: str, quant: str | None = None, *, hub: HubAccess | None = None) -> Target:
+    """Return the single target that MODEL and QUANT select; UsageError lists several with their sizes."""
+    targets = resolve(model, () if quant is None else (quant,), hub=hub)
     if len(targets) == 1:
         return targets[0]
     sizes = targets[0].source.sizes() if targets[0].source is not None else {}
-    candidates = [
-        (
-            each.quant,
-            each.path.name if each.path else Path(each.selector).name,
-            each.file_bytes or sizes.get(each.quant),
-        )
-        for each in targets
-    ]
-    raise UsageError(
-        f"{targets[0].model} has {len(targets)} quants; select one", f"candidates: {list_candidates(candidates)}"
+    candidates = ", ".join(
+        f"{each.selector or each.quant} ({format_bytes(each.file_bytes or sizes.get(each.quant))})" for each in targets
     )
+    raise UsageError(f"{targets[0].model} has {len(targets)} quants; select one", f"candidates: {candidates}")
 
 
 def materialize(target: Target, on_progress: Callable[[int, int], None] | None = None) -> ModelFile:
-    """Return the target's header, after making or downloading the file if necessary.
-
-    `on_progress` receives the bytes present and the total. Raises BadFile, NetworkError, and DoesNotFit for a full
-    disk.
-    """
+    """Return the header after making or downloading the file; `on_progress` receives bytes present and in total."""
     path = target.path if target.source is None else target.source.materialize(on_progress)
     assert path is not None
     return read_model_file(path)
 
 
-def _hub_target(label: str, found: FoundVariant, access: HubAccess, _folder: Path) -> Target:
-    path = found.paths[0] if found.paths else None
-    source = None if path else HubDownload(access, found)
-    return Target(label, found.quant, "hub", path, found.variant.file_bytes, source, found.selector)
+def _hub_target(label: str, found: FoundVariant, *, is_twin: bool) -> Target:
+    if is_twin:
+        return Target(label, found.quant, "twin", None, source=PublishedTwin(found), selector=found.selector)
+    path, size = found.paths[0] if found.paths else None, found.variant.file_bytes
+    return Target(label, found.quant, "hub", path, size, None if path else found, found.selector)
 
 
-def _twin_target(label: str, found: FoundVariant, access: HubAccess, folder: Path) -> Target:
-    source = PublishedTwin(access, found, folder)
-    return Target(label, found.quant, "twin", None, source=source, selector=found.selector)
-
-
-def _choose_local(label: str, path: Path, wanted: Sequence[str]) -> Sequence[LocalVariant]:
-    variants = [_with_quant(variant) for variant in local_variants(path)]
+def _local_targets(label: str, path: Path, wanted: Sequence[str]) -> tuple[Target, ...]:
+    variants = []
+    for variant in local_variants(path):
+        file = _header(variant) if variant.quant is None else None
+        variants.append(variant if file is None else dataclasses.replace(variant, quant=quant_label(file)))
     if not variants:
         raise BadFile(f"no GGUF model in {label}", "give a .gguf file, or a folder with some")
-    if not wanted:
-        return variants
-    return choose_by_quant(wanted, variants, label, _variant_listing)
+    targets = []
+    for variant in choose_by_quant(wanted, variants, label) if wanted else variants:
+        file, selector = _header(variant), selector_in(variants, variant)
+        provenance: Literal["file", "twin"] = "twin" if file is not None and file.is_twin else "file"
+        quant, size = variant.quant or NO_QUANT, variant.file_bytes
+        targets.append(Target(label, quant, provenance, variant.paths[0], size, selector=selector))
+    return tuple(targets)
 
 
-def _with_quant(variant: LocalVariant) -> LocalVariant:
-    if variant.quant is not None:
-        return variant
-    file = _read(variant)
-    return dataclasses.replace(variant, quant=NO_QUANT if file is None else quant_label(file))
-
-
-def _file_target(label: str, variant: LocalVariant) -> Target:
-    file = _read(variant)
-    provenance: Literal["file", "twin"] = "twin" if file is not None and file.is_twin else "file"
-    return Target(label, variant.quant or NO_QUANT, provenance, variant.paths[0], variant.file_bytes)
-
-
-def _read(variant: LocalVariant) -> ModelFile | None:
+def _header(variant: LocalVariant) -> ModelFile | None:
     """Return the variant's header; None for a broken file, which stays a target so that its row shows the reason."""
     try:
         return read_model_file(variant.paths[0], allow_missing_data=True)
     except GgbenchError:
         return None
-
-
-def _variant_listing(variants: Sequence[LocalVariant]) -> str:
-    return list_candidates([(each.quant or NO_QUANT, each.paths[0].name, each.file_bytes) for each in variants])

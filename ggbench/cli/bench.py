@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import click
 
+from ggbench.cli.glossary import CommandWithTerms
 from ggbench.cli.options import Asked, against_option, measuring_options, n_gen_option, option, repeat_option
 from ggbench.errors import UsageError
+from ggbench.report.glossary import DECODE
 
 
-@click.command()
+@click.command(cls=CommandWithTerms, terms=DECODE)
 @n_gen_option
 @repeat_option
 @option(
@@ -30,7 +32,7 @@ def command(
     A quant that fails is a row with its reason; the others go on.
     """
     from ggbench.cli.measuring import make_jobs, measure, warn_of_memory_use
-    from ggbench.cli.run_output import show_against, show_summaries
+    from ggbench.cli.run_output import show_against, show_run_ids, show_summaries
     from ggbench.experiments.bench import run_bench
     from ggbench.experiments.decode import EXPERIMENT
     from ggbench.experiments.maxctx import SEARCH_TIMEOUT_S
@@ -63,4 +65,5 @@ def command(
         show_summaries(summaries, output, text_format=text_format, plot=plot)
         if against:
             show_against(summaries, output)
+    show_run_ids(measured)
     measured.leave()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+from ggbench.cli.glossary import CommandWithTerms
 from ggbench.cli.options import Asked, measuring_options, n_gen_option, plot_option, repeat_option, samples_option
 from ggbench.errors import UsageError
+from ggbench.report.glossary import DECODE
 
 
-@click.command()
+@click.command(cls=CommandWithTerms, terms=DECODE)
 @n_gen_option
 @repeat_option
 @samples_option

@@ -55,12 +55,15 @@ class IgnoredGpuOptions:
 
     def look(self, setup: Setup, memory: Memory) -> None:
         """Print the notice where a model with layers to offload lies in main memory with all of its buffers."""
-        if not self._names or not memory.buffers or not isinstance(setup, LlamaSetup) or not setup.n_gpu_layers:
+        if not memory.buffers or not isinstance(setup, LlamaSetup) or not setup.n_gpu_layers:
             return
         if all(each.is_host for each in memory.buffers):
+            self.report("llama.cpp can use no GPU here", "with a GPU in this machine, see CUDA in the README")
+        self._names = []
+
+    def report(self, reason: str, hint: str) -> None:
+        """Print which of the options given have no effect, and why."""
+        if self._names:
             *others, last = self._names
             what = f"{', '.join(others)} and {last} are" if others else f"{last} is"
-            self._output.notice(
-                f"llama.cpp can use no GPU here, so {what} ignored; with a GPU in this machine, see CUDA in the README"
-            )
-        self._names = []
+            self._output.notice(f"{reason}, so {what} ignored; {hint}")

@@ -10,9 +10,21 @@ from ggbench.recording.experiment import Job
 from ggbench.records.context import ContextSettings
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
-from ggbench.records.setup import KV_CELLS, LlamaSetup
+from ggbench.records.setup import KV_CELLS, UNQUANTIZED, LlamaSetup
 
-_WIDE_TYPES = {"f16", "f32", "bf16"}
+_REFUSALS = {
+    "quantized V cache": "--flash-attn on is what it needs; --type-v f16 does without flash attention",
+    "requires flash_attn": "--flash-attn on",
+    "does not support different K": "give both caches one type, e.g. --type-k q8_0 --type-v q8_0",
+    "K cache type": "--type-k f16 suits heads of every width",
+    "V cache type": "--type-v f16 suits heads of every width",
+    "unknown model architecture": "a newer llama-cpp-python may know it; ggbench inspect shows what the file says",
+}
+"""Options that do what llama.cpp's message asks for, by words of the message; the first that matches counts.
+
+Source: `llama_init_from_model` in llama-context.cpp, and llama-model.cpp.
+"""
+_REFUSED = "the message is llama.cpp's own; another quant or other options may work"
 
 
 def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
@@ -23,11 +35,14 @@ def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
         case Outcome.TIMED_OUT:
             return "" if "--timeout" in run.reason else "--timeout gives the worker longer"
         case Outcome.FAILED:
-            return "the reason is llama.cpp's own; other options or another quant may work"
+            return next((hint for words, hint in _REFUSALS.items() if words in run.reason), _REFUSED)
         case Outcome.CRASHED if "CUDA error" in run.reason:
             return "the driver may be too old for this build of llama.cpp, or the build not for this GPU"
         case Outcome.CRASHED:
-            return "the file may be broken, or llama.cpp itself: see whether another quant crashes too"
+            return (
+                "what was measured before is kept; try another quant: if it works, download this file again, "
+                "if it crashes too, report the crash to llama.cpp"
+            )
     return ""
 
 
@@ -39,8 +54,9 @@ def _less_memory(job: Job, run: Run, is_searched: bool) -> str:
         has_gpu = bool(environment and environment.gpus) or any(not each.is_host for each in run.memory.buffers)
         if setup.n_gpu_layers and has_gpu:
             smaller.append("fewer layers on the GPU (-ngl)")
-        if run.memory.buffers and {setup.type_k, setup.type_v} & _WIDE_TYPES:
-            smaller.append("--type-k q8_0 --type-v q8_0")
+        if run.memory.buffers and {setup.type_k, setup.type_v} & UNQUANTIZED:
+            needed = " --flash-attn on" if setup.flash_attn == "off" else ""
+            smaller.append(f"--type-k q8_0 --type-v q8_0{needed}")
     needs_less = f"{' or '.join(smaller)} needs less"
     # Without a buffer not even the weights fitted, and a search tries no smaller context than this.
     n_ctx = getattr(setup, "n_ctx", None) or run.head.settings.n_ctx_needed

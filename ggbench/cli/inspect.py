@@ -1,4 +1,4 @@
-"""`ggbench inspect`: contents of a GGUF file, from its header alone."""
+"""`ggbench inspect`: contents of a GGUF file or of a folder of them, from headers alone."""
 
 from __future__ import annotations
 
@@ -9,34 +9,54 @@ import click
 
 from ggbench.cli.options import PATH, option, output_options
 from ggbench.cli.output import Output
-from ggbench.errors import UsageError
+from ggbench.errors import BadFile, UsageError
 from ggbench.plain import plain
 
 
 @click.command()
-@click.argument("file", type=PATH)
-@option("--tensors", "List every tensor with its shape, type and bytes.", is_flag=True)
+@click.argument("path", type=PATH, metavar="FILE|FOLDER")
+@option("--tensors", "List every tensor of a file with its shape, type and bytes.", is_flag=True)
 @output_options
-def command(file: Path, tensors: bool, output: Output) -> None:
+def command(path: Path, tensors: bool, output: Output) -> None:
     """Show metadata, tensor types, parameters, BPW and KV bytes per token of FILE; the weights are not read.
 
-    An incomplete download is shown as well, with how much is missing.
+    A truncated file, such as a download that stopped, is shown with how much is missing, and the exit code is 5. Of a
+    FOLDER, every GGUF in and below it is listed, and what is wrong with it.
     """
     from ggbench.gguf_file.header import read_model_file
 
-    if not os.path.lexists(file):
-        _refuse_name(str(file))
-    model_file = read_model_file(file, allow_missing_data=True)
+    if not os.path.lexists(path):
+        _refuse_name(str(path))
+    if path.is_dir():
+        _list_folder(path, tensors, output)
+        return
+    model_file = read_model_file(path, allow_missing_data=True)
     if output.as_json:
         from ggbench.report.model_documents import model_file_document
 
         output.document("inspect", **model_file_document(model_file, tensors=tensors))
-        return
-    from ggbench.report.terminal.model_file import header_details, tensors_table
+    else:
+        from ggbench.report.terminal.model_file import header_details, tensors_table
 
-    output.show(header_details(model_file))
+        output.show(header_details(model_file), *([tensors_table(model_file)] if tensors else []))
+    if model_file.truncation:
+        raise BadFile(f"{plain(path.name)} is truncated: {model_file.truncation}", "download it again")
+
+
+def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
+    from ggbench.catalog.folder_contents import read_folder
+
     if tensors:
-        output.show(tensors_table(model_file))
+        raise UsageError("--tensors goes with a file", f"name one in {plain(str(folder))}")
+    entries = tuple(read_folder(folder))
+    if output.as_json:
+        from ggbench.report.model_documents import folder_entry_document
+
+        output.document("inspect.folder", rows=[folder_entry_document(entry) for entry in entries])
+    else:
+        from ggbench.report.terminal.model_file import folder_table
+
+        output.show(folder_table(entries, width=output.console().width))
 
 
 def _refuse_name(text: str) -> None:

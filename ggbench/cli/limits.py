@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.options import option, output_options
+from ggbench.cli.options import Tokens, option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import UsageError
 
@@ -50,7 +50,7 @@ def _uncollected() -> Iterator[None]:
 @option("-ctk --type-k", "Type of the K cache.", default="f16")
 @option("-ctv --type-v", "Type of the V cache.", default="f16")
 @option("--batch batch_sizes", "Batch sizes, e.g. 1,8,32.", metavar="SIZES", default="1")
-@option("-p --n-prompt", "Longest prompt of the prefill curve.", click.IntRange(2, _MOST_LENGTHS), default=_LONGEST)
+@option("-p --n-prompt", "Longest prompt of the prefill curve, e.g. 128k.", Tokens(2, _MOST_LENGTHS), default=_LONGEST)
 @option("--plot", "Plot prefill with its knees and decode latency in the terminal.", is_flag=True)
 @output_options
 @_uncollected()
@@ -83,7 +83,7 @@ def command(
     from ggbench.catalog.counted_models import count_model
     from ggbench.theory.kv_cache import kv_cache
     from ggbench.theory.limits import model_limits
-    from ggbench.theory.parameters import count_parameters
+    from ggbench.theory.weights import count_parameters
 
     counted = count_model(model, quants)
     parameters, kv = count_parameters(counted.file), kv_cache(counted.file, *cache_types)

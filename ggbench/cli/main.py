@@ -18,8 +18,10 @@ from ggbench.plain import plain
 
 COMMANDS = {
     "bench": "Measure every quant of a model: BPW, memory, prefill, W and B against the limit.",
+    "compare": "Compare stored runs: which is better in what, and by how much.",
     "decode": "Time every token of a long decode, and fit W and B.",
     "demo": "Measure twins of a small model in about two minutes, without a network.",
+    "help": "Help of a command; `help numbers` explains every number and mark.",
     "inspect": "Contents of a GGUF file: metadata, tensor types, BPW.",
     "limits": "Theoretical limits of a model on a GPU: context that fits, prefill knees, W and B.",
     "maxctx": "Find the largest n_ctx that works, by real allocations, and prove it.",
@@ -78,35 +80,49 @@ def cli() -> None:
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
     try:
+        status = _run(args)
+        sys.stdout.flush()  # here and not while the interpreter ends, which complains of a closed pipe
+    except BrokenPipeError:
+        status = ExitCode.PIPE_CLOSED
+    if status == ExitCode.PIPE_CLOSED:
+        for stream in (sys.__stdout__, sys.__stderr__):
+            if stream is not None:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(status)
+
+
+def _run(args: list[str] | None) -> int:
+    """Run the command line, print what went wrong, and return the exit code. Raises BrokenPipeError."""
+    try:
         status = cli.main(args, prog_name="ggbench", standalone_mode=False)
-        sys.exit(status if isinstance(status, int) else ExitCode.DONE)
+        return status if isinstance(status, int) else ExitCode.DONE
+    except SystemExit:  # no command raises it: it is click's end where the reader of a stream has gone
+        return ExitCode.PIPE_CLOSED
     except GgbenchError as error:
         if os.environ.get("GGBENCH_DEBUG"):
             raise
-        _fail(error.message, error.hint, error.exit_code)
+        return _fail(error.message, error.hint, error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
-        sys.exit(ExitCode.DONE)
+        return ExitCode.DONE
     except click.UsageError as error:
-        _fail(
-            error.format_message().rstrip("."), f"see: {error.ctx.command_path if error.ctx else 'ggbench'} --help", 2
-        )
+        hint = f"see: {error.ctx.command_path if error.ctx else 'ggbench'} --help"
+        return _fail(error.format_message().rstrip("."), hint, ExitCode.USAGE)
     except click.ClickException as error:
-        _fail(error.format_message(), "", error.exit_code)
+        return _fail(error.format_message(), "", error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        _fail("interrupted", "", ExitCode.INTERRUPTED)
+        return _fail("interrupted", "", ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains while it ends
-        sys.exit(ExitCode.DONE)
+        raise
     except Exception as error:
         if os.environ.get("GGBENCH_DEBUG"):
             raise
         what = f"{type(error).__name__}: {error}".splitlines()[0]
-        _fail(f"unexpected, {what}", "GGBENCH_DEBUG=1 shows where; please report it", ExitCode.UNEXPECTED)
+        return _fail(f"unexpected, {what}", "GGBENCH_DEBUG=1 shows where; please report it", ExitCode.UNEXPECTED)
 
 
-def _fail(what: str, hint: str, code: int) -> NoReturn:
+def _fail(what: str, hint: str, code: int) -> int:
     click.echo(f"Error: {plain(what)}", err=True)
     if hint:
         click.echo(f"Hint: {plain(hint)}", err=True)
-    sys.exit(code)
+    return code

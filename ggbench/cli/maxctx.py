@@ -15,22 +15,24 @@ def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) 
 
 
 @click.command()
-@option("--all every", "Search every quant, and compare them with theory in one table.", is_flag=True)
+@option("--all every", "Search every quant.", is_flag=True)
 @option(
     "--reserve reserve_bytes",
-    "Memory to leave free. Default: 1 GiB of main memory without a limit, else none.",
+    "Memory to leave free. Default: without a limit a quarter of main memory, at most 1 GiB; else none.",
     callback=_parse_size,
     metavar="SIZE",
 )
 @option("--cap-train", "Search no further than the context that the model was trained on.", is_flag=True)
 @option("--prove/--no-prove", "Decode at the far end of the largest context.", default=True)
 @timeout_option("3600, as a batch at the far end is slow on a CPU")
-@measuring_options(has_own_timeout=True)
+@measuring_options(many=True, has_own_timeout=True)
 def command(every: bool, reserve_bytes: int | None, cap_train: bool, prove: bool, asked: Asked) -> None:
     """Find the largest n_ctx by real allocations, and decode at its far end to prove it.
 
-    Theory and a dry run of llama.cpp's allocator say where to look; then one worker makes contexts until the largest
-    that works and the smallest that fails are 256 tokens apart. --n-ctx is the upper end of the search.
+    The search begins at the max n_ctx of ggbench plan. It makes contexts until the largest that loads and the smallest
+    that does not are 256 tokens apart, then decodes at the far end of the largest; where that fails, it goes on below.
+    --n-ctx is the upper end of the search. Several QUANTS, or --all, are rows of one table with theory and plan
+    beside; one that fails is a row with its reason.
     """
     from ggbench.cli.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.cli.run_output import show_measured
@@ -39,9 +41,10 @@ def command(every: bool, reserve_bytes: int | None, cap_train: bool, prove: bool
 
     if every and asked.quants:
         raise UsageError(f"--all and the quant {asked.quants[0]!r} exclude each other", "omit one of them")
+    is_sweep = every or len(asked.quants) > 1
     settings = ContextSettings(reserve_bytes=reserve_bytes, prove=prove, cap_train=cap_train)
-    jobs = make_jobs(EXPERIMENT, settings, asked, every=every)
+    jobs = make_jobs(EXPERIMENT, settings, asked, every=is_sweep)
     warn_of_memory_use(asked)
-    measured = measure(jobs, asked, is_sweep=every)
+    measured = measure(jobs, asked, is_sweep=is_sweep)
     show_measured(measured)
     measured.leave()

@@ -29,6 +29,7 @@ from ggbench.recording.rig import Rig, make_rig
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Settings
 from ggbench.records.summary import QuantSummary
+from ggbench.report.names import quant_names
 from ggbench.store.database import Store
 
 _EXIT_CODES = {
@@ -117,7 +118,7 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: Asked, *, every
 def warn_of_memory_use(asked: Asked) -> None:
     """Warn before a search without a limit, which goes as far as memory does."""
     if asked.setup.memory_limit_bytes is None:
-        asked.output.notice("without --memory-limit a search may take nearly all free memory")
+        asked.output.notice("without --memory-limit a search may use nearly all free memory")
 
 
 def measure(
@@ -152,7 +153,7 @@ def measure(
 def _follow(
     progress: Generator[Progress], rig: Rig, jobs: tuple[Job, ...], asked: Asked, *, is_sweep: bool
 ) -> Measured:
-    view = view_of(asked.output)
+    view = view_of(asked.output, quant_names([job.target.subject for job in jobs]))
     ignored = IgnoredGpuOptions(asked.output)
     groups: list[list[Finished]] = []
     job, is_started, is_stopping = jobs[0], False, False
@@ -187,9 +188,10 @@ def _advise(measured: Measured) -> None:
         if hint:
             output.notice(f"Hint: {hint}")
     if output.quiet and measured.error is None:  # silent only while nothing fails
-        for run in (record.run for record in finished):
+        runs = [record.run for record in finished]
+        for run, name in zip(runs, quant_names([run.subject for run in runs]), strict=True):
             if run.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
-                click.echo("Error: " + plain(f"{run.subject.model} {run.subject.quant}: {run.reason}"), err=True)
+                click.echo(f"Error: {name}: {plain(run.reason)}", err=True)
     was_measuring = bool(finished) and finished[-1].run.outcome is Outcome.CANCELLED
     next_job = jobs[len(finished) : len(finished) + 1]
     if measured.is_cancelled and not was_measuring and any(job.target.download_bytes for job in next_job):

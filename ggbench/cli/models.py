@@ -157,7 +157,7 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
             f"write it as org/name; ggbench models --search {plain(shlex.quote(repo))} looks for one",
         )
     listing = list_repo(access, ref.repo, ref.revision)
-    paths = {each.name: cached_paths(access, listing, listing.repo, each) for each in listing.variants}
+    paths = {each.name: cached_paths(access, listing, each) for each in listing.variants}
     here = {name: found for name, found in paths.items() if found}
     here_bytes = {each.name: _here_bytes(access, listing, each) for each in listing.variants}
     if output.as_json:

@@ -16,7 +16,8 @@ import click
 
 from ggbench.cli.output import Output
 from ggbench.errors import UsageError
-from ggbench.records.setup import LlamaSetup
+from ggbench.records.setup import KV_TYPES, MAX_THREADS, LlamaSetup
+from ggbench.units import MOST_TOKENS, format_count, parse_tokens
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -61,16 +62,42 @@ class Asked:
     """The person's own figure."""
 
 
-TOKENS = click.IntRange(1, (1 << 31) - 1)
-"""What llama.cpp's 32-bit counts hold."""
+class Tokens(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
+    """A number of tokens as `parse_tokens` reads it; one with a k or an m is echoed in full on stderr."""
 
-THREADS = click.IntRange(1, 512)
-"""GGML_MAX_N_THREADS of ggml.h."""
+    name = "tokens"
+
+    def __init__(self, least: int = 1, most: int = MOST_TOKENS) -> None:
+        self._least, self._most = least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
+        """Return the number. Raises UsageError, naming the option."""
+        if isinstance(value, int):
+            return value
+        try:
+            n_tokens = parse_tokens(value, least=self._least, most=self._most)
+        except UsageError as error:
+            option = f"{param.opts[-1]}: " if param else ""
+            raise UsageError(f"{option}{error.message}", error.hint) from None
+        if ctx is not None:
+            echo_tokens(ctx, value, n_tokens)
+        return n_tokens
+
+
+def echo_tokens(ctx: click.Context, text: str, n_tokens: int) -> None:
+    """Have `16k = 16,384 tokens` printed once the command knows whether it is quiet."""
+    if text.strip()[-1].isalpha():
+        ctx.meta.setdefault(_ECHOES, []).append(f"{text.strip()} = {format_count(n_tokens)} tokens")
+
+
+_ECHOES = "ggbench.echoes"
+TOKENS = Tokens()
+
+THREADS = click.IntRange(1, MAX_THREADS)
 
 PATH = click.Path(path_type=Path)
 
-_KV_TYPES = click.Choice(["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"], case_sensitive=False)
-"""Those that llama.cpp's own tools take for a cache."""
+_KV_TYPES = click.Choice(KV_TYPES, case_sensitive=False)
 _FLASH_ATTN = click.Choice(["auto", "on", "off"])
 _SPLIT_MODES = click.Choice(["none", "layer", "row", "tensor"])
 
@@ -126,24 +153,31 @@ def option(flags: str, text: str, type: Any = None, **more: Any) -> _Decorator: 
 
 
 _KV_OPTIONS = (
-    option("-ctk --type-k", "Type of the K cache.", _KV_TYPES, metavar="TYPE", default="f16"),
-    option("-ctv --type-v", "Type of the V cache.", _KV_TYPES, metavar="TYPE", default="f16"),
-)
-_KV_LIST_OPTIONS = (
-    option("-ctk --type-k", "Types of the K cache, e.g. f16,q8_0.", metavar="TYPES", default="f16"),
-    option("-ctv --type-v", "Types of the V cache, as many or one.", metavar="TYPES", default="f16"),
+    option("-ctk --type-k", "Data type of the K cache, e.g. q8_0.", _KV_TYPES, metavar="TYPE", default="f16"),
+    option(
+        "-ctv --type-v",
+        "Data type of the V cache; a quantized one needs flash attention.",
+        _KV_TYPES,
+        metavar="TYPE",
+        default="f16",
+    ),
 )
 _LOAD_OPTIONS = (
-    option("-c --n-ctx", "Context in tokens. Default: what the command needs.", TOKENS),
-    option("-b --n-batch", "Logical batch.", TOKENS, default=2048),
-    option("-ub --n-ubatch", "Physical batch.", TOKENS, default=512),
+    option("-c --n-ctx", "Context length, e.g. 16k or 16,384. Default: as long as the command needs.", TOKENS),
+    option("-b --n-batch", "Logical batch size: tokens passed to llama.cpp at once.", TOKENS, default=2048),
+    option("-ub --n-ubatch", "Physical batch size: tokens computed at once.", TOKENS, default=512),
+    option("-fa --flash-attn", "Use flash attention, which shrinks the compute buffer.", _FLASH_ATTN, default="auto"),
+    option("-ngl --n-gpu-layers", "Number of layers to put on the GPU. Default: all.", int, metavar="N"),
     option(
-        "-fa --flash-attn", "Flash attention; it decides the size of the compute buffer.", _FLASH_ATTN, default="auto"
+        "-mg --main-gpu", "Use only the GPU with this index. Default: all GPUs.", click.IntRange(0), metavar="INDEX"
     ),
-    option("-ngl --n-gpu-layers", "Layers on the GPU. Default: all.", int),
-    option("-mg --main-gpu", "The one GPU to use. Default: all of them.", click.IntRange(0)),
-    option("-ts --tensor-split", "Share of each GPU, e.g. 3,1. Default: llama.cpp's choice.", callback=_parse_shares),
-    option("-sm --split-mode", "How several GPUs share the model.", _SPLIT_MODES, default="layer"),
+    option(
+        "-ts --tensor-split",
+        "Proportion of the model for each GPU, e.g. 3,1. Default: llama.cpp's choice.",
+        callback=_parse_shares,
+        metavar="N,N,...",
+    ),
+    option("-sm --split-mode", "How to split the model across several GPUs.", _SPLIT_MODES, default="layer"),
     option("-cmoe --cpu-moe", "Keep the expert weights of all layers in main memory.", is_flag=True),
     option(
         "-ncmoe --n-cpu-moe",
@@ -153,16 +187,16 @@ _LOAD_OPTIONS = (
     ),
     option(
         "-ot --override-tensor",
-        "Put the tensors whose names match a regular expression into a buffer type, e.g. '\\.ffn_up=CPU'.",
+        "Place tensors whose names match a regular expression in a buffer type, e.g. '\\.ffn_up=CPU'.",
         callback=_parse_overrides,
         multiple=True,
         metavar="PATTERN=BUFFER_TYPE,...",
     ),
-    option("-t --threads", "CPU threads. Default: one for each physical core.", THREADS),
-    option("-tb --threads-batch", "CPU threads for prompts and batches. Default: as --threads.", THREADS),
+    option("-t --threads", "CPU threads for decoding. Default: one per physical core.", THREADS, metavar="N"),
+    option("-tb --threads-batch", "CPU threads for prompts and batches. Default: as --threads.", THREADS, metavar="N"),
     option("--no-mmap", "Read the file into memory instead of mapping it.", is_flag=True),
-    option("--mlock", "Lock the model in main memory, so that it is never swapped out.", is_flag=True),
-    option("-nkvo --no-kv-offload", "Keep the KV cache in main memory.", is_flag=True),
+    option("--mlock", "Lock the model in main memory, to prevent swapping.", is_flag=True),
+    option("-nkvo --no-kv-offload", "Keep the KV cache in main memory, not on the GPU.", is_flag=True),
     option("--swa-full", "Keep the whole context in the caches of sliding-window layers.", is_flag=True),
     option(
         "--memory-limit memory_limit_bytes",
@@ -177,29 +211,35 @@ _OFFLINE = option("--offline", "Do not use the network; HF_HUB_OFFLINE=1 does th
 _DOWNLOAD_OPTIONS = (
     option(
         "--yes",
-        "Download without asking. Default: up to 1 GB proceeds with a notice; more asks in a terminal, and is"
-        " refused elsewhere.",
+        "Download without asking. By default, more than 1 GB is downloaded only after a question in a terminal.",
         is_flag=True,
     ),
-    option("--no-download", "Download no model; twins are still made.", is_flag=True),
+    option("--no-download", "Never download a model; twins are still made.", is_flag=True),
     _OFFLINE,
 )
 _OUTPUT_OPTIONS = (
-    option("--json as_json", "One JSON document on stdout.", is_flag=True),
-    option("-q --quiet", "No progress and no notices on stderr.", is_flag=True),
+    option("--json as_json", "Print one JSON document to stdout.", is_flag=True),
+    option("-q --quiet", "Print no progress and no notices.", is_flag=True),
 )
 _BANDWIDTH = option(
     "--bandwidth",
-    "Memory bandwidth for the limit, e.g. 1008GB/s. Default: measured.",
+    "Memory bandwidth that the limit is computed from, e.g. 1008GB/s. Default: measured.",
     callback=_parse_bandwidth,
     metavar="RATE",
 )
 
-n_gen_option = option("-n --n-gen", "Tokens to decode.", TOKENS, default=10_000)
-repeat_option = option("-r --repeat", "Repetitions, fitted together.", click.IntRange(1), default=1)
-samples_option = option("--samples", "With --json: every position and its step_ns and sample_ns.", is_flag=True)
-plot_option = option("--plot", "Plot the latency in the terminal.", is_flag=True)
-against_option = option("--against", "Show the nearest published figures under your own.", click.Choice(["published"]))
+n_gen_option = option(
+    "-n --n-gen",
+    "Number of tokens to decode, e.g. 1k, which is 1024; fewer than 247 are too few for W and B.",
+    TOKENS,
+    default=10_000,
+)
+repeat_option = option(
+    "-r --repeat", "Measure N times, and fit all samples together.", click.IntRange(1), default=1, metavar="N"
+)
+samples_option = option("--samples", "With --json, include the time of every token.", is_flag=True)
+plot_option = option("--plot", "Plot latency against position in the terminal.", is_flag=True)
+against_option = option("--against", "Show the nearest published figures below your own.", click.Choice(["published"]))
 
 
 def timeout_option(default: str) -> _Decorator:
@@ -208,7 +248,7 @@ def timeout_option(default: str) -> _Decorator:
     return option("--timeout timeout_s", text, click.FloatRange(min=0, min_open=True), metavar="SECONDS")
 
 
-def _as_record(name: str, make: Callable[..., object], names: Collection[str], *options: _Decorator) -> _Decorator:
+def as_record(name: str, make: Callable[..., object], names: Collection[str], *options: _Decorator) -> _Decorator:
     """Return a decorator that adds options, and hands the command those of these names as one record."""
 
     def decorate(function: _Function) -> _Function:
@@ -224,6 +264,12 @@ def _as_record(name: str, make: Callable[..., object], names: Collection[str], *
     return decorate
 
 
+def _output(**given: bool) -> Output:
+    output = Output(**given)
+    output.notice(*click.get_current_context().meta.pop(_ECHOES, ()))
+    return output
+
+
 def _setup(**given: Any) -> LlamaSetup:  # noqa: ANN401 - the fields' own types
     given |= {name: not given.pop(switch) for name, switch in _SWITCHED_OFF.items()}
     return LlamaSetup(**{name: value for name, value in given.items() if value is not None})
@@ -233,51 +279,29 @@ def _names(record: type[Any]) -> list[str]:
     return [field.name for field in fields(record)]
 
 
-def _kv_pairs(type_k: str, type_v: str) -> tuple[tuple[str, str], ...]:
-    """Pairs of types of K and V; one type goes with each of several. Raises UsageError."""
-    lists = [[part.strip().lower() for part in text.split(",")] for text in (type_k, type_v)]
-    for name in (*lists[0], *lists[1]):
-        if name not in _KV_TYPES.choices:
-            raise UsageError(f"{name!r} is no type of a KV cache", f"known are {', '.join(_KV_TYPES.choices)}")
-    longest = max(map(len, lists))
-    if any(len(each) not in (1, longest) for each in lists):
-        raise UsageError(
-            f"{len(lists[0])} types of the K cache and {len(lists[1])} of the V cache do not pair up",
-            "give as many of each, or one",
-        )
-    pairs = zip(*(each * longest if len(each) == 1 else each for each in lists), strict=True)
-    return tuple(dict.fromkeys((k, v) for k, v in pairs))
-
-
 _LOADED = [*_names(LlamaSetup), *_SWITCHED_OFF.values()]
 
-load_options = _as_record("setup", _setup, _LOADED, *_KV_OPTIONS, *_LOAD_OPTIONS)
+load_options = as_record("setup", _setup, _LOADED, *_KV_OPTIONS, *_LOAD_OPTIONS)
 """Add the options of how llama.cpp loads a model; the command gets them as `setup`, a LlamaSetup."""
-
-
-def _kv_list_options(function: _Function) -> _Function:
-    pairs = _as_record("kv_types", _kv_pairs, ("type_k", "type_v"), *_KV_LIST_OPTIONS)
-    return pairs(_as_record("setup", _setup, _LOADED, *_LOAD_OPTIONS)(function))
-
-
-offline_option = _as_record("hub", HubOptions, _names(HubOptions), _OFFLINE)
+load_options_but_kv_types = as_record("setup", _setup, _LOADED, *_LOAD_OPTIONS)
+"""The same without the types of the KV cache, for a command that takes several."""
+offline_option = as_record("hub", HubOptions, _names(HubOptions), _OFFLINE)
 """Add `--offline`; the command gets `hub`, a HubOptions."""
-output_options = _as_record("output", Output, _names(Output), *_OUTPUT_OPTIONS)
+output_options = as_record("output", _output, _names(Output), *_OUTPUT_OPTIONS)
 """Add `--json` and `--quiet`; the command gets `output`, an Output."""
-_download_options = _as_record("hub", HubOptions, _names(HubOptions), *_DOWNLOAD_OPTIONS)
+_download_options = as_record("hub", HubOptions, _names(HubOptions), *_DOWNLOAD_OPTIONS)
 
 
-def measuring_options(*, many: bool = False, has_own_timeout: bool = False, kv_lists: bool = False) -> _Decorator:
-    """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, an Asked.
-
-    With `kv_lists` the types of the KV cache may be lists, and the command gets their pairs as `kv_types`.
-    """
+def measuring_options(
+    *, many: bool = False, has_own_timeout: bool = False, load: _Decorator = load_options
+) -> _Decorator:
+    """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, an Asked."""
 
     def decorate(function: _Function) -> _Function:
-        function = output_options(_as_record("asked", Asked, _names(Asked))(function))
+        function = output_options(as_record("asked", Asked, _names(Asked))(function))
         if not has_own_timeout:
             function = _BANDWIDTH(timeout_option("600")(function))
-        function = (_kv_list_options if kv_lists else load_options)(_download_options(function))
+        function = load(_download_options(function))
         if many:
             function = click.argument("quants", nargs=-1)(function)
         else:

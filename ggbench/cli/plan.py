@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.gpu_options import IgnoredGpuOptions
 from ggbench.cli.options import HubOptions, load_options, offline_option, option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import ExitCode, UsageError
@@ -50,6 +51,9 @@ def command(
     A catalog model needs no file, and of a file only the header is read; of a repo of the Hub, org/name, the headers
     are read by range and cached. Without --n-ctx the plan is for 8192 tokens. The exit code is 3 where none of the
     named quants fits, or the only one there is does not.
+
+    Defaults are those of llama-server with one slot (-np 1): logits of one token, flash attention where it works,
+    sliding-window layers that keep their window alone. The README lists what differs.
     """
     import threading
 
@@ -73,17 +77,27 @@ def command(
         with _reading(output) as on_progress:
             planned = planned_model(model, quants, hub=hub.access(), on_progress=on_progress)
         rows = list(plan(planned.variants, request, allocator))
+        alternative = None
+        if (quants or len(rows) == 1) and not any(row.fits for row in rows):
+            from ggbench.catalog.planned_variants import smaller_variants
+
+            others = smaller_variants(model, planned, _largest_bytes(rows), hub=hub.access())
+            smaller = [row for row in plan(others, request, allocator) if row.fits or row.fits_with]
+            alternative = next((row for row in smaller if row.fits), smaller[0] if smaller else None)
         sources = _sources(rows, budget, allocator)
     if output.as_json:
         from ggbench.report.documents import plan_document
 
-        output.document("plan", model=rows[0].model, **plan_document(budget, sources, rows, planned))
+        output.document("plan", model=rows[0].model, **plan_document(budget, sources, rows, planned, alternative))
     else:
         from ggbench.report.terminal.plan import plan_report
 
-        output.show(plan_report(budget, setup, sources, rows, width=output.console().width))
+        width = output.console().width
+        output.show(plan_report(budget, setup, sources, rows, width=width, alternative=alternative))
     if planned.listing is not None:
         output.notice(_reading_notice(planned.listing, planned.moved_bytes))
+    if not budget.on_gpu and setup.n_gpu_layers:
+        IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu or --vram plans for a GPU")
     if budget.bandwidth is None:
         output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
     raise click.exceptions.Exit(_exit_code(rows, named=bool(quants) or len(rows) == 1))
@@ -92,45 +106,43 @@ def command(
 def _budget(gpu: str | None, vram: str | None, reserve: str | None, bandwidth: str | None, setup: LlamaSetup) -> Budget:
     from ggbench.machine.cpu import default_threads
     from ggbench.records.speed import Bandwidth
-    from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, given_budget, machine_budget
+    from ggbench.sizing.budget import given_budget, machine_budget
     from ggbench.units import parse_bandwidth, parse_size
 
     reserve_bytes = None if reserve is None else 0 if reserve.strip() == "0" else parse_size(reserve)
     rate = None if bandwidth is None else Bandwidth(parse_bandwidth(bandwidth), "given")
     vram_bytes = None if vram is None else parse_size(vram)
+    limit_bytes = setup.memory_limit_bytes
     if gpu is not None or vram_bytes is not None:
-        budget = given_budget(gpu=gpu, vram_bytes=vram_bytes, reserve_bytes=reserve_bytes, bandwidth=rate)
-    else:
-        budget = machine_budget(
-            n_gpu_layers=setup.n_gpu_layers,
-            main_gpu=setup.main_gpu,
-            threads=default_threads(),  # the memory's bandwidth is all that its processors can read, as for a run
-            reserve_bytes=reserve_bytes,
-            bandwidth=rate,
+        return given_budget(
+            gpu=gpu, vram_bytes=vram_bytes, reserve_bytes=reserve_bytes, bandwidth=rate, limit_bytes=limit_bytes
         )
-    limit = setup.memory_limit_bytes
-    if limit is None or limit >= budget.memory_bytes:
-        return budget
-    given = dataclasses.replace(budget, memory_bytes=limit, memory_source="given as --memory-limit")
-    if reserve_bytes is not None:
-        return given
-    if budget.on_gpu:
-        return dataclasses.replace(given, reserve_bytes=0, reserve_source="a --memory-limit is for the model alone")
-    why = "for what llama.cpp's process takes beside its buffers, which a --memory-limit counts too"
-    return dataclasses.replace(given, reserve_bytes=BESIDE_BUFFERS_BYTES, reserve_source=why)
+    return machine_budget(
+        n_gpu_layers=setup.n_gpu_layers,
+        main_gpu=setup.main_gpu,
+        threads=default_threads(),  # the memory's bandwidth is all that its processors can read, as for a run
+        reserve_bytes=reserve_bytes,
+        bandwidth=rate,
+        limit_bytes=limit_bytes,
+    )
+
+
+def _largest_bytes(rows: list[PlanRow]) -> int:
+    """The most that the file of another quant may take, if its context takes what theirs does; none without a plan."""
+    return max(((row.file_bytes or 0) + min(row.left_bytes or 0, 0) for row in rows), default=0)
 
 
 def _sources(rows: list[PlanRow], budget: Budget, allocator: DryAllocator) -> dict[str, str]:
     """Where each kind of figure comes from."""
     weights = "tensor table of the header"
     if any(row.provenance == "catalog" for row in rows):
-        weights = "llama.cpp's quantizer run dry on the catalog's shape; a published file adds its tokenizer, some MB"
+        weights = "simulated by llama.cpp's quantizer on the catalog's shape; a file adds its tokenizer, some MB"
     build = "" if allocator.versions is None else f" {allocator.versions.get('llama_cpp', '')}"
-    sized = f"llama.cpp{build}'s allocator run dry"
+    sized = f"simulated by llama.cpp{build}'s allocator, nothing loaded"
     if allocator.compute_devices:
-        sized += f", compute in {', '.join(allocator.compute_devices)}"
+        sized += f"; compute in {', '.join(allocator.compute_devices)}"
     if budget.on_gpu and allocator.compute_devices and not allocator.has_gpu:
-        sized += ": a build without a GPU backend, whose CPU compute buffer stands for the GPU's"
+        sized += ", whose buffer stands for the GPU's, as this build has no GPU backend"
     return {"weights": weights, "kv_and_compute": sized}
 
 

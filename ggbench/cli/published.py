@@ -25,7 +25,8 @@ def command(sort: str | None, as_csv: bool, output: Output, **filters: str | Non
     A word in place of a figure, such as oom or "not reported", is shown as it is. With bench and results show,
     --against published shows the nearest published rows under your own.
     """
-    from ggbench.catalog.published import filter_published, load_published, load_sources
+    from ggbench.catalog.published.rows import load_published, load_sources
+    from ggbench.catalog.published.selection import filter_published
 
     if as_csv and output.as_json:
         raise UsageError("--csv and --json exclude each other", "give one of them")

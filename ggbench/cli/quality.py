@@ -9,14 +9,40 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.options import PATH, Asked, measuring_options, option
+from ggbench.cli.options import PATH, Asked, as_record, load_options_but_kv_types, measuring_options, option
 from ggbench.errors import UsageError
+from ggbench.records.setup import KV_TYPES, LlamaSetup
 
 if TYPE_CHECKING:
     from ggbench.catalog.selector import Target
     from ggbench.recording.experiment import Base, Job
 
 _NO_BASE = "none"
+
+
+def _kv_pairs(type_k: str, type_v: str) -> tuple[tuple[str, str], ...]:
+    """Pairs of types of K and V; one type goes with each of several. Raises UsageError."""
+    lists = [[part.strip().lower() for part in text.split(",")] for text in (type_k, type_v)]
+    for name in (*lists[0], *lists[1]):
+        if name not in KV_TYPES:
+            raise UsageError(f"{name!r} is not a type of a KV cache", f"llama.cpp has {', '.join(KV_TYPES)}")
+    longest = max(map(len, lists))
+    if any(len(each) not in (1, longest) for each in lists):
+        raise UsageError(
+            f"{len(lists[0])} types of the K cache and {len(lists[1])} of the V cache do not pair up",
+            "give as many of each, or one",
+        )
+    pairs = zip(*(each * longest if len(each) == 1 else each for each in lists), strict=True)
+    return tuple(dict.fromkeys((k, v) for k, v in pairs))
+
+
+_kv_list_options = as_record(
+    "kv_types",
+    _kv_pairs,
+    ("type_k", "type_v"),
+    option("-ctk --type-k", "Data types of the K cache, e.g. f16,q8_0.", metavar="TYPE,...", default="f16"),
+    option("-ctv --type-v", "Data types of the V cache, as many or one.", metavar="TYPE,...", default="f16"),
+)
 
 
 @click.command()
@@ -30,7 +56,7 @@ _NO_BASE = "none"
 )
 @option("--base-logits", "Compare with a file of logits of llama-perplexity's.", PATH, metavar="FILE")
 @option("--save-base-logits", "Save the logits of the one QUANT for --base-logits.", PATH, metavar="FILE")
-@measuring_options(many=True, kv_lists=True)
+@measuring_options(many=True, load=lambda function: _kv_list_options(load_options_but_kv_types(function)))
 def command(
     text: Path | None,
     n_chunks: int | None,
@@ -72,7 +98,7 @@ def command(
         raise UsageError("--save-base-logits saves the logits of one quant", "name one QUANT")
     is_alone = bool(base_logits or save_base_logits) or base_quant == _NO_BASE
     base = None if is_alone else _base(asked, base_quant, [job.target for job in jobs])
-    measured = measure(_with_kv_types(jobs, base, kv_types), asked)
+    measured = measure(_with_kv_types(jobs, asked.setup, base, kv_types), asked)
     show_measured(measured)
     measured.leave()
 
@@ -89,12 +115,14 @@ def _base(asked: Asked, quant: str | None, targets: Sequence[Target]) -> Base | 
     return Base(max(here, key=lambda target: target.file_bytes or 0)) if here else None
 
 
-def _with_kv_types(jobs: Sequence[Job], base: Base | None, kv_types: Sequence[tuple[str, str]]) -> list[Job]:
-    """A job for each quant and pair of types. What would be compared with itself is scored alone, if it is all."""
+def _with_kv_types(
+    jobs: Sequence[Job], setup: LlamaSetup, base: Base | None, kv_types: Sequence[tuple[str, str]]
+) -> list[Job]:
+    """A job for each quant and pair of types; the base, whose figures the others have, only if it is the only one."""
     rows = []
     for job in jobs:
         for type_k, type_v in kv_types:
-            row = replace(job, setup=replace(job.setup, type_k=type_k, type_v=type_v), base=base)
+            row = replace(job, setup=replace(setup, type_k=type_k, type_v=type_v), base=base)
             if base is not None and (job.target, type_k, type_v) == (base.target, base.type_k, base.type_v):
                 row = replace(row, base=None)
             rows.append(row)

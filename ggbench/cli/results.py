@@ -6,16 +6,19 @@ import sys
 
 import click
 
+from ggbench.cli.glossary import GroupWithTerms
 from ggbench.cli.options import against_option, option, output_options, plot_option, samples_option
 from ggbench.cli.output import Output
+from ggbench.cli.saving import SavingOptions, saving_options
 from ggbench.errors import ExitCode, UsageError
 from ggbench.plain import plain
+from ggbench.report.glossary import LISTS
 
 _model_option = option("--model", "Only runs of this MODEL, as it was given then.")
 _limit_option = option("--limit", "Show at most N most recent runs.", click.IntRange(1), metavar="N", default=50)
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=GroupWithTerms, terms=LISTS, invoke_without_command=True)
 @_model_option
 @_limit_option
 @output_options
@@ -51,8 +54,9 @@ command.command("list")(_model_option(_limit_option(output_options(_list_runs)))
 @samples_option
 @plot_option
 @against_option
+@saving_options
 @output_options
-def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Output) -> None:
+def show(run_id: int, samples: bool, plot: bool, against: str | None, saving: SavingOptions, output: Output) -> None:
     """Show one run with its environment and its command; one that was interrupted, as far as it came."""
     from ggbench.cli.run_output import run_document, show_against, show_run
     from ggbench.experiments.stored import read_recording, read_run
@@ -66,7 +70,12 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
         output.notice(*store.notices)
         run = read_run(store, stored)
         readings = read_recording(store, stored).of(MachineReading)
+        steps = store.load_samples(run_id) if saving.is_asked else None
     presenter, summary = presenter_of(stored.kind), QuantSummary.of([run])
+    if steps is not None:
+        from ggbench.report.saving import SavedRun
+
+        output.notice(*saving.save([SavedRun(summary, steps)]))
     has_samples = presenter.has_samples
     has_speeds = summary.decode is not None or bool(summary.prefills)
     if (samples or plot) and not has_samples:
@@ -94,13 +103,13 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
 @option("-y --yes", "Do not ask.", is_flag=True)
 def remove(run_ids: tuple[int, ...], yes: bool) -> None:
     """Remove runs with their samples; this cannot be undone."""
+    from ggbench.report.names import quant_names
     from ggbench.store.database import Store
 
     with Store.open() as store:
-        for run_id in run_ids:
-            stored = store.load_run(run_id)
-            what = plain(f"{stored.subject.model} {stored.subject.quant}")
-            click.echo(f"{run_id}  {what}  {stored.n_samples} samples  {stored.started_at}", err=True)
+        runs = [store.load_run(run_id) for run_id in run_ids]
+        for stored, name in zip(runs, quant_names([stored.subject for stored in runs]), strict=True):
+            click.echo(f"{stored.run_id}  {name}  {stored.n_samples} samples  {stored.started_at}", err=True)
         if not yes:
             if not sys.stdin.isatty():
                 raise UsageError("removing runs needs a yes", "give --yes")

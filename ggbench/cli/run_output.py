@@ -35,8 +35,18 @@ def show_measured(measured: Measured, *, samples: bool = False, plot: bool = Fal
             output.document(kind, **run_document(run, samples=samples))
     elif measured.is_sweep and runs:
         output.show(presenter_of(kind).table(runs, width=output.console().width))
-    elif runs and measured.error is None:
+    elif runs and measured.error is None and presenter_of(kind).has_details(runs[0]):
         show_run(runs[0], output, plot=plot)
+    show_run_ids(measured)
+
+
+def show_run_ids(measured: Measured) -> None:
+    """Print on stderr where the runs are stored, and the command that shows one again."""
+    runs = [record.run for group in measured.groups for record in group if record.run.run_id is not None]
+    run_ids = [run.run_id for run in runs if presenter_of(run.head.kind).has_details(run)]
+    if run_ids and measured.store_error is None:
+        stored = f"run {run_ids[0]}" if len(run_ids) == 1 else f"runs {', '.join(map(str, run_ids))}"
+        measured.asked.output.notice(f"Stored as {stored}: ggbench results show {run_ids[-1]}")
 
 
 def run_document(run: Run, *, samples: bool = False) -> dict[str, object]:
@@ -58,7 +68,7 @@ def show_run(run: Run, output: Output, *, plot: bool = False, readings: Sequence
     """One run in full, with its plot where asked for."""
     output.show(presenter_of(run.head.kind).details(run, readings=readings))
     if plot:
-        _show_plot([QuantSummary.of([run])], output)
+        show_plot([QuantSummary.of([run])], output)
 
 
 def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_format: str, plot: bool) -> None:
@@ -78,7 +88,7 @@ def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_fo
 
         output.show(rows_table(summaries, bench_columns(summaries), width=output.console().width))
     if plot:
-        _show_plot(summaries, output)
+        show_plot(summaries, output)
 
 
 def show_against(summaries: Sequence[QuantSummary], output: Output) -> None:
@@ -89,17 +99,14 @@ def show_against(summaries: Sequence[QuantSummary], output: Output) -> None:
     output.show(against_tables(summaries))
 
 
-def _show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
-    from ggbench.report.plot.series import measured_series
+def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
+    """The latencies of stored runs over each other; nothing without a sample."""
+    from ggbench.report.plot.series import named_series
     from ggbench.report.plot.terminal import latency_plot
 
-    series = []
     with Store.open() as store:
-        for each in summaries:
-            samples = None if each.run.run_id is None else store.load_samples(each.run.run_id)
-            if samples is not None and len(samples.step_ns):
-                name = each.subject.quant
-                series.append(measured_series(name, samples.position, samples.step_ns, each.fit, each.limit))
+        runs = [(each, store.load_samples(each.run.run_id)) for each in summaries if each.run.run_id is not None]
+    series = [one for one in named_series(runs) if len(one.positions)]
     if series:
         console = output.console()
         color = console.color_system is not None and not console.no_color

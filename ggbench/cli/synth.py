@@ -23,7 +23,7 @@ from ggbench.plain import plain
     show_default=False,
     metavar="DIR",
 )
-@option("--layers", "Write only this many layers, for a quick test.", click.IntRange(1))
+@option("--layers", "Write only the first N layers, for a quick test.", click.IntRange(1), metavar="N")
 @output_options
 def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | None, output: Output) -> None:
     """Write twins of MODEL, a catalog id, in each of QUANTS. Default: the eight quants of the article.

@@ -40,6 +40,8 @@ class OutOfMemory(Ending):
     message: str
     """llama.cpp's own line."""
     alive: bool = True
+    missing_bytes: int | None = None
+    """What the first allocation that failed wanted beyond what a limit left; None where that is unknown."""
 
     @property
     def reason(self) -> str:
@@ -83,9 +85,9 @@ class Crashed(Ending):
         if self.returncode is None:
             what = self.message
         elif self.returncode < 0:
-            what = f"the worker was ended by {_signal_name(-self.returncode)}"
+            what = f"llama.cpp was ended by {_signal_name(-self.returncode)}"
         else:
-            what = f"the worker left with exit status {self.returncode}"
+            what = f"llama.cpp ended with exit status {self.returncode}"
         cause = crash_cause(self.log_tail)
         text = f"{what}: {cause}" if cause else what
         return f"{text} ({self.hint})" if self.hint else text

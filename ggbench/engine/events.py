@@ -45,6 +45,8 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
     """Whether every layer was offloaded, including those whose experts stay in main memory."""
     tensor_bytes: int | None = None
     """All tensors of the model, each once; None before it is loaded, and where the engine does not say."""
+    swa_cells: int | None = None
+    """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""
 
     @property
     def gpu_devices(self) -> tuple[tuple[str, str | None], ...]:
@@ -92,6 +94,7 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
             n_batch=self.n_batch,
             n_ubatch=self.n_ubatch,
             flash_attn=allocated.flash_attn,
+            swa_cells=allocated.swa_cells,
         )
 
 
@@ -118,10 +121,14 @@ class Steps(msgspec.Struct, frozen=True, tag="steps"):
     clock: Clock = "engine"
 
 
-class Filling(msgspec.Struct, frozen=True, tag="filling"):
-    """Share of the context that is filled before its far end, 0 to 1."""
+class Proving(msgspec.Struct, frozen=True, tag="proving"):
+    """How far a proof has come: the context is filled first, then a batch is computed at its far end."""
 
+    stage: Literal["fill", "batch"]
     share: float
+    """Of the stage, 0 to 1."""
+    left_s: float | None = None
+    """Of the batch, which takes most of the time: estimated by its own speed; None before that is known."""
 
 
 class ContextProven(msgspec.Struct, frozen=True, tag="context_proven"):
@@ -165,5 +172,5 @@ class Scored(msgspec.Struct, frozen=True, tag="scored"):
 
 
 Event = (
-    Ready | Opening | Allocated | Loaded | Opened | PromptRead | Steps | Filling | ContextProven | Tokenized | Scored
+    Ready | Opening | Allocated | Loaded | Opened | PromptRead | Steps | Proving | ContextProven | Tokenized | Scored
 )

@@ -63,7 +63,8 @@ class LlamaEngine:
         if not isinstance(setup, LlamaSetup) or source.path is None:
             yield Failed("load", "llama.cpp loads GGUF files only")
             return
-        load = protocol.LoadModel(str(source.path), _without_context(setup), reserve_bytes, dry)
+        n_threads = 0 if setup.memory_limit_bytes is None else max(setup.threads or 0, setup.threads_batch or 0)
+        load = protocol.LoadModel(str(source.path), _without_context(setup), reserve_bytes, dry, n_threads)
         ending: Ending = Completed()
         if load != self._loaded or self._worker is None:
             if self._asked is not None and _limits(load) != _limits(self._asked):
@@ -146,7 +147,7 @@ def _limits(load: protocol.LoadModel) -> tuple[object, ...]:
     setup = load.setup
     if setup.memory_limit_bytes is None and not load.reserve_bytes:
         return ()
-    return setup.memory_limit_bytes, load.reserve_bytes, setup.n_gpu_layers != 0, setup.main_gpu
+    return setup.memory_limit_bytes, load.reserve_bytes, setup.n_gpu_layers != 0, setup.main_gpu, load.n_threads
 
 
 _OF_THE_LOAD = (

@@ -22,15 +22,17 @@ _DEVICE = re.compile(r"using device (?P<device>\S+) \(.*\) \((?P<id>[^()]+)\) - 
 _NO_ID = "unknown id"
 _OFFLOADED = re.compile(r"offloaded (?P<on_gpu>\d+)/(?P<all>\d+) layers to GPU")
 _CACHE_SIZE = re.compile(r"^llama_(?:kv_cache|memory|dsv4_comp_state)\w*: (?:.*, )?size\s*=\s*(?P<mib>[\d.]+) MiB")
+_SWA_CACHE = re.compile(r"creating\s+SWA KV cache, size = (?P<cells>\d+) cells")
 _FLASH_ATTN_AUTO = re.compile(r"Flash Attention (?:was auto, set to |not supported, set to )?(enabled|disabled)")
 _FLASH_ATTN_SET = re.compile(r"flash_attn\s*=\s*(auto|enabled|disabled|1|0)\b")
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|insufficient memory|failed to allocate|cannot allocate memory|unable to allocate|bad_alloc"
-    r"|OutOf(?:Device|Host)Memory",
+    r"|OutOf(?:Device|Host)Memory|Thread creation failed",
     re.I,
 )
 _GOES_ON = re.compile(r"pinned memory|failed to mlock|failed to allocate graph, reserving")
 """llama.cpp does without: with memory that can be paged out, or by reserving again."""
+_WANTED = re.compile(r"buffer of size (?P<bytes>\d+)$|attempted to allocate\s+(?P<mib>[\d.]+) MB\)")
 _CAUSE = re.compile(r"\b(?:CUDA|ROCm|MUSA|SYCL|Vulkan) error: |GGML_ASSERT|GGML_ABORT|terminate called|what\(\):")
 _RETRIES = "retrying without pipeline parallelism"
 
@@ -59,6 +61,7 @@ def parse_allocations(lines: Iterable[str], places: Mapping[str, Place]) -> Allo
     cache_bytes: int | None = None
     device_ids: list[tuple[str, str]] = []
     is_all_offloaded = False
+    swa_cells: int | None = None
     sizes = ExactSizes()
     for line in lines:
         sizes.read(line)
@@ -82,12 +85,14 @@ def parse_allocations(lines: Iterable[str], places: Mapping[str, Place]) -> Allo
             cache_bytes = (cache_bytes or 0) + exact_bytes
             for device, n_bytes in corrections.items():
                 by_device[device]["kv_bytes"] += n_bytes
+        elif match := _SWA_CACHE.search(line):
+            swa_cells = int(match["cells"])
         elif match := _FLASH_ATTN_AUTO.search(line):
             flash_attn = match[1] == "enabled"
         elif (match := _FLASH_ATTN_SET.search(line)) and match[1] != "auto":
             flash_attn = match[1] in ("enabled", "1")
     buffers = tuple(DeviceBuffers(name, place_of(name, places), **fields) for name, fields in by_device.items())
-    return Allocated(buffers, flash_attn, cache_bytes, tuple(device_ids), is_all_offloaded)
+    return Allocated(buffers, flash_attn, cache_bytes, tuple(device_ids), is_all_offloaded, swa_cells=swa_cells)
 
 
 def out_of_memory_line(lines: Iterable[str]) -> str:
@@ -99,9 +104,22 @@ def out_of_memory_line(lines: Iterable[str]) -> str:
     for line in lines:
         if _RETRIES in line:
             blame = ""
-        elif not blame and _OUT_OF_MEMORY.search(line) and not _GOES_ON.search(line):
+        elif not blame and is_out_of_memory(line):
             blame = line.strip()
     return blame
+
+
+def is_out_of_memory(line: str) -> bool:
+    """Whether the line reports too little memory, and llama.cpp does not do without."""
+    return bool(_OUT_OF_MEMORY.search(line)) and not _GOES_ON.search(line)
+
+
+def wanted_bytes(line: str) -> int | None:
+    """How large the allocation is that a line reports as failed; None where it does not say."""
+    match = _WANTED.search(line)
+    if match is None:
+        return None
+    return int(match["bytes"]) if match["bytes"] else round(float(match["mib"]) * MIB)
 
 
 def crash_cause(last_lines: Sequence[str]) -> str:

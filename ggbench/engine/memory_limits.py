@@ -21,6 +21,18 @@ _KEPT_BYTES = 4 << 20
 """What malloc may keep of freed blocks: more than the sampler takes for each token, little beside a context."""
 
 
+def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
+    """Start the threads that ggml computes with, so that a limit set later counts none of their stacks.
+
+    They are OpenMP's, found through `library`, which has ggml's CPU backend among its own libraries. They belong to
+    the calling thread and stay for every computation of it with as many. Without OpenMP nothing happens.
+    """
+    if n_threads > 1 and hasattr(library, "GOMP_parallel"):
+        # Each runs a function of the C library, since one in Python would wait for the others.
+        nothing = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)
+        library.GOMP_parallel(nothing, None, n_threads, 0)
+
+
 def limit_memory(limit_bytes: int) -> None:
     """Limit what is allocated from here on to `limit_bytes` of main memory."""
     _return_what_is_freed()

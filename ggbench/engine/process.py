@@ -146,8 +146,8 @@ class WorkerProcess:
                     case protocol.Done():
                         yield Completed()
                         return
-                    case protocol.Refused(stage, out_of_memory, text):
-                        yield OutOfMemory(stage, text) if out_of_memory else Failed(stage, text)
+                    case protocol.Refused(stage, out_of_memory, text, missing):
+                        yield OutOfMemory(stage, text, missing_bytes=missing) if out_of_memory else Failed(stage, text)
                         return
                     case protocol.Log(level, text):
                         self._tail.append(text)

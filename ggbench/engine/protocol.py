@@ -31,6 +31,8 @@ class LoadModel(msgspec.Struct, frozen=True, tag="load_model"):
     """Of each GPU in use, to leave free."""
     dry: bool = False
     """Read the header alone and allocate nothing; contexts only report what they would take. The file may be sparse."""
+    n_threads: int = 0
+    """With a memory limit: CPU threads that contexts will compute with, to be started before it holds."""
 
 
 class MakeContext(msgspec.Struct, frozen=True, tag="make_context"):
@@ -88,6 +90,8 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     stage: Stage
     out_of_memory: bool
     message: str
+    missing_bytes: int | None = None
+    """As `OutOfMemory.missing_bytes`."""
 
 
 Message = Event | Log | Devices | Done | Refused

@@ -5,6 +5,7 @@ A thread waits on stdin so that the process ends at once when the parent does, a
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import pkgutil
@@ -20,8 +21,8 @@ from ggbench.engine.contract import Stage
 from ggbench.engine.events import Event, Loaded, Opened, Opening, Ready, Steps
 from ggbench.engine.ggml_devices import GgmlDevices
 from ggbench.engine.llama_model import LlamaModel, LlamaRefused, llama_library
-from ggbench.engine.logs import out_of_memory_line
-from ggbench.engine.memory_limits import GpuMemory, LimitFailed, left_bytes, limit_memory
+from ggbench.engine.logs import is_out_of_memory, out_of_memory_line, wanted_bytes
+from ggbench.engine.memory_limits import GpuMemory, LimitFailed, left_bytes, limit_memory, start_threads
 
 EXIT_PARENT_GONE = 3
 EXIT_BAD_REQUEST = 4
@@ -38,6 +39,8 @@ class Worker:
         self._write_lock = threading.Lock()
         self._warnings: list[str] = []
         self._errors: list[str] = []
+        self._missing_bytes: int | None = None
+        """By the first allocation of this request that failed; None where none did, or nothing is limited."""
         self._gpus: GpuMemory | None = None
         """None before a load, and where no layer is on a GPU."""
         self._is_limited = False
@@ -49,13 +52,15 @@ class Worker:
         self._released.wait()
         self._warnings.clear()
         self._errors.clear()
+        self._missing_bytes = None
         try:
             self._dispatch(request)
         except (LlamaRefused, LimitFailed) as refusal:
             stage: Stage = refusal.stage if isinstance(refusal, LlamaRefused) else "load"
             blame = str(refusal) if isinstance(refusal, LimitFailed) else out_of_memory_line(self._warnings)
             message = blame or next(iter(self._errors), "") or str(refusal)  # the first names the cause
-            self._send(protocol.Refused(stage, out_of_memory=bool(blame), message=message))
+            missing = self._missing_bytes if blame else None
+            self._send(protocol.Refused(stage, out_of_memory=bool(blame), message=message, missing_bytes=missing))
         except MemoryError:
             message = "the worker itself ran out of memory"
             self._send(protocol.Refused(request.stage, out_of_memory=True, message=message))
@@ -86,6 +91,7 @@ class Worker:
         if self._gpus:
             self._gpus.shrink(limit_bytes, request.reserve_bytes)
         elif limit_bytes is not None:
+            start_threads(ctypes.CDLL(str(llama_library())), request.n_threads)
             limit_memory(limit_bytes)
         self._is_limited = limit_bytes is not None or request.reserve_bytes > 0
 
@@ -104,9 +110,17 @@ class Worker:
     def _send_log(self, level: int, text: str) -> None:
         if level >= protocol.LOG_WARN:
             self._warnings.append(text.strip())
+            self._note_missing(text.strip())
         if level >= protocol.LOG_ERROR and text.strip():
             self._errors.append(text.strip())
         self._send(protocol.Log(level, text))
+
+    def _note_missing(self, line: str) -> None:
+        """What is left at the moment of the first failure is gone from sight once llama.cpp has cleaned up."""
+        wanted = wanted_bytes(line) if is_out_of_memory(line) else None
+        left = left_bytes()
+        if self._missing_bytes is None and wanted is not None and left is not None and wanted > left:
+            self._missing_bytes = wanted - left
 
     def _send(self, message: protocol.Message) -> None:
         data = memoryview(protocol.encode(message))

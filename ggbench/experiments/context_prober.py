@@ -7,18 +7,23 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 
 from ggbench.engine.contract import Source
-from ggbench.engine.endings import Completed, Ending
-from ggbench.engine.events import Allocated, ContextProven, Event, Filling, Loaded, Opened, Opening, Ready
+from ggbench.engine.endings import Completed, Ending, OutOfMemory
+from ggbench.engine.events import Allocated, ContextProven, Event, Loaded, Opened, Opening, Proving, Ready
 from ggbench.engine.llama import LlamaEngine
 from ggbench.engine.workloads.prove_context import ProveContext
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.memory import peak_rss_bytes
-from ggbench.recording.progress import Progress, Working
-from ggbench.records.context import Probe
+from ggbench.recording.progress import Point, Progress, Working
+from ggbench.records.context import Probe, ProofForeseen
 from ggbench.records.memory import Memory
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup
 from ggbench.sizing.dry_allocator import EngineEnded
+from ggbench.units import format_count, format_duration
+
+_LONG_S = 10.0
+"""A proof that takes less is not announced."""
+_PROVING = {"fill": "filling the context before a decode at its far end", "batch": "decoding a batch at the far end"}
 
 
 class ContextProber:
@@ -31,6 +36,7 @@ class ContextProber:
         self._pid: int | None = None
         self._live_n_ctx: int | None = None
         self._proof: ContextProven | None = None
+        self._is_foreseen = False
         self.allocated = Allocated(())
         """Of the load and the last context."""
         self.memory = Memory()
@@ -65,7 +71,8 @@ class ContextProber:
         ending = yield from self._follow(self._open(n_ctx))
         seconds = time.perf_counter() - started
         if not isinstance(ending, Completed):
-            return Probe(n_ctx, "alloc", ending.outcome, seconds, reason=ending.reason)
+            missing = ending.missing_bytes if isinstance(ending, OutOfMemory) else None
+            return Probe(n_ctx, "alloc", ending.outcome, seconds, reason=ending.reason, missing_bytes=missing)
         self._live_n_ctx = n_ctx
         return Probe(n_ctx, "alloc", Outcome.COMPLETED, seconds, self.memory.kv_bytes, self.memory.compute_bytes)
 
@@ -78,19 +85,26 @@ class ContextProber:
         if self._live_n_ctx != n_ctx:
             made = yield from self.allocate(n_ctx)
             if not made.passed:
-                return replace(made, kind="decode")
+                return made if made.is_answer else replace(made, kind="decode")
         self._proof, self._live_n_ctx = None, None
+        self._is_foreseen = False
         ending = yield from self._follow(self._engine.run(ProveContext()))
         if not isinstance(ending, Completed):
             self.close()
         seconds = time.perf_counter() - started
         sizes = self.memory.kv_bytes, self.memory.compute_bytes
-        return Probe(n_ctx, "decode", ending.outcome, seconds, *sizes, ending.reason)
+        missing = ending.missing_bytes if isinstance(ending, OutOfMemory) else None
+        return Probe(n_ctx, "decode", ending.outcome, seconds, *sizes, ending.reason, missing)
 
     def close(self) -> None:
         """End the worker; the next question starts another."""
         self._engine.close()
         self._pid = self.left_bytes = self._live_n_ctx = None
+
+    def _foreseen(self, left_s: float) -> Point:
+        n_ctx = self.memory.n_ctx or 0
+        text = f"n_ctx {format_count(n_ctx)}: about {format_duration(left_s)} left to decode at its far end"
+        return Point(text if left_s >= _LONG_S else "", ProofForeseen(n_ctx, left_s))
 
     def _open(self, n_ctx: int | None) -> Iterator[Event | Ending]:
         return self._engine.open(self._source, replace(self._setup, n_ctx=n_ctx), reserve_bytes=self._reserve_bytes)
@@ -103,8 +117,11 @@ class ContextProber:
                     self._pid = event.pid
                 case Opening(share):
                     yield Working("load", share, 1.0)
-                case Filling(share):
-                    yield Working("probe", share, 1.0)
+                case Proving(stage, share, left_s):
+                    if left_s is not None and not self._is_foreseen:
+                        self._is_foreseen = True
+                        yield self._foreseen(left_s)
+                    yield Working("probe", share, 1.0, _PROVING[stage], left_s=left_s)
                 case Allocated():
                     self.allocated = event
                 case Loaded():

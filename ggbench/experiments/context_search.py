@@ -6,6 +6,7 @@ In a module of its own, since what it needs takes longer to import than a stored
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
 from collections.abc import Generator
 from dataclasses import replace
@@ -15,6 +16,8 @@ from ggbench.engine.endings import Cancelled, OutOfMemory
 from ggbench.engine.llama import LlamaEngine
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
 from ggbench.experiments.context_prober import ContextProber
+from ggbench.experiments.probe_text import answer_text, question_text
+from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import name_processes
@@ -26,19 +29,20 @@ from ggbench.records.memory import Memory
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import KV_CELLS, LlamaSetup
 from ggbench.sizing.bracket import Bracket
-from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, taken_bytes
+from ggbench.sizing.budget import taken_bytes
 from ggbench.sizing.dry_allocator import EngineEnded
 from ggbench.sizing.look_ahead import LookAhead, SearchCancelled, look_ahead
 from ggbench.sizing.smaller_quant import smaller_quant_advice
-from ggbench.units import format_bytes, format_count, format_number
+from ggbench.units import MIB, format_bytes, format_count
 
-_UNSEEN_BYTES = BESIDE_BUFFERS_BYTES
-"""Kept free at the first guess: a context that passes shows how much is left, one that fails does not."""
+_UNSEEN_BYTES, _UNSEEN_OF_A_TENSOR_BYTES, _FEWEST_TENSORS = 4 * MIB, 160 << 10, 128
+"""Kept free at the first guess for what no log reports of a context, nearly all of it the scheduler's: ggml reserves 60
+copies of each node for the inputs of its splits, and llama.cpp 8 nodes for each tensor, 1024 at least. Measured: 43 MiB
+with 272 tensors, 37 with 236."""
 
-_OF_A_CELL_BYTES = 100
-"""What llama.cpp keeps of a cell once it is in use, besides K and V: measured 90 with 0.5.0, on a 64-bit machine."""
-
-_KINDS = {"dry": "dry context", "alloc": "context", "decode": "decode"}
+_OF_A_DECODE_BYTES, _OF_A_CELL_BYTES = 5 * MIB, 100
+"""What the first decodes take that making the context did not, and what llama.cpp keeps of each cell in use besides K
+and V: measured 4.6 MiB and 90 bytes with 0.5.0, on a 64-bit machine."""
 
 
 def search_context(session: Session) -> Generator[Progress, None, Conclusion]:
@@ -94,7 +98,7 @@ class _Search:
         for probe in seen.probes:
             yield self._answered(probe)
         environment = None if seen.versions is None else session.rig.describe_environment(seen.versions)
-        if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.budget_bytes:
+        if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.held_bytes:
             session.begin(environment)
             raise self._does_not_fit(seen.weight_bytes)
         file = yield from session.prepare()
@@ -114,10 +118,10 @@ class _Search:
         if self._bracket.passed is None and conclusion.outcome is Outcome.COMPLETED:
             failed = next(probe for probe in reversed(session.recorder.recording.of(Probe)) if not probe.passed)
             if failed.outcome is Outcome.OUT_OF_MEMORY:
-                raise self._does_not_fit(seen.weight_bytes or file.file_bytes, failed.reason)
+                raise self._does_not_fit(seen.weight_bytes or file.file_bytes, failed.reason, failed.missing_bytes)
             raise EngineFailed(
-                f"{self._name}: not even {KV_CELLS} tokens of context work: {failed.reason}",
-                "another quant or --flash-attn setting may work",
+                f"{self._name}: not even a context of {KV_CELLS} tokens works: {failed.reason}",
+                "try another quant or another --flash-attn setting",
             )
         return conclusion
 
@@ -132,7 +136,7 @@ class _Search:
         yield from prober.load()
         expected = seen.plan.planned_n_ctx
         if prober.left_bytes is not None:
-            expected = seen.n_ctx_within(prober.left_bytes - _UNSEEN_BYTES)
+            expected = seen.n_ctx_within(prober.left_bytes - _unseen_bytes(file))
         if expected is None:
             expected = seen.plan.planned_n_ctx or (file and file.n_ctx_train) or KV_CELLS
         while not self._bracket.is_closed:
@@ -146,24 +150,41 @@ class _Search:
             yield self._answered(probe)
             if probe.passed:
                 yield self._made(prober.memory)
-                if prober.left_bytes is not None and seen.bytes_per_token:
-                    expected = n_ctx + int(prober.left_bytes / seen.bytes_per_token)
+            expected = self._expected_after(probe, prober, expected)
         return Concluded()
+
+    def _expected_to_decode(self, n_ctx: int, left_bytes: int) -> int:
+        """Where a decode should work, below a context that left so much and in which one failed."""
+        if not self._seen.bytes_per_token:
+            return n_ctx
+        missing_bytes = _OF_A_DECODE_BYTES + _OF_A_CELL_BYTES * n_ctx - left_bytes
+        return n_ctx - max(0, math.ceil(missing_bytes / (self._seen.bytes_per_token + _OF_A_CELL_BYTES)))
+
+    def _expected_after(self, probe: Probe, prober: ContextProber, expected: int) -> int:
+        """Where the edge should be by what a context left, or by what was missing for it."""
+        if not self._seen.bytes_per_token:
+            return expected
+        if probe.passed and prober.left_bytes is not None:
+            return probe.n_ctx + int(prober.left_bytes / self._seen.bytes_per_token)
+        if not probe.passed and probe.missing_bytes is not None:
+            return probe.n_ctx - math.ceil(probe.missing_bytes / self._seen.bytes_per_token)
+        return expected
 
     def _prove(self, prober: ContextProber) -> Generator[Progress, None, Conclusion]:
         """Decode at the far end of the winner; where that fails, of contexts below it until the edge is found again."""
-        seen, winner = self._seen, self._bracket.passed
+        winner = self._bracket.passed
         assert winner is not None
         below: Bracket | None = None
         n_ctx = expected = winner
         while True:
             yield self._asked(n_ctx, "decode", below or self._bracket)
+            left_bytes = prober.left_bytes
             probe = self._unless_cancelled((yield from prober.prove(n_ctx)))
             if not probe.is_answer:
                 yield self._answered(probe)
                 return self._stopped(probe)
             if probe.passed and not prober.was_full:
-                reason = "llama.cpp had cells left after a decode at the far end, so it proves nothing"
+                reason = "after the decode at the far end llama.cpp still had free cells, so it proves nothing"
                 yield self._answered(replace(probe, reason=reason))
                 return Concluded(reason=reason)
             if probe.passed:
@@ -173,14 +194,13 @@ class _Search:
                     yield self._answered(probe)
                     return Concluded()
                 below = self._bracket = Bracket(n_ctx - KV_CELLS, failed=n_ctx)
-                expected = n_ctx - int(_OF_A_CELL_BYTES * n_ctx / (seen.bytes_per_token or _OF_A_CELL_BYTES * n_ctx))
+                expected = self._expected_to_decode(n_ctx, left_bytes or 0)
             else:
                 below.record(n_ctx, passed=probe.passed)
             yield self._answered(probe)
             if below.is_closed:
                 return Concluded()
-            if probe.passed and prober.left_bytes is not None and seen.bytes_per_token:
-                expected = n_ctx + int(prober.left_bytes / seen.bytes_per_token)
+            expected = self._expected_after(probe, prober, expected)
             n_ctx = below.next(expected)
 
     def _unless_cancelled(self, probe: Probe) -> Probe:
@@ -191,14 +211,14 @@ class _Search:
 
     def _asked(self, n_ctx: int, kind: ProbeKind, bracket: Bracket) -> Working:
         ends = BracketEnds(bracket.passed, bracket.failed)
-        question = Question(n_ctx, kind, ends, self._seen.budget.budget_bytes)
-        return Working("probe", text=_question_text(question), subject=question)
+        question = Question(n_ctx, kind, ends, self._seen.budget.held_bytes)
+        return Working("probe", text=question_text(question), subject=question)
 
     def _answered(self, probe: Probe) -> Point:
         self._session.recorder.observe(probe)
         self._session.recorder.keep_readings()
         ends = BracketEnds(self._bracket.passed, self._bracket.failed)
-        return Point("" if probe.is_dry else _answer_text(probe, ends), probe, ends)
+        return Point("" if probe.is_dry else answer_text(probe), probe, ends)
 
     def _made(self, memory: Memory) -> ModelReady:
         self._session.recorder.observe(memory)
@@ -208,7 +228,8 @@ class _Search:
         """After a probe that shows nothing about memory: the person left, or the worker was too slow."""
         if probe.outcome is Outcome.CANCELLED:
             return Concluded(Outcome.CANCELLED, probe.reason)
-        reason = f"{probe.kind} at {format_count(probe.n_ctx)}: {probe.reason}; --timeout gives it longer"
+        doing = "decoding at the far end of" if probe.is_proof else "making"
+        reason = f"{doing} n_ctx {format_count(probe.n_ctx)}: {probe.reason}; a longer --timeout lets it finish"
         is_found = probe.is_proof and self._bracket.passed is not None
         return Concluded(Outcome.COMPLETED if is_found else Outcome.TIMED_OUT, reason)
 
@@ -232,58 +253,46 @@ class _Search:
             needed = seen.weight_bytes or session.file.file_bytes
             raise self._does_not_fit(needed, ended.ending.reason) from ended
         raise EngineFailed(
-            f"{self._name} does not load: {ended.ending.reason}", "llama.cpp may be too old for it, or the file broken"
+            f"{self._name} does not load: {ended.ending.reason}",
+            "the file may be damaged, or this llama.cpp too old for it",
         ) from ended
 
-    def _does_not_fit(self, weight_bytes: int, reason: str = "") -> DoesNotFit:
+    def _does_not_fit(self, weight_bytes: int, reason: str = "", short_bytes: int | None = None) -> DoesNotFit:
         """How much is missing, and which quant would fit."""
         seen, file = self._seen, self._session.file
         budget, least_bytes = seen.budget, seen.least_bytes or 0
-        missing = weight_bytes + least_bytes - budget.budget_bytes
+        missing = weight_bytes + least_bytes - budget.held_bytes
         parts = f"weights of {format_bytes(weight_bytes)}"
         if least_bytes:
             parts += f" and {format_bytes(least_bytes)} for {KV_CELLS} tokens"
-        room = f"{format_bytes(budget.budget_bytes)} of {budget.place}"
-        if budget.reserve_bytes:
-            room += f", {format_bytes(budget.reserve_bytes)} being kept in reserve"
+        room = f"{format_bytes(budget.held_bytes)} of {budget.place}"
+        if budget.kept_bytes:
+            room += f" ({format_bytes(budget.kept_bytes)} more are kept free)"
         what = f"{self._name} does not fit into {room}: {parts}"
         if missing > 0:
-            what += f", {format_bytes(missing)} are missing"
+            what += f"; {format_bytes(missing)} missing"
+        elif short_bytes is not None:
+            what += f"; {format_bytes(short_bytes)} short with what else llama.cpp takes"
         elif reason:
-            what += f", and llama.cpp needs more beside them ({reason})"
+            what += f"; llama.cpp needs more besides ({reason})"
         if seen.plan.gpu_processes:
-            what += f"; GPU memory is held by {name_processes(seen.plan.gpu_processes)}"
-        room_bytes = budget.budget_bytes - least_bytes - (_UNSEEN_BYTES if missing <= 0 else 0)
+            what += f"; other programs hold GPU memory: {name_processes(seen.plan.gpu_processes)}"
+        room_bytes = budget.planned.usable_bytes - least_bytes
         in_budget = weight_bytes / (file.weight_bytes or weight_bytes) if file else 1.0
         advice = [smaller_quant_advice(self._session.target, room_bytes, in_budget)]
         if budget.on_gpu:
-            advice.append("-ngl puts fewer layers on the GPU")
+            advice.append("-ngl N puts only N layers on the GPU")
         if self._settings.reserve_bytes:
-            advice.append("a smaller --reserve leaves more")
+            advice.append("a smaller --reserve leaves more memory")
         return DoesNotFit(what, "; ".join(advice))
 
     @property
     def _name(self) -> str:
-        return f"{self._session.target.model} {self._session.target.quant}"
+        target = self._session.target
+        path = target.path
+        return f"{path.name if path is not None and str(path) == target.model else target.model} {target.quant}"
 
 
-def _question_text(question: Question) -> str:
-    """`context 8,192; 4,096 works, 16,384 does not`."""
-    ends = _ends_text(question.kind, question.ends)
-    return f"{_KINDS[question.kind]} {format_count(question.n_ctx)}; {ends}"
-
-
-def _answer_text(probe: Probe, ends: BracketEnds) -> str:
-    """`context 8,192 works in 0.31 s; 8,192 works, 16,384 does not`."""
-    ended = "works" if probe.passed else probe.outcome.text
-    if not probe.is_answer:
-        ended = f"is not known ({ended})"
-    asked = f"{_KINDS[probe.kind]} {format_count(probe.n_ctx)}"
-    return f"{asked} {ended} in {format_number(probe.seconds, 2)} s; {_ends_text(probe.kind, ends)}"
-
-
-def _ends_text(kind: ProbeKind, ends: BracketEnds) -> str:
-    """Once a decode has failed, a context that was made counts for nothing until one is decoded in."""
-    none = {"decode": "none proven yet"}.get(kind, "none known to work")
-    works = none if ends.passed is None else f"{format_count(ends.passed)} works"
-    return works if ends.failed is None else f"{works}, {format_count(ends.failed)} does not"
+def _unseen_bytes(file: ModelFile | None) -> int:
+    n_tensors = 0 if file is None else len(file.tensors)
+    return _UNSEEN_BYTES + _UNSEEN_OF_A_TENSOR_BYTES * max(_FEWEST_TENSORS, n_tensors)

@@ -52,7 +52,7 @@ class DecodeExperiment(Experiment):
     def reduce(self, recording: Recording) -> DecodeResult:
         """Fit, percentiles, limit and steadiness of what was timed."""
         from ggbench.stats.linefit import fit_line
-        from ggbench.stats.samples import summarize
+        from ggbench.stats.speed import summarize
         from ggbench.stats.steadiness import unsteady
 
         samples, settings = recording.samples, recording.settings(DecodeSettings)
@@ -63,7 +63,7 @@ class DecodeExperiment(Experiment):
             n_gen=len(samples.step_ns),
             prefill_ms=statistics.median(own) / 1e6 if own else None,
             fit=fit_line(samples.position, samples.step_ns),
-            latency=summarize(samples.step_ns, samples.sample_ns),
+            latency=summarize(samples.position, samples.step_ns, samples.sample_ns),
             limit=recording.last(DecodeLimit),
             unsteady="; ".join(filter(None, doubts)),
         )

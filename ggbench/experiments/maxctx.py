@@ -53,7 +53,10 @@ class MaxctxExperiment(Experiment):
         largest = max((probe.n_ctx for probe in passed), default=None)
         warnings, n_train = plan.warnings, recording.head.subject.n_ctx_train
         if n_train and (largest or 0) > n_train:
-            beyond = f"beyond the {format_count(n_train)} tokens that the model was trained on; --cap-train stops there"
+            beyond = (
+                f"n_ctx {format_count(largest)} exceeds the {format_count(n_train)} tokens the model was trained on"
+            )
+            beyond += "; --cap-train ends the search there"
             warnings = (*warnings, beyond)
         return ContextResult(
             plan=plan,

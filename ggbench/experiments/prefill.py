@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,7 +11,7 @@ from ggbench.engine.workloads.prefill import Prefill
 from ggbench.recording.experiment import Conclusion, Experiment, Job
 from ggbench.recording.recording import Recording
 from ggbench.records.prefill import PrefillResult, PrefillSettings
-from ggbench.records.speed import Bandwidth, DecodeLimit, PrefillSpeed
+from ggbench.records.speed import Bandwidth, DecodeLimit
 
 if TYPE_CHECKING:
     from ggbench.recording.progress import Progress
@@ -39,13 +38,12 @@ class PrefillExperiment(Experiment):
 
     def reduce(self, recording: Recording) -> PrefillResult:
         """The median of each length that was timed, by rising length."""
+        from ggbench.stats.speed import prompt_speed
+
         wanted = recording.settings(PrefillSettings).lengths
-        speeds = []
-        for n_prompt, elapsed_ns in sorted(recording.prompt_ns.items()):
-            if n_prompt in wanted:
-                median_ns = statistics.median(elapsed_ns)
-                speeds.append(PrefillSpeed(n_prompt, median_ns / 1e6, n_prompt * 1e9 / median_ns, len(elapsed_ns)))
-        return PrefillResult(tuple(speeds), recording.last(DecodeLimit))
+        timings = sorted(recording.prompt_ns.items())
+        speeds = tuple(prompt_speed(n_prompt, elapsed) for n_prompt, elapsed in timings if n_prompt in wanted)
+        return PrefillResult(speeds, recording.last(DecodeLimit))
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench prefill MODEL QUANT --lengths ...` with every option that is not the default."""

@@ -33,7 +33,7 @@ class QualityExperiment(Experiment):
 
     def reduce(self, recording: Recording) -> QualityResult:
         """The figures of all chunks that were scored."""
-        from ggbench.stats.quality import divergence, floats, perplexity
+        from ggbench.stats.quality import chunk_means, divergence, floats, perplexity
 
         settings, scores = recording.settings(QualitySettings), recording.of(ChunkScores)
         nll, base_nll, kld, p_diff = (
@@ -48,8 +48,9 @@ class QualityExperiment(Experiment):
             n_chunks=len(nll) // per_chunk,
             n_scored=len(nll),
             ppl=perplexity(nll) if len(nll) else None,
-            chunk_nll=tuple(map(float, nll.reshape(-1, per_chunk).mean(axis=1, dtype="f8"))),
+            chunk_nll=chunk_means(nll, per_chunk),
             base=recording.last(ScoredBase),
+            base_chunk_nll=chunk_means(base_nll, per_chunk),
             divergence=divergence(nll, base_nll, kld, p_diff, sum(each.n_same_top for each in scores))
             if is_compared
             else None,

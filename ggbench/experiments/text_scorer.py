@@ -25,16 +25,18 @@ from ggbench.engine.endings import Completed, Ending
 from ggbench.engine.events import Event, Scored, Tokenized
 from ggbench.engine.workloads.score import RowsFile, Score
 from ggbench.engine.workloads.tokenize import Tokenize
-from ggbench.errors import BadFile, Unsupported, UsageError
+from ggbench.errors import BadFile, DoesNotFit, Unsupported, UsageError
 from ggbench.experiments.logits_file import LogitsFile, begin_logits_file, read_logits_file
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.memory import describe_ram
 from ggbench.recording.experiment import Concluded, Conclusion
 from ggbench.recording.progress import Point, Progress, Working
 from ggbench.recording.session import Session, made_file
+from ggbench.records.memory import Memory
 from ggbench.records.quality import ChunkScores, QualitySettings, ScoredBase, ScoredText
 from ggbench.records.setup import LlamaSetup
 from ggbench.stats.quality import floats, perplexity
-from ggbench.units import format_count
+from ggbench.units import format_bytes, format_count
 
 _ROWS_BYTES = 1 << 26
 """Of float32 rows that are in memory at once: 64 rows of the largest vocabularies."""
@@ -69,6 +71,7 @@ def score_text(session: Session) -> Generator[Progress, None, Conclusion]:
     text = read_text(settings.text)
     file = yield from session.prepare()
     _require_trained(file)
+    available_bytes = describe_ram().available_bytes
     n_scored = settings.n_seqs * _scored_at_once(settings, session.setup, file.n_vocab or _LARGEST_VOCABULARY)
     setup = replace(session.setup, n_ctx=settings.n_ctx_needed, n_seq_max=settings.n_seqs, n_outputs_max=n_scored)
     with contextlib.ExitStack() as stack:
@@ -79,7 +82,7 @@ def score_text(session: Session) -> Generator[Progress, None, Conclusion]:
             session.recorder.observe(scored)
             n_chunks = min(scored.n_chunks, settings.n_chunks or scored.n_chunks)
             tokens = tokenized.tokens[: n_chunks * settings.n_ctx]
-            rows = yield from _rows(session, setup, text, tokenized, tokens, stack)
+            rows = yield from _rows(session, setup, text, tokenized, tokens, available_bytes, stack)
             return (yield from _score(session, setup, tokenized, tokens, rows))
         except _Ended as ended:
             return ended.ending
@@ -161,6 +164,7 @@ def _rows(
     text: str,
     tokenized: Tokenized,
     tokens: Sequence[int],
+    available_bytes: int,
     stack: contextlib.ExitStack,
 ) -> Generator[Progress, None, _Rows]:
     """Where the base's rows are to be had: from a file, from a second engine, or nowhere."""
@@ -175,6 +179,7 @@ def _rows(
         return _NoRows()
     file = yield from made_file(base.target, session.cancel)
     _require_trained(file)
+    _require_room(session, file, available_bytes)
     session.recorder.observe(
         ScoredBase(
             base.target.model, base.target.quant, str(file.paths[0]), file.header_sha256, base.type_k, base.type_v
@@ -271,15 +276,34 @@ def _require_trained(file: ModelFile) -> None:
         )
 
 
+def _require_room(session: Session, base: ModelFile, available_bytes: int) -> None:
+    """Raise DoesNotFit where main memory does not hold both models; what does not fit a GPU fails as it loads.
+
+    Linux grants more memory than there is, so a load alone would not show it.
+    """
+    memory = Memory(buffers=() if session.allocated is None else session.allocated.buffers)
+    if memory.weights_on_gpu or session.file is None:
+        return
+    contexts = 2 * sum(each.total_bytes - each.weight_bytes for each in memory.buffers)
+    needed = (session.file.weight_bytes or 0) + (base.weight_bytes or 0) + contexts + _ROWS_BYTES
+    if needed > available_bytes:
+        raise DoesNotFit(
+            f"the model and its base need {format_bytes(needed)} together, and {format_bytes(available_bytes)} of main "
+            "memory are free",
+            "score one after the other: --save-base-logits FILE with the base, then --base-logits FILE",
+        )
+
+
 def _require_completed(ending: Ending) -> None:
     if not isinstance(ending, Completed):
         raise _Ended(ending)
 
 
 def _only(kind: type[_E], events: Sequence[Event], ending: Ending) -> _E:
-    """The event of that type. Raises _Ended."""
+    """The one event of that type. Raises _Ended."""
     _require_completed(ending)
-    return next(event for event in events if isinstance(event, kind))
+    (found,) = (event for event in events if isinstance(event, kind))
+    return found
 
 
 def _follow(items: Iterator[Event | Ending]) -> tuple[list[Event], Ending]:

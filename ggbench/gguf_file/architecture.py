@@ -68,10 +68,7 @@ class _Metadata:
         if not isinstance(value, list):
             return (self._checked(key, value),) * n_layer
         if len(value) != n_layer:
-            raise BadFile(
-                f"{self._name}: {self._full(key)!r} has {len(value)} values for {n_layer} layers",
-                "convert the model again",
-            )
+            raise _wrong(self._name, f"{self._full(key)!r} has {len(value)} values for {n_layer} layers")
         return tuple(self._checked(key, item) for item in value)
 
     def has_any(self, *beginnings: str) -> bool:
@@ -83,10 +80,12 @@ class _Metadata:
 
     def _checked(self, key: str, value: object) -> int:
         if isinstance(value, bool | ArrayLength) or not isinstance(value, int) or not 0 <= value < _LARGEST:
-            raise BadFile(
-                f"{self._name}: {self._full(key)!r} is {str(value)[:40]!r}, not a count", "convert the model again"
-            )
+            raise _wrong(self._name, f"{self._full(key)!r} is {str(value)[:40]!r}, not a count")
         return value
+
+
+def _wrong(name: str, what: str) -> BadFile:
+    return BadFile(f"{name}: {what}", "convert the model again")
 
 
 def read_shape(name: str, architecture: str, metadata: Mapping[str, object], tensors: Iterable[TensorInfo]) -> Shape:
@@ -95,7 +94,7 @@ def read_shape(name: str, architecture: str, metadata: Mapping[str, object], ten
     llm, attention = gguf_constants.Keys.LLM, gguf_constants.Keys.Attention
     n_layer, n_embd = values.count(llm.BLOCK_COUNT), values.count(llm.EMBEDDING_LENGTH)
     if n_layer > _MOST_LAYERS:
-        raise BadFile(f"{name}: claims {n_layer} layers", "convert the model again")
+        raise _wrong(name, f"claims {n_layer} layers")
     n_head = values.per_layer(attention.HEAD_COUNT, n_layer) or (0,) * n_layer
     n_head_kv = values.per_layer(attention.HEAD_COUNT_KV, n_layer) or n_head
     head_dim = n_embd // next(filter(None, n_head), n_embd or 1)
@@ -108,7 +107,7 @@ def read_shape(name: str, architecture: str, metadata: Mapping[str, object], ten
     n_expert = values.count(llm.EXPERT_COUNT)
     n_expert_used = max(values.per_layer(llm.EXPERT_USED_COUNT, n_layer) or (0,))
     if n_expert_used > n_expert:
-        raise BadFile(f"{name}: uses {n_expert_used} experts of {n_expert}", "convert the model again")
+        raise _wrong(name, f"uses {n_expert_used} experts of {n_expert}")
     return Shape(
         n_layer=n_layer,
         n_embd=n_embd,

@@ -11,37 +11,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from types import ModuleType
-
-
-class _DeferredPackage(ModuleType):
-    """A package that has its path and spec but has not run its code."""
-
-    def __getattr__(self, name: str) -> object:
-        _run(self)
-        return getattr(self, name)
-
-    def __getattribute__(self, name: str) -> object:
-        if name == "__dict__":  # for `vars`, which asks for no name that might be missing
-            _run(self)
-        return ModuleType.__getattribute__(self, name)  # not `super`: this may be a plain module by now
-
-    def __dir__(self) -> list[str]:
-        _run(self)
-        return dir(self)
-
-
-def _run(package: _DeferredPackage) -> None:
-    """Run the package's code, which makes it an ordinary module."""
-    spec = package.__spec__
-    assert spec is not None and spec.loader is not None
-    # Its code may ask for names that are not there yet, which is an error as in any import.
-    package.__class__ = ModuleType  # type: ignore[assignment]
-    try:
-        spec.loader.exec_module(package)
-    except BaseException:
-        package.__class__ = _DeferredPackage
-        raise
 
 
 def defer_package(name: str) -> None:
@@ -52,6 +21,25 @@ def defer_package(name: str) -> None:
     spec = None if name in sys.modules else importlib.util.find_spec(name)
     if spec is None or spec.loader is None:
         return
-    package = importlib.util.module_from_spec(spec)
-    package.__class__ = _DeferredPackage
+    loader, package = spec.loader, importlib.util.module_from_spec(spec)
+
+    def run() -> None:
+        for hook in hooks:  # while the code runs, a name that is not there yet is an error, as in any import
+            vars(package).pop(hook, None)
+        try:
+            loader.exec_module(package)
+        except BaseException:
+            vars(package).update(hooks)
+            raise
+
+    def get(attribute: str) -> object:
+        run()
+        return getattr(package, attribute)
+
+    def names() -> list[str]:
+        run()
+        return dir(package)
+
+    hooks = {"__getattr__": get, "__dir__": names}
+    vars(package).update(hooks)
     sys.modules.setdefault(name, package)  # another thread may have been faster

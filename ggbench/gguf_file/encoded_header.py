@@ -10,11 +10,12 @@ import io
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from ggbench.errors import Unsupported
+from ggbench.errors import DoesNotFit, Unsupported
 from ggbench.gguf_file.ggml_types import type_by_name
-from ggbench.gguf_file.gguf_format import ALIGNMENT, ARRAY, MAGIC, NUMBER_CODES, STRING, VERSION
 from ggbench.gguf_file.header import assemble
+from ggbench.gguf_file.header_bytes import ALIGNMENT, ARRAY, MAGIC, NUMBER_CODES, STRING, VERSION
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
 
@@ -60,6 +61,19 @@ def encode_model(metadata: Mapping[str, object], tensors: Iterable[TensorInfo], 
     """Return the model that this header describes, with no file. Raises as `encode_header` does."""
     header = encode_header(metadata, tensors)
     return assemble([read_header(io.BytesIO(header.data), header.file_bytes, name)], name)
+
+
+def write_sparse_file(path: Path, data: bytes, n_bytes: int) -> Path:
+    """Write `data`, then a hole up to `n_bytes`, and return the path. Raises DoesNotFit."""
+    try:
+        with path.open("wb") as file:
+            file.write(data)
+            file.truncate(n_bytes)
+    except OSError as error:
+        raise DoesNotFit(
+            f"no temporary file for a header: {error.strerror}", "set TMPDIR to a folder with room"
+        ) from error
+    return path
 
 
 def n_padding(n_bytes: int) -> int:

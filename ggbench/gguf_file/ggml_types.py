@@ -36,18 +36,9 @@ class GgmlType:
         return n_blocks * self.block_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class AddedType:
-    """One type of llama.cpp and where it comes from."""
-
-    type: GgmlType
-    file_type: int
-    """The value of `general.file_type`, `enum llama_ftype`."""
-    source: str
-
-
-ADDED_TYPES = (AddedType(GgmlType(42, "q2_0", 64, 18), 41, "https://github.com/ggml-org/llama.cpp/pull/24448"),)
-"""What gguf 0.19 lacks. gguf's own entry wins where there is one; a test asks for the row to be deleted then."""
+ADDED_TYPES = {GgmlType(42, "q2_0", 64, 18): 41}
+"""Types of llama.cpp that gguf 0.19 lacks, each with its `general.file_type`; gguf's own entry wins where there is one,
+and a test asks for the row to be deleted then. Source: https://github.com/ggml-org/llama.cpp/pull/24448."""
 
 CORRECTED_BLOCK_BYTES = {"Q8_1": 36}
 """`block_q8_1` of ggml-common.h holds two fp16 beside its 32 bytes; gguf 0.19 counts two fp32. No file stores it."""
@@ -56,16 +47,11 @@ CORRECTED_BLOCK_BYTES = {"Q8_1": 36}
 @functools.cache
 def known_types() -> dict[int, GgmlType]:
     """Return every known type by its id, in order; one that ggml removed is not among them."""
-    by_id = {added.type.type_id: added.type for added in ADDED_TYPES}
+    by_id = {added.type_id: added for added in ADDED_TYPES}
     for entry, (block_len, stated_bytes) in gguf_constants.GGML_QUANT_SIZES.items():
         block_bytes = CORRECTED_BLOCK_BYTES.get(entry.name, stated_bytes)
         by_id[int(entry)] = GgmlType(int(entry), _ggml_name(entry.name), block_len, block_bytes)
     return dict(sorted(by_id.items()))
-
-
-def type_by_id(type_id: int) -> GgmlType | None:
-    """Return the type with this number in a header; None where neither gguf nor ggbench knows it."""
-    return known_types().get(type_id)
 
 
 def type_by_name(name: str) -> GgmlType:
@@ -77,10 +63,7 @@ def type_by_name(name: str) -> GgmlType:
 
 
 def row_bytes(type_name: str, n_elements: int) -> int:
-    """Return the bytes of one row of that many elements in the type of this name.
-
-    Raises UnknownName for a name, and Unsupported where the elements are not whole blocks.
-    """
+    """Return the bytes of a row of that many elements in the type of this name. Raises UnknownName, Unsupported."""
     return type_by_name(type_name).row_bytes(n_elements)
 
 

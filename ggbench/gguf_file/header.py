@@ -15,8 +15,7 @@ from pathlib import Path
 from ggbench.errors import BadFile
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.architecture import read_shape
-from ggbench.gguf_file.gguf_format import ARCHITECTURE_KEY
-from ggbench.gguf_file.header_bytes import BROKEN_HINT
+from ggbench.gguf_file.header_bytes import ARCHITECTURE_KEY, BROKEN_HINT
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import Header, read_header
 from ggbench.gguf_file.shards import model_name, parse_shard_name
@@ -132,15 +131,12 @@ def _check_shards(headers: Sequence[Header], name: str) -> None:
     for index, header in enumerate(headers):
         number, count = header.metadata.get(keys.LLM_KV_SPLIT_NO), header.metadata.get(keys.LLM_KV_SPLIT_COUNT)
         if number != index or count != len(headers):
+            stated = f"{number + 1} of {str(count)[:40]!r}" if isinstance(number, int) else "none"
             raise BadFile(
-                f"{name}: the file in place {index + 1} of {len(headers)} says that it is {_place(number, count)}",
+                f"{name}: the file in place {index + 1} of {len(headers)} says that it is {stated}",
                 "download the shards again, all from one place",
             )
     claimed = headers[0].metadata.get(keys.LLM_KV_SPLIT_TENSORS_COUNT)
     found = sum(len(header.tensors) for header in headers)
     if claimed is not None and claimed != found:
         raise BadFile(f"{name}: its shards hold {found} tensors, its header says {str(claimed)[:40]!r}", BROKEN_HINT)
-
-
-def _place(number: object, count: object) -> str:
-    return f"{number + 1} of {str(count)[:40]!r}" if isinstance(number, int) else "none"

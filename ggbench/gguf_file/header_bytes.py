@@ -2,6 +2,9 @@
 
 Every length in a header is untrusted: each is compared with the bytes that are left before anything of that length is
 read or allocated. Bytes are read as they are needed, so a remote source transfers little more than the header.
+The numbers of the format are literals and not gguf's constants, because a GGUF of version 2 or 3 can have no others,
+and because `ggbench models` reads the beginning of many headers without importing gguf. The tests compare them.
+Source: the GGUF specification (ggml, docs/gguf.md) and enum gguf_type of gguf.h.
 """
 
 from __future__ import annotations
@@ -11,6 +14,21 @@ from typing import Protocol
 
 from ggbench.errors import BadFile
 from ggbench.units import format_bytes, format_count
+
+MAGIC = b"GGUF"
+VERSION = 3
+"""What ggbench writes."""
+READABLE_VERSIONS = (2, 3)
+
+ALIGNMENT = 32
+"""Bytes; what a reader assumes where `general.alignment` is absent, and what ggbench writes."""
+ALIGNMENT_KEY = "general.alignment"
+ARCHITECTURE_KEY = "general.architecture"
+
+NUMBER_CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+"""The `struct` code of each value type that is a number."""
+STRING, ARRAY = 8, 9
+"""The other value types."""
 
 BROKEN_HINT = "the file is damaged, incomplete, or not a GGUF; download or convert it again"
 
@@ -23,11 +41,9 @@ class Source(Protocol):
 
     def seek(self, offset: int, /) -> int:
         """Move to an offset from the start."""
-        ...
 
     def read(self, n_bytes: int, /) -> bytes:
         """Return up to that many bytes; none at the end."""
-        ...
 
 
 class HeaderBytes:
@@ -73,17 +89,21 @@ class HeaderBytes:
 
     def take(self, n_bytes: int, what: str) -> bytes:
         """Return the next bytes."""
-        start = self._advance(n_bytes, what)
+        start = self.skip(n_bytes, what)
         return bytes(self._data[start : start + n_bytes])
 
-    def skip(self, n_bytes: int, what: str) -> None:
-        """Skip bytes."""
-        self._advance(n_bytes, what)
+    def skip(self, n_bytes: int, what: str) -> int:
+        """Skip bytes, and return where they begin in the bytes read so far."""
+        start, end = self.position, self.position + n_bytes
+        if end > len(self._data):
+            self._fill(end, what)
+        self.position = end
+        return start
 
     def number(self, code: str, what: str) -> int | float | bool:
         """Return one number by its `struct` code."""
         layout = self._order + code
-        start = self._advance(struct.calcsize(layout), what)
+        start = self.skip(struct.calcsize(layout), what)
         value: int | float | bool = struct.unpack_from(layout, self._data, start)[0]
         return value
 
@@ -91,7 +111,7 @@ class HeaderBytes:
         """Return that many numbers of one `struct` code."""
         self.expect(count, struct.calcsize("<" + code), what)
         layout = f"{self._order}{count}{code}"
-        start = self._advance(struct.calcsize(layout), what)
+        start = self.skip(struct.calcsize(layout), what)
         return struct.unpack_from(layout, self._data, start)
 
     def u32(self, what: str) -> int:
@@ -100,7 +120,7 @@ class HeaderBytes:
 
     def u64(self, what: str) -> int:
         """Return one unsigned number of 8 bytes."""
-        start = self._advance(8, what)
+        start = self.skip(8, what)
         value: int = self._u64.unpack_from(self._data, start)[0]
         return value
 
@@ -123,14 +143,6 @@ class HeaderBytes:
                 count -= 1
             self._fill(position, what)
             self.position = position
-
-    def _advance(self, n_bytes: int, what: str) -> int:
-        start = self.position
-        end = start + n_bytes
-        if end > len(self._data):
-            self._fill(end, what)
-        self.position = end
-        return start
 
     def _fill(self, end: int, what: str) -> None:
         if end > self.size:

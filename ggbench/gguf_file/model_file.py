@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.ggml_types import row_bytes
 from ggbench.gguf_file.gguf_constants import tensor_name
+from ggbench.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,7 @@ class TensorInfo:
     @property
     def n_elements(self) -> int:
         """Parameters in this tensor."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +77,12 @@ class ModelFile(Shape):
     missing_bytes: int = 0
     """Bytes that the tensor tables require and the files lack, as after an interrupted download."""
 
+    @property
+    def truncation(self) -> str:
+        """What an incomplete file lacks, as `46.1 MiB of its 93.8 MiB are missing`; empty for a whole one."""
+        whole = format_bytes(self.file_bytes + self.missing_bytes)
+        return f"{format_bytes(self.missing_bytes)} of its {whole} are missing" if self.missing_bytes else ""
+
     @cached_property
     def n_params(self) -> int:
         """Parameters of all tensors."""
@@ -118,15 +123,19 @@ class ModelFile(Shape):
             total += (tensor.n_bytes or 0) * share
         return round(total)
 
+    def require_kv(self) -> None:
+        """Raise Unsupported where the architecture's state is not a KV cache."""
+        if self.no_kv_reason:
+            raise Unsupported(
+                f"{self.name}: {self.no_kv_reason}", "its memory can be measured, but not counted from the header"
+            )
+
     def kv_bytes_per_token(self, type_k: str = "f16", type_v: str = "f16") -> int:
         """Return the bytes of KV cache for one position over all layers, ignoring any sliding window.
 
         Raises Unsupported where the architecture's state is not a KV cache, and UnknownName for a type.
         """
-        if self.no_kv_reason:
-            raise Unsupported(
-                f"{self.name}: {self.no_kv_reason}", "its memory can be measured, but not counted from the header"
-            )
+        self.require_kv()
         return sum(
             row_bytes(type_k, heads * self.head_dim_k) + row_bytes(type_v, heads * self.head_dim_v)
             for heads in self.n_head_kv

@@ -15,18 +15,20 @@ import struct
 from dataclasses import dataclass
 
 from ggbench.errors import BadFile, Unsupported
-from ggbench.gguf_file.ggml_types import type_by_id
-from ggbench.gguf_file.gguf_format import (
+from ggbench.gguf_file.ggml_types import known_types
+from ggbench.gguf_file.header_bytes import (
     ALIGNMENT,
     ALIGNMENT_KEY,
     ARCHITECTURE_KEY,
     ARRAY,
+    BROKEN_HINT,
     MAGIC,
     NUMBER_CODES,
     READABLE_VERSIONS,
     STRING,
+    HeaderBytes,
+    Source,
 )
-from ggbench.gguf_file.header_bytes import BROKEN_HINT, HeaderBytes, Source
 from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.plain import plain
 from ggbench.units import format_bytes, format_count
@@ -248,7 +250,7 @@ def _read_tensors(cursor: HeaderBytes, n_tensors: int, alignment: int) -> tuple[
 
 
 def _tensor(cursor: HeaderBytes, name: str, shape: tuple[int, ...], type_id: int, what: str) -> TensorInfo:
-    ggml_type = type_by_id(type_id)
+    ggml_type = known_types().get(type_id)
     tensor = TensorInfo(name, shape, ggml_type.name if ggml_type else f"type {type_id}", None)
     if tensor.n_elements > _MOST_ELEMENTS:
         raise cursor.broken(f"{what} claims {format_count(tensor.n_elements)} elements")

@@ -14,12 +14,13 @@ import re
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ggbench.errors import DoesNotFit, EngineFailed, Unsupported, UsageError
+from ggbench.errors import EngineFailed, Unsupported, UsageError
 from ggbench.gguf_file.deferred_package import defer_package
-from ggbench.gguf_file.encoded_header import encode_header
+from ggbench.gguf_file.encoded_header import encode_header, write_sparse_file
 from ggbench.gguf_file.ggml_types import GgmlType, tensor_bytes
 from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.units import MIB
@@ -53,24 +54,14 @@ def choose_types(
     Raises UsageError for a quant that needs an importance matrix, EngineFailed where llama.cpp refuses.
     """
     header = encode_header(metadata, tensors)
-    try:
-        with tempfile.NamedTemporaryFile(prefix="ggbench-", suffix=".gguf") as file:
-            file.write(header.data)
-            file.truncate(header.file_bytes)
-            file.flush()
-            logs = {quant: _dry_run(os.fsencode(file.name), quant, ftype) for quant, ftype in ftypes.items()}
-    except OSError as error:
-        raise DoesNotFit(
-            f"no temporary file for a header: {error.strerror}", "set TMPDIR to a folder with room"
-        ) from error
+    with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
+        path = write_sparse_file(Path(folder) / "model.gguf", header.data, header.file_bytes)
+        logs = {quant: _dry_run(os.fsencode(path), quant, ftype) for quant, ftype in ftypes.items()}
     return {quant: _retyped(quant, tensors, log) for quant, log in logs.items()}
 
 
 def quantize(ggml_type: GgmlType, values: np.ndarray) -> bytes:
-    """Quantize float32 numbers, whole blocks of 256, with ggml and every weight equally important.
-
-    Raises Unsupported for a type without a quantizer.
-    """
+    """Quantize float32 numbers, whole blocks of 256, every weight equally important. Raises Unsupported for a type."""
     import numpy as np
 
     if ggml_type.name in _NOT_QUANTIZABLE:
@@ -95,7 +86,6 @@ def quantize(ggml_type: GgmlType, values: np.ndarray) -> bytes:
 
 
 def _functions() -> ModuleType:
-    """llama.cpp's C functions."""
     defer_package("llama_cpp")
     import llama_cpp.llama_cpp as functions
 

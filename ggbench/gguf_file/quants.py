@@ -54,7 +54,8 @@ def quant_by_ftype(file_type: int) -> str | None:
 
     llama.cpp sets the flag `LLAMA_FTYPE_GUESSED` in a file type that no key of the file gave; it is ignored here.
     """
-    return _names_by_file_type().get(file_type & ~int(gguf_constants.LlamaFileType.GUESSED))
+    stated = file_type & ~int(gguf_constants.LlamaFileType.GUESSED)
+    return next((name for name, number in known_quants().items() if number == stated), None)
 
 
 def quant_from_file_name(file_name: str) -> str | None:
@@ -64,6 +65,13 @@ def quant_from_file_name(file_name: str) -> str | None:
         if matches:
             return canonical_quant(matches[-1])
     return None
+
+
+def name_without_quant(file_name: str) -> str:
+    """Return a file's name without shard suffix, `.gguf` and quant, which is the same for all quants of a model."""
+    name = model_name(file_name)
+    matches = list(_TOKEN.finditer(name))
+    return name[: matches[-1].start()] + name[matches[-1].end() :] if matches else name
 
 
 def names_quant(wanted: str, quant: str | None, names: Iterable[str]) -> bool:
@@ -96,13 +104,8 @@ def is_sidecar(file_name: str) -> bool:
 @functools.cache
 def known_quants() -> dict[str, int]:
     """Return the `enum llama_ftype` of every quant that llama.cpp can make, in the order of the numbers."""
-    numbers = {added.type.name: added.file_type for added in ADDED_TYPES}
+    numbers = {added.name: file_type for added, file_type in ADDED_TYPES.items()}
     for entry in gguf_constants.LlamaFileType:
         if entry is not gguf_constants.LlamaFileType.GUESSED:
             numbers[canonical_quant(entry.name.removeprefix("ALL_").removeprefix("MOSTLY_"))] = int(entry)
     return dict(sorted(numbers.items(), key=lambda item: item[1]))
-
-
-@functools.cache
-def _names_by_file_type() -> dict[int, str]:
-    return {number: name for name, number in known_quants().items()}

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ggbench.errors import DoesNotFit
 from ggbench.gguf_file import gguf_constants
-from ggbench.gguf_file.encoded_header import encode_header
-from ggbench.gguf_file.gguf_format import ALIGNMENT, ALIGNMENT_KEY
+from ggbench.gguf_file.encoded_header import encode_header, write_sparse_file
 from ggbench.gguf_file.header import read_local_header
+from ggbench.gguf_file.header_bytes import ALIGNMENT, ALIGNMENT_KEY
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.twin import twin_of
@@ -24,17 +23,12 @@ def write_sparse(file: ModelFile, folder: Path) -> Path:
     without a tokenizer if `file` does not hold the tokenizer's arrays.
     Raises DoesNotFit if the file cannot be created, Unsupported for a header that cannot be encoded, and BadFile.
     """
-    try:
-        if not file.paths:
-            whole = twin_of(file, file.name) if _lacks_arrays(file) else file
-            header = encode_header(whole.metadata, whole.tensors)
-            return _write(folder / "model.gguf", header.data, header.file_bytes)
-        first, *_ = [_copy(path, folder) for path in file.paths]
-        return first
-    except OSError as error:
-        raise DoesNotFit(
-            f"no temporary file for a header: {error.strerror}", "set TMPDIR to a folder with room"
-        ) from error
+    if not file.paths:
+        whole = twin_of(file, file.name) if _lacks_arrays(file) else file
+        header = encode_header(whole.metadata, whole.tensors)
+        return write_sparse_file(folder / "model.gguf", header.data, header.file_bytes)
+    first, *_ = [_copy(path, folder) for path in file.paths]
+    return first
 
 
 def _lacks_arrays(file: ModelFile) -> bool:
@@ -48,11 +42,4 @@ def _copy(path: Path, folder: Path) -> Path:
     stated = header.metadata.get(ALIGNMENT_KEY, ALIGNMENT)
     alignment = stated if isinstance(stated, int) and stated > 0 else ALIGNMENT
     end = header.data_offset + sum(-(-(tensor.n_bytes or 0) // alignment) * alignment for tensor in header.tensors)
-    return _write(folder / path.name, header.raw, max(end, header.file_bytes))
-
-
-def _write(path: Path, data: bytes, n_bytes: int) -> Path:
-    with path.open("wb") as file:
-        file.write(data)
-        file.truncate(n_bytes)
-    return path
+    return write_sparse_file(folder / path.name, header.raw, max(end, header.file_bytes))

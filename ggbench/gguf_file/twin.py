@@ -15,11 +15,10 @@ from pathlib import Path
 import ggbench
 from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file import gguf_constants
-from ggbench.gguf_file.blueprint import build_metadata, build_tensors
+from ggbench.gguf_file.blueprint import Hyperparameters, build_metadata, build_tensors
 from ggbench.gguf_file.encoded_header import encode_header, encode_model
-from ggbench.gguf_file.gguf_format import ALIGNMENT_KEY
 from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.header_bytes import ALIGNMENT_KEY
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quantizer import choose_types
@@ -88,29 +87,21 @@ def cached_twin(
     n_layer: int | None = None,
     on_progress: Progress | None = None,
 ) -> Path:
-    """Return the file of a catalog model's twin in this folder; write it unless a complete one of this shape exists.
-
-    Two processes may ask for the same twin at once: each writes its own, and the later one replaces the earlier.
-    Raises as `plan_twin` and `write_twin` do.
-    """
+    """Return the file of a catalog model's twin in this folder. Raises as `plan_twin` and `write_cached` do."""
     planned = plan_twin(hyper, [quant], n_layer, name=model_id, source=f"catalog:{model_id}")[quant.lower()]
     depth = "" if n_layer is None or n_layer == hyper.n_layer else f"-{n_layer}-layers"
-    return _cached(planned, directory / f"{_file_stem(model_id)}{depth}-{_file_stem(quant.lower())}.gguf", on_progress)
+    return write_cached(planned, f"{model_id}{depth}-{quant.lower()}", directory, on_progress)
 
 
-def cached_twin_of(
-    model: ModelFile, source: str, name: str, directory: Path, on_progress: Progress | None = None
-) -> Path:
-    """Return the file of a published model's twin in this folder, written as by `cached_twin`.
+def write_cached(planned: ModelFile, name: str, directory: Path, on_progress: Progress | None = None) -> Path:
+    """Return the file of this twin in this folder, named after `name`; write it unless it is there and complete.
 
-    `source` is as for `twin_of`; the file is named after `name`. Raises as `twin_of` and `write_twin` do.
+    Two processes may ask for the same twin at once: each writes its own, and the later one replaces the earlier.
+    Raises as `write_twin` does.
     """
-    return _cached(twin_of(model, source), directory / f"{_file_stem(name)}.gguf", on_progress)
-
-
-def _cached(planned: ModelFile, path: Path, on_progress: Progress | None) -> Path:
+    path = directory / f"{_file_stem(name)}.gguf"
     if not _is_same(path, planned):
-        remove_abandoned_parts(path.parent)
+        remove_abandoned_parts(directory)
         write_twin(planned, path, on_progress)
     return path
 

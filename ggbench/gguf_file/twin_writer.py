@@ -1,24 +1,33 @@
 """Writing a planned twin to disk: all of it or nothing, at the speed of the disk.
 
 A file under the final name is always complete: it is written under a temporary name in the same folder, then renamed.
+A tensor's bytes are a random tile for each type, quantized once and repeated. The tile's length is a large prime times
+the longest block, so that it never divides a row: every row starts at a different offset in the tile, and no two of a
+thousand neighbouring rows are equal.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import secrets
 import shutil
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ggbench.errors import DoesNotFit, GgbenchError, UsageError
 from ggbench.gguf_file.encoded_header import encode_header, n_padding
-from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.tiles import Tiles
+from ggbench.gguf_file.ggml_types import GgmlType, type_by_name
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.units import format_bytes
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Progress = Callable[[int, int], None]
 """Called with the bytes written and the total bytes."""
@@ -29,6 +38,17 @@ _ABANDONED_S = 3600
 """A temporary file not written to for this long belongs to a process that was killed."""
 _REPORT_BYTES = 16 << 20
 _FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+_BLOCK = 256
+_N_BLOCKS = 1021
+_CHUNK_BYTES = 1 << 20
+"""Small enough to stay in a CPU's cache while it is written repeatedly."""
+_OWN_ELEMENTS = 1 << 22
+"""An f32 tensor up to this size gets its own values: norms, biases, and routers, whose rows must differ."""
+_WEIGHT_SCALE = 0.02
+"""Standard deviation of matrices as transformers are initialized."""
+_SEED = 20240424
+_INTEGERS = frozenset({"i8", "i16", "i32", "i64", "f64"})
 
 
 def write_twin(planned: ModelFile, path: Path, on_progress: Progress | None = None) -> None:
@@ -68,9 +88,8 @@ def remove_abandoned_parts(directory: Path) -> None:
 
 def _pieces(planned: ModelFile, header: bytes) -> Iterator[bytes | memoryview]:
     yield header
-    tiles = Tiles()
     for tensor in planned.tensors:
-        yield from tiles.chunks(tensor)
+        yield from _chunks(tensor)
         yield bytes(n_padding(tensor.n_bytes or 0))
 
 
@@ -106,3 +125,49 @@ def _explained(error: OSError, path: Path, n_bytes: int) -> GgbenchError:
     if isinstance(error, PermissionError | NotADirectoryError | FileExistsError) or error.errno == errno.EROFS:
         return UsageError(f"cannot write to {path.parent}: {reason}", "name a folder that you may write to")
     return GgbenchError(f"writing {path} failed: {reason}", "look at the disk, then run it again")
+
+
+def _chunks(tensor: TensorInfo) -> Iterator[memoryview]:
+    """Yield the bytes of this tensor, about 1 MiB at a time. Raises Unsupported for a type without a quantizer."""
+    ggml_type = type_by_name(tensor.type_name)
+    left = ggml_type.row_bytes(tensor.n_elements)
+    if ggml_type.name == "f32" and tensor.n_elements <= _OWN_ELEMENTS:
+        yield memoryview(_own_values(tensor).tobytes())
+        return
+    buffer, period = _repeated_tile(ggml_type)
+    start = zlib.crc32(tensor.name.encode("utf-8", "surrogateescape")) % _N_BLOCKS * (period // _N_BLOCKS)
+    n_chunk = len(buffer) - period
+    while left > 0:
+        chunk = buffer[start : start + min(n_chunk, left)]
+        left -= len(chunk)
+        yield chunk
+
+
+@functools.lru_cache(maxsize=8)
+def _repeated_tile(ggml_type: GgmlType) -> tuple[memoryview, int]:
+    """Return a buffer of whole tiles, one more than a chunk needs, and the bytes of one tile."""
+    import numpy as np
+
+    from ggbench.gguf_file.quantizer import quantize
+
+    if ggml_type.name in _INTEGERS:
+        tile = bytes(ggml_type.row_bytes(_BLOCK * _N_BLOCKS))
+    else:
+        values = np.random.default_rng(_SEED).standard_normal(_BLOCK * _N_BLOCKS, dtype=np.float32)
+        tile = quantize(ggml_type, values * np.float32(_WEIGHT_SCALE))
+    return memoryview(tile * (1 + max(1, _CHUNK_BYTES // len(tile)))), len(tile)
+
+
+def _own_values(tensor: TensorInfo) -> np.ndarray:
+    """Return values like those of trained models, so that activations neither vanish nor overflow."""
+    import numpy as np
+
+    name = tensor.name
+    values = np.random.default_rng([_SEED, zlib.crc32(name.encode("utf-8", "surrogateescape"))]).standard_normal(
+        tensor.n_elements, dtype=np.float32
+    ) * np.float32(_WEIGHT_SCALE)
+    if name.endswith("ssm_a"):
+        values = -1 - np.abs(values)  # a decay: llama.cpp takes its exponential
+    if name.endswith("norm.weight") or name.startswith("rope_"):
+        values += 1
+    return values

@@ -6,7 +6,6 @@ and importing it takes about 150 ms.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ggbench import paths
-from ggbench.errors import DoesNotFit, GgbenchError, NetworkError, UsageError
+from ggbench.errors import GgbenchError, NetworkError, UsageError
 from ggbench.plain import plain, shorten
 from ggbench.units import format_duration
 
@@ -138,9 +137,8 @@ def retry_after_s(response: httpx2.Response) -> float | None:
 def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
     """Translate exceptions of huggingface_hub, httpx2 and the file system; `doing` is e.g. `listing org/name`.
 
-    Raises UsageError for an invalid repo name, address or token and for a folder that cannot be written, DoesNotFit for
-    a full disk, and NetworkError for everything else, including a repo that does not exist. The original messages are
-    dropped because they may contain a token or a signed URL.
+    Raises UsageError for an invalid repo name, address or token and for a file that cannot be used, and NetworkError
+    for everything else. The original messages are dropped because they may contain a token or a signed URL.
     """
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
@@ -171,10 +169,6 @@ def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
     except (httpx2.HTTPError, ConnectionError):
         raise NetworkError(f"the connection to the Hub was lost while {doing}", f"try again; {_OFFLINE_HINT}") from None
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DoesNotFit(
-                f"the disk is full while {doing}", "free some space, or choose another disk with HF_HOME"
-            ) from None
         place = f" {plain(os.fsdecode(error.filename))}" if isinstance(error.filename, str | bytes) else ""
         raise UsageError(
             f"{error.strerror or 'disk error'}:{place} while {doing}",

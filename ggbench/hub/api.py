@@ -7,7 +7,6 @@ delays are implemented here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
@@ -45,31 +44,28 @@ def send_request(
     headers: Callable[[], dict[str, str]] = dict,
     stop: Stop | None = None,
 ) -> _Answer:
-    """Send a GET request and return `read(response)`; each retry calls `headers` and `read` again.
-
-    Raises as `hub.access.hub_errors` does, and session.Stopped once `stop` is set.
-    """
+    """Return `read(response)` of a GET request; a retry calls `headers` and `read` again. Raises as `hub_errors`."""
     stop = stop or Stop()
     with hub_errors(repo, doing=doing):
         import httpx2
 
         broken = (httpx2.ReadTimeout, httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
-
-        def open_again() -> AbstractContextManager[httpx2.Response]:
-            return open_response(url, stop, read_timeout_s=READ_TIMEOUT_S, params=params, headers=headers())
-
-        for pause_s in BACKOFF_S:
+        for pause_s in (*BACKOFF_S, None):
+            opened = open_response(url, stop, read_timeout_s=READ_TIMEOUT_S, params=params, headers=headers())
             try:
-                with open_again() as response:
-                    retry_s = _retry_pause_s(response, pause_s)
-                    if retry_s is None:
-                        return _checked(read, response, repo, doing)
-                    pause_s = retry_s
+                with opened as response:
+                    wait_s = None if pause_s is None else _retry_pause_s(response, pause_s)
+                    if wait_s is None:
+                        if response.is_error:
+                            raise error_for_response(response, repo, doing)
+                        return read(response)
+                    pause_s = wait_s
             except broken:
                 stop.check()
+                if pause_s is None:
+                    raise
             stop.wait(pause_s)
-        with open_again() as response:
-            return _checked(read, response, repo, doing)
+    raise AssertionError("the last try returns or raises")
 
 
 def fetch_json(
@@ -113,9 +109,3 @@ def _retry_pause_s(response: httpx2.Response, pause_s: float) -> float | None:
     if retry_s is None:
         return pause_s
     return retry_s if retry_s <= MAX_PAUSE_S else None
-
-
-def _checked(read: Callable[[httpx2.Response], _Answer], response: httpx2.Response, repo: str, doing: str) -> _Answer:
-    if response.status_code >= 400:
-        raise error_for_response(response, repo, doing)
-    return read(response)

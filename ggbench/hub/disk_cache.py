@@ -1,7 +1,4 @@
-"""Cache of listings and headers on disk, one file per entry, so that repeating a command needs no network.
-
-Each file ends with the SHA-256 of its content; a truncated or damaged file counts as missing and is fetched again.
-"""
+"""Cache on disk, one file per entry, which ends with the SHA-256 of its content; a damaged entry counts as missing."""
 
 from __future__ import annotations
 

@@ -12,11 +12,9 @@ import os
 import re
 import shutil
 import threading
-from collections import deque
-from collections.abc import Callable
-from concurrent.futures import CancelledError
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from ggbench.errors import BadFile, DoesNotFit, UsageError
@@ -26,7 +24,7 @@ from ggbench.hub.hf_cache import cached_paths, repo_folder
 from ggbench.hub.part_download import download_part
 from ggbench.hub.part_file import PART_SUFFIX, PartFile, disk_errors, file_agrees, file_bytes, locked
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
-from ggbench.hub.session import Stop
+from ggbench.hub.session import Stop, start_daemons
 from ggbench.plain import plain
 from ggbench.units import format_bytes
 
@@ -62,18 +60,19 @@ def download(
     Received bytes are kept for the next call, except those of a damaged file.
     """
     variant.require_all_shards(listing.repo)
-    here = cached_paths(access, listing, listing.repo, variant)
+    here = cached_paths(access, listing, variant)
     if to is None and here is not None:
         if on_progress is not None:
             on_progress(tuple(FileProgress(file, file.n_bytes) for file in variant.files))
         return here
     jobs = tuple(_jobs(access, listing, variant, to, here))
-    return _Download(access, listing, jobs, on_progress, cancel).run()
+    kept_bytes = {job: 0 if job.is_complete else file_bytes(job.part) or 0 for job in jobs}
+    return _Download(access, listing, jobs, on_progress, cancel, kept_bytes).run()
 
 
 def needed_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant, to: Path | None = None) -> int:
     """Return the bytes that a download would transfer: nothing for complete files, the rest of partial ones."""
-    here = cached_paths(access, listing, listing.repo, variant)
+    here = cached_paths(access, listing, variant)
     if to is None and here is not None:
         return 0
     jobs = _jobs(access, listing, variant, to, here)
@@ -139,82 +138,68 @@ def _jobs(
     return jobs
 
 
+@dataclass(frozen=True, slots=True)
 class _Download:
     """The download of one variant: worker threads fetch files, the calling thread reports progress."""
 
-    def __init__(
-        self,
-        access: HubAccess,
-        listing: RepoListing,
-        jobs: tuple[_Job, ...],
-        on_progress: Callable[[tuple[FileProgress, ...]], None] | None,
-        cancel: Callable[[], bool] | None,
-    ) -> None:
-        self._access = access
-        self._listing = listing
-        self._jobs = jobs
-        self._on_progress = on_progress
-        self._cancel = cancel
-        self._waiting = deque(jobs)
-        self._parts: dict[_Job, PartFile] = {}
-        """Part files opened so far; read while they grow."""
-        self._kept_bytes = {job: 0 if job.is_complete else file_bytes(job.part) or 0 for job in jobs}
-        self._error: BaseException | None = None
-        self._stop = Stop()
+    access: HubAccess
+    listing: RepoListing
+    jobs: tuple[_Job, ...]
+    on_progress: Callable[[tuple[FileProgress, ...]], None] | None
+    cancel: Callable[[], bool] | None
+    kept_bytes: Mapping[_Job, int]
+    """Length of the parts that an earlier download left."""
+    parts: dict[_Job, PartFile] = field(default_factory=dict)
+    """Part files opened so far; read while they grow."""
+    stop: Stop = field(default_factory=Stop)
 
     def run(self) -> tuple[Path, ...]:
-        for job in self._jobs:
+        for job in self.jobs:
             if job.link is None and os.path.lexists(job.target) and not job.is_complete:
                 raise _name_conflict(job)
         self._check_free_space()
-        threads = [
-            # Daemon threads: one that waits for the network must not delay Ctrl-C.
-            threading.Thread(target=self._work, name="download", daemon=True)
-            for _ in range(min(MAX_PARALLEL, len(self._jobs)))
-        ]
+        running = set(files := start_daemons(self.jobs, self._process, MAX_PARALLEL, "download"))
         try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(_REPORT_INTERVAL_S)
-                    if self._cancel is not None and self._cancel():
-                        raise CancelledError
-                    self._report()
+            while running:
+                ended, running = wait(running, _REPORT_INTERVAL_S, FIRST_COMPLETED)
+                for file in ended:
+                    file.result()
+                if self.cancel is not None and self.cancel():
+                    raise CancelledError
+                self._report()
         finally:
-            self._stop.set()
-            for thread in threads:
-                thread.join(_SHUTDOWN_TIMEOUT_S)
-        if self._error is not None:
-            raise self._error
+            for file in files:
+                file.cancel()
+            self.stop.set()
+            wait(files, _SHUTDOWN_TIMEOUT_S)
         self._report()
-        if any(job.link is not None for job in self._jobs):
-            _write_ref(self._access, self._listing)
-        return tuple(job.path for job in self._jobs)
+        if any(job.link is not None for job in self.jobs):
+            _write_ref(self.access, self.listing)
+        return tuple(job.path for job in self.jobs)
 
     def _report(self) -> None:
-        if self._on_progress is not None:
-            self._on_progress(tuple(map(self._file_progress, self._jobs)))
+        if self.on_progress is not None:
+            self.on_progress(tuple(map(self._file_progress, self.jobs)))
 
     def _file_progress(self, job: _Job) -> FileProgress:
-        part = self._parts.get(job)
+        part = self.parts.get(job)
         return FileProgress(
             job.file,
             done_bytes=job.file.n_bytes - job.missing_bytes,
             moved_bytes=part.moved_bytes if part else 0,
             copied_bytes=part.copied_bytes if part else 0,
-            kept_bytes=self._kept_bytes[job],
+            kept_bytes=self.kept_bytes[job],
             has_copy=job.local is not None,
         )
 
     def _check_free_space(self) -> None:
-        missing_bytes = sum(job.missing_bytes for job in self._jobs)
-        folder = self._jobs[0].part.parent
+        missing_bytes = sum(job.missing_bytes for job in self.jobs)
+        folder = self.jobs[0].part.parent
         with disk_errors(folder):
             existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
             usage = shutil.disk_usage(existing)
         free_bytes = usage.free
-        where = self._access.hub_cache if self._jobs[0].link is not None else folder
+        where = self.access.hub_cache if self.jobs[0].link is not None else folder
         if missing_bytes and not free_bytes and not usage.total:
             raise UsageError(
                 f"{plain(str(where))} cannot be written: it is not on a disk",
@@ -227,25 +212,10 @@ class _Download:
                 "free some space, take a smaller quant, or choose another disk: HF_HUB_CACHE, or pull --to DIR",
             )
 
-    def _work(self) -> None:
-        try:
-            for job in iter(self._next_job, None):
-                self._process(job)
-        except BaseException as error:
-            # The first error is the cause; later ones come from transfers that it stopped.
-            if self._error is None:
-                self._error = error
-            self._stop.set()
-
-    def _next_job(self) -> _Job | None:
-        with suppress(IndexError):
-            return self._waiting.popleft()
-        return None
-
     def _process(self, job: _Job) -> None:
         if job.link is None and self._is_in_place(job):
             return
-        with locked(job.lock, self._stop.check):
+        with locked(job.lock, self.stop.check):
             if job.link is not None:
                 if not job.is_complete:
                     self._fill(job)
@@ -260,14 +230,14 @@ class _Download:
         """Return whether the folder already has the file. Raises UsageError where another file has its name."""
         if not os.path.lexists(job.target):
             return False
-        if file_agrees(job.target, job.file, self._stop.check):
+        if file_agrees(job.target, job.file, self.stop.check):
             return True
         raise _name_conflict(job)
 
     def _fill(self, job: _Job) -> None:
         """Fill the part, verify it, and give it its final name."""
         with PartFile(job.part, job.file) as part:
-            self._parts[job] = part
+            self.parts[job] = part
             for source in (*([job.local] if job.local else []), None, None):
                 fault = self._complete(part, source)
                 if not fault:
@@ -288,13 +258,13 @@ class _Download:
         """Fill the part from a local file or the Hub; return what is wrong with the result, empty if it is valid."""
         if source is not None:
             try:
-                _fill_from_file(source, part, self._stop)
+                _fill_from_file(source, part, self.stop)
             except OSError as error:
                 return f"{plain(str(source))} cannot be read: {error.strerror}"
         elif part.missing_bytes:
-            self._access.require_network(f"downloading {plain(part.file.path)} of {plain(self._listing.repo)}")
-            download_part(self._access, self._listing.repo, self._listing.commit, part, self._stop)
-        return "" if part.agrees(self._stop.check) else "its hash differs from the one on the Hub"
+            self.access.require_network(f"downloading {plain(part.file.path)} of {plain(self.listing.repo)}")
+            download_part(self.access, self.listing.repo, self.listing.commit, part, self.stop)
+        return "" if part.agrees(self.stop.check) else "its hash differs from the one on the Hub"
 
 
 def _fill_from_file(source: Path, part: PartFile, stop: Stop) -> None:

@@ -1,7 +1,4 @@
-"""Progress of a download by file, with where each file's bytes came from.
-
-Reported while the download runs, because a rate must count only bytes from the network.
-"""
+"""Progress of a download by file and by origin of its bytes, because a rate must count only the network's."""
 
 from __future__ import annotations
 

@@ -7,10 +7,8 @@ entry ever becomes stale.
 from __future__ import annotations
 
 import io
-import threading
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,9 +18,9 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import Header, read_header
 from ggbench.hub import disk_cache
 from ggbench.hub.access import HubAccess
-from ggbench.hub.ranges import NotReadable, RangeSource
+from ggbench.hub.ranges import RangeSource
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
-from ggbench.hub.session import Stop
+from ggbench.hub.session import NotReadable, Stop, start_daemons
 from ggbench.plain import plain
 
 MAX_PARALLEL = 4
@@ -50,23 +48,17 @@ def read_headers(
     variants: Sequence[RepoVariant],
     on_progress: Callable[[int, int], None] | None = None,
 ) -> tuple[HeaderRead, ...]:
-    """Read the headers of several variants, in order; a failure becomes a reason and raises nothing.
-
-    `on_progress` receives the number of headers read and the total, in the calling thread.
-    """
+    """Read several headers, in order; a failure is a reason. `on_progress` receives the number read and the total."""
     reader = _Reader(access, listing)
-    reads: dict[Future[HeaderRead], RepoVariant] = {Future(): variant for variant in variants}
-    waiting = deque(reads.items())
-    for _ in range(min(MAX_PARALLEL, len(reads))):
-        # Daemon threads: an interrupt must not wait for a silent server.
-        threading.Thread(target=reader.work, args=(waiting,), name="header", daemon=True).start()
+    reads = start_daemons(variants, reader.try_read, MAX_PARALLEL, "header")
     try:
         for n_read, _ in enumerate(as_completed(reads), start=1):
             if on_progress is not None:
                 on_progress(n_read, len(reads))
         return tuple(read.result() for read in reads)
     finally:
-        waiting.clear()
+        for read in reads:
+            read.cancel()
         reader.stop.set()
 
 
@@ -87,18 +79,6 @@ class _Reader:
         self._access = access
         self._listing = listing
         self._n_failures = 0
-
-    def work(self, waiting: deque[tuple[Future[HeaderRead], RepoVariant]]) -> None:
-        """Read variants until the queue is empty."""
-        while True:
-            try:
-                read, variant = waiting.popleft()
-            except IndexError:
-                return
-            try:
-                read.set_result(self.try_read(variant))
-            except BaseException as error:
-                read.set_exception(error)
 
     def try_read(self, variant: RepoVariant) -> HeaderRead:
         """Read the header, or return the reason why it cannot be read."""
@@ -145,10 +125,9 @@ class _Reader:
         except (NetworkError, UsageError):
             self._n_failures += 1
             raise
-        except NotReadable:
-            raise
-        except BadFile:
-            disk_cache.put(path, source.held)
+        except BadFile as error:
+            if not isinstance(error, NotReadable):
+                disk_cache.put(path, source.held)
             raise
         self._n_failures = 0
         disk_cache.put(path, header.raw)

@@ -14,29 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggbench.errors import BadFile
-from ggbench.gguf_file.quants import is_sidecar
 from ggbench.hub.access import HubAccess
-from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant, group_variants
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from ggbench.plain import plain
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_GIT_NAME = re.compile(r"[0-9a-f]{40}")
 _OLLAMA_BLOB = re.compile(r"sha256-([0-9a-f]{64})")
 _CHUNK_BYTES = 1 << 20
 _REPO_PREFIX = "models--"
 _MAX_LINKS = 40
 """Symbolic links followed, the same limit as Linux."""
-
-
-@dataclass(frozen=True, slots=True)
-class CachedVariant:
-    """A variant whose files are all in the cache."""
-
-    variant: RepoVariant
-    """Its files as the cache names them; a file that is not a link has neither sha256 nor blob id."""
-    paths: tuple[Path, ...]
-    """Paths in the snapshot, in the order of the variant's files."""
-    commit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +43,7 @@ def repo_folder(access: HubAccess, repo: str) -> Path:
     return access.hub_cache / f"{_REPO_PREFIX}{'--'.join(repo.split('/'))}"
 
 
-def cached_paths(
-    access: HubAccess, listing: RepoListing | None, repo: str, variant: RepoVariant
-) -> tuple[Path, ...] | None:
+def cached_paths(access: HubAccess, listing: RepoListing, variant: RepoVariant) -> tuple[Path, ...] | None:
     """Return the files of a variant from one snapshot, preferring the listing's commit; None unless all are complete.
 
     A file is complete where its link leads to a blob of the right name and size. Where the cache holds files instead of
@@ -66,38 +51,18 @@ def cached_paths(
     """
     if variant.missing or not variant.files:
         return None
-    folder = repo_folder(access, repo)
-    commit = listing.commit if listing else None
-    for snapshot in snapshots(folder, commit):
+    for snapshot in snapshots(repo_folder(access, listing.repo), listing.commit):
         paths = tuple(snapshot / file.path for file in variant.files)
-        own = snapshot.name == commit
+        own = snapshot.name == listing.commit
         if all(_is_whole(path, file, own=own) for path, file in zip(paths, variant.files, strict=True)):
             return paths
     return None
 
 
-def cached_variants(access: HubAccess, repo: str) -> tuple[CachedVariant, ...]:
-    """Return every complete variant of a repo in the cache, largest first.
-
-    A variant in several snapshots is returned once, at the commit of `main` if it is there. Sidecars and variants with
-    a missing shard are left out.
-    """
-    found: dict[tuple[str, ...], CachedVariant] = {}
-    for snapshot in snapshots(repo_folder(access, repo), cached_commit(access, repo, "main")):
-        for each in _variants_in(snapshot):
-            found.setdefault((each.variant.name, *(_identity(file) for file in each.variant.files)), each)
-    return tuple(sorted(found.values(), key=lambda each: (-each.variant.file_bytes, each.variant.name)))
-
-
-def cached_commit(access: HubAccess, repo: str, revision: str) -> str | None:
-    """Return the commit of a branch or tag at its last download; None where the cache has no record of it."""
-    return None if ".." in revision.split("/") else recorded_commit(repo_folder(access, repo), revision)
-
-
 def recorded_commit(folder: Path, revision: str) -> str | None:
-    """Return the commit of a branch or tag as this repo's cache folder records it; None where it does not."""
+    """Return the commit of a branch or tag at its last download into a repo's cache folder; None without a record."""
     try:
-        return (folder / "refs" / revision).read_text().strip()
+        return None if ".." in revision.split("/") else (folder / "refs" / revision).read_text().strip()
     except (OSError, ValueError):
         return None
 
@@ -113,10 +78,7 @@ def snapshots(folder: Path, first: str | None) -> list[Path]:
 
 
 def find_snapshots(hub_cache: Path) -> Iterator[tuple[str, Path]]:
-    """Yield repo and folder of every snapshot in Hugging Face's cache; in each repo `main` first, then the newest.
-
-    A repo is `org/name`; some old ones have only a name. Raises OSError where the cache cannot be read.
-    """
+    """Yield repo and folder of every cached snapshot, in each repo `main` first. Raises OSError for the cache."""
     with os.scandir(hub_cache) as entries:
         names = sorted(entry.name for entry in entries if entry.name.startswith(_REPO_PREFIX))
     for name in names:
@@ -172,28 +134,3 @@ def _is_whole(path: Path, file: RepoFile, *, own: bool) -> bool:
         return path.readlink().name == file.etag if path.is_symlink() else own or not file.etag
     except OSError:
         return False
-
-
-def _variants_in(snapshot: Path) -> Iterator[CachedVariant]:
-    for variant in group_variants(_gguf_files(snapshot)):
-        if not variant.missing:
-            yield CachedVariant(variant, tuple(snapshot / file.path for file in variant.files), snapshot.name)
-
-
-def _identity(file: RepoFile) -> str:
-    return file.etag or f"{file.path} {file.n_bytes}"
-
-
-def _gguf_files(snapshot: Path) -> Iterator[RepoFile]:
-    for path in snapshot.rglob("*"):
-        inside = path.relative_to(snapshot).as_posix()
-        if path.suffix.lower() != ".gguf" or is_sidecar(inside):
-            continue
-        try:
-            found = path.stat()
-            blob = path.readlink().name if path.is_symlink() else ""
-        except OSError:
-            continue
-        if stat.S_ISREG(found.st_mode):
-            sha256 = blob if _SHA256.fullmatch(blob) else None
-            yield RepoFile(inside, found.st_size, sha256, blob if _GIT_NAME.fullmatch(blob) else "")

@@ -60,15 +60,6 @@ class _SearchResult(msgspec.Struct, rename="camel"):
     gated: bool | str | None = None
 
 
-class _CachedListing(msgspec.Struct):
-    """A cached listing with the request it answers, because the file name is only a hash of the request."""
-
-    endpoint: str
-    repo: str
-    revision: str
-    listing: RepoListing
-
-
 def list_repo(access: HubAccess, repo: str, revision: str = "main") -> RepoListing:
     """List a repo at the commit that `revision` (a branch, a tag or a commit) resolves to.
 
@@ -94,21 +85,14 @@ def list_repo(access: HubAccess, repo: str, revision: str = "main") -> RepoListi
 def cached_listing(access: HubAccess, repo: str, revision: str = "main") -> RepoListing | None:
     """Return the cached listing of a repo; None where there is none or it is damaged."""
     content = disk_cache.get(_cache_path(access, repo, revision))
-    if content is None:
-        return None
     try:
-        kept = msgspec.json.decode(content, type=_CachedListing)
+        return None if content is None else msgspec.json.decode(content, type=RepoListing)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    asked = (access.endpoint, repo.lower(), revision)
-    return kept.listing if (kept.endpoint, kept.repo.lower(), kept.revision) == asked else None
 
 
 def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSummary, ...]:
-    """Search for repos with GGUF files by name, most downloaded first; at most `limit`.
-
-    Raises NetworkError, and UsageError for a limit below one.
-    """
+    """Search for repos with GGUF files by name, most downloaded first. Raises NetworkError, UsageError for no limit."""
     if limit < 1:
         raise UsageError(f"--limit is {limit}", "it has to be at least 1")
     doing = f"searching for {shorten(text, 60)}"
@@ -122,11 +106,7 @@ def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSum
     found, _ = fetch_json(api_url(access), list[_SearchResult], repo="", doing=doing, params=(*wanted, *fields))
     return tuple(
         RepoSummary(
-            each.id,
-            each.downloads,
-            each.likes,
-            None if each.last_modified is None else plain(each.last_modified),
-            bool(each.gated),
+            each.id, each.downloads, each.likes, each.last_modified and plain(each.last_modified), bool(each.gated)
         )
         for each in found[:limit]
         if _is_name(each.id)
@@ -215,5 +195,5 @@ def _cache_listing(access: HubAccess, repo: str, listing: RepoListing) -> None:
     # Store it under both names of a renamed repo, and under the branch and the commit.
     for name in {repo.lower(), listing.repo.lower()}:
         for revision in {listing.revision, listing.commit}:
-            record = _CachedListing(access.endpoint, name, revision, replace(listing, revision=revision))
-            disk_cache.put(_cache_path(access, name, revision), msgspec.json.encode(record))
+            content = msgspec.json.encode(replace(listing, revision=revision))
+            disk_cache.put(_cache_path(access, name, revision), content)

@@ -7,17 +7,13 @@ Xet are served there as well.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ggbench.errors import NetworkError
 from ggbench.hub.access import HubAccess, hub_errors, retry_after_s
 from ggbench.hub.part_file import RESUME_HINT, PartFile
-from ggbench.hub.session import RETRY_STATUSES, Stop, open_response, range_headers, response_range
-from ggbench.plain import plain, shorten
+from ggbench.hub.session import RETRY_STATUSES, NotReadable, Stop, bytes_to_skip, open_response, range_headers
+from ggbench.plain import plain
 from ggbench.units import format_bytes, format_duration
-
-if TYPE_CHECKING:
-    import httpx2
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Delays before retries. The counter resets when a try brings data; that many empty tries in a row end the download."""
@@ -29,16 +25,8 @@ RANGE_BYTES = 8 << 30
 """Largest range of one request: the Hub's CDN does not serve a 50 GB file in one response."""
 
 
-class _WrongContent(Exception):
-    """The response is not the file that was listed."""
-
-
 def download_part(access: HubAccess, repo: str, commit: str, part: PartFile, stop: Stop) -> None:
-    """Download the missing bytes of a part, continuing where it ends.
-
-    Raises Stopped, NetworkError after several tries without data, and as `hub.access.hub_errors` does where the Hub
-    refuses.
-    """
+    """Download the missing bytes of a part. Raises Stopped, NetworkError after empty tries, and as `hub_errors`."""
     from huggingface_hub import hf_hub_url
 
     n_empty_tries = 0
@@ -76,9 +64,9 @@ def _try_once(url: str, part: PartFile, stop: Stop) -> _Interruption:
         return _Interruption("the server did not respond in time")
     except (httpx2.NetworkError, httpx2.RemoteProtocolError):
         return _Interruption("the connection was cut")
-    except _WrongContent as error:
+    except (NetworkError, NotReadable) as error:
         # Keep the part: the response may come from a captive portal between here and the Hub.
-        return _Interruption(str(error))
+        return _Interruption(error.message)
 
 
 def _fill_once(url: str, part: PartFile, stop: Stop) -> _Interruption:
@@ -92,7 +80,7 @@ def _fill_once(url: str, part: PartFile, stop: Stop) -> _Interruption:
         if response.is_error:
             response.read()
             hf_raise_for_status(response)
-        n_skip = _bytes_to_skip(response, part, begin)
+        n_skip = bytes_to_skip(response, begin, part.file)
         for chunk in response.iter_raw():
             stop.check()
             if n_skip:
@@ -101,17 +89,6 @@ def _fill_once(url: str, part: PartFile, stop: Stop) -> _Interruption:
             if not part.missing_bytes:
                 break
     return _Interruption("the connection closed early")
-
-
-def _bytes_to_skip(response: httpx2.Response, part: PartFile, begin: int) -> int:
-    """Return how many bytes of the response the part already holds. Raises _WrongContent for another file."""
-    answered = response_range(response)
-    if answered is None or (response.status_code == 206 and answered[0] != begin):
-        raise _WrongContent("the server returned other bytes than requested")
-    at, stated = answered
-    if stated not in ("*", str(part.file.n_bytes)):
-        raise _WrongContent(f"the server reports {shorten(stated, 20)} bytes, but {part.file.n_bytes} were listed")
-    return begin - at
 
 
 def _gave_up_error(part: PartFile, ended: _Interruption, n_empty_tries: int) -> NetworkError:

@@ -116,10 +116,7 @@ def file_bytes(path: Path) -> int | None:
 
 
 def file_agrees(path: Path, file: RepoFile, check: Callable[[], None]) -> bool:
-    """Return whether a local file has the size and hash of the repo's file; False where it cannot be read.
-
-    Calls `check` meanwhile, which may raise.
-    """
+    """Return whether a local file has the size and hash of the repo's; calls `check` meanwhile, which may raise."""
     if file_bytes(path) != file.n_bytes:
         return False
     try:

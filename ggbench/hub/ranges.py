@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ggbench.errors import BadFile, NetworkError
+from ggbench.errors import NetworkError
 from ggbench.hub.access import HubAccess
 from ggbench.hub.api import send_request
 from ggbench.hub.repo_records import RepoFile
-from ggbench.hub.session import Stop, range_headers, response_range
-from ggbench.plain import plain, shorten
+from ggbench.hub.session import NotReadable, Stop, bytes_to_skip, range_headers
+from ggbench.plain import plain
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -23,10 +23,6 @@ FIRST_BYTES = 1 << 20
 """Holds the header of a model with a small vocabulary, and of every shard but the first."""
 MAX_HEADER_BYTES = 64 << 20
 """Four times the largest known header: 262,144 tokens with their merges take about 15 MiB."""
-
-
-class NotReadable(BadFile):
-    """The header cannot be read by range: another file was returned, or the header is too large."""
 
 
 class RangeSource:
@@ -57,11 +53,7 @@ class RangeSource:
         return offset
 
     def read(self, n_bytes: int, /) -> bytes:
-        """Return at least one and at most `n_bytes` bytes; none at the end of the file.
-
-        Raises NotReadable where the header is too large or the file is not the one that was listed, and NetworkError or
-        UsageError as `hub.api.send_request` does.
-        """
+        """Return up to `n_bytes`, nothing only at the end. Raises NotReadable, and as `send_request` does."""
         end = min(self._position + n_bytes, self._file.n_bytes)
         if end > MAX_HEADER_BYTES:
             # The parser reads slightly ahead: only its last chunk may exceed the limit.
@@ -99,7 +91,8 @@ class RangeSource:
                 raise NetworkError(f"the Hub sent no data while {doing}", "try again later")
 
     def _take(self, response: httpx2.Response, wanted: int) -> None:
-        n_skip = self._bytes_to_skip(response)
+        self._ignores_ranges = response.status_code != 206
+        n_skip = bytes_to_skip(response, len(self._held), self._file)
         for chunk in response.iter_raw():
             self._stop.check()
             self.moved_bytes += len(chunk)
@@ -108,20 +101,3 @@ class RangeSource:
             self._held += new[: wanted - len(self._held)]
             if len(self._held) >= wanted:
                 break
-
-    def _bytes_to_skip(self, response: httpx2.Response) -> int:
-        """Return how many bytes of the response are already held. Raises NotReadable for another file."""
-        self._ignores_ranges = response.status_code != 206
-        answered = response_range(response)
-        if answered is None or (not self._ignores_ranges and answered[0] != len(self._held)):
-            raise NetworkError(
-                f"the server returned other bytes of {plain(self._file.path)} than requested",
-                "try again, or without the proxy",
-            )
-        begin, stated = answered
-        if stated != "*" and stated != str(self._file.n_bytes):
-            raise NotReadable(
-                f"{plain(self._file.path)} has {shorten(stated, 20)} bytes, but {self._file.n_bytes} were listed",
-                "check whether a proxy or HF_ENDPOINT changes it",
-            )
-        return len(self._held) - begin

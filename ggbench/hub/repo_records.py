@@ -12,7 +12,7 @@ from itertools import islice
 
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import names_quant, quant_from_file_name
-from ggbench.gguf_file.shards import ShardName, model_name, parse_shard_name
+from ggbench.gguf_file.shards import model_name, parse_shard_name
 from ggbench.plain import plain
 
 _MAX_MISSING = 100
@@ -56,9 +56,20 @@ class RepoVariant:
     """Paths of missing shards."""
 
     @property
+    def stem(self) -> str:
+        """The name without folders."""
+        return self.name.rsplit("/", 1)[-1]
+
+    @property
     def file_bytes(self) -> int:
         """Total size of the existing files."""
         return sum(file.n_bytes for file in self.files)
+
+    @property
+    def n_missing(self) -> int:
+        """Number of missing shards, of which `missing` lists the first."""
+        shard = parse_shard_name(self.files[0].name)
+        return 0 if shard is None else shard.count - len(self.files)
 
     def require_all_shards(self, repo: str) -> None:
         """Raise BadFile, naming the first missing shard, where the variant is incomplete."""
@@ -71,9 +82,8 @@ class RepoVariant:
 
     def answers_to(self, quant: str) -> bool:
         """Return whether `quant`, in any case, matches this variant's quant, name or a file name."""
-        stem = self.name.rsplit("/", 1)[-1]
-        names = (self.name, stem, f"{stem}.gguf", *(file.name for file in self.files), *(f.path for f in self.files))
-        return names_quant(quant, self.quant, names)
+        in_files = (name for file in self.files for name in (file.name, file.path))
+        return names_quant(quant, self.quant, (self.name, self.stem, f"{self.stem}.gguf", *in_files))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,29 +145,22 @@ def group_variants(files: Iterable[RepoFile]) -> tuple[RepoVariant, ...]:
 
 def _shared_path(path: str) -> str:
     """Return the key shared by the shards of one variant; splits into different counts stay separate."""
-    folder, shard = _shard_of(path)
-    return path if shard is None else f"{folder}{shard.sibling(shard.count)}"
+    shard = parse_shard_name(path)
+    return path if shard is None else shard.sibling(shard.count)
 
 
 def _names(path: str) -> Iterator[str]:
     """Yield candidate names of a variant, best first: `x.gguf` and a split `x` cannot both be `x`."""
-    folder, slash, name = path.rpartition("/")
-    yield plain(f"{folder}{slash}{model_name(name)}")
+    yield plain(model_name(path))
     yield plain(path[: -len(".gguf")])
     yield plain(path)
     yield from (f"{plain(path)} {n}" for n in range(2, 1 << 30))
 
 
 def _missing(shards: Sequence[RepoFile]) -> tuple[str, ...]:
-    folder, shard = _shard_of(shards[0].path)
+    shard = parse_shard_name(shards[0].path)
     if shard is None or len(shards) == shard.count:
         return ()
     there = {file.path for file in shards}
-    expected = (f"{folder}{shard.sibling(number)}" for number in range(1, shard.count + 1))
+    expected = map(shard.sibling, range(1, shard.count + 1))
     return tuple(islice((path for path in expected if path not in there), _MAX_MISSING))
-
-
-def _shard_of(path: str) -> tuple[str, ShardName | None]:
-    """Return the folder with its slash, and the parsed shard name, None where it is not a shard."""
-    folder, slash, name = path.rpartition("/")
-    return f"{folder}{slash}", parse_shard_name(name)

@@ -9,9 +9,15 @@ from __future__ import annotations
 import re
 import socket
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from ggbench.errors import BadFile, NetworkError
+from ggbench.hub.repo_records import RepoFile
+from ggbench.plain import shorten
 
 if TYPE_CHECKING:
     import httpx2
@@ -19,6 +25,8 @@ if TYPE_CHECKING:
 RETRY_STATUSES = (408, 429, 500, 502, 503, 504)
 """Statuses for which a retry may succeed."""
 CONNECT_TIMEOUT_S = 10.0
+_Job = TypeVar("_Job")
+_Result = TypeVar("_Result")
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
 
 
@@ -65,8 +73,34 @@ class Stop:
                 self._sockets.discard(connection)
 
 
+def start_daemons(
+    jobs: Iterable[_Job], work: Callable[[_Job], _Result], n_threads: int, name: str
+) -> list[Future[_Result]]:
+    """Do `work` for each job, in order, in daemon threads: one that waits for the network must not delay Ctrl-C."""
+    waiting = deque((Future[_Result](), job) for job in jobs)
+    futures = [future for future, _ in waiting]
+
+    def run() -> None:
+        with suppress(IndexError):
+            while True:
+                future, job = waiting.popleft()
+                if future.set_running_or_notify_cancel():
+                    try:
+                        future.set_result(work(job))
+                    except BaseException as error:
+                        future.set_exception(error)
+
+    for _ in range(min(n_threads, len(futures))):
+        threading.Thread(target=run, name=name, daemon=True).start()
+    return futures
+
+
 class Stopped(Exception):
     """The transfer was cancelled; received data is kept."""
+
+
+class NotReadable(BadFile):
+    """The file cannot be read by range: it has another length than was listed, or its header is too large."""
 
 
 @contextmanager
@@ -78,10 +112,7 @@ def open_response(
     params: Iterable[tuple[str, str]] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Iterator[httpx2.Response]:
-    """Open the response to a GET request before its body is read, whatever its status.
-
-    Raises Stopped, and what httpx2 does.
-    """
+    """Open the response to a GET request, whatever its status. Raises Stopped, and what httpx2 does."""
     import httpx2
     from huggingface_hub import get_session
     from huggingface_hub.utils import build_hf_headers
@@ -109,15 +140,20 @@ def range_headers(begin: int, end: int) -> dict[str, str]:
     return {"Accept-Encoding": "identity", "Range": f"bytes={begin}-{end - 1}"}
 
 
-def response_range(response: httpx2.Response) -> tuple[int, str] | None:
-    """Return the offset at which the response begins, and the file's length as stated, `*` where unknown.
+def bytes_to_skip(response: httpx2.Response, begin: int, file: RepoFile) -> int:
+    """Return how many bytes of the response precede `begin`: a server that ignores ranges starts at the file's first.
 
-    A server that ignores ranges responds from the start of the file. None where the body is not the file's own bytes:
-    compressed unasked, or with an unstated range.
+    Raises NetworkError where the body is not the file's own bytes (another range, or compressed), and NotReadable.
     """
-    if response.headers.get("Content-Encoding", "identity") != "identity":
-        return None
-    if response.status_code != 206:
-        return 0, response.headers.get("Content-Length", "*")
-    match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
-    return None if match is None else (int(match[1]), match[3])
+    is_range = response.status_code == 206
+    stated_range = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "")) if is_range else None
+    is_packed = response.headers.get("Content-Encoding", "identity") != "identity"
+    if is_packed or (is_range and (stated_range is None or int(stated_range[1]) != begin)):
+        raise NetworkError("the server returned other bytes than requested", "try again, or without the proxy")
+    stated = stated_range[3] if stated_range else response.headers.get("Content-Length", "*")
+    if stated not in ("*", str(file.n_bytes)):
+        raise NotReadable(
+            f"the server reports {shorten(stated, 20)} bytes, but {file.n_bytes} were listed",
+            "check whether a proxy or HF_ENDPOINT changes it",
+        )
+    return 0 if is_range else begin

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,11 +90,7 @@ def _read(file: Path) -> dict[str, _Entry]:
         entries = msgspec.convert(_read_document(file).get(_SECTION, {}), dict[str, _Entry])
     except msgspec.ValidationError:
         return {}
-    return {
-        key: entry
-        for key, entry in entries.items()
-        if math.isfinite(entry.bytes_per_s) and entry.bytes_per_s > 0 and entry.source.isprintable()
-    }
+    return {key: entry for key, entry in entries.items() if entry.bytes_per_s > 0 and entry.source.isprintable()}
 
 
 def _read_document(file: Path) -> dict[str, Any]:

@@ -32,7 +32,9 @@ class Cpu:
 
 def describe_cpu(proc: Path = PROC, sysfs: Path = SYSFS, affinity: Collection[int] | None = None) -> Cpu:
     """Return the CPU of this machine; `affinity` lists the logical CPUs to count, by default the process's own."""
-    cpus = sorted(_own_affinity() if affinity is None else affinity)
+    if affinity is None:
+        affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    cpus = sorted(affinity)
     quota = cpu_quota(proc, sysfs)
     most = len(cpus) if quota is None else max(1, int(quota))
     n_cores = _count_cores(cpus, sysfs)
@@ -48,18 +50,11 @@ def describe_cpu(proc: Path = PROC, sysfs: Path = SYSFS, affinity: Collection[in
 
 
 def default_threads(cpu: Cpu | None = None) -> int:
-    """Return the number of decode threads: one per available physical core without efficiency cores, as in llama.cpp's
-    tools.
+    """Return the number of decode threads as llama.cpp's tools count: one per performance core available.
 
     A second thread on a core shares its vector units, and a slow core delays all others at every tensor.
     """
     return (cpu or describe_cpu()).n_performance_cores
-
-
-def _own_affinity() -> Collection[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return range(os.cpu_count() or 1)
 
 
 def _count_cores(cpus: Collection[int], sysfs: Path) -> int:

@@ -32,6 +32,16 @@ class Nvml:
             # pynvml decodes names as UTF-8, but under WSL they may not be (cuda-python pull request 2118).
             return None
 
+    def identity(self, index: int, handle: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Return the fields by which a GPU is known."""
+        pci = self.query("nvmlDeviceGetPciInfo", handle)
+        return {
+            "index": index,
+            "name": self.query("nvmlDeviceGetName", handle) or "NVIDIA GPU",
+            "uuid": self.query("nvmlDeviceGetUUID", handle),
+            "pci_bus_id": None if pci is None else pci.busId,
+        }
+
     def devices(self) -> Iterator[tuple[int, Any]]:
         """Yield index and handle of every GPU in NVML's order, the order of the PCI bus; lost GPUs are skipped."""
         for index in range(self.query("nvmlDeviceGetCount") or 0):
@@ -65,10 +75,7 @@ def open_nvml() -> Nvml | None:
 
 
 def list_gpus() -> tuple[Gpu, ...]:
-    """Return all GPUs in NVML's order, the order of the PCI bus; CUDA_VISIBLE_DEVICES has no effect.
-
-    Empty where there is no GPU, no driver or no NVML.
-    """
+    """Return all GPUs in NVML's order, the PCI bus's, whatever CUDA_VISIBLE_DEVICES says; none without a driver."""
     nvml = open_nvml()
     if nvml is None:
         return ()
@@ -80,8 +87,7 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
     """Return the GPUs visible to CUDA programs: all, or those in CUDA_VISIBLE_DEVICES, in its order.
 
     Source: the environment variables in the CUDA programming guide. Entries are indices, UUIDs or UUID prefixes; an
-    entry that matches no GPU ends the list. MIG instances are left out. Indices are taken as NVML's, which is certain
-    only where `has_known_order` returns True.
+    entry that matches no GPU ends the list. MIG instances are left out. Indices are taken as NVML's.
     """
     return tuple(gpu for gpu in cuda_devices(list_gpus(), environ) if gpu is not None)
 
@@ -100,32 +106,26 @@ def cuda_devices(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -
     return tuple(devices)
 
 
-def has_known_order(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether CUDA numbers these GPUs as NVML does: by setting, or because there is one. CUDA's default is
-    fastest first.
-    """
-    return len(gpus) <= 1 or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-
-
 def find_cuda_gpu(
     gpus: Sequence[Gpu], device: str, device_id: str | None, environ: Mapping[str, str] = os.environ
 ) -> Gpu | None:
     """Return the GPU that llama.cpp calls `device` (`CUDA0`), by the PCI bus id or UUID it reports, else by its number.
 
-    None where that is ambiguous: no id, and CUDA's default order.
+    None where that is ambiguous: no id, and CUDA's default order, fastest first, among several.
     """
     if device_id is not None:
-        return next((gpu for gpu in gpus if is_gpu(gpu, device_id)), None)
+        return next((gpu for gpu in gpus if _has_id(gpu, device_id)), None)
     match = re.fullmatch(r"CUDA(\d+)", device)
     devices = cuda_devices(gpus, environ)
     if match is None or int(match[1]) >= len(devices):
         return None
     number, names = int(match[1]), environ.get("CUDA_VISIBLE_DEVICES", "").upper().split(",")
     is_by_uuid = any(name.strip().startswith("GPU-") for name in names[number : number + 1])
-    return devices[number] if is_by_uuid or has_known_order(gpus, environ) else None
+    has_known_order = len(gpus) <= 1 or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    return devices[number] if is_by_uuid or has_known_order else None
 
 
-def is_gpu(gpu: Gpu, device_id: str) -> bool:
+def _has_id(gpu: Gpu, device_id: str) -> bool:
     """Return whether the GPU has this PCI bus id or UUID, as written by CUDA.
 
     CUDA writes the domain of a bus id with four digits where NVML uses eight, and some tools omit the UUID's `GPU-`.
@@ -169,12 +169,8 @@ def gpu_bandwidth(gpu: Gpu) -> Bandwidth | None:
 
 def _describe(nvml: Nvml, index: int, handle: Any) -> Gpu:  # noqa: ANN401 - pynvml has no types
     memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
-    pci = nvml.query("nvmlDeviceGetPciInfo", handle)
     return Gpu(
-        index=index,
-        name=nvml.query("nvmlDeviceGetName", handle) or "NVIDIA GPU",
-        uuid=nvml.query("nvmlDeviceGetUUID", handle),
-        pci_bus_id=None if pci is None else pci.busId,
+        **nvml.identity(index, handle),
         total_bytes=None if memory is None else int(memory.total),
         free_bytes=None if memory is None else int(memory.free),
         bus_width_bits=nvml.query("nvmlDeviceGetMemoryBusWidth", handle) or None,

@@ -27,9 +27,7 @@ def describe_ram(proc: Path = PROC, sysfs: Path = SYSFS) -> Ram:
     limits = memory_limits(proc, sysfs)
     return Ram(
         total_bytes=min([memory.total, *(limit.limit_bytes for limit in limits)]),
-        available_bytes=min(
-            [memory.available, *(max(0, limit.limit_bytes - limit.used_bytes) for limit in limits)],
-        ),
+        available_bytes=min([memory.available, *(max(0, limit.limit_bytes - limit.used_bytes) for limit in limits)]),
     )
 
 
@@ -38,14 +36,5 @@ def peak_rss_bytes(pid: int, proc: Path = PROC) -> int | None:
 
     None when the process has ended (also before it is reaped), or the system records no peak.
     """
-    if proc.is_dir():
-        status = read_text(proc / str(pid) / "status")
-        match = re.search(r"^VmHWM:\s*(\d+) kB$", status or "", re.MULTILINE)
-        return int(match[1]) << 10 if match else None
-    import psutil
-
-    try:
-        peak = getattr(psutil.Process(pid).memory_info(), "peak_wset", None)
-    except psutil.Error:
-        return None
-    return None if peak is None else int(peak)
+    match = re.search(r"^VmHWM:\s*(\d+) kB$", read_text(proc / str(pid) / "status") or "", re.MULTILINE)
+    return int(match[1]) << 10 if match else None

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    Chunk = npt.NDArray[np.uint64]
+    Kernel = Callable[[Chunk], bool]
+    """Reads a whole chunk with the GIL released; returns False when it stopped early."""
+
 CHUNK_BYTES = 4 << 20
 """Bytes read per call without the GIL; large enough that the overhead of a call is negligible."""
 
@@ -43,20 +47,6 @@ class ReadRate:
     """Whether other programs kept the full set of threads off their cores in most windows: the rate may be too low."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A range of touched memory, every byte the same."""
-
-    address: int
-    n_bytes: int
-    words: npt.NDArray[np.uint64]
-    """The same memory as a numpy array; it keeps the mapping alive."""
-
-
-Kernel = Callable[[Chunk], bool]
-"""Reads a whole chunk with the GIL released; returns False when it stopped early."""
-
-
 def probe_reads(
     threads: int, *, buffer_bytes: int, min_bytes: int, budget_s: float = 1.0, touch_s: float = 0.4
 ) -> ReadRate:
@@ -71,7 +61,10 @@ def probe_reads(
     continuous load lowers the result.
     """
     with ThreadPoolExecutor(threads) as pool:
-        regions = _touch_together(pool, threads, buffer_bytes, min_bytes, touch_s)
+        wanted, minimum = (max(1, -(-n_bytes // (threads * CHUNK_BYTES))) for n_bytes in (buffer_bytes, min_bytes))
+        touch_until = time.perf_counter() + touch_s
+        # Each thread touches its own region, so that its pages are on the thread's NUMA node.
+        regions = list(pool.map(lambda _: _touch_region(wanted, minimum, touch_until), range(threads)))
         cursors = [0] * threads
         candidates = [(n_readers, name) for n_readers in _thread_counts(threads) for name in _KERNELS]
         windows: list[tuple[_Window, int, str]] = []
@@ -105,16 +98,8 @@ def _thread_counts(threads: int) -> list[int]:
     return sorted({threads, -(-threads * 3 // 4), -(-threads // 2)}, reverse=True)
 
 
-def _touch_together(
-    pool: ThreadPoolExecutor, threads: int, buffer_bytes: int, min_bytes: int, touch_s: float
-) -> list[list[Chunk]]:
-    """Return one region per thread, touched by that thread so that its pages are on the thread's NUMA node."""
-    wanted, minimum = (max(1, -(-n_bytes // (threads * CHUNK_BYTES))) for n_bytes in (buffer_bytes, min_bytes))
-    end = time.perf_counter() + touch_s
-    return list(pool.map(lambda _: _touch_region(wanted, minimum, end), range(threads)))
-
-
 def _touch_region(wanted_chunks: int, min_chunks: int, end: float) -> list[Chunk]:
+    """Return chunks of new memory, every byte the same; each array keeps the mapping alive."""
     import numpy as np
 
     # Python's default, a shared mapping, gets no huge pages, and 4 KiB pages cost about a tenth of the rate.
@@ -128,7 +113,7 @@ def _touch_region(wanted_chunks: int, min_chunks: int, end: float) -> list[Chunk
             break
         words = np.frombuffer(region, np.uint64, CHUNK_BYTES // 8, at)
         ctypes.memset(words.ctypes.data, _FILL, CHUNK_BYTES)
-        chunks.append(Chunk(words.ctypes.data, CHUNK_BYTES, words))
+        chunks.append(words)
     return chunks
 
 
@@ -158,7 +143,7 @@ def _read_together(
             if not kernel(chunk):
                 raise RuntimeError("a read stopped before the end of its chunk")
             cursor += 1
-            n_bytes += chunk.n_bytes
+            n_bytes += CHUNK_BYTES
             stop = time.perf_counter()
         cursors[reader] = cursor
         return start, stop, time.thread_time() - on_core, n_bytes
@@ -170,18 +155,18 @@ def _read_together(
 
 def _compare_halves(chunk: Chunk) -> bool:
     """Read two streams at once, which keeps more reads in flight than one."""
-    half = chunk.n_bytes // 2
-    return bool(_memcmp(chunk.address, chunk.address + half, half) == 0)
+    half = CHUNK_BYTES // 2
+    return bool(_memcmp(chunk.ctypes.data, chunk.ctypes.data + half, half) == 0)
 
 
 def _search_absent_byte(chunk: Chunk) -> bool:
-    return _memchr(chunk.address, 0, chunk.n_bytes) is None
+    return _memchr(chunk.ctypes.data, 0, CHUNK_BYTES) is None
 
 
 def _or_all_words(chunk: Chunk) -> bool:
     import numpy as np
 
-    return int(np.bitwise_or.reduce(chunk.words)) == _FILL_WORD
+    return int(np.bitwise_or.reduce(chunk)) == _FILL_WORD
 
 
 _libc = ctypes.CDLL(None)

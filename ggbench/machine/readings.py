@@ -38,10 +38,6 @@ _INVALID_PIDS = (0, 0xFFFFFFFF)
 _MAX_NAMED, _NAME_WIDTH = 3, 40
 
 
-def _read_gpus(nvml: Nvml) -> tuple[GpuReading, ...]:
-    return tuple(_read_gpu(nvml, index, handle) for index, handle in nvml.devices())
-
-
 class MachineReader:
     """Takes repeated readings over one NVML session. `read` is thread-safe."""
 
@@ -62,7 +58,7 @@ class MachineReader:
                 cpu_share=self._cpu_share(),
                 used_bytes=ram.total_bytes - ram.available_bytes,
                 total_bytes=ram.total_bytes,
-                gpus=() if self._nvml is None else _read_gpus(self._nvml),
+                gpus=_read_gpus(self._nvml),
             )
 
     def _cpu_share(self) -> float | None:
@@ -70,8 +66,9 @@ class MachineReader:
 
         times = psutil.cpu_times()
         # The kernel includes guest time in `user`; `iowait` is idle time.
-        counted: list[float] = [share for name, share in times._asdict().items() if name not in ("guest", "guest_nice")]
-        total_s = sum(counted)
+        total_s: float = sum(
+            seconds for name, seconds in times._asdict().items() if name not in ("guest", "guest_nice")
+        )
         busy_s: float = total_s - times.idle - getattr(times, "iowait", 0.0)
         before, self._busy_and_total_s = self._busy_and_total_s, (busy_s, total_s)
         if before is None or total_s <= before[1]:
@@ -80,10 +77,7 @@ class MachineReader:
 
 
 def list_gpu_processes(indices: Collection[int]) -> tuple[GpuProcess, ...]:
-    """Return the processes that hold memory on the GPUs with these NVML indices, each once with its total.
-
-    Empty where there are none, or the driver does not report them.
-    """
+    """Return the processes that hold memory on the GPUs with these NVML indices, as far as the driver reports them."""
     nvml = open_nvml()
     if nvml is None:
         return ()
@@ -122,16 +116,16 @@ def _program(name: str | None) -> str:
     return shorten(file, _NAME_WIDTH) or "an unnamed process"
 
 
+def _read_gpus(nvml: Nvml | None) -> tuple[GpuReading, ...]:
+    return () if nvml is None else tuple(_read_gpu(nvml, index, handle) for index, handle in nvml.devices())
+
+
 def _read_gpu(nvml: Nvml, index: int, handle: Any) -> GpuReading:  # noqa: ANN401 - pynvml has no types
     """Read one GPU; values that a chip does not report, or reports as 0 for that, are None."""
     memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
-    pci = nvml.query("nvmlDeviceGetPciInfo", handle)
     power_mw = nvml.query("nvmlDeviceGetPowerUsage", handle)
     return GpuReading(
-        index=index,
-        name=nvml.query("nvmlDeviceGetName", handle) or "NVIDIA GPU",
-        uuid=nvml.query("nvmlDeviceGetUUID", handle),
-        pci_bus_id=None if pci is None else pci.busId,
+        **nvml.identity(index, handle),
         sm_clock_mhz=nvml.query("nvmlDeviceGetClockInfo", handle, nvml.constant("NVML_CLOCK_SM")) or None,
         memory_clock_mhz=nvml.query("nvmlDeviceGetClockInfo", handle, nvml.constant("NVML_CLOCK_MEM")) or None,
         temperature_c=_temperature_c(nvml, handle),
@@ -148,11 +142,8 @@ def _read_gpu(nvml: Nvml, index: int, handle: Any) -> GpuReading:  # noqa: ANN40
 def _temperature_c(nvml: Nvml, handle: Any) -> float | None:  # noqa: ANN401
     sensor = nvml.constant("NVML_TEMPERATURE_GPU")
     # NVIDIA is replacing the second function with the first, which older drivers lack.
-    for function in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
-        temperature_c = nvml.query(function, handle, sensor)
-        if temperature_c:
-            return float(temperature_c)
-    return None
+    functions = ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature")
+    return next((float(found) for name in functions if (found := nvml.query(name, handle, sensor))), None)
 
 
 def _throttle(nvml: Nvml, handle: Any) -> tuple[str, ...] | None:  # noqa: ANN401

@@ -12,7 +12,7 @@ from ggbench.records.memory import Memory
 from ggbench.records.observation import WorkerPeak
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Result, Settings
-from ggbench.records.setup import Setup, check_n_ctx
+from ggbench.records.setup import Setup, check_cache_types, check_n_ctx
 from ggbench.records.speed import Bandwidth
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Experiment(abc.ABC):
 
     def check(self, setup: Setup, settings: Settings) -> None:
         """Raise UsageError for a setup that the settings cannot be measured with; before anything is downloaded."""
+        check_cache_types(setup)
         if settings.n_ctx_needed is not None:
             check_n_ctx(setup, settings.n_ctx_needed)
 

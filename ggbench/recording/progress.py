@@ -42,6 +42,8 @@ class Working:
     """What exactly, where the stage does not say."""
     subject: object = None
     """What a live view may draw of it, such as the question that a probe asks."""
+    left_s: float | None = None
+    """Seconds that it still takes, estimated; None where that is unknown."""
 
     @property
     def is_bytes(self) -> bool:
@@ -80,7 +82,7 @@ class Point:
     text: str
     """One line for people; empty for what is too small to mention."""
     observation: object
-    """The record that was kept."""
+    """The record of it."""
     context: object = None
     """What a live view may draw with it, such as the bracket that an answer leaves."""
 

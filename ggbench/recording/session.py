@@ -13,7 +13,7 @@ from typing import TypeVar
 from ggbench.catalog.selector import Target, materialize
 from ggbench.engine.contract import Engine, Source, Workload
 from ggbench.engine.endings import Completed, Ending
-from ggbench.engine.events import Allocated, Event, Filling, Loaded, Opened, Opening, PromptRead, Ready, Steps
+from ggbench.engine.events import Allocated, Event, Loaded, Opened, Opening, PromptRead, Proving, Ready, Steps
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import find_cuda_gpu
@@ -29,7 +29,7 @@ from ggbench.records.setup import LlamaSetup, Setup, setup_for
 from ggbench.records.speed import DecodeLimit
 from ggbench.records.subject import Subject
 from ggbench.store.runs import WARMUP
-from ggbench.theory.offload import offload
+from ggbench.theory.offload import check_overrides, offload
 from ggbench.theory.roofline import decode_limit
 from ggbench.units import format_ms
 
@@ -76,10 +76,15 @@ class Session:
         return self.file
 
     def use_file(self, file: ModelFile) -> None:
-        """From here on the subject is that of this file or header."""
+        """From here on the subject is that of this file or header.
+
+        Raises UsageError where an override of the setup matches none of its tensors.
+        """
         self.file = file
         recording = self.recorder.recording
         recording.head = replace(recording.head, subject=subject_of(self.target, file, self.setup))
+        if isinstance(self.setup, LlamaSetup):
+            check_overrides(file, self.setup)
 
     def open(self, setup: Setup | None = None) -> Generator[Progress, None, Ending]:
         """Load the file and make a context, and record what they took; None takes the setup of the run.
@@ -165,8 +170,8 @@ class Session:
                         n_done = self.recorder.recording.n_steps
                         step_ns = tuple(event.step_ns)
                         yield Samples(series, event.first_position, step_ns, n_done, n_total, event.text)
-                case Filling(share):
-                    yield Working("probe", share, 1.0)
+                case Proving(_, share, left_s):
+                    yield Working("probe", share, 1.0, left_s=left_s)
                 case Ending():
                     ending = event
                 case _ if others is not None:
@@ -217,11 +222,10 @@ class Session:
 
 def subject_of(target: Target, file: ModelFile | None, setup: Setup) -> Subject:
     """The subject as its header describes it; what is known without one where there is no file."""
-    named = Subject(model=target.model, quant=target.quant, source=target.provenance, file=str(target.path or ""))
     if file is None:
-        return named
+        return target.subject
     return replace(
-        named,
+        target.subject,
         file=str(file.paths[0].absolute()) if file.paths else "",
         file_bytes=file.file_bytes,
         header_sha256=file.header_sha256,
@@ -230,6 +234,9 @@ def subject_of(target: Target, file: ModelFile | None, setup: Setup) -> Subject:
         weight_bytes=file.weight_bytes,
         kv_bytes_per_token=kv_bytes_per_token(file, setup),
         n_ctx_train=file.n_ctx_train,
+        architecture=file.architecture or None,
+        n_layer=file.n_layer or None,
+        n_embd=file.n_embd or None,
     )
 
 

@@ -18,7 +18,7 @@ class ContextSettings(Settings):
     """How to search; the setup's `n_ctx` is a ceiling."""
 
     reserve_bytes: int | None = None
-    """Memory to leave free; None leaves 1 GiB of main memory that has no limit."""
+    """Memory to leave free; None leaves a quarter, at most 1 GiB, of main memory that has no limit."""
     prove: bool = True
     """Decode at the far end of the largest context."""
     cap_train: bool = False
@@ -39,6 +39,8 @@ class Probe:
     compute_bytes: int | None = None
     reason: str = ""
     """Why it did not pass, in one line."""
+    missing_bytes: int | None = None
+    """What the first allocation that failed wanted beyond what was left; None where that is unknown."""
 
     @property
     def passed(self) -> bool:
@@ -59,6 +61,14 @@ class Probe:
     def is_proof(self) -> bool:
         """Whether tokens were decoded at the far end."""
         return self.kind == "decode"
+
+
+@dataclass(frozen=True, slots=True)
+class ProofForeseen:
+    """How long the proof of one n_ctx should take, by what was timed at its beginning."""
+
+    n_ctx: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +102,22 @@ class SearchPlan:
     """What a search expects before anything is allocated."""
 
     planned_n_ctx: int | None = None
-    """What weights, cache and compute buffers leave room for, by the dry allocator."""
+    """The max n_ctx of `plan`: what weights, cache and compute buffers leave room for, by the dry allocator."""
+    is_planned_higher: bool = False
+    """Whether longer ones than `planned_n_ctx` were not looked at."""
     theory_n_ctx: int | None = None
     """What the weights alone leave room for, by the KV of one token; None where KV is not counted from the header."""
     ceiling_n_ctx: int | None = None
     """The search does not go above it."""
     budget_bytes: int | None = None
-    """What weights and context may take."""
+    """What weights and context may take, as `plan` counts it."""
+    memory_bytes: int | None = None
+    """What the budget is a part of: the limit, or what was free; None in runs that did not keep it."""
+    memory_source: str = ""
     reserve_bytes: int = 0
     """Left out of the budget."""
+    reserve_source: str = ""
+    """What it is for."""
     free_bytes: int | None = None
     """Free memory before anything was loaded: of the GPUs, or of main memory."""
     gpu_processes: tuple[GpuProcess, ...] = ()

@@ -63,11 +63,13 @@ class DecodeResult(Result):
     @property
     def b_ratio(self) -> float | None:
         """The limit's B over the measured; 1.0 is the physical limit."""
-        return None if self.fit is None or self.limit is None or not self.fit.b_ms else self.limit.b_ms / self.fit.b_ms
+        if self.fit is None or self.fit.b_ms is None or self.limit is None:
+            return None
+        return self.limit.b_ms / self.fit.b_ms
 
     def b_w16_ms(self, bpw: float | None) -> float | None:
         """B as if every weight had 16 bits, to compare quants (article, section 6.4)."""
-        return None if self.fit is None or not self.fit.b_ms or not bpw else self.fit.b_ms * 16 / bpw
+        return None if self.fit is None or self.fit.b_ms is None or not bpw else self.fit.b_ms * 16 / bpw
 
 
 def require_positive(what: str, value: int) -> None:

@@ -85,6 +85,8 @@ class Memory:
     """As the engine clamped it, at most n_batch."""
     flash_attn: bool | None = None
     """What `auto` became; None where the engine does not say."""
+    swa_cells: int | None = None
+    """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""
     peak_bytes: int | None = None
     """Most resident memory of the engine's process; of a search on GPUs, what they had less free meanwhile."""
     other_bytes: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ggbench.records.outcome import Outcome
+from ggbench.records.setup import FlashAttn
 from ggbench.records.speed import Bandwidth, DecodeLimit
 
 
@@ -22,6 +23,8 @@ class Budget:
     reserve_source: str
     bandwidth: Bandwidth | None = None
     """None where it is unknown, so that there are no limits."""
+    process_bytes: int = 0
+    """Of the reserve, what the process that allocates takes itself; a search for the largest context may use it."""
 
     @property
     def usable_bytes(self) -> int:
@@ -38,6 +41,15 @@ class PlannedSpeed:
     tok_s: float
     fits: bool | None
     """Whether a context of n tokens does; None where that is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvCacheTypes:
+    """The options that decide how large a KV cache is at a given n_ctx, by llama.cpp's names."""
+
+    type_k: str
+    type_v: str
+    flash_attn: FlashAttn
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +88,14 @@ class PlanRow:
     output_bytes: int | None = None
     """Of the logits, always in main memory."""
     budget_bytes: int | None = None
+    needed_bytes: int | None = None
+    """Weights, cache and compute buffers in the planned memory at `n_ctx`."""
     left_bytes: int | None = None
     """Of the budget at `n_ctx`; negative is what is missing."""
     fits: bool | None = None
+    fits_with: KvCacheTypes | None = None
+    """The largest cache with which it would fit at `n_ctx`, sized by the allocator; None where it fits as it is, or
+    with none of those that were tried."""
     planned_n_ctx: int | None = None
     """The longest context within the budget; None where not even 256 tokens are."""
     reached_ceiling: bool = False
@@ -87,7 +104,12 @@ class PlanRow:
     """What the theory would fit, which knows of no compute buffers."""
     limit: DecodeLimit | None = None
     decode: tuple[PlannedSpeed, ...] = ()
+    """At a few fixed positions, the same in every plan."""
+    at_n_ctx: PlannedSpeed | None = None
+    """With the context filled to `n_ctx`."""
     flash_attn: bool | None = None
+    swa_cells: int | None = None
+    """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""
     outcome: Outcome = Outcome.COMPLETED
     reason: str = ""
     """Why llama.cpp would not size it."""

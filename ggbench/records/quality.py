@@ -142,4 +142,6 @@ class QualityResult(Result):
     chunk_nll: tuple[float, ...] = ()
     """Mean nll of each chunk, so that two runs over the same chunks can be paired."""
     base: ScoredBase | None = None
+    base_chunk_nll: tuple[float, ...] = ()
+    """As `chunk_nll`, of the base; empty without one."""
     divergence: Divergence | None = None

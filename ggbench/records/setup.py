@@ -10,11 +10,21 @@ from ggbench.errors import UsageError
 FlashAttn = Literal["auto", "on", "off"]
 SplitMode = Literal["layer", "row", "none", "tensor"]
 
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+"""Those that llama.cpp's own tools take for a cache."""
+UNQUANTIZED_KV_TYPES = KV_TYPES[:3]
+
+MAX_THREADS = 512
+"""GGML_MAX_N_THREADS of ggml.h."""
+
 KV_CELLS = 256
 """llama.cpp pads a context to this many cells and reads the KV cache in steps of it."""
 
 LARGEST_N_CTX = (1 << 31) - KV_CELLS
 """Positions are signed 32-bit integers in llama.cpp; anything larger would be truncated silently."""
+
+UNQUANTIZED = frozenset({"f32", "f16", "bf16"})
+"""Types of a cache that need no flash attention."""
 
 _EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 
@@ -83,6 +93,17 @@ class LlamaSetup(Setup):
         layers = [] if self.cpu_moe else [rf"blk\.{layer}" for layer in range(self.n_cpu_moe)]
         experts = tuple((layer + _EXPERTS, "CPU") for layer in (["", *layers] if self.cpu_moe else layers))
         return (*((pattern, device) for pattern, device in given), *experts)
+
+
+def check_cache_types(setup: Setup) -> None:
+    """Raise UsageError for a V cache that llama.cpp refuses, which it does only once the model is loaded.
+
+    Source: `llama_init_from_model` in llama-context.cpp; with `auto` it switches flash attention on.
+    """
+    if isinstance(setup, LlamaSetup) and setup.flash_attn == "off" and setup.type_v not in UNQUANTIZED:
+        raise UsageError(
+            f"a V cache of {setup.type_v} needs flash attention, which is off", "give --flash-attn on, or --type-v f16"
+        )
 
 
 def whole_steps(n_tokens: int) -> int:

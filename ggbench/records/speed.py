@@ -35,9 +35,9 @@ class LineFit:
     w_ci95: tuple[float, float | None] | None
     """95 % interval of W; an upper end of None is unbounded, so W is "> lower". None: too few samples, or no bound."""
     b_ms: float | None
-    """Latency of a first token, the line's value at n = 1; None where the line is below zero there."""
+    """Latency of a first token, the line's value at n = 1; None without W, and where it does not differ from zero."""
     b_ci95: tuple[float, float] | None
-    """95 % interval of B, cut off at zero. None: too few samples."""
+    """95 % interval of B, cut off at zero; without `b_ms`, B is "< upper end". None: too few samples."""
     r2: float | None
     """Share of the variance that the line explains; None where the samples do not vary."""
     robust_w_tokens_per_ms: float | None
@@ -55,6 +55,10 @@ class LatencySummary:
     """Tokens per second over all timed decode steps, sampling left out, as llama-bench counts tg."""
     sample_p50_ms: float | None
     """Median time of the sampler for one token; None where it was not timed."""
+    tok_s_ci95: tuple[float, float | None] | None = None
+    """95 % interval of `tok_s`; an upper end of None is unbounded. None: fewer than 64 samples, or stored by an earlier
+    ggbench.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +70,5 @@ class PrefillSpeed:
     """Median over the repeats."""
     tok_s: float
     repeat: int
+    tok_s_ci95: tuple[float, float | None] | None = None
+    """95 % interval of `tok_s`, as of a decode. None: fewer than 3 timings, or stored by an earlier ggbench."""

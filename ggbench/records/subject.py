@@ -28,3 +28,21 @@ class Subject:
     kv_bytes_per_token: int | None = None
     """Of both caches as they are typed; None where the KV is not counted from the header."""
     n_ctx_train: int | None = None
+    architecture: str | None = None
+    """As in the header, `llama`; None when unknown, as in a run that an earlier ggbench stored."""
+    n_layer: int | None = None
+    """As `architecture`."""
+    n_embd: int | None = None
+    """As `architecture`."""
+
+    def has_other_shape(self, other: Subject) -> bool | None:
+        """Return whether architecture or shape differ, so that they are different models; None where neither is known
+        of both.
+        """
+        shapes = zip(self._shape, other._shape, strict=True)
+        differ = [mine != theirs for mine, theirs in shapes if mine is not None and theirs is not None]
+        return any(differ) if differ else None
+
+    @property
+    def _shape(self) -> tuple[str | int | None, ...]:
+        return self.architecture, self.n_layer, self.n_embd, self.n_params

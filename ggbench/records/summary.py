@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ggbench.records.context import ContextResult
-from ggbench.records.decode import DecodeResult
+from ggbench.records.decode import DecodeResult, DecodeSettings
 from ggbench.records.machine import Environment, GpuUse
 from ggbench.records.memory import Memory
 from ggbench.records.outcome import Outcome
@@ -83,6 +83,20 @@ class QuantSummary:
     def decode(self) -> DecodeResult | None:
         """Of a decode."""
         return self.result(DecodeResult)
+
+    @property
+    def n_gen(self) -> int | None:
+        """Tokens decoded in one repetition, the longest where the run was cut short; None without a decode."""
+        settings = self.run.head.settings
+        if self.decode is None:
+            return None
+        return min(self.decode.n_gen, settings.n_gen) if isinstance(settings, DecodeSettings) else self.decode.n_gen
+
+    @property
+    def repeat(self) -> int | None:
+        """Repetitions of the decode that were asked for; None without a decode."""
+        settings = self.run.head.settings
+        return settings.repeat if self.decode and isinstance(settings, DecodeSettings) else None
 
     @property
     def context(self) -> ContextResult | None:

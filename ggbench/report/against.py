@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ggbench.catalog.published import NearRow, load_published, nearest_published
+from ggbench.catalog.published.rows import load_published
+from ggbench.catalog.published.selection import NearRow, nearest_published
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report.published_document import published_document

@@ -5,17 +5,18 @@ A value is for programs and never rounded; a text is for people and formatted by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeAlias
 
 from ggbench.plain import plain
 from ggbench.records.outcome import Outcome
-from ggbench.records.speed import LineFit
+from ggbench.records.speed import LatencySummary, LineFit, PrefillSpeed
 from ggbench.records.summary import QuantSummary
 from ggbench.report import ESSENTIAL, UNKNOWN
-from ggbench.report.names import file_name, model_name
+from ggbench.report.glossary import UNSTEADY
+from ggbench.report.names import file_name, model_name, model_names
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
@@ -61,12 +62,12 @@ def note(summary: QuantSummary) -> str:
 def _too_few(summary: QuantSummary) -> list[str]:
     """That there is no W, where nothing but more tokens would make one."""
     decode, fit = summary.decode, summary.fit
-    if decode is None or fit is None or (fit.w_tokens_per_ms, fit.w_ci95, fit.b_ci95) != (None, None, None):
+    if decode is None or fit is None or fit.w_ci95 is not None or fit.r2 is not None:
         return []
     from ggbench.stats.linefit import fewest_samples
 
     enough = format_count(fewest_samples(decode.n_prompt + 1))
-    return [f"{format_count(fit.n_samples)} tokens are too few for W; a decode of {enough} is enough"]
+    return [f"{format_count(fit.n_samples)} tokens are too few for W, which takes at least {enough}"]
 
 
 def w_text(fit: LineFit | None) -> str:
@@ -82,13 +83,32 @@ def w_text(fit: LineFit | None) -> str:
 
 
 def b_text(fit: LineFit | None) -> str:
-    """`10.92 ±0.08`; `< 230` where the line falls below zero, so that only a bound is left."""
-    if fit is None:
+    """`10.92 ±0.08`; `< 13.6` where only a bound is known; an em dash without one."""
+    if fit is None or fit.b_ci95 is None:
         return UNKNOWN
-    if fit.b_ci95 is None:
-        return format_ms(fit.b_ms)
     low, high = fit.b_ci95
     return f"< {format_number(high)}" if fit.b_ms is None else format_interval(fit.b_ms, low, high, digits=4)
+
+
+def tok_s_text(latency: LatencySummary | PrefillSpeed | None) -> str:
+    """`108 ±2`, in tokens per second; `> 12` where the interval has no upper end; an em dash where none was timed."""
+    if latency is None:
+        return UNKNOWN
+    if latency.tok_s_ci95 is None:
+        return format_number(latency.tok_s)
+    low, high = latency.tok_s_ci95
+    return f"> {format_number(low)}" if high is None else format_interval(latency.tok_s, low, high)
+
+
+def speed_text(summary: QuantSummary) -> str:
+    """`108 ±2`, marked where the run was unsteady: `! 71 ±13`."""
+    is_unsteady = summary.decode is not None and bool(summary.decode.unsteady)
+    return f"{UNSTEADY} {tok_s_text(summary.latency)}" if is_unsteady else tok_s_text(summary.latency)
+
+
+def answer_text(summary: QuantSummary) -> str:
+    """How the run ended, or the largest context that a search found, `n_ctx 24,576`."""
+    return summary.outcome.text if summary.max_n_ctx is None else f"n_ctx {max_n_ctx_text(summary)}"
 
 
 def max_n_ctx_text(summary: QuantSummary) -> str:
@@ -127,6 +147,17 @@ def on_off(is_on: bool | None) -> str:
     return {None: UNKNOWN, True: "on", False: "off"}[is_on]
 
 
+def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
+    """Say what the caches of sliding-window layers hold, and what holds the other; empty for a model without any."""
+    if swa_cells is None or n_ctx is None:
+        return ""
+    if swa_cells < n_ctx:
+        return (
+            f"sliding-window caches of {format_count(swa_cells)} cells (of all {format_count(n_ctx)} with --swa-full)"
+        )
+    return f"sliding-window caches of all {format_count(n_ctx)} cells"
+
+
 def _end(path: str, index: int) -> Callable[[QuantSummary], float | None]:
     """One end of an interval."""
     interval = reader(path)
@@ -145,7 +176,7 @@ _ALL = (
         "run.run_id", lambda run_id: UNKNOWN if run_id is None else str(run_id), 2,
     ),
     Column(
-        "model", "model", "", "The model as it was named; of a path the name of the file or folder.",
+        "model", "model", "", "The model as it was named; of a path the file's name without its quant.",
         lambda s: s.subject.model, lambda s: model_name(s.subject), right_aligned=False, priority=ESSENTIAL,
     ),
     _column("quant", "quant", "", "How the weights are quantized.", "subject.quant", plain, ESSENTIAL),
@@ -178,7 +209,8 @@ _ALL = (
         "max_n_ctx_verified", _yes_no,
     ),
     _column("n_prompt", "n_prompt", "tokens", "Tokens of prompt before a decode.", "decode.n_prompt", format_count, 9),
-    _column("n_gen", "n_gen", "tokens", "Tokens decoded and timed.", "decode.n_gen", format_count, 6),
+    _column("n_gen", "n_gen", "tokens", "Tokens decoded and timed in one repetition.", "n_gen", format_count, 6),
+    _column("repeat", "repeat", "", "Repetitions of the decode.", "repeat", format_count, 6),
     _column(
         "prefill_ms", "prefill", "ms", "Time to read the prompt before the decode.", "decode.prefill_ms", format_ms, 3,
     ),
@@ -194,21 +226,37 @@ _ALL = (
         "w_ci95_high", "W to", "tokens/ms", "Upper end of W's 95 % interval; unknown is unbounded.",
         _end("fit.w_ci95", 1), format_number,
     ),
-    _column("w_ratio", "W%", "", "W over the limit of the memory's bandwidth.", "decode.w_ratio", format_percent, 2),
+    _column(
+        "w_ratio", "W%", "", "W over the W that the memory's bandwidth allows.", "decode.w_ratio", format_percent, 2,
+    ),
     Column(
         "b_ms", "B", "ms", "Latency of the first token, with its 95 % interval: the cost of reading the weights.",
         reader("fit.b_ms"), lambda s: b_text(s.fit), priority=ESSENTIAL,
     ),
     _column("b_ci95_low", "B from", "ms", "Lower end of B's 95 % interval.", _end("fit.b_ci95", 0), format_ms),
     _column("b_ci95_high", "B to", "ms", "Upper end of B's 95 % interval.", _end("fit.b_ci95", 1), format_ms),
-    _column("b_ratio", "B%", "", "The limit of the memory's bandwidth over B.", "decode.b_ratio", format_percent, 2),
+    _column(
+        "b_ratio", "B%", "", "The B that the memory's bandwidth allows over B: the share of the bandwidth's speed.",
+        "decode.b_ratio", format_percent, 2,
+    ),
     _column("b_w16_ms", "B as w16", "ms", "B x 16 / BPW: B as if every weight had 16 bits.", "b_w16_ms", format_ms, 3),
     _column("r2", "R²", "", "Share of the latency's variance that the line explains.", "fit.r2", format_number),
     _column(
         "robust_w_tokens_per_ms", "robust W", "tokens/ms", "W from a Theil-Sen slope, as a cross-check.",
         "fit.robust_w_tokens_per_ms", format_number,
     ),
-    _column("tok_s", "speed", "tok/s", "Tokens decoded in a second.", "latency.tok_s", format_number, 1),
+    Column(
+        "tok_s", "speed", "tok/s", "Tokens decoded in a second, with the 95 % interval; `!` marks an unsteady run.",
+        reader("latency.tok_s"), speed_text, priority=1,
+    ),
+    _column(
+        "tok_s_ci95_low", "speed from", "tok/s", "Lower end of the speed's 95 % interval.",
+        _end("latency.tok_s_ci95", 0), format_number,
+    ),
+    _column(
+        "tok_s_ci95_high", "speed to", "tok/s", "Upper end of the speed's 95 % interval; unknown is unbounded.",
+        _end("latency.tok_s_ci95", 1), format_number,
+    ),
     _column("p50_ms", "p50", "ms", "Median latency of a token.", "latency.p50_ms", format_ms, 5),
     _column("p95_ms", "p95", "ms", "Latency that 95 % of the tokens keep.", "latency.p95_ms", format_ms, 6),
     _column("p99_ms", "p99", "ms", "Latency that 99 % of the tokens keep.", "latency.p99_ms", format_ms, 5),
@@ -270,6 +318,13 @@ BENCH = (
 
 ANSWERS = ("w_tokens_per_ms", "b_ms", "tok_s")
 """What a list of runs of any kind has."""
+
+
+def column_texts(key: str, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+    """What people read in one column of these rows; models by names that distinguish them."""
+    if key == "model":
+        return model_names([summary.subject for summary in summaries])
+    return tuple(map(COLUMNS[key].text, summaries))
 
 
 def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:

@@ -1,98 +1,179 @@
-"""Measured quants side by side: which is better in what, and what else differs between them.
+"""Measured runs side by side: which is better in what and by how much, and what else differs between them.
 
-A number from one run is an estimate. So a quant is called better only where its interval lies wholly beyond the
-other's; where there is no interval, the largest or the smallest is named without a verdict.
+A number from one run is an estimate. So a run is called better only where its interval lies wholly beyond the other's;
+where there is no interval, the largest or the smallest is named without a verdict.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import combinations
 
 from ggbench.plain import plain
 from ggbench.records.outcome import Outcome
+from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
-from ggbench.report.columns import COLUMNS
+from ggbench.report.compared_metrics import NO_INTERVAL, Metric, metrics_of
 from ggbench.report.differences import Differences, differences_of, letters
-from ggbench.report.names import unambiguous_names
+from ggbench.report.names import model_name, unambiguous_names
 from ggbench.report.plot.palette import letter
-from ggbench.stats.intervals import Interval, better, leader
-from ggbench.units import format_bytes, format_number
+from ggbench.stats.intervals import Interval, better, leader, ratio_interval, unbeaten
+from ggbench.units import format_number, format_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """How far one run is ahead of the next best."""
+
+    over: int
+    """Index of the next best."""
+    ratio: float | None
+    """Its value over that of the next best; None where that is zero."""
+    ratio_ci95: Interval | None
+    """None where the values are exact, and without a ratio."""
+    text: str
+    """`1.32 ±0.04 times`, `48.9 MiB less`; empty without a ratio."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedLine:
-    """One property of every quant."""
+    """One metric of every run."""
 
+    key: str
     header: str
     unit: str
     """Empty where the texts carry their own."""
+    topic: str
+    """What a sentence calls it; empty for what follows from another metric."""
     texts: tuple[str, ...]
-    """One for each quant, an em dash where it is unknown."""
+    """One for each run, an em dash where it is unknown."""
+    compared: tuple[int, ...]
+    """Indices of the runs whose values can be compared, with or without an interval."""
     better: tuple[bool, ...]
-    """Whether a quant is better than another, and none is better than it."""
+    """Whether a run is better than another, and none is better than it."""
+    unbeaten: tuple[int, ...]
+    """Indices of the runs that none is better than; empty where there are no intervals."""
+    is_exact: bool
+    lead: Lead | None
+    """Of the one run that is better than all others; None where there is none."""
     verdict: str
-    """The same in words; empty where fewer than two are known."""
+    """The same in words, with the runs' letters; empty where fewer than two are known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Quants side by side."""
+    """Runs side by side."""
 
     names: tuple[str, ...]
-    """The shortest form that tells all of them apart. Printable."""
+    """The shortest form that distinguishes all of them. Printable."""
+    run_ids: tuple[int | None, ...]
     lines: tuple[ComparedLine, ...]
     differences: tuple[Differences, ...]
     warnings: tuple[str, ...]
     """Why a number should not be trusted or compared, a line for each reason."""
+    unsteady: tuple[int, ...]
+    """Indices of the runs whose machine was not steady."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no metric of one run can be compared with that of another."""
+        return all(len(line.compared) < 2 for line in self.lines)
 
 
 def compare_quants(summaries: Sequence[QuantSummary]) -> Comparison:
-    """Compare two quants or more; the n-th is called by the n-th letter, as in a plot."""
+    """Compare two runs or more; the n-th is called by the n-th letter, as in a plot."""
     return Comparison(
         names=unambiguous_names(summaries),
-        lines=tuple(_compared(metric, summaries) for metric in _metrics_of(summaries)),
+        run_ids=tuple(summary.run.run_id for summary in summaries),
+        lines=tuple(_compared(metric, summaries) for metric in metrics_of(summaries)),
         differences=differences_of(summaries),
         warnings=(*_reliability(summaries), *_caveats(summaries)),
+        unsteady=tuple(index for index, summary in enumerate(summaries) if summary.decode and summary.decode.unsteady),
     )
 
 
-def _compared(metric: _Metric, summaries: Sequence[QuantSummary]) -> ComparedLine:
-    texts = tuple(metric.text(summary) for summary in summaries)
-    if metric.interval is None:
-        verdict = _lead([metric.value(summary) for summary in summaries], more_is_better=metric.more_is_better)
-        return ComparedLine(metric.header, metric.unit, texts, (False,) * len(summaries), verdict)
-    intervals = [metric.interval(summary) for summary in summaries]
-    marks = better(intervals, more_is_better=metric.more_is_better)
+def _compared(metric: Metric, summaries: Sequence[QuantSummary]) -> ComparedLine:
+    texts = tuple(map(metric.text, summaries))
+    values = [metric.value(summary) for summary in summaries]
+    has_one_basis = not _vary(metric.basis, summaries)
+    intervals = [metric.interval(summary) if metric.interval and has_one_basis else None for summary in summaries]
     reasons = [
         metric.left_out(summary) if interval is None and text != UNKNOWN else ""
         for summary, interval, text in zip(summaries, intervals, texts, strict=True)
     ]
-    verdict = _verdict(intervals, marks, reasons, exact=metric.exact)
-    return ComparedLine(metric.header, metric.unit, texts, marks, verdict)
+    has_intervals = any(intervals) or not {NO_INTERVAL, ""}.issuperset(reasons)
+    known = (intervals if has_intervals else values) if has_one_basis else []
+    compared = tuple(index for index, each in enumerate(known) if each is not None)
+    best = tuple(i for i, is_best in enumerate(unbeaten(intervals, more_is_better=metric.more_is_better)) if is_best)
+    lead = _lead(metric, best[0], values, intervals) if len(best) == 1 < len(compared) else None
+    if sum(text != UNKNOWN for text in texts) < 2:
+        verdict = ""
+    elif not has_one_basis:
+        verdict = metric.other_basis
+    elif has_intervals:
+        verdict = _verdict(compared, best, lead, reasons, is_exact=metric.is_exact)
+    else:
+        verdict = _without_interval(values, more_is_better=metric.more_is_better)
+    return ComparedLine(
+        key=metric.key,
+        header=metric.header,
+        unit=metric.unit,
+        topic=metric.topic,
+        texts=texts,
+        compared=compared,
+        better=better(intervals, more_is_better=metric.more_is_better),
+        unbeaten=best,
+        is_exact=metric.is_exact,
+        lead=lead,
+        verdict=verdict,
+    )
+
+
+def _lead(
+    metric: Metric, index: int, values: Sequence[float | None], intervals: Sequence[Interval | None]
+) -> Lead | None:
+    known = [
+        (value, other)
+        for other, (value, interval) in enumerate(zip(values, intervals, strict=True))
+        if value is not None and interval is not None and other != index
+    ]
+    value, interval = values[index], intervals[index]
+    if value is None or interval is None or not known:
+        return None
+    next_value, over = (max if metric.more_is_better else min)(known)
+    next_interval = intervals[over]
+    ratio = value / next_value if next_value else None
+    if metric.difference is not None:
+        return Lead(over, ratio, None, metric.difference(abs(value - next_value)))
+    if ratio is None or ratio <= 0 or next_interval is None:
+        return Lead(over, None, None, "")
+    low, high = ratio_interval(value, interval, next_value, next_interval)
+    return Lead(over, ratio, (low, high), f"{format_ratio(ratio, low, high)} times")
 
 
 def _verdict(
-    intervals: Sequence[Interval | None], marks: Sequence[bool], left_out: Sequence[str], *, exact: bool
+    compared: Sequence[int], best: Sequence[int], lead: Lead | None, left_out: Sequence[str], *, is_exact: bool
 ) -> str:
-    """In words; a quant that is left out though it shows a value is named with its reason."""
-    known = [index for index, interval in enumerate(intervals) if interval is not None]
-    best = [index for index in known if marks[index]]
+    """In words; a run that is left out though it shows a value is named with its reason."""
     parts = []
-    if len(known) > 1 and not best:
-        parts.append("the same" if exact else "the same within the interval")
-    elif len(best) == 1:
-        parts.append(f"{letter(best[0])} is better{' (exact)' if exact else ''}")
-    elif best:
-        parts.append(f"{letters(best)} are better, and the same{' (exact)' if exact else ' within the interval'}")
+    behind = [index for index in compared if index not in best]
+    if lead is not None:
+        word, over = ("better", "") if len(compared) == 2 else ("best", f" {letter(lead.over)}")
+        gain = f": {lead.text}{f' than{over}' if is_exact and over else over}" if lead.text else ""
+        parts.append(f"{letter(best[0])} is {word}{gain}")
+    elif behind:
+        same = "the same" if is_exact else "cannot be distinguished"
+        parts.append(f"{letters(best)} {same}; {letters(behind)} {'is' if len(behind) == 1 else 'are'} worse")
+    elif len(compared) > 1:
+        parts.append("the same" if is_exact else "cannot be distinguished")
     indices = {reason: [index for index, each in enumerate(left_out) if each == reason] for reason in left_out}
     parts.extend(f"{letters(indices[reason])} {reason}" for reason in indices if reason)
     return "; ".join(parts)
 
 
-def _lead(values: Sequence[float | None], *, more_is_better: bool) -> str:
+def _without_interval(values: Sequence[float | None], *, more_is_better: bool) -> str:
     lead = leader(values, more_is_better=more_is_better)
     if lead is None:
         return ""
@@ -103,7 +184,7 @@ def _lead(values: Sequence[float | None], *, more_is_better: bool) -> str:
 
 
 def _reliability(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Quants whose run did not complete, or whose machine was not steady."""
+    """Runs that did not complete, or whose machine was not steady."""
     lines = []
     for index, summary in enumerate(summaries):
         if summary.outcome is not Outcome.COMPLETED:
@@ -116,128 +197,21 @@ def _reliability(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
 
 def _caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     """Numbers that do not measure the same thing."""
-
-    def vary(value: Callable[[QuantSummary], object]) -> bool:
-        return len({value(summary) for summary in summaries} - {None}) > 1
-
     lines = []
-    if vary(lambda summary: summary.subject.model):
+    if any(_are_other_models(*pair) for pair in combinations([summary.subject for summary in summaries], 2)):
         lines.append("different models: less memory or a lower B may only mean a smaller model")
-    if vary(lambda summary: summary.decode and (summary.decode.n_gen, summary.decode.n_prompt)):
+    if _vary(lambda summary: summary.decode and (summary.decode.n_gen, summary.decode.n_prompt), summaries):
         lines.append("different lengths: p50, p99 and tok/s are over different positions")
-    if vary(lambda summary: summary.memory.n_ctx):
+    if _vary(lambda summary: summary.memory.n_ctx, summaries):
         lines.append("different n_ctx: memory counts KV caches of different lengths")
     return tuple(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class _Metric:
-    """What is compared, and which way is better."""
-
-    header: str
-    unit: str
-    text: Callable[[QuantSummary], str]
-    more_is_better: bool
-    interval: Callable[[QuantSummary], Interval | None] | None = None
-    """None where a run gives a value without an interval."""
-    value: Callable[[QuantSummary], float | None] = lambda summary: None
-    """Used where there is no interval."""
-    left_out: Callable[[QuantSummary], str] = lambda summary: "without an interval"
-    """Why a quant that shows a value but has no interval is not compared."""
-    exact: bool = False
-    """Whether its intervals are single values."""
+def _are_other_models(one: Subject, other: Subject) -> bool:
+    """By architecture and shape, or where no header says them, by name."""
+    differ = one.has_other_shape(other)
+    return model_name(one) != model_name(other) if differ is None else differ
 
 
-def _w_interval(summary: QuantSummary) -> Interval | None:
-    if summary.fit is None or summary.fit.w_ci95 is None:
-        return None
-    low, high = summary.fit.w_ci95
-    return low, math.inf if high is None else high
-
-
-def _b_interval(summary: QuantSummary) -> Interval | None:
-    return None if summary.fit is None else summary.fit.b_ci95
-
-
-def _w_ratio_interval(summary: QuantSummary) -> Interval | None:
-    interval, decode, limit = _w_interval(summary), summary.decode, summary.limit
-    if interval is None or decode is None or decode.w_ratio is None or limit is None or not limit.w_tokens_per_ms:
-        return None
-    low, high = interval
-    return low / limit.w_tokens_per_ms, high / limit.w_tokens_per_ms
-
-
-def _b_ratio_interval(summary: QuantSummary) -> Interval | None:
-    interval, decode, limit = _b_interval(summary), summary.decode, summary.limit
-    if interval is None or decode is None or decode.b_ratio is None or limit is None:
-        return None
-    low, high = interval
-    return limit.b_ms / high if high else math.inf, limit.b_ms / low if low else math.inf
-
-
-def _b_w16_interval(summary: QuantSummary) -> Interval | None:
-    interval = _b_interval(summary)
-    if interval is None or summary.b_w16_ms is None or not summary.subject.bpw:
-        return None
-    low, high = interval
-    return low * 16 / summary.subject.bpw, high * 16 / summary.subject.bpw
-
-
-def _memory_interval(summary: QuantSummary) -> Interval | None:
-    """Exact; None for a run that ended early, which may not have allocated everything, and for a search for the largest
-    context, which takes all memory there is.
-    """
-    has_timed = bool((summary.decode and summary.decode.n_gen) or summary.prefills)
-    is_whole = summary.outcome is Outcome.COMPLETED and has_timed
-    n_bytes = summary.memory.total_bytes if is_whole else None
-    return None if n_bytes is None else (n_bytes, n_bytes)
-
-
-def _no_memory_to_compare(summary: QuantSummary) -> str:
-    return "searched for the largest n_ctx" if summary.outcome is Outcome.COMPLETED else "not completed"
-
-
-def _max_n_ctx_interval(summary: QuantSummary) -> Interval | None:
-    """Exact where a decode proved it."""
-    n_ctx = summary.max_n_ctx
-    return None if n_ctx is None or not summary.max_n_ctx_verified else (n_ctx, n_ctx)
-
-
-def _column(
-    key: str, *, more_is_better: bool, interval: Callable[[QuantSummary], Interval | None] | None = None
-) -> _Metric:
-    column = COLUMNS[key]
-
-    def value(summary: QuantSummary) -> float | None:
-        known = column.value(summary)
-        return known if isinstance(known, int | float) else None
-
-    return _Metric(column.header, column.unit, column.text, more_is_better, interval, value)
-
-
-_METRICS = (
-    _column("w_tokens_per_ms", more_is_better=True, interval=_w_interval),
-    _column("w_ratio", more_is_better=True, interval=_w_ratio_interval),
-    _column("b_ms", more_is_better=False, interval=_b_interval),
-    _column("b_ratio", more_is_better=True, interval=_b_ratio_interval),
-    _column("b_w16_ms", more_is_better=False, interval=_b_w16_interval),
-    _Metric(
-        header="memory",
-        unit="",
-        text=lambda summary: format_bytes(summary.memory.total_bytes),
-        more_is_better=False,
-        interval=_memory_interval,
-        left_out=_no_memory_to_compare,
-        exact=True,
-    ),
-    _column("p50_ms", more_is_better=False),
-    _column("p99_ms", more_is_better=False),
-    _column("tok_s", more_is_better=True),
-)
-
-
-def _metrics_of(summaries: Sequence[QuantSummary]) -> tuple[_Metric, ...]:
-    """Return what these quants are compared by; the largest context only where one of them searched for it."""
-    searched = any(summary.max_n_ctx is not None for summary in summaries)
-    metric = _column("max_n_ctx", more_is_better=True, interval=_max_n_ctx_interval)
-    return (*_METRICS, *([replace(metric, left_out=lambda summary: "not proven", exact=True)] if searched else []))
+def _vary(value: Callable[[QuantSummary], object], summaries: Sequence[QuantSummary]) -> bool:
+    return len({value(summary) for summary in summaries} - {None}) > 1

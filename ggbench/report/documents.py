@@ -52,15 +52,16 @@ def summary_document(summary: QuantSummary) -> dict[str, object]:
         "max_n_ctx_reason": summary.max_n_ctx_reason or None,
         "n_prompt": decode and decode.n_prompt,
         "n_gen": _n_gen(summary),
+        "repeat": summary.repeat,
         "prefill_ms": decode and decode.prefill_ms,
         **picked(summary, "prefills fit"),
-        **picked(summary.latency, "p50_ms p95_ms p99_ms tok_s sample_p50_ms"),
+        **picked(summary.latency, "p50_ms p95_ms p99_ms tok_s tok_s_ci95 sample_p50_ms"),
         "limit": summary.limit,
         **picked(decode, "w_ratio b_ratio"),
         "b_w16_ms": summary.b_w16_ms,
         "unsteady": (decode and decode.unsteady) or None,
         "gpu_use": summary.gpu_use,
-        "flash_attn": memory.flash_attn,
+        **picked(memory, "flash_attn swa_cells"),
         "outcome": summary.outcome,
         "reason": summary.run.reason or None,
         "config": setup_document(summary.setup),
@@ -82,16 +83,16 @@ def certificate_document(run: Run) -> dict[str, object]:
         "provenance": subject.source,
         **picked(subject, "file_bytes n_params bpw weight_bytes kv_bytes_per_token n_ctx_train"),
         **picked(found, "max_n_ctx first_fail_n_ctx"),
-        **picked(found.plan, "planned_n_ctx theory_n_ctx ceiling_n_ctx"),
+        **picked(found.plan, "planned_n_ctx is_planned_higher theory_n_ctx ceiling_n_ctx"),
         "verified_by_decode": found.verified_by_decode,
-        **picked(found.plan, "budget_bytes reserve_bytes free_bytes"),
+        **picked(found.plan, "budget_bytes memory_bytes memory_source reserve_bytes reserve_source free_bytes"),
         "kv_bytes": kv_bytes,
         "compute_bytes": compute_bytes,
         **picked(memory, "peak_bytes other_bytes"),
         "gpu_processes": found.plan.gpu_processes,
         "buffers": memory.buffers,
         **picked(setup, "type_k type_v"),
-        **picked(memory, "flash_attn n_batch n_ubatch"),
+        **picked(memory, "flash_attn swa_cells n_batch n_ubatch"),
         **picked(found, "n_allocations seconds"),
         "probes": probes,
         "warnings": found.warnings,
@@ -133,16 +134,23 @@ def run_summary_document(listed: ListedRun) -> dict[str, object]:
         "max_n_ctx_verified": context.verified_by_decode if context and context.max_n_ctx is not None else None,
         "n_gen": summary and _n_gen(summary),
         **picked(decode, "prefill_ms fit"),
-        "tok_s": decode and decode.latency and decode.latency.tok_s,
+        **picked(decode and decode.latency, "tok_s tok_s_ci95"),
         "reason": stored.reason or listed.problem or None,
         "command": stored.command,
     }
 
 
 def plan_document(
-    budget: Budget, sources: dict[str, str], rows: Sequence[PlanRow], planned: PlannedModel | None = None
+    budget: Budget,
+    sources: dict[str, str],
+    rows: Sequence[PlanRow],
+    planned: PlannedModel | None = None,
+    alternative: PlanRow | None = None,
 ) -> dict[str, object]:
-    """The fields of `ggbench.plan/1`; `sources` says where each kind of figure comes from, `planned` of which repo."""
+    """The fields of `ggbench.plan/1`; `sources` says where each kind of figure comes from, `planned` of which repo.
+
+    `alternative` is a smaller quant that was not asked for, where none of the rows fits.
+    """
     bandwidth, listing = budget.bandwidth, planned and planned.listing
     return {
         "machine": {
@@ -157,6 +165,7 @@ def plan_document(
         **picked(planned, "moved_bytes"),
         **picked(listing, "total_bytes"),
         "rows": [_plan_row(row) for row in rows],
+        "alternative": alternative and _plan_row(alternative),
     }
 
 
@@ -171,8 +180,8 @@ def setup_document(setup: Setup) -> dict[str, object]:
 
 
 def _n_gen(summary: QuantSummary) -> int | None:
-    """Tokens decoded and timed: none where only prompts were read; None where nothing was measured."""
-    return summary.decode.n_gen if summary.decode else 0 if summary.prefills else None
+    """Tokens decoded in one repetition: none where only prompts were read; None where nothing was measured."""
+    return summary.n_gen if summary.decode else 0 if summary.prefills else None
 
 
 def _strict(value: object) -> object:

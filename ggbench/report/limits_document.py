@@ -12,8 +12,8 @@ from ggbench.report.documents import picked
 from ggbench.theory.hardware import Hardware
 from ggbench.theory.kv_cache import KvCache
 from ggbench.theory.limits import SchemeLimits
-from ggbench.theory.parameters import Parameters
 from ggbench.theory.prefill import PrefillCurve
+from ggbench.theory.weights import Parameters
 from ggbench.units import format_count, format_ms
 
 

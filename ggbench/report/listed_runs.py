@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from ggbench.errors import GgbenchError
 from ggbench.experiments.stored import listed_run, read_run
@@ -13,6 +14,7 @@ from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
 from ggbench.report.columns import ANSWERS, COLUMNS, note
+from ggbench.report.names import model_names
 from ggbench.report.presenter import presenter_of
 from ggbench.store.database import Store
 from ggbench.store.runs import StoredRun
@@ -27,6 +29,8 @@ class ListedRun:
     """None where this ggbench cannot read it."""
     problem: str = ""
     """Why the run or its result cannot be read. Printable."""
+    model: str = ""
+    """The model by a name that distinguishes it in its list, as `named_runs` gives it. Printable."""
 
     @classmethod
     def of(cls, stored: StoredRun, store: Store | None = None) -> ListedRun:
@@ -85,3 +89,9 @@ class ListedRun:
         except GgbenchError as error:
             answer = plain(error.message)
         return "; ".join(filter(None, (answer, note(summary))))
+
+
+def named_runs(runs: Sequence[ListedRun]) -> tuple[ListedRun, ...]:
+    """Return the runs with their models named; one whose name is as it was is the same object."""
+    names = model_names([run.subject for run in runs])
+    return tuple(run if run.model == name else replace(run, model=name) for run, name in zip(runs, names, strict=True))

@@ -17,6 +17,7 @@ from ggbench.report.documents import picked
 
 if TYPE_CHECKING:
     from ggbench.catalog.disk import LocalModel
+    from ggbench.catalog.folder_contents import FolderEntry
     from ggbench.catalog.models import CatalogModel
     from ggbench.catalog.repo_variants import FoundVariant
     from ggbench.hub.download_progress import FileProgress
@@ -54,6 +55,22 @@ def model_file_document(model_file: ModelFile, *, tensors: bool = False) -> dict
         "metadata": metadata,
     }
     return found | {"tensors": model_file.tensors} if tensors else found
+
+
+def folder_entry_document(entry: FolderEntry) -> dict[str, object]:
+    """One GGUF of a folder; `reason` is why it cannot be loaded."""
+    variant, file = entry.variant, entry.file
+    return {
+        "model": variant.name,
+        "quant": entry.quant,
+        "files": [str(path) for path in variant.paths],
+        "provenance": "twin" if file is not None and file.is_twin else "file",
+        "file_bytes": variant.file_bytes,
+        "n_shards": len(variant.files) + variant.n_missing,
+        "n_missing": variant.n_missing,
+        **picked(file, "missing_bytes architecture n_params bpw weight_bytes n_ctx_train"),
+        "reason": entry.reason or None,
+    }
 
 
 def catalog_document(model: CatalogModel, twins: Sequence[str]) -> dict[str, object]:

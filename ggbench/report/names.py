@@ -1,10 +1,16 @@
-"""Short names for tables: a model given as a path by the name of its file or folder, compared runs by what differs."""
+"""Short names for everything that shows a model: the shortest that distinguishes the files at hand.
+
+A table has a column for the model and one for the quant, and the two together name a row. A file opened by its path is
+called by its name without the quant, so that the quants of one model in a folder are one model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
+from ggbench.gguf_file import shards
+from ggbench.gguf_file.quants import name_without_quant
 from ggbench.plain import plain
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
@@ -15,13 +21,17 @@ _NAMELESS = {"", ".", "..", "~"}
 _FOLDERS_ABOVE = 2
 """A folder's own files and those of its direct subfolders are its models."""
 
+_NAMED_MODELS = 3
+"""A title names at most this many."""
+_MOST_FOLDERS = 3
+"""In front of a file's name; what is still ambiguous has its whole path."""
+
 
 def model_name(subject: Subject) -> str:
-    """The model as it was named; of a path the name of the file or folder. Printable."""
+    """The model as it was named; of a path the file's name without its quant, and whole if it has none. Printable."""
     if not _is_path(subject):
         return plain(subject.model)
-    name = PurePath(subject.model).name
-    return plain(name if name not in _NAMELESS else PurePath(subject.file).parent.name or subject.model)
+    return plain(_name_in_folder(PurePath(subject.file or subject.model)) or subject.model)
 
 
 def file_name(subject: Subject) -> str:
@@ -34,25 +44,100 @@ def quant_name(subject: Subject) -> str:
     return f"{model_name(subject)} {plain(subject.quant)}"
 
 
-def unambiguous_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """The shortest form that tells all of them apart: quant, model, both, or both with the run's number. Printable."""
-    forms: tuple[Callable[[QuantSummary], str], ...] = (
-        lambda summary: plain(summary.subject.quant),
-        lambda summary: model_name(summary.subject),
-        lambda summary: quant_name(summary.subject),
-        _numbered,
+def model_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
+    """The model of each by the shortest name that distinguishes, together with the quant, all files. Printable.
+
+    Those of one name get a longer one together: with folders in front, or the file's whole name.
+    """
+    names = [model_name(subject) for subject in subjects]
+    groups: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        groups.setdefault(name, []).append(index)
+    for indices in groups.values():
+        group = [subjects[index] for index in indices]
+        for longer in zip(*map(_longer_names, group), strict=True):
+            if _are_unambiguous([names[index] for index in indices], group):
+                break
+            for index, name in zip(indices, longer, strict=True):
+                names[index] = name
+    return tuple(names)
+
+
+def quant_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
+    """Model and quant of each, as `model_names` has them. Printable."""
+    return tuple(
+        f"{model} {plain(subject.quant)}" for model, subject in zip(model_names(subjects), subjects, strict=True)
     )
-    names: tuple[str, ...] = ()
-    for form in forms if len(summaries) > 1 else forms[2:3]:
-        names = tuple(map(form, summaries))
-        if len(set(names)) == len(names):
-            break
-    return names
 
 
-def _numbered(summary: QuantSummary) -> str:
+def row_labels(subjects: Sequence[Subject]) -> tuple[str, ...]:
+    """What the rows of a table are called below it: the quant alone where the model is the same. Printable."""
+    is_one = len(set(model_names(subjects))) == 1
+    return tuple(plain(subject.quant) for subject in subjects) if is_one else quant_names(subjects)
+
+
+def models_title(subjects: Sequence[Subject]) -> str:
+    """The models in the title of a table, `qwen1.5-7b` or `4 models`. Printable."""
+    models = list(dict.fromkeys(model_names(subjects)))
+    return ", ".join(models) if len(models) <= _NAMED_MODELS else f"{len(models)} models"
+
+
+def unambiguous_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+    """The shortest form that distinguishes all of them: quant, model, both, or both with the run's number. Printable.
+
+    The quant alone only where the model is the same, so that no model goes without its name.
+    """
+    subjects = [summary.subject for summary in summaries]
+    models, both = model_names(subjects), quant_names(subjects)
+    quants = tuple(plain(subject.quant) for subject in subjects)
+    if len(summaries) == 1:
+        return both
+    forms = ((len(set(models)) == 1, quants), (len(set(quants)) == 1, models), (True, both))
+    shortest = (form for is_whole, form in forms if is_whole and len(set(form)) == len(form))
+    return next(shortest, tuple(map(_numbered, both, summaries)))
+
+
+def _numbered(name: str, summary: QuantSummary) -> str:
     run_id = summary.run.run_id
-    return quant_name(summary.subject) + ("" if run_id is None else f" (run {run_id})")
+    return name + ("" if run_id is None else f" (run {run_id})")
+
+
+def _are_unambiguous(names: Sequence[str], subjects: Sequence[Subject]) -> bool:
+    """Return whether no two files share name and quant, and no two models a name."""
+    files: dict[tuple[str, str], str] = {}
+    models: dict[str, Subject] = {}
+    for name, subject in zip(names, subjects, strict=True):
+        file = subject.file if _is_path(subject) else PurePath(subject.file).name
+        if file and files.setdefault((name, subject.quant), file) != file:
+            return False
+        if models.setdefault(name, subject).has_other_shape(subject):
+            return False
+    return True
+
+
+def _longer_names(subject: Subject) -> Iterator[str]:
+    """Yield longer and longer names, as many for every subject."""
+    file, is_path = PurePath(subject.file), _is_path(subject)
+    for n_folders in range(1, _MOST_FOLDERS + 1):
+        for name, n_above in ((_name_in_folder(file), n_folders), (file.name, n_folders - 1)):
+            yield plain(_below(file.parent, n_above, name) if is_path else f"{subject.model} {file.name}".rstrip())
+    yield plain(subject.file if is_path and subject.file else subject.model)
+
+
+def _below(folder: PurePath, n_folders: int, name: str) -> str:
+    """`b/c/name` for two of the folders of `/a/b/c`."""
+    parts = [part for part in folder.parts if part != folder.anchor]
+    return "/".join((*(parts[-n_folders:] if n_folders else ()), name))
+
+
+def _name_in_folder(path: PurePath) -> str:
+    """`x` of `x-q8_0.gguf`, `x.gguf` of itself; of a file called by its quant alone, and of `.`, the folder's name."""
+    name = path.name if path.name not in _NAMELESS else path.parent.name
+    short = name_without_quant(name)
+    if not short:
+        return path.parent.name or name
+    has_no_quant = short == shards.model_name(name) and shards.parse_shard_name(name) is None
+    return name if has_no_quant else short
 
 
 def _is_path(subject: Subject) -> bool:

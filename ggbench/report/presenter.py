@@ -52,6 +52,10 @@ class Presenter(abc.ABC):
         """What a run that was cut short had found by then, in one line; empty where nothing. Printable."""
         return ""
 
+    def has_details(self, run: Run) -> bool:
+        """Whether there is more to show than how the run ended."""
+        return True
+
     def ending(self, run: Run) -> str:
         """How a run ended in one line: its answer, or why there is none. Printable."""
         if run.is_complete:
@@ -66,6 +70,10 @@ class QuantPresenter(Presenter):
     @abc.abstractmethod
     def so_far(self, run: Run) -> str:
         """What was measured, in one line; empty where nothing was timed."""
+
+    def has_details(self, run: Run) -> bool:
+        """Whether anything was timed."""
+        return run.is_complete or bool(self.so_far(run))
 
     def headline(self, run: Run) -> str:
         """What was measured, or `done`."""

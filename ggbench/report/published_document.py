@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from operator import itemgetter
 
-from ggbench.catalog.published import Figure, PublishedRow, Source, versions_of
+from ggbench.catalog.published.rows import Figure, PublishedRow, Source, versions_of
 from ggbench.errors import UnknownName
 from ggbench.report.documents import picked
 from ggbench.report.text import csv_text

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from ggbench.records.quality import Estimate, QualityResult
 from ggbench.records.run import Run
@@ -66,27 +68,48 @@ def estimate_text(estimate: Estimate | None) -> str:
 def row_name(run: Run) -> str:
     """`q4_k_m`, or `q4_k_m, KV q8_0/q4_0` where the cache is quantized."""
     setup = run.head.setup
-    if not isinstance(setup, LlamaSetup) or setup.type_k == setup.type_v == "f16":
-        return run.subject.quant
-    kv = setup.type_k if setup.type_k == setup.type_v else f"{setup.type_k}/{setup.type_v}"
-    return f"{run.subject.quant}, KV {kv}"
+    return kv_name(run.subject.quant, *((setup.type_k, setup.type_v) if isinstance(setup, LlamaSetup) else ()))
+
+
+def kv_name(quant: str, type_k: str = "f16", type_v: str = "f16") -> str:
+    """Name a quant, and its KV cache where that is not f16."""
+    if type_k == type_v == "f16":
+        return quant
+    return f"{quant}, KV {type_k if type_k == type_v else f'{type_k}/{type_v}'}"
 
 
 def verdicts(runs: Sequence[Run]) -> list[str]:
     """One line for each pair of neighbours by perplexity: by how much they differ, or that they cannot be told apart.
 
-    Only runs over the same tokens are compared.
+    Their bases are among them. Only what was scored over the same tokens is compared.
     """
-    scored = [run for run in runs if isinstance(run.result, QualityResult) and run.result.ppl is not None]
-    scored.sort(key=_ppl)
     lines = []
-    for better, worse in pairwise(scored):
-        one, other = _result(better), _result(worse)
-        if one.scored is None or other.scored is None or one.scored.tokens_sha256 != other.scored.tokens_sha256:
-            continue
-        if (difference := paired_difference(other.chunk_nll, one.chunk_nll)) is not None:
-            lines.append(_verdict(row_name(better), row_name(worse), difference))
+    for better, worse in pairwise(sorted(_scored(runs), key=lambda each: statistics.fmean(each.chunk_nll))):
+        if better.tokens_sha256 == worse.tokens_sha256:
+            difference = paired_difference(worse.chunk_nll, better.chunk_nll)
+            if difference is not None:
+                lines.append(_verdict(better.name, worse.name, difference))
     return lines
+
+
+class _Scored(NamedTuple):
+    """One model over one text."""
+
+    tokens_sha256: str
+    name: str
+    chunk_nll: tuple[float, ...]
+
+
+def _scored(runs: Sequence[Run]) -> set[_Scored]:
+    found = set()
+    for run in runs:
+        result = run.result
+        if isinstance(result, QualityResult) and result.scored is not None and result.chunk_nll:
+            found.add(_Scored(result.scored.tokens_sha256, row_name(run), result.chunk_nll))
+            if result.base is not None and result.base_chunk_nll:
+                base = f"{kv_name(result.base.quant, result.base.type_k, result.base.type_v)} (base)"
+                found.add(_Scored(result.scored.tokens_sha256, base, result.base_chunk_nll))
+    return found
 
 
 def _verdict(better: str, worse: str, difference: PairedDifference) -> str:
@@ -99,13 +122,3 @@ def _verdict(better: str, worse: str, difference: PairedDifference) -> str:
     text = f"{better} and {worse} cannot be distinguished: ln PPL differs by {low} to {high} {over}"
     needed = difference.n_chunks_needed
     return f"{text}; about {format_count(needed)} chunks would separate them" if needed else text
-
-
-def _result(run: Run) -> QualityResult:
-    assert isinstance(run.result, QualityResult)
-    return run.result
-
-
-def _ppl(run: Run) -> float:
-    ppl = _result(run).ppl
-    return ppl.mean if ppl else float("inf")

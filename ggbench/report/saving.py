@@ -1,17 +1,20 @@
-"""Runs as files in a folder: never over another file, never half of one."""
+"""Runs as files: never half of one, and over another only where that is asked for."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from ggbench.errors import GgbenchError
+from ggbench.errors import GgbenchError, UsageError
+from ggbench.plain import plain
 from ggbench.records.summary import QuantSummary
-from ggbench.report.plot.series import LatencySeries
+from ggbench.report.plot.series import named_series
 from ggbench.report.plot.svg import curves_as_svg
 from ggbench.report.text import csv_text, rows_as_csv
 from ggbench.store.runs import Samples
@@ -26,14 +29,17 @@ _NAMED_RUNS = 6
 class SavedRun:
     """What is written of one run."""
 
-    run_id: int
     summary: QuantSummary
     samples: Samples
-    series: LatencySeries
+
+    @property
+    def run_id(self) -> int | None:
+        """Of the store."""
+        return self.summary.run.run_id
 
 
 def save_runs(runs: Sequence[SavedRun], form: SavedForm, folder: Path) -> tuple[Path, ...]:
-    """Write figures and samples as two CSV files, or the curves as one SVG, and return the paths.
+    """Write figures and samples as two CSV files, or the curves as one SVG, under new names, and return the paths.
 
     Raises GgbenchError where there is no sample to draw, or the folder cannot be written.
     """
@@ -41,13 +47,37 @@ def save_runs(runs: Sequence[SavedRun], form: SavedForm, folder: Path) -> tuple[
     numbers = [str(one.run_id) for one in runs]
     stem = f"ggbench-{'run' if len(runs) == 1 else 'runs'}-"
     stem += "-".join(numbers) if len(numbers) <= _NAMED_RUNS else f"{numbers[0]}-and-{len(numbers) - 1}-more"
-    if form == "svg":
-        series = [one.series for one in runs]
-        if not any(len(one.positions) for one in series):
-            raise GgbenchError("there are no samples to plot", "save it as CSV, or choose a run that decoded")
-        return (write_new(folder, stem, ".svg", curves_as_svg(series)),)
-    rows = rows_as_csv([one.summary for one in runs])
-    return write_new(folder, stem, ".csv", rows), write_new(folder, f"{stem}-samples", ".csv", _samples_as_csv(runs))
+    texts = texts_of(runs, form)
+    return tuple(write_new(folder, f"{stem}{part}", f".{form}", text) for part, text in texts.items())
+
+
+def save_runs_as(runs: Sequence[SavedRun], form: SavedForm, path: Path, *, force: bool = False) -> tuple[Path, ...]:
+    """Write the same files under a name of the user's; the samples of `x.csv` go to `x-samples.csv`.
+
+    Raises UsageError for a file that exists, unless `force` overwrites it, and as `save_runs`.
+    """
+    texts = {path.with_name(f"{path.stem}{part}{path.suffix}"): text for part, text in texts_of(runs, form).items()}
+    for each in texts:
+        if each.is_dir():
+            raise UsageError(f"{plain(str(each))} is a folder", "give the name of a file")
+        if each.exists() and not force:
+            raise _exists(each)
+    for each, text in texts.items():
+        with _written_aside(each.parent, each.name, text) as aside:
+            try:
+                aside.replace(each) if force else _link(aside, each)
+            except FileExistsError:
+                raise _exists(each) from None
+    return tuple(texts)
+
+
+def texts_of(runs: Sequence[SavedRun], form: SavedForm) -> dict[str, str]:
+    """Return the text of every file, by what its name adds to the others'. Raises GgbenchError without a sample."""
+    if form == "csv":
+        return {"": rows_as_csv([one.summary for one in runs]), "-samples": _samples_as_csv(runs)}
+    if not any(len(one.samples.position) for one in runs):
+        raise GgbenchError("there are no samples to plot", "save it as CSV, or choose a run that decoded")
+    return {"": curves_as_svg(named_series([(one.summary, one.samples) for one in runs]))}
 
 
 def _samples_as_csv(runs: Sequence[SavedRun]) -> str:
@@ -63,35 +93,47 @@ def _samples_as_csv(runs: Sequence[SavedRun]) -> str:
 
 def write_new(folder: Path, stem: str, suffix: str, text: str) -> Path:
     """Write a file under the first free name of `stem`, `stem-2`, ... and return it. Raises GgbenchError."""
-    aside = folder / f".{stem}-{secrets.token_hex(4)}.part"
+    with _written_aside(folder, stem, text) as aside:
+        for number in itertools.count(1):
+            target = folder / f"{stem}{'' if number == 1 else f'-{number}'}{suffix}"
+            with contextlib.suppress(FileExistsError):
+                _link(aside, target)
+                return target
+    raise AssertionError("unreachable")
+
+
+@contextlib.contextmanager
+def _written_aside(folder: Path, name: str, text: str) -> Iterator[Path]:
+    """Write the text to a file that gets its name only when it is whole, and is gone otherwise. Raises GgbenchError."""
+    aside = folder / f".{name}-{secrets.token_hex(4)}.part"
     try:
         try:
             with aside.open("x", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            return _name(aside, folder, stem, suffix)
+            yield aside
         finally:
             aside.unlink(missing_ok=True)
+    except FileExistsError:
+        raise
     except OSError as error:
-        hint = "start ggbench in a folder that is writable and has free space"
-        raise GgbenchError(f"cannot save in {folder}: {error.strerror}", hint) from error
+        hint = "choose a folder that is writable and has free space"
+        raise GgbenchError(f"cannot save in {plain(str(folder))}: {error.strerror}", hint) from error
 
 
-def _name(aside: Path, folder: Path, stem: str, suffix: str) -> Path:
-    """Give the file a free name; two instances of ggbench may look for one at the same time."""
-    number = 1
-    while True:
-        target = folder / f"{stem}{'' if number == 1 else f'-{number}'}{suffix}"
-        try:
-            # Linking is the one way to name a file that fails if the name is taken.
-            os.link(aside, target)
-        except FileExistsError:
-            number += 1
-        except OSError:  # a file system without links, such as FAT
-            if target.exists():
-                number += 1
-                continue
-            return aside.replace(target)
-        else:
-            return target
+def _link(aside: Path, target: Path) -> None:
+    """Give the file a name that nothing has. Raises FileExistsError."""
+    try:
+        # Linking is the one way to name a file that fails if the name is taken.
+        os.link(aside, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links, such as FAT
+        if target.exists():
+            raise FileExistsError from None
+        aside.replace(target)
+
+
+def _exists(path: Path) -> UsageError:
+    return UsageError(f"{plain(str(path))} exists already", "--force overwrites it")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from ggbench.plain import plain
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import COLUMNS, Value
+from ggbench.report.columns import COLUMNS, Value, column_texts
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
 """A spreadsheet takes a cell that begins so for a formula."""
@@ -41,7 +41,7 @@ def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> 
     lines = [
         [_escape(f"{column.header} [{column.unit}]" if column.unit else column.header) for column in columns],
         ["---:" if column.right_aligned else "---" for column in columns],
-        *([_escape(column.text(summary)) for column in columns] for summary in summaries),
+        *(map(_escape, cells) for cells in zip(*(column_texts(key, summaries) for key in keys), strict=True)),
     ]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ggbench.errors import DoesNotFit, UsageError
@@ -31,98 +31,149 @@ FREE_RESERVE_BYTES = GIB
 Source: the margin that llama.cpp's own fitting leaves on each device, the default of its `--fit-target`.
 """
 CPU_RESERVE_BYTES = GIB
-"""Of main memory, for the process that llama.cpp runs in, 60 MiB measured without any buffer, and for everything else.
+"""The most that is kept of main memory; of a smaller one it is the share below.
 
 With 256 MiB kept free, decodes at 231,000 tokens took 56 s, 166 s and over 250 s on 24 GiB without swap.
 """
+CPU_RESERVE_SHARE = 4
+"""A quarter: of a container of 1 GiB 256 MiB, of which ggbench and its worker take some 120 before any buffer."""
 BESIDE_BUFFERS_BYTES = 64 * MIB
 """What a context takes of a limit besides its buffers: graphs, cell tables; some 50 MiB measured."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Reserve:
+    """What one kind of memory does not give to weights and context."""
+
+    default_bytes: int
+    why: str
+    process_bytes: int
+    """Of the default, what the process that allocates takes itself; the rest is kept free."""
+    besides_bytes: int
+    """What that process takes besides its buffers, where a limit counts it too."""
+
+    def budget(
+        self,
+        device: str,
+        on_gpu: bool,
+        free_bytes: int,
+        free_source: str,
+        limit_bytes: int | None,
+        reserve_bytes: int | None,
+    ) -> Budget:
+        """Of what is free; of the limit where there is one that leaves the default reserve free as well."""
+        besides = self.besides_bytes
+        is_limited = limit_bytes is not None and limit_bytes <= free_bytes - self.default_bytes
+        if reserve_bytes is not None:
+            is_limited = limit_bytes is not None and limit_bytes < free_bytes
+            kept, why = reserve_bytes, "given"
+            if besides:
+                why += f", and {format_bytes(besides)} for what llama.cpp's process takes besides its buffers"
+        elif is_limited:
+            kept, why = 0, "a --memory-limit is for weights and context alone"
+            if besides:
+                why = "for what llama.cpp's process takes besides its buffers, which a --memory-limit includes"
+        else:
+            besides = self.process_bytes
+            kept, why = self.default_bytes - besides, self.why
+        return Budget(
+            device=device,
+            on_gpu=on_gpu,
+            memory_bytes=limit_bytes if is_limited and limit_bytes is not None else free_bytes,
+            memory_source="given as --memory-limit" if is_limited else free_source,
+            reserve_bytes=kept + besides,
+            reserve_source=why,
+            process_bytes=besides,
+        )
+
+
+_OF_A_CARD = _Reserve(
+    CARD_RESERVE_BYTES,
+    "for driver and CUDA: what the longest contexts that loaded on an RTX 4090 left unused",
+    process_bytes=CARD_RESERVE_BYTES,
+    besides_bytes=0,
+)
+_OF_A_GPU = _Reserve(
+    FREE_RESERVE_BYTES,
+    "for CUDA, as much as llama.cpp's --fit-target leaves free",
+    process_bytes=FREE_RESERVE_BYTES,
+    besides_bytes=0,
+)
+
+
 def given_budget(
-    *, gpu: str | None, vram_bytes: int | None, reserve_bytes: int | None, bandwidth: Bandwidth | None
+    *,
+    gpu: str | None,
+    vram_bytes: int | None,
+    reserve_bytes: int | None,
+    bandwidth: Bandwidth | None,
+    limit_bytes: int | None = None,
 ) -> Budget:
     """A card that need not be here: a known one by its name, a size, or a known one with another size.
 
-    Raises UnknownName for a card, UsageError where neither is given.
+    `limit_bytes` is a `--memory-limit`. Raises UnknownName for a card, UsageError where neither is given.
     """
     if gpu is None:
         if vram_bytes is None:
             raise UsageError("no memory to plan for", "name a card with --gpu, or a size with --vram")
-        return _card("a GPU of the given size", vram_bytes, "given", reserve_bytes, bandwidth)
+        budget = _OF_A_CARD.budget("a GPU of the given size", True, vram_bytes, "given", limit_bytes, reserve_bytes)
+        return replace(budget, bandwidth=bandwidth)
     known = find_gpu(gpu)
     memory_bytes, source = round(known.memory_gib * GIB), known.memory_source
     if vram_bytes is not None:
         memory_bytes, source = vram_bytes, "given"
-    stated = Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
-    return _card(known.name, memory_bytes, source, reserve_bytes, bandwidth or stated)
+    budget = _OF_A_CARD.budget(known.name, True, memory_bytes, source, limit_bytes, reserve_bytes)
+    return replace(budget, bandwidth=bandwidth or Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source))
 
 
 def machine_budget(
-    *, n_gpu_layers: int, main_gpu: int | None, threads: int, reserve_bytes: int | None, bandwidth: Bandwidth | None
+    *,
+    n_gpu_layers: int,
+    main_gpu: int | None,
+    threads: int,
+    reserve_bytes: int | None,
+    bandwidth: Bandwidth | None,
+    limit_bytes: int | None = None,
 ) -> Budget:
     """What is free on this machine's GPU; of its main memory where it has none, or where no layer is offloaded.
 
-    May measure the bandwidth of main memory, which takes a second or two the first time. Raises UsageError for a GPU
-    that is not here.
+    `limit_bytes` is a `--memory-limit`. May measure the bandwidth of main memory, which takes a second or two the first
+    time. Raises UsageError for a GPU that is not here.
     """
     gpus = visible_gpus() if n_gpu_layers else ()
-    if not gpus:
-        return _in_main_memory(threads, reserve_bytes, bandwidth)
-    if (main_gpu or 0) >= len(gpus):
+    if gpus and (main_gpu or 0) >= len(gpus):
         raise UsageError(f"there is no GPU {main_gpu} here", f"there are {format_count(len(gpus))}, counted from 0")
-    gpu = gpus[main_gpu or 0]
-    free = gpu.free_bytes if gpu.free_bytes is not None else gpu.total_bytes
-    if free is None:
-        return _in_main_memory(threads, reserve_bytes, bandwidth)
-    reserved, why = _reserve(
-        reserve_bytes, FREE_RESERVE_BYTES, "for CUDA, as much as llama.cpp's --fit-target leaves free"
-    )
+    gpu = gpus[main_gpu or 0] if gpus else None
+    free = None if gpu is None else gpu.free_bytes if gpu.free_bytes is not None else gpu.total_bytes
+    if gpu is None or free is None:
+        budget = _in_main_memory(limit_bytes, reserve_bytes)
+        return replace(budget, bandwidth=bandwidth or cached_bandwidth(threads))
     free_source = "NVML" if gpu.free_bytes is None else "free at this moment, NVML"
     if len(gpus) > 1:
         free_source += f"; GPU {gpu.index} of {len(gpus)} alone"
-    return Budget(gpu.name, True, free, free_source, reserved, why, bandwidth or gpu_bandwidth(gpu))
+    budget = _OF_A_GPU.budget(gpu.name, True, free, free_source, limit_bytes, reserve_bytes)
+    return replace(budget, bandwidth=bandwidth or gpu_bandwidth(gpu))
 
 
-def _card(
-    device: str, memory_bytes: int, source: str, reserve_bytes: int | None, bandwidth: Bandwidth | None
-) -> Budget:
-    reserved, why = _reserve(
-        reserve_bytes,
-        CARD_RESERVE_BYTES,
-        "for driver and CUDA; published searches on an RTX 4090 ended with so much unused",
-    )
-    return Budget(device, True, memory_bytes, source, reserved, why, bandwidth)
-
-
-def _reserve(given_bytes: int | None, default_bytes: int, why: str) -> tuple[int, str]:
-    """Bytes with where they come from."""
-    return (default_bytes, why) if given_bytes is None else (given_bytes, "given")
-
-
-def _in_main_memory(threads: int, reserve_bytes: int | None, bandwidth: Bandwidth | None) -> Budget:
-    reserved, why = _reserve(reserve_bytes, CPU_RESERVE_BYTES, "for the process that llama.cpp runs in, and the system")
-    return Budget(
-        device=f"{describe_cpu().name}, main memory",
-        on_gpu=False,
-        memory_bytes=describe_ram().available_bytes,
-        memory_source="available at this moment",
-        reserve_bytes=reserved,
-        reserve_source=why,
-        bandwidth=bandwidth or cached_bandwidth(threads),
-    )
+def _in_main_memory(limit_bytes: int | None, reserve_bytes: int | None) -> Budget:
+    ram = describe_ram()
+    why = "for the process that llama.cpp runs in and for the system: a quarter of main memory, at most 1 GiB"
+    default_bytes = min(CPU_RESERVE_BYTES, ram.total_bytes // CPU_RESERVE_SHARE)
+    reserve = _Reserve(default_bytes, why, min(default_bytes, BESIDE_BUFFERS_BYTES), BESIDE_BUFFERS_BYTES)
+    device = f"{describe_cpu().name}, main memory"
+    return reserve.budget(device, False, ram.available_bytes, "available at this moment", limit_bytes, reserve_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchBudget:
-    """The memory that weights and context may take: of all GPUs in use together, else main memory."""
+    """The memory that a search may take: of all GPUs in use together, else main memory."""
 
-    on_gpu: bool
+    planned: Budget
+    """As `plan` counts it; of several GPUs their sum."""
+    held_bytes: int
+    """What the worker can take, besides its buffers included; at least what is planned."""
     free_bytes: int
     """Before anything was loaded."""
-    budget_bytes: int
-    reserve_bytes: int
-    """Kept out of the budget, of each GPU."""
     worker_limit_bytes: int | None
     """What the worker is held to, on each GPU; None leaves a GPU as it is. Main memory is always held, or overcommit
     would lie."""
@@ -131,6 +182,16 @@ class SearchBudget:
     gpus: tuple[Gpu, ...] = ()
     """Those in use, as they were before anything was loaded; empty where NVML does not know them."""
     warning: str = ""
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is left free of the limit, or of what is free."""
+        return self.planned.reserve_bytes - self.planned.process_bytes
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it is the memory of GPUs."""
+        return self.planned.on_gpu
 
     @property
     def place(self) -> Literal["GPU memory", "main memory"]:
@@ -172,15 +233,25 @@ def gpu_budget(
     """
     known = tuple(free for gpu in gpus if (free := gpu.free_bytes or gpu.total_bytes))
     each_free = known if gpus and len(known) == len(gpus) else tuple(reported_bytes)
-    reserve = reserve_bytes or 0
-    most = [free if limit_bytes is None else min(free or limit_bytes, limit_bytes) for free in each_free]
+    unreported = 0 if limit_bytes is None else limit_bytes + FREE_RESERVE_BYTES
+    budgets = [
+        _OF_A_GPU.budget("", True, each or unreported, "free on the GPU", limit_bytes, reserve_bytes)
+        for each in each_free
+    ]
+    held = sum(_held_bytes(each, limit_bytes) for each in budgets)
+    planned = replace(
+        budgets[0],
+        memory_bytes=sum(each.memory_bytes for each in budgets),
+        reserve_bytes=sum(each.memory_bytes - each.usable_bytes for each in budgets),
+        process_bytes=sum(each.process_bytes for each in budgets),
+    )
+    _check_any_left(held, planned, "GPU memory")
     return SearchBudget(
-        on_gpu=True,
+        planned=planned,
+        held_bytes=held,
         free_bytes=sum(each_free),
-        budget_bytes=_without_reserve(most, reserve, "GPU memory"),
-        reserve_bytes=reserve,
         worker_limit_bytes=limit_bytes,
-        worker_reserve_bytes=reserve,
+        worker_reserve_bytes=reserve_bytes or 0,
         gpus=tuple(gpus) if len(known) == len(gpus) else (),
         warning=_lower_than_asked(min(each_free), limit_bytes),
     )
@@ -189,20 +260,17 @@ def gpu_budget(
 def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) -> SearchBudget:
     """What is available at this moment or the limit, whichever is less, without the reserve.
 
-    Unless given, a reserve is kept where there is no limit. Raises DoesNotFit where nothing is left.
+    Raises DoesNotFit where nothing is left.
     """
-    free_bytes = describe_ram().available_bytes
-    if reserve_bytes is None:
-        reserve_bytes = CPU_RESERVE_BYTES if limit_bytes is None else 0
-    most = free_bytes if limit_bytes is None else min(limit_bytes, free_bytes or limit_bytes)
-    budget_bytes = _without_reserve([most], reserve_bytes, "main memory")
+    planned, ram = _in_main_memory(limit_bytes, reserve_bytes), describe_ram()
+    held = _held_bytes(planned, limit_bytes)
+    _check_any_left(held, planned, "main memory")
     return SearchBudget(
-        on_gpu=False,
-        free_bytes=free_bytes,
-        budget_bytes=budget_bytes,
-        reserve_bytes=reserve_bytes,
-        worker_limit_bytes=budget_bytes,
-        warning=_lower_than_asked(free_bytes, limit_bytes),
+        planned=planned,
+        held_bytes=held,
+        free_bytes=ram.available_bytes,
+        worker_limit_bytes=held,
+        warning=_lower_than_asked(planned.memory_bytes, limit_bytes),
     )
 
 
@@ -221,19 +289,25 @@ def taken_bytes(budget: SearchBudget, gpus: Sequence[Gpu]) -> int | None:
     return total_bytes if total_bytes > 0 else None
 
 
-def _without_reserve(most_bytes: Sequence[int], reserve_bytes: int, place: str) -> int:
-    left_bytes = sum(max(0, each - reserve_bytes) for each in most_bytes)
-    if left_bytes == 0 and not reserve_bytes:
-        raise DoesNotFit(f"nothing of {place} is free", "close what holds it")
-    if left_bytes == 0:
-        raise DoesNotFit(
-            f"of {format_bytes(sum(most_bytes))} of {place} a reserve of {format_bytes(reserve_bytes)} leaves nothing",
-            "give a smaller --reserve, or close what holds the memory",
-        )
-    return left_bytes
+def _held_bytes(budget: Budget, limit_bytes: int | None) -> int:
+    """What is not kept free: a search may reach into what a plan sets aside for the process."""
+    held = max(0, budget.memory_bytes - (budget.reserve_bytes - budget.process_bytes))
+    return held if limit_bytes is None else min(held, limit_bytes)
+
+
+def _check_any_left(held_bytes: int, budget: Budget, place: str) -> None:
+    if held_bytes:
+        return
+    kept_bytes = budget.reserve_bytes - budget.process_bytes
+    if not budget.memory_bytes or not kept_bytes:
+        raise DoesNotFit(f"no {place} is free", "close programs that use it")
+    raise DoesNotFit(
+        f"a reserve of {format_bytes(kept_bytes)} leaves nothing of {format_bytes(budget.memory_bytes)} of {place}",
+        "give a smaller --reserve, or close programs that use the memory",
+    )
 
 
 def _lower_than_asked(free_bytes: int, limit_bytes: int | None) -> str:
     if limit_bytes is None or not free_bytes or free_bytes >= limit_bytes:
         return ""
-    return f"only {format_bytes(free_bytes)} are free, so the limit of {format_bytes(limit_bytes)} is lower here"
+    return f"only {format_bytes(free_bytes)} are free, less than the limit of {format_bytes(limit_bytes)}"

@@ -16,7 +16,7 @@ from ggbench.engine.endings import Completed, Ending
 from ggbench.engine.events import Allocated, Loaded, Opened, Ready
 from ggbench.engine.llama import LlamaEngine
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.records.plan import Budget
+from ggbench.records.plan import Budget, KvCacheTypes
 from ggbench.records.setup import LlamaSetup
 
 
@@ -44,6 +44,8 @@ class DryContext:
     """Of the logits, in main memory."""
     flash_attn: bool | None
     """What `auto` became; None when the log does not say."""
+    swa_cells: int | None = None
+    """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""
 
 
 def setup_to_load(setup: LlamaSetup, budget: Budget) -> LlamaSetup:
@@ -61,7 +63,7 @@ class DryAllocator:
         self._engine = engine
         self._setup = replace(setup, n_ctx=None, memory_limit_bytes=None)
         self._source: Source | None = None
-        self._known: dict[tuple[object, int], DryContext] = {}
+        self._known: dict[tuple[object, int, KvCacheTypes | None], DryContext] = {}
         self._shape: object = None
         self.versions: Mapping[str, str] | None = None
         """As the engine reports them; None before the first load."""
@@ -93,15 +95,18 @@ class DryAllocator:
         self.free_bytes = (loaded.left_bytes if loaded else None) or 0
         return tuple(device.device for device in allocated.buffers)
 
-    def context(self, n_ctx: int) -> DryContext:
-        """What a context of `n_ctx` tokens would take with the loaded model. Raises EngineEnded."""
-        key = self._shape, n_ctx
+    def context(self, n_ctx: int, types: KvCacheTypes | None = None) -> DryContext:
+        """What a context of `n_ctx` tokens would take with the loaded model, or with a cache of other types.
+
+        Raises EngineEnded.
+        """
+        key = self._shape, n_ctx, types
         if key not in self._known:
-            self._known[key] = self._make(n_ctx)
+            self._known[key] = self._make(n_ctx, types)
         return self._known[key]
 
-    def _make(self, n_ctx: int) -> DryContext:
-        allocated, _, opened = self._open(n_ctx)
+    def _make(self, n_ctx: int, types: KvCacheTypes | None) -> DryContext:
+        allocated, _, opened = self._open(n_ctx, types)
         buffers = allocated.buffers
         self.compute_devices = tuple(device.device for device in buffers if device.compute_bytes)
         self.has_gpu = any(device.compute_bytes for device in buffers if not device.is_host)
@@ -112,13 +117,19 @@ class DryAllocator:
             host_compute_bytes=sum(device.compute_bytes for device in buffers if device.is_host),
             output_bytes=sum(device.output_bytes for device in buffers),
             flash_attn=allocated.flash_attn,
+            swa_cells=allocated.swa_cells,
         )
 
-    def _open(self, n_ctx: int | None) -> tuple[Allocated, Loaded | None, Opened | None]:
+    def _open(
+        self, n_ctx: int | None, types: KvCacheTypes | None = None
+    ) -> tuple[Allocated, Loaded | None, Opened | None]:
         """What llama.cpp reports of the load, and of a context where one is asked for. Raises EngineEnded."""
         assert self._source is not None
+        setup = replace(self._setup, n_ctx=n_ctx)
+        if types is not None:
+            setup = replace(setup, type_k=types.type_k, type_v=types.type_v, flash_attn=types.flash_attn)
         allocated, loaded, opened = Allocated(()), None, None
-        for event in self._engine.open(self._source, replace(self._setup, n_ctx=n_ctx), dry=True):
+        for event in self._engine.open(self._source, setup, dry=True):
             match event:
                 case Ready():
                     self.versions = event.versions

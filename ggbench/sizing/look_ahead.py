@@ -16,9 +16,9 @@ from ggbench.machine.readings import list_gpu_processes
 from ggbench.records.context import Probe, SearchPlan
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import KV_CELLS, LARGEST_N_CTX, LlamaSetup
-from ggbench.sizing.bracket import largest_n_ctx
 from ggbench.sizing.budget import SearchBudget, search_budget
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext, EngineEnded
+from ggbench.sizing.longest import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
 from ggbench.units import format_bytes, format_count
 
@@ -92,20 +92,19 @@ def look_ahead(
                 "omit --no-kv-offload, or search main memory with -ngl 0",
             )
         placement = Placement(file, setup, on_gpu=budget.on_gpu)
-        weight_bytes = placement.weight_bytes
+        weight_bytes, usable_bytes = placement.weight_bytes, budget.planned.usable_bytes
         grows = line is None or line[1].cache_bytes > line[0].cache_bytes
         theory = None
         if grows and weight_bytes is not None:
-            theory = placement.theory_n_ctx(max(0, budget.budget_bytes - weight_bytes))
+            theory = placement.theory_n_ctx(max(0, usable_bytes - weight_bytes))
         ceiling, warnings = _ceiling(file, setup, grows=grows, cap_train=cap_train)
         if budget.warning:
             warnings = (budget.warning, *warnings)
 
-        def need(n_ctx: int) -> int:
+        def size(n_ctx: int) -> DryContext:
             started = time.perf_counter()
             found = dry.context(n_ctx)
-            n_bytes = placement.context_bytes(found)
-            fits = weight_bytes is not None and weight_bytes + n_bytes <= budget.budget_bytes
+            fits = weight_bytes is not None and weight_bytes + placement.context_bytes(found) <= usable_bytes
             probes.append(
                 Probe(
                     n_ctx,
@@ -114,29 +113,30 @@ def look_ahead(
                     time.perf_counter() - started,
                     found.cache_bytes,
                     placement.compute_bytes(found),
-                    "" if fits else f"weights, cache and compute buffers exceed {format_bytes(budget.budget_bytes)}",
+                    "" if fits else f"weights, KV cache and compute buffers exceed {format_bytes(usable_bytes)}",
                 )
             )
-            return n_bytes
+            return found
 
-        planned = None
+        planned, foreseen = None, planning_ceiling(file)
         if line is not None and weight_bytes is not None:
-            left = budget.budget_bytes - weight_bytes
-            bound = min(ceiling, theory or ceiling)
-            first = min(ceiling, theory or _FAR)
             try:
-                planned = largest_n_ctx(need, left, bound, first, _slope(line, placement))
-                if planned > _FAR:
+                planned = longest_n_ctx(placement, usable_bytes, size, line[1], foreseen) or None
+                if planned is not None and planned > _FAR:
                     line = dry.context(planned - _NEAR), dry.context(planned)
             except EngineEnded as ended:
                 _raise_if_cancelled(ended)
     return LookAhead(
         plan=SearchPlan(
             planned_n_ctx=planned,
+            is_planned_higher=planned is not None and planned >= foreseen,
             theory_n_ctx=theory,
             ceiling_n_ctx=ceiling,
-            budget_bytes=budget.budget_bytes,
-            reserve_bytes=budget.reserve_bytes,
+            budget_bytes=usable_bytes,
+            memory_bytes=budget.planned.memory_bytes,
+            memory_source=budget.planned.memory_source,
+            reserve_bytes=budget.planned.reserve_bytes,
+            reserve_source=budget.planned.reserve_source,
             free_bytes=budget.free_bytes,
             gpu_processes=list_gpu_processes([gpu.index for gpu in budget.gpus]) if budget.on_gpu else (),
             warnings=warnings,

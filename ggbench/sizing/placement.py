@@ -5,6 +5,8 @@ A plan and the search for the largest context count alike, also where only some 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.records.setup import LlamaSetup
@@ -71,9 +73,12 @@ class Placement:
         output_bytes = 0 if self.on_gpu else context.output_bytes
         return self.cache_bytes(context) + self.compute_bytes(context) + output_bytes
 
-    def theory_bytes(self, n_ctx: int) -> int | None:
-        """The whole cache by the theory's formula."""
-        return None if self.theory is None else round(float(self.theory.cached_bytes(n_ctx)))
+    def theory_bytes(self, context: DryContext) -> int | None:
+        """The whole cache by the theory's formula, with as many cells for windowed layers as llama.cpp takes."""
+        if self.theory is None:
+            return None
+        theory = replace(self.theory, window=context.swa_cells or self.theory.window)
+        return round(float(theory.cached_bytes(context.n_ctx)))
 
     def theory_n_ctx(self, left_bytes: int) -> int | None:
         """Tokens that the bytes beside the weights hold by the theory's formula; None where not one, or it has none."""
@@ -85,7 +90,7 @@ class Placement:
 
     def disagreement(self, context: DryContext) -> list[str]:
         """What to say where the formula and the allocator differ by more than the log's rounding."""
-        counted = self.theory_bytes(context.n_ctx)
+        counted = self.theory_bytes(context)
         if counted is None:
             return []
         if abs(counted - context.cache_bytes) <= max(_AGREE_BYTES, _AGREE_SHARE * context.cache_bytes):

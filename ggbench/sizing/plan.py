@@ -17,27 +17,23 @@ from ggbench.errors import GgbenchError, Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.records.outcome import Outcome
-from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
-from ggbench.records.setup import KV_CELLS, LlamaSetup
+from ggbench.records.plan import Budget, KvCacheTypes, PlannedSpeed, PlanRow
+from ggbench.records.setup import LlamaSetup, check_cache_types
 from ggbench.records.speed import DecodeLimit
-from ggbench.sizing.bracket import largest_n_ctx
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext, EngineEnded
+from ggbench.sizing.longest import LONGEST, longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
 from ggbench.theory.kv_cache import kv_cache
+from ggbench.theory.offload import check_overrides
 from ggbench.theory.roofline import decode_limit, decode_read_ms
 from ggbench.theory.weights import file_weights
 from ggbench.units import format_bytes, format_count
 
 DEFAULT_N_CTX = 8192
 """Tokens that a plan is made for when none are given, or the model's training context where that is shorter."""
-CEILING = 1 << 20
-"""No longer context is looked for, unless the model was trained for one."""
-LONGEST = 1 << 24
-"""Of any context: beyond it even a dry run takes a gigabyte, for a table of the cache's cells."""
 DECODE_POSITIONS = (1024, 8192, 32768)
-
-_TOO_MUCH = 1 << 62
-"""For a context that llama.cpp refuses even to size."""
+SMALLER_KV_TYPES = ("q8_0", "q4_0")
+"""Of both K and V, tried in this order where a quant does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +47,7 @@ class PlanRequest:
     """Options of the command line besides those of `setup`, for the line that reproduces a row."""
 
     def __post_init__(self) -> None:
+        check_cache_types(self.setup)
         if self.setup.n_ctx is not None and self.setup.n_ctx > LONGEST:
             raise UsageError(
                 f"a plan for {format_count(self.setup.n_ctx)} tokens is beyond any context",
@@ -68,6 +65,7 @@ def plan(variants: Sequence[PlannedVariant], request: PlanRequest, allocator: Dr
         placement = Placement(variant.file, request.setup, on_gpu=request.budget.on_gpu)
         unplanned = _with_header(named, variant.file, placement)
         try:
+            check_overrides(variant.file, request.setup)
             with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
                 weight_buffers = allocator.load(variant.file, write_sparse(variant.file, Path(folder)))
             yield _planned(unplanned, variant.file, placement, request, allocator, weight_buffers)
@@ -91,30 +89,36 @@ def _planned(
     n_ctx = setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
     weights = placement.weight_bytes
     asked = allocator.context(n_ctx)
-    notes = [*_notes(file, placement, weight_buffers), *placement.disagreement(asked)]
+    notes = [*_notes(file, placement, weight_buffers, asked.cache_bytes), *placement.disagreement(asked)]
     need = None if weights is None else weights + placement.context_bytes(asked)
-    ceiling = max(CEILING, asked.n_ctx, min(file.n_ctx_train or 0, LONGEST))
-    longest = None if weights is None else _longest(weights, placement, budget, allocator, asked, ceiling)
+    ceiling = planning_ceiling(file, asked.n_ctx)
+    longest = None
+    if weights is not None:
+        longest = longest_n_ctx(placement, budget.usable_bytes, allocator.context, asked, ceiling)
     left = None if need is None else budget.usable_bytes - need
-    limit, decode = _limits(file, request, placement, longest)
+    limit, decode = _limits(file, request, placement, longest, asked.n_ctx)
     return replace(
         row,
         n_ctx=asked.n_ctx,
         kv_bytes=asked.cache_bytes,
         device_kv_bytes=placement.cache_bytes(asked),
-        theory_kv_bytes=placement.theory_bytes(asked.n_ctx),
+        theory_kv_bytes=placement.theory_bytes(asked),
         kv_bytes_per_token=None if placement.theory is None else placement.theory.bytes_per_token,
         compute_bytes=placement.compute_bytes(asked),
         output_bytes=asked.output_bytes,
         host_compute_bytes=asked.host_compute_bytes if budget.on_gpu and asked.device_compute_bytes else None,
+        needed_bytes=need,
         left_bytes=left,
         fits=None if left is None else left >= 0,
+        fits_with=None if left is None or left >= 0 else _fitting_cache(asked, setup, -left, placement, allocator),
         planned_n_ctx=longest or None,
-        reached_ceiling=longest is not None and longest >= ceiling // KV_CELLS * KV_CELLS,
+        reached_ceiling=longest is not None and longest >= ceiling,
         theory_n_ctx=None if weights is None else placement.theory_n_ctx(budget.usable_bytes - weights),
         limit=limit,
-        decode=decode,
+        decode=decode[:-1],
+        at_n_ctx=decode[-1] if decode else None,
         flash_attn=asked.flash_attn,
+        swa_cells=asked.swa_cells,
         notes=tuple(notes),
     )
 
@@ -148,30 +152,31 @@ def _with_header(row: PlanRow, file: ModelFile, placement: Placement) -> PlanRow
     )
 
 
-def _longest(
-    weights: int, placement: Placement, budget: Budget, allocator: DryAllocator, asked: DryContext, ceiling: int
-) -> int:
-    """The longest context within the budget, looked for from the one that was asked for; 0 where none is."""
-    if weights > budget.usable_bytes:
-        return 0
-
-    def need(n_ctx: int) -> int:
+def _fitting_cache(
+    asked: DryContext, setup: LlamaSetup, missing_bytes: int, placement: Placement, allocator: DryAllocator
+) -> KvCacheTypes | None:
+    """The first smaller cache that saves what is missing; it is flash attention that lets V be quantized."""
+    types = [(setup.type_k, setup.type_v)] if setup.flash_attn == "off" else []
+    for type_k, type_v in [*types, *((name, name) for name in SMALLER_KV_TYPES)]:
+        tried = KvCacheTypes(type_k, type_v, "on" if setup.flash_attn == "off" else setup.flash_attn)
         try:
-            context = asked if n_ctx == asked.n_ctx else allocator.context(n_ctx)
+            context = allocator.context(asked.n_ctx, tried)
         except EngineEnded as end:
             if not isinstance(end.ending, Failed | OutOfMemory):
                 raise
-            return _TOO_MUCH
-        return weights + placement.context_bytes(context)
-
-    bytes_per_token = placement.cache_bytes(asked) / asked.n_ctx
-    return largest_n_ctx(need, budget.usable_bytes, ceiling, asked.n_ctx, bytes_per_token)
+            continue
+        if placement.context_bytes(asked) - placement.context_bytes(context) >= missing_bytes:
+            return tried
+    return None
 
 
 def _limits(
-    file: ModelFile, request: PlanRequest, placement: Placement, longest: int | None
+    file: ModelFile, request: PlanRequest, placement: Placement, longest: int | None, n_ctx: int
 ) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
-    """The bound of the planned memory's bandwidth; none where weights lie in memories of two speeds."""
+    """The bound of the planned memory's bandwidth, and the speeds at the fixed positions and at `n_ctx`.
+
+    None where weights lie in memories of two speeds.
+    """
     bandwidth, setup = request.budget.bandwidth, request.setup
     if bandwidth is None or placement.has_two_speeds:
         return None, ()
@@ -180,14 +185,15 @@ def _limits(
         weights, cache = file_weights(file, file.name), kv_cache(file, setup.type_k, setup.type_v)
     except Unsupported:
         return None, ()
-    latencies = decode_read_ms(weights, cache, bandwidth.bytes_per_s, DECODE_POSITIONS)
+    positions = (*DECODE_POSITIONS, n_ctx)
+    latencies = decode_read_ms(weights, cache, bandwidth.bytes_per_s, positions)
     return limit, tuple(
         PlannedSpeed(n, float(ms), 1e3 / float(ms), None if longest is None else longest >= n)
-        for n, ms in zip(DECODE_POSITIONS, latencies, strict=True)
+        for n, ms in zip(positions, latencies, strict=True)
     )
 
 
-def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str]) -> Iterator[str]:
+def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str], kv_bytes: int) -> Iterator[str]:
     if file.paths and file.missing_bytes:
         yield f"the file is incomplete: {format_bytes(file.missing_bytes)} of its tensors are missing"
     if file.unknown_types:
@@ -204,9 +210,9 @@ def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str])
         what = f"{layers} on the GPU, the rest and its KV in main memory"
         if kept:
             what = f"{layers} on the GPU, {format_bytes(kept)} of their tensors in main memory by override"
-        yield f"{what}: no limit from one bandwidth"
+        yield f"no speed estimate: layers are split between GPU and CPU ({what})"
     elif placement.has_two_speeds:
-        yield "the KV cache in main memory: no limit from one bandwidth"
+        yield f"no speed estimate: the KV cache, {format_bytes(kv_bytes)}, lies in main memory, the weights on the GPU"
     repacked = [name for name in weight_buffers if name in ("CPU_REPACK", "AMX")]
     if not placement.on_gpu and repacked:
         yield f"some matrices are repacked ({repacked[0]}); counted once, as the pages they came from can be dropped"

@@ -25,7 +25,7 @@ def smaller_quant_advice(target: Target, room_bytes: int, in_budget: float = 1.0
         return f"{quant} would fit: its weights take {about}{format_bytes(fitting[quant])} there"
     smallest = min(sizes, key=lambda each: sizes[each], default=target.quant)
     if smallest == target.quant:
-        return "there is no smaller quant here; take a smaller model, or give it more memory"
+        return "there is no smaller quant here; take a smaller model, or allow it more memory"
     taken = f"{about}{format_bytes(sizes[smallest])}"
     return f"not even {smallest} would fit, with weights of {taken}; take a smaller model"
 
@@ -44,8 +44,8 @@ def _sizes(target: Target) -> dict[str, int]:
         variant.quant: variant.file_bytes
         for variant in variants
         if variant.quant
-        and not variant.n_missing
-        and _without_quant(variant.name, variant.quant) == _without_quant(target.path.name, target.quant)
+        and not variant.missing
+        and _without_quant(variant.stem, variant.quant) == _without_quant(target.path.name, target.quant)
     }
 
 

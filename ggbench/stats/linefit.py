@@ -18,25 +18,18 @@ import numpy.typing as npt
 
 from ggbench.records.setup import KV_CELLS
 from ggbench.records.speed import LineFit
+from ggbench.stats.noise import FREEDOM, half_width, slow_waves, spread
 from ggbench.stats.samples import Floats, Repetition, group_medians, split_repetitions, stair
+from ggbench.stats.speed import mean_interval_ms
 
 MIN_SAMPLES = 16
 """Fewer samples than this, or fewer outside the fullest stair, do not define a line."""
-
-_FREEDOM = 4
-"""Number of low-frequency directions that estimate the noise. Few keep the interval valid under long correlation, at a
-third more width than with known noise.
-"""
 
 _STAIR_SHARES = (0.0, 0.5, 1.0)
 """Share of the climb in stairs: none (masked cells are skipped), half, all (cells are read in whole steps)."""
 
 _CLOCK_MS = 1e-6
 """A rise over the whole run below the clock's resolution of 1 ns counts as zero."""
-
-_Z_95 = 1.959963984540054
-_T_95_FEW = (math.inf, 12.706205, 4.302653, 3.182446, 2.776445)
-"""Student's two-sided 95 % points for 0 to 4 degrees of freedom, where the expansion in `_t_95` is inaccurate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,39 +88,24 @@ class Moments:
 
 
 class RunningFit:
-    """The least-squares line over samples as they arrive, for a live view; each batch costs only its own length.
+    """The fit of samples as they arrive, for a live view: the one that a table will show.
 
-    The same line as `fit_line`, without intervals.
+    It is computed again once there are an eighth more samples, so that all fits of a run together cost as much as nine
+    of its last one.
     """
 
     def __init__(self) -> None:
-        self._moments = Moments()
+        self._fit: LineFit | None = None
+        self._due_at = MIN_SAMPLES
 
-    def add(self, position: npt.ArrayLike, step_ns: npt.ArrayLike) -> None:
-        """Add a batch: positions, 1-based, and their latencies in ns."""
-        for repetition in split_repetitions(position, step_ns):
-            self._moments = self._moments.merge(Moments.of(repetition.position - 1, repetition.step_ms))
-
-    @property
-    def n_samples(self) -> int:
-        """Number of finite samples added."""
-        return self._moments.count
-
-    @property
-    def w_tokens_per_ms(self) -> float | None:
-        """W; None below 16 samples, and while the slope is less than two naive standard errors above zero."""
-        moments, r2 = self._moments, self._moments.r2
-        if moments.count < MIN_SAMPLES or r2 is None or moments.slope <= 0:
-            return None
-        return 1 / moments.slope if r2 * (moments.count - 2) > 4 * (1 - r2) else None
-
-    @property
-    def b_ms(self) -> float | None:
-        """The line's value at n = 1, the mean latency below 16 samples; None without samples, and where negative."""
-        if not self._moments.count:
-            return None
-        b_ms = self._moments.intercept if self._moments.count >= MIN_SAMPLES else self._moments.mean_y
-        return b_ms if b_ms >= 0 else None
+    def of(self, position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
+        """Return the fit of all samples so far, or of most of them; None where they do not define a line."""
+        n_samples = np.size(position)
+        if n_samples >= self._due_at:
+            fit = fit_line(position, step_ns)
+            self._fit = fit if fit is not None and fit.w_ci95 is not None else None
+            self._due_at = n_samples + n_samples // 8 + 1
+        return self._fit
 
 
 def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
@@ -136,11 +114,8 @@ def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
     `position` is n, 1-based; `step_ns` the latencies in ns, ignored where not finite. Repetitions are concatenated: a
     new one begins where n does not increase. Raises ValueError where the arrays differ in length.
 
-    The intervals assume a line plus stationary noise of unknown correlation. What biases a line is noise at the lowest
-    frequencies; it is estimated as the mean energy of the residuals along the 4 directions that the 5 slowest cosines
-    span besides the line, and the error follows Student's t with 4 degrees of freedom. Source: Sun (2011), "Robust
-    trend inference with series variance estimator and testing-optimal smoothing parameter", Journal of Econometrics
-    164; Müller (2007), "A theory of robust long-run variance estimation", ibid. 141. A drift as long as the run is
+    The intervals assume a line plus stationary noise of unknown correlation, measured as `ggbench.stats.noise`
+    describes along the 4 directions that the 5 slowest cosines span besides the line. A drift as long as the run is
     indistinguishable from a slope: under 1/f noise the 95 % are about 85 %. Repetitions help there.
 
     Where the KV cache is read in whole steps of 256 cells, latency climbs in stairs; where masked cells are skipped, on
@@ -148,23 +123,21 @@ def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
     one model to the other is off by about 1 / stairs², so the interval is the union of those for a ramp, for stairs,
     and for half of each.
 
-    Repetitions share one line. Where they differ by more than their noise, the excess widens the interval, with degrees
-    of freedom after Satterthwaite (1946), "An approximate distribution of estimates of variance components", Biometrics
-    Bulletin 2.
+    Repetitions share one line. Where they differ by more than their noise, the excess widens the interval.
 
     Where the slope's interval includes zero, W is None and `w_ci95` is (bound, None); a falling line is treated as a
-    flat one of the same uncertainty, so the bound stays finite. B remains the line's value at n = 1, with its interval
-    cut off at zero; a line below zero there has no B, only its bound. Below 16 samples, or 16 outside the fullest
-    stair, there is no line: B is the median, and neither has an interval.
+    flat one of the same uncertainty, so the bound stays finite. Without W, or where its own interval includes zero, B
+    is None and only `b_ci95` is known. Latency does not fall with position, so its mean bounds B from above. Below 16
+    samples, or 16 outside the fullest stair, there is no line, and that bound is all.
     """
     repetitions = split_repetitions(position, step_ns)
     if not repetitions:
         return None
     n_samples = sum(len(repetition.position) for repetition in repetitions)
-    waves = [_slow_waves(len(position)) if _holds_a_line(position) else None for position, _ in repetitions]
+    mean_ms = mean_interval_ms(repetitions)
+    waves = [slow_waves(len(position), FREEDOM + 1) if _holds_a_line(position) else None for position, _ in repetitions]
     if all(wave is None for wave in waves):
-        median_ms = float(np.median(np.concatenate([repetition.step_ms for repetition in repetitions])))
-        return LineFit(n_samples, None, None, median_ms, None, None, None)
+        return LineFit(n_samples, None, None, None, mean_ms and (0.0, mean_ms[1]), None, None)
     fits = [_fit_with_stairs(repetitions, waves, share) for share in _STAIR_SHARES]
     line = fits[0].moments
     highest_slope = max(max(fit.moments.slope, 0.0) + fit.slope_error for fit in fits)
@@ -176,15 +149,17 @@ def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
         w_tokens_per_ms, w_ci95 = 1 / line.slope, (1 / highest_slope, 1 / lowest_slope)
     elif highest_slope * farthest > _CLOCK_MS:
         w_ci95 = (1 / highest_slope, None)
+    b_low_ms = max(0.0, min(fit.moments.intercept - fit.intercept_error for fit in fits))
+    b_high_ms = max(0.0, max(fit.moments.intercept + fit.intercept_error for fit in fits))
+    b_is_known = w_tokens_per_ms is not None and b_low_ms > 0
+    if not b_is_known and mean_ms is not None:
+        b_high_ms = min(b_high_ms, mean_ms[1])
     return LineFit(
         n_samples=n_samples,
         w_tokens_per_ms=w_tokens_per_ms,
         w_ci95=w_ci95,
-        b_ms=line.intercept if line.intercept >= 0 else None,
-        b_ci95=(
-            max(0.0, min(fit.moments.intercept - fit.intercept_error for fit in fits)),
-            max(0.0, max(fit.moments.intercept + fit.intercept_error for fit in fits)),
-        ),
+        b_ms=line.intercept if b_is_known else None,
+        b_ci95=(min(b_low_ms, b_high_ms), b_high_ms),
         r2=line.r2,
         robust_w_tokens_per_ms=_robust_w(repetitions, farthest),
     )
@@ -226,11 +201,6 @@ def _holds_a_line(position: Floats) -> bool:
     return len(stairs) - int(np.bincount(stairs - stairs.min()).max()) >= MIN_SAMPLES
 
 
-def _slow_waves(n: int) -> Floats:
-    """Return cosines of 1 to 5 half periods at half steps: orthogonal to a constant and each other, with norm n / 2."""
-    return np.cos(np.outer(np.pi * np.arange(1, _FREEDOM + 2), (np.arange(n) + 0.5) / n))
-
-
 def _fit_with_stairs(
     repetitions: Sequence[Repetition], waves: Sequence[Floats | None], stair_share: float
 ) -> _StairFit:
@@ -247,13 +217,14 @@ def _fit_with_stairs(
         if wave is not None:
             lines.append(moments)
             energy += _wave_energy(wave, x, step_ms, moments)
-    noise = energy / (_FREEDOM * len(lines))
-    slope_spread = _spread([line.slope for line in lines], [1 / line.sxx for line in lines])
-    b_spread = _spread([line.intercept for line in lines], [_intercept_variance(line) for line in lines])
+    freedom = FREEDOM * len(lines)
+    noise = energy / freedom
+    slope_spread = spread([line.slope for line in lines], [1 / line.sxx for line in lines])
+    b_spread = spread([line.intercept for line in lines], [_intercept_variance(line) for line in lines])
     return _StairFit(
         pooled,
-        _half_width(noise, slope_spread, len(lines)) / math.sqrt(pooled.sxx),
-        _half_width(noise, b_spread, len(lines)) * math.sqrt(_intercept_variance(pooled)),
+        half_width(noise, slope_spread, len(lines), freedom) / math.sqrt(pooled.sxx),
+        half_width(noise, b_spread, len(lines), freedom) * math.sqrt(_intercept_variance(pooled)),
     )
 
 
@@ -268,44 +239,6 @@ def _wave_energy(waves: Floats, x: Floats, y: Floats, line: Moments) -> float:
     of_residual, of_x = waves @ ((y - line.mean_y) - line.slope * dx), waves @ dx
     along_x = float(of_x @ of_residual) ** 2 / float(of_x @ of_x)
     return max(0.0, 2 / line.count * (float(of_residual @ of_residual) - along_x))
-
-
-def _spread(estimates: Sequence[float], variances: Sequence[float]) -> float:
-    """Return the noise that would explain the differences between repetitions, given each estimate's variance per unit
-    of noise.
-    """
-    if len(estimates) < 2:
-        return 0.0
-    weight = 1 / np.array(variances)
-    centred = np.array(estimates) - np.average(estimates, weights=weight)
-    return float(weight @ centred**2) / (len(estimates) - 1)
-
-
-def _half_width(noise: float, spread: float, n_repetitions: int) -> float:
-    """Return Student's t times the root of the noise plus the excess spread between repetitions."""
-    excess = max(0.0, spread - noise)
-    total = noise + excess
-    if total <= 0:
-        return 0.0
-    freedom = _FREEDOM * n_repetitions
-    if excess:
-        freedom = int(total**2 / (noise**2 / freedom + excess**2 / (n_repetitions - 1)))
-    return _t_95(max(1, freedom)) * math.sqrt(total)
-
-
-def _t_95(freedom: int) -> float:
-    """Return Student's two-sided 95 % point; Abramowitz & Stegun (1964), 26.7.5, good to 0.001 from 5 degrees of
-    freedom.
-    """
-    if freedom < len(_T_95_FEW):
-        return _T_95_FEW[freedom]
-    z = _Z_95
-    return (
-        z
-        + (z**3 + z) / (4 * freedom)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
-    )
 
 
 def _robust_w(repetitions: Sequence[Repetition], farthest: float) -> float | None:

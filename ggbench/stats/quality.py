@@ -95,3 +95,8 @@ def paired_difference(one: Sequence[float], other: Sequence[float]) -> PairedDif
 def floats(data: bytes) -> NDArray[np.float32]:
     """Return the values that `ChunkScores` has as bytes."""
     return np.frombuffer(data, np.float32)
+
+
+def chunk_means(values: Floats, n_per_chunk: int) -> tuple[float, ...]:
+    """Return the mean of each chunk's values."""
+    return tuple(map(float, values.reshape(-1, n_per_chunk).mean(axis=1, dtype=np.float64)))

@@ -35,7 +35,7 @@ def open_connection(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
             try:
                 return _connect(path), ()
             except sqlite3.DatabaseError as error:
-                if not _is_damage(error):
+                if _primary_code(error) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                     raise
                 return _start_afresh(path)
     except OSError as error:
@@ -70,40 +70,29 @@ def as_store_errors(path: Path) -> Iterator[None]:
 def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
     match _primary_code(error):
         case sqlite3.SQLITE_FULL:
-            return StoreError(
-                f"the disk is full; {path} cannot grow", "free some space; what was stored before is kept"
-            )
+            what, hint = f"the disk is full; {path} cannot grow", "free some space; what was stored before is kept"
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            return StoreError(f"cannot write the results file {path}: {error}", _writable_hint(path))
+            what, hint = f"cannot write the results file {path}: {error}", _writable_hint(path)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return StoreError(
-                f"another program kept {path} locked for {_BUSY_TIMEOUT_S:.0f} s", "try again once it has ended"
-            )
+            what = f"another program kept {path} locked for {_BUSY_TIMEOUT_S:.0f} s"
+            hint = "try again once it has ended"
         case sqlite3.SQLITE_IOERR:
-            return StoreError(
-                f"reading or writing {path} failed: {error}", "check the disk, its quota and its free space"
-            )
+            what = f"reading or writing {path} failed: {error}"
+            hint = "check the disk, its quota and its free space"
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return StoreError(
-                f"the results file {path} is damaged: {error}",
-                f"`sqlite3 {path} .recover` may save what it holds; move it away to start a new one",
-            )
+            what = f"the results file {path} is damaged: {error}"
+            hint = f"`sqlite3 {path} .recover` may save what it holds; move it away to start a new one"
         case sqlite3.SQLITE_CONSTRAINT:
-            return StoreError(
-                f"the results file {path} refused a change: {error}",
-                "this is a fault in ggbench; what was stored before is kept",
-            )
+            what = f"the results file {path} refused a change: {error}"
+            hint = "this is a fault in ggbench; what was stored before is kept"
         case _:
-            return StoreError(f"the results file {path} cannot be used: {error}", "move it away to start a new one")
+            what, hint = f"the results file {path} cannot be used: {error}", "move it away to start a new one"
+    return StoreError(what, hint)
 
 
 def _primary_code(error: sqlite3.Error) -> int:
     code = getattr(error, "sqlite_errorcode", None)  # absent where the sqlite3 module itself raised
     return code & 0xFF if isinstance(code, int) else sqlite3.SQLITE_ERROR
-
-
-def _is_damage(error: sqlite3.Error) -> bool:
-    return _primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _writable_hint(path: Path) -> str:
@@ -151,7 +140,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         if _must_migrate(connection, path):
             connection.execute("PRAGMA journal_mode = WAL")
             with writing(connection, path):
-                migrations.migrate(connection, migrations.MIGRATIONS)
+                migrations.migrate(connection)
         connection.execute("PRAGMA foreign_keys = ON")
         # In WAL mode NORMAL loses nothing when a process is killed, and spares a disk flush at each append.
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -166,7 +155,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _must_migrate(connection: sqlite3.Connection, path: Path) -> bool:
-    version, newest = migrations.version_of(connection), len(migrations.MIGRATIONS)
+    version, newest = migrations.version_of(connection), migrations.newest_version()
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]
     is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
     if application_id != migrations.APPLICATION_ID and not is_empty:

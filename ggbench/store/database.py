@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import sys
-from array import array
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,10 +43,7 @@ class Store:
 
     @classmethod
     def open(cls, path: Path | None = None) -> Store:
-        """Open `path`, or the person's own results file, making it where there is none.
-
-        Raises StoreError where the file is a newer ggbench's or another program's, or cannot be written.
-        """
+        """Open `path`, or the person's own results file, creating it if missing. Raises as `open_connection` does."""
         path = path or paths.results_file()
         connection, notices = open_connection(path)
         store = cls(connection, path, notices)
@@ -75,11 +71,11 @@ class Store:
 
     def begin(self, head: RunHead) -> int:
         """Record that a run of this process starts, and return its id; ids are never used twice."""
-        owner = owners.this_process()
+        owner_pid, owner_started_at = owners.this_process()
         columns = _head_columns(head) | {
             "started_at": _utc_now(),
-            "owner_pid": owner.pid,
-            "owner_started_at": owner.started_at,
+            "owner_pid": owner_pid,
+            "owner_started_at": owner_started_at,
             "state": RUNNING,
         }
         with writing(self._connection, self.path):
@@ -132,15 +128,12 @@ class Store:
     def add(
         self, run: Run, samples: Iterable[SampleChunk] = (), observations: Sequence[tuple[int, str, object]] = ()
     ) -> int:
-        """Store a run that was made elsewhere and is over, whole or not at all; returns its id here.
-
-        One that was interrupted has no end there either.
-        """
-        is_over = run.outcome is not Outcome.INTERRUPTED
+        """Store a run that was made elsewhere and is over, whole or not at all; returns its id here."""
+        end_if_unknown = None if run.outcome is Outcome.INTERRUPTED else _utc_now()
         columns = _head_columns(run.head) | _end_columns(run)
         columns |= {
             "started_at": run.head.started_at or _utc_now(),
-            "finished_at": run.finished_at or (_utc_now() if is_over else None),
+            "finished_at": run.finished_at or end_if_unknown,
             "owner_pid": 0,
             "owner_started_at": 0.0,
         }
@@ -182,52 +175,44 @@ class Store:
 
         chunks = [chunk for chunk in self.load_chunks(run_id) if warmup or not chunk.series.startswith(WARMUP)]
         lengths = [len(chunk.step_ns) for chunk in chunks]
-        positions = [np.arange(c.first_position, c.first_position + len(c.step_ns), dtype=np.int64) for c in chunks]
+        starts = np.array([chunk.first_position for chunk in chunks], np.int64) - np.cumsum([0, *lengths])[:-1]
         untimed = any(not chunk.sample_ns for chunk in chunks)
-        no_number = np.empty(0, np.int64)
         return Samples(
-            series=np.repeat(np.array([chunk.series for chunk in chunks], dtype=np.str_), lengths),
-            position=np.concatenate([no_number, *positions]),
-            step_ns=np.concatenate([no_number, *(np.array(chunk.step_ns, np.int64) for chunk in chunks)]),
+            series=np.repeat(np.array([chunk.series for chunk in chunks], np.str_), lengths),
+            position=np.repeat(starts, lengths) + np.arange(sum(lengths)),
+            step_ns=np.fromiter((step for chunk in chunks for step in chunk.step_ns), np.int64),
             sample_ns=None
             if untimed
-            else np.concatenate([no_number, *(np.array(chunk.sample_ns, np.int64) for chunk in chunks)]),
+            else np.fromiter((step for chunk in chunks for step in chunk.sample_ns), np.int64),
         )
 
     def load_chunks(self, run_id: int) -> tuple[SampleChunk, ...]:
         """The samples of a run as they were stored, series in the order in which they began. Raises UnknownName."""
         self._require(run_id)
         records = self._select(
-            "SELECT *, min(rowid) OVER (PARTITION BY series) AS began FROM samples WHERE run_id = ?"
-            " ORDER BY began, first_position",
+            "SELECT series, first_position, at_ns, step_ns, coalesce(sample_ns, x'') FROM samples WHERE run_id = ?"
+            " ORDER BY min(rowid) OVER (PARTITION BY series), first_position",
             (run_id,),
         )
         return tuple(
-            SampleChunk(
-                record["series"],
-                record["first_position"],
-                record["at_ns"],
-                _int64s(record["step_ns"]),
-                _int64s(record["sample_ns"] or b""),
-            )
-            for record in records
+            SampleChunk(series, first_position, at_ns, _int64s(step_ns), _int64s(sample_ns))
+            for series, first_position, at_ns, step_ns, sample_ns in records
         )
 
     def load_observations(self, run_id: int) -> tuple[StoredObservation, ...]:
         """What was observed of a run, in the order in which it came. Raises UnknownName."""
         self._require(run_id)
-        records = self._select("SELECT * FROM observations WHERE run_id = ? ORDER BY number", (run_id,))
-        return tuple(
-            StoredObservation(record["number"], record["at_ns"], record["kind"], record["body"]) for record in records
+        records = self._select(
+            "SELECT number, at_ns, kind, body FROM observations WHERE run_id = ? ORDER BY number", (run_id,)
         )
+        return tuple(StoredObservation(*record) for record in records)
 
     def delete_run(self, run_id: int) -> None:
         """Delete a run with what it has. Raises UnknownName, and StoreError while its process still runs it."""
         with writing(self._connection, self.path):
             record = self._require(run_id)
-            owner = _owner(record)
-            if record["state"] == RUNNING and owners.is_alive(owner):
-                raise StoreError(f"run {run_id} is still running in process {owner.pid}", "stop it first")
+            if record["state"] == RUNNING and _is_owned(record):
+                raise StoreError(f"run {run_id} is still running in process {record['owner_pid']}", "stop it first")
             self._connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
 
     def _append_chunk(self, run_id: int, chunk: SampleChunk) -> None:
@@ -249,8 +234,6 @@ class Store:
             self._connection.execute("UPDATE runs SET n_samples = n_samples + ? WHERE id = ?", (n_steps, run_id))
 
     def _append_observations(self, run_id: int, observations: Sequence[tuple[int, str, object]]) -> None:
-        if not observations:
-            return
         first = self._connection.execute(
             "SELECT coalesce(max(number), -1) + 1 FROM observations WHERE run_id = ?", (run_id,)
         ).fetchone()[0]
@@ -269,7 +252,7 @@ class Store:
     def _mark_interrupted(self) -> None:
         running = self._select("SELECT id, owner_pid, owner_started_at FROM runs WHERE state = ?", (RUNNING,))
         with contextlib.suppress(StoreError):  # a full disk must not keep a person from reading the results
-            self._interrupt(record["id"] for record in running if not owners.is_alive(_owner(record)))
+            self._interrupt(record["id"] for record in running if not _is_owned(record))
 
     def _interrupt(self, run_ids: Iterable[int]) -> None:
         changes = [(Outcome.INTERRUPTED.value, run_id, RUNNING) for run_id in run_ids]
@@ -289,8 +272,8 @@ class Store:
             return self._connection.execute(sql, parameters).fetchall()
 
 
-def _owner(record: sqlite3.Row) -> owners.Owner:
-    return owners.Owner(record["owner_pid"], record["owner_started_at"])
+def _is_owned(record: sqlite3.Row) -> bool:
+    return owners.is_alive(record["owner_pid"], record["owner_started_at"])
 
 
 def _utc_now() -> str:
@@ -298,7 +281,6 @@ def _utc_now() -> str:
 
 
 def _head_columns(head: RunHead) -> dict[str, object]:
-    """What is known of a run before anything is measured."""
     return {
         "kind": head.kind,
         "engine": head.setup.engine,
@@ -314,7 +296,6 @@ def _head_columns(head: RunHead) -> dict[str, object]:
 
 
 def _end_columns(run: Run) -> dict[str, object]:
-    """What came of a run."""
     return {
         "state": run.outcome.value,
         "reason": storable_text(run.reason),
@@ -331,7 +312,4 @@ def _int64_bytes(values: Sequence[int] | NDArray[np.int64]) -> bytes:
 
 
 def _int64s(blob: bytes) -> tuple[int, ...]:
-    values = array("q", blob)
-    if sys.byteorder == "big":
-        values.byteswap()
-    return tuple(values)
+    return struct.unpack(f"<{len(blob) // 8}q", blob)

@@ -108,20 +108,16 @@ class StoredObservation:
     body_json: str
 
 
+_SHARED_COLUMNS = ("kind", "engine", "state", "reason", "command", "started_at", "finished_at", "n_samples")
+
+
 def stored_run_of(record: sqlite3.Row) -> StoredRun:
     """The run in a record of the table `runs`."""
     subject, _ = decode(record["subject"], Subject)
     return StoredRun(
+        **{name: record[name] for name in _SHARED_COLUMNS},
         run_id=record["id"],
-        kind=record["kind"],
-        engine=record["engine"],
-        state=record["state"],
-        reason=record["reason"],
         subject=subject or Subject(model=record["model"], quant=record["quant"], source=record["source"]),
-        command=record["command"],
-        started_at=record["started_at"],
-        finished_at=record["finished_at"],
-        n_samples=record["n_samples"],
         environment=_read(record["environment"], Environment),
         memory=_read(record["memory"], Memory),
         gpu_use=_read(record["gpu_use"], GpuUse),

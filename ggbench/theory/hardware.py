@@ -82,10 +82,9 @@ def known_hardware(gpu: KnownGpu, convention: Convention) -> Hardware:
     The article's figure for the RTX 4090, 82.58 TFLOPS, is the rate without tensor cores, so its convention uses that
     rate for every GPU, and the tensor rate if it is unknown.
     """
-    without_tensor_cores = convention.is_binary and gpu.fp16_tflops is not None
-    tflops = gpu.fp16_tflops if without_tensor_cores else gpu.fp16_tensor_tflops
-    rate = "FP16 without tensor cores" if without_tensor_cores else "FP16 tensor cores, dense"
-    source = gpu.fp16_source if without_tensor_cores else gpu.fp16_tensor_source
+    tflops, rate, source = gpu.fp16_tensor_tflops, "FP16 tensor cores, dense", gpu.fp16_tensor_source
+    if convention.is_binary and gpu.fp16_tflops is not None:
+        tflops, rate, source = gpu.fp16_tflops, "FP16 without tensor cores", gpu.fp16_source
     return Hardware(
         name=gpu.name,
         convention=convention,
@@ -93,7 +92,7 @@ def known_hardware(gpu: KnownGpu, convention: Convention) -> Hardware:
         memory_source=gpu.memory_source,
         bandwidth_bytes_per_s=gpu.bandwidth_gb_s * convention.giga,
         bandwidth_source=gpu.bandwidth_source,
-        compute_flop_per_s=None if tflops is None else tflops * convention.tera,
+        compute_flop_per_s=tflops * convention.tera,
         compute_source=f"{rate}; {source}",
     )
 

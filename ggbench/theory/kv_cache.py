@@ -17,6 +17,12 @@ from ggbench.gguf_file.model_file import ModelFile
 
 Floats = npt.NDArray[np.float64]
 
+_PERIODS = {
+    "afmoe": 4, "cohere2": 4, "gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "olmo2": 4, "plamo3": 8
+}  # fmt: skip
+"""Layers of which the last has no window, in architectures whose headers may not say so. Source: the defaults that
+llama.cpp gives to `load_swa_pattern` in src/models/."""
+
 
 @dataclass(frozen=True, slots=True)
 class Growth:
@@ -90,18 +96,13 @@ class KvCache:
     def _over(self, n: npt.ArrayLike, full: int, windowed: int) -> Floats:
         """Return `full` times n plus `windowed` times the part of n within the window."""
         lengths = np.asarray(n, np.float64)
-        if not self.window:
-            return np.asarray(full * lengths)
-        return np.asarray(full * lengths + windowed * np.minimum(lengths, self.window))
+        return np.asarray(full * lengths + windowed * np.minimum(lengths, self.window or np.inf))
 
     def _summed_over(self, n: npt.ArrayLike, full: int, windowed: int) -> Floats:
         """Return the sum of `_over` for 1, 2, ... n."""
         lengths = np.asarray(n, np.float64)
-        summed = full * _sum_to(lengths)
-        if self.window:
-            within = np.minimum(lengths, self.window)
-            summed += windowed * (_sum_to(within) + (lengths - within) * self.window)
-        return summed
+        within = np.minimum(lengths, self.window or np.inf)
+        return np.asarray(0.5 * (full * lengths * (lengths + 1) + windowed * within * (2 * lengths - within + 1)))
 
 
 def kv_cache(file: ModelFile, type_k: str = "f16", type_v: str = "f16") -> KvCache:
@@ -144,22 +145,20 @@ def _require(file: ModelFile) -> None:
                 f"{file.name}: the header lacks {file.architecture}.{key}, which the size of the KV cache depends on",
                 "convert the model again with a converter that writes it",
             )
-    if file.no_kv_reason:
-        raise Unsupported(
-            f"{file.name}: {file.no_kv_reason}", "its memory can be measured but not computed from the header"
-        )
+    file.require_kv()
 
 
 def _windowed_layers(file: ModelFile) -> tuple[list[bool], str]:
     """Return which layers have the window, and a remark if the header does not say.
 
     Source: llama.cpp's key `attention.sliding_window_pattern`: a flag for each layer, or a period of layers whose last
-    one has no window (`set_swa_pattern`).
+    one has no window (`set_swa_pattern`); without it the architecture's own period.
     """
     none = [False] * file.n_layer
     if file.sliding_window is None:
         return none, ""
-    pattern = file.metadata.get(f"{file.architecture}.attention.sliding_window_pattern")
+    key = f"{file.architecture}.attention.sliding_window_pattern"
+    pattern = file.metadata.get(key, _PERIODS.get(file.architecture))
     if isinstance(pattern, list) and len(pattern) == file.n_layer:
         return [bool(flag) for flag in pattern], ""
     if isinstance(pattern, int) and not isinstance(pattern, bool) and pattern >= 0:
@@ -174,8 +173,3 @@ def _value_length(file: ModelFile) -> int:
     """Return the head dimension of V if the cache stores no V because it is a view of K (MLA)."""
     stated = file.metadata.get(f"{file.architecture}.attention.value_length")
     return stated if isinstance(stated, int) else file.head_dim_k
-
-
-def _sum_to(n: Floats) -> Floats:
-    """1 + 2 + ... + n."""
-    return np.asarray(0.5 * n * (n + 1))

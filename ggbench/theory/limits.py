@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ggbench.theory.hardware import Hardware
 from ggbench.theory.kv_cache import KvCache
-from ggbench.theory.parameters import Parameters
-from ggbench.theory.prefill import PrefillCurve, prefill_curve, with_weights
+from ggbench.theory.prefill import PrefillCurve, prefill_curve
 from ggbench.theory.roofline import decode_latency_ms, decode_line
 from ggbench.theory.weights import Weights
 
@@ -71,13 +71,10 @@ def model_limits(
     batch_sizes: Sequence[int] = (1,),
     positions: Sequence[int] = DECODE_POSITIONS,
 ) -> tuple[SchemeLimits, ...]:
-    """Return the limits of one model for each combination of weights and batch size.
-
-    `lengths` are the prompt lengths of the prefill curves, ascending; `positions` those of decode.
-    """
-    curves = {batch_size: _Curves(kv, hardware, lengths, batch_size) for batch_size in batch_sizes}
+    """Return the limits for each of `weights` and batch size, at ascending prompt `lengths` and decode `positions`."""
+    n = np.asarray(lengths, np.int64)
     return tuple(
-        _scheme_limits(scheme, kv, hardware, curves[batch_size], positions)
+        _scheme_limits(scheme, kv, hardware, n, batch_size, positions)
         for scheme in weights
         for batch_size in batch_sizes
     )
@@ -93,49 +90,32 @@ def n_ctx_that_fits(memory_bytes: float, weights: Weights, kv: KvCache, batch_si
     return kv.n_that_fit(left_bytes / batch_size) if left_bytes >= 0 else None
 
 
-class _Curves:
-    """Prefill curves for one batch size; what does not depend on the weight type is computed once."""
-
-    def __init__(self, kv: KvCache, hardware: Hardware, lengths: Sequence[int] | range, batch_size: int) -> None:
-        self.batch_size = batch_size
-        self._kv, self._hardware = kv, hardware
-        self._n = np.asarray(lengths, np.int64)
-        self._known: dict[tuple[Parameters, bool], PrefillCurve] = {}
-
-    def curve(self, weights: Weights, *, exact: bool) -> PrefillCurve | None:
-        """Return the curve of these weights; None if bandwidth or compute is unknown."""
-        bandwidth, compute = self._hardware.bandwidth_bytes_per_s, self._hardware.compute_flop_per_s
-        if bandwidth is None or compute is None:
-            return None
-        key = weights.parameters, exact
-        if key not in self._known:
-            self._known[key] = prefill_curve(
-                weights,
-                self._kv,
-                bandwidth,
-                compute,
-                self._n,
-                exact=exact,
-                batch_size=self.batch_size,
-                kv_reads=self._hardware.convention.kv_reads,
-            )
-        return with_weights(self._known[key], weights, bandwidth, self.batch_size)
-
-
 def _scheme_limits(
-    weights: Weights, kv: KvCache, hardware: Hardware, curves: _Curves, positions: Sequence[int]
+    weights: Weights,
+    kv: KvCache,
+    hardware: Hardware,
+    lengths: npt.NDArray[np.int64],
+    batch_size: int,
+    positions: Sequence[int],
 ) -> SchemeLimits:
-    bandwidth, memory, batch_size = hardware.bandwidth_bytes_per_s, hardware.memory_bytes, curves.batch_size
+    bandwidth, memory, compute = hardware.bandwidth_bytes_per_s, hardware.memory_bytes, hardware.compute_flop_per_s
     max_n_ctx = None if memory is None else n_ctx_that_fits(memory, weights, kv, batch_size)
     w_tokens_per_ms, b_ms = (None, None) if bandwidth is None else decode_line(weights, kv, bandwidth, batch_size)
     decode: tuple[DecodePoint, ...] = ()
     if bandwidth is not None:
-        latencies = decode_latency_ms(weights, kv, bandwidth, hardware.compute_flop_per_s, positions, batch_size)
+        latencies = decode_latency_ms(weights, kv, bandwidth, compute, positions, batch_size)
         fits = [None if memory is None else (max_n_ctx or 0) >= position for position in positions]
         decode = tuple(
             DecodePoint(n, latency, batch_size * 1e3 / latency, is_enough)
             for n, latency, is_enough in zip(positions, latencies.tolist(), fits, strict=True)
         )
+    reads = hardware.convention.kv_reads
+    rough, exact = (
+        prefill_curve(weights, kv, bandwidth, compute, lengths, exact=exact, batch_size=batch_size, kv_reads=reads)
+        if bandwidth is not None and compute is not None
+        else None
+        for exact in (False, True)
+    )
     return SchemeLimits(
         weights=weights,
         kv=kv,
@@ -145,6 +125,6 @@ def _scheme_limits(
         w_tokens_per_ms=w_tokens_per_ms,
         b_ms=b_ms,
         decode=decode,
-        rough=curves.curve(weights, exact=False),
-        exact=curves.curve(weights, exact=True),
+        rough=rough,
+        exact=exact,
     )

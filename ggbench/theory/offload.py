@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.theory.parameters import is_tied
+from ggbench.records.setup import LlamaSetup
+from ggbench.theory.weights import is_tied
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
 _INPUT = ("token_embd", "position_embd", "token_types")
@@ -49,10 +50,8 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     """Return the bytes of the weights on the device and on the host; a negative number of layers means all.
 
     A tied embedding table is counted on both, since llama.cpp loads it twice. Tensors of unknown type count as 0 bytes.
-    `overrides` are patterns with the buffer type that the tensors go to; the first that matches a name decides. Raises
-    UsageError for one that is no regular expression.
+    `overrides` are regular expressions with the buffer type that the tensors go to; the first that matches decides.
     """
-    patterns = [(_compiled(pattern), device) for pattern, device in overrides]
     overridden_host_bytes = 0
     n_slots = file.n_layer + 1
     n_offloaded = n_slots if n_gpu_layers < 0 else min(n_gpu_layers, n_slots)
@@ -61,12 +60,12 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     on_device = {False: 0, True: 0}
     for tensor in file.tensors:
         n_bytes = tensor.n_bytes or 0
-        device = next((device for pattern, device in patterns if pattern.search(tensor.name)), None)
+        device = next((device for pattern, device in overrides if re.search(pattern, tensor.name)), None)
         is_on_device = _is_on_device(tensor, first, output_on_device)
         if device is not None and is_on_device and device.startswith("CPU"):
             overridden_host_bytes += n_bytes
         on_device[is_on_device if device is None else not device.startswith("CPU")] += n_bytes
-    if output_on_device and is_tied(file):
+    if output_on_device and is_tied(file.tensors):
         on_device[True] += sum(tensor.n_bytes or 0 for tensor in file.tensors if tensor.name == "token_embd.weight")
     return Offload(
         n_gpu_layers=n_offloaded,
@@ -77,11 +76,20 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     )
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise UsageError(f"{pattern!r} is not a regular expression: {error}", "see --override-tensor") from error
+def check_overrides(file: ModelFile, setup: LlamaSetup) -> None:
+    """Raise UsageError for a tensor override that matches no tensor of the file: llama.cpp would ignore it silently."""
+    names = [tensor.name for tensor in file.tensors]
+    for override in setup.override_tensor:
+        pattern = override.rpartition("=")[0]
+        if not any(re.search(pattern, name) for name in names):
+            raise UsageError(
+                f"no tensor of {file.name} matches --override-tensor {override!r}",
+                "ggbench inspect FILE --tensors lists their names",
+            )
+    of_experts = setup.tensor_overrides[len(setup.override_tensor) :]
+    if of_experts and not any(re.search(pattern, name) for pattern, _ in of_experts for name in names):
+        option = "--cpu-moe" if setup.cpu_moe else "--n-cpu-moe"
+        raise UsageError(f"{file.name} has no expert tensors for {option} to keep in main memory", f"omit {option}")
 
 
 def _is_on_device(tensor: TensorInfo, first_gpu_layer: int, output_on_device: bool) -> bool:

@@ -8,7 +8,6 @@ bounds every long prompt. In the article each token reads all KV before it, so t
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from dataclasses import dataclass
 
@@ -134,9 +133,3 @@ def prefill_curve(
         kv_once_ms=kv_once_ms,
         compute_ms=flop / compute_flop_per_s * 1e3,
     )
-
-
-def with_weights(curve: PrefillCurve, weights: Weights, bandwidth_bytes_per_s: float, batch_size: int) -> PrefillCurve:
-    """Return the curve for the same model with other weight types; only the time to read the weights changes."""
-    weight_bytes = weights.read_bytes(curve.n * batch_size)
-    return dataclasses.replace(curve, weights_ms=weight_bytes / bandwidth_bytes_per_s * 1e3)

@@ -1,4 +1,7 @@
-"""Size of a model's weights: at a uniform number of bits per weight, or as a file stores them.
+"""Parameters of a model, and their size at a uniform number of bits per weight or as a file stores them.
+
+Counted from the tensor table, so that GQA, experts, biases and tied embeddings need no formula of their own. Norms are
+not counted as parameters, as in the article: they are fewer than one in ten thousand.
 
 A token reads one row of the embedding table, which is not counted, and only the experts that it is routed to.
 """
@@ -6,20 +9,60 @@ A token reads one row of the embedding table, which is not counted, and only the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ggbench.errors import Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.theory.parameters import Parameters, count_parameters, is_tied, sums_by_role
 
 Floats = npt.NDArray[np.float64]
 
+Role = Literal["layers", "experts", "lm_head", "embedding", "norms"]
+
+_EMBEDDINGS = ("token_embd.weight", "per_layer_token_embd.weight", "position_embd.weight", "token_types.weight")
+
 _SCHEME = re.compile(r"w(-?[0-9]*\.?[0-9]+)", re.IGNORECASE)
 _MOST_BITS = 64.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Parameter counts of a model by role."""
+
+    layers: int
+    """In the decoder layers, used by every token: attention, dense and shared feed-forward, routers."""
+    experts: int
+    """In the decoder layers, all routed experts; 0 in a dense model."""
+    lm_head: int
+    """Output matrix; the embedding table if it is tied."""
+    embedding: int
+    """Tables of which a token reads one row; 0 if the only one is tied to the output."""
+    n_expert: int = 0
+    n_expert_used: int = 0
+
+    @property
+    def expert_share(self) -> float:
+        """Fraction of the experts active for one token."""
+        return self.n_expert_used / self.n_expert if self.n_expert else 1.0
+
+    @property
+    def layers_active(self) -> int:
+        """Parameters of the decoder layers active for one token."""
+        return self.layers + round(self.experts * self.expert_share)
+
+    @property
+    def active(self) -> int:
+        """Parameters active for one token: layers and output."""
+        return self.layers_active + self.lm_head
+
+    @property
+    def total(self) -> int:
+        """All parameters but the norms."""
+        return self.layers + self.experts + self.lm_head + self.embedding
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +99,44 @@ class Weights:
         return np.asarray(self.layer_bytes + self.lm_head_bytes + self.expert_bytes * (1 - unused))
 
 
+def count_parameters(file: ModelFile) -> Parameters:
+    """Count the parameters of a model by role.
+
+    Source: the article, sections 3.1 and 5.2.1. Raises Unsupported if a required tensor is missing.
+    """
+    counts = sums_by_role(file.tensors, lambda tensor: tensor.n_elements)
+    needed: dict[Role, str] = {"lm_head": "output.weight nor token_embd.weight", "layers": "blk.0.*"}
+    for role, tensors in needed.items():
+        if not counts[role]:
+            raise Unsupported(f"{file.name}: has no {tensors}, which the theory needs", "give the whole model")
+    del counts["norms"]
+    return Parameters(**counts, n_expert=file.n_expert, n_expert_used=file.n_expert_used)
+
+
+def is_tied(tensors: Iterable[TensorInfo]) -> bool:
+    """Return whether the output reuses the input embedding table."""
+    return not any(tensor.name == "output.weight" for tensor in tensors)
+
+
+def sums_by_role(tensors: Sequence[TensorInfo], amount: Callable[[TensorInfo], int]) -> dict[Role, int]:
+    """Add up what each tensor has, by role."""
+    sums: dict[Role, int] = {"layers": 0, "experts": 0, "lm_head": 0, "embedding": 0, "norms": 0}
+    tied = is_tied(tensors)
+    for tensor in tensors:
+        name = tensor.name
+        role: Role = "layers"
+        if name in _EMBEDDINGS:
+            role = "lm_head" if tied and name == "token_embd.weight" else "embedding"
+        elif "_exps." in name:
+            role = "experts"
+        elif "norm" in name or name.startswith("rope_freqs"):
+            role = "norms"
+        elif name.startswith("output."):
+            role = "lm_head"
+        sums[role] += amount(tensor)
+    return sums
+
+
 def uniform_weights(parameters: Parameters, bits: float) -> Weights:
     """Return weights of `bits` each, as the article's w16, w8, w6 and w4 (sections 3.3 and 5.1)."""
     return Weights(
@@ -74,16 +155,15 @@ def file_weights(file: ModelFile, name: str) -> Weights:
         raise Unsupported(
             f"{file.name} has tensors of unknown type: {', '.join(file.unknown_types)}", "try a newer ggbench"
         )
-    return tensor_weights(file.tensors, count_parameters(file), name, tied=is_tied(file))
+    return tensor_weights(file.tensors, count_parameters(file), name)
 
 
-def tensor_weights(tensors: Iterable[TensorInfo], parameters: Parameters, name: str, *, tied: bool) -> Weights:
+def tensor_weights(tensors: Sequence[TensorInfo], parameters: Parameters, name: str) -> Weights:
     """Return the weights stored in tensors of known types, norms included."""
-    table = tuple(tensors)
-    sizes = sums_by_role(table, lambda tensor: tensor.n_bytes or 0, tied=tied)
+    sizes = sums_by_role(tensors, lambda tensor: tensor.n_bytes or 0)
     return Weights(
         name=name,
-        bpw=sum(sizes.values()) * 8 / sum(tensor.n_elements for tensor in table),
+        bpw=sum(sizes.values()) * 8 / sum(tensor.n_elements for tensor in tensors),
         parameters=parameters,
         layer_bytes=sizes["layers"] + sizes["norms"],
         expert_bytes=sizes["experts"],

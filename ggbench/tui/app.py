@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import pkgutil
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
@@ -16,6 +17,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
+from ggbench.records.setup import LlamaSetup
 from ggbench.tui.host import DEFAULT_N_GEN, MIN_HEIGHT, MIN_WIDTH
 from ggbench.tui.messages import ModelsChanged, PullRequested, PullsChanged, QueueChanged, RunRequested, RunStored
 from ggbench.tui.services import Services
@@ -46,17 +48,25 @@ class GgbenchApp(App[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-too-narrow"), (MIN_WIDTH, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's
     VERTICAL_BREAKPOINTS = [(0, "-too-low"), (MIN_HEIGHT, "-high")]  # noqa: RUF012 - Textual's
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("1", "switch_mode('library')", "Library", show=False),
-        Binding("2", "switch_mode('run')", "Run", show=False),
-        Binding("3", "switch_mode('results')", "Results", show=False),
-        Binding("4", "switch_mode('pulls')", "Pulls", show=False),
-        Binding("question_mark", "show_help", "Help", key_display="?"),
-        Binding("q", "leave", "Quit"),
+        Binding("1", "switch_mode('library')", "Library", show=False, tooltip="Choose a model and plan its quants"),
+        Binding("2", "switch_mode('run')", "Run", show=False, tooltip="Watch the runs of this session"),
+        Binding("3", "switch_mode('results')", "Results", show=False, tooltip="Stored runs: open, compare, save"),
+        Binding("4", "switch_mode('pulls')", "Pulls", show=False, tooltip="Downloads of this session"),
+        Binding(
+            "question_mark",
+            "show_help",
+            "Help",
+            key_display="?",
+            tooltip="Keys of this screen, and what the numbers mean",
+        ),
+        Binding("q", "leave", "Quit", tooltip="Quit; asks while something runs"),
     ]
 
-    def __init__(self, services: Services, *, n_gen: int = DEFAULT_N_GEN) -> None:
-        """`n_gen` is the number of tokens that a run decodes."""
+    def __init__(self, services: Services, *, n_gen: int = DEFAULT_N_GEN, opens: Path | str | None = None) -> None:
+        """`n_gen` is the number of tokens that a run decodes, `opens` the model to open first."""
         super().__init__()
+        self.opens = opens
+        self.setup = LlamaSetup()
         self.services = services
         self.n_gen = n_gen
         self._screens: dict[str, Screen[Any]] = {}
@@ -94,14 +104,14 @@ class GgbenchApp(App[None]):
         self.close_queues()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Offer every active key in the palette, beside Textual's own commands."""
+        """Offer every active key that does more than move, with what it does, beside Textual's own commands."""
         yield from super().get_system_commands(screen)
         for active in screen.active_bindings.values():
             binding = active.binding
-            if binding.description and active.enabled and "(" not in binding.description:
+            if binding.tooltip and active.enabled:
                 yield SystemCommand(
                     binding.description,
-                    binding.tooltip or f"same as {self.get_key_display(binding)}",
+                    f"{binding.tooltip} (key: {self.get_key_display(binding)})",
                     functools.partial(self._run_bound, active.node, binding.action),
                 )
 
@@ -136,8 +146,9 @@ class GgbenchApp(App[None]):
         self._refresh_bars()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disable the app's letter keys while an input has the focus."""
-        return not (action in ("leave", "show_help", "switch_mode") and isinstance(self.focused, Input))
+        """Disable the app's letter keys while an input has the focus; a dialog's leaves the footer below as it is."""
+        is_typing = isinstance(self.focused, Input) and not self.screen.is_modal
+        return not (is_typing and action in ("leave", "show_help", "switch_mode"))
 
     async def action_quit(self) -> None:
         """Quit; the action behind Textual's palette and its own key."""
@@ -158,7 +169,7 @@ class GgbenchApp(App[None]):
             self.exit()
 
     def action_show_help(self) -> None:
-        """Show the keys of the current screen and a glossary."""
+        """Show the keys of the current screen and what its numbers mean."""
         from ggbench.tui.screens.help import HelpScreen
 
         if not self.screen.is_modal:

@@ -3,34 +3,66 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
 from ggbench.errors import UsageError
 from ggbench.tui.host import DEFAULT_N_GEN
+from ggbench.units import parse_tokens
 
 
 @click.command()
+@click.argument("model", required=False)
 @click.option("--offline", is_flag=True, help="Make no network request; HF_HUB_OFFLINE=1 does the same.")
 @click.option(
     "--n-gen",
-    type=click.IntRange(min=1, max=1 << 24),
+    type=str,
+    callback=lambda _ctx, _param, text: parse_tokens(text, most=1 << 24),
     default=DEFAULT_N_GEN,
     show_default=True,
-    metavar="N",
-    help="Tokens that each run decodes.",
+    metavar="TOKENS",
+    help="Number of tokens that each run decodes, e.g. 1k, which is 1024.",
 )
-def command(offline: bool, n_gen: int) -> None:
-    """Choose a model that fits, watch it run, compare results. Press ? for the keys."""
+def command(model: str | None, offline: bool, n_gen: int) -> None:
+    """Choose a model that fits, watch it run, compare results. Press ? for the keys.
+
+    MODEL is opened first, as the other commands name it. A folder or a file is remembered and listed from then on.
+    """
     from ggbench.tui.app import GgbenchApp
     from ggbench.tui.services import Services
 
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not is_terminal():
         raise UsageError("the TUI needs a terminal", "without one: ggbench plan, ggbench bench, ggbench results")
-    app = GgbenchApp(Services.of_this_machine(offline=offline), n_gen=n_gen)
+    opens = None if model is None else _opened(model)
+    app = GgbenchApp(Services.of_this_machine(offline=offline), n_gen=n_gen, opens=opens)
     try:
         app.run()
     finally:
         app.close_queues()
     if app.return_code:
-        raise SystemExit(app.return_code)
+        raise click.exceptions.Exit(app.return_code)
+
+
+def is_terminal() -> bool:
+    """Return whether keys can be read and screens drawn."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _opened(model: str) -> Path | str:
+    """Return the first file of a path, which is remembered, or the model's name.
+
+    Raises UnknownName for a model that is not in the catalog, and as `parse_model` and `add_place` do.
+    """
+    from ggbench.catalog.added_places import add_place
+    from ggbench.catalog.models import load_catalog
+    from ggbench.catalog.reference import CatalogRef, PathRef, SynthRef, model_label, parse_model
+
+    match parse_model(model):
+        case PathRef(path):
+            return add_place(path)[0].paths[0]
+        case CatalogRef(model_id) | SynthRef(model_id) as ref:
+            found = load_catalog().model(model_id)
+            return found.id if isinstance(ref, CatalogRef) and found.repo else f"synth:{found.id}"
+        case ref:
+            return model_label(model, ref).removeprefix("hf:")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
 
+    from ggbench.records.setup import LlamaSetup
     from ggbench.tui.pull_queue import PullQueue
     from ggbench.tui.run_queue import RunQueue
     from ggbench.tui.services import Services
@@ -23,6 +25,10 @@ class Host(Protocol):
     services: Services
     n_gen: int
     """Tokens that a run decodes."""
+    setup: LlamaSetup
+    """How models are loaded, in plans and in runs."""
+    opens: Path | str | None
+    """The model to open first: a folder, a file, or MODEL as the commands accept it."""
     run_queue: RunQueue
     pull_queue: PullQueue
 

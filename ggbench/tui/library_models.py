@@ -1,13 +1,19 @@
-"""The models that the Library lists, by section: on this disk, twins, in the catalog, found on the Hub."""
+"""The models that the Library lists, by section: added by hand, on this disk, twins, in the catalog, on the Hub.
+
+The quants of a model that lie in one folder are one model, whichever program put them there.
+"""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from ggbench.catalog.disk import LocalModel, twins_by_model
+from ggbench.catalog.added_places import typed_path
+from ggbench.catalog.disk import LocalModel, path_argument, twins_by_model
 from ggbench.catalog.models import HUB_REPO, Catalog
+from ggbench.gguf_file.quants import name_without_quant
 from ggbench.hub.repo_records import RepoSummary
 from ggbench.plain import plain
 from ggbench.tui.tables import has_words
@@ -17,6 +23,7 @@ from ggbench.units import format_count
 class Section(enum.StrEnum):
     """Where a model comes from; the value is the section's heading."""
 
+    ADDED = "added by hand"
     DISK = "on this disk"
     TWINS = "twins: no download"
     CATALOG = "catalog, on the Hub"
@@ -38,11 +45,20 @@ class ModelEntry:
     """The quants to plan; empty means all."""
     reason: str = ""
     """Why it cannot be measured, printable; empty if it can."""
+    files: tuple[Path, ...] = ()
+    """Those on this disk, shards included; empty for a repo of the Hub and for twins."""
+    place: Path | None = None
+    """The folder or file that the user added, which has it."""
 
     @property
     def key(self) -> str:
         """Unique among all entries."""
-        return f"{self.section.name}:{self.model or self.title}"
+        return f"{self.section.name}:{self.title}:{self.model}"
+
+    @property
+    def heading(self) -> str:
+        """The line above it and its neighbours: the place that the user added, else the section."""
+        return self.section.value if self.place is None else plain(path_argument(self.place))
 
     @property
     def needs_network(self) -> bool:
@@ -80,29 +96,60 @@ def found_models(found: Iterable[RepoSummary]) -> tuple[ModelEntry, ...]:
 
 
 def named_repo(text: str) -> ModelEntry | None:
-    """Return the repo that the text names in full, `org/name`; None for any other text."""
+    """Return the repo that the text names in full, `org/name`; None for any other text and for a path."""
+    if typed_path(text) is not None:
+        return None
     name = text.strip().removeprefix("hf:")
     return ModelEntry(Section.HUB, name, name, "open this repo") if HUB_REPO.fullmatch(name) else None
 
 
 def _on_disk(local: Sequence[LocalModel]) -> Iterable[ModelEntry]:
-    """Yield one entry for each model, with all its quants where one name covers them."""
-    groups: dict[str, list[LocalModel]] = {}
+    """Yield one entry for each model, those added by hand first."""
+    added = {path for model in local if model.place is not None for path in model.paths}
+    groups: dict[Hashable, list[LocalModel]] = {}
     for model in local:
-        if not model.model.startswith("synth:"):
-            groups.setdefault(model.model or model.name, []).append(model)
-    for group in groups.values():
-        first = group[0]
-        by_path = first.is_named_by_path
-        about = first.quant or "" if by_path else f"{len(group)} quants" if len(group) > 1 else group[0].quant or ""
-        yield ModelEntry(
-            Section.DISK,
-            first.model,
-            first.name,
-            plain(about),
-            () if by_path else tuple(model.quant for model in group if model.quant),
-            first.reason if len(group) == 1 else "",
-        )
+        is_listed_above = model.place is None and model.is_named_by_path and added.issuperset(model.paths)
+        if not model.model.startswith("synth:") and not is_listed_above:
+            groups.setdefault((model.place, *_group(model)), []).append(model)
+    for group in sorted(groups.values(), key=lambda group: group[0].place is None):
+        yield _entry(sorted(group, key=lambda model: -(model.file_bytes or 0)))
+
+
+def _group(model: LocalModel) -> tuple[Hashable, ...]:
+    """Return what the quants of one model have in common: the repo, or the folder and the name but for the quant."""
+    if not model.is_named_by_path:
+        return (model.model or model.name,)
+    return model.paths[0].parent, name_without_quant(model.paths[0].name).lower()
+
+
+def _entry(group: Sequence[LocalModel]) -> ModelEntry:
+    """Return the entry for the quants of one model: of a folder by their files' names, alone by the file's path."""
+    first = group[0]
+    model, title = first.model, first.name
+    quants = tuple(each.quant for each in group if each.quant)
+    if first.is_named_by_path:
+        names = tuple(each.paths[0].name for each in group)
+        quants = names if len(group) > 1 else ()
+        if quants:
+            model, title = path_argument(first.paths[0].parent), plain(name_without_quant(names[0]) or first.name)
+    return ModelEntry(
+        Section.DISK if first.place is None else Section.ADDED,
+        model,
+        title,
+        plain(_about(group, title)),
+        quants,
+        first.reason if len(group) == 1 else "",
+        tuple(path for each in group for path in each.paths),
+        first.place,
+    )
+
+
+def _about(group: Sequence[LocalModel], title: str) -> str:
+    """Return how many quants there are, or which the only one is where its title does not say so."""
+    if len(group) > 1:
+        return f"{format_count(len(group))} quants"
+    quant = group[0].quant or ""
+    return "" if quant in title.lower() else quant
 
 
 def _downloads(count: int | None) -> str:

@@ -1,11 +1,13 @@
-"""Rows and columns of the Library's table of quants: the plan, where the file is, and the latest measurement.
+"""Rows and columns of the Library's table of quants: what it needs, how long a context, how fast, measured or planned.
 
-Each column defines its text and its sort key; texts match those of the plan and result tables.
+Columns stand in the order in which they answer the question, since a narrow table shows the first ones. A figure that
+was not measured carries a mark, and the legend explains the marks that are in view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ggbench.catalog.disk import LocalModel
@@ -13,21 +15,20 @@ from ggbench.catalog.models import Catalog
 from ggbench.plain import plain
 from ggbench.records.outcome import Outcome
 from ggbench.records.plan import PlanRow
-from ggbench.records.run import Run
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import LineFit
 from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
 from ggbench.report.columns import b_text, w_text
-from ggbench.report.terminal.plan import fit_text, longest_text
+from ggbench.report.terminal.plan import FITS, FITS_NOT, longest_text
+from ggbench.sizing.plan import DECODE_POSITIONS
 from ggbench.tui.library_models import ModelEntry, Section
+from ggbench.tui.library_results import LatestResults
 from ggbench.tui.tables import Column
-from ggbench.units import format_bytes, format_number
+from ggbench.units import format_bytes, format_count, format_length, format_ms, format_number
 
-_ON_DISK = "on disk"
-_MADE_HERE = "made here"
-_PER_TOKENS = 1024
-
-LatestDecodes = dict[tuple[str, str], QuantSummary]
-"""The latest completed decode of each (model, quant)."""
+_TO_DOWNLOAD, _PROVEN, _BEYOND_TRAINING, _EXTRAPOLATED = "↓", FITS, "*", "~"
+_AT_MOST, _AT_LEAST = "≤", "≥"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,79 +43,173 @@ class QuantRow:
     is_twin: bool = False
     """Whether it is a twin, which ggbench writes itself: there is nothing to download."""
     measured: QuantSummary | None = None
-    """The latest completed decode of the same model and quant."""
+    """The latest completed decode of the same quant, loaded as it is planned."""
+    searched: QuantSummary | None = None
+    """The latest completed search for its largest context, likewise."""
+    label: str = ""
+    """What the table calls it where its quant alone does not tell it apart; printable."""
 
     @property
-    def place(self) -> str:
-        """Return `on disk`, `made here` for a twin, else the size to download."""
-        if self.is_here:
-            return _ON_DISK
-        return _MADE_HERE if self.is_twin else f"↓ {format_bytes(self.plan.file_bytes)}"
+    def title(self) -> str:
+        """What the table calls it: the label, else the quant; printable."""
+        return self.label or plain(self.plan.quant)
 
-    def speed_at(self, n: int) -> float | None:
-        """Return the predicted tokens/s at position n; None if there is no prediction."""
-        return next((speed.tok_s for speed in self.plan.decode if speed.n == n), None)
+    @property
+    def fit(self) -> LineFit | None:
+        """W and B as measured; None where either is unknown, so that the bounds are shown."""
+        fit = None if self.measured is None else self.measured.fit
+        return fit if fit is not None and fit.w_tokens_per_ms and fit.b_ms is not None else None
+
+    @property
+    def max_n_ctx(self) -> int | None:
+        """The largest n_ctx that was proven here, else the planned one."""
+        return self.plan.planned_n_ctx if self.searched is None else self.searched.max_n_ctx
+
+    @property
+    def tok_s(self) -> float | None:
+        """Speed with the context filled to the planned n_ctx: by the measured W and B, else the bandwidth's bound."""
+        n, fit = self.plan.n_ctx, self.fit
+        if n is not None and fit is not None and fit.w_tokens_per_ms and fit.b_ms is not None:
+            return 1e3 / ((n - 1) / fit.w_tokens_per_ms + fit.b_ms)
+        return self.bound_at(n)
+
+    @property
+    def is_extrapolated(self) -> bool:
+        """Whether the planned n_ctx lies beyond the positions that were measured."""
+        decode = None if self.measured is None else self.measured.decode
+        return decode is not None and (self.plan.n_ctx or 0) > decode.n_prompt + decode.n_gen
+
+    def bound_at(self, n: int | None) -> float | None:
+        """Return the tokens/s that the memory's bandwidth allows at position n; None where that is not planned."""
+        speeds = (*self.plan.decode, *([self.plan.at_n_ctx] if self.plan.at_n_ctx else []))
+        return next((speed.tok_s for speed in speeds if speed.n == n), None)
 
 
 def _verdict(row: QuantRow) -> str:
     if row.plan.outcome is not Outcome.COMPLETED:
-        return "✗ not planned"
-    return "? unknown" if row.plan.fits is None else fit_text(row.plan)
+        return f"{FITS_NOT} not planned"
+    return {None: "?", True: FITS, False: FITS_NOT}[row.plan.fits]
 
 
-def _kv_per_1k(row: QuantRow) -> int | None:
-    per_token = row.plan.kv_bytes_per_token
-    return None if per_token is None else per_token * _PER_TOKENS
+def _longest(row: QuantRow) -> str:
+    if row.searched is None:
+        return longest_text(row.plan)
+    star = _BEYOND_TRAINING if (row.max_n_ctx or 0) > (row.plan.n_ctx_train or row.max_n_ctx or 0) else ""
+    return f"{format_count(row.max_n_ctx)}{_PROVEN if row.searched.max_n_ctx_verified else '?'}{star}"
 
 
-def _speed(n: int) -> Callable[[QuantRow], str]:
-    return lambda row: format_number(row.speed_at(n))
+def _speed(row: QuantRow) -> str:
+    if row.tok_s is None or row.fit is None:
+        return _bound(_AT_MOST, format_number(row.tok_s))
+    return f"{_EXTRAPOLATED if row.is_extrapolated else ''}{format_number(row.tok_s)}"
+
+
+def _bound(sign: str, text: str) -> str:
+    return text if text == UNKNOWN else f"{sign} {text}"
+
+
+def _w(row: QuantRow) -> str:
+    limit, fit = row.plan.limit, row.measured and row.measured.fit
+    if fit and (text := w_text(fit)) != UNKNOWN:
+        return text
+    return _bound(_AT_MOST, format_number(limit.w_tokens_per_ms if limit else None))
+
+
+def _b(row: QuantRow) -> str:
+    limit, fit = row.plan.limit, row.measured and row.measured.fit
+    if fit and (text := b_text(fit)) != UNKNOWN:
+        return text
+    return _bound(_AT_LEAST, format_ms(limit.b_ms if limit else None))
 
 
 def _measured_tok_s(row: QuantRow) -> float | None:
-    return None if row.measured is None or row.measured.latency is None else row.measured.latency.tok_s
+    return row.measured.latency.tok_s if row.measured and row.measured.latency else None
 
 
-COLUMNS: tuple[Column[QuantRow], ...] = (
-    Column("quant", "quant", lambda v: plain(v.name), lambda v: v.name, right_aligned=False),
-    Column("fits", "fits", _verdict, lambda v: v.plan.left_bytes, right_aligned=False, descending=True),
-    Column("n_ctx", "max n_ctx", lambda v: longest_text(v.plan), lambda v: v.plan.planned_n_ctx, descending=True),
-    Column("at_1k", "tok/s 1k", _speed(1024), lambda v: v.speed_at(1024), descending=True),
-    Column("at_8k", "at 8k", _speed(8192), lambda v: v.speed_at(8192), descending=True),
-    Column("file", "size", lambda v: format_bytes(v.plan.file_bytes), lambda v: v.plan.file_bytes),
-    Column("place", "file", lambda v: v.place, lambda v: v.place, right_aligned=False),
-    Column(
-        "w", "measured W", lambda v: w_text(v.measured.fit) if v.measured else UNKNOWN,
-        lambda v: v.measured.fit.w_tokens_per_ms if v.measured and v.measured.fit else None, descending=True,
-    ),
-    Column(
-        "b", "B ms", lambda v: b_text(v.measured.fit) if v.measured else UNKNOWN,
-        lambda v: v.measured.fit.b_ms if v.measured and v.measured.fit else None,
-    ),
-    Column("tok_s", "tok/s", lambda v: format_number(_measured_tok_s(v)), _measured_tok_s, descending=True),
-    Column("bpw", "BPW", lambda v: format_number(v.plan.bpw), lambda v: v.plan.bpw),
-    Column("weights", "weights", lambda v: format_bytes(v.plan.weight_bytes), lambda v: v.plan.weight_bytes),
-    Column("kv", "KV/1k", lambda v: format_bytes(_kv_per_1k(v)), _kv_per_1k),
-)  # fmt: skip
+def _size(row: QuantRow) -> str:
+    text = format_bytes(row.plan.file_bytes)
+    return text if row.is_here or row.is_twin or text == UNKNOWN else f"{_TO_DOWNLOAD} {text}"
 
 
-def latest_decodes(runs: Iterable[Run]) -> LatestDecodes:
-    """Return the latest completed decode of each model and quant; `runs` are newest first, as the store lists them."""
-    found: LatestDecodes = {}
-    for run in runs:
-        summary = QuantSummary.of([run])
-        if run.is_complete and summary.fit is not None:
-            found.setdefault((run.subject.model, run.subject.quant), summary)
-    return found
+def quant_columns(n_ctx: int | None) -> tuple[Column[QuantRow], ...]:
+    """Return the columns of a plan for this n_ctx, the most telling first; a unit is on a header's second line."""
+    there = "" if n_ctx is None else f"\nat {format_length(n_ctx)}"
+    return (
+        Column("quant", "quant", lambda v: v.title, lambda v: v.title, right_aligned=False),
+        Column("bpw", "BPW\nbits", lambda v: format_number(v.plan.bpw), lambda v: v.plan.bpw),
+        Column("memory", f"memory{there}", lambda v: format_bytes(v.plan.needed_bytes), lambda v: v.plan.needed_bytes),
+        Column("fits", "fits", _verdict, lambda v: v.plan.left_bytes, right_aligned=False, descending=True),
+        Column("n_ctx", "max\nn_ctx", _longest, lambda v: v.max_n_ctx, descending=True),
+        Column("speed", f"tok/s{there}", _speed, lambda v: v.tok_s, descending=True),
+        Column("w", "W\ntok/ms", _w, _either("w_tokens_per_ms"), descending=True),
+        Column("b", "B\nms", _b, _either("b_ms")),
+        Column("file", "size", _size, lambda v: v.plan.file_bytes),
+        Column(
+            "tok_s", "decoded\ntok/s", lambda v: format_number(_measured_tok_s(v)), _measured_tok_s, descending=True
+        ),
+        Column("weights", "weights", lambda v: format_bytes(v.plan.weight_bytes), lambda v: v.plan.weight_bytes),
+        Column("kv", f"KV{there}", lambda v: format_bytes(v.plan.device_kv_bytes), lambda v: v.plan.device_kv_bytes),
+        Column("compute", "compute", lambda v: format_bytes(v.plan.compute_bytes), lambda v: v.plan.compute_bytes),
+        *(_bound_at(n) for n in DECODE_POSITIONS if n != n_ctx),
+    )
+
+
+def _bound_at(n: int) -> Column[QuantRow]:
+    def text(row: QuantRow) -> str:
+        return _bound(_AT_MOST, format_number(row.bound_at(n)))
+
+    header = f"tok/s\nat {format_length(n)}"
+    return Column(f"at_{n}", header, text, lambda row: row.bound_at(n), descending=True)
+
+
+def _either(name: str) -> Callable[[QuantRow], float | None]:
+    """Return what reads a field of the measured line, else of the bound."""
+
+    def value(row: QuantRow) -> float | None:
+        found: float | None = getattr(row.fit or row.plan.limit, name, None)
+        return found
+
+    return value
+
+
+def legend(rows: Sequence[QuantRow]) -> str:
+    """Return what the marks of these rows mean, in one line; empty without a mark."""
+    texts = [column.text(row) for row in rows for column in quant_columns(None)[1:]]
+    trained = sorted({row.plan.n_ctx_train for row in rows if row.plan.n_ctx_train})
+    meanings = {
+        _AT_MOST: "≤ ≥ the bandwidth's bound, not measured",
+        _EXTRAPOLATED: "~ from W and B, beyond what was measured",
+        _BEYOND_TRAINING: f"* beyond the trained {' and '.join(map(format_count, trained))}",
+        _TO_DOWNLOAD: "↓ to download",
+    }
+    parts = [meaning for mark, meaning in meanings.items() if any(mark in text for text in texts)]
+    if any(row.plan.reached_ceiling for row in rows):
+        parts.append("≥ before an n_ctx: none longer was tried")
+    if any(row.searched is not None for row in rows):
+        parts.insert(0, f"max n_ctx {_PROVEN} found by maxctx, ? not proven by a decode")
+    return " · ".join(parts)
+
+
+def labelled(rows: Iterable[QuantRow]) -> tuple[QuantRow, ...]:
+    """Return the rows with their names as labels where several have the same quant."""
+    rows = tuple(rows)
+    times = Counter(row.plan.quant for row in rows)
+    return tuple(replace(row, label=plain(row.name) if times[row.plan.quant] > 1 else "") for row in rows)
 
 
 def complete(
-    row: QuantRow, entry: ModelEntry, on_disk: Collection[tuple[str, str]], decodes: LatestDecodes
+    row: QuantRow, entry: ModelEntry, on_disk: Collection[tuple[str, str]], results: LatestResults, setup: LlamaSetup
 ) -> QuantRow:
-    """Return the row with its place on this disk, from `quants_on_disk`, and its latest decode."""
+    """Return the row with whether its file is on this disk, from `quants_on_disk`, and what was measured of it."""
     is_here = entry.section is Section.DISK or (entry.model, row.name) in on_disk or bool(row.plan.file)
-    measured = decodes.get((plain(entry.model), row.plan.quant))
-    return replace(row, is_twin=entry.is_twin, is_here=is_here, measured=measured)
+    known = entry.model, row.plan.quant, row.plan.file, setup
+    return replace(
+        row,
+        is_twin=entry.is_twin,
+        is_here=is_here,
+        measured=results.decode(*known),
+        searched=results.search(*known),
+    )
 
 
 def quants_on_disk(local: Iterable[LocalModel], catalog: Catalog) -> frozenset[tuple[str, str]]:

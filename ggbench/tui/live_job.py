@@ -14,11 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ggbench.recording.progress import Finished, ModelReady, Point, Progress, Samples, Working
-from ggbench.records.context import BracketEnds, Probe, Question
+from ggbench.records.context import BracketEnds, Probe, ProofForeseen, Question
+from ggbench.records.decode import DecodeResult
 from ggbench.records.memory import Memory
-from ggbench.records.speed import DecodeLimit
-from ggbench.report.plot.series import LatencySeries, Line, limit_line
-from ggbench.stats.linefit import RunningFit
+from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
+from ggbench.records.summary import QuantSummary
+from ggbench.report.plot.series import LatencySeries, fitted_line, limit_line
+from ggbench.stats.linefit import RunningFit, fewest_samples
+from ggbench.stats.speed import summarize
 
 _TEXT_TAIL = 4000
 """Characters of decoded text that are kept."""
@@ -32,13 +35,13 @@ class LiveNumbers:
 
     n_done: int
     n_total: int
-    w_tokens_per_ms: float | None
-    b_ms: float | None
-    tok_s: float | None
-    p50_ms: float | None
-    p99_ms: float | None
+    n_for_line: int
+    """Tokens that define a line."""
+    fit: LineFit | None
+    """Of the samples so far, as a table would show it; None while they are too few for a line."""
+    latency: LatencySummary | None
     eta_s: float | None
-    """Of the decode, by the line through the samples."""
+    """Of the decode; None while it cannot be told how latency climbs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +55,8 @@ class Answer:
 class LiveJob:
     """One job from its start on. One thread writes and one reads."""
 
-    def __init__(self, item_id: int, name: str, *, is_twin: bool = False) -> None:
-        """`name` is that of its curve; may hold any text."""
+    def __init__(self, item_id: int, *, is_twin: bool = False) -> None:
         self.item_id = item_id
-        self.name = name
         self.is_twin = is_twin
         """A twin has no tokenizer."""
         self.working: Working | None = None
@@ -78,7 +79,7 @@ class LiveJob:
         self._step_ns: Integers = np.empty(1024, np.int64)
         self._n_done = 0
         self._fit = RunningFit()
-        self._n_fitted = 0
+        self._result: DecodeResult | None = None
 
     def take(self, record: Progress) -> None:
         """Take in what the job reports."""
@@ -94,10 +95,13 @@ class LiveJob:
                 self.memory, self.limit, self.working = record.memory, record.limit, None
             case Point(observation=Probe() as probe, context=BracketEnds() as ends):
                 self.question, self.answers = None, (*self.answers, Answer(probe, ends))
+            case Point(observation=ProofForeseen()):
+                pass  # what is left is drawn as it shrinks
             case Point():
                 self.point = record.text
             case Finished():
                 self.question = self.working = None
+                self._result = QuantSummary.of([record.run]).decode
             case _:
                 pass
 
@@ -150,51 +154,38 @@ class LiveJob:
         """The last position there will be, where each repetition starts from the same."""
         return int(self._positions[0]) - 1 + self.n_total if self._n_done else self.n_total
 
-    def series(self, *, dimmed: bool = False) -> LatencySeries:
-        """For the plot, with the line through the samples so far."""
+    def series(self, name: str, *, dimmed: bool = False) -> LatencySeries:
+        """For the plot, with the line through the samples so far; `name` is for the legend."""
         positions = self.positions
-        self._fit_new()
-        b_ms = self._fit.b_ms
         return LatencySeries(
-            name=self.name,
+            name=name,
             positions=positions,
             latency_ms=self.step_ns[: len(positions)] / 1e6,
-            fit=None if b_ms is None else Line(self._fit.w_tokens_per_ms, b_ms),
+            fit=fitted_line(self._line()),
             limit=limit_line(self.limit),
             dimmed=dimmed,
         )
 
     def numbers(self) -> LiveNumbers:
-        """Computed from all samples so far."""
-        step_ns = self.step_ns
-        n_done = len(step_ns)
-        if not n_done:
-            return LiveNumbers(0, self.n_total, None, None, None, None, None, None)
-        self._fit_new()
-        p50_ns, p99_ns = np.percentile(step_ns, (50, 99))
-        total_ns = float(step_ns.sum())
-        return LiveNumbers(
-            n_done=n_done,
-            n_total=self.n_total,
-            w_tokens_per_ms=self._fit.w_tokens_per_ms,
-            b_ms=self._fit.b_ms,
-            tok_s=n_done * 1e9 / total_ns,
-            p50_ms=float(p50_ns) / 1e6,
-            p99_ms=float(p99_ns) / 1e6,
-            eta_s=self._eta_s(n_done, total_ns / n_done / 1e9),
-        )
+        """Computed from all samples so far; of a decode that ended, those that it is stored with."""
+        positions, result = self.positions, self._result
+        n_done = len(positions)
+        n_for_line = fewest_samples(int(positions[0])) if n_done else 0
+        fit = self._line()
+        latency = result.latency if result else summarize(positions, self.step_ns[:n_done])
+        eta_s = None
+        if latency is not None and (fit is not None or self.n_total <= n_for_line):
+            eta_s = self._eta_s(n_done, latency, fit)
+        return LiveNumbers(n_done, self.n_total, n_for_line, fit, latency, eta_s)
 
-    def _eta_s(self, n_done: int, mean_s: float) -> float:
+    def _line(self) -> LineFit | None:
+        positions = self.positions
+        return self._result.fit if self._result else self._fit.of(positions, self.step_ns[: len(positions)])
+
+    def _eta_s(self, n_done: int, latency: LatencySummary, fit: LineFit | None) -> float:
         """What is left at the mean latency so far, and longer where latency climbs."""
         n_left = max(0, self.n_total - n_done)
-        w_tokens_per_ms = self._fit.w_tokens_per_ms
+        w_tokens_per_ms = fit.w_tokens_per_ms if fit else None
         # From the middle of what was timed to the middle of what is left lie half of all tokens.
         climb_s = (n_done + n_left) / 2 / w_tokens_per_ms / 1e3 if w_tokens_per_ms else 0.0
-        return n_left * (mean_s + climb_s)
-
-    def _fit_new(self) -> None:
-        positions = self.positions
-        start, end = self._n_fitted, len(positions)
-        if start < end:
-            self._fit.add(positions[start:], self.step_ns[start:end])
-            self._n_fitted = end
+        return n_left * (1 / latency.tok_s + climb_s)

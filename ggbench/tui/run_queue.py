@@ -21,6 +21,7 @@ from ggbench.recording.progress import Finished, ModelReady, Point, Progress, Sa
 from ggbench.recording.rig import Rig
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
+from ggbench.records.subject import Subject
 from ggbench.store.database import Store
 from ggbench.tui.live_job import LiveJob
 
@@ -52,6 +53,11 @@ class JobState(enum.StrEnum):
         return self in (JobState.DONE, JobState.FAILED) or self.is_left
 
     @property
+    def is_at_work(self) -> bool:
+        """Whether the job runs, or is held while it does."""
+        return self is not JobState.WAITING and not self.is_over
+
+    @property
     def is_left(self) -> bool:
         """Whether the user ended it."""
         return self in (JobState.SKIPPED, JobState.CANCELLED)
@@ -72,8 +78,8 @@ class QueueItem:
     """One job as it is now."""
 
     id: int
-    model: str
-    quant: str
+    subject: Subject
+    """As far as is known before its file is read."""
     kind: str
     """Of its experiment; its presenter says how to show it."""
     state: JobState = JobState.WAITING
@@ -120,8 +126,7 @@ class RunQueue:
     @property
     def running(self) -> QueueItem | None:
         """The job that is at work, or held."""
-        waiting = JobState.WAITING
-        return next((item for item in self.items if item.state is not waiting and not item.state.is_over), None)
+        return next((item for item in self.items if item.state.is_at_work), None)
 
     @property
     def is_busy(self) -> bool:
@@ -137,7 +142,7 @@ class RunQueue:
         """Put jobs at the end; the first starts at once where none runs."""
         with self._changed:
             for job in jobs:
-                item = QueueItem(len(self._items), job.target.model, job.target.quant, job.experiment.kind)
+                item = QueueItem(len(self._items), job.target.subject, job.experiment.kind)
                 self._items[item.id] = item
                 self._jobs[item.id] = job
             if self._thread is None and not self._is_closed:
@@ -227,7 +232,7 @@ class RunQueue:
 
     def _run(self, item: QueueItem, store: Store | None) -> None:
         job = self._jobs[item.id]
-        live = self.live = LiveJob(item.id, item.quant, is_twin=job.target.provenance == "twin")
+        live = self.live = LiveJob(item.id, is_twin=job.target.provenance == "twin")
         self._report()
         rig = replace(self._services.make_rig(store, job.experiment), cancel=self._cancel)
         with self._changed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ggbench.records.context import ContextSettings
@@ -27,7 +27,7 @@ class RunRequest:
     kind: str
     """Of the experiment."""
     settings: Settings
-    setup: LlamaSetup = field(default_factory=LlamaSetup)
+    setup: LlamaSetup
     notice: str = ""
     """How it differs from what was planned; empty where it does not."""
 
@@ -45,18 +45,16 @@ def next_length(n_gen: int) -> int:
     return next((length for length in LENGTHS if length > n_gen), LENGTHS[0])
 
 
-def decode_request(planned_n_ctx: int | None, n_gen: int) -> RunRequest:
-    """Return a decode of `n_gen` tokens, with the planned n_ctx if they fit in it, else with just enough."""
+def decode_request(setup: LlamaSetup, n_gen: int) -> RunRequest:
+    """Return a decode of `n_gen` tokens, with the planned n_ctx of the setup if they fit in it, else just enough."""
     settings = DecodeSettings(n_gen)
-    needed = whole_steps(settings.n_ctx_needed)
-    if planned_n_ctx is None or planned_n_ctx >= needed:
-        return RunRequest("decode", settings, LlamaSetup(n_ctx=planned_n_ctx))
-    tokens, planned = format_count(n_gen), format_count(planned_n_ctx)
-    return RunRequest(
-        "decode", settings, notice=f"{tokens} tokens need n_ctx {format_count(needed)}; {planned} was planned"
-    )
+    needed, planned = whole_steps(settings.n_ctx_needed), setup.n_ctx
+    if planned is None or planned >= needed:
+        return RunRequest("decode", settings, setup)
+    notice = f"{format_count(n_gen)} tokens need n_ctx {format_count(needed)}; {format_count(planned)} was planned"
+    return RunRequest("decode", settings, replace(setup, n_ctx=None), notice)
 
 
-def search_request() -> RunRequest:
-    """Return a search for the largest context."""
-    return RunRequest("maxctx", ContextSettings())
+def search_request(setup: LlamaSetup) -> RunRequest:
+    """Return a search for the largest context; the planned n_ctx does not bound it."""
+    return RunRequest("maxctx", ContextSettings(), replace(setup, n_ctx=None))

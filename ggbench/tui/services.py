@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ggbench.recording.rig import Rig
     from ggbench.records.machine import MachineReading
     from ggbench.records.plan import Budget
+    from ggbench.records.setup import LlamaSetup
     from ggbench.store.database import Store
     from ggbench.tui.planner import Planner
 
@@ -33,9 +34,10 @@ class Services:
     """Make the rig of one job of this experiment."""
     load_catalog: Callable[[], Catalog]
     local_models: Callable[[], Sequence[LocalModel]]
+    """List the models of the places that the user added, then those of every program's store."""
     make_planner: Callable[[], Planner]
-    machine_budget: Callable[[], Budget]
-    """Return the memory that a model may use on this machine, as it is free at the moment."""
+    machine_budget: Callable[[LlamaSetup], Budget]
+    """Return the memory that a model loaded so may use on this machine, as it is free at the moment."""
     read_machine: Callable[[], MachineReading]
     hub: HubAccess
 
@@ -84,9 +86,10 @@ def _load_catalog() -> Catalog:
 
 
 def _local_models() -> Sequence[LocalModel]:
+    from ggbench.catalog.added_places import added_models
     from ggbench.catalog.disk import find_local_models
 
-    return find_local_models()
+    return (*added_models(), *find_local_models())
 
 
 def _make_planner(hub: HubAccess) -> Planner:
@@ -95,8 +98,15 @@ def _make_planner(hub: HubAccess) -> Planner:
     return Planner(hub)
 
 
-def _machine_budget() -> Budget:
+def _machine_budget(setup: LlamaSetup) -> Budget:
     from ggbench.machine.cpu import default_threads
     from ggbench.sizing.budget import machine_budget
 
-    return machine_budget(n_gpu_layers=-1, main_gpu=None, threads=default_threads(), reserve_bytes=None, bandwidth=None)
+    return machine_budget(
+        n_gpu_layers=setup.n_gpu_layers,
+        main_gpu=setup.main_gpu,
+        threads=default_threads(),
+        reserve_bytes=None,
+        bandwidth=None,
+        limit_bytes=setup.memory_limit_bytes,
+    )

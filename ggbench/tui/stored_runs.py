@@ -18,8 +18,8 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import COLUMNS, Value, max_n_ctx_text
-from ggbench.report.listed_runs import ListedRun
-from ggbench.report.names import model_name, quant_name
+from ggbench.report.listed_runs import ListedRun, named_runs
+from ggbench.report.names import quant_name
 from ggbench.report.plot.series import LatencySeries, measured_series
 from ggbench.report.saving import SavedRun
 from ggbench.store.database import Store
@@ -28,6 +28,9 @@ from ggbench.tui.tables import Column, has_words
 from ggbench.units import format_count
 
 _GLYPHS = {Outcome.COMPLETED.value: "✓", RUNNING: "…", Outcome.CANCELLED.value: "–"}
+
+_UNSTEADY = "!"
+"""Of a run that completed, but whose samples should not be trusted."""
 
 _NAMED_RUNS = 8
 """Maximum number of runs that a question lists by number."""
@@ -60,14 +63,14 @@ class MeasuredRun:
         return summary
 
     def series(self) -> LatencySeries:
-        """Return it for a plot, with the fitted line and the limit."""
-        name, summary = f"{quant_name(self.listed.subject)} (run {self.run_id})", self.listed.summary
+        """Return it for a plot of its own, with the fitted line and the limit where they can be read."""
+        summary = self.listed.summary
         fit, limit = (summary.fit, summary.limit) if summary else (None, None)
-        return measured_series(name, self.samples.position, self.samples.step_ns, fit, limit)
+        return measured_series(quant_name(self.listed.subject), self.samples.position, self.samples.step_ns, fit, limit)
 
     def to_save(self) -> SavedRun:
         """Return what is written of it to files. Raises StoreError as `summary`."""
-        return SavedRun(self.run_id, self.summary, self.samples, self.series())
+        return SavedRun(self.summary, self.samples)
 
 
 RunColumn: TypeAlias = Column[ListedRun]
@@ -98,14 +101,20 @@ def _found(run: ListedRun) -> str:
     return "" if summary is None or summary.max_n_ctx is None else f"n_ctx {max_n_ctx_text(summary)}"
 
 
+def _glyph(run: ListedRun) -> str:
+    decode = run.summary and run.summary.decode
+    return _UNSTEADY if run.is_completed and decode and decode.unsteady else _GLYPHS.get(run.stored.state, "✗")
+
+
 COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
     RunColumn("run", "run", lambda run: str(run.run_id), lambda run: run.run_id, descending=True),
-    RunColumn("state", "", lambda run: _GLYPHS.get(run.stored.state, "✗"), lambda run: run.stored.state, False),
-    _named("model", "model", lambda run: model_name(run.subject)),
+    RunColumn("state", "", _glyph, lambda run: run.stored.state, False),
+    _named("model", "model", lambda run: run.model),
     _named("quant", "quant", lambda run: run.subject.quant),
+    _named("kind", "kind", lambda run: run.stored.kind),
+    _measured("tok_s"),
     _measured("w_tokens_per_ms"),
     _measured("b_ms"),
-    _measured("tok_s"),
     _named("outcome", "outcome", lambda run: _found(run) or run.state),
     _measured("p50_ms"),
     _measured("p99_ms"),
@@ -119,7 +128,6 @@ COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
         "samples", "samples", lambda run: format_count(run.stored.n_samples), lambda run: run.stored.n_samples,
         descending=True,
     ),
-    _named("kind", "kind", lambda run: run.stored.kind),
     _named("source", "source", lambda run: run.subject.source),
     _named("started", "started UTC", lambda run: run.stored.started_at[:16].replace("T", " ")),
     _named("note", "note", lambda run: run.note),
@@ -140,7 +148,7 @@ def read_runs(store: Store, known: Mapping[int, ListedRun]) -> tuple[ListedRun, 
     for stored in store.list_runs():
         before = known.get(stored.run_id)
         runs.append(before if before is not None and before.stored == stored else _read_run(store, stored))
-    return tuple(run for run in runs if run is not None)
+    return named_runs([run for run in runs if run is not None])
 
 
 def read_measured(store: Store, run_id: int) -> MeasuredRun:
@@ -183,7 +191,7 @@ def count_text(count: int) -> str:
 def describe_runs(runs: Sequence[ListedRun]) -> str:
     """For a question about them, with their numbers, for a filter may hide some."""
     if len(runs) == 1:
-        return f"run {runs[0].run_id} ({quant_name(runs[0].subject)})"
+        return f"run {runs[0].run_id} ({runs[0].model} {plain(runs[0].subject.quant)})"
     numbers = ", ".join(str(run.run_id) for run in runs[:_NAMED_RUNS])
     return f"{count_text(len(runs))} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"
 
@@ -210,7 +218,7 @@ def _read_run(store: Store, stored: StoredRun) -> ListedRun | None:
 def _searched(run: ListedRun) -> str:
     stored, subject = run.stored, run.subject
     parts = (
-        str(run.run_id), subject.model, subject.quant, subject.source, stored.kind, run.state,
+        str(run.run_id), run.model, subject.model, subject.quant, subject.source, stored.kind, run.state,
         stored.started_at.replace("T", " "), run.note,
     )  # fmt: skip
     return " ".join(parts)

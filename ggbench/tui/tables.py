@@ -1,8 +1,8 @@
-"""What the tables share: columns that sort rows, and a filter by words."""
+"""What the tables share: columns that sort rows, which of them are shown, and a filter by words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -35,6 +35,27 @@ def in_order(rows: Iterable[Row], column: Column[Row], *, descending: bool) -> l
             known.append((value.casefold() if isinstance(value, str) else value, row))
     known.sort(key=lambda pair: pair[0], reverse=descending)
     return [*(row for _, row in known), *unknown]
+
+
+def first_column(widths: Sequence[int], scrolled: int) -> int:
+    """Return the index of the first column that begins at or after so many characters; the last one at least."""
+    edge = 0
+    for index, width in enumerate(widths):
+        if edge >= scrolled:
+            return index
+        edge += width
+    return max(0, len(widths) - 1)
+
+
+def whole_columns(widths: Sequence[int], scrolled: int, room: int) -> range:
+    """Return the indices of the columns that `room` characters hold whole, after scrolling so many characters.
+
+    The first is one even where it is wider than the room, so that there is something to see.
+    """
+    start = stop = first_column(widths, scrolled)
+    while stop < len(widths) and (stop == start or sum(widths[start : stop + 1]) <= room):
+        stop += 1
+    return range(start, stop)
 
 
 def has_words(text: str, words: str) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from ggbench import paths
 from ggbench.catalog import local_files, model_stores
 from ggbench.catalog.disk import LocalModel, find_local_models, models_in_place, twins_by_model
+from ggbench.catalog.local_files import LocalVariant
 from ggbench.catalog.model_stores import ModelStore
 from ggbench.catalog.models import load_catalog
 from ggbench.catalog.selector import resolve_one
@@ -195,14 +196,14 @@ def test_a_file_deleted_while_listed_is_left_out(home: Path, monkeypatch: pytest
     """Between finding it and reading its size."""
     gone = put(home / ".lmstudio/models/a/b/gone-q8_0.gguf")
     put(home / ".lmstudio/models/a/b/m-q8_0.gguf")
-    listed = local_files.find_gguf_files
+    listed = local_files.variants_in
 
-    def then_deleted(root: Path) -> tuple[tuple[Path, ...], bool]:
+    def then_deleted(root: Path) -> tuple[tuple[LocalVariant, ...], bool]:
         found = listed(root)
         gone.unlink(missing_ok=True)
         return found
 
-    monkeypatch.setattr("ggbench.catalog.disk.find_gguf_files", then_deleted)
+    monkeypatch.setattr("ggbench.catalog.disk.variants_in", then_deleted)
     assert [model.name for model in find_local_models()] == ["m-q8_0"]
 
 

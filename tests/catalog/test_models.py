@@ -9,8 +9,7 @@ import pytest
 
 from ggbench.catalog.models import Catalog, load_catalog
 from ggbench.errors import UnknownName, UsageError
-from ggbench.gguf_file.blueprint import build_tensors
-from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.blueprint import Hyperparameters, build_tensors
 from ggbench.gguf_file.twin import plan_twin
 
 WriteModels = Callable[[str], Path]

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.published import (
+from ggbench.catalog.published.rows import (
     METRICS,
     Figure,
     PublishedRow,
-    filter_published,
     load_published,
     load_sources,
-    nearest_published,
     table_of,
     versions_of,
 )
+from ggbench.catalog.published.selection import filter_published, nearest_published
 from ggbench.errors import UnknownName
 
 ROWS = load_published()
@@ -156,24 +155,24 @@ def test_units_are_those_of_the_column() -> None:
     """A cell in another unit keeps it as printed, and its value is in the column's; 10W is Chinese for 100,000."""
     file = only(table="6.3.3", quant="gptq-int4", size="0.5B")
     assert printed(file, "file_size_gb") == "473 MB"
-    assert file.stated()["file_size_gb"] == pytest.approx(0.473)
+    assert file.file_size_gb and file.file_size_gb.value == pytest.approx(0.473)
     size = only(table="6.3.6", quant="q8_0", size="0.5B")
-    assert size.stated()["model_size_gib"] == pytest.approx(628.14 / 1024)
+    assert size.model_size_gib and size.model_size_gib.value == pytest.approx(628.14 / 1024)
     longest = only(table="6.3.9 transformers", size="0.5B", quant="bf16")
-    assert (printed(longest, "max_n_ctx"), longest.stated()["max_n_ctx"]) == ("10W", 100_000)
+    assert longest.max_n_ctx == Figure("10W", 100_000)
 
 
 def test_memory_that_vllm_takes_whole_is_not_reported() -> None:
     """The documents say that vLLM's memory is not reported, so the cell says that and is no number."""
     rows = [row for row in filter_published(ROWS, system="vllm") if row.table != "MoE throughput"]
-    assert {row.stated()["memory_gb"] for row in rows} == {"not reported"}
+    assert {row.memory_gb and row.memory_gb.plain for row in rows} == {"not reported"}
 
 
 def test_what_a_document_does_not_state_is_absent() -> None:
     """The bitsandbytes document states no lengths: neither zero nor a default stands in their place."""
-    stated = only(table="H100 80GB SXM, Llama 3.1 70B", quant="nf4", batch_size=8).stated()
-    assert stated["throughput_tok_s"] == 34.07
-    assert stated.keys().isdisjoint({"n_prompt", "n_gen", "n_gpu", "memory_gb", "latency_improvement"})
+    row = only(table="H100 80GB SXM, Llama 3.1 70B", quant="nf4", batch_size=8)
+    assert row.throughput_tok_s and row.throughput_tok_s.value == 34.07
+    assert {row.n_prompt, row.n_gen, row.n_gpu, row.memory_gb, row.latency_improvement} == {None}
 
 
 def test_vllm_rows_of_72b_carry_their_settings() -> None:

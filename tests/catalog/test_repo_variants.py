@@ -24,6 +24,7 @@ def listing_of(*variants: RepoVariant) -> RepoListing:
     return RepoListing("org/name", "main", "c" * 40, variants, (), 0, "2026-11-21T12:00:00Z")
 
 
+ACCESS = HubAccess(offline=True, endpoint="", hub_cache=Path(), listings_dir=Path(), headers_dir=Path())
 PLAIN = listing_of(variant("m-q8_0", "q8_0", 8), variant("m-UD-Q4_K_M", "ud-q4_k_m", 5), variant("m-q4_k_m", "q4_k_m"))
 
 
@@ -55,13 +56,17 @@ def test_two_files_of_one_quant_are_selected_by_name() -> None:
         choose(listing, RepoRequest("org/name", quants=("q8_0",)))
     assert "base-q8_0 (8.00 GiB), instruct-q8_0 (7.00 GiB)" in caught.value.hint
     assert names(listing, "instruct-q8_0") == ["instruct-q8_0"]
-    assert [FoundVariant(listing, each).selector for each in listing.variants] == ["base-q8_0", "instruct-q8_0", "q4_0"]
+    assert [FoundVariant(ACCESS, listing, each).selector for each in listing.variants] == [
+        "base-q8_0",
+        "instruct-q8_0",
+        "q4_0",
+    ]
 
 
 def test_a_file_without_a_quant_is_selected_by_name() -> None:
     """Its quant is unknown until the header is read."""
     listing = listing_of(variant("model", None))
-    found = FoundVariant(listing, listing.variants[0])
+    found = FoundVariant(ACCESS, listing, listing.variants[0])
     assert (found.quant, found.selector) == ("unknown", "model")
     assert names(listing, found.selector) == ["model"]
 
@@ -87,7 +92,7 @@ def test_without_quants_a_catalog_model_has_its_known_ones() -> None:
 def test_a_missing_shard_is_named() -> None:
     """An incomplete model cannot be used."""
     missing = ("m-q8_0-00002-of-00003.gguf", "m-q8_0-00003-of-00003.gguf")
-    found = FoundVariant(PLAIN, variant("m-q8_0", "q8_0", missing=missing))
+    found = FoundVariant(ACCESS, PLAIN, variant("m-q8_0", "q8_0", missing=missing))
     with pytest.raises(BadFile, match=r"org/name is missing m-q8_0-00002-of-00003\.gguf and 1 more"):
         found.require_all_shards()
 

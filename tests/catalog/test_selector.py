@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.models import Catalog, load_catalog
+from ggbench import paths
+from ggbench.catalog.planned_variants import planned_model
 from ggbench.catalog.reference import (
     CatalogRef,
     HubRef,
@@ -46,11 +47,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    """The shipped catalog and a model small enough to make."""
-    user_file = tmp_path / "models.toml"
+def tiny() -> None:
+    """A model small enough to make, in the user's own catalog."""
+    user_file = paths.user_models_file()
+    user_file.parent.mkdir(parents=True)
     user_file.write_text(TINY)
-    return load_catalog(user_file)
 
 
 @pytest.mark.usefixtures("folder")
@@ -183,7 +184,7 @@ def test_the_intended_form_is_suggested(text: str, hint: str) -> None:
 @pytest.mark.usefixtures("folder")
 def test_twin_without_a_quant_is_made_in_the_articles_eight(tmp_path: Path) -> None:
     """In the order of the article's tables; nothing is written until a target is materialized."""
-    targets = resolve("synth:Qwen1.5-0.5B", twins_dir=tmp_path / "twins")
+    targets = resolve("synth:Qwen1.5-0.5B")
     assert [target.quant for target in targets] == [
         "q8_0",
         "q6_k",
@@ -197,7 +198,7 @@ def test_twin_without_a_quant_is_made_in_the_articles_eight(tmp_path: Path) -> N
     assert {(target.model, target.provenance, target.path) for target in targets} == {
         ("synth:Qwen1.5-0.5B", "twin", None)
     }
-    assert not (tmp_path / "twins").exists()
+    assert not paths.twins_dir().exists()
 
 
 @pytest.mark.usefixtures("folder")
@@ -230,11 +231,11 @@ def test_missing_model_has_a_hint(model: str) -> None:
     assert "synth:qwen1.5-7b" in caught.value.hint
 
 
-@pytest.mark.usefixtures("folder")
-def test_catalog_model_without_a_repo_has_a_hint(catalog: Catalog) -> None:
+@pytest.mark.usefixtures("folder", "tiny")
+def test_catalog_model_without_a_repo_has_a_hint() -> None:
     """Its twin, or a path; no request is sent."""
     with pytest.raises(UsageError, match="tiny is not on this disk") as caught:
-        resolve("tiny", catalog=catalog)
+        resolve("tiny")
     assert "synth:tiny" in caught.value.hint
     assert "path" in caught.value.hint
 
@@ -302,8 +303,18 @@ def test_two_files_of_one_quant_are_selected_by_name(make_file: MakeFile) -> Non
     for ask in (lambda: resolve("models", ["q8_0"]), lambda: resolve_one("models")):
         with pytest.raises(UsageError) as caught:
             ask()
-        assert "a-q8_0.gguf (2.00 MiB), b-q8_0.gguf (1.00 MiB)" in caught.value.hint
+        assert "a-q8_0 (2.00 MiB), b-q8_0 (1.00 MiB)" in caught.value.hint
     assert resolve_one("models", "b-q8_0.gguf").file_bytes == 1 << 20
+
+
+def test_each_target_of_a_folder_is_selected_again(make_file: MakeFile) -> None:
+    """By its quant, else by its name; a broken file without a quant too. A row of a plan repeats it."""
+    for name in ("a-q8_0.gguf", "b-q8_0.gguf", "in/b-q8_0.gguf", "c-q4_0.gguf", "model.gguf"):
+        make_file(f"models/{name}", 40)
+    targets = resolve("models")
+    assert {target.named[1] for target in targets} == {"a-q8_0", "b-q8_0", "in/b-q8_0", "q4_0", "model"}
+    assert [each.selector for each in planned_model("models").variants] == [target.named[1] for target in targets]
+    assert [resolve_one(*target.named).path for target in targets] == [target.path for target in targets]
 
 
 def test_one_target_of_several_is_ambiguous(make_file: MakeFile) -> None:
@@ -337,10 +348,10 @@ def test_control_characters_of_a_path_are_not_printed(make_file: MakeFile) -> No
 
 
 @pytest.mark.llama
-@pytest.mark.usefixtures("folder")
-def test_twin_is_made_on_demand_and_reused(tmp_path: Path, catalog: Catalog) -> None:
+@pytest.mark.usefixtures("folder", "tiny")
+def test_twin_is_made_on_demand_and_reused(tmp_path: Path) -> None:
     """The second time it is the same file; given as a path, it is recognized as a twin."""
-    target = resolve_one("synth:tiny", "Q4_0", twins_dir=tmp_path / "twins", catalog=catalog)
+    target = resolve_one("synth:tiny", "Q4_0")
     reported: list[tuple[int, int]] = []
     made = materialize(target, lambda done, total: reported.append((done, total)))
     assert made.is_twin
@@ -356,14 +367,14 @@ def test_twin_is_made_on_demand_and_reused(tmp_path: Path, catalog: Catalog) -> 
 
 
 @pytest.mark.llama
-@pytest.mark.usefixtures("folder")
-def test_ambiguous_twin_lists_the_sizes_it_would_have(tmp_path: Path, catalog: Catalog) -> None:
+@pytest.mark.usefixtures("folder", "tiny")
+def test_ambiguous_twin_lists_the_sizes_it_would_have(tmp_path: Path) -> None:
     """They are planned and not written."""
     with pytest.raises(UsageError) as caught:
-        resolve_one("synth:tiny", twins_dir=tmp_path / "twins", catalog=catalog)
+        resolve_one("synth:tiny")
     assert all(f"{quant} (" in caught.value.hint for quant in ("q8_0", "q2_k"))
     assert caught.value.hint.count("iB)") == 8
-    assert not (tmp_path / "twins").exists()
+    assert not paths.twins_dir().exists()
 
 
 def test_a_twins_header_stays_the_same_from_version_to_version() -> None:

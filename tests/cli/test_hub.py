@@ -14,12 +14,13 @@ from typing import NoReturn
 
 import pytest
 
+from ggbench.catalog import repo_variants
 from ggbench.catalog.models import load_catalog
 from ggbench.cli import downloads
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import plan_twin
-from ggbench.hub import download, listing
+from ggbench.hub import download
 from ggbench.hub.download_progress import FileProgress
 from ggbench.paths import hub_listings_dir, twins_dir, user_models_file
 from tests.cli.conftest import FakeMachine, Run
@@ -313,7 +314,7 @@ def test_an_interrupted_download_is_no_measurement(
         return real(*args, on_progress=progress)
 
     hub.fail("/cdn/*q8_0.gguf", Hang(after_bytes=1 << 20), times=None)
-    monkeypatch.setattr(download, "download", interrupted)
+    monkeypatch.setattr(repo_variants, "download", interrupted)
     ran = ggbench(command, repo, "q8_0")
     assert (ran.code, ran.out) == (130, "")
     assert ran.err.endswith("interrupted; the downloaded part is kept, and the same command continues from there\n")
@@ -322,7 +323,7 @@ def test_an_interrupted_download_is_no_measurement(
     def list_repo(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(listing, "list_repo", list_repo)
+    monkeypatch.setattr(repo_variants, "list_repo", list_repo)
     ran = ggbench(command, repo, "q8_0")
     assert (ran.code, ran.out) == (130, "")
     assert "the downloaded part is kept" in ran.err

@@ -11,7 +11,7 @@ import pytest
 
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
-from ggbench.engine.events import ContextProven, Filling
+from ggbench.engine.events import ContextProven, Proving
 from ggbench.engine.workloads.decode import Decode
 from ggbench.engine.workloads.prove_context import ProveContext
 from ggbench.records.outcome import Outcome
@@ -35,6 +35,23 @@ def starve_later(request: protocol.Request) -> Iterator[protocol.Message | Endin
 
 def fail_on_cuda(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
     yield Crashed(-6, ("CUDA error: no kernel image is available for execution on the device",))
+
+
+def refuse(message: str) -> Answer:
+    """A worker whose llama.cpp makes no context, for this reason."""
+
+    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, protocol.MakeContext):
+            yield Failed("context", f"llama_init_from_model: {message}")
+        else:
+            yield from obey(request)
+
+    return answer
+
+
+def refuse_v_cache(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    """As where `auto` finds that flash attention does not work."""
+    yield Failed("context", "quantized V cache was requested, but this requires Flash Attention")
 
 
 def test_decode_shows_w_and_b(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
@@ -69,7 +86,7 @@ def test_options_reach_llama_cpp(ggbench: Run, machine: FakeMachine, tiny_twin: 
     assert ggbench("decode", tiny_twin, "-n", "20", *options).code == 0
     load, context, *_ = machine.workers[0].requests
     loaded = LlamaSetup(n_gpu_layers=3, main_gpu=1, tensor_split=(3, 1), memory_limit_bytes=1 << 30)
-    assert load == protocol.LoadModel(str(tiny_twin), loaded)
+    assert load == protocol.LoadModel(str(tiny_twin), loaded, n_threads=5)
     made = replace(
         loaded, n_ctx=4096, n_batch=64, n_ubatch=32, type_k="q8_0", type_v="q4_0", flash_attn="on", threads=5
     )
@@ -80,7 +97,7 @@ PLACEMENT = LlamaSetup(
     split_mode="row",
     cpu_moe=True,
     n_cpu_moe=3,
-    override_tensor=(r"\.ffn_(up|down)=CPU", "attn=CUDA0", "output=CPU"),
+    override_tensor=(r"\.ffn_(up|down)_exps=CPU", "attn=CUDA0", "output=CPU"),
     threads_batch=6,
     mmap=False,
     mlock=True,
@@ -94,7 +111,7 @@ SHORT = [
     "-ncmoe",
     "3",
     "-ot",
-    r"\.ffn_(up|down)=CPU,attn=CUDA0",
+    r"\.ffn_(up|down)_exps=CPU,attn=CUDA0",
     "-ot",
     "output=CPU",
     "-tb",
@@ -102,16 +119,16 @@ SHORT = [
 ]
 SHORT += ["--no-mmap", "--mlock", "-nkvo", "--swa-full"]
 LONG = ["--split-mode", "row", "--cpu-moe", "--n-cpu-moe", "3", "--threads-batch", "6", "--no-mmap", "--mlock"]
-LONG += ["--override-tensor", r"\.ffn_(up|down)=CPU,attn=CUDA0,output=CPU", "--no-kv-offload", "--swa-full"]
+LONG += ["--override-tensor", r"\.ffn_(up|down)_exps=CPU,attn=CUDA0,output=CPU", "--no-kv-offload", "--swa-full"]
 
 
 @pytest.mark.parametrize("options", [SHORT, LONG])
 @pytest.mark.parametrize("words", [["decode", "-n", "20"], ["prefill", "--lengths", "1"], ["bench", "-n", "20"]])
 def test_options_of_placement_are_passed_on_stored_and_reproduced(
-    ggbench: Run, machine: FakeMachine, tiny_twin: Path, words: list[str], options: list[str]
+    ggbench: Run, machine: FakeMachine, moe_twin: Path, words: list[str], options: list[str]
 ) -> None:
     """llama.cpp's own names; the command of the run gives the same setup again."""
-    ran = ggbench(*words, tiny_twin, *options, "--json")
+    ran = ggbench(*words, moe_twin, *options, "--json")
     assert ran.code == 0, ran.err
     row = ran.json["rows"][0] if words[0] == "bench" else ran.json
     load, context, *_ = machine.workers[0].requests
@@ -186,7 +203,7 @@ def edged() -> Answer:
             case protocol.MakeContext(setup) if (setup.n_ctx or 0) > 8192 and not is_dry:
                 yield OutOfMemory("context", "failed to allocate")
             case ProveContext():
-                yield Filling(0.5)
+                yield Proving("batch", 0.5, 20.0)
                 yield ContextProven(0.1, 512, 1, 1, "copied", full=True)
                 yield Completed()
             case protocol.MakeContext(setup):
@@ -238,8 +255,15 @@ def test_a_run_that_ends_badly(
 @pytest.mark.parametrize(
     ("answer", "hint"),
     [
-        (crash, "another quant"),
+        (crash, "try another quant: if it works, download this file again"),
+        (refuse("quantized V cache requires flash_attn to be enabled"), "Hint: --flash-attn on is what it needs"),
+        (refuse("SPLIT_MODE_TENSOR requires flash_attn to be enabled"), "Hint: --flash-attn on"),
+        (refuse("K cache type q8_0 with block size 32 does not divide n_embd_head_k=80"), "--type-k f16"),
+        (refuse("V cache type q8_0 with block size 32 does not divide n_embd_head_v=80"), "--type-v f16"),
+        (refuse("model does not support different K (f16) and V (q8_0) cache types"), "--type-k q8_0 --type-v q8_0"),
+        (refuse("failed to initialize the context"), "another quant or other options"),
         (fail_on_cuda, "the driver may be too old for this build"),
+        (refuse_v_cache, "--type-v f16 does without flash attention"),
         (starve, "Hint: a smaller quant needs less"),
         (
             starve_later,
@@ -263,6 +287,14 @@ def test_an_only_run_that_ends_badly_says_what_to_do(
     assert line.startswith("Error: ")
     machine.answers = {}
     assert "Hint" not in ggbench("decode", tiny_twin, "-n", "300").err
+
+
+def test_less_memory_names_all_the_options_that_it_takes(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """A quantized V cache needs flash attention, which this command has switched off."""
+    machine.answers = {0: starve_later}
+    assert "--type-k q8_0 --type-v q8_0 --flash-attn on needs less" in (
+        ggbench("decode", tiny_twin, "-n", "300", "-fa", "off").err
+    )
 
 
 @pytest.mark.parametrize("content", [b"", b"plain text, no model", b"GGUF\x03\0\0\0" + b"\xff" * 16])
@@ -359,7 +391,8 @@ def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
     document = ran.json
     assert document["outcome"] == "completed"
     assert document["provenance"] == "twin"
-    assert document["b_ratio"] > 0
+    assert (document["b_ratio"] is None) == (document["fit"]["b_ms"] is None)
+    assert document["fit"]["b_ci95"][1] > 0
     assert document["limit"]["bandwidth_source"] == "given"
     assert document["environment"]["llama_cpp_python"]
     shown = ggbench("results", "show", str(document["run_id"]), "--json", "--samples").json

@@ -59,7 +59,7 @@ def test_a_download_is_not_called_writing(monkeypatch: pytest.MonkeyPatch, stage
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", terminal)
-    view = view_of(Output(as_json=False, quiet=False))
+    view = view_of(Output(as_json=False, quiet=False), ["a q8_0"])
     view.draw(Working(stage, 0, MIB))
     view.close()
     assert f" {verb} 0 B of 1.00 MiB" in terminal.text

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.gguf_file.twin import cached_twin
 from tests.cli.conftest import Run
+from tests.conftest import TINY
 
 pytestmark = pytest.mark.llama
 
@@ -22,7 +24,7 @@ def test_every_field_of_the_json(ggbench: Run) -> None:
     assert document["schema"] == "ggbench.plan/1"
     assert document["model"] == "qwen1.5-0.5b"
     assert document["machine"]["budget_bytes"] == 24 * 2**30 - 1280 * 2**20
-    assert "allocator run dry" in document["sources"]["kv_and_compute"]
+    assert "allocator, nothing loaded" in document["sources"]["kv_and_compute"]
     assert [row["quant"] for row in document["rows"]] == [
         "q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k",
     ]  # fmt: skip
@@ -32,6 +34,8 @@ def test_every_field_of_the_json(ggbench: Run) -> None:
             "kv_bytes_per_token", "compute_bytes", "n_ctx", "planned_n_ctx", "theory_n_ctx", "budget_bytes", "fits",
             "left_bytes", "limit", "decode", "provenance", "outcome", "reason", "command",
         } <= row.keys()  # fmt: skip
+        assert row["at_n_ctx"]["n"] == 1024
+        assert row["needed_bytes"] == row["budget_bytes"] - row["left_bytes"]
         assert row["planned_n_ctx"] % 256 == 0
         assert row["planned_n_ctx"] < row["theory_n_ctx"]
         assert [speed["n"] for speed in row["decode"]] == [1024, 8192, 32768]
@@ -57,7 +61,7 @@ def test_a_local_file_and_its_folder(ggbench: Run, tiny_twin: Path) -> None:
 
 
 def test_exit_codes(ggbench: Run, tmp_path: Path) -> None:
-    """3: a quant was named and does not fit; 0: a survey; 2: not known; 5: no file is a model; 6: llama.cpp refused."""
+    """3: a quant was named and does not fit; 0: a survey; 2: unknown or unusable; 5: no file is a model."""
     assert ggbench("plan", "qwen1.5-110b", "q2_k", *CARD).code == 3
     assert ggbench("plan", "qwen1.5-110b:q2_k", *CARD).code == 3
     assert ggbench("plan", "qwen1.5-0.5b", "q2_k", "f32", "--vram", "3GiB").code == 0
@@ -70,15 +74,18 @@ def test_exit_codes(ggbench: Run, tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"junk")
     assert ggbench("plan", tmp_path, *CARD).code == 5
     refused = ggbench("plan", "qwen1.5-0.5b", "q2_k", *CARD, "--type-v", "q8_0", "--flash-attn", "off")
-    assert refused.code == 6
-    assert "flash_attn" in refused.out
+    assert refused.code == 2
+    assert "--flash-attn on" in refused.err
+    ignored = ggbench("plan", "qwen1.5-0.5b", "q2_k", *CARD, "--n-cpu-moe", "4")
+    assert ignored.code == 2
+    assert "has no expert tensors for --n-cpu-moe" in ignored.err
 
 
 def test_what_is_missing_is_told_in_words_and_with_a_mark(ggbench: Run) -> None:
     """The table says how much is missing, with a sign beside the words, and no colour is needed to see it."""
     ran = ggbench("plan", "qwen1.5-7b", "q8_0", "--vram", "6GiB", "--reserve", "0", "--n-ctx", "1024")
     assert "✗" in ran.out
-    assert "1.83 GiB missing" in ran.out
+    assert "1.62 GiB missing" in ran.out
     assert "--bandwidth" in ran.err
     assert "✓" in ggbench("plan", "qwen1.5-7b", "q2_k", "--vram", "6GiB", "--n-ctx", "1024").out
 
@@ -144,3 +151,53 @@ def test_a_cache_in_main_memory_takes_nothing_of_the_gpu(ggbench: Run) -> None:
     [row] = ggbench("plan", "qwen1.5-0.5b", "q4_k_m", *CARD, "-nkvo", "--json").json["rows"]
     assert (row["kv_bytes"] > 0, row["device_kv_bytes"]) == (True, 0)
     assert "--no-kv-offload" in row["command"]
+
+
+def test_what_would_fit_is_named_and_does(ggbench: Run) -> None:
+    """The cache, the quant and the n_ctx that are named fit when they are asked for, and a longer n_ctx does not."""
+    asked = ("plan", "qwen1.5-7b", "--vram", "12GiB", "--reserve", "0", "-c", "16384")
+    ran = ggbench(*asked, "q8_0")
+    assert ran.code == 3
+    assert "would fit at n_ctx 16,384: q8_0 with -ctk q8_0 -ctv q8_0; q4_0 as planned" in ran.out
+    document = ggbench(*asked, "q8_0", "--json").json
+    [row] = document["rows"]
+    assert row["fits_with"] == {"type_k": "q8_0", "type_v": "q8_0", "flash_attn": "auto"}
+    assert document["alternative"]["quant"] == "q4_0"
+    assert f"fits as planned: q8_0 with -c {row['planned_n_ctx']}" in ran.out
+    assert ggbench(*asked, "q8_0", "-ctk", "q8_0", "-ctv", "q8_0").code == 0
+    assert ggbench(*asked, "q4_0").code == 0
+    assert ggbench(*asked, "q4_k_m").code == 3
+    assert ggbench(*asked[:-1], str(row["planned_n_ctx"]), "q8_0").code == 0
+    assert ggbench(*asked[:-1], str(row["planned_n_ctx"] + 256), "q8_0").code == 3
+
+
+def test_a_file_that_does_not_fit_is_given_the_quant_beside_it(ggbench: Run, tmp_path: Path) -> None:
+    """Of its own model alone; the file of another model in the folder is smaller still."""
+    for name, quant in (("tiny.Q8_0", "q8_0"), ("tiny.Q4_0", "q4_0"), ("other.Q2_K", "q2_k")):
+        cached_twin(name, TINY, quant, tmp_path / name).rename(tmp_path / f"{name}.gguf")
+    [row] = ggbench("plan", tmp_path / "tiny.Q8_0.gguf", *CARD, "--json").json["rows"]
+    vram = ("--vram", f"{(row['needed_bytes'] - 1) // 1024}KiB", "--reserve", "0")
+    document = ggbench("plan", tmp_path / "tiny.Q8_0.gguf", *vram, "--json").json
+    assert document["rows"][0]["fits"] is False
+    assert document["alternative"]["quant"] == "q4_0"
+    assert document["alternative"]["fits"]
+
+
+@pytest.mark.parametrize(("options", "clamped"), [(("-c", "256"), 256), (("-b", "64"), 64), ((), 512)])
+def test_the_physical_batch_is_shown_as_llama_cpp_clamps_it(
+    ggbench: Run, tiny_twin: Path, options: tuple[str, ...], clamped: int
+) -> None:
+    """A logical batch is no larger than the context, and a physical one no larger than the logical."""
+    assert f"n_ubatch {clamped}," in ggbench("plan", tiny_twin, *CARD, *options).out
+
+
+def test_gpu_options_without_a_gpu_are_reported(ggbench: Run, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan for main memory has no layers to place; one for a card, or of no layers, says nothing."""
+    monkeypatch.setattr("ggbench.machine.gpus.list_gpus", tuple)
+    memory = ("plan", tiny_twin, "--bandwidth", "100GB/s", "-mg", "0")
+    ignored = (
+        "the plan is for main memory, so --n-gpu-layers and --main-gpu are ignored; --gpu or --vram plans for a GPU"
+    )
+    assert ignored in ggbench(*memory, "-ngl", "5").err
+    assert "ignored" not in ggbench(*memory, "-ngl", "0").err
+    assert "ignored" not in ggbench(*memory, "--vram", "4GiB", "-ngl", "5").err

@@ -12,7 +12,8 @@ from typing import NoReturn
 
 import pytest
 
-from ggbench.hub import download, listing
+from ggbench.catalog import repo_variants
+from ggbench.hub import download
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download_progress import FileProgress
 from ggbench.hub.hf_cache import repo_folder
@@ -188,6 +189,6 @@ def test_an_interrupted_pull_says_that_it_goes_on(
     def list_repo(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(listing, "list_repo", list_repo)
+    monkeypatch.setattr(repo_variants, "list_repo", list_repo)
     ran = ggbench("pull", repo, "q8_0")
     assert (ran.code, ran.out, "kept" in ran.err) == (130, "", True)

@@ -10,6 +10,9 @@ import pytest
 
 from ggbench import paths
 from ggbench.gguf_file.header import read_model_file
+from ggbench.records.decode import N_PROMPT
+from ggbench.report.glossary import LISTS, terms
+from ggbench.stats.linefit import fewest_samples
 from ggbench.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
 
@@ -116,13 +119,46 @@ def test_inspect_of_a_download_that_stopped(
     assert (whole["file_bytes"], begun["file_bytes"]) == (size, size - 100_000)
     assert begun["tensor_types"] == whole["tensor_types"]
     shown = ggbench("inspect", path)
-    assert (shown.code, shown.err) == (0, "")
+    assert shown.code == 5
     assert "truncated: 97.7 KiB of its " in shown.out
+    assert "Error: begun-q8_0.gguf is truncated: 97.7 KiB of its " in shown.err
     assert "truncated" not in ggbench("inspect", tiny_twin).out
     for command in ("decode", "maxctx"):
         ran = ggbench(command, path)
         assert (ran.code, "97.7 KiB of its" in ran.err) == (5, True)
     assert machine.workers == []
+
+
+def test_inspect_of_a_folder_lists_every_file(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
+    """In subfolders and sidecars too; a bad file is a row with its reason, and a truncated one has its BPW."""
+    model, folder = read_model_file(tiny_twin), tmp_path / "models"
+    (folder / "in").mkdir(parents=True)
+    whole = tiny_twin.read_bytes()
+    contents = {"a-q8_0": whole, "begun-q8_0": whole[:-100_000], "in/mmproj-f16": whole, "red\x1b-q4_0": b"no"}
+    for name, content in {**contents, "z-q2_k-00002-of-00003": whole}.items():
+        (folder / f"{name}.gguf").write_bytes(content)
+    document = ggbench("inspect", folder, "--json").json
+    assert document["schema"] == "ggbench.inspect.folder/1"
+    rows = {row["model"]: row for row in document["rows"]}
+    assert list(rows) == ["a-q8_0", "begun-q8_0", "in/mmproj-f16", "red-q4_0", "z-q2_k"]
+    for name in ("a-q8_0", "begun-q8_0", "in/mmproj-f16"):
+        assert (rows[name]["bpw"], rows[name]["architecture"], rows[name]["n_shards"]) == (model.bpw, "qwen2", 1)
+    assert [rows[name]["reason"] for name in ("a-q8_0", "in/mmproj-f16")] == [None, None]
+    assert rows["begun-q8_0"]["missing_bytes"] == 100_000
+    assert (rows["red-q4_0"]["bpw"], rows["red-q4_0"]["quant"]) == (None, "q4_0")
+    assert (rows["z-q2_k"]["n_shards"], rows["z-q2_k"]["reason"]) == (3, "2 of its 3 shards are missing")
+    shown = ggbench("inspect", folder)
+    assert (shown.code, shown.err) == (0, "")
+    assert "truncated: 97.7 KiB of its" in shown.out and "is not a GGUF" in shown.out and "\x1b" not in shown.out
+    assert ggbench("inspect", folder, "--tensors").code == 2
+    assert ggbench("inspect", folder / "a-q8_0.gguf").code == 0
+
+
+def test_inspect_of_a_folder_without_a_model_is_a_bad_file(ggbench: Run, tmp_path: Path) -> None:
+    """As of any place that holds none."""
+    ran = ggbench("inspect", tmp_path)
+    assert (ran.code, ran.out) == (5, "")
+    assert "no GGUF file in" in ran.err
 
 
 def test_inspect_counts_what_every_shard_lacks(ggbench: Run, tmp_path: Path) -> None:
@@ -171,3 +207,41 @@ def test_synth_where_it_cannot_write(ggbench: Run, tmp_path: Path) -> None:
     ran = ggbench("synth", "qwen1.5-0.5b", "q4_0", "--layers", "1", "-o", tmp_path / "file" / "sub")
     assert ran.code in (2, 5)
     assert ran.err.startswith("Error: ")
+
+
+def test_a_finished_run_names_the_command_that_shows_it(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """On stderr, so that data on stdout stays data; a sweep names all of its runs."""
+    assert "Stored as run 1: ggbench results show 1" in ggbench("decode", tiny_twin, "-n", "300").err.splitlines()
+    assert "Stored as run 2: ggbench results show 2" in ggbench("prefill", tiny_twin, "--json").err.splitlines()
+    assert "Stored as run 3: ggbench results show 3" in ggbench("bench", tiny_twin, "-n", "64").err.splitlines()
+    assert "Stored" not in ggbench("decode", tiny_twin, "-n", "64", "--quiet").err
+
+
+def test_a_repeated_run_counts_the_tokens_of_one_repetition(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path
+) -> None:
+    """As `-n` does, in every format; the samples are those of all."""
+    table = ggbench("bench", tiny_twin, "-n", "300", "--repeat", "2", "--format", "csv").out.splitlines()
+    row = dict(zip(table[0].split(","), table[1].split(","), strict=False))
+    assert (row["n_gen"], row["repeat"]) == ("300", "2")
+    document = ggbench("results", "show", "1", "--json").json
+    assert (document["n_gen"], document["repeat"], document["fit"]["n_samples"]) == (300, 2, 600)
+
+
+def test_every_number_of_a_help_is_explained_once(ggbench: Run) -> None:
+    """The same words in the help of a command and in `help numbers`."""
+    numbers = " ".join(ggbench("help", "numbers").out.split())
+    for name, text in terms():
+        assert f"{name} {text}" in numbers
+    for command in ("decode", "bench", "results"):
+        shown = " ".join(ggbench(command, "--help").out.split())
+        assert all(f"{name} {text}" in shown for name, text in terms(LISTS))
+    assert ggbench("help", "results", "show").out == ggbench("results", "show", "--help").out
+    assert "numbers" in ggbench("help", "number").err
+
+
+def test_the_help_names_the_fewest_tokens_of_a_line(ggbench: Run) -> None:
+    """Those after the prompt that every decode has."""
+    fewest = str(fewest_samples(N_PROMPT + 1))
+    assert fewest in ggbench("decode", "--help").out
+    assert fewest in dict(terms())["W"]

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ggbench.engine.logs import crash_cause, out_of_memory_line
+from ggbench.engine.logs import crash_cause, out_of_memory_line, wanted_bytes
 from ggbench.units import MIB
 from tests.fakes.recorded_logs import NAMES, lines_of
 
@@ -83,6 +83,26 @@ def test_memory_is_blamed_for_an_allocation_on_the_cpu() -> None:
     cpu = "ggml_aligned_malloc: insufficient memory (attempted to allocate 1536.00 MB)"
     assert out_of_memory_line(["load_tensors: loading", cpu]) == cpu
     assert out_of_memory_line(["llama_model_load: error loading model: unknown model architecture: 'x'"]) == ""
+
+
+def test_a_thread_without_room_for_its_stack_blames_memory() -> None:
+    """Made up after libgomp's team.c; under a limit of the address space it is the stack that does not fit."""
+    thread = "libgomp: Thread creation failed: Resource temporarily unavailable"
+    assert out_of_memory_line(["", thread]) == thread
+
+
+@pytest.mark.parametrize(
+    ("line", "n_bytes"),
+    [
+        ("ggml_aligned_malloc: insufficient memory (attempted to allocate  98.25 MB)", 103_022_592),
+        ("ggml_backend_cpu_buffer_type_alloc_buffer: failed to allocate buffer of size 103022592", 103_022_592),
+        ("alloc_tensor_range: failed to allocate CUDA0 buffer of size 1024", 1024),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", None),
+    ],
+)
+def test_the_size_of_an_allocation_that_failed(line: str, n_bytes: int | None) -> None:
+    """In bytes or in MiB, which llama.cpp calls MB."""
+    assert wanted_bytes(line) == n_bytes
 
 
 @pytest.mark.parametrize(

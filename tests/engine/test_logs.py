@@ -314,6 +314,12 @@ sched_reserve:        CPU compute buffer size =   306.75 MiB
 """
 
 
+def test_cells_of_the_sliding_windows() -> None:
+    """Of the cache beside the whole one; a model without windows has none."""
+    assert read(lines_of("gemma4_iswa_gb10")).swa_cells == 32768
+    assert read(lines_of("qwen3_4b_gb10")).swa_cells is None
+
+
 def test_a_dry_log_has_the_size_of_the_cache_that_was_not_made() -> None:
     """The buffers of weights and KV are empty, and the cache's own line has its size."""
     allocations = read(DRY_LOG.splitlines())

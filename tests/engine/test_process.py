@@ -57,7 +57,7 @@ def test_an_abort_is_a_value_with_its_last_output() -> None:
         first, second = ending_of(worker), ending_of(worker)
     assert isinstance(first, Crashed)
     assert first.returncode == -signal.SIGABRT
-    assert first.reason == "the worker was ended by SIGABRT: GGML_ASSERT(something) failed"
+    assert first.reason == "llama.cpp was ended by SIGABRT: GGML_ASSERT(something) failed"
     assert isinstance(second, Crashed)
 
 
@@ -81,7 +81,7 @@ def test_a_worker_that_somebody_kills_has_crashed(
     with start("killed") as worker:
         ending = ending_of(worker)
     assert isinstance(ending, Crashed)
-    assert ending.reason == "the worker was ended by SIGKILL"
+    assert ending.reason == "llama.cpp was ended by SIGKILL"
 
 
 def test_a_worker_that_is_killed_from_outside_has_crashed() -> None:
@@ -129,7 +129,7 @@ def test_a_caller_that_pauses_does_not_make_the_worker_hang(monkeypatch: pytest.
 def test_an_exit_status_is_reported() -> None:
     """A worker that leaves by itself is a crash with its status."""
     with start("exit") as worker:
-        assert ending_of(worker).reason == "the worker left with exit status 7"
+        assert ending_of(worker).reason == "llama.cpp ended with exit status 7"
 
 
 def test_silence_ends_in_a_time_out() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ggbench.engine import protocol, workloads
 from ggbench.engine.contract import Workload
-from ggbench.engine.events import ContextProven, Filling, Loaded, Opened, Opening, PromptRead, Ready, Steps
+from ggbench.engine.events import ContextProven, Loaded, Opened, Opening, PromptRead, Proving, Ready, Steps
 from ggbench.engine.workloads.batched_decode import BatchedDecode
 from ggbench.engine.workloads.decode import Decode
 from ggbench.engine.workloads.prefill import Prefill
@@ -44,7 +44,7 @@ MESSAGES = (
     Opened(0.1, 512, 512, 128, None),
     PromptRead(25, 1_000_000, 4),
     Steps(26, [1 << 40, 2], [3, 4], "tokens"),
-    Filling(0.25),
+    Proving("fill", 0.25),
     ContextProven(1.0, 512, 1, 2, "copied", full=True, left_bytes=0),
     protocol.Done(),
     protocol.Refused("context", out_of_memory=True, message="failed to allocate"),

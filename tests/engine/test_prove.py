@@ -10,7 +10,7 @@ import pytest
 
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending, Failed, OutOfMemory
-from ggbench.engine.events import ContextProven, Loaded, Opened
+from ggbench.engine.events import ContextProven, Loaded, Opened, Proving
 from ggbench.engine.process import WorkerProcess
 from ggbench.engine.workloads.decode import Decode
 from ggbench.engine.workloads.prove_context import ProveContext
@@ -97,6 +97,48 @@ def test_what_is_left_is_reported_and_a_failure_takes_nothing_of_it(worker: Work
     assert left[2] is not None
     assert left[0] > left[1] + 28672 * 2048
     assert abs(left[0] - left[2]) <= 4 * MIB  # what malloc may keep of freed blocks, see memory_limits
+
+
+@pytest.mark.parametrize("n_threads", [1, 8])
+def test_threads_take_nothing_of_a_limit(worker: WorkerProcess, tiny_twin: Path, n_threads: int) -> None:
+    """They exist before it holds: else the stack of each, 8 MiB, is missed where llama.cpp first computes."""
+    setup = replace(SETUP, memory_limit_bytes=60 * MIB, threads=n_threads)
+    events, ending = ask(worker, protocol.LoadModel(str(tiny_twin), setup, n_threads=n_threads))
+    assert ending == Completed()
+    events, ending = context(worker, 2048, setup)
+    opened = next(event for event in events if isinstance(event, Opened))
+    events, ending = ask(worker, ProveContext())
+    assert ending == Completed()
+    proven = next(event for event in events if isinstance(event, ContextProven))
+    assert opened.left_bytes is not None
+    assert proven.left_bytes is not None
+    assert opened.left_bytes - proven.left_bytes < 8 * MIB
+
+
+def test_what_was_missing_is_reported(worker: WorkerProcess, tiny_twin: Path) -> None:
+    """By the size of the first allocation that failed and what was left at that moment, so it grows with n_ctx."""
+    load(worker, tiny_twin, replace(SETUP, memory_limit_bytes=100 * MIB))
+    missing = []
+    for n_ctx in (1 << 17, 1 << 18):
+        _, ending = context(worker, n_ctx)
+        assert isinstance(ending, OutOfMemory)
+        missing.append(ending.missing_bytes or 0)
+    assert missing[0] > 100 * MIB
+    assert missing[1] - missing[0] == pytest.approx((1 << 17) * 2048, rel=0.05)  # the rest are tables of cells
+
+
+def test_a_proof_reports_how_far_it_has_come(worker: WorkerProcess, tiny_twin: Path) -> None:
+    """First the cells, then the batch, of whose graph one of a single token has shown how many nodes it has."""
+    load(worker, tiny_twin)
+    assert context(worker, 8192)[1] == Completed()
+    events, _ = ask(worker, ProveContext())
+    proving = [event for event in events if isinstance(event, Proving)]
+    stages = [event.stage for event in proving]
+    assert stages == sorted(stages, key=["fill", "batch"].index)
+    assert {"fill", "batch"} == set(stages)
+    last = proving[-1]
+    assert last.share == pytest.approx(1, abs=0.05)
+    assert last.left_s is not None
 
 
 def test_nothing_is_limited_without_a_limit(worker: WorkerProcess, tiny_twin: Path) -> None:

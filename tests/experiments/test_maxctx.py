@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.catalog.planned_variants import planned_model
 from ggbench.catalog.selector import Target, resolve_one
 from ggbench.engine import protocol
 from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
@@ -17,18 +18,24 @@ from ggbench.engine.process import WorkerProcess
 from ggbench.engine.workloads.prove_context import ProveContext
 from ggbench.errors import DoesNotFit, EngineFailed, UsageError
 from ggbench.experiments.maxctx import EXPERIMENT
+from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
+from ggbench.hub.access import HubAccess
 from ggbench.machine.environment import environment
 from ggbench.paths import twins_dir
 from ggbench.recording.driver import run_job
 from ggbench.recording.experiment import Job
 from ggbench.recording.progress import Finished, Point, Working
 from ggbench.recording.rig import Rig
-from ggbench.records.context import BracketEnds, ContextSettings, Probe, Question
+from ggbench.records.context import BracketEnds, ContextSettings, Probe, ProofForeseen, Question
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.records.speed import Bandwidth
+from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, machine_budget
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.look_ahead import look_ahead
+from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.units import MIB
 from tests.fakes.engine import fake_rig
 from tests.fakes.small_machine import COMPUTE, LIMIT, UNSEEN, SmallMachine, context_of, found, limited, search
@@ -53,11 +60,50 @@ def test_theory_bounds_the_plan_and_the_plan_the_edge(target: Target, tiny_twin:
     file = read_model_file(tiny_twin)
     context, _ = found(SmallMachine(kv_bytes, 8192).rig(), target)
     assert file.weight_bytes is not None
-    assert context.plan.theory_n_ctx == (LIMIT - file.weight_bytes) // kv_bytes
-    assert context.plan.planned_n_ctx == (LIMIT - file.weight_bytes - COMPUTE) // kv_bytes // 256 * 256
-    assert context.plan.budget_bytes == LIMIT
+    usable = LIMIT - BESIDE_BUFFERS_BYTES
+    assert context.plan.theory_n_ctx == (usable - file.weight_bytes) // kv_bytes
+    assert context.plan.planned_n_ctx == (usable - file.weight_bytes - COMPUTE) // kv_bytes // 256 * 256
+    assert (context.plan.budget_bytes, context.plan.memory_bytes) == (usable, LIMIT)
     dry = [probe for probe in context.probes if probe.kind == "dry"]
     assert {probe.outcome for probe in dry} == {Outcome.COMPLETED, Outcome.OUT_OF_MEMORY}
+
+
+def test_a_context_that_fails_says_where_the_edge_is(target: Target, kv_bytes: int) -> None:
+    """By how much the memory was short: on all of main memory each failure costs a minute, and steps of 256 many."""
+    unseen = 60 * MIB
+    edge = (LIMIT - COMPUTE - unseen) // kv_bytes // 256 * 256
+    counted, blind = (
+        SmallMachine(kv_bytes, edge, unseen_bytes=unseen, says_missing=says_missing) for says_missing in (True, False)
+    )
+    for machine in (counted, blind):
+        context, _ = found(machine.rig(), target)
+        assert (context.max_n_ctx, context.first_fail_n_ctx) == (edge, edge + 256)
+    assert counted.allocated[1:3] == [edge, edge + 256]
+    assert counted.allocated[0] > edge + 256 * 64
+    assert len(blind.allocated) > 2 * len(counted.allocated)
+
+
+@pytest.mark.parametrize("limit_mib", [70, 80, 100, 3000])
+def test_what_is_planned_is_what_plan_finds(target: Target, tiny_twin: Path, kv_bytes: int, limit_mib: int) -> None:
+    """Under the same limit, whether anything fits beside the process or not."""
+    setup = replace(limited(limit_mib * MIB), threads=1)
+    budget = machine_budget(
+        n_gpu_layers=-1,
+        main_gpu=None,
+        threads=1,
+        reserve_bytes=None,
+        bandwidth=Bandwidth(1e9, "given"),
+        limit_bytes=setup.memory_limit_bytes,
+    )
+    engines = [SmallMachine(kv_bytes, 8192).rig().launch(setup, threading.Event()) for _ in range(2)]
+    assert isinstance(engines[0], LlamaEngine)
+    assert isinstance(engines[1], LlamaEngine)
+    variants = planned_model(str(tiny_twin), (), hub=HubAccess.from_environment(offline=True)).variants
+    [row] = plan(variants, PlanRequest(budget, setup), DryAllocator(engines[0], setup))
+    seen = look_ahead(engines[1], read_model_file(tiny_twin), tiny_twin, setup, None)
+    assert seen.plan.planned_n_ctx == row.planned_n_ctx
+    assert (row.planned_n_ctx is None) == (limit_mib == 70)
+    assert seen.plan.budget_bytes == row.budget_bytes
 
 
 @pytest.mark.parametrize("failing", [OutOfMemory, Crashed])
@@ -155,7 +201,7 @@ def test_a_catalog_twin_above_the_limit_names_a_quant_that_fits(kv_bytes: int) -
 
 def test_stopped_halfway(target: Target, kv_bytes: int) -> None:
     """What is known stays in the certificate."""
-    machine = SmallMachine(kv_bytes, 16384, cancel_at_alloc=2)
+    machine = SmallMachine(kv_bytes, 1 << 16, cancel_at_alloc=2)
     finished = search(machine.rig(), target)
     assert finished.run.outcome is Outcome.CANCELLED
     assert context_of(finished.run).max_n_ctx == machine.allocated[0]
@@ -226,13 +272,24 @@ def test_the_bracket_comes_with_every_answer(target: Target, kv_bytes: int) -> N
     progress = list(run_job(SmallMachine(kv_bytes, 16384).rig(), job))
     answers = [each for each in progress if isinstance(each, Point) and isinstance(each.observation, Probe)]
     assert answers[-1].context == BracketEnds(16384, 16640)
-    assert answers[-1].text.startswith("decode 16,384 works")
+    assert answers[-1].text.startswith("n_ctx 16,384 decodes at its far end (")
     assert {bool(each.text) for each in answers if each.observation.is_dry} == {False}  # type: ignore[attr-defined]
     assert isinstance(progress[-1], Finished)
     assert len(answers) == len(context_of(progress[-1].run).probes)
     questions = [each for each in progress if isinstance(each, Working) and isinstance(each.subject, Question)]
     assert len(questions) == sum(bool(each.text) for each in answers)
     assert all(each.stage == "probe" and each.text for each in questions)
+
+
+def test_a_proof_says_how_long_it_takes(target: Target, kv_bytes: int) -> None:
+    """Once its own speed is known: in a line of its own, and as the time left while it goes on."""
+    job = Job(EXPERIMENT, target, limited(), ContextSettings())
+    progress = list(run_job(SmallMachine(kv_bytes, 16384).rig(), job))
+    (foreseen,) = [each for each in progress if isinstance(each, Point) and isinstance(each.observation, ProofForeseen)]
+    assert foreseen.observation == ProofForeseen(16384, 20.0)
+    assert foreseen.text == "n_ctx 16,384: about 0:20 left to decode at its far end"
+    (proving,) = [each for each in progress if isinstance(each, Working) and each.left_s is not None]
+    assert (proving.done, proving.total, proving.left_s) == (0.5, 1.0, 20.0)
 
 
 def test_the_command_searches_again_from_any_folder(target: Target, kv_bytes: int, tiny_twin: Path) -> None:

@@ -90,4 +90,4 @@ def test_without_a_layer_on_the_gpu_main_memory_is_searched(
     setup = LlamaSetup(memory_limit_bytes=LIMIT, n_gpu_layers=0)
     context, _ = found(SmallMachine(kv_bytes, 4096, device="CUDA0").rig(), target, setup)
     assert context.plan.free_bytes != CARD.free_bytes
-    assert context.plan.budget_bytes == LIMIT
+    assert (context.plan.memory_bytes, context.plan.memory_source) == (LIMIT, "given as --memory-limit")

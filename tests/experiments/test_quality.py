@@ -13,10 +13,8 @@ import pytest
 from ggbench.catalog.selector import Target, resolve_one
 from ggbench.catalog.texts import find_text
 from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Ending, OutOfMemory
-from ggbench.engine.events import Scored, Tokenized
+from ggbench.engine.endings import Ending, OutOfMemory
 from ggbench.engine.workloads.score import Score
-from ggbench.engine.workloads.tokenize import Tokenize
 from ggbench.experiments.quality import EXPERIMENT
 from ggbench.experiments.stored import read_run
 from ggbench.recording.driver import run_job
@@ -27,44 +25,18 @@ from ggbench.records.quality import QualityResult, QualitySettings
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
 from ggbench.store.database import Store
-from tests.conftest import TINY
-from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
+from tests.fakes.engine import Answer, FakeWorker, fake_rig
+from tests.fakes.scores import scores, without_mark
 
 N_CTX = 32
 N_SCORED = 15
 """Of each chunk: positions 16 to 30."""
 
 
-def _answer(nll: float = 2.0, n_tokens: int = 10 * N_CTX, bos: int | None = None) -> Answer:
-    """A worker whose model finds every token equally hard."""
-
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        match request:
-            case Tokenize():
-                yield Tokenized([index % TINY.n_vocab for index in range(n_tokens)], TINY.n_vocab, bos)
-                yield Completed()
-            case Score(targets=targets, rows=rows):
-                count = sum(map(len, targets))
-                compared = rows is not None and not rows.writes
-                values = [nll] * count
-                if compared:
-                    base = [nll - 0.5] * count, [0.25] * count, [0.1] * count
-                    yield Scored(values, *base, count - 1 if count else 0)
-                else:
-                    yield Scored(values)
-                yield Completed()
-            case _:
-                yield from obey(request)
-
-    return answer
-
-
 @pytest.fixture
 def trained(tmp_path: Path, tiny_twin: Path) -> Target:
     """The tiny twin without the mark of a twin, so that it passes for a trained model."""
-    path = tmp_path / "tiny-q8_0.gguf"
-    path.write_bytes(tiny_twin.read_bytes().replace(b"ggbench.twin", b"ggbench.none"))
-    target = resolve_one(str(path))
+    target = resolve_one(str(without_mark(tiny_twin, tmp_path / "tiny-q8_0.gguf")))
     assert target.provenance == "file"
     return target
 
@@ -102,7 +74,7 @@ def _requests(worker: FakeWorker) -> list[Score]:
 
 def test_every_chunk_is_scored_in_its_second_half(trained: Target, settings: QualitySettings) -> None:
     """Each token once, its target the one that follows, two chunks at a time."""
-    run, progress, (worker,) = _run(trained, settings, [_answer()])
+    run, progress, (worker,) = _run(trained, settings, [scores()])
     found = _result(run)
     assert (run.outcome, found.n_chunks, found.n_scored) == (Outcome.COMPLETED, 10, 10 * N_SCORED)
     assert found.ppl is not None
@@ -125,14 +97,14 @@ def test_every_chunk_is_scored_in_its_second_half(trained: Target, settings: Qua
 
 def test_bos_takes_the_place_of_a_chunks_first_token(trained: Target, settings: QualitySettings) -> None:
     """Of every chunk, as llama-perplexity does; the targets stay."""
-    _, _, (worker,) = _run(trained, settings, [_answer(bos=7)])
+    _, _, (worker,) = _run(trained, settings, [scores(bos=7)])
     assert all(chunk[0] == 7 for request in _requests(worker) for chunk in request.chunks)
     assert _requests(worker)[-1].chunks[0][1] == 8 * N_CTX + 1
 
 
 def test_a_base_is_computed_right_before_the_model(trained: Target, settings: QualitySettings) -> None:
     """The base writes the rows that the model then reads, part by part."""
-    run, _, (model, base) = _run(trained, settings, [_answer(2.0), _answer(1.5)], base=Base(trained))
+    run, _, (model, base) = _run(trained, settings, [scores(2.0), scores(1.5)], base=Base(trained))
     found = _result(run)
     assert found.divergence is not None
     assert found.divergence.kld.mean == pytest.approx(0.25)
@@ -149,14 +121,14 @@ def test_a_base_is_computed_right_before_the_model(trained: Target, settings: Qu
 
 def test_a_base_with_other_tokens_is_refused(trained: Target, settings: QualitySettings) -> None:
     """Rows of two vocabularies do not compare."""
-    run, _, _ = _run(trained, settings, [_answer(), _answer(n_tokens=9 * N_CTX)], base=Base(trained))
+    run, _, _ = _run(trained, settings, [scores(), scores(n_tokens=9 * N_CTX)], base=Base(trained))
     assert run.outcome is Outcome.FAILED
     assert "no base for this model" in run.reason
 
 
 def test_a_twin_has_no_quality(tiny_twin: Path, settings: QualitySettings) -> None:
     """Its weights were never trained."""
-    run, _, workers = _run(resolve_one(str(tiny_twin)), settings, [_answer()])
+    run, _, workers = _run(resolve_one(str(tiny_twin)), settings, [scores()])
     assert run.outcome is Outcome.FAILED
     assert "twin" in run.reason
     assert not workers
@@ -164,20 +136,20 @@ def test_a_twin_has_no_quality(tiny_twin: Path, settings: QualitySettings) -> No
 
 def test_a_text_shorter_than_two_chunks_is_refused(trained: Target, settings: QualitySettings) -> None:
     """As llama-perplexity refuses it."""
-    run, _, _ = _run(trained, settings, [_answer(n_tokens=2 * N_CTX - 1)])
+    run, _, _ = _run(trained, settings, [scores(n_tokens=2 * N_CTX - 1)])
     assert "63 tokens, and two chunks of 32 are needed" in run.reason
 
 
 def test_chunks_limit_what_is_scored(trained: Target, settings: QualitySettings) -> None:
     """From the beginning of the text."""
-    run, _, _ = _run(trained, replace(settings, n_chunks=3), [_answer()])
+    run, _, _ = _run(trained, replace(settings, n_chunks=3), [scores()])
     assert _result(run).n_chunks == 3
     assert _result(run).scored is not None
 
 
 def test_the_time_given_ends_a_run_as_complete(trained: Target, settings: QualitySettings) -> None:
     """With what it has, and says so."""
-    run, _, _ = _run(trained, replace(settings, within_s=0.0), [_answer()])
+    run, _, _ = _run(trained, replace(settings, within_s=0.0), [scores()])
     assert run.outcome is Outcome.COMPLETED
     assert "2 of 10 chunks" in run.reason
     assert _result(run).n_chunks == 2
@@ -192,7 +164,7 @@ def test_a_worker_that_dies_leaves_the_chunks_before(
         if isinstance(request, Score) and request.chunks[0][0] == 4 * N_CTX:
             yield OutOfMemory("score", "killed")
         else:
-            yield from _answer()(request)
+            yield from scores()(request)
 
     with Store.open(tmp_path / "results.sqlite") as store:
         run, _, _ = _run(trained, settings, [dies], store)
@@ -205,24 +177,24 @@ def test_a_worker_that_dies_leaves_the_chunks_before(
 def test_logits_are_saved_and_compared_with(trained: Target, settings: QualitySettings, tmp_path: Path) -> None:
     """A file of ours serves as the base of another run over the same text, and of no other."""
     path = tmp_path / "base.dat"
-    _, _, (writer,) = _run(trained, replace(settings, save_base_logits=str(path)), [_answer()])
+    _, _, (writer,) = _run(trained, replace(settings, save_base_logits=str(path)), [scores()])
     assert all(each.rows is not None and each.rows.writes for each in _requests(writer))
     reads = replace(settings, base_logits=str(path))
-    run, _, (reader,) = _run(trained, reads, [_answer()])
+    run, _, (reader,) = _run(trained, reads, [scores()])
     assert _result(run).divergence is not None
     rows = [each.rows for each in _requests(reader) if each.rows is not None]
     assert [each.first_row for each in rows if each.first_row] == sorted(
         [2 * N_SCORED, 4 * N_SCORED] * 2 + [6 * N_SCORED, 8 * N_SCORED] * 2
     )
-    shorter, _, _ = _run(trained, replace(reads, n_ctx=16, n_seqs=4), [_answer()])
+    shorter, _, _ = _run(trained, replace(reads, n_ctx=16, n_seqs=4), [scores()])
     assert "--n-ctx 32" in shorter.reason
-    longer, _, _ = _run(trained, reads, [_answer(n_tokens=20 * N_CTX)])
+    longer, _, _ = _run(trained, reads, [scores(n_tokens=20 * N_CTX)])
     assert "--chunks 10" in longer.reason
 
 
 def test_scores_are_kept_as_32_bit_floats(trained: Target, settings: QualitySettings) -> None:
     """Precise enough for every figure, at four bytes for each."""
-    run, _, _ = _run(trained, settings, [_answer(np.float32(1.7).item())])
+    run, _, _ = _run(trained, settings, [scores(np.float32(1.7).item())])
     ppl = _result(run).ppl
     assert ppl is not None
     assert ppl.mean == pytest.approx(math.exp(1.7), rel=1e-6)

@@ -11,7 +11,7 @@ from ggbench.catalog.disk import LocalModel
 from ggbench.catalog.file_sources import ARTICLE_QUANTS
 from ggbench.catalog.models import Catalog, CatalogModel
 from ggbench.errors import GgbenchError
-from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.records.machine import GpuReading, MachineReading
 from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
@@ -63,11 +63,13 @@ def plan_row(model: str, quant: str, budget: Budget, n_ctx: int | None = None) -
     rate = budget.bandwidth.bytes_per_s if budget.bandwidth else 20e9
     limit = DecodeLimit(rate / kv / 1e3, weights / rate * 1e3, rate, "test")
     speeds = [(n, (weights + kv * n) / rate * 1e3) for n in (1024, 8192, 32768)]
+    at_n_ctx = (weights + kv * n_ctx) / rate * 1e3
     return PlanRow(
         model=model, quant=quant, provenance="catalog", file_bytes=weights + 6_000_000, n_params=n_params,
         bpw=_BITS.get(quant, 4.0), weight_bytes=weights, device_weight_bytes=weights, host_weight_bytes=0, n_ctx=n_ctx,
         n_ctx_train=32_768, kv_bytes=kv * n_ctx, device_kv_bytes=kv * n_ctx, kv_bytes_per_token=kv,
         compute_bytes=300 * (1 << 20), output_bytes=600_000, budget_bytes=budget.usable_bytes, left_bytes=left,
+        needed_bytes=budget.usable_bytes - left, at_n_ctx=PlannedSpeed(n_ctx, at_n_ctx, 1e3 / at_n_ctx, left >= 0),
         fits=left >= 0, planned_n_ctx=longest or None, limit=limit,
         decode=tuple(PlannedSpeed(n, ms, 1e3 / ms, longest >= n) for n, ms in speeds),
     )  # fmt: skip
@@ -78,6 +80,7 @@ class FakePlanner:
     """Plans at once, or waits for `opened` before every row of the models in `held`."""
 
     asked: list[tuple[str, tuple[str, ...], int | None, str | None]] = field(default_factory=list)
+    setups: list[LlamaSetup] = field(default_factory=list)
     held: set[str] = field(default_factory=set)
     reached: threading.Event = field(default_factory=threading.Event)
     opened: threading.Event = field(default_factory=threading.Event)
@@ -92,6 +95,7 @@ class FakePlanner:
     ) -> Generator[PlannedQuant]:
         """As the planner does."""
         self.asked.append((model, tuple(quants), setup.n_ctx, first))
+        self.setups.append(setup)
         if model in self.held:
             self.reached.set()
             assert self.opened.wait(WAIT_S)

@@ -17,7 +17,7 @@ from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import DecodeLimit
 from ggbench.records.subject import Subject
 from ggbench.stats.linefit import fit_line
-from ggbench.stats.samples import summarize
+from ggbench.stats.speed import summarize
 from ggbench.store.database import Store
 from tests.fakes import machines
 
@@ -84,7 +84,7 @@ def put_run(store: Store, head: RunHead, b_ms: float = 10.0, w: float = 400.0, n
         n_gen=n_gen,
         prefill_ms=130.0,
         fit=fit_line(position, step_ns),
-        latency=summarize(step_ns),
+        latency=summarize(position, step_ns),
         limit=DecodeLimit(610.4, weight_bytes / 60e9 * 1e3, 60e9, "measured in a test"),
     )
     store.finish(run_id, Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result))

@@ -10,7 +10,7 @@ from ggbench.catalog.selector import Target
 from ggbench.engine import protocol
 from ggbench.engine.contract import Stage
 from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
-from ggbench.engine.events import ContextProven, Filling, Loaded, Opened
+from ggbench.engine.events import ContextProven, Loaded, Opened, Proving
 from ggbench.engine.llama import LlamaEngine
 from ggbench.engine.workloads.prove_context import ProveContext
 from ggbench.experiments.maxctx import EXPERIMENT
@@ -31,7 +31,6 @@ from tests.fakes.engine import FakeWorker
 LIMIT = 100 * MIB
 COMPUTE = 8 * MIB
 UNSEEN = 20 * MIB
-"""What a context takes here that no log reports."""
 CARD_ID = "0000:01:00.0"
 CARD = Gpu(0, "Card", "GPU-1", "00000000:01:00.0", 24 << 30, 23 << 30, None, None, None)
 
@@ -48,6 +47,10 @@ class SmallMachine:
     fills: bool = True
     dry_loads: bool = True
     device: str = "CPU"
+    unseen_bytes: int = UNSEEN
+    """What a context takes that no log reports."""
+    says_missing: bool = False
+    """Whether a context that fails reports by how much."""
     cancel: threading.Event = field(default_factory=threading.Event)
     cancel_at_alloc: int = 0
     workers: list[FakeWorker] = field(default_factory=list)
@@ -89,7 +92,7 @@ class SmallMachine:
                     if len(self.allocated) == self.cancel_at_alloc:
                         self.cancel.set()
                     if n_ctx > self.edge:
-                        yield self._failure("context")
+                        yield self._failure("context", (n_ctx - self.edge) * self.kv_bytes)
                         return
                 kv = self.kv_bytes * (n_ctx if self.grows else 1024) / MIB
                 if not self._dry:
@@ -98,22 +101,22 @@ class SmallMachine:
                 yield protocol.Log(
                     2, f"sched_reserve:        {self.device} compute buffer size = {COMPUTE / MIB:.2f} MiB"
                 )
-                left = LIMIT - COMPUTE - UNSEEN - round(kv * MIB)
+                left = LIMIT - COMPUTE - self.unseen_bytes - round(kv * MIB)
                 yield Opened(0.1, n_ctx, 512, 512, None if self._dry else left)
             case ProveContext():
                 n_ctx = self.allocated[-1]
                 self.proven.append(n_ctx)
-                yield Filling(0.5)
+                yield Proving("batch", 0.5, 20.0)
                 if n_ctx > self.decode_edge:
                     yield self._failure("decode")
                     return
                 yield ContextProven(0.1, 512, 1, 1, "copied", full=self.fills, left_bytes=0)
         yield Completed()
 
-    def _failure(self, stage: Stage) -> Ending:
+    def _failure(self, stage: Stage, missing_bytes: int = 0) -> Ending:
         if self.failing is Crashed:
             return Crashed(-9, ("last words",))
-        return OutOfMemory(stage, "failed to allocate")
+        return OutOfMemory(stage, "failed to allocate", missing_bytes=missing_bytes if self.says_missing else None)
 
 
 def limited(limit_bytes: int = LIMIT) -> LlamaSetup:

@@ -9,7 +9,7 @@ import typing
 import gguf.constants
 import pytest
 
-from ggbench.gguf_file import gguf_constants, gguf_format
+from ggbench.gguf_file import gguf_constants, header_bytes
 from ggbench.gguf_file.gguf_constants import tensor_name
 
 
@@ -56,15 +56,15 @@ def test_constants_come_without_the_rest_of_gguf() -> None:
 def test_the_format_has_ggufs_numbers() -> None:
     """Magic, version, alignment, keys and value types are those of the package."""
     value_types = gguf.GGUFValueType
-    assert int.from_bytes(gguf_format.MAGIC, "little") == gguf.GGUF_MAGIC
-    assert gguf.GGUF_VERSION == gguf_format.VERSION == max(gguf_format.READABLE_VERSIONS)
-    assert gguf.GGUF_DEFAULT_ALIGNMENT == gguf_format.ALIGNMENT
-    assert gguf.Keys.General.ALIGNMENT == gguf_format.ALIGNMENT_KEY
-    assert gguf.Keys.General.ARCHITECTURE == gguf_format.ARCHITECTURE_KEY
-    assert {*gguf_format.NUMBER_CODES, gguf_format.STRING, gguf_format.ARRAY} == set(value_types)
-    assert (gguf_format.STRING, gguf_format.ARRAY) == (value_types.STRING, value_types.ARRAY)
+    assert int.from_bytes(header_bytes.MAGIC, "little") == gguf.GGUF_MAGIC
+    assert gguf.GGUF_VERSION == header_bytes.VERSION == max(header_bytes.READABLE_VERSIONS)
+    assert gguf.GGUF_DEFAULT_ALIGNMENT == header_bytes.ALIGNMENT
+    assert gguf.Keys.General.ALIGNMENT == header_bytes.ALIGNMENT_KEY
+    assert gguf.Keys.General.ARCHITECTURE == header_bytes.ARCHITECTURE_KEY
+    assert {*header_bytes.NUMBER_CODES, header_bytes.STRING, header_bytes.ARRAY} == set(value_types)
+    assert (header_bytes.STRING, header_bytes.ARRAY) == (value_types.STRING, value_types.ARRAY)
     letters = {"UINT": "BHIQ", "INT": "bhiq", "FLOAT": "efd"}
-    for value_type, code in gguf_format.NUMBER_CODES.items():
+    for value_type, code in header_bytes.NUMBER_CODES.items():
         kind = value_types(value_type).name.rstrip("0123456789")
         assert code in letters.get(kind, "?")
 

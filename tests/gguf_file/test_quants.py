@@ -56,7 +56,7 @@ def test_every_file_type_of_gguf_has_a_name() -> None:
 
 def test_every_file_type_of_llama_cpp_has_a_name() -> None:
     """The names are those of `enum llama_ftype`, no more and no fewer, and lead back to its numbers."""
-    import llama_cpp
+    from llama_cpp import llama_cpp
 
     theirs = {
         match[1].lower().replace("mxfp4_moe", "mxfp4"): number
@@ -70,7 +70,7 @@ def test_every_file_type_of_llama_cpp_has_a_name() -> None:
 @pytest.mark.llama
 def test_names_agree_with_llama_ftype_name() -> None:
     """llama.cpp prints the same family for each number: `Q4_K - Medium` is our q4_k_m."""
-    import llama_cpp
+    from llama_cpp import llama_cpp
 
     sizes = {"Small": "_s", "Medium": "_m", "Large": "_l"}
     for name in known_quants():
@@ -83,7 +83,7 @@ def test_names_agree_with_llama_ftype_name() -> None:
 
 def test_a_guessed_file_type_keeps_its_name() -> None:
     """llama.cpp marks a type that it guessed with a flag above the number."""
-    import llama_cpp
+    from llama_cpp import llama_cpp
 
     assert quant_by_ftype(llama_cpp.LLAMA_FTYPE_GUESSED | llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0) == "q8_0"
     assert quant_by_ftype(33) is None

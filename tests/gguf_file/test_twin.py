@@ -15,8 +15,8 @@ import pytest
 
 from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file import twin_writer
+from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin, plan_twin, twin_of
 from ggbench.gguf_file.twin_writer import write_twin
 

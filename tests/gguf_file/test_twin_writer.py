@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from ggbench.errors import DoesNotFit, UsageError
-from ggbench.gguf_file import tiles
+from ggbench.gguf_file import twin_writer
+from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.gguf_file.twin_writer import write_twin
@@ -127,14 +127,14 @@ def test_a_writer_that_is_stopped_leaves_the_old_file_and_nothing_else(
     planned = plan_twin(DENSE, ["q8_0"], name="tiny")["q8_0"]
     path = tmp_path / "twin.gguf"
     path.write_bytes(b"before")
-    whole = tiles.Tiles.chunks
+    whole = twin_writer._chunks
 
-    def chunks(self: tiles.Tiles, tensor: TensorInfo) -> Iterator[memoryview]:
+    def chunks(tensor: TensorInfo) -> Iterator[memoryview]:
         if tensor.name == "blk.1.attn_q.weight":
             raise failure
-        return whole(self, tensor)
+        return whole(tensor)
 
-    monkeypatch.setattr(tiles.Tiles, "chunks", chunks)
+    monkeypatch.setattr(twin_writer, "_chunks", chunks)
     with pytest.raises(raised):
         write_twin(planned, path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["twin.gguf"]

@@ -9,7 +9,7 @@ import httpx2
 import huggingface_hub
 import pytest
 
-from ggbench.errors import DoesNotFit, GgbenchError, NetworkError, UnknownName, UsageError
+from ggbench.errors import GgbenchError, NetworkError, UnknownName, UsageError
 from ggbench.hub import api
 from ggbench.hub.access import HubAccess, hub_errors
 from ggbench.hub.api import api_url, send_request
@@ -141,7 +141,6 @@ def test_an_invalid_token_is_not_printed(access: HubAccess, hub: TestHub, monkey
         (httpx2.UnsupportedProtocol("x"), UsageError, "HF_ENDPOINT"),
         (ConnectionResetError(), NetworkError, "lost"),
         (TimeoutError(), NetworkError, "in time"),
-        (OSError(errno.ENOSPC, "No space left", "/a"), DoesNotFit, "disk is full"),
         (PermissionError(errno.EACCES, "Permission denied", "/a\x1b[31m/b"), UsageError, "Permission denied: /a[31m/b"),
     ],
 )

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.errors import BadFile
+from ggbench.catalog.repo_variants import FoundVariant, RepoRequest, find_variants
+from ggbench.errors import BadFile, NetworkError
 from ggbench.hub.access import HubAccess
-from ggbench.hub.hf_cache import cached_paths, cached_variants, repo_folder, verify_blob
+from ggbench.hub.hf_cache import cached_paths, repo_folder, verify_blob
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from tests.fakes.hub import TestHub
 
@@ -50,6 +51,11 @@ def _listing(commit: str, variant: RepoVariant) -> RepoListing:
     return RepoListing(REPO, "main", commit, (variant,), (), 0, "2026-01-02T03:04:05Z")
 
 
+def cached_variants(access: HubAccess) -> tuple[FoundVariant, ...]:
+    """What a request for every variant of the repo finds without a network."""
+    return find_variants(access, RepoRequest(REPO))
+
+
 def _set_main(access: HubAccess, commit: str) -> None:
     ref = repo_folder(access, REPO) / "refs" / "main"
     ref.parent.mkdir(parents=True, exist_ok=True)
@@ -64,23 +70,22 @@ def test_a_file_of_hf_download_is_found(tmp_path: Path, access: HubAccess) -> No
     with TestHub() as hub:
         commit = hub.add_repo(REPO, {path: b"GGUF and more"})
         there = hf_hub_download(REPO, path, cache_dir=access.hub_cache, endpoint=hub.url)
-    (found,) = cached_variants(access, REPO)
+    (found,) = cached_variants(access)
     assert found.paths == (Path(there),)
     assert (found.variant.name, found.variant.quant, found.commit) == ("Q4_K_M/tiny-Q4_K_M", "q4_k_m", commit)
     (file,) = found.variant.files
     assert (file.path, file.n_bytes, file.sha256) == (path, 13, hashlib.sha256(b"GGUF and more").hexdigest())
-    assert cached_paths(access, None, REPO, found.variant) == found.paths
-    assert cached_paths(access, _listing(commit, found.variant), REPO, found.variant) == found.paths
+    assert cached_paths(access, _listing(commit, found.variant), found.variant) == found.paths
 
 
 def test_an_empty_or_missing_cache_has_no_variants(access: HubAccess) -> None:
     """Neither is an error."""
     variant = RepoVariant("a", None, (RepoFile("a.gguf", 1, "0" * 64, ""),))
-    assert cached_variants(access, REPO) == ()
-    assert cached_paths(access, None, REPO, variant) is None
-    access.hub_cache.write_text("a file")
-    assert cached_variants(access, REPO) == ()
-    assert cached_paths(access, None, REPO, variant) is None
+    for _ in range(2):
+        with pytest.raises(NetworkError, match="needs the network"):
+            cached_variants(access)
+        assert cached_paths(access, _listing(NEW, variant), variant) is None
+        access.hub_cache.write_text("a file")
 
 
 def test_shards_are_one_variant_only_when_complete(access: HubAccess) -> None:
@@ -91,7 +96,7 @@ def test_shards_are_one_variant_only_when_complete(access: HubAccess) -> None:
     large = _put(access, NEW, "x-q6_k.gguf", b"x" * 50)
     _put(access, NEW, "mmproj-x-f16.gguf", b"p")
     _put(access, NEW, "README.md", b"# x")
-    found = cached_variants(access, REPO)
+    found = cached_variants(access)
     assert [(each.variant.name, each.variant.quant) for each in found] == [("x-q6_k", "q6_k"), ("s-q2_k", "q2_k")]
     assert [file.sha256 for file in found[1].variant.files] == [file.sha256 for file in small]
     assert found[0].variant.files[0].sha256 == large.sha256
@@ -104,10 +109,10 @@ def test_a_file_in_two_snapshots_is_listed_once_at_main(access: HubAccess) -> No
     _put(access, NEW, "a-q8_0.gguf", b"same")
     for main, other in ((OLD, NEW), (NEW, OLD)):
         _set_main(access, main)
-        found = {each.variant.name: each.commit for each in cached_variants(access, REPO)}
+        found = {each.variant.name: each.commit for each in cached_variants(access)}
         assert found == {"a-q8_0": main, "b-q8_0": OLD}
         variant = RepoVariant("a-q8_0", "q8_0", (file,))
-        paths = cached_paths(access, _listing(other, variant), REPO, variant)
+        paths = cached_paths(access, _listing(other, variant), variant)
         assert paths is not None and paths[0].parent.name == other
 
 
@@ -116,13 +121,13 @@ def test_a_changed_file_is_not_used_for_the_new_commit(access: HubAccess) -> Non
     file = _put(access, OLD, "a-q8_0.gguf", b"old one")
     new = RepoFile(file.path, file.n_bytes, hashlib.sha256(b"new one").hexdigest(), "")
     variant = RepoVariant("a-q8_0", "q8_0", (new,))
-    assert cached_paths(access, _listing(NEW, variant), REPO, variant) is None
+    assert cached_paths(access, _listing(NEW, variant), variant) is None
 
 
 def test_an_unchanged_file_of_an_older_snapshot_is_used(access: HubAccess) -> None:
     """A new README moves the branch; the 20 GB beside it are unchanged."""
     variant = RepoVariant("a-q8_0", "q8_0", (_put(access, OLD, "a-q8_0.gguf", b"same"),))
-    paths = cached_paths(access, _listing(NEW, variant), REPO, variant)
+    paths = cached_paths(access, _listing(NEW, variant), variant)
     assert paths is not None and paths[0].parent.name == OLD
 
 
@@ -138,7 +143,7 @@ def test_an_incomplete_file_does_not_count(access: HubAccess, damage: str) -> No
         blob.write_bytes(b"short")
     else:
         (repo_folder(access, REPO) / "snapshots" / NEW / files[1].path).unlink()
-    assert cached_paths(access, _listing(NEW, variant), REPO, variant) is None
+    assert cached_paths(access, _listing(NEW, variant), variant) is None
 
 
 def test_a_cache_without_links_counts_at_its_own_commit(access: HubAccess) -> None:
@@ -148,11 +153,11 @@ def test_a_cache_without_links_counts_at_its_own_commit(access: HubAccess) -> No
     blob = link.resolve()
     link.unlink()
     shutil.move(blob, link)
-    (found,) = cached_variants(access, REPO)
-    assert cached_paths(access, _listing(OLD, found.variant), REPO, found.variant) == (link,)
+    (found,) = cached_variants(access)
+    assert cached_paths(access, _listing(OLD, found.variant), found.variant) == (link,)
     variant = RepoVariant("a-q8_0", "q8_0", (file,))
-    assert cached_paths(access, _listing(OLD, variant), REPO, variant) == (link,)
-    assert cached_paths(access, _listing(NEW, variant), REPO, variant) is None
+    assert cached_paths(access, _listing(OLD, variant), variant) == (link,)
+    assert cached_paths(access, _listing(NEW, variant), variant) is None
 
 
 def test_a_blob_is_verified_against_its_name(access: HubAccess, tmp_path: Path) -> None:
@@ -181,7 +186,7 @@ def test_a_linked_blob_is_verified_against_its_own_name(access: HubAccess, tmp_p
     verified = verify_blob(repo_folder(access, REPO) / "snapshots" / NEW / file.path)
     assert verified.sha256_expected == file.sha256 and verified.matches is True
     variant = RepoVariant("a-q8_0", "q8_0", (file,))
-    assert cached_paths(access, _listing(NEW, variant), REPO, variant) is not None
+    assert cached_paths(access, _listing(NEW, variant), variant) is not None
 
 
 def test_a_file_not_named_by_a_hash_has_no_expected_hash(tmp_path: Path) -> None:

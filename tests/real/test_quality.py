@@ -30,7 +30,9 @@ SETUP = LlamaSetup(threads=1)
 
 def _score(path: Path, base: Path | None = None, **changed: object) -> QualityResult:
     settings = replace(QualitySettings(find_text(PROSE)[0], n_ctx=128, n_seqs=16), **changed)  # type: ignore[arg-type]
-    job = Job(EXPERIMENT, resolve_one(str(path)), SETUP, settings, None if base is None else Base(resolve_one(str(base))))
+    job = Job(
+        EXPERIMENT, resolve_one(str(path)), SETUP, settings, None if base is None else Base(resolve_one(str(base)))
+    )
     *_, end = run_job(make_rig(None, needs_bandwidth=False), job)
     assert isinstance(end, Finished)
     assert end.run.outcome is Outcome.COMPLETED, end.run.reason

@@ -153,7 +153,7 @@ def test_a_killed_search_has_its_probes(target: Target, tmp_path: Path) -> None:
     context = context_of(run)
     assert context.probes == tuple(seen)
     assert (context.max_n_ctx, context.verified_by_decode) == (16384, False)
-    assert context.plan.budget_bytes == limited().memory_limit_bytes
+    assert context.plan.memory_bytes == limited().memory_limit_bytes
     assert run.head.environment is not None
 
 

@@ -54,7 +54,6 @@ def test_the_bandwidth_is_that_of_the_memory_where_the_weights_are(lines: list[s
         pytest.param(LlamaSetup(), True, id="all on the GPU"),
         pytest.param(LlamaSetup(kv_offload=False), False, id="the cache in main memory"),
         pytest.param(LlamaSetup(override_tensor=(r"ffn_up=CPU",)), False, id="some tensors in main memory"),
-        pytest.param(LlamaSetup(cpu_moe=True), True, id="no experts to keep there"),
     ],
 )
 def test_memories_of_two_speeds_have_no_one_limit(target: Target, setup: LlamaSetup, has_limit: bool) -> None:

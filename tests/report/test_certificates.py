@@ -81,6 +81,50 @@ def test_a_search_that_was_cut_short_has_the_sizes_of_its_largest_probe() -> Non
     assert [each["reason"] for each in cast(list[dict[str, object]], document["probes"])] == [None, None]
 
 
+def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None:
+    """The planned value with the memory, the reserve and its reason, and what the smallest n_ctx that failed did."""
+    plan = SearchPlan(
+        planned_n_ctx=34_560,
+        theory_n_ctx=40_000,
+        budget_bytes=960 << 20,
+        memory_bytes=1 << 30,
+        memory_source="given as --memory-limit",
+        reserve_bytes=64 << 20,
+        reserve_source="for the process",
+        free_bytes=22 << 30,
+    )
+    probes = (
+        Probe(34_560, "dry", Outcome.COMPLETED, 0.1),
+        Probe(34_560, "alloc", Outcome.COMPLETED, 0.1),
+        Probe(34_816, "alloc", Outcome.OUT_OF_MEMORY, 0.1, missing_bytes=3 << 20),
+        Probe(34_560, "decode", Outcome.OUT_OF_MEMORY, 0.1),
+        Probe(34_304, "decode", Outcome.COMPLETED, 0.1),
+    )
+    found = ContextResult(plan=plan, max_n_ctx=34_304, first_fail_n_ctx=34_560, verified_by_decode=True, probes=probes)
+    text = " ".join(render(certificate_details(search(found)), 160).split())
+    assert "works n_ctx 34,304; a batch of 512 tokens and one more were decoded at its far end" in text
+    assert "fails n_ctx 34,560 loads but fails when decoding: out of memory" in text
+    assert "planned n_ctx 34,560, as in ggbench plan, by 1 dry allocation; 40,000 if there were only weights" in text
+    assert "memory 1.00 GiB (given as --memory-limit); 22.0 GiB were free before" in text
+    assert "reserve 64.0 MiB (for the process)" in text
+    assert "budget 960.0 MiB for weights, KV cache and compute buffers" in text
+    assert "34,816 does not load: out of memory, 3.00 MiB short" in text
+    ended = replace(plan, ceiling_n_ctx=34_304, is_planned_higher=True)
+    text = " ".join(render(certificate_details(search(replace(found, plan=ended, first_fail_n_ctx=None))), 160).split())
+    assert "fails not found: the search ended at its ceiling, 34,304" in text
+    assert "planned n_ctx at least 34,560" in text
+
+
+def test_a_crash_is_a_sentence(render: Callable[..., str]) -> None:
+    """What happened and what to do next, once for each cause."""
+    reason = "the worker was ended by SIGSEGV"
+    probes = tuple(Probe(n_ctx, "decode", Outcome.CRASHED, 0.1, reason=reason) for n_ctx in (1024, 768))
+    crashed = search(ContextResult(max_n_ctx=512, first_fail_n_ctx=768, probes=probes))
+    text = " ".join(render(certificate_details(crashed), 160).split())
+    assert text.count(f"Note: at n_ctx 768 llama.cpp crashed ({reason}), and the search went on below it.") == 1
+    assert "if it crashes again, report it to llama.cpp" in text
+
+
 def test_a_search_answers_in_one_line() -> None:
     """Proven or not, cut short or without any context that works."""
     made = (Probe(512, "alloc", Outcome.COMPLETED, 0.1), Probe(512, "decode", Outcome.COMPLETED, 0.1))
@@ -96,7 +140,13 @@ def test_searches_side_by_side(render: Callable[..., str]) -> None:
     """One line for each quant, a model that was given as a path by its name."""
     plan = SearchPlan(planned_n_ctx=1024, theory_n_ctx=1100, budget_bytes=3 << 30)
     run = search(ContextResult(plan=plan, max_n_ctx=768, first_fail_n_ctx=1024))
-    path = replace(run, head=replace(run.head, subject=replace(run.subject, model="/home/me/models/tiny.gguf")))
-    text = render(certificates_table([path], width=100))
+
+    def of(path: str) -> Run:
+        return replace(run, head=replace(run.head, subject=replace(run.subject, model=path, file=path)))
+
+    text = render(certificates_table([of("/home/me/models/tiny.gguf")], width=100))
     assert "The largest n_ctx of tiny.gguf within 3.00 GiB" in text
     assert text.splitlines()[-1].split()[:6] == ["q4_k_m", "—", "1,100", "1,024", "768", "1,024"]
+    both = render(certificates_table([of("/m/a/tiny.gguf"), of("/m/b/tiny.gguf")], width=100))
+    assert "The largest n_ctx of a/tiny.gguf, b/tiny.gguf within" in both
+    assert [line.split()[0] for line in both.splitlines()[-2:]] == ["a/tiny.gguf", "b/tiny.gguf"]

@@ -12,10 +12,10 @@ from ggbench.records.decode import DecodeSettings
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run, RunHead
 from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import LineFit
+from ggbench.records.speed import LatencySummary, LineFit
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import BENCH, COLUMNS, bench_columns, w_text
+from ggbench.report.columns import BENCH, COLUMNS, b_text, bench_columns, swa_text, tok_s_text, w_text
 from tests.fakes.summaries import search_of, with_decode
 
 
@@ -37,8 +37,53 @@ def test_the_selection_is_of_known_columns_that_name_the_row_and_what_is_wrong()
 )
 def test_w_is_a_value_or_a_bound(w: float | None, ci95: tuple[float, float | None] | None, text: str) -> None:
     """A slope that cannot be told from zero is never a number of its own."""
-    assert w_text(LineFit(300, w, ci95, 10.0, None, None, None)) == text
+    assert w_text(LineFit(300, w, ci95, None, None, None, None)) == text
     assert w_text(None) == "—"
+
+
+@pytest.mark.parametrize(
+    ("b", "ci95", "text"),
+    [
+        (10.917, (10.84, 10.99), "10.92 ±0.08"),
+        (None, (10.84, 13.55), "< 13.6"),
+        (None, (0.0, 822.0), "< 822"),
+        (None, None, "—"),
+    ],
+)
+def test_b_is_a_value_or_a_bound(b: float | None, ci95: tuple[float, float] | None, text: str) -> None:
+    """A B that was not determined is never a number of its own, and no interval reaches below zero."""
+    assert b_text(LineFit(300, 205.0, (201.0, 209.0), b, ci95, None, None)) == text
+
+
+@pytest.mark.parametrize(
+    ("ci95", "text"),
+    [((106.9, 109.5), "108.2 ±1.3"), ((106.9, None), "> 107"), (None, "108"), ((108.2, 108.2), "108")],
+)
+def test_speed_has_its_interval(ci95: tuple[float, float | None] | None, text: str) -> None:
+    """A run of few tokens has none; one that may be of any speed is bounded."""
+    assert tok_s_text(LatencySummary(9.2, 12.5, 12.7, 108.2, None, ci95)) == text
+
+
+def test_an_unsteady_speed_is_marked(completed: QuantSummary) -> None:
+    """The mark stands where every list has a number; the value for programs is the same."""
+    unsteady = with_decode(completed, unsteady="the clock fell")
+    assert COLUMNS["tok_s"].text(unsteady) == "! 108.2 ±1.3"
+    assert COLUMNS["tok_s"].value(unsteady) == COLUMNS["tok_s"].value(completed) == 108.2
+
+
+def test_nothing_is_derived_from_a_bound_of_b(completed: QuantSummary) -> None:
+    """Neither B% nor B as w16, in tables and for programs."""
+    bounded = with_decode(completed, fit=LineFit(300, None, (1234.4, None), None, (10.8, 11.0), 0.1, None))
+    for key in ("b_ms", "b_ratio", "b_w16_ms", "w_ratio"):
+        assert COLUMNS[key].value(bounded) is None
+    assert (COLUMNS["b_ratio"].text(bounded), COLUMNS["b_w16_ms"].text(bounded)) == ("—", "—")
+
+
+def test_sliding_windows_are_told_apart_from_whole_caches() -> None:
+    """With the option that asks for the other; a model without windows has no text."""
+    assert swa_text(1024, 8192) == "sliding-window caches of 1,024 cells (of all 8,192 with --swa-full)"
+    assert swa_text(8192, 8192) == "sliding-window caches of all 8,192 cells"
+    assert swa_text(None, 8192) == swa_text(1024, None) == ""
 
 
 def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:
@@ -62,10 +107,11 @@ def test_an_unsteady_row_says_so(completed: QuantSummary) -> None:
 def test_a_row_without_w_says_how_many_tokens_it_takes(completed: QuantSummary) -> None:
     """Where the decode was too short for a line; not where the line is flat."""
     note = COLUMNS["note"].text
-    short = with_decode(completed, fit=LineFit(30, None, None, 10.0, None, None, None))
-    assert note(short) == "30 tokens are too few for W; a decode of 247 is enough"
-    assert note(with_decode(short, unsteady="the clock fell")).endswith("enough; unsteady: the clock fell")
-    assert note(with_decode(short, fit=LineFit(300, None, (1234.4, None), 10.0, (9.0, 11.0), None, None))) == ""
+    short = with_decode(completed, fit=LineFit(30, None, None, None, None, None, None))
+    assert note(short) == "30 tokens are too few for W, which takes at least 247"
+    assert note(with_decode(short, fit=LineFit(90, None, None, None, (0.0, 13.6), None, None))).startswith("90 tokens")
+    assert note(with_decode(short, unsteady="the clock fell")).endswith("247; unsteady: the clock fell")
+    assert note(with_decode(short, fit=LineFit(300, None, (1234.4, None), None, (9.0, 11.0), None, None))) == ""
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,14 @@ from typing import Any
 from ggbench.records.decode import DecodeResult, DecodeSettings
 from ggbench.records.memory import DeviceBuffers, Memory, Place
 from ggbench.records.outcome import Outcome
+from ggbench.records.prefill import PrefillResult
 from ggbench.records.run import Run, RunHead
 from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
+from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report.comparison import ComparedLine, Comparison, compare_quants
+from ggbench.report.comparison_sentence import sentence_of
 from tests.fakes.machines import ENVIRONMENT
 from tests.fakes.summaries import search_of, with_run
 
@@ -66,28 +68,32 @@ def test_apart_is_better_and_overlap_is_the_same() -> None:
     """More W is better, less B is better; overlapping intervals mark neither and say so."""
     compared = compare_quants([row(), row(w=(300.0, (290.0, 310.0)), b=(10.1, (10.0, 10.2)))])
     assert line(compared, "W").better == (False, True)
-    assert line(compared, "W").verdict == "b is better"
+    assert line(compared, "W").verdict == "b is better: 1.46 ±0.06 times"
     assert line(compared, "B").better == (False, False)
-    assert line(compared, "B").verdict == "the same within the interval"
+    assert line(compared, "B").verdict == "cannot be distinguished"
 
 
 def test_ratios_and_b_as_w16_take_the_interval_of_their_measure() -> None:
     """The same fit is worse in W% on a machine with a better limit, and better in B as w16 at more bits per weight."""
     compared = compare_quants([row(), row(bpw=8.0, limit=DecodeLimit(500.0, 4.0, 40e9, "given"))])
-    assert line(compared, "W").verdict == "the same within the interval"
+    assert line(compared, "W").verdict == "cannot be distinguished"
     assert line(compared, "W%").better == (True, False)
     assert line(compared, "B%").better == (True, False)
     assert line(compared, "B as w16").better == (False, True)
     assert line(compared, "B as w16").texts == ("40.00", "20.00")
 
 
-def test_a_bound_of_w_can_win_but_shows_no_ratio() -> None:
-    """`> 1234` lies beyond 209; and W% of a bound is not known, so nothing is claimed of it."""
-    compared = compare_quants([row(), row(w=(None, (1234.0, None)))])
-    assert line(compared, "W").texts[1] == "> 1234"
-    assert line(compared, "W").verdict == "b is better"
-    assert line(compared, "W%").better == (False, False)
-    assert line(compared, "W%").verdict == ""
+def test_a_bound_is_not_compared() -> None:
+    """Two bounds may be any distance apart; nothing is derived from one, and no sentence judges it."""
+    bounds: dict[str, Any] = {"w": (None, (1234.0, None)), "b": (None, (0.0, 20.0))}
+    one, two = compare_quants([row(), row(**bounds)]), compare_quants([row(**bounds), row(**bounds)])
+    for header, text in (("W", "> 1234"), ("B", "< 20.0")):
+        assert line(one, header).texts[1] == text
+        assert line(one, header).verdict == "b only a bound"
+        assert line(two, header).verdict == "a and b only a bound"
+        assert line(two, f"{header}%").verdict == ""
+    assert not any(any(each.better) for each in (*one.lines, *two.lines))
+    assert sentence_of(one).endswith("there is no verdict on speed, W and B.")
 
 
 def test_without_an_interval_nothing_is_better() -> None:
@@ -98,11 +104,11 @@ def test_without_an_interval_nothing_is_better() -> None:
 
 
 def test_of_three_two_may_be_better_together() -> None:
-    """The two that overlap beat the third; what is beaten by one of them is not marked though it meets the other."""
+    """The two that overlap beat the third, which falls behind in the sentence."""
     a, b, c = (row(w=(1.0, interval)) for interval in ((300.0, 320.0), (310.0, 330.0), (200.0, 210.0)))
     compared = compare_quants([a, b, c])
     assert line(compared, "W").better == (True, True, False)
-    assert line(compared, "W").verdict == "a and b are better, and the same within the interval"
+    assert line(compared, "W").verdict == "a and b cannot be distinguished; c is worse"
 
 
 def test_memory_is_exact_and_percentiles_have_no_interval() -> None:
@@ -113,7 +119,7 @@ def test_memory_is_exact_and_percentiles_have_no_interval() -> None:
     )
     compared = compare_quants([row(), less])
     assert line(compared, "memory").better == (False, True)
-    assert line(compared, "memory").verdict == "b is better (exact)"
+    assert line(compared, "memory").verdict == "b is better: 1 B less"
     assert line(compared, "p50").better == (False, False)
     assert line(compared, "p50").verdict == "b is 50 % lower; no interval"
     assert line(compared, "p99").verdict == "the same"
@@ -188,10 +194,100 @@ def test_an_unknown_environment_is_not_the_same() -> None:
 
 def test_numbers_of_different_things_come_with_a_warning() -> None:
     """Another length, context or model makes some numbers hard to compare; an unsteady machine makes all of them."""
-    warnings = compare_quants([row(), row(model="n", n_gen=100, n_ctx=1024, unsteady="it slowed")]).warnings
+    warnings = compare_quants([row(), row(n_params=999, n_gen=100, n_ctx=1024, unsteady="it slowed")]).warnings
     assert warnings[0] == "b was not steady: it slowed"
     assert [warning.split(":")[0] for warning in warnings[1:]] == [
         "different models",
         "different lengths",
         "different n_ctx",
     ]
+
+
+def test_numbers_over_other_positions_or_contexts_are_not_judged() -> None:
+    """Speed depends on the positions decoded and memory on n_ctx; W and B do not."""
+    compared = compare_quants([row(), row(n_gen=100, n_ctx=1024, w=(300.0, (290.0, 310.0)))])
+    assert {line(compared, header).verdict for header in ("speed", "p50", "p99")} == {"different lengths"}
+    assert line(compared, "memory").verdict == "different n_ctx"
+    assert line(compared, "W").better == (False, True)
+
+
+def test_two_quants_of_one_model_are_one_model_whatever_was_typed() -> None:
+    """A warning comes where architecture or shape differ, and by name only where no header says them."""
+
+    def warns(*changes: dict[str, Any]) -> bool:
+        return any(
+            "different models" in warning for warning in compare_quants([row(**each) for each in changes]).warnings
+        )
+
+    assert not warns({"model": "/m/x-Q4_1.gguf"}, {"model": "/m/x-Q8_0.gguf", "quant": "q8_0"})
+    assert warns({"architecture": "llama"}, {"architecture": "gemma3"})
+    assert warns({"n_params": None}, {"n_params": None, "model": "n"})
+    assert not warns({"n_params": None}, {"n_params": None, "quant": "q8_0"})
+
+
+def speed(tok_s: float, error: float) -> LatencySummary:
+    return LatencySummary(11.0, 12.0, 13.0, tok_s, None, (tok_s - error, tok_s + error))
+
+
+def test_two_runs_end_in_a_sentence() -> None:
+    """Which is better in what and by how much, and where they cannot be distinguished."""
+    small = row(buffers=(DeviceBuffers("CPU", Place.HOST, 400, 50, 25, 25),), latency=speed(120.0, 3.0))
+    large = row(quant="q8_0", latency=speed(80.0, 2.0))
+    assert sentence_of(compare_quants([small, large])) == (
+        "q4_k_m is better in speed (1.50 ±0.05 times) and memory (500 B less). They cannot be distinguished in W and B."
+    )
+    faster_b = replace(large, runs=row(quant="q8_0", latency=speed(80.0, 2.0), b=(8.0, (7.9, 8.1))).runs)
+    assert sentence_of(compare_quants([small, faster_b])) == (
+        "q4_k_m is better in speed (1.50 ±0.05 times) and memory (500 B less); q8_0 in B (0.800 ±0.013 times)."
+        " They cannot be distinguished in W."
+    )
+    same = [row(latency=speed(80.0, 2.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
+    assert sentence_of(compare_quants(same)) == (
+        "q4_k_m and q8_0 cannot be distinguished in speed, W and B; they are equal in memory."
+    )
+
+
+def test_three_runs_end_in_a_sentence() -> None:
+    """The best is named with its lead over the next, several that are best together with what falls behind."""
+    ws = ((300.0, (290.0, 320.0)), (310.0, (300.0, 330.0)), (200.0, (190.0, 210.0)))
+    runs = [
+        row(w=w, quant=quant, latency=speed(tok_s, 1.0), buffers=(DeviceBuffers("CPU", Place.HOST, n_bytes, 0, 0, 0),))
+        for quant, w, tok_s, n_bytes in zip(("q2_k", "q4_0", "q8_0"), ws, (120.0, 100.0, 80.0), (9, 7, 8), strict=True)
+    ]
+    assert sentence_of(compare_quants(runs)) == (
+        "q2_k is best in speed (1.200 ±0.016 times q4_0); q4_0 in memory (1 B less than q8_0)."
+        " The 3 runs cannot be distinguished in B;"
+        " q2_k and q4_0 cannot be distinguished in W, where q8_0 falls behind."
+    )
+
+
+def test_a_metric_that_not_all_have_names_those_that_do() -> None:
+    """A search beside two decodes: they are equal in memory, and it is not."""
+    runs = [row(latency=speed(80.0, 2.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
+    search = QuantSummary.of([search_of(row(quant="q2_k").run, 4096)])
+    assert sentence_of(compare_quants([*runs, search])) == (
+        "q4_k_m and q8_0 cannot be distinguished in speed, W and B; q4_k_m and q8_0 are equal in memory."
+    )
+
+
+def test_an_unsteady_run_and_runs_without_anything_in_common_are_said() -> None:
+    """The sentence asks for a repetition; and a decode has nothing to compare with a search."""
+    compared = compare_quants([row(unsteady="it slowed"), row(quant="q8_0")])
+    assert sentence_of(compared).endswith(" q4_k_m was not steady: measure again.")
+    search = compare_quants([row(run_id=1), QuantSummary.of([search_of(row(run_id=2).run, 4096)])])
+    assert search.is_empty
+    assert sentence_of(search).endswith("have nothing in common that can be compared.")
+
+
+def test_prompts_of_one_length_are_compared() -> None:
+    """By tokens per second, without an interval; a length that only one of them read is not a line."""
+    runs = [
+        QuantSummary.of(
+            [replace(row().run, result=PrefillResult(tuple(PrefillSpeed(n, 1.0, tok_s, 3) for n in lengths)))]
+        )
+        for tok_s, lengths in ((100.0, (512, 1024)), (120.0, (512, 2048)))
+    ]
+    compared = compare_quants(runs)
+    assert line(compared, "prefill 512").verdict == "b is 20 % higher; no interval"
+    assert not compared.is_empty
+    assert {each.header for each in compared.lines if each.header.startswith("prefill")} == {"prefill 512"}

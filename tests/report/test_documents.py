@@ -21,9 +21,11 @@ Golden = Callable[[str, str], None]
 ROW_KEYS = {
     "model", "quant", "file", "provenance", "file_bytes", "n_params", "bpw", "weight_bytes", "kv_bytes",
     "kv_bytes_per_token", "compute_bytes", "other_bytes", "buffers", "n_ctx", "n_batch", "n_ubatch", "n_prompt",
-    "n_gen", "max_n_ctx", "max_n_ctx_verified", "max_n_ctx_reason", "prefill_ms", "prefills", "fit", "p50_ms", "p95_ms",
-    "p99_ms", "tok_s", "sample_p50_ms", "limit", "w_ratio", "b_ratio", "b_w16_ms", "unsteady", "gpu_use",
+    "n_gen", "repeat", "max_n_ctx", "max_n_ctx_verified", "max_n_ctx_reason", "prefill_ms", "prefills", "fit",
+    "p50_ms", "p95_ms", "p99_ms", "tok_s", "tok_s_ci95", "sample_p50_ms", "limit", "w_ratio",
+    "b_ratio", "b_w16_ms", "unsteady", "gpu_use",
     "flash_attn",
+    "swa_cells",
     "outcome", "reason", "config",
     "environment", "command", "run_id", "header_sha256", "peak_bytes",
 }  # fmt: skip

@@ -14,7 +14,7 @@ from ggbench.report.terminal.limits import limits_report
 from ggbench.theory.hardware import Convention, Hardware, known_hardware
 from ggbench.theory.kv_cache import KvCache, kv_cache
 from ggbench.theory.limits import model_limits
-from ggbench.theory.parameters import count_parameters
+from ggbench.theory.weights import count_parameters
 
 Golden = Callable[[str, str], None]
 Render = Callable[..., str]

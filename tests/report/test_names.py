@@ -9,7 +9,7 @@ import pytest
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import COLUMNS
-from ggbench.report.names import file_name, model_name, unambiguous_names
+from ggbench.report.names import file_name, model_name, model_names, unambiguous_names
 from tests.fakes.summaries import with_run, with_subject
 
 
@@ -19,17 +19,21 @@ from tests.fakes.summaries import with_run, with_subject
         ("qwen1.5-7b", "hub", "/hub/models--org--name/snapshots/1/x-q8_0.gguf", "qwen1.5-7b"),
         ("org/name", "hub", "/lm/models/org/name/x-q8_0.gguf", "org/name"),
         ("synth:qwen1.5-0.5b", "twin", "/cache/twins/qwen1.5-0.5b-q8_0.gguf", "synth:qwen1.5-0.5b"),
-        ("/home/me/models/x-q8_0.gguf", "file", "/home/me/models/x-q8_0.gguf", "x-q8_0.gguf"),
-        ("x-Q8_0.GGUF", "file", "/home/me/x-Q8_0.GGUF", "x-Q8_0.GGUF"),
-        ("~/models/tiny", "file", "/home/me/models/tiny/x-q8_0.gguf", "tiny"),
-        ("models/tiny", "file", "/home/me/models/tiny/sub/x-q8_0.gguf", "tiny"),
-        (".", "file", "/home/me/tiny/x-q8_0.gguf", "tiny"),
+        ("/home/me/models/x-q8_0.gguf", "file", "/home/me/models/x-q8_0.gguf", "x"),
+        ("x-Q8_0.GGUF", "file", "/home/me/x-Q8_0.GGUF", "x"),
+        ("~/models/tiny", "file", "/home/me/models/tiny/x-q8_0.gguf", "x"),
+        ("models/tiny", "file", "/home/me/models/tiny/sub/x-q8_0.gguf", "x"),
+        ("models/tiny", "file", "/home/me/models/tiny/x.gguf", "x.gguf"),
+        (".", "file", "/home/me/tiny/Q8_0.gguf", "tiny"),
+        ("/m/x-q8_0-00001-of-00002.gguf", "file", "/m/x-q8_0-00001-of-00002.gguf", "x"),
+        ("/m/x-00001-of-00002.gguf", "file", "/m/x-00001-of-00002.gguf", "x"),
+        ("~/models/tiny", "file", "", "tiny"),
         ("..", "file", "", ".."),
         ("/m/\x1b[31mred.gguf", "file", "", "[31mred.gguf"),
     ],
 )
 def test_a_path_is_shown_by_its_name(model: str, source: str, file: str, expected: str) -> None:
-    """Of a file or of a folder; what is no path stays as it was named."""
+    """By the file's name without its quant, whichever of file and folder was typed; other models as they were named."""
     assert model_name(Subject(model=model, quant="q8_0", source=source, file=file)) == expected
 
 
@@ -37,19 +41,71 @@ def test_tables_have_names_and_programs_have_paths(completed: QuantSummary) -> N
     """The path stays in a column's value, which CSV has."""
     path = "/home/me/models/tiny-q4_k_m.gguf"
     given = with_subject(completed, model=path, file=path)
-    for key in ("model", "file"):
-        assert COLUMNS[key].text(given) == "tiny-q4_k_m.gguf"
+    for key, text in (("model", "tiny"), ("file", "tiny-q4_k_m.gguf")):
+        assert COLUMNS[key].text(given) == text
         assert COLUMNS[key].value(given) == path
     assert file_name(replace(completed.subject, file="")) == ""
 
 
+def of_file(path: str, quant: str = "q4_1", model: str = "", n_layer: int | None = None) -> Subject:
+    return Subject(model=model or path, quant=quant, source="file", file=path, n_layer=n_layer)
+
+
+@pytest.mark.parametrize(
+    ("subjects", "expected"),
+    [
+        ([of_file("/m/a.gguf", model="/m"), of_file("/m/b.gguf", model="/m")], ("a.gguf", "b.gguf")),
+        ([of_file("/m/a/model.gguf"), of_file("/m/b/model.gguf")], ("a/model.gguf", "b/model.gguf")),
+        ([of_file("/m/x-Q4_1.gguf"), of_file("/m/x.q4_1.gguf")], ("x-Q4_1.gguf", "x.q4_1.gguf")),
+        ([of_file("/m/x-Q4_1.gguf", model="/m"), of_file("/m/x-Q8_0.gguf", "q8_0")], ("x", "x")),
+        ([of_file("/m/x-Q4_1.gguf"), of_file("/n/x-Q8_0.gguf", "q8_0")], ("x", "x")),
+        (
+            [of_file("/m/p/x-Q4_1.gguf"), of_file("/m/q/x-Q4_1.gguf"), of_file("/m/q/x-Q8_0.gguf", "q8_0")],
+            ("p/x", "q/x", "q/x"),
+        ),
+        ([of_file("/p/a/x.gguf"), of_file("/q/a/x.gguf"), of_file("/z.gguf")], ("p/a/x.gguf", "q/a/x.gguf", "z.gguf")),
+        ([of_file("/1/2/3/4/x.gguf"), of_file("/5/2/3/4/x.gguf")], ("/1/2/3/4/x.gguf", "/5/2/3/4/x.gguf")),
+        (
+            [of_file("/p/x.gguf", n_layer=2), of_file("/q/x.gguf", "q8_0", n_layer=3)],
+            ("p/x.gguf", "q/x.gguf"),
+        ),
+        ([of_file("/m/x-Q4_1.gguf"), of_file("/m/x-Q4_1.gguf"), of_file("")], ("x", "x", "")),
+    ],
+)
+def test_no_two_files_have_the_same_name(subjects: list[Subject], expected: tuple[str, ...]) -> None:
+    """Folders in front, or the file's whole name, where model and quant do not distinguish two files or two models."""
+    assert model_names(subjects) == expected
+
+
+def test_two_quants_of_one_name_in_a_repo_are_named_by_their_files() -> None:
+    """The file of a later commit, and a run that never had the file, are the same quant."""
+    subjects = [
+        Subject(model="org/name", quant="q4_k_m", source="hub", file=f"/hub/snapshots/{commit}/{file}")
+        for commit, file in ((1, "x-Q4_K_M.gguf"), (2, "x-Q4_K_M.gguf"), (1, "x-i1-Q4_K_M.gguf"))
+    ]
+    assert model_names([*subjects[:2], replace(subjects[0], file="")]) == ("org/name",) * 3
+    assert model_names(subjects)[1:] == ("org/name x-Q4_K_M.gguf", "org/name x-i1-Q4_K_M.gguf")
+
+
+def test_models_differ_by_architecture_and_shape() -> None:
+    """Not by the words typed; a fact that one lacks decides nothing."""
+    named = of_file("/m/x-Q4_1.gguf")
+    known = replace(named, architecture="llama", n_layer=30, n_embd=576, n_params=135_000_000)
+    assert known.has_other_shape(replace(known, model="y", quant="q8_0")) is False
+    assert known.has_other_shape(replace(known, architecture=None, n_layer=None, n_embd=None)) is False
+    for change in ({"architecture": "gemma3"}, {"n_layer": 18}, {"n_embd": 640}, {"n_params": 1}):
+        assert known.has_other_shape(replace(known, **change)) is True
+    assert known.has_other_shape(named) is None
+
+
 def test_compared_quants_have_the_shortest_names_that_differ(completed: QuantSummary, twin: QuantSummary) -> None:
-    """The quant where quants differ, the model where models do, both, or both with the run's number."""
+    """The quant of one model, the model of one quant, both, or both with the run's number."""
     other_model = with_subject(completed, model="qwen2-7b")
     other_quant = with_subject(other_model, quant="q8_0")
     again = with_run(completed, run_id=50)
     assert unambiguous_names([completed]) == ("qwen1.5-7b q4_k_m",)
-    assert unambiguous_names([completed, twin]) == ("q4_k_m", "q2_k")
+    assert unambiguous_names([completed, with_subject(completed, quant="q2_k")]) == ("q4_k_m", "q2_k")
+    assert unambiguous_names([completed, twin]) == ("qwen1.5-7b q4_k_m", "synth:qwen1.5-0.5b q2_k")
     assert unambiguous_names([completed, other_model]) == ("qwen1.5-7b", "qwen2-7b")
     assert unambiguous_names([completed, other_model, other_quant])[1:] == ("qwen2-7b q4_k_m", "qwen2-7b q8_0")
     assert unambiguous_names([completed, again]) == ("qwen1.5-7b q4_k_m (run 41)", "qwen1.5-7b q4_k_m (run 50)")

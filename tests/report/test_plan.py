@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from ggbench.records.outcome import Outcome
-from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
+from ggbench.records.plan import Budget, KvCacheTypes, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth, DecodeLimit
 from ggbench.report.documents import document, plan_document
-from ggbench.report.terminal.plan import plan_report
+from ggbench.report.terminal.plan import plan_report, what_would_fit
 
 Golden = Callable[[str, str], None]
 GIB, MIB = 1 << 30, 1 << 20
@@ -43,6 +43,7 @@ FITS = PlanRow(
     kv_bytes_per_token=524_288,
     compute_bytes=313 * MIB,
     budget_bytes=BUDGET.usable_bytes,
+    needed_bytes=9_031_000_000,
     left_bytes=2_511_000_000,
     fits=True,
     planned_n_ctx=12_800,
@@ -53,10 +54,14 @@ FITS = PlanRow(
         PlannedSpeed(8192, 24.2, 41.3, True),
         PlannedSpeed(32_768, 60.0, 16.7, False),
     ),
+    at_n_ctx=PlannedSpeed(8192, 24.2, 41.3, True),
     flash_attn=True,
     command="ggbench plan qwen1.5-7b q4_k_m --gpu 3060",
 )
-FITS_NOT = replace(FITS, quant="q8_0", bpw=8.5, left_bytes=-1_500_000_000, fits=False, planned_n_ctx=None)
+FITS_NOT = replace(
+    FITS, quant="q8_0", bpw=8.5, left_bytes=-1_500_000_000, fits=False, planned_n_ctx=None,
+    fits_with=KvCacheTypes("q8_0", "q8_0", "auto"), at_n_ctx=PlannedSpeed(8192, 24.2, 41.3, False),
+)  # fmt: skip
 LONG = replace(
     FITS, quant="q2_k", planned_n_ctx=1 << 20, reached_ceiling=True, notes=("KV: the theory differs\x1b[2J",)
 )
@@ -109,3 +114,61 @@ def test_main_memory_has_no_column_for_the_cpu(render: Callable[..., str]) -> No
     assert "on GPU" not in text
     assert "not known" in text
     assert "K q8_0, V f16" in text
+
+
+def test_a_cache_in_main_memory_and_its_windows_are_shown(render: Callable[..., str]) -> None:
+    """A plan for a GPU shows where the cache is that is not there, and what windowed layers keep."""
+    elsewhere = replace(FITS, device_kv_bytes=0, swa_cells=1024)
+    text = render(plan_report(BUDGET, LlamaSetup(kv_offload=False), SOURCES, [elsewhere], width=160), 160)
+    assert "KV on CPU" in text
+    assert "4.00 GiB" in text
+    assert "sliding-window caches of 1,024 cells (of all 8,192 with --swa-full)" in text
+    assert "KV on CPU" not in render(plan_report(BUDGET, LlamaSetup(), SOURCES, [FITS], width=160), 160)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160])
+def test_bpw_is_never_left_out(width: int, render: Callable[..., str]) -> None:
+    """Nor memory at n_ctx, the verdict, the longest context and the speed there; what was asked for comes first."""
+    lines = render(plan_report(BUDGET, LlamaSetup(), SOURCES, ROWS, width=width), width=width).splitlines()
+    top = next(index for index, line in enumerate(lines) if " BPW " in line)
+    assert lines[top].split()[:6] == ["BPW", "memory", "fits", "max", "n_ctx", "tok/s"]
+    assert lines[top + 1].split()[:3] == ["quant", "bits", "file"]
+    assert all(len(line) <= width for line in lines)
+
+
+def test_lines_below_the_table_take_the_whole_width(render: Callable[..., str]) -> None:
+    """They wrap at the width of the terminal, not at that of the table."""
+    note = " ".join(["word"] * 30)
+    rows = [replace(FITS, notes=(note,)), replace(FITS, quant="q2_k")]
+    text = render(plan_report(BUDGET, LlamaSetup(), {}, rows, width=120), width=120)
+    assert f"q4_k_m: {' '.join(['word'] * 22)}\n" in text
+
+
+CACHE = KvCacheTypes("q4_0", "q4_0", "on")
+
+
+@pytest.mark.parametrize(
+    ("rows", "alternative", "said"),
+    [
+        ([FITS], None, ""),
+        ([FITS_NOT, FITS], None, "would fit at n_ctx 8,192: q8_0 with -ctk q8_0 -ctv q8_0; q4_k_m as planned"),
+        (
+            [replace(FITS_NOT, fits_with=CACHE, planned_n_ctx=4096)],
+            None,
+            "would fit at n_ctx 8,192: q8_0 with -ctk q4_0 -ctv q4_0 -fa on\nfits as planned: q8_0 with -c 4096",
+        ),
+        (
+            [replace(FITS_NOT, quant=quant) for quant in ("q8_0", "q6_k", "q5_k_m", "q5_0")],
+            replace(FITS, quant="q2_k"),
+            "would fit at n_ctx 8,192: q8_0 to q5_0 with -ctk q8_0 -ctv q8_0; q2_k as planned",
+        ),
+        (
+            [replace(FITS_NOT, fits_with=None)],
+            None,
+            "the weights alone exceed the budget: take a smaller model, or give it more memory",
+        ),
+    ],
+)
+def test_what_would_fit_is_said_in_a_line(rows: list[PlanRow], alternative: PlanRow | None, said: str) -> None:
+    """By its options: another cache at that quant, another quant as planned, or a shorter context."""
+    assert what_would_fit(rows, alternative) == said

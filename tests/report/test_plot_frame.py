@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from ggbench.records.speed import LineFit
-from ggbench.report.plot.axes import Axis, latency_axis, position_axis, tick_below, tick_decimals, tick_step
+from ggbench.report.plot.axes import (
+    Axis,
+    from_a_tick,
+    in_rows,
+    latency_axis,
+    position_axis,
+    tick_below,
+    tick_decimals,
+    tick_step,
+    ticks_within,
+)
 from ggbench.report.plot.frame import Frame, min_max_columns
 from ggbench.report.plot.palette import letter
 from ggbench.report.plot.series import Floats, Integers, LatencySeries, Line, measured_series
@@ -109,10 +119,10 @@ def test_ticks_of_a_logarithmic_axis_are_within_it() -> None:
 
 def test_a_bound_is_in_the_legend_and_not_in_the_plot() -> None:
     """With W unbounded, a flat line at B would run below the samples."""
-    fit = LineFit(3, None, (100.0, None), 5.0, None, None, None)
+    fit = LineFit(3, None, (100.0, None), None, (4.0, 5.0), None, None)
     made = measured_series("q8_0", POSITIONS, np.rint(CLIMBING * 1e6).astype(np.int64), fit, None)
     assert made.fit is None
-    assert made.fit_text == "W > 100 tokens/ms, B 5.00 ms"
+    assert made.fit_text == "W > 100 tokens/ms, B < 5.00 ms"
     assert made.latency_ms == pytest.approx(CLIMBING)
 
 
@@ -120,3 +130,34 @@ def test_letters_skip_those_that_are_taken() -> None:
     """A letter with a meaning of its own names no curve; after `z` they start again."""
     assert [letter(index) for index in (0, 25, 26)] == ["a", "z", "a"]
     assert [letter(index, except_for="c") for index in (2, 24, 25)] == ["d", "z", "a"]
+
+
+@pytest.mark.parametrize(("low", "high"), [(26, 625), (1, 2), (8193, 18_192), (26, 10_025), (0, 5)])
+def test_an_axis_begins_at_one_of_its_ticks(low: float, high: float) -> None:
+    """So its first label says where it begins."""
+    for count in (2, 3, 6, 8):
+        axis = from_a_tick(Axis(low, high), count)
+        assert axis.ticks(count)[0] == axis.low <= low
+        assert axis.high == high
+
+
+def test_labels_of_rows_lie_evenly() -> None:
+    """Whatever the range and the number of rows: from the lowest row on, two rows apart or more, with little room
+    wasted.
+    """
+    shares = []
+    for seed in range(300):
+        random = np.random.default_rng(seed)
+        low, rows = float(random.uniform(0, 30)), int(random.integers(6, 40))
+        high = low + 10 ** float(random.uniform(-1, 3))
+        axis, step = in_rows(Axis(low, high), rows)
+        ticks = ticks_within(axis.low, axis.high, step)
+        assert ticks[0] == pytest.approx(axis.low)
+        assert axis.low <= low
+        assert axis.high >= high
+        apart = step / (axis.high - axis.low) * rows
+        assert apart == pytest.approx(round(apart))
+        assert round(apart) >= 2
+        shares.append((high - low) / (axis.high - axis.low))
+    assert np.median(shares) > 0.75
+    assert min(shares) > 0.4

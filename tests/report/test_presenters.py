@@ -66,9 +66,12 @@ def stored(run: Run, **changes: object) -> StoredRun:
 def test_a_decode_answers_with_its_speed(completed: QuantSummary) -> None:
     """Without a fit, only that it is done; where it did not complete, why."""
     decode, show = completed.run, presenter_of("decode")
-    assert show.ending(decode) == "108 tok/s  W 1513 ±26 tokens/ms  B 5.926 ±0.016 ms"
+    assert show.ending(decode) == "108.2 ±1.3 tok/s  W 1513 ±26 tokens/ms  B 5.926 ±0.016 ms"
     assert show.ending(with_decode(completed, fit=None).run) == "done"
     assert show.ending(replace(decode, outcome=Outcome.CANCELLED)) == "cancelled"
+    assert show.ending(with_decode(completed, unsteady="it was hot").run).endswith("ms  unsteady")
+    assert show.has_details(replace(decode, outcome=Outcome.CANCELLED))
+    assert not show.has_details(replace(decode, outcome=Outcome.OUT_OF_MEMORY, result=None))
     full = replace(decode, outcome=Outcome.OUT_OF_MEMORY, reason="out of memory in context: no \x1b[31mroom")
     assert show.ending(full) == "out of memory in context: no [31mroom"
     assert show.ending(replace(full, reason="no room")) == "out of memory: no room"

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from ggbench.catalog.disk import LocalModel
 from ggbench.catalog.models import CatalogModel
-from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.records.decode import DecodeResult
 from ggbench.records.memory import DeviceBuffers

@@ -8,7 +8,7 @@ from ggbench.errors import UnknownName, UsageError
 from ggbench.machine.memory import Ram
 from ggbench.records.machine import Gpu
 from ggbench.records.speed import Bandwidth
-from ggbench.sizing.budget import given_budget, machine_budget
+from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, given_budget, machine_budget
 from ggbench.units import GIB, MIB
 
 RATE = Bandwidth(1e9, "given")
@@ -63,4 +63,6 @@ def test_main_memory_where_no_layer_goes_to_a_gpu(
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: gpus)
     monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: Ram(64 * GIB, 20 * GIB))
     budget = machine_budget(n_gpu_layers=n_gpu_layers, main_gpu=None, threads=1, reserve_bytes=4 * GIB, bandwidth=RATE)
-    assert (budget.on_gpu, budget.memory_bytes, budget.usable_bytes) == (False, 20 * GIB, 16 * GIB)
+    assert (budget.on_gpu, budget.memory_bytes) == (False, 20 * GIB)
+    assert budget.usable_bytes == 16 * GIB - BESIDE_BUFFERS_BYTES
+    assert "64.0 MiB for what llama.cpp's process takes" in budget.reserve_source

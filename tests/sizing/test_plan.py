@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.catalog.planned_variants import PlannedVariant, planned_model
-from ggbench.catalog.published import Figure, PublishedRow, load_published
+from ggbench.catalog.published.rows import Figure, PublishedRow, load_published
 from ggbench.engine import protocol
 from ggbench.engine.contract import Source
 from ggbench.engine.endings import Completed, Crashed, Ending, Failed
@@ -24,7 +24,7 @@ from ggbench.gguf_file.header import assemble
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
 from ggbench.records.outcome import Outcome
-from ggbench.records.plan import Budget, PlanRow
+from ggbench.records.plan import Budget, KvCacheTypes, PlanRow
 from ggbench.records.setup import FlashAttn, LlamaSetup
 from ggbench.records.speed import Bandwidth
 from ggbench.sizing.budget import given_budget
@@ -306,5 +306,41 @@ def test_speeds_follow_from_the_bandwidth() -> None:
     for speed in row.decode:
         assert speed.tok_s == pytest.approx(100e9 / (file.active_weight_bytes + 2048 * speed.n), rel=1e-6)
     assert [speed.n for speed in row.decode] == [1024, 8192, 32768]
+    assert row.at_n_ctx is not None
+    assert (row.at_n_ctx.n, row.at_n_ctx.fits) == (row.n_ctx, True)
+    assert row.at_n_ctx.tok_s == pytest.approx(100e9 / (file.active_weight_bytes + 2048 * 4096), rel=1e-6)
     [unknown] = plan_tiny(dry_answer(2), replace(budget_of(1), bandwidth=None))
-    assert (unknown.limit, unknown.decode) == (None, ())
+    assert (unknown.limit, unknown.decode, unknown.at_n_ctx) == (None, (), None)
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize(("gib", "kv_type"), [(16, None), (14, "q8_0"), (11, "q4_0"), (9, None)])
+def test_a_quant_that_does_not_fit_names_the_cache_with_which_it_would(gib: float, kv_type: str | None) -> None:
+    """The largest that would, and a plan with it agrees; none where it fits as it is, or with no cache."""
+    variants = planned_model("qwen1.5-7b", ["q8_0"]).variants
+    setup = LlamaSetup(n_ctx=16_384, threads=1)
+    with DryAllocator(real(), setup) as allocator:
+        [row] = plan(variants, PlanRequest(budget_of(gib), setup), allocator)
+    assert (row.fits_with and row.fits_with.type_k, row.fits_with and row.fits_with.type_v) == (kv_type, kv_type)
+    assert row.fits is (gib == 16)
+    assert row.needed_bytes == (row.budget_bytes or 0) - (row.left_bytes or 0)
+    for tried in ("f16", "q8_0", "q4_0"):
+        smaller = replace(setup, type_k=tried, type_v=tried)
+        with DryAllocator(real(), smaller) as allocator:
+            [again] = plan(variants, PlanRequest(budget_of(gib), smaller), allocator)
+        if again.fits:
+            assert tried == (kv_type or "f16")
+            break
+
+
+@pytest.mark.llama
+def test_flash_attention_alone_may_make_it_fit() -> None:
+    """Where it is off, its compute buffers are what is tried first, and a quantized V needs it."""
+    variants = planned_model("qwen1.5-0.5b", ["q8_0"]).variants
+    setup = LlamaSetup(n_ctx=32_768, flash_attn="off", threads=1)
+    found = []
+    with DryAllocator(real(), setup) as allocator:
+        for gib in (4.2, 3.4):
+            [row] = plan(variants, PlanRequest(budget_of(gib), setup), allocator)
+            found.append(row.fits_with)
+    assert found == [KvCacheTypes("f16", "f16", "on"), KvCacheTypes("q8_0", "q8_0", "on")]

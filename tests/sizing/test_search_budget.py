@@ -9,8 +9,9 @@ import pytest
 from ggbench.errors import DoesNotFit
 from ggbench.machine.memory import Ram
 from ggbench.records.machine import Gpu
-from ggbench.sizing.budget import gpu_budget, main_memory_budget
-from ggbench.units import GIB
+from ggbench.records.speed import Bandwidth
+from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, gpu_budget, machine_budget, main_memory_budget
+from ggbench.units import GIB, MIB
 
 CARD = Gpu(0, "card", None, None, 24 * GIB, 22 * GIB, None, None, None)
 SMALL_CARD = Gpu(1, "small card", None, None, 12 * GIB, 10 * GIB, None, None, None)
@@ -25,20 +26,61 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_main_memory_is_always_limited() -> None:
     """Plain malloc overcommits, so without a limit the worker is held to what is available, less a reserve."""
     budget = main_memory_budget(limit_bytes=None, reserve_bytes=None)
-    assert budget.budget_bytes == budget.worker_limit_bytes == 10 * GIB - GIB
+    assert budget.planned.usable_bytes == 9 * GIB
+    assert budget.held_bytes == budget.worker_limit_bytes == 9 * GIB + BESIDE_BUFFERS_BYTES
     assert budget.free_bytes == 10 * GIB
 
 
-def test_a_limit_is_the_budget() -> None:
-    """Nothing is kept out of it unless asked for."""
-    assert main_memory_budget(limit_bytes=3 * GIB, reserve_bytes=None).budget_bytes == 3 * GIB
-    assert main_memory_budget(limit_bytes=3 * GIB, reserve_bytes=GIB).budget_bytes == 2 * GIB
+def test_a_limit_is_what_the_worker_is_held_to() -> None:
+    """Nothing is kept out of it unless asked for; what is planned leaves room for the process, which a limit counts."""
+    for reserve_bytes in (None, GIB):
+        budget = main_memory_budget(limit_bytes=3 * GIB, reserve_bytes=reserve_bytes)
+        assert budget.held_bytes == budget.worker_limit_bytes == 3 * GIB - (reserve_bytes or 0)
+        assert budget.planned.usable_bytes == budget.held_bytes - BESIDE_BUFFERS_BYTES
+
+
+@pytest.mark.parametrize("n_gpu_layers", [-1, 0])
+@pytest.mark.parametrize("reserve_bytes", [None, 0, GIB])
+@pytest.mark.parametrize("limit_bytes", [None, 3 * GIB, 9 * GIB + 1, 21 * GIB + 1, 64 * GIB])
+def test_a_plan_and_a_search_count_with_the_same_memory(
+    monkeypatch: pytest.MonkeyPatch, limit_bytes: int | None, reserve_bytes: int | None, n_gpu_layers: int
+) -> None:
+    """With and without a GPU, a limit and a reserve; a search may take more, but no more than the limit."""
+    monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: (CARD,))
+    planned = machine_budget(
+        n_gpu_layers=n_gpu_layers,
+        main_gpu=None,
+        threads=1,
+        reserve_bytes=reserve_bytes,
+        bandwidth=Bandwidth(1e9, "given"),
+        limit_bytes=limit_bytes,
+    )
+    if n_gpu_layers:
+        search = gpu_budget([CARD], (), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
+    else:
+        search = main_memory_budget(limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
+    assert search.planned.usable_bytes == planned.usable_bytes <= search.held_bytes
+    assert (search.planned.memory_bytes, search.planned.reserve_bytes) == (planned.memory_bytes, planned.reserve_bytes)
+    assert search.held_bytes <= (search.free_bytes if limit_bytes is None else limit_bytes)
+
+
+@pytest.mark.parametrize(("total_gib", "kept_mib"), [(0.5, 128), (1, 256), (2, 512), (4, 1024), (64, 1024)])
+def test_the_reserve_of_main_memory_is_a_share_of_a_small_one(
+    monkeypatch: pytest.MonkeyPatch, total_gib: float, kept_mib: int
+) -> None:
+    """In a container of 1 GiB a reserve of 1 GiB would leave nothing; the rule is stated where it is printed."""
+    ram = Ram(round(total_gib * GIB), round(total_gib * GIB * 0.9))
+    monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: ram)
+    planned = main_memory_budget(limit_bytes=None, reserve_bytes=None).planned
+    assert planned.reserve_bytes == kept_mib * MIB
+    assert planned.usable_bytes == ram.available_bytes - kept_mib * MIB
+    assert "a quarter of main memory, at most 1 GiB" in planned.reserve_source
 
 
 def test_a_limit_above_what_is_free_cannot_be_kept() -> None:
     """What is free counts, and it is said."""
     budget = main_memory_budget(limit_bytes=64 * GIB, reserve_bytes=None)
-    assert budget.budget_bytes == 10 * GIB
+    assert budget.planned.usable_bytes == 9 * GIB
     assert "10.0 GiB" in budget.warning
     assert "22.0 GiB" in gpu_budget([CARD], (), limit_bytes=64 * GIB, reserve_bytes=None).warning
 
@@ -55,7 +97,7 @@ def test_a_limit_above_what_is_free_cannot_be_kept() -> None:
 def test_a_gpu_limits_itself(limit_bytes: int | None, reserve_bytes: int | None, budget_gib: int) -> None:
     """No reserve is taken that was not asked for; the worker gets both, and holds a ballast."""
     budget = gpu_budget([CARD], (), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
-    assert budget.budget_bytes == budget_gib * GIB
+    assert budget.held_bytes == budget_gib * GIB
     assert (budget.worker_limit_bytes, budget.worker_reserve_bytes) == (limit_bytes, reserve_bytes or 0)
     assert budget.gpus == (CARD,)
 
@@ -63,7 +105,7 @@ def test_a_gpu_limits_itself(limit_bytes: int | None, reserve_bytes: int | None,
 def test_a_limit_holds_for_each_of_several_gpus() -> None:
     """Two cards held to 12 GiB each have 22 together where one of them has only 10 free."""
     budget = gpu_budget([CARD, SMALL_CARD], (), limit_bytes=12 * GIB, reserve_bytes=None)
-    assert (budget.budget_bytes, budget.free_bytes) == (22 * GIB, 32 * GIB)
+    assert (budget.held_bytes, budget.free_bytes) == (22 * GIB, 32 * GIB)
     assert "10.0 GiB" in budget.warning
 
 
@@ -72,24 +114,24 @@ def test_a_gpu_that_nvml_does_not_know_has_what_llama_cpp_finds_free() -> None:
     silent = replace(CARD, total_bytes=None, free_bytes=None)
     for gpus in ((), (silent,)):
         budget = gpu_budget(gpus, [9 * GIB], limit_bytes=None, reserve_bytes=GIB)
-        assert (budget.free_bytes, budget.budget_bytes, budget.gpus) == (9 * GIB, 8 * GIB, ())
+        assert (budget.free_bytes, budget.held_bytes, budget.gpus) == (9 * GIB, 8 * GIB, ())
 
 
 def test_a_reserve_above_what_is_free_leaves_nothing() -> None:
     """Said so, before anything is loaded."""
-    with pytest.raises(DoesNotFit, match=r"of 10\.0 GiB of main memory a reserve of 900\.0 GiB leaves nothing"):
+    with pytest.raises(DoesNotFit, match=r"a reserve of 900\.0 GiB leaves nothing of 10\.0 GiB of main memory"):
         main_memory_budget(limit_bytes=None, reserve_bytes=900 * GIB)
-    with pytest.raises(DoesNotFit, match=r"of 8\.00 GiB of GPU memory"):
+    with pytest.raises(DoesNotFit, match=r"leaves nothing of 8\.00 GiB of GPU memory"):
         gpu_budget([CARD], (), limit_bytes=8 * GIB, reserve_bytes=9 * GIB)
 
 
 def test_a_limit_holds_for_each_gpu_that_nvml_does_not_know() -> None:
     """As for those that it does."""
     budget = gpu_budget((), [22 * GIB, 22 * GIB], limit_bytes=12 * GIB, reserve_bytes=GIB)
-    assert (budget.free_bytes, budget.budget_bytes) == (44 * GIB, 22 * GIB)
+    assert (budget.free_bytes, budget.held_bytes) == (44 * GIB, 22 * GIB)
 
 
 def test_no_free_memory_is_no_fault_of_a_reserve() -> None:
     """A card that others fill, or one whose free memory is unknown."""
-    with pytest.raises(DoesNotFit, match="nothing of GPU memory is free"):
+    with pytest.raises(DoesNotFit, match="no GPU memory is free"):
         gpu_budget((), [0], limit_bytes=None, reserve_bytes=None)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -29,7 +30,7 @@ def observed(store: Store, run_id: int, kind: type) -> tuple[object, ...]:
 def test_every_version_has_a_file_to_be_tested_from() -> None:
     """A new migration comes with what the version before it left on disks."""
     assert [script.name for script in SCRIPTS] == [
-        f"store_v{number}.sql" for number in range(1, len(migrations.MIGRATIONS) + 1)
+        f"store_v{number}.sql" for number in range(1, migrations.newest_version() + 1)
     ]
 
 
@@ -95,7 +96,7 @@ def test_a_finished_decode_of_every_version_is_found_whole(path: Path, script: P
     assert isinstance(result, DecodeResult)
     assert (result.n_prompt, result.n_gen, result.prefill_ms, result.unsteady) == (25, 300, 130.5, "")
     assert result.fit is not None and result.latency is not None and result.limit is not None
-    assert (result.fit.b_ms, result.fit.w_tokens_per_ms, result.fit.w_ci95) == (11.0, None, (1200.0, None))
+    assert (result.fit.b_ms, result.fit.w_tokens_per_ms, result.fit.w_ci95) == (None, None, (1200.0, None))
     assert (result.latency.p50_ms, result.latency.tok_s, result.limit.b_ms) == (11.0, 90.9, 8.0)
     assert samples.series.tolist() == ["decode/p25/b1/r0"] * 3 + ["decode/p25/b1/r1"]
     assert samples.repeat.tolist() == [0, 0, 0, 1]
@@ -310,3 +311,27 @@ def test_the_migration_uses_no_record_of_ggbench() -> None:
     code = "import sys, ggbench.store.version_4; print(*(name for name in sys.modules if name.startswith('ggbench')))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(ended.stdout.split()) == {"ggbench", "ggbench.store", "ggbench.store.version_4"}
+
+
+@pytest.mark.parametrize(
+    ("w", "b_ci95", "b_ms"),
+    [
+        ("205.0", "[10.9, 11.1]", 11.0),
+        ("null", "[10.9, 11.1]", None),
+        ("205.0", "[0.0, 30.0]", None),
+        ("null", "null", None),
+    ],
+)
+def test_a_stored_b_that_was_not_measured_is_withdrawn(path: Path, w: str, b_ci95: str, b_ms: float | None) -> None:
+    """B is a value only beside W and above zero; its interval stays as a bound, and everything else as it was."""
+    fit = (
+        f"json_set(result, '$.fit.w_tokens_per_ms', json('{w}'), '$.fit.b_ci95', json('{b_ci95}'), '$.fit.b_ms', 11.0)"
+    )
+    build(version(4), path, f"UPDATE runs SET result = {fit} WHERE id = 1")
+    with Store.open(path) as store:
+        run = whole(store, 1)
+    assert isinstance(run.result, DecodeResult)
+    assert run.result.fit is not None and run.result.latency is not None
+    assert run.result.fit.b_ms == b_ms
+    assert run.result.fit.b_ci95 == (None if b_ci95 == "null" else tuple(json.loads(b_ci95)))
+    assert run.result.latency.tok_s == 90.9

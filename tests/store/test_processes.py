@@ -11,7 +11,7 @@ import pytest
 
 from ggbench.errors import StoreError
 from ggbench.store.database import Store
-from ggbench.store.owners import Owner, is_alive, this_process
+from ggbench.store.owners import is_alive, this_process
 
 WRITER = """
 import sys
@@ -96,9 +96,9 @@ def test_a_run_of_a_live_process_keeps_running_and_cannot_be_deleted(path: Path)
 
 def test_a_process_with_a_recycled_pid_is_not_the_owner() -> None:
     """The start time distinguishes this process from one that had its pid before."""
-    own = this_process()
-    assert is_alive(own)
-    assert not is_alive(Owner(own.pid, own.started_at - 3600))
+    pid, started_at = this_process()
+    assert is_alive(pid, started_at)
+    assert not is_alive(pid, started_at - 3600)
 
 
 def test_processes_that_write_at_once_lose_nothing(path: Path) -> None:

@@ -10,16 +10,14 @@ import numpy as np
 import pytest
 
 from ggbench.catalog.models import load_catalog
-from ggbench.gguf_file.blueprint import build_model
-from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.blueprint import Hyperparameters, build_model
 from ggbench.machine.known_gpus import find_gpu
 from ggbench.theory.hardware import Convention, known_hardware
 from ggbench.theory.kv_cache import kv_cache
 from ggbench.theory.limits import n_ctx_that_fits
-from ggbench.theory.parameters import count_parameters
 from ggbench.theory.prefill import prefill_curve
 from ggbench.theory.roofline import decode_line
-from ggbench.theory.weights import scheme_bits, uniform_weights
+from ggbench.theory.weights import count_parameters, scheme_bits, uniform_weights
 from ggbench.units import GIB, MIB
 
 CELLS = Path(__file__).parent.parent / "data" / "article_theory.csv"

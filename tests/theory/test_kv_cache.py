@@ -1,6 +1,7 @@
 """The KV cache against llama.cpp's own log, and against sums written out."""
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ggbench.errors import UnknownName, Unsupported
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.theory.kv_cache import KvCache, kv_cache
+from tests.gguf_file.test_architecture import BASE, KV_CACHE_OF_METADATA, model_of, run_llama_cpp
 
 LOG = Path(__file__).parent.parent / "data" / "llama_cpu_0.5b_q8_0.log"
 WINDOW = 1024
@@ -70,6 +72,28 @@ def test_a_header_that_does_not_say_which_layers_are_windowed_gives_an_upper_bou
     assert kv.cached_bytes(100_000) == kv_cache(drawn()).cached_bytes(100_000)
     assert "1024" in kv.remark
     assert not FIVE_OF_SIX.remark
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize("architecture", ["cohere2", "gemma2", "gemma3", "gemma3n", "olmo2", "plamo3"])
+def test_layers_with_a_window_are_llama_cpps_where_the_header_does_not_say(architecture: str) -> None:
+    """By the layers of the two caches that it makes of the same metadata."""
+    keys = BASE | {
+        "block_count": 26,
+        "attention.key_length": 64,
+        "attention.value_length": 64,
+        "attention.sliding_window": 256,
+        "logit_scale": 1.0,
+        "rope.dimension_count": 32,
+    }
+    metadata = {f"{architecture}.{key}": value for key, value in keys.items()}
+    metadata |= {"general.architecture": architecture, "tokenizer.ggml.model": "none"}
+    log = run_llama_cpp(KV_CACHE_OF_METADATA, json.dumps(metadata))
+    n_full, n_windowed = (int(count) for count in re.findall(r"llama_kv_cache: size = .* (\d+) layers", log))
+    kv = kv_cache(model_of(architecture, keys))
+    per_layer = 2 * (64 + 64) * 2
+    assert (kv.full.n_bytes, kv.windowed.n_bytes) == (n_full * per_layer, n_windowed * per_layer)
+    assert kv.window == 256
 
 
 @pytest.mark.parametrize("kv", [FIVE_OF_SIX, kv_cache(drawn())], ids=["windowed", "full"])

@@ -16,10 +16,9 @@ from ggbench.records.speed import Bandwidth
 from ggbench.theory.hardware import Convention, Hardware, KvReads, driver_hardware, known_hardware
 from ggbench.theory.kv_cache import kv_cache
 from ggbench.theory.limits import model_limits, n_ctx_that_fits
-from ggbench.theory.parameters import count_parameters
-from ggbench.theory.prefill import Bound, prefill_curve, with_weights
+from ggbench.theory.prefill import Bound, prefill_curve
 from ggbench.theory.roofline import decode_compute_ms, decode_latency_ms, decode_limit, decode_line, decode_read_ms
-from ggbench.theory.weights import file_weights, uniform_weights
+from ggbench.theory.weights import count_parameters, file_weights, uniform_weights
 
 BANDWIDTH, COMPUTE = 1e12, 80e12
 
@@ -142,16 +141,6 @@ def test_the_floor_is_below_the_articles_latency_and_never_below_the_compute_tim
     curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, range(1, 3000), kv_reads=KvReads.EACH_TOKEN)
     assert np.all(curve.floor_ms <= curve.latency_ms)
     assert np.all(curve.floor_ms >= curve.compute_ms)
-
-
-def test_other_weights_change_the_curve_as_a_new_one_would() -> None:
-    """What is shared between schemes gives the same as computing each by itself, for experts too."""
-    kv, n = kv_cache(MOE), np.arange(1, 500)
-    parameters = count_parameters(MOE)
-    curve = prefill_curve(uniform_weights(parameters, 16), kv, BANDWIDTH, COMPUTE, n, batch_size=2)
-    other = uniform_weights(parameters, 4)
-    again = prefill_curve(other, kv, BANDWIDTH, COMPUTE, n, batch_size=2)
-    assert with_weights(curve, other, BANDWIDTH, 2).latency_ms == pytest.approx(again.latency_ms)
 
 
 def test_a_batch_reads_the_weights_once_and_kv_for_each() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
 from ggbench.catalog.planned_variants import planned_model
-from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.errors import UsageError
+from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import plan_twin
-from ggbench.theory.offload import offload
+from ggbench.records.setup import LlamaSetup
+from ggbench.theory.offload import check_overrides, offload
 from ggbench.units import MIB
 from tests.conftest import TINY
 
@@ -81,3 +84,27 @@ def test_the_cache_goes_with_its_layers() -> None:
     assert offload(file, 2).device_part(file).n_head_kv == (0, 4)
     assert offload(file, 1).device_part(file).n_head_kv == (0, 0)
     assert offload(file, -1).device_part(file).n_head_kv == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("setup", "message"),
+    [
+        (LlamaSetup(override_tensor=(r"ffn_up=CPU", r"ffn_uq=CPU")), "matches --override-tensor 'ffn_uq=CPU'"),
+        (LlamaSetup(n_cpu_moe=2), "drawn q8_0 has no expert tensors for --n-cpu-moe"),
+        (LlamaSetup(cpu_moe=True, n_cpu_moe=2), "drawn q8_0 has no expert tensors for --cpu-moe"),
+    ],
+    ids=["pattern", "n-cpu-moe", "cpu-moe"],
+)
+def test_an_override_that_matches_no_tensor_is_an_error(setup: LlamaSetup, message: str) -> None:
+    """llama.cpp ignores it, so that a measurement would have the name of something that was not done."""
+    with pytest.raises(UsageError, match=re.escape(message)):
+        check_overrides(drawn(TINY), setup)
+
+
+def test_overrides_that_match_are_accepted() -> None:
+    """Also the experts of more layers than there are, as people write --n-cpu-moe 99."""
+    experts = {"n_expert": 4, "n_expert_used": 2, "n_ff_expert": 256, "n_ff_shared_expert": 256}
+    moe = dataclasses.replace(TINY, architecture="qwen2moe", **experts)  # type: ignore[arg-type]
+    check_overrides(drawn(moe), LlamaSetup(n_cpu_moe=99, override_tensor=(r"blk\.1\.attn=CPU",)))
+    check_overrides(drawn(moe), LlamaSetup(cpu_moe=True))
+    check_overrides(drawn(TINY), LlamaSetup())

@@ -54,7 +54,7 @@ def services(planner: FakePlanner, jobs: FakeServices) -> Services:
         load_catalog=lambda: CATALOG,
         local_models=lambda: (),
         make_planner=lambda: cast("Planner", planner),
-        machine_budget=lambda: BUDGET,
+        machine_budget=lambda _setup: BUDGET,
         read_machine=jobs.read_machine,
         hub=dataclasses.replace(HubAccess.from_environment(), offline=True),
     )

@@ -226,3 +226,18 @@ def test_the_command_needs_a_terminal_and_the_others_no_textual() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "tui" in ended.stdout
+
+
+def test_every_palette_entry_says_what_it_does(app: App, drive: Drive) -> None:
+    """In words beside its name, with its key; on each of the screens."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        for key in MODES:
+            await press(app, pilot, key)
+            for command in app.get_system_commands(app.screen):
+                text = command.help.partition(" (key: ")[0]
+                assert len(text.split()) > 1, command
+        await press(app, pilot, "1", "enter", "ctrl+p", *"maxctx")
+        assert "Search the maximum n_ctx that works (key: m)" in words_of(app)
+
+    drive(app, steps)

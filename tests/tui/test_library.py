@@ -10,7 +10,10 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.errors import GgbenchError, StoreError, UsageError
+from ggbench.records.context import ContextResult, ContextSettings
 from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run
+from ggbench.records.setup import LlamaSetup
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.messages import RunStored
@@ -67,7 +70,7 @@ def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive:
 
     async def steps(app: App, pilot: Page) -> None:
         shown = words_of(app)
-        assert "q4_k_m  ✓ 19.6 GiB left   222,208*" in shown
+        assert "q4_k_m 4.85 1.39 GiB ✓ 222,208* ≤ 853" in " ".join(shown.split())
         assert "q8_0 at n_ctx 8,192: ✓ 19.3 GiB left" in shown
         shown = await press(app, pilot, "j")
         assert "✗ 70.8 GiB missing" in shown
@@ -86,27 +89,21 @@ def test_every_column_is_there(services: Services, jobs: FakeServices, drive: Dr
 
     async def steps(app: App, pilot: Page) -> None:
         shown = await choose(app, pilot, "small-0.6b", 1)
-        header = next(line for line in shown.splitlines() if "max n_ctx" in line)
-        for word in (
-            "quant",
-            "fits",
-            "tok/s 1k",
-            "at 8k",
-            "size",
-            "file",
-            "BPW",
-            "weights",
-            "KV/1k",
-            "measured W",
-            "B ms",
-        ):
-            assert word in header
+        header = next(line for line in shown.splitlines() if " BPW " in line).split("│")[1].split()
+        assert header == [
+            "quant", "BPW", "memory", "fits", "max", "tok/s", "W", "B", "size", "decoded", "weights", "KV", "compute",
+            "tok/s", "tok/s",
+        ]  # fmt: skip
         line = next(line for line in shown.splitlines() if " q4_k_m " in line)
         assert "↓ 364.2 MiB" in line
-        assert "96.0 MiB" in line
+        assert "768.0 MiB" in line
         assert "—" not in line
-        assert "on disk" in next(line for line in shown.splitlines() if " q8_0 " in line)
-        assert next(line for line in shown.splitlines() if " q2_k " in line).count("—") == 3
+        assert "↓" not in next(line for line in shown.splitlines() if " q8_0 " in line)
+        assert next(line for line in shown.splitlines() if " q2_k " in line).count("—") == 1
+        assert (
+            "≤ ≥ the bandwidth's bound, not measured · ~ from W and B, beyond what was measured"
+            " · * beyond the trained 32,768 · ↓ to download"
+        ) in shown
 
     made_up = with_disk(services, local("maker/small-gguf", "q8_0"))
     drive(made_up, steps, (200, 40))
@@ -147,7 +144,7 @@ def test_a_quant_that_cannot_be_planned_is_a_row(app: App, planner: FakePlanner,
         shown = words_of(app)
         assert "✗ not planned" in shown
         assert "no such[31m type" in shown
-        assert "✓ 19.3 GiB left" in shown
+        assert "1.66 GiB  ✓" in shown
 
     drive(app, steps)
 
@@ -165,7 +162,7 @@ def test_an_error_without_a_hint_is_one_line(app: App, planner: FakePlanner, dri
 def test_a_machine_that_cannot_be_read_is_reported(services: Services, drive: Drive) -> None:
     """Why, and that nothing is planned before it is known."""
 
-    def machine_budget() -> Any:  # noqa: ANN401 - it returns nothing
+    def machine_budget(_setup: LlamaSetup) -> Any:  # noqa: ANN401 - it returns nothing
         raise UsageError("there is no GPU 3 here", "there are 2, counted from 0")
 
     async def steps(app: App, pilot: Page) -> None:
@@ -195,7 +192,7 @@ def test_a_store_that_cannot_be_read_is_reported(
     async def steps(app: App, pilot: Page) -> None:
         shown = words_of(app)
         assert message in shown
-        assert "q8_0    ✓" in shown
+        assert "q8_0    8.50  1.66 GiB  ✓" in shown
 
     drive(App(dataclasses.replace(services, open_store=open_store)), steps)
 
@@ -217,7 +214,7 @@ def test_news_of_a_run_bring_its_measurement(app: App, jobs: FakeServices, drive
 def test_names_of_others_are_text(services: Services, planner: FakePlanner, drive: Drive) -> None:
     """Neither markup nor control characters of a model's or a quant's name do anything."""
     name = "maker/[bold red]x[/]"
-    planner.rows_of[name] = [PlannedQuant("[b]q\x1b[2J", plan_row("x", "q8_0", BUDGET))]
+    planner.rows_of[name] = [PlannedQuant("[b]q\x1b[2J", plan_row("x", "[b]q\x1b[2J", BUDGET))]
 
     async def steps(app: App, pilot: Page) -> None:
         shown = words_of(app)
@@ -225,6 +222,48 @@ def test_names_of_others_are_text(services: Services, planner: FakePlanner, driv
         assert "[b]q[2J" in shown
 
     drive(with_disk(services, local(name, "q8_0")), steps, WIDE)
+
+
+def test_quants_of_one_name_have_the_names_of_their_files(
+    services: Services, planner: FakePlanner, drive: Drive
+) -> None:
+    """Where the quant says which is meant, the quant alone."""
+    rows = [PlannedQuant(name, plan_row("x", name[-9:-5].lower(), BUDGET)) for name in ("a-Q8_0.gguf", "b-Q8_0.gguf")]
+    planner.rows_of["maker/x"] = [*rows, PlannedQuant("b-Q4_0.gguf", plan_row("x", "q4_0", BUDGET))]
+
+    async def steps(app: App, pilot: Page) -> None:
+        assert names(app) == ["a-Q8_0.gguf", "b-Q8_0.gguf", "q4_0"]
+        await press(app, pilot, "enter", "space")
+        assert "1 marked" in words_of(app)
+
+    drive(with_disk(services, local("maker/x", "q8_0")), steps, WIDE)
+
+
+def test_what_was_measured_takes_the_place_of_what_was_planned(
+    app: App, planner: FakePlanner, jobs: FakeServices, drive: Drive
+) -> None:
+    """W and B, the speed at n_ctx and the certificate's n_ctx; not for another card, and not for another KV type."""
+    with Store.open(jobs.folder / "results.sqlite") as store:
+        put_run(store, dataclasses.replace(start("synth:small-0.6b", "q8_0"), setup=LlamaSetup(type_k="q4_0")))
+        put_run(store, start("synth:small-0.6b", "q4_k_m"), n_gen=9000)
+        head = dataclasses.replace(start("synth:small-0.6b", "q4_k_m"), kind="maxctx", setup=LlamaSetup())
+        head = dataclasses.replace(head, settings=ContextSettings())
+        found = ContextResult(max_n_ctx=24_576, verified_by_decode=True)
+        store.finish(store.begin(head), Run(head=head, outcome=Outcome.COMPLETED, result=found))
+
+    async def steps(app: App, pilot: Page) -> None:
+        lines = words_of(app).splitlines()
+        measured, planned = (next(line for line in lines if f" {name} " in line) for name in ("q4_k_m", "q8_0"))
+        assert " 32.8 " in measured  # 1000 / (8191 / 400 + 10)
+        assert " 399.9 ±" in measured
+        assert "24,576✓" in measured
+        assert "≤" in planned and "≥" in planned and "✓ " in planned
+        assert "max n_ctx ✓ found by maxctx" in words_of(app)
+        shown = await press(app, pilot, "g", *"3060 ti", "enter")
+        assert " 32.8 " not in shown
+        assert "24,576✓" not in shown
+
+    drive(app, steps, (120, 36))
 
 
 def test_the_planner_ends_with_the_app(app: App, planner: FakePlanner, drive: Drive) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from textual.pilot import Pilot
 
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.library import LibraryScreen
+from ggbench.tui.services import Services
 from tests.fakes.driving import press, settle
 from tests.fakes.library import BUDGET, FakePlanner, plan_row
 from tests.fakes.library_screen import table
@@ -30,6 +33,7 @@ def test_left_and_right_change_the_context(app: App, planner: FakePlanner, drive
         assert "n_ctx 256:" in await press(app, pilot, *["left"] * 9)
         assert "n_ctx 1,048,576: ✗" in await press(app, pilot, *["right"] * 14)
         assert "╳ missing" in words_of(app)
+        assert "missing; fits with n_ctx " in words_of(app)
 
     drive(app, steps)
 
@@ -40,7 +44,7 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "g", *"3060 ti", "enter")
         assert "plan for RTX 3060 Ti · 8.00 GiB, 1.25 GiB kept free · 448 GB/s" in shown
-        assert "q8_0    ✓ 5.09 GiB left" in shown
+        assert "q8_0 8.50 1.66 GiB ✓ 63,744*" in " ".join(shown.split())
         shown = await press(app, pilot, "g", *"no such card", "enter")
         assert "no such card" in shown
         shown = await press(app, pilot, "escape", "g", *"12gib", "enter")
@@ -104,3 +108,13 @@ def test_the_stack_fills_the_line_exactly() -> None:
     assert widths[-1] == pytest.approx(
         100 * -(missing.left_bytes or 0) / (72.3e9 * 8.5 / 8 + 8192 * 2_621_440 + 300 * 2**20), abs=1
     )
+
+
+def test_a_limit_is_not_called_free(services: Services, drive: Drive) -> None:
+    """The line of this machine says that its memory is limited."""
+    limited = dataclasses.replace(BUDGET, memory_bytes=1 << 30, memory_source="given as --memory-limit")
+
+    async def steps(app: App, pilot: Page) -> None:
+        assert "RTX 4090 · limit 1.00 GiB of 24.0 GiB" in words_of(app)
+
+    drive(App(dataclasses.replace(services, machine_budget=lambda _setup: limited)), steps)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
+from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList
 from ggbench.tui.widgets.quants_pane import QuantsTable
 from tests.fakes.driving import press, settle
-from tests.fakes.library import BUDGET, FakePlanner, plan_row
-from tests.fakes.library_screen import choose, names, table
+from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
+from tests.fakes.library_screen import choose, names, table, with_disk
 from tests.fakes.snapshots import words_of
 from tests.tui.conftest import Drive
 
@@ -76,10 +78,10 @@ def test_any_column_sorts(app: App, planner: FakePlanner, drive: Drive) -> None:
         assert names(app) == ["q6_k", "q8_0", "q2_k", "q4_0"]
         await press(app, pilot, "s")
         assert names(app) == ["q2_k", "q4_0", "q6_k", "q8_0"]
-        shown = await press(app, pilot, "s")
+        shown = await press(app, pilot, "s", "s", "s")
         assert names(app) == ["q2_k", "q4_0", "q8_0", "q6_k"]
         assert "fits ↓" in shown
-        assert "? unknown" in shown
+        assert " ? " in shown
         await press(app, pilot, "S")
         assert names(app) == ["q8_0", "q4_0", "q2_k", "q6_k"]
         await pilot.click(QuantsTable, offset=(3, 0))
@@ -143,3 +145,35 @@ def test_a_click_chooses_and_marks(app: App, drive: Drive) -> None:
         assert "1 marked" in words_of(app)
 
     drive(app, steps)
+
+
+def test_escape_clears_a_filter_before_it_leaves(app: App, drive: Drive) -> None:
+    """In the input and in the filtered table; the next one goes from the table to the models."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        await choose(app, pilot, "synth:small-0.6b")
+        await press(app, pilot, "slash", *"Q4_", "enter")
+        assert table(app).has_focus
+        assert len(names(app)) == 2
+        await press(app, pilot, "escape")
+        assert table(app).has_focus
+        assert len(names(app)) == 8
+        await press(app, pilot, "escape")
+        assert app.screen.query_one(ModelList).has_focus
+
+    drive(app, steps)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 16)])
+def test_a_new_user_reads_what_to_do_next(services: Services, drive: Drive, size: tuple[int, int]) -> None:
+    """Where there is no model on this disk, in two lines with the keys; not once there is one."""
+
+    async def empty(app: App, pilot: Page) -> None:
+        shown = " ".join(words_of(app).split())
+        assert "No GGUF file found. Press / and type the path of a folder" in shown
+
+    async def filled(app: App, pilot: Page) -> None:
+        assert "No GGUF" not in words_of(app)
+
+    drive(App(services), empty, size)
+    drive(with_disk(services, local("maker/small-gguf", "q8_0")), filled, size)

@@ -5,18 +5,35 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggbench.records.speed import DecodeLimit
+from ggbench.recording.progress import Finished
+from ggbench.records.decode import DecodeResult, DecodeSettings
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run, RunHead
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
+from ggbench.records.subject import Subject
 from ggbench.report.plot.series import Line
 from ggbench.tui.live_job import LiveJob
 
 
 def grown(n: int) -> LiveJob:
     """B 10 ms, W 200 tokens/ms, in batches as a worker sends them."""
-    live = LiveJob(0, "q8_0")
+    live = LiveJob(0)
     live.n_total = 10_000
     for first in range(26, 26 + n, 50):
         live.append(first, [10_000_000 + (position - 1) * 5_000 for position in range(first, first + 50)], "ab")
     return live
+
+
+def completed_run() -> Run:
+    """A run with figures of its own."""
+    fit = LineFit(300, 205.0, (201.0, 209.0), 11.0, (10.9, 11.1), 0.9, None)
+    latency = LatencySummary(12.0, 13.0, 14.0, 83.3, None, (82.0, 84.6))
+    subject = Subject(model="m", quant="q8_0", source="file", file="m.gguf")
+    head = RunHead(
+        kind="decode", subject=subject, setup=LlamaSetup(), settings=DecodeSettings(300), command="ggbench decode m"
+    )
+    return Run(head=head, outcome=Outcome.COMPLETED, result=DecodeResult(25, 300, fit=fit, latency=latency))
 
 
 def test_samples_keep_their_order_however_many_come() -> None:
@@ -33,27 +50,59 @@ def test_samples_keep_their_order_however_many_come() -> None:
 def test_the_numbers_are_those_of_the_samples() -> None:
     """W, B, rate, percentiles, and an ETA that counts on the climb going on."""
     numbers = grown(5000).numbers()
-    assert numbers.w_tokens_per_ms == pytest.approx(200)
-    assert numbers.b_ms == pytest.approx(10)
-    assert numbers.p50_ms == pytest.approx(10 + (25 + 2499.5) / 200)
-    assert numbers.tok_s == pytest.approx(1e3 / (10 + (25 + 2499.5) / 200))
+    assert numbers.fit is not None and numbers.latency is not None
+    assert numbers.fit.w_tokens_per_ms == pytest.approx(200)
+    assert numbers.fit.b_ms == pytest.approx(10)
+    assert numbers.latency.p50_ms == pytest.approx(10 + (25 + 2499.5) / 200)
+    assert numbers.latency.tok_s == pytest.approx(1e3 / (10 + (25 + 2499.5) / 200))
     left_ms = sum(10 + (position - 1) / 200 for position in range(5026, 10_026))
     assert numbers.eta_s == pytest.approx(left_ms / 1e3, rel=1e-6)
 
 
+def test_few_tokens_show_neither_w_nor_b_nor_an_eta() -> None:
+    """One slow token must not look like B, and how latency climbs cannot be told yet."""
+    live = grown(200)
+    numbers = live.numbers()
+    assert numbers.latency is not None
+    assert (numbers.fit, numbers.eta_s, numbers.n_for_line) == (None, None, 247)
+    assert live.series("q8_0").fit is None
+    live.n_total = 240
+    assert live.numbers().eta_s == pytest.approx(40 * (10 + 124.5 / 200) / 1e3, rel=0.01)
+
+
+def test_a_job_that_ended_shows_what_is_stored() -> None:
+    """The run's own figures, and not those of the last look at it."""
+    live = grown(1000)
+    live.series("q8_0")
+    run = completed_run()
+    live.take(Finished(run))
+    assert isinstance(run.result, DecodeResult)
+    assert (live.numbers().fit, live.numbers().latency) == (run.result.fit, run.result.latency)
+
+
+def test_no_line_is_drawn_where_w_is_only_a_bound() -> None:
+    """Flat samples have no W; a line through them would look like a fit."""
+    live = LiveJob(0)
+    live.append(26, [10_000_000 + 100_000 * (position % 7) for position in range(1000)], "")
+    numbers = live.numbers()
+    assert numbers.fit is not None
+    assert (numbers.fit.w_tokens_per_ms, numbers.fit.b_ms) == (None, None)
+    assert live.series("q8_0").fit is None
+
+
 def test_a_job_without_samples_has_no_numbers() -> None:
     """None, and not zero."""
-    live = LiveJob(0, "q8_0")
-    assert live.numbers().p50_ms is None
+    live = LiveJob(0)
+    assert live.numbers().latency is None
     assert live.numbers().eta_s is None
-    assert live.series().fit is None
+    assert live.series("q8_0").fit is None
 
 
 def test_a_series_has_the_fit_and_the_limit() -> None:
     """The plot gets the lines with the samples, in ms."""
     live = grown(1000)
     live.limit = DecodeLimit(300.0, 8.0, 20e9, "given")
-    series = live.series(dimmed=True)
+    series = live.series("q8_0", dimmed=True)
     assert series.limit == Line(300.0, 8.0)
     assert series.fit is not None
     assert (series.fit.w_tokens_per_ms, series.fit.b_ms) == pytest.approx((200, 10))
@@ -63,7 +112,7 @@ def test_a_series_has_the_fit_and_the_limit() -> None:
 
 def test_the_text_is_a_tail() -> None:
     """A long decode does not fill memory with what nobody reads."""
-    live = LiveJob(0, "q8_0")
+    live = LiveJob(0)
     live.append(26, [1], "x" * 10_000)
     live.append(27, [1], "end")
     assert live.text.endswith("xend")

@@ -92,6 +92,20 @@ def test_whoever_leaves_a_plan_lets_the_next_one_in(
     planner.close()
 
 
+def test_two_files_of_one_quant_have_two_names(
+    offline: HubAccess, start: Callable[[], LlamaEngine], tiny_twin: Path, tmp_path: Path
+) -> None:
+    """The file's name where the quant's is not enough, which selects it alone."""
+    for name in ("a-Q8_0.gguf", "b-Q8_0.gguf", "b-Q4_0.gguf"):
+        (tmp_path / name).write_bytes(tiny_twin.read_bytes())
+    planner = Planner(offline, start)
+    names = {quant.name for quant in planner.rows(str(tmp_path), (), BUDGET, LlamaSetup())}
+    assert names == {"a-Q8_0", "b-Q8_0", "q4_0"}
+    (asked,) = planner.rows(str(tmp_path), ("b-Q8_0.gguf",), BUDGET, LlamaSetup())
+    assert (asked.name, asked.row.quant) == ("b-Q8_0", "q8_0")
+    planner.close()
+
+
 def test_headers_are_read_once_until_they_are_forgotten(
     offline: HubAccess, start: Callable[[], LlamaEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.measured_runs import RunDetails
 from ggbench.tui.screens.results import ResultsScreen
+from ggbench.tui.stored_runs import COLUMNS_OF_RUNS
 from ggbench.tui.widgets.runs_table import RunsTable
 from tests.fakes.driving import press, settle
 from tests.fakes.measured import put_run, start
@@ -34,7 +38,7 @@ def test_all_runs_are_listed_newest_first(look: Look, filled: Path) -> None:
         assert "4 runs · newest first" in lines[1]
         assert lines[3].startswith("❯     4  ✗  synth:qwen1.5-0.5b  q2_k")
         assert "97." in lines[3]
-        assert "17.0" in lines[4]
+        assert "decode   47.79 ±0.11" in lines[4]
 
     look(steps)
 
@@ -46,18 +50,63 @@ def test_any_column_sorts_and_what_is_not_known_comes_last(look: Look, filled: P
         await press(app, pilot, "j")
         assert chosen(app) == 3
         header = words_of(app).splitlines()[2]
-        await pilot.click(RunsTable, offset=(header.index("B ms"), 0))
+        await pilot.click(RunsTable, offset=(header.index("speed"), 0))
         await settle(app, pilot)
-        assert shown(app) == [3, 4, 1, 2]
-        await press(app, pilot, "S")
-        assert shown(app) == [1, 4, 3, 2]
-        await press(app, pilot, "s")
         assert shown(app) == [4, 1, 3, 2]
         assert "by speed tok/s ▼" in words_of(app)
-        assert chosen(app) == 3
+        await press(app, pilot, "S")
+        assert shown(app) == [3, 1, 4, 2]
         await press(app, pilot, "s")
+        assert shown(app) == [1, 3, 4, 2]
+        assert "by W tokens/ms ▼" in words_of(app)
+        assert chosen(app) == 3
+        await press(app, pilot, "s", "s")
         assert shown(app)[-1] == 2
         assert "by outcome ▲" in words_of(app)
+
+    look(steps)
+
+
+def test_columns_are_never_shown_in_part(look: Look, filled: Path) -> None:
+    """Scrolled or not, every header is whole, and marks say on which side there are more columns."""
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        whole = {column.header for column in COLUMNS_OF_RUNS}
+        seen = set()
+        for _ in COLUMNS_OF_RUNS:
+            header = words_of(app).splitlines()[2].replace("▼", " ")
+            heads = re.split(r"\s{2,}", header.strip(" ‹›"))
+            assert {head.strip(" ‹›") for head in heads} <= whole
+            assert ("‹" in header) == (table(app).scroll_x > 0)
+            assert ("›" in header) == ("note" not in header)
+            seen |= {head.strip(" ‹›") for head in heads}
+            await press(app, pilot, "right")
+        assert seen - {""} == whole - {""}
+        before = table(app).scroll_x
+        await press(app, pilot, "left")
+        assert table(app).scroll_x < before
+
+    look(steps)
+
+
+def test_two_files_have_two_names(look: Look, filled: Path) -> None:
+    """By path or in one folder, and an unsteady run has a mark of its own."""
+    with Store.open(filled) as store:
+        for path in ("/m/a/model.gguf", "/m/b/model.gguf"):
+            head = start(model=path)
+            put_run(store, replace(head, subject=replace(head.subject, source="file", file=path)))
+        unsteady = put_run(store, start())
+    with sqlite3.connect(filled) as connection:
+        connection.execute(
+            "UPDATE runs SET result = json_set(result, '$.unsteady', 'it slowed') WHERE id = ?", (unsteady,)
+        )
+    connection.close()
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        lines = words_of(app).splitlines()
+        assert lines[3].startswith("❯     7  !  synth:qwen1.5-0.5b")
+        assert " b/model.gguf " in lines[4]
+        assert " a/model.gguf " in lines[5]
 
     look(steps)
 

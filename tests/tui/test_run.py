@@ -31,7 +31,7 @@ from ggbench.tui.widgets.decoded_text import DecodedText
 from ggbench.tui.widgets.gauges import Gauges, gauge_lines
 from ggbench.tui.widgets.latency_plot import LatencyPlot
 from ggbench.tui.widgets.numbers import number_lines
-from ggbench.tui.widgets.queue_list import QueueList, describe
+from ggbench.tui.widgets.queue_list import QueueList, queue_lines
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
 from tests.fakes.watched import watched_runs
 from tests.tui.test_run_queue import crash
@@ -296,13 +296,30 @@ def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
         assert len(widget.render().plain) <= widget.size.area
 
     drive(FakeServices(tmp_path), steps)
-    item = QueueItem(0, "a\x1b[2Jb", "q8_0", "decode", JobState.FAILED, "no\x1b]0;title\x07 luck")
-    assert describe(item, " ", 10, paused=False) == "✗   a[2Jb q8_0  no]0;title luck"
+    item = QueueItem(
+        0,
+        Subject(model="a\x1b[2Jb", quant="q8_0", source="file"),
+        "decode",
+        JobState.FAILED,
+        "no\x1b]0;title\x07 luck",
+    )
+    assert queue_lines([item], {}, paused=False) == ["✗   a[2Jb q8_0  no]0;title luck"]
+
+
+def test_two_files_of_a_queue_have_two_names() -> None:
+    """Also where the width would cut off what distinguishes them."""
+    paths = ("/m/a.gguf", "/m/b.gguf", f"/m/{'long' * 20}1.gguf", f"/m/{'long' * 20}2.gguf")
+    subjects = [Subject(model="/m", quant="q4_1", source="file", file=path) for path in paths]
+    items = [QueueItem(index, subject, "decode") for index, subject in enumerate(subjects)]
+    for some in (items[:2], items):
+        lines = queue_lines(some, {}, paused=False)
+        assert lines[0].startswith("·   a.gguf q4_1 ")
+        assert len(set(lines)) == len(some)
 
 
 def test_numbers_of_every_state_fit_their_column() -> None:
     """No line is wider than the 28 characters beside the plot."""
-    live = LiveJob(0, "q8_0")
+    live = LiveJob(0)
     live.n_total, live.memory, live.point = 10_000, Memory(n_ctx=1_048_576), "prompt of 1,048,576: 123,456.00 ms"
     live.append(26, [2_345_678_901 + 300_000_000 * step for step in range(100)], "")
     plan = SearchPlan(theory_n_ctx=12_345_678, planned_n_ctx=131_328, budget_bytes=24 << 30)
@@ -310,7 +327,7 @@ def test_numbers_of_every_state_fit_their_column() -> None:
     head = RunHead(kind="maxctx", subject=subject, setup=LlamaSetup(), settings=ContextSettings())
     run = Run(head=head, outcome=Outcome.COMPLETED, result=ContextResult(plan=plan, max_n_ctx=131_072))
     for state in JobState:
-        item = QueueItem(0, "m", "q", "maxctx", state, run=run)
+        item = QueueItem(0, subject, "maxctx", state, run=run)
         assert all(len(line) <= 28 for line in number_lines(live, live.numbers(), item, paused=True))
     assert all(len(line) <= 28 for line in gauge_lines(READING))
     assert "  throttled: sw_power_cap" in gauge_lines(READING)

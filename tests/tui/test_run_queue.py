@@ -22,7 +22,7 @@ from ggbench.records.setup import LlamaSetup
 from ggbench.store.database import Store
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.widgets.bracket_plot import bracket_lines
-from ggbench.tui.widgets.queue_list import describe
+from ggbench.tui.widgets.queue_list import queue_lines
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
 from tests.fakes.watched import watched_runs
@@ -188,7 +188,7 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
         "context     4,096 – not known (cancelled)",
         "none known to work",
     ]
-    assert describe(item, " ", 0, paused=False).endswith("  skipped, no working n_ctx found yet")
+    assert queue_lines([item], {}, paused=False)[0].endswith("  skipped, no working n_ctx found yet")
 
 
 def test_without_a_store_the_run_goes_on(target: Target, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def colours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("state", ["library", "help", "card", "confirm"])
+@pytest.mark.parametrize("state", ["library", "help", "card", "confirm", "options", "search"])
 def test_the_library(services: Services, jobs: FakeServices, drive: Drive, size: tuple[int, int], state: str) -> None:
     """Models of every section, a plan with marks, two measured quants, one on this disk, and what can lie over them."""
     with Store.open(jobs.folder / "results.sqlite") as store:
@@ -42,7 +42,14 @@ def test_the_library(services: Services, jobs: FakeServices, drive: Drive, size:
             put_run(store, start("small-0.6b", quant))
     disk = (local("maker/small-gguf", "q8_0"), local("~/models/mine.gguf", "q5_0", store="folder", name="mine"))
     app = GgbenchApp(dataclasses.replace(services, local_models=lambda: disk))
-    keys = {"library": [], "help": ["question_mark"], "card": ["g", *"30"], "confirm": []}
+    keys = {
+        "library": [],
+        "help": ["question_mark"],
+        "card": ["g", *"30"],
+        "confirm": [],
+        "options": ["o", *"12GiB", "down", "down", "right"],
+        "search": ["m"],
+    }
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         app.animation_level = "none"

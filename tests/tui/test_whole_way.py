@@ -34,7 +34,7 @@ def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
         Services.of_this_machine(offline=True),
         make_rig=rig,
         local_models=lambda: models_in_place(tiny_twin),
-        machine_budget=lambda: budget,
+        machine_budget=lambda _setup: budget,
     )
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:

@@ -3,33 +3,3 @@
 1299 rows, one per measured configuration: qwen1.5-hf 160, qwen2-speed 167, qwen2.5-speed 259, article 580,
 bitsandbytes 133. `data/` holds them as printed, and `sources.toml` the versions, remarks and what was left out.
 """
-
-from ggbench.catalog.published.rows import (
-    METRICS,
-    Figure,
-    LeftOut,
-    PublishedRow,
-    Source,
-    Table,
-    load_published,
-    load_sources,
-    table_of,
-    versions_of,
-)
-from ggbench.catalog.published.selection import NearRow, filter_published, nearest_published
-
-__all__ = [
-    "METRICS",
-    "Figure",
-    "LeftOut",
-    "NearRow",
-    "PublishedRow",
-    "Source",
-    "Table",
-    "filter_published",
-    "load_published",
-    "load_sources",
-    "nearest_published",
-    "table_of",
-    "versions_of",
-]

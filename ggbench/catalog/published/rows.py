@@ -6,20 +6,11 @@ import csv
 import functools
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from types import MappingProxyType
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-_FILES = {
-    "qwen1.5-hf.csv": "qwen1.5-hf",
-    "qwen2-speed.csv": "qwen2-speed",
-    "qwen2.5-speed.csv": "qwen2.5-speed",
-    "article-perplexity.csv": "article",
-    "article-memory.csv": "article",
-    "article-context.csv": "article",
-    "article-decoding.csv": "article",
-    "bitsandbytes.csv": "bitsandbytes",
-}
+import msgspec
+
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(MB|MiB|W)?")
 _SCALES = {"MB": 1e-3, "MiB": 1 / 1024, "W": 1e4}
 """Factor from the unit of a cell to its column's: MB to GB, MiB to GiB, and W (Chinese 万) to 10,000."""
@@ -117,17 +108,7 @@ class PublishedRow:
     remark: str | None = None
     """ggbench's remark: an error in the row, or text elsewhere in the document that concerns it."""
 
-    def stated(self) -> dict[str, str | int | float]:
-        """Return every stated field, in order; a figure is a number, or the word in its place."""
-        out: dict[str, str | int | float] = {}
-        for name in _FIELDS:
-            cell = getattr(self, name)
-            if cell is not None:
-                out[name] = cell.plain if isinstance(cell, Figure) else cell
-        return out
 
-
-_FIELDS = tuple(field.name for field in fields(PublishedRow))
 METRICS = tuple(field.name for field in fields(PublishedRow) if field.type == "Figure | None")
 """Names of the figures, for filtering and sorting."""
 _COUNTS = {"n_gpu", "n_prompt", "n_gen", "batch_size", "n_requests"}
@@ -136,7 +117,7 @@ _COUNTS = {"n_gpu", "n_prompt", "n_gen", "batch_size", "n_requests"}
 @functools.cache
 def load_published() -> tuple[PublishedRow, ...]:
     """Return all 1299 rows: qwen1.5-hf 160, qwen2-speed 167, qwen2.5-speed 259, article 580, bitsandbytes 133."""
-    return tuple(row for name, source in _FILES.items() for row in _read(name, source))
+    return tuple(row for source in load_sources() for name in source.files for row in _read(name, source.id))
 
 
 def _data_text(name: str) -> str:
@@ -191,42 +172,40 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class Environment:
+    """The software of some tables, and the number of rows of each."""
+
+    versions: dict[str, str]
+    tables: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
-    """One document."""
+    """One document, as `data/sources.toml` has it."""
 
     id: str
     title: str
+    files: tuple[str, ...]
     rows: int
-    tables: tuple[Table, ...]
     remarks: tuple[str, ...]
-    left_out: tuple[LeftOut, ...]
+    environment: tuple[Environment, ...]
+    table_remarks: dict[str, str] = field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Every table, in the document's order of environments."""
+        return tuple(
+            Table(name, rows, each.versions, self.table_remarks.get(name, ""))
+            for each in self.environment
+            for name, rows in each.tables.items()
+        )
 
 
 @functools.cache
 def load_sources() -> tuple[Source, ...]:
     """Return the five documents, in the order of `data/sources.toml`."""
-    import tomllib
-
-    document = tomllib.loads(_data_text("sources.toml"))
-    return tuple(
-        Source(
-            id=entry["id"],
-            title=entry["title"],
-            rows=entry["rows"],
-            tables=tuple(
-                Table(
-                    name, rows, MappingProxyType(environment["versions"]), entry.get("table_remarks", {}).get(name, "")
-                )
-                for environment in entry["environment"]
-                for name, rows in environment["tables"].items()
-            ),
-            remarks=tuple(entry["remarks"]),
-            left_out=tuple(
-                LeftOut(left["what"], left["why"]) for left in document["left_out"] if left["source"] == entry["id"]
-            ),
-        )
-        for entry in document["source"]
-    )
+    return msgspec.toml.decode(_data_text("sources.toml"), type=dict[str, tuple[Source, ...]])["source"]
 
 
 def table_of(row: PublishedRow) -> Table:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ggbench.engine.contract import Stage, Workload
-from ggbench.engine.events import ContextProven, Event, Filling
+from ggbench.engine.events import ContextProven, Event, Proving
 
 if TYPE_CHECKING:
     from ggbench.engine.llama_model import LlamaModel
@@ -21,13 +22,15 @@ _COPIED_CELLS, _COPIES = 32, 1024
 """Cells that are copied at once at least, and copies at most: each costs a walk over all cells."""
 _MMAP_SLACK = 1 << 16
 """For what malloc adds to a block, and a page at its end."""
+_TRUSTED_SHARE = 0.03
+"""Of the batch at the far end: from here on, about a layer, its own speed says how long the rest takes."""
 
 
 class ProveContext(Workload, frozen=True):
     """Decode a full n_ubatch and one more token at the far end of the context. Uses the context up.
 
     The context has to be for one sequence, since several share its cells out. Reports any
-    number of `Filling` and one `ContextProven`.
+    number of `Proving` and one `ContextProven`.
     """
 
     name: ClassVar[str] = "prove_context"
@@ -57,23 +60,76 @@ def carry_out(model: LlamaModel, request: ProveContext, emit: Callable[[Event], 
     n_ctx = lib.llama_n_ctx(context)
     n_batch_tokens = min(lib.llama_n_ubatch(context), n_ctx - 2)
     n_before = n_ctx - n_batch_tokens - 1
-    on_filled = throttled(lambda share: emit(Filling(share)))
     fill: Literal["copied", "decoded", "none"] = "copied"
-    if lib.llama_model_is_recurrent(model.handle):
-        fill = "none"
-        model.clear_cache()
-    elif not _fill_with_copies(model, n_before, on_filled):
-        fill = "decoded"
-        model.clear_cache()
-        step = lib.llama_n_batch(context)
-        for start in range(0, n_before, step):
-            _decode_at(model, start, min(step, n_before - start))
-            on_filled(min(start + step, n_before) / n_before)
-    batch_ns = _decode_at(model, n_before, n_batch_tokens)
+    on_filled = throttled(lambda share: emit(Proving("fill", share)))
+    model.clear_cache()
+    with _counted_nodes(context) as nodes:
+        _decode_at(model, 0, 1)
+        n_nodes = nodes.n_done
+        if lib.llama_model_is_recurrent(model.handle):
+            fill = "none"
+            model.clear_cache()
+        elif not _fill_with_copies(model, n_before, on_filled):
+            fill = "decoded"
+            _fill_with_prompt(model, n_before, on_filled)
+        nodes.report(n_nodes, emit)
+        batch_ns = _decode_at(model, n_before, n_batch_tokens)
     token_ns = _decode_at(model, n_ctx - 1, 1)
     full = fill == "none" or _try_decode_at(model, n_ctx, 1)[0] == _NO_CELL_LEFT
     seconds = time.perf_counter() - started
     emit(ContextProven(seconds, n_batch_tokens, batch_ns, token_ns, fill, full, model.left_bytes()))
+
+
+class _Nodes:
+    """Those of a graph that the CPU has computed; of a GPU's nothing is known before the end."""
+
+    def __init__(self) -> None:
+        self.n_done = 0
+        self._on_node: Callable[[], object] = lambda: None
+
+    def count(self, _: object) -> bool:
+        """The callback that could abort a graph, and does not."""
+        self.n_done += 1
+        self._on_node()
+        return False
+
+    def report(self, n_nodes: int, emit: Callable[[Event], None]) -> None:
+        """Report how far the next graph has come, which has as many nodes, and how long the rest should take."""
+        from ggbench.engine.llama_model import throttled
+
+        started, self.n_done = time.perf_counter(), 0
+
+        def report_share(share: float) -> None:
+            left_s = (time.perf_counter() - started) * (1 - share) / share
+            emit(Proving("batch", share, left_s if share >= _TRUSTED_SHARE else None))
+
+        on_share = throttled(report_share)
+        self._on_node = lambda: on_share(min(1.0, self.n_done / n_nodes)) if n_nodes else None
+
+
+@contextlib.contextmanager
+def _counted_nodes(context: object) -> Iterator[_Nodes]:
+    """Count the nodes of what is computed until the end of the block."""
+    from llama_cpp import llama_cpp as lib
+
+    nodes = _Nodes()
+    callback = lib.ggml_abort_callback(nodes.count)
+    lib.llama_set_abort_callback(context, callback, None)
+    try:
+        yield nodes
+    finally:
+        lib.llama_set_abort_callback(context, lib.ggml_abort_callback(), None)
+
+
+def _fill_with_prompt(model: LlamaModel, n_cells: int, on_filled: Callable[[float], object]) -> None:
+    """Use the first `n_cells` of the cache by decoding in all of them. Raises LlamaRefused."""
+    from llama_cpp import llama_cpp as lib
+
+    model.clear_cache()
+    step = lib.llama_n_batch(model.context("decode"))
+    for start in range(0, n_cells, step):
+        _decode_at(model, start, min(step, n_cells - start))
+        on_filled(min(start + step, n_cells) / n_cells)
 
 
 def _fill_with_copies(model: LlamaModel, n_cells: int, on_filled: Callable[[float], object]) -> bool:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 from ggbench.records.decode import DecodeResult
 from ggbench.records.run import Run
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import b_text, bench_columns, w_text
+from ggbench.report.columns import b_text, bench_columns, tok_s_text, w_text
 from ggbench.report.presenter import QuantPresenter
-from ggbench.units import format_number
+from ggbench.units import with_unit
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,12 +22,13 @@ class DecodePresenter(QuantPresenter):
     kind: ClassVar[str] = "decode"
 
     def so_far(self, run: Run) -> str:
-        """`29.3 tok/s  W 31 (20–53) tokens/ms  B 25 ±5 ms`; empty without a fit."""
+        """`29.3 ±0.8 tok/s  W 31 (20–53) tokens/ms  B 25 ±5 ms`; empty without a fit."""
         result = run.result
         if not isinstance(result, DecodeResult) or result.fit is None:
             return ""
-        tok_s = result.latency.tok_s if result.latency else None
-        return f"{format_number(tok_s)} tok/s  W {w_text(result.fit)} tokens/ms  B {b_text(result.fit)} ms"
+        w, b = with_unit(w_text(result.fit), "tokens/ms"), with_unit(b_text(result.fit), "ms")
+        doubt = "  unsteady" if result.unsteady else ""
+        return f"{with_unit(tok_s_text(result.latency), 'tok/s')}  W {w}  B {b}{doubt}"
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The columns of `ggbench bench`."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 from ggbench.records.prefill import PrefillResult
 from ggbench.records.run import Run
 from ggbench.records.summary import QuantSummary
+from ggbench.report.columns import tok_s_text
 from ggbench.report.presenter import QuantPresenter
-from ggbench.units import format_count, format_ms, format_number
+from ggbench.units import format_count, format_ms
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,7 +27,7 @@ class PrefillPresenter(QuantPresenter):
         if not isinstance(run.result, PrefillResult) or not run.result.prefills:
             return ""
         longest = run.result.prefills[-1]
-        speed = f"{format_ms(longest.prefill_ms)} ms, {format_number(longest.tok_s)} tok/s"
+        speed = f"{format_ms(longest.prefill_ms)} ms, {tok_s_text(longest)} tok/s"
         return f"prompt of {format_count(longest.n_prompt)}: {speed}"
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ggbench.records.speed import DecodeLimit, LineFit
+from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import b_text, w_text
+from ggbench.report.names import unambiguous_names
+from ggbench.store.runs import Samples
+from ggbench.units import with_unit
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -47,23 +53,47 @@ class LatencySeries:
     """Drawn behind the others and paler."""
 
 
+def fitted_line(fit: LineFit | None) -> Line | None:
+    """Return the fitted line; None where W or B is only a bound: a line through a bound would look like a fit."""
+    if fit is None or fit.w_tokens_per_ms is None or fit.b_ms is None:
+        return None
+    return Line(fit.w_tokens_per_ms, fit.b_ms)
+
+
 def measured_series(
     name: str, positions: Integers, step_ns: Integers, fit: LineFit | None, limit: DecodeLimit | None
 ) -> LatencySeries:
-    """Return the series of a recorded run, without a fitted line where W or B is only a bound.
-
-    With W unbounded, a flat line at B would run below the samples and look like a fit.
-    """
+    """Return the series of a recorded run."""
     return LatencySeries(
         name=name,
         positions=positions,
         latency_ms=step_ns / 1e6,
-        fit=None if fit is None or not fit.w_tokens_per_ms or fit.b_ms is None else Line(fit.w_tokens_per_ms, fit.b_ms),
+        fit=fitted_line(fit),
         limit=limit_line(limit),
-        fit_text="" if fit is None else f"W {w_text(fit)} tokens/ms, B {b_text(fit)} ms",
+        fit_text="" if fit is None else f"W {with_unit(w_text(fit), 'tokens/ms')}, B {with_unit(b_text(fit), 'ms')}",
+    )
+
+
+def named_series(runs: Sequence[tuple[QuantSummary, Samples]]) -> tuple[LatencySeries, ...]:
+    """Return the series of several runs, by the shortest names that distinguish them; one may have no samples."""
+    names = unambiguous_names([summary for summary, _ in runs])
+    return tuple(
+        measured_series(name, samples.position, samples.step_ns, summary.fit, summary.limit)
+        for name, (summary, samples) in zip(names, runs, strict=True)
     )
 
 
 def limit_line(limit: DecodeLimit | None) -> Line | None:
     """Return the line of a limit on decode latency, None where there is no limit."""
     return None if limit is None else Line(limit.w_tokens_per_ms, limit.b_ms)
+
+
+def legend_lines(parts: Sequence[str], width: int, gap: str) -> list[str]:
+    """Return the parts of a legend in lines of `width` characters; only a wider part is divided, at blanks."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + len(gap) + len(part) <= width:
+            lines[-1] += f"{gap}{part}"
+        else:
+            lines += textwrap.wrap(part, width) or [""]
+    return lines

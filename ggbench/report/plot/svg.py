@@ -13,15 +13,20 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from ggbench.plain import plain
-from ggbench.report.plot.axes import Axis, latency_axis, position_axis, tick_decimals, tick_step
+from ggbench.report.plot.axes import Axis, from_a_tick, latency_axis, position_axis, tick_decimals, tick_step
 from ggbench.report.plot.frame import min_max_columns
 from ggbench.report.plot.palette import ON_WHITE, hex_color, letter
-from ggbench.report.plot.series import Floats, LatencySeries
+from ggbench.report.plot.series import Floats, LatencySeries, legend_lines
 from ggbench.units import format_count, format_fixed, format_ms, format_number
 
 _WIDTH, _PLOT_HEIGHT = 960, 420
 _LEFT, _RIGHT, _TOP, _X_AXIS, _LEGEND_LINE = 70, 40, 30, 56, 22
 _X_TICKS, _Y_TICKS = 8, 6
+_LETTER = 18
+"""Pixels from the letter of a legend to its name."""
+_LETTER_HEIGHT = 13
+_LEGEND_CHARACTERS = 92
+"""In a line: 9 pixels for each, more than the mean of any font of 13 pixels."""
 _STYLE = """text { font: 13px system-ui, sans-serif; fill: #222; }
 .tick { font-size: 12px; fill: #555; }
 .letter { font-weight: bold; }
@@ -56,9 +61,10 @@ def curves_as_svg(series: Sequence[LatencySeries]) -> str:
     sampled = [one for one in series if len(one.positions)]
     if not sampled:
         raise ValueError("no samples to draw")
-    x_axis = position_axis(sampled)
-    area = _Area(x_axis, latency_axis(sampled, x_axis))
-    height = _TOP + _PLOT_HEIGHT + _X_AXIS + _LEGEND_LINE * len(series) + 10
+    positions = position_axis(sampled)
+    area = _Area(from_a_tick(positions, _X_TICKS), from_a_tick(latency_axis(sampled, positions), _Y_TICKS))
+    legends = [_legend_lines(one) for one in series]
+    height = _TOP + _PLOT_HEIGHT + _X_AXIS + _LEGEND_LINE * sum(map(len, legends)) + 10
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}">',
         f"<title>{_text(', '.join(one.name for one in series))}</title>",
@@ -69,7 +75,12 @@ def curves_as_svg(series: Sequence[LatencySeries]) -> str:
     for draw in (_samples, _lines):
         for index, one in enumerate(series):
             parts += draw(area, one, index)
-    parts += (_legend(one, index) for index, one in enumerate(series))
+    parts += _letters(area, series)
+    y = _TOP + _PLOT_HEIGHT + _X_AXIS - 6
+    for index, lines in enumerate(legends):
+        for number, line in enumerate(lines):
+            y += _LEGEND_LINE
+            parts.append(_legend(line, y, index if number == 0 else None))
     return "\n".join([*parts, "</svg>\n"])
 
 
@@ -122,14 +133,33 @@ def _lines(area: _Area, one: LatencySeries, index: int) -> list[str]:
         if line is not None:
             ends = [f"{area.x(position):.1f} {area.y(float(line.ms(position))):.1f}" for position in (first, last)]
             parts.append(f'<path d="M{"L".join(ends)}" stroke="{color}" stroke-width="2" {look}/>')
-    at_end = float(one.fit.ms(last)) if one.fit is not None else float(one.latency_ms[-1])
-    place = f'x="{area.x(last) + 6:.1f}" y="{area.y(at_end) + 4:.1f}"'
-    parts.append(f'<text class="letter" {place} style="fill: {color}">{letter(index)}</text>')
     return parts
 
 
-def _legend(one: LatencySeries, index: int) -> str:
-    parts = [one.name]
+def _letters(area: _Area, series: Sequence[LatencySeries]) -> list[str]:
+    """A letter at the end of every curve, below another where they would cover each other."""
+    ends = []
+    for index, one in enumerate(series):
+        if len(one.positions):
+            last = float(one.positions.max())
+            at_end = float(one.fit.ms(last)) if one.fit is not None else float(one.latency_ms[-1])
+            ends.append((area.y(at_end) + 4, area.x(last) + 6, index))
+    parts, free_from = [], 0.0
+    for y, x, index in sorted(ends):
+        y = max(y, free_from)
+        free_from = y + _LETTER_HEIGHT
+        parts.append(_letter(x, y, index))
+    return parts
+
+
+def _letter(x: float, y: float, index: int) -> str:
+    style = f"fill: {hex_color(index, ON_WHITE)}"
+    return f'<text class="letter" x="{x:.1f}" y="{y:.1f}" style="{style}">{letter(index)}</text>'
+
+
+def _legend_lines(one: LatencySeries) -> list[str]:
+    """Name, fit and limit in as many lines as they take: a picture has no edge to scroll to."""
+    parts = [plain(one.name)]
     if one.fit_text:
         parts.append(f"fit {one.fit_text}")
     if one.limit is not None:
@@ -138,9 +168,15 @@ def _legend(one: LatencySeries, index: int) -> str:
         parts.append(f"limit {slope}, B {format_ms(one.limit.b_ms)} ms")
     if not len(one.positions):
         parts.append("no samples")
-    y = _TOP + _PLOT_HEIGHT + _X_AXIS + _LEGEND_LINE * (index + 1) - 6
-    name = f'<tspan class="letter" style="fill: {hex_color(index, ON_WHITE)}">{letter(index)}</tspan>'
-    return f'<text x="{_LEFT}" y="{y}" xml:space="preserve">{name}  {_text("   ".join(parts))}</text>'
+    return legend_lines(parts, _LEGEND_CHARACTERS, "   ")
+
+
+def _legend(line: str, y: int, index: int | None) -> str:
+    """One line, with the curve's letter before the first."""
+    text = f'<text x="{_LEFT + _LETTER}" y="{y}" xml:space="preserve">{escape(line)}</text>'
+    if index is None:
+        return text
+    return f"{_letter(_LEFT, y, index)}{text}"
 
 
 def _text(text: str) -> str:

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ggbench.plain import shorten
+from ggbench.plain import plain
 from ggbench.report.plot.axes import (
     LEAST_RANGE_MS,
     Axis,
+    from_a_tick,
     latency_range,
     position_axis,
     tick_below,
@@ -25,11 +26,10 @@ from ggbench.report.plot.axes import (
 from ggbench.report.plot.braille import DOTS_DOWN, BrailleCanvas
 from ggbench.report.plot.frame import Frame
 from ggbench.report.plot.palette import letter, terminal_color
-from ggbench.report.plot.series import LatencySeries
+from ggbench.report.plot.series import LatencySeries, legend_lines
 from ggbench.units import format_count, format_fixed, format_ms, format_number
 
 _MIN_WIDTH, _MIN_HEIGHT = 40, 8
-_NAME_WIDTH = 24
 _LETTER_EVERY, _DASH_EVERY, _POINT_EVERY = 12, 3, 2
 """Columns from one letter, dash or point to the next."""
 _LETTER_SHIFT = 5
@@ -47,14 +47,17 @@ def latency_plot(series: Sequence[LatencySeries], width: int, height: int, color
     if not curves:
         return "no samples to plot"
     width, rows = max(_MIN_WIDTH, width), max(_MIN_HEIGHT, height) - 4
-    x = position_axis(series)
-    low, high = latency_range(list(curves.values()), x)
+    positions = position_axis(series)
+    low, high = latency_range(list(curves.values()), positions)
     high = max(high, low + LEAST_RANGE_MS)
     step = tick_step(low, high, max(2, rows // 3))
     y = Axis(min(low, tick_below(low, step)), high)
     ticks, decimals = ticks_within(y.low, y.high, step), tick_decimals(step)
     margin = max(len(format_fixed(tick, decimals)) for tick in ticks)
-    frame = Frame(x, y, width - margin - 2, rows)
+    n_columns = width - margin - 2
+    n_ticks = max(2, n_columns // 12)
+    x = from_a_tick(positions, n_ticks)
+    frame = Frame(x, y, n_columns, rows)
     canvas = BrailleCanvas(frame.n_columns, frame.n_rows)
     for index, one in curves.items():
         for column, row, dots in frame.band_cells(frame.columns(one)):
@@ -63,7 +66,7 @@ def latency_plot(series: Sequence[LatencySeries], width: int, height: int, color
         _draw_lines(canvas, frame, one, index)
     n_dots = rows * DOTS_DOWN
     labels = {(n_dots - 1 - int(y.dots(tick, n_dots))) // DOTS_DOWN: format_fixed(tick, decimals) for tick in ticks}
-    x_ticks = [tick for tick in x.ticks(max(2, frame.n_columns // 12)) if tick == round(tick)]
+    x_ticks = [tick for tick in x.ticks(n_ticks) if tick == round(tick)]
     x_places = [(int(x.bins(tick, frame.n_columns)), tick) for tick in x_ticks]
     titles = "latency of one token [ms]", "position [tokens]"
     lines = framed(canvas, labels, x_places, titles, margin, color=color)
@@ -125,7 +128,7 @@ def _draw_lines(canvas: BrailleCanvas, frame: Frame, one: LatencySeries, index: 
 
 def _legend(one: LatencySeries, index: int, frame: Frame, width: int, *, color: bool) -> list[str]:
     """What the letter stands for, with the fit, the limit and the steps beyond the top."""
-    parts = [shorten(one.name, _NAME_WIDTH)]
+    parts = [plain(one.name)]
     if one.fit_text:
         parts.append(f"{'' if one.fit is None else '╌ '}{one.fit_text}")
     if one.limit is not None:
@@ -135,11 +138,6 @@ def _legend(one: LatencySeries, index: int, frame: Frame, width: int, *, color: 
         at = int(one.positions[int(np.argmax(one.latency_ms))])
         most = f"{format_ms(float(one.latency_ms.max()))} ms at {format_count(at)}"
         parts.append(f"▲ {format_count(n_slower)} slower {'step' if n_slower == 1 else 'steps'}, up to {most}")
-    lines = [parts[0]]
-    for part in parts[1:]:
-        if len(lines[-1]) + len(part) + 4 <= width:
-            lines[-1] += f"  {part}"
-        else:
-            lines.append(part)
+    lines = legend_lines(parts, width - len("a "), "  ")
     name = colored(letter(index), terminal_color(index), color=color)
     return [f"{name if number == 0 else ' '} {line}" for number, line in enumerate(lines)]

@@ -8,7 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.catalog.published import Figure, NearRow, PublishedRow
+from ggbench.catalog.published.rows import Figure, PublishedRow
+from ggbench.catalog.published.selection import NearRow
 from ggbench.plain import plain
 from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN

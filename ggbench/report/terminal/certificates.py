@@ -8,21 +8,32 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ggbench.experiments.probe_text import outcome_text
 from ggbench.machine.readings import name_processes
 from ggbench.plain import plain
 from ggbench.records.context import ContextResult, Probe, SearchPlan
 from ggbench.records.machine import MachineReading
 from ggbench.records.memory import DeviceBuffers, Memory
+from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.report.columns import swa_text
 from ggbench.report.documents import context_bytes, context_of
-from ggbench.report.names import model_name, quant_name
+from ggbench.report.names import models_title, quant_name, row_labels
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
-from ggbench.report.terminal.tables import Facts, facts_table, fitted_table, left, notes, right, twin_caption
+from ggbench.report.terminal.tables import (
+    Facts,
+    facts_table,
+    fitted_table,
+    left,
+    notes,
+    right,
+    row_names,
+    twin_caption,
+)
 from ggbench.units import format_bytes, format_count, format_number
 
 _PARTS = "weights", "KV", "compute"
-_KINDS = {"alloc": "context", "decode": "decode"}
 
 
 def certificate_details(run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
@@ -35,6 +46,7 @@ def certificate_details(run: Run, *, folded: bool = False, readings: Sequence[Ma
     lines = [
         *(f"Warning: {warning}" for warning in found.warnings),
         f"Note: {run.reason}" if run.reason else "",
+        *_crash_notes(found),
         twin_caption([run.subject]),
         f"Measured with {environment_line(environment)}" if environment else "",
     ]
@@ -49,10 +61,11 @@ def certificate_details(run: Run, *, folded: bool = False, readings: Sequence[Ma
 def certificates_table(runs: Sequence[Run], *, width: int | None = None) -> Table:
     """One line for each quant, theory and plan beside what works: table 6.3.9 of the article, for one machine."""
     found = [context_of(run) for run in runs]
+    subjects = [run.subject for run in runs]
     sizes = [context_bytes(run) for run in runs]
 
     columns = [
-        left("quant", (run.subject.quant for run in runs)),
+        *row_names(subjects),
         right("weights", (format_bytes(run.subject.weight_bytes) for run in runs), priority=1),
         right("theory", (format_count(each.plan.theory_n_ctx) for each in found), "tokens"),
         right("planned", (format_count(each.plan.planned_n_ctx) for each in found), "tokens"),
@@ -64,13 +77,13 @@ def certificates_table(runs: Sequence[Run], *, width: int | None = None) -> Tabl
         right("contexts", (format_count(each.n_allocations) for each in found), "made", 4),
         notes(run.reason for run in runs),
     ]
-    models = dict.fromkeys(model_name(run.subject) for run in runs)
     budgets = sorted({each.plan.budget_bytes for each in found if each.plan.budget_bytes})
     within = " to ".join(format_bytes(n_bytes) for n_bytes in dict.fromkeys((*budgets[:1], *budgets[-1:])))
     return fitted_table(
         columns,
+        labels=row_labels(subjects),
         dim=[not run.is_complete for run in runs],
-        title=f"The largest n_ctx of {', '.join(models)}" + (f" within {within}" if within else ""),
+        title=f"The largest n_ctx of {models_title(subjects)}" + (f" within {within}" if within else ""),
         width=width,
         caption=twin_caption(run.subject for run in runs),
     )
@@ -81,29 +94,53 @@ def _facts(run: Run, found: ContextResult) -> Facts:
     n_ubatch = memory.n_ubatch
     if n_ubatch is None and isinstance(setup, LlamaSetup):
         n_ubatch = setup.n_ubatch
-    proof = f"a batch of {n_ubatch} and one more token were decoded at its far end"
     n_dry = sum(probe.is_dry for probe in found.probes)
     attention = {True: "flash attention on", False: "flash attention off", None: ""}[memory.flash_attn]
     cache = f"K {setup.type_k}, V {setup.type_v}" if isinstance(setup, LlamaSetup) else ""
-    works = f"n_ctx {format_count(found.max_n_ctx)}; {proof if found.verified_by_decode else 'not proven by a decode'}"
+    windows = swa_text(memory.swa_cells, memory.n_ctx)
     return [
-        ("works", works),
+        ("works", _answer(found, n_ubatch)),
         ("fails", _failure(found)),
-        (
-            "expected",
-            f"{format_count(plan.planned_n_ctx)} planned by {n_dry} dry allocation{'' if n_dry == 1 else 's'}, "
-            f"{format_count(plan.theory_n_ctx)} by theory",
-        ),
+        ("planned", _planned(plan, n_dry)),
+        ("memory", _limit(plan)),
+        ("reserve", f"{format_bytes(plan.reserve_bytes)} ({plan.reserve_source})" if plan.reserve_source else ""),
         ("budget", _budget(setup, plan)),
-        ("memory", _memory(run)),
+        ("buffers", _buffers(run)),
         ("peak", _peak(memory)),
         ("other programs", name_processes(plan.gpu_processes)),
-        ("setup", ", ".join(filter(None, (cache, attention, f"n_ubatch {n_ubatch}")))),
+        ("setup", ", ".join(filter(None, (cache, windows, attention, f"n_ubatch {n_ubatch}")))),
         ("file", run.subject.file),
     ]
 
 
-def _memory(run: Run) -> str:
+def _answer(found: ContextResult, n_ubatch: int | None) -> str:
+    if found.max_n_ctx is None:
+        return "no n_ctx that was tried"
+    works = f"n_ctx {format_count(found.max_n_ctx)}"
+    if found.verified_by_decode:
+        return f"{works}; a batch of {n_ubatch} tokens and one more were decoded at its far end"
+    return f"{works} loads; not proven by a decode at its far end"
+
+
+def _planned(plan: SearchPlan, n_dry: int) -> str:
+    """What was expected beforehand, which is what `plan` prints."""
+    if plan.planned_n_ctx is None:
+        return ""
+    least = "at least " if plan.is_planned_higher else ""
+    dry = f"{n_dry} dry allocation{'' if n_dry == 1 else 's'}"
+    planned = f"n_ctx {least}{format_count(plan.planned_n_ctx)}, as in ggbench plan, by {dry}"
+    theory = format_count(plan.theory_n_ctx)
+    return planned if plan.theory_n_ctx is None else f"{planned}; {theory} if there were only weights and KV cache"
+
+
+def _limit(plan: SearchPlan) -> str:
+    if plan.memory_bytes is None:
+        return ""
+    free = "" if plan.memory_bytes == plan.free_bytes else f"; {format_bytes(plan.free_bytes)} were free before"
+    return f"{format_bytes(plan.memory_bytes)} ({plan.memory_source}){free}"
+
+
+def _buffers(run: Run) -> str:
     buffers = run.memory.buffers
     on_gpu = [each for each in buffers if not each.is_host]
     if not on_gpu:
@@ -133,16 +170,32 @@ def _peak(memory: Memory) -> str:
 
 
 def _failure(found: ContextResult) -> str:
+    """What the smallest n_ctx that failed did, by its last probe."""
     if found.first_fail_n_ctx is not None:
-        return f"n_ctx {format_count(found.first_fail_n_ctx)}"
+        tried = [probe for probe in found.probes if probe.n_ctx == found.first_fail_n_ctx and not probe.is_dry]
+        did = f" {outcome_text(tried[-1])}" if tried else ""
+        return f"n_ctx {format_count(found.first_fail_n_ctx)}{did}"
     if found.max_n_ctx is not None and found.max_n_ctx == found.plan.ceiling_n_ctx:
-        return f"none was tried above {format_count(found.plan.ceiling_n_ctx)}, the ceiling of the search"
+        return f"not found: the search ended at its ceiling, {format_count(found.plan.ceiling_n_ctx)}"
     return ""
+
+
+def _crash_notes(found: ContextResult) -> list[str]:
+    """What happened and what to do next, for each cause of a crash."""
+    crashed = {probe.reason: probe.n_ctx for probe in found.probes if probe.outcome is Outcome.CRASHED}
+    return [
+        f"Note: at n_ctx {format_count(n_ctx)} llama.cpp crashed ({reason}), and the search went on below it. "
+        "Another --flash-attn setting or quant may get further; if it crashes again, report it to llama.cpp."
+        for reason, n_ctx in crashed.items()
+    ]
 
 
 def _budget(setup: Setup, plan: SearchPlan) -> str:
     if plan.budget_bytes is None:
         return ""
+    if plan.memory_bytes is not None:
+        return f"{format_bytes(plan.budget_bytes)} for weights, KV cache and compute buffers"
+    # Runs of earlier versions did not keep what the budget was a part of.
     limit = setup.memory_limit_bytes if isinstance(setup, LlamaSetup) else None
     of = "" if limit is None else f"the limit is {format_bytes(limit)}, "
     reserve = f"{format_bytes(plan.reserve_bytes)} are reserved, " if plan.reserve_bytes else ""
@@ -152,8 +205,7 @@ def _budget(setup: Setup, plan: SearchPlan) -> str:
 def _probes_table(probes: Sequence[Probe]) -> Table:
     columns = [
         right("n_ctx", (format_count(probe.n_ctx) for probe in probes)),
-        left("probe", (_KINDS[probe.kind] for probe in probes)),
-        left("outcome", ("works" if probe.passed else probe.outcome.text for probe in probes)),
+        left("outcome", map(outcome_text, probes)),
         right("time", (format_number(probe.seconds, 2) for probe in probes), "s"),
         right("KV", (format_bytes(probe.kv_bytes) for probe in probes)),
         right("compute", (format_bytes(probe.compute_bytes) for probe in probes)),

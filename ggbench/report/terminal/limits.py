@@ -16,8 +16,8 @@ from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_tab
 from ggbench.theory.hardware import Hardware, KvReads
 from ggbench.theory.kv_cache import KvCache
 from ggbench.theory.limits import DecodePoint, SchemeLimits
-from ggbench.theory.parameters import Parameters
 from ggbench.theory.prefill import Bound, PrefillCurve
+from ggbench.theory.weights import Parameters
 from ggbench.units import (
     format_bandwidth,
     format_bytes,

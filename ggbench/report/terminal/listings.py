@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from rich.table import Table
 
+from ggbench.plain import plain
 from ggbench.records.outcome import Outcome
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import ANSWERS, COLUMNS
-from ggbench.report.names import model_name
+from ggbench.report import UNKNOWN
+from ggbench.report.columns import COLUMNS, answer_text, column_texts
+from ggbench.report.glossary import MARKED, MARKED_RUN, UNSTEADY
+from ggbench.report.listed_runs import ListedRun, named_runs
+from ggbench.report.names import row_labels
 from ggbench.report.terminal.tables import Cells, fitted_table, left, names, notes, right, twin_caption
+from ggbench.store.runs import RUNNING
 from ggbench.units import format_count
 
-if TYPE_CHECKING:
-    from ggbench.report.listed_runs import ListedRun
+_ANSWERS = {"w_tokens_per_ms": 2, "b_ms": 3, "tok_s": 1}
+"""Figures that a list of runs of any kind has, with their priority in it."""
 
 
 def rows_table(
@@ -25,38 +30,62 @@ def rows_table(
 
     `width` is the terminal's, in characters; None keeps every column in the table.
     """
-    names = ("model", "quant") if len({summary.subject.model for summary in summaries}) > 1 else ("quant",)
+    is_marked = "tok_s" in keys and any(summary.decode and summary.decode.unsteady for summary in summaries)
     return fitted_table(
-        [_cells(key, (COLUMNS[key].text(summary) for summary in summaries)) for key in keys],
-        labels=[" ".join(COLUMNS[name].text(summary) for name in names) for summary in summaries],
+        [_cells(key, column_texts(key, summaries)) for key in keys],
+        labels=row_labels([summary.subject for summary in summaries]),
         dim=[summary.outcome is not Outcome.COMPLETED for summary in summaries],
         title=title,
         width=width,
-        caption=twin_caption(summary.subject for summary in summaries),
+        caption=_caption(is_marked and MARKED, twin_caption(summary.subject for summary in summaries)),
     )
 
 
 def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
-    """Stored runs, in the order given, with what came of them so far; `width` as in `rows_table`."""
+    """Stored runs, in the order given, with what came of them so far; `width` as in `rows_table`.
+
+    An unsteady run is only marked: what disturbed it is in its details.
+    """
+    runs = named_runs(runs)
     labels = [str(run.run_id) for run in runs]
+    is_marked = any(run.text("tok_s").startswith(UNSTEADY) for run in runs)
     return fitted_table(
         [
             right("run", labels),
-            left("started", (run.stored.started_at[:16].replace("T", " ") for run in runs), "UTC", 3),
-            left("kind", (run.stored.kind for run in runs), priority=5),
-            names("model", (model_name(run.subject) for run in runs)),
+            left("started", (run.stored.started_at[:16].replace("T", " ") for run in runs), "UTC", 5),
+            left("kind", (run.stored.kind for run in runs)),
+            names("model", (run.model for run in runs)),
             names("quant", (run.subject.quant for run in runs)),
-            left("source", (run.subject.source for run in runs)),
-            right("samples", (format_count(run.stored.n_samples) for run in runs), priority=4),
-            *(_cells(key, (run.text(key) for run in runs)) for key in ANSWERS),
-            left("state", (run.state for run in runs), priority=2),
-            notes(run.note for run in runs),
+            left("source", (run.subject.source for run in runs), priority=4),
+            right("samples", (format_count(run.stored.n_samples) for run in runs), priority=6),
+            *(replace(_cells(key, (run.text(key) for run in runs)), priority=rank) for key, rank in _ANSWERS.items()),
+            left("outcome", (_outcome(run) for run in runs)),
+            notes(_problem(run) for run in runs),
         ],
         labels=[f"run {label}" for label in labels],
         dim=[not run.is_completed for run in runs],
         width=width,
-        caption=twin_caption(run.subject for run in runs),
+        caption=_caption(is_marked and MARKED_RUN, twin_caption(run.subject for run in runs)),
     )
+
+
+def _outcome(run: ListedRun) -> str:
+    """The state of a run that goes on or cannot be read, else how it ended or what it found."""
+    return answer_text(run.summary) if run.summary and run.is_completed else run.state
+
+
+def _problem(run: ListedRun) -> str:
+    """Why a run has no figures; empty where a column has them, and where its state says it all."""
+    if run.summary is None or run.problem:
+        return run.problem
+    if run.is_completed:
+        has_answer = run.summary.max_n_ctx is not None or any(run.text(key) != UNKNOWN for key in _ANSWERS)
+        return "" if has_answer else run.note
+    return "" if run.stored.state == RUNNING else plain(run.summary.run.reason)
+
+
+def _caption(*lines: str | bool) -> str:
+    return "\n".join(line for line in lines if isinstance(line, str) and line)
 
 
 def _cells(key: str, texts: Iterable[str]) -> Cells:

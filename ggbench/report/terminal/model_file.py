@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ggbench.catalog.folder_contents import FolderEntry
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
 from ggbench.plain import plain, shorten
 from ggbench.report import UNKNOWN
-from ggbench.report.terminal.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced
+from ggbench.report.terminal.tables import (
+    TWIN_CAPTION,
+    Facts,
+    facts_table,
+    fitted_table,
+    left,
+    names,
+    new_table,
+    notes,
+    right,
+    spaced,
+)
 from ggbench.units import format_bytes, format_count, format_number, format_params, format_percent
 
 _VALUE_WIDTH = 72
@@ -28,11 +40,10 @@ def header_details(model_file: ModelFile) -> RenderableType:
     heading = Text(f"{plain(model_file.name)}  {plain(quant_label(model_file))}", style="bold")
     if model_file.is_twin:
         heading.append(f"\n{TWIN_CAPTION}", style="not bold yellow")
-    if model_file.missing_bytes:
-        whole = format_bytes(model_file.file_bytes + model_file.missing_bytes)
+    if model_file.truncation:
         heading.append(
-            f"\ntruncated: {format_bytes(model_file.missing_bytes)} of its {whole} are missing, as of a download that "
-            "stopped; it cannot be loaded, and what follows is from its header, which is whole",
+            f"\ntruncated: {model_file.truncation}, as of a download that stopped; it cannot be loaded, and what "
+            "follows is from its header, which is whole",
             style="bold red",
         )
     if model_file.unknown_types:
@@ -49,6 +60,26 @@ def header_details(model_file: ModelFile) -> RenderableType:
         facts_table("Metadata", [(plain(key), _metadata(value)) for key, value in model_file.metadata.items()]),
     )
     return spaced(parts)
+
+
+def folder_table(entries: Sequence[FolderEntry], *, width: int | None = None) -> Table:
+    """Every GGUF of a folder, with what is wrong with it."""
+    files, variants = [each.file for each in entries], [each.variant for each in entries]
+    shards = [len(each.files) + each.n_missing for each in variants]
+    return fitted_table(
+        [
+            names("name", (each.name for each in variants)),
+            left("architecture", (file.architecture if file else UNKNOWN for file in files), priority=2),
+            names("quant", (each.quant or UNKNOWN for each in entries)),
+            right("BPW", (format_number(file.bpw if file else None) for file in files)),
+            right("size", (format_bytes(each.file_bytes) for each in variants)),
+            *([right("shards", map(format_count, shards), priority=1)] if max(shards) > 1 else []),
+            notes(each.reason for each in entries),
+        ],
+        dim=[bool(each.reason) for each in entries],
+        width=width,
+        caption=TWIN_CAPTION if any(file and file.is_twin for file in files) else "",
+    )
 
 
 def tensors_table(model_file: ModelFile) -> Table:
@@ -103,7 +134,7 @@ def _memory(model_file: ModelFile) -> Facts:
     active = model_file.active_weight_bytes
     return [
         ("BPW", format_number(model_file.bpw)),
-        ("tensors", format_bytes(model_file.weight_bytes)),
+        ("weights", format_bytes(model_file.weight_bytes)),
         ("active", "" if active is None else f"{format_bytes(active)} read for each token"),
         ("KV cache", kv),
     ]

@@ -10,35 +10,51 @@ from rich.text import Text
 
 from ggbench.plain import plain
 from ggbench.records.outcome import Outcome
-from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
+from ggbench.records.plan import Budget, KvCacheTypes, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.subject import Subject
 from ggbench.report import UNKNOWN
-from ggbench.report.names import model_name
-from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
-from ggbench.units import format_bandwidth, format_bytes, format_count, format_ms, format_number
+from ggbench.report.columns import swa_text
+from ggbench.report.names import models_title, row_labels
+from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names
+from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
 
 FITS, FITS_NOT = "✓", "✗"
 
 
 def plan_report(
-    budget: Budget, config: LlamaSetup, sources: Mapping[str, str], rows: Sequence[PlanRow], *, width: int
+    budget: Budget,
+    config: LlamaSetup,
+    sources: Mapping[str, str],
+    rows: Sequence[PlanRow],
+    *,
+    width: int,
+    alternative: PlanRow | None = None,
 ) -> RenderableType:
-    """The facts and the table, no wider than `width` characters."""
-    models = list(dict.fromkeys(map(_model_name, rows)))
-    title = f"{', '.join(models)} on {budget.device}"
+    """The facts and the table, no wider than `width` characters.
+
+    `alternative` is a smaller quant that was not asked for, where none of the rows fits.
+    """
+    title = f"{models_title(list(map(_subject, rows)))} on {budget.device}"
     shared = _shared_notes(rows)
     parts: list[RenderableType] = [
         Padding(facts_table(title, _facts(budget, config, sources, rows, shared)), (0, 0, 1, 0)),
-        fitted_table(_cells(rows, budget, shared), dim=[row.fits is not True for row in rows], width=width),
+        fitted_table(
+            _cells(rows, budget, shared),
+            labels=row_labels(list(map(_subject, rows))),
+            dim=[row.fits is not True for row in rows],
+            width=width,
+        ),
     ]
+    if advice := what_would_fit(rows, alternative):
+        parts.append(Text(advice))
     if legend := _legend(rows, budget):
         parts.append(Text(legend, style="dim"))
     return Group(*parts)
 
 
-def _model_name(row: PlanRow) -> str:
-    return model_name(Subject(model=row.model, quant=row.quant, source=row.provenance, file=row.file))
+def _subject(row: PlanRow) -> Subject:
+    return Subject(model=row.model, quant=row.quant, source=row.provenance, file=row.file, n_params=row.n_params)
 
 
 def fit_text(row: PlanRow) -> str:
@@ -48,6 +64,43 @@ def fit_text(row: PlanRow) -> str:
     if row.fits:
         return f"{FITS} {format_bytes(row.left_bytes)} left"
     return f"{FITS_NOT} {format_bytes(-row.left_bytes)} missing"
+
+
+def what_would_fit(rows: Sequence[PlanRow], alternative: PlanRow | None = None) -> str:
+    """What would fit where a row does not: a KV cache, a quant or an n_ctx, as the allocator has them; else empty.
+
+    `alternative` is a smaller quant that was not asked for.
+    """
+    too_large = [row for row in rows if row.fits is False]
+    if not too_large:
+        return ""
+    known = [*rows, *([alternative] if alternative else [])]
+    fitting = max((row for row in known if row.fits), key=lambda row: row.weight_bytes or 0, default=None)
+    longest = max(too_large, key=lambda row: row.planned_n_ctx or 0)
+    caches = dict.fromkeys(row.fits_with for row in known if row.fits_with is not None)
+    remedies = [f"{_range(known, [row for row in known if row.fits_with == c])} with {options_text(c)}" for c in caches]
+    if fitting is not None:
+        remedies.append(f"{fitting.quant} as planned")
+    lengths = " or ".join(format_count(n) for n in sorted({row.n_ctx for row in too_large if row.n_ctx}))
+    lines = [f"would fit at n_ctx {lengths}: {'; '.join(remedies)}"] if remedies else []
+    if longest.planned_n_ctx and (fitting is None or len(rows) == 1):
+        lines.append(f"fits as planned: {longest.quant} with -c {longest.planned_n_ctx}")
+    if not lines:
+        lines.append("the weights alone exceed the budget: take a smaller model, or give it more memory")
+    return "\n".join(map(plain, lines))
+
+
+def _range(rows: Sequence[PlanRow], some: Sequence[PlanRow]) -> str:
+    """`q8_0, q6_k`; neighbours as `q6_k to q2_k` where there are more than three."""
+    first = rows.index(some[0])
+    if len(some) > 3 and list(rows[first : first + len(some)]) == list(some):
+        return f"{some[0].quant} to {some[-1].quant}"
+    return ", ".join(row.quant for row in some)
+
+
+def options_text(types: KvCacheTypes) -> str:
+    """`-ctk q8_0 -ctv q8_0`, with `-fa on` where flash attention was off."""
+    return f"-ctk {types.type_k} -ctv {types.type_v}{' -fa on' if types.flash_attn == 'on' else ''}"
 
 
 def longest_text(row: PlanRow) -> str:
@@ -78,44 +131,73 @@ def _setting(config: LlamaSetup, rows: Sequence[PlanRow]) -> str:
     flash = {row.flash_attn for row in rows if row.flash_attn is not None}
     cache = config.type_k if config.type_k == config.type_v else f"K {config.type_k}, V {config.type_v}"
     parts = [f"n_ctx {' and '.join(map(format_count, lengths))}"] if lengths else []
-    parts += [f"KV cache {cache}", f"n_ubatch {format_count(config.n_ubatch)}"]
+    n_ubatch = min(config.n_ubatch, config.n_batch, *lengths[-1:])  # llama.cpp clamps it to n_batch, and that to n_ctx
+    parts += [f"KV cache {cache}", *_windows(rows), f"n_ubatch {format_count(n_ubatch)}"]
     if flash:
         parts.append(f"flash attention {'on' if flash == {True} else 'off' if flash == {False} else 'on or off'}")
     return ", ".join(parts)
 
 
+def _windows(rows: Sequence[PlanRow]) -> list[str]:
+    """What the caches of sliding-window layers hold, for each way that there is."""
+    return list(dict.fromkeys(text for row in rows if (text := swa_text(row.swa_cells, row.n_ctx))))
+
+
 def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> list[Cells]:
+    there = _there(rows)
     cells = [
-        names("quant", (row.quant for row in rows)),
-        right("file", (format_bytes(row.file_bytes) for row in rows), priority=6),
-        right("BPW", (format_number(row.bpw) for row in rows), "bits", 5),
-        right("on GPU" if budget.on_gpu else "weights", (format_bytes(row.device_weight_bytes) for row in rows), "", 3),
+        *row_names(list(map(_subject, rows))),
+        right("BPW", (format_number(row.bpw) for row in rows), "bits", stays=True),
+        right("file", (format_bytes(row.file_bytes) for row in rows), "", 1, stays=True),
+        right("memory", (format_bytes(row.needed_bytes) for row in rows), there, stays=True),
+        left("fits", map(fit_text, rows), there, stays=True),
+        right("max n_ctx", map(longest_text, rows), "tokens", stays=True),
     ]
-    if budget.on_gpu:
-        cells.append(right("on CPU", (format_bytes(row.host_weight_bytes) for row in rows), priority=7))
-    cells += [
-        right("KV", (format_bytes(row.device_kv_bytes) for row in rows), priority=4),
-        right("compute", (format_bytes(row.compute_bytes) for row in rows), priority=5),
-        left("fits", map(fit_text, rows)),
-        right("max n_ctx", map(longest_text, rows), "tokens"),
-    ]
+    if any(row.at_n_ctx for row in rows):
+        cells.append(right("tok/s", _speeds([row.at_n_ctx for row in rows]), there, stays=True))
     limits = [row.limit for row in rows]
     if any(limits):
         cells += [
             right(
-                "W", (format_number(limit.w_tokens_per_ms if limit else None, 4) for limit in limits), "tokens/ms", 2
+                "W", (format_number(limit.w_tokens_per_ms if limit else None, 4) for limit in limits), "tokens/ms", 3
             ),
-            right("B", (format_ms(limit.b_ms if limit else None) for limit in limits), "ms", 1),
+            right("B", (format_ms(limit.b_ms if limit else None) for limit in limits), "ms", 2),
         ]
-    positions = next((row.decode for row in rows if row.decode), ())
-    for index, speed in enumerate(positions):
-        texts = (_speed(row.decode[index]) if row.decode else UNKNOWN for row in rows)
-        cells.append(right(f"at {speed.n // 1024}k", texts, "tok/s", 4))
+    cells.append(
+        right("on GPU" if budget.on_gpu else "weights", (format_bytes(row.device_weight_bytes) for row in rows), "", 4)
+    )
+    if budget.on_gpu:
+        cells.append(right("on CPU", (format_bytes(row.host_weight_bytes) for row in rows), priority=6))
+    cells += [
+        right("KV", (format_bytes(row.device_kv_bytes) for row in rows), there, 5),
+        *_kv_elsewhere(rows),
+        right("compute", (format_bytes(row.compute_bytes) for row in rows), there, 7),
+    ]
+    asked = {row.n_ctx for row in rows if row.n_ctx is not None}
+    for index, speed in enumerate(next((row.decode for row in rows if row.decode), ())):
+        if asked != {speed.n}:
+            texts = _speeds([row.decode[index] if row.decode else None for row in rows])
+            cells.append(right("tok/s", texts, f"at {format_length(speed.n)}", 8))
     return [*cells, notes(_note(row, shared) for row in rows)]
 
 
-def _speed(speed: PlannedSpeed) -> str:
-    return f"{format_number(speed.tok_s)}{FITS_NOT if speed.fits is False else ''}"
+def _kv_elsewhere(rows: Sequence[PlanRow]) -> list[Cells]:
+    """The part of the cache that is in main memory, where the plan is for a GPU and any is."""
+    sizes = [None if row.kv_bytes is None else row.kv_bytes - (row.device_kv_bytes or 0) for row in rows]
+    return [right("KV on CPU", map(format_bytes, sizes), priority=4)] if any(sizes) else []
+
+
+def _there(rows: Sequence[PlanRow]) -> str:
+    """`at 16k`, where the figures of n_ctx are of; `at n_ctx` where it differs between the rows."""
+    lengths = {row.n_ctx for row in rows if row.n_ctx is not None}
+    return f"at {format_length(*lengths)}" if len(lengths) == 1 else "at n_ctx"
+
+
+def _speeds(speeds: Sequence[PlannedSpeed | None]) -> list[str]:
+    """With a mark behind those of a context that does not fit, and a blank behind the others."""
+    marked = any(speed is not None and speed.fits is False for speed in speeds)
+    marks = (FITS_NOT if speed and speed.fits is False else " " * marked for speed in speeds)
+    return [f"{format_number(speed.tok_s if speed else None)}{mark}" for speed, mark in zip(speeds, marks, strict=True)]
 
 
 def _shared_notes(rows: Sequence[PlanRow]) -> list[str]:
@@ -134,12 +216,12 @@ def _note(row: PlanRow, shared: Sequence[str]) -> str:
 def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
     lines = []
     if budget.on_gpu:
-        lines.append("on GPU, on CPU: where llama.cpp puts the weights; the input embedding stays with the CPU")
+        lines.append("on GPU, on CPU: where the weights lie; the input embedding stays with the CPU")
     if any(row.exceeds_training for row in rows):
         trained = sorted({row.n_ctx_train for row in rows if row.n_ctx_train})
         lines.append(f"*: beyond the training context of {' and '.join(map(format_count, trained))}")
     if any(row.decode for row in rows):
-        lines.append("W, B, tok/s: what the memory's bandwidth allows at most; latency(n) = (n - 1) / W + B")
-    if any(speed.fits is False for row in rows for speed in row.decode):
-        lines.append(f"{FITS_NOT} at a speed: a context of that length does not fit")
+        lines.append("tok/s, W, B: the best that the bandwidth allows; latency(n) = (n - 1) / W + B")
+    if any(speed.fits is False for row in rows for speed in (*row.decode, *([row.at_n_ctx] if row.at_n_ctx else []))):
+        lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
     return "\n".join(lines)

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.catalog.published import METRICS, PublishedRow, Source, table_of
+from ggbench.catalog.published.rows import METRICS, PublishedRow, Source, table_of
 from ggbench.report import UNKNOWN
 from ggbench.report.published_document import versions_text
 from ggbench.report.terminal.tables import fitted_table, names, new_table, right

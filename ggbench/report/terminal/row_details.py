@@ -21,7 +21,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import DecodeLimit
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import b_text, note, w_text
+from ggbench.report.columns import b_text, note, swa_text, tok_s_text, w_text
 from ggbench.report.names import quant_name
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
 from ggbench.report.terminal.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced
@@ -33,6 +33,7 @@ from ggbench.units import (
     format_number,
     format_params,
     format_percent,
+    with_unit,
 )
 
 
@@ -80,7 +81,8 @@ def _model(summary: QuantSummary) -> Facts:
     subject, memory, decode, setup = summary.subject, summary.memory, summary.decode, summary.llama
     run = [f"{format_count(memory.n_ctx)} tokens"] if memory.n_ctx else []
     run += [f"prompt {format_count(decode.n_prompt)}"] if decode else []
-    run += [f"decoded {format_count(decode.n_gen)}"] if decode and decode.n_gen else []
+    repeat = f" x {summary.repeat}" if (summary.repeat or 1) > 1 else ""
+    run += [f"decoded {format_count(summary.n_gen)}{repeat}"] if decode and decode.n_gen else []
     facts = [
         ("file", subject.file),
         ("source", f"{subject.source}, {format_bytes(subject.file_bytes)}"),
@@ -107,11 +109,19 @@ def _loaded(setup: LlamaSetup, summary: QuantSummary) -> Facts:
     limit = setup.memory_limit_bytes
     return [
         ("KV cache", f"{cache}{size}{flash}"),
+        ("", swa_text(summary.memory.swa_cells, summary.memory.n_ctx)),
         ("batches", _batches(setup, summary.memory)),
         ("threads", format_count(setup.threads) if setup.threads else ""),
-        ("memory limit", "" if limit is None else format_bytes(limit)),
+        ("memory limit", "" if limit is None else _limit_text(limit, summary.memory)),
         ("other options", shlex.join(setup_options(replace(setup, **_SHOWN)))),
     ]
+
+
+def _limit_text(limit_bytes: int, memory: Memory) -> str:
+    """The limit, and why the peak below may exceed it."""
+    if memory.peak_bytes is None or any(not buffers.is_host for buffers in memory.buffers):
+        return format_bytes(limit_bytes)
+    return f"{format_bytes(limit_bytes)} of address space on top of the idle worker, which the peak resident includes"
 
 
 def _batches(setup: LlamaSetup, memory: Memory) -> str:
@@ -154,7 +164,7 @@ def _split(buffers: DeviceBuffers) -> list[int]:
 def _prefills(summary: QuantSummary) -> Table:
     headers = ("  prompt\n  tokens", "time\nms", "speed\ntok/s", "timings")
     rows = [
-        (format_count(each.n_prompt), format_ms(each.prefill_ms), format_number(each.tok_s), format_count(each.repeat))
+        (format_count(each.n_prompt), format_ms(each.prefill_ms), tok_s_text(each), format_count(each.repeat))
         for each in summary.prefills
     ]
     return new_table("Prefill", dict.fromkeys(headers, "right"), rows)
@@ -169,23 +179,23 @@ def _latency(summary: QuantSummary, decode: DecodeResult) -> Facts:
     if fit is not None:
         robust, b_w16_ms = fit.robust_w_tokens_per_ms, summary.b_w16_ms
         facts += [
-            ("W", f"{w_text(fit)} tokens/ms{_share(decode.w_ratio)}"),
+            ("W", f"{with_unit(w_text(fit), 'tokens/ms')}{_share(decode.w_ratio)}"),
             ("robust W", f"{format_number(robust)} tokens/ms" if robust else ""),
-            ("B", f"{b_text(fit)} ms{_share(decode.b_ratio)}"),
+            ("B", f"{with_unit(b_text(fit), 'ms')}{_share(decode.b_ratio)}"),
             ("B as w16", "" if b_w16_ms is None else f"{format_ms(b_w16_ms)} ms"),
             ("R²", f"{format_number(fit.r2)} over {format_count(fit.n_samples)} samples"),
         ]
     if latency is not None:
         percentiles = [("p50", latency.p50_ms), ("p95", latency.p95_ms), ("p99", latency.p99_ms)]
         per_token = ", ".join(f"{name} {format_ms(ms)}" for name, ms in percentiles)
-        facts += [("token", f"{per_token} ms"), ("speed", f"{format_number(latency.tok_s)} tok/s")]
+        facts += [("token", f"{per_token} ms"), ("speed", f"{tok_s_text(latency)} tok/s")]
         if latency.sample_p50_ms is not None:
             facts.append(("sampling", f"{format_ms(latency.sample_p50_ms)} ms per token, not included above"))
     return facts
 
 
 def _share(ratio: float | None) -> str:
-    return "" if ratio is None else f", {format_percent(ratio)} of the limit"
+    return "" if ratio is None else f", {format_percent(ratio)} of the bandwidth's speed"
 
 
 def _limit(limit: DecodeLimit) -> Facts:

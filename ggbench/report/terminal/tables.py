@@ -8,7 +8,7 @@ from typing import Literal
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +16,7 @@ from rich.text import Text
 from ggbench.plain import plain
 from ggbench.records.subject import Subject
 from ggbench.report import ESSENTIAL, UNKNOWN
+from ggbench.report.names import model_names
 
 TWIN_CAPTION = "twin: the true shape and types, no trained weights; speed and memory are real, the text is not"
 
@@ -26,18 +27,27 @@ Facts = Sequence[tuple[str, str]]
 """Names with their values; a value without text is left out."""
 
 
+class CaptionedTable(Table):
+    """A table with lines of text below it, which wrap at the width of the terminal and not at the table's."""
+
+    lines_below: tuple[Text, ...] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the table, then the lines."""
+        yield from super().__rich_console__(console, options)
+        yield from self.lines_below
+
+
 def new_table(
     title: str | None = None, columns: Mapping[str, str] | None = None, rows: Iterable[Sequence[str]] = ()
-) -> Table:
+) -> CaptionedTable:
     """A table with a line under the header and no other rules, so that it also reads without colour.
 
     `columns` are headers, with the unit after a line break, and how each is aligned, as in `add_column`.
     """
-    table = Table(
+    table = CaptionedTable(
         title=Text(plain(title), style="bold") if title else None,
         title_justify="left",
-        caption_justify="left",
-        caption_style="none",
         box=box.SIMPLE_HEAD,
         header_style="bold",
         show_edge=False,
@@ -93,6 +103,8 @@ class Cells:
     """Whether the texts are sentences about their row."""
     is_name: bool = False
     """Whether a text says by itself what it is."""
+    stays: bool = False
+    """Whether it is an answer that stays in the table, also where it says the same of every row."""
 
     @property
     def is_empty(self) -> bool:
@@ -110,9 +122,9 @@ class Cells:
         return max(map(cell_len, (self.header, self.unit, *self.texts))) + GAP
 
 
-def left(header: str, texts: Iterable[str], unit: str = "", priority: int = ESSENTIAL) -> Cells:
+def left(header: str, texts: Iterable[str], unit: str = "", priority: int = ESSENTIAL, *, stays: bool = False) -> Cells:
     """A column of words."""
-    return Cells(header, tuple(map(plain, texts)), unit, priority=priority)
+    return Cells(header, tuple(map(plain, texts)), unit, priority=priority, stays=stays)
 
 
 def names(header: str, texts: Iterable[str], priority: int = ESSENTIAL) -> Cells:
@@ -120,9 +132,18 @@ def names(header: str, texts: Iterable[str], priority: int = ESSENTIAL) -> Cells
     return Cells(header, tuple(map(plain, texts)), priority=priority, is_name=True)
 
 
-def right(header: str, texts: Iterable[str], unit: str = "", priority: int = ESSENTIAL) -> Cells:
+def row_names(subjects: Sequence[Subject]) -> list[Cells]:
+    """The columns that distinguish rows: the quant, after the model where it is not the same in all."""
+    models = model_names(subjects)
+    quants = names("quant", (subject.quant for subject in subjects))
+    return [quants] if len(set(models)) == 1 else [names("model", models), quants]
+
+
+def right(
+    header: str, texts: Iterable[str], unit: str = "", priority: int = ESSENTIAL, *, stays: bool = False
+) -> Cells:
     """A column of figures."""
-    return Cells(header, tuple(texts), unit, right_aligned=True, priority=priority)
+    return Cells(header, tuple(texts), unit, right_aligned=True, priority=priority, stays=stays)
 
 
 def notes(texts: Iterable[str]) -> Cells:
@@ -139,7 +160,7 @@ def fitted_table(
     width: int | None = None,
     caption: str = "",
 ) -> Table:
-    """A table no wider than `width` characters; None keeps every column.
+    """A table no wider than `width` characters with lines of text below it; None keeps every column.
 
     Where it does not fit, notes go below under their row's label, then what is the same in every row goes there
     once, and then columns are left out, which the caption says. A column of empty notes is never shown.
@@ -155,10 +176,12 @@ def fitted_table(
         table.add_row(*(Text(each.texts[index]) for each in kept), style="dim" if is_dim else "")
     lines = [*_shared(below), *_notes(below, labels)]
     if left_out:
-        lines.append(f"left out for width: {', '.join(each.header for each in left_out)}; --json has them all")
+        headers = [each.header for each in cells]
+        texts = (f"{each.header} {each.unit}" if headers.count(each.header) > 1 else each.header for each in left_out)
+        lines.append(f"left out for width: {', '.join(texts)}; --json has them all")
     if caption:
         lines.append(caption)
-    table.caption = Text("\n".join(lines)) if lines else None
+    table.lines_below = tuple(map(Text, lines))
     return table
 
 
@@ -171,7 +194,7 @@ def _fit(cells: Sequence[Cells], width: int | None) -> tuple[list[Cells], list[C
 
     by_importance = sorted(cells, key=lambda each: (not each.is_note, -each.priority))
     for each in by_importance:
-        if excess() and (each.is_note or each.is_shared):
+        if excess() and not each.stays and (each.is_note or each.is_shared):
             kept.remove(each)
             below.append(each)
     for each in by_importance:

@@ -27,10 +27,21 @@ _HERE, _SIZE, _CURRENT = "here", "size", "current"
 
 @dataclass(frozen=True, slots=True)
 class CardChoice:
-    """The chosen memory."""
+    """A card to plan for, by its id or its size; neither means this machine."""
 
-    budget: Budget | None
-    """None means this machine."""
+    gpu: str | None = None
+    vram_bytes: int | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this machine is planned for."""
+        return self.gpu is None and self.vram_bytes is None
+
+    def budget(self, limit_bytes: int | None = None) -> Budget:
+        """Return the card's memory, or the limit if that is less. Raises UsageError for this machine."""
+        return given_budget(
+            gpu=self.gpu, vram_bytes=self.vram_bytes, reserve_bytes=None, bandwidth=None, limit_bytes=limit_bytes
+        )
 
 
 class CardPicker(Dialog[CardChoice | None]):
@@ -46,10 +57,10 @@ class CardPicker(Dialog[CardChoice | None]):
         Binding("up", "move(-1)", show=False),
     ]
 
-    def __init__(self, current: Budget | None = None) -> None:
-        """`current` is what the Library plans for; None means this machine."""
+    def __init__(self, current: CardChoice) -> None:
+        """`current` is what the Library plans for."""
         super().__init__()
-        self._current = current
+        self._current = None if current.is_here else current.budget()
 
     def compose(self) -> ComposeResult:
         """Lay out an input over the list that it filters."""
@@ -75,16 +86,13 @@ class CardPicker(Dialog[CardChoice | None]):
     @on(OptionList.OptionSelected)
     def _take(self, event: OptionList.OptionSelected) -> None:
         if event.option_id == _HERE:
-            self.dismiss(CardChoice(None))
+            self.dismiss(CardChoice())
         elif event.option_id == _SIZE:
-            size = parse_size(self.query_one(Input).value)
-            self.dismiss(CardChoice(given_budget(gpu=None, vram_bytes=size, reserve_bytes=None, bandwidth=None)))
+            self.dismiss(CardChoice(vram_bytes=parse_size(self.query_one(Input).value)))
         elif event.option_id == _CURRENT:
             self.dismiss(None)
         elif event.option_id is not None:
-            self.dismiss(
-                CardChoice(given_budget(gpu=event.option_id, vram_bytes=None, reserve_bytes=None, bandwidth=None))
-            )
+            self.dismiss(CardChoice(gpu=event.option_id))
 
     def action_move(self, lines: int) -> None:
         """Move in the list while the input has the focus."""

@@ -1,7 +1,8 @@
-"""The help screen: every key of the screen below it, and a glossary."""
+"""The help screen: every key of the screen below it, and what its numbers mean."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rich.table import Table
@@ -13,22 +14,21 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widgets import Static
 
+from ggbench.report.glossary import FORMULA, terms
 from ggbench.tui.screens.dialogs import Dialog
 
-_GLOSSARY = """latency(n) = (n - 1) / W + B, with n tokens in the KV cache
-B    latency of the first token in ms: the cost of reading the
-     weights
-W    tokens until one token takes 1 ms longer: the cost of reading
-     the KV cache
-BPW  bits per weight, averaged over all tensors
-twin a file written here with a model's exact shape and random weights:
-     same size and speed, meaningless text"""
+_TWIN = (
+    "twin",
+    "A file written here with a model's exact shape and random weights: same size and speed, meaningless text.",
+)
 
 
 class HelpScreen(Dialog[None]):
     """Closed by esc, q, ? or enter."""
 
-    DEFAULT_CSS = "HelpScreen .dialog Static { width: 1fr; }"
+    DEFAULT_CSS = """
+    HelpScreen { .dialog Static { width: 1fr; } .heading { text-style: bold; } }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark,enter", "dismiss", "Close"),
         Binding("j", "scroll('down')", show=False),
@@ -41,14 +41,16 @@ class HelpScreen(Dialog[None]):
         self._about = about
 
     def compose(self) -> ComposeResult:
-        """Lay out the screen's HELP, its keys and the glossary."""
+        """Lay out the screen's HELP, its keys and the numbers."""
         with VerticalScroll(classes="dialog") as sheet:
             sheet.border_subtitle = "esc closes"
             about = getattr(self._about, "HELP", "")
             if about:
                 yield Static(f"{about}\n", markup=False)
             yield Static(self._keys())
-            yield Static(f"\n{_GLOSSARY}", markup=False)
+            yield Static("\nNumbers\n", classes="heading", markup=False)
+            yield Static(f"{FORMULA}\n", markup=False)
+            yield Static(_two_columns(dict((*terms(), _TWIN))))
 
     def action_scroll(self, direction: str) -> None:
         """Scroll by one line."""
@@ -63,10 +65,16 @@ class HelpScreen(Dialog[None]):
             if binding.description and (binding.key, binding.action) not in _textual_bindings(type(active.node)):
                 what = binding.tooltip or binding.description
                 keys.setdefault(what, []).append(self.app.get_key_display(binding))
-        table = Table.grid(padding=(0, 2))
-        for description, names in keys.items():
-            table.add_row(Text(" ".join(dict.fromkeys(names)), style="bold"), Text(description))
-        return table
+        return _two_columns({" ".join(dict.fromkeys(names)): description for description, names in keys.items()})
+
+
+def _two_columns(rows: Mapping[str, str]) -> Table:
+    """Return names and what they mean; a long meaning wraps within its column."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    for name, meaning in rows.items():
+        table.add_row(Text(name, style="bold"), Text(meaning))
+    return table
 
 
 def _textual_bindings(kind: type[DOMNode]) -> set[tuple[str, str]]:

@@ -17,17 +17,18 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import DataTable, Footer, Input, Static
 
-from ggbench.catalog.models import Catalog
 from ggbench.errors import GgbenchError
 from ggbench.records.plan import Budget
 from ggbench.records.setup import LlamaSetup
 from ggbench.tui.host import host_of
-from ggbench.tui.library_models import ModelEntry, found_models, list_models
-from ggbench.tui.library_quants import LatestDecodes, latest_decodes, quants_on_disk
-from ggbench.tui.messages import ModelsChanged, RunStored
+from ggbench.tui.library_models import ModelEntry
+from ggbench.tui.library_quants import legend, quants_on_disk
+from ggbench.tui.library_results import LatestResults
+from ggbench.tui.messages import RunStored
 from ggbench.tui.run_requests import RunRequest, decode_request, next_length, search_request
+from ggbench.tui.screens.card_picker import CardChoice, CardPicker
 from ggbench.tui.screens.library_choice import LibraryChoice
-from ggbench.tui.screens.start_screen import StartScreen
+from ggbench.tui.screens.models_screen import FIRST_START, ModelsScreen
 from ggbench.tui.widgets.machine_bar import MachineBar
 from ggbench.tui.widgets.memory_bar import MemoryBar
 from ggbench.tui.widgets.models_pane import ModelsPane
@@ -36,15 +37,12 @@ from ggbench.tui.widgets.status_message import StatusMessage
 
 if TYPE_CHECKING:
     from ggbench.catalog.disk import LocalModel
-    from ggbench.hub.repo_records import RepoSummary
+    from ggbench.catalog.models import Catalog
     from ggbench.records.machine import MachineReading
     from ggbench.tui.planner import PlannedQuant, Planner
-    from ggbench.tui.screens.card_picker import CardChoice
 
 
-_MAX_FOUND = 20
-"""Repos that a search of the Hub lists."""
-_TASKS = ("plan", "start", "search", "machine", "models", "results")
+_TASKS = ("place", "plan", "start", "search", "machine", "models", "results")
 """By priority: if several have failed, the screen shows the error of the first."""
 
 
@@ -55,13 +53,14 @@ class _ThisMachine:
     reading: MachineReading
 
 
-class LibraryScreen(StartScreen):
+class LibraryScreen(ModelsScreen):
     """Choose a model, mark its quants, measure or download them."""
 
     CSS_PATH = "library.tcss"
     HELP = (
         "Choose a model on the left. The table shows how much memory each of its quants needs, its maximum n_ctx and "
-        "its predicted speed, before any download. Mark quants and run them. Twins need no download."
+        "its predicted speed, before any download. Mark quants and run them. Twins need no download. A path typed or "
+        "pasted into the filter adds a folder or a file of yours to the list."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "mark", "Mark", tooltip="Mark or unmark the quant, move to the next"),
@@ -69,23 +68,25 @@ class LibraryScreen(StartScreen):
         Binding("m", "search", "Maxctx", tooltip="Search the maximum n_ctx that works"),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter the models or the quants"),
-        Binding("f", "toggle_fits", "Fits", tooltip="Hide or show quants that do not fit"),
-        Binding("s", "sort", "Sort", tooltip="Sort by the next column"),
-        Binding("S", "reverse_sort", "Reverse the sort order", show=False),
-        Binding("n", "change_length", "n_gen, tokens of a run: 300, 1,000, 3,000 or 10,000", show=False),
+        Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types, n_ctx and more, of plans and runs"),
+        Binding("O", "reset_options", "Reset the options", show=False, tooltip="Set every option to its default"),
+        Binding("f", "toggle_fits", "Fits", show=False, tooltip="Hide or show quants that do not fit"),
+        Binding("s", "sort", "Sort", show=False, tooltip="Sort by the next column"),
+        Binding("S", "reverse_sort", "Reverse the sort", show=False, tooltip="Reverse the sort order"),
+        Binding("n", "change_length", "n_gen", show=False, tooltip="Tokens of a run: 300, 1,000, 3,000 or 10,000"),
         Binding("tab,shift+tab", "other_part", show=False),
-        Binding("g", "choose_card", "Plan for another card", show=False),
-        Binding("r", "reload", "Reload disk, memory and headers", show=False),
-        Binding("escape", "leave", "Back", show=False),
+        Binding("g", "choose_card", "Plan for another card", show=False, tooltip="One that need not be here"),
+        Binding("r", "reload", "Reload", show=False, tooltip="Read disk, free memory and headers again"),
+        Binding("escape", "leave", "Back", show=False, tooltip="Clear the filter, or go back to the models"),
     ]
 
     def __init__(self) -> None:
         super().__init__()
         self._choice = LibraryChoice()
-        self._catalog: Catalog | None = None
         self._machine: _ThisMachine | None = None
-        self._card: Budget | None = None
-        """The card to plan for; None plans for this machine."""
+        self._results = LatestResults()
+        self._card = CardChoice()
+        """The card to plan for."""
         self._is_planning = self._is_draw_due = False
         self._offered = False, False
         """Whether there are quants, and any to download: the footer depends on it, and redrawing it is expensive."""
@@ -97,15 +98,15 @@ class LibraryScreen(StartScreen):
             yield ModelsPane(id="left")
             yield QuantsPane(id="right")
         yield StatusMessage(id="message")
+        yield Static(id="legend", markup=False)
         yield Static(id="state", markup=False)
         yield MemoryBar(id="memory")
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Read models, machine and results, each in a thread."""
+        """Read machine and results, each in a thread."""
         self._left.models.focus()
-        self._show_status()
-        self._read_models()
+        self.show_status()
         self._read_machine(None)
         self._read_results()
 
@@ -122,35 +123,24 @@ class LibraryScreen(StartScreen):
             return bool(self._choice.rows) and self._table.has_focus
         if action == "pull":
             return self._choice.can_pull
+        if action == "reset_options":
+            return host_of(self).setup != LlamaSetup()
         if action in ("decode", "search", "sort", "reverse_sort"):
             return bool(self._choice.rows)
         return True
 
-    @on(ModelsChanged)
-    def _read_models(self) -> None:
-        services, is_first = host_of(self).services, self._catalog is None
-
-        def read() -> Iterator[tuple[Catalog, Sequence[LocalModel], bool]]:
-            catalog = services.load_catalog()
-            if is_first:
-                yield catalog, (), False
-            yield catalog, services.local_models(), True
-
-        self.perform("models", read, self._take_models)
-
-    def _take_models(self, read: tuple[Catalog, Sequence[LocalModel], bool]) -> None:
-        """Take in the models of the catalog and of this disk; the first time, before the disk was scanned."""
-        self._catalog, local, is_complete = read
-        self._choice.set_on_disk(quants_on_disk(local, self._catalog))
-        self._left.list_models(list_models(self._catalog, local), is_complete=is_complete)
+    def take_models(self, local: Sequence[LocalModel], catalog: Catalog) -> None:
+        """Show which quants are on this disk."""
+        self._choice.set_on_disk(quants_on_disk(local, catalog))
         self._show_rows()
 
     def _read_machine(self, planner: Planner | None) -> None:
         """Read memory and devices; make a planner if there is none yet."""
-        services = host_of(self).services
+        services, setup = host_of(self).services, host_of(self).setup
 
         def read() -> Iterator[_ThisMachine]:
-            yield _ThisMachine(planner or services.make_planner(), services.machine_budget(), services.read_machine())
+            budget = services.machine_budget(setup)
+            yield _ThisMachine(planner or services.make_planner(), budget, services.read_machine())
 
         def take(machine: _ThisMachine) -> None:
             self._machine = machine
@@ -160,35 +150,28 @@ class LibraryScreen(StartScreen):
 
     @on(RunStored)
     def _read_results(self) -> None:
-        def read() -> Iterator[LatestDecodes]:
+        def read() -> Iterator[LatestResults]:
             from ggbench.tui.stored_runs import finished_runs
 
             with host_of(self).services.open_store() as store:
-                yield latest_decodes(finished_runs(store))
+                yield LatestResults.of(finished_runs(store))
 
-        def take(decodes: LatestDecodes) -> None:
-            self._choice.set_decodes(decodes)
-            self._show_rows()
+        def take(results: LatestResults) -> None:
+            self._results = results
+            self._show_results()
 
         self.perform("results", read, take)
 
-    @on(ModelsPane.SearchRequested)
-    def _search(self, message: ModelsPane.SearchRequested) -> None:
-        hub, text = host_of(self).services.hub, message.text
-
-        def search() -> Iterator[Sequence[RepoSummary]]:
-            from ggbench.hub.listing import search_repos
-
-            yield search_repos(hub, text, _MAX_FOUND)
-
-        self.perform("search", search, lambda found: self._left.show_found(text, found_models(found)))
-        self._show_status()
+    def _show_results(self) -> None:
+        """Show what was measured here, unless another card is planned for."""
+        self._choice.set_results(self._results if self._card.is_here else LatestResults())
+        self._show_rows()
 
     def _take_planned(self, quant: PlannedQuant | None) -> None:
         """Take in the plan of a quant; None marks the end."""
         if quant is None:
             self._is_planning = False
-            self._show_status()
+            self.show_status()
             return
         self._choice.add(quant)
         if not self._is_draw_due:
@@ -198,7 +181,7 @@ class LibraryScreen(StartScreen):
     def _start(self, request: RunRequest | None) -> None:
         """Run the marked quants or the chosen one; without a request, download them."""
         if selection := self._choice.selection(self._table.chosen):
-            self.find_targets(request, selection, self._catalog, is_here=self._card is None)
+            self.find_targets(request, selection, self.catalog, is_here=self._card.is_here)
 
     def show_started(self) -> None:
         """Unmark what was started."""
@@ -214,7 +197,7 @@ class LibraryScreen(StartScreen):
                 self._left.show_failure()
             else:
                 self.problems.pop(task)
-        self._show_status()
+        self.show_status()
 
     @on(ModelsPane.ModelChosen)
     def _take_model(self, message: ModelsPane.ModelChosen) -> None:
@@ -226,21 +209,16 @@ class LibraryScreen(StartScreen):
         if message.entered:
             self._table.focus()
 
-    @on(Input.Changed, "#model-filter")
-    def _forget_search(self) -> None:
-        if self.problems.pop("search", None) is not None:
-            self._show_status()
-
     @on(DataTable.RowHighlighted, "#quants")
     def _show_memory(self) -> None:
         chosen, budget = self._table.chosen, self._budget
-        shown = None if chosen is None or budget is None else (chosen.name, chosen.plan, budget)
+        shown = None if chosen is None or budget is None else (chosen.title, chosen.plan, budget)
         self.query_one(MemoryBar).shown = shown
 
     @on(QuantsTable.ContextChangeRequested)
     def _change_n_ctx(self, message: QuantsTable.ContextChangeRequested) -> None:
         chosen = self._table.chosen
-        if chosen is not None and (n_ctx := self._choice.n_ctx or chosen.plan.n_ctx) is not None:
+        if chosen is not None and (n_ctx := self._choice.setup.n_ctx or chosen.plan.n_ctx) is not None:
             self._choice.n_ctx = message.applied_to(n_ctx, chosen.plan.n_ctx_train)
             self._replan()
 
@@ -248,16 +226,18 @@ class LibraryScreen(StartScreen):
     def action_mark(self) -> None:
         """Mark or unmark the chosen quant and move to the next."""
         self._table.toggle_mark()
-        self._show_status()
+        self.show_status()
 
     def action_decode(self) -> None:
         """Measure the marked quants, or the chosen one."""
-        planned_n_ctx = self._choice.planned_n_ctx(self._choice.selection(self._table.chosen))
-        self._start(decode_request(planned_n_ctx, host_of(self).n_gen))
+        setup = self._choice.planned_setup(self._choice.selection(self._table.chosen))
+        self._start(decode_request(setup, host_of(self).n_gen))
 
     def action_search(self) -> None:
         """Search the largest context of the marked quants, or of the chosen one."""
-        self._start(search_request())
+        selection, machine = self._choice.selection(self._table.chosen), self._machine
+        if selection and machine is not None:
+            self.ask_to_search(selection, machine.budget, lambda setup: self._start(search_request(setup)))
 
     def action_pull(self) -> None:
         """Download the marked quants, or the chosen one."""
@@ -271,8 +251,8 @@ class LibraryScreen(StartScreen):
             self._left.input.focus()
 
     def action_leave(self) -> None:
-        """Leave the filter of the quants, or go from the quants to the models, or clear the filter of the models."""
-        if self._right.input.has_focus:
+        """Clear the filter of the quants, or go from the quants to the models, or clear the filter of the models."""
+        if self._right.input.has_focus or (self._table.has_focus and self._right.input.value):
             self._right.close_filter()
         elif self._left.models.has_focus or self._left.input.has_focus:
             self._left.input.clear()
@@ -290,7 +270,7 @@ class LibraryScreen(StartScreen):
     def action_change_length(self) -> None:
         """Choose the next longer run; after the longest, the shortest."""
         host_of(self).n_gen = next_length(host_of(self).n_gen)
-        self._show_status()
+        self.show_status()
 
     def action_toggle_fits(self) -> None:
         """Hide or show the quants that do not fit."""
@@ -300,7 +280,7 @@ class LibraryScreen(StartScreen):
     @on(Input.Changed, "#quant-filter")
     def _show_filtered(self) -> None:
         self._show_memory()
-        self._show_status()
+        self.show_status()
 
     def action_sort(self) -> None:
         """Sort by the next column."""
@@ -312,22 +292,26 @@ class LibraryScreen(StartScreen):
 
     def action_choose_card(self) -> None:
         """Choose a card to plan for; it need not be installed."""
-        from ggbench.tui.screens.card_picker import CardPicker
-
         self.app.push_screen(CardPicker(self._card), self._take_card)
 
     def _take_card(self, choice: CardChoice | None) -> None:
         if choice is not None:
-            self._card, self._choice.rows = choice.budget, {}
-            self._show_rows()
+            self._card, self._choice.rows = choice, {}
+            self._show_results()
             self._replan()
+
+    def take_options(self) -> None:
+        """Plan with other options, for which other memory may be free."""
+        self._choice.options, self._choice.n_ctx, self._choice.rows = host_of(self).setup, None, {}
+        self._show_rows()
+        self._read_machine(None if self._machine is None else self._machine.planner)
 
     def action_reload(self) -> None:
         """Read headers, disk, memory and results again."""
         planner = None if self._machine is None else self._machine.planner
         if planner is not None:
             planner.forget()
-        self._read_models()
+        self.read_models()
         self._read_machine(planner)
         self._read_results()
 
@@ -345,7 +329,9 @@ class LibraryScreen(StartScreen):
 
     @property
     def _budget(self) -> Budget | None:
-        return self._card or (None if self._machine is None else self._machine.budget)
+        if not self._card.is_here:
+            return self._card.budget(host_of(self).setup.memory_limit_bytes)
+        return None if self._machine is None else self._machine.budget
 
     def _replan(self) -> None:
         """Plan the chosen model, starting with the quant at the cursor."""
@@ -354,13 +340,13 @@ class LibraryScreen(StartScreen):
         self._is_planning = False
         machine, entry, budget = self._machine, self._choice.entry, self._budget
         if machine is not None and budget is not None:
-            self.query_one(MachineBar).show(budget, machine.reading, is_here=self._card is None)
+            self.query_one(MachineBar).show(budget, machine.reading, is_here=self._card.is_here)
             if entry is not None and entry.model:
                 self._plan(machine.planner, entry, budget)
-        self._show_status()
+        self.show_status()
 
     def _plan(self, planner: Planner, entry: ModelEntry, budget: Budget) -> None:
-        chosen, setup = self._table.chosen, LlamaSetup(n_ctx=self._choice.n_ctx)
+        chosen, setup = self._table.chosen, self._choice.setup
         first = chosen.name if chosen else None
 
         def rows() -> Iterator[PlannedQuant | None]:
@@ -375,20 +361,21 @@ class LibraryScreen(StartScreen):
         self._is_draw_due = False
         self._table.show(self._choice.rows, self._choice.marks)
         self._show_memory()
-        self._show_status()
+        self.show_status()
         offered = bool(self._choice.rows), self._choice.can_pull
         if offered != self._offered:
             self._offered = offered
             self.refresh_bindings()
 
-    def _show_status(self) -> None:
+    def show_status(self) -> None:
         """Update the error message and the status line."""
         table, choice, is_known = self._table, self._choice, self._machine is not None
         status = choice.status(table, host_of(self).n_gen, is_machine_known=is_known, is_planning=self._is_planning)
+        self.query_one("#legend", Static).update(legend(list(choice.rows.values())) if choice.rows else "")
         self._right.show_empty(table.hidden if choice.rows and not table.n_shown else ())
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)
         if problem is None:
-            self.query_one(StatusMessage).clear()
+            self.query_one(StatusMessage).show(*(FIRST_START if self.has_no_models else ()))
         else:
             self.query_one(StatusMessage).show_error(problem)

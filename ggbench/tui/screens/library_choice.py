@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ggbench.records.setup import LlamaSetup
 from ggbench.tui.library_models import ModelEntry
-from ggbench.tui.library_quants import LatestDecodes, QuantRow, complete
+from ggbench.tui.library_quants import QuantRow, complete
+from ggbench.tui.library_results import LatestResults
+from ggbench.tui.setup_fields import describe_setup
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
@@ -25,11 +29,18 @@ class LibraryChoice:
         self.rows: dict[str, QuantRow] = {}
         """Quants of the chosen model, by name, in the order in which they were planned."""
         self.n_ctx: int | None = None
-        """The planned context; None is the default."""
+        """The planned context where the arrow keys changed it; None is that of the options."""
+        self.options = LlamaSetup()
+        """How every model is loaded."""
         self._marks: dict[str, dict[str, None]] = {}
         """Names of quants by model, in the order in which they were marked."""
         self._on_disk: Collection[tuple[str, str]] = frozenset()
-        self._decodes: LatestDecodes = {}
+        self._results = LatestResults()
+
+    @property
+    def setup(self) -> LlamaSetup:
+        """How the quants are planned to be loaded."""
+        return replace(self.options, n_ctx=self.n_ctx or self.options.n_ctx)
 
     @property
     def marks(self) -> dict[str, None]:
@@ -62,9 +73,9 @@ class LibraryChoice:
         self._on_disk = on_disk
         self._complete_rows()
 
-    def set_decodes(self, decodes: LatestDecodes) -> None:
-        """Take in what was measured."""
-        self._decodes = decodes
+    def set_results(self, results: LatestResults) -> None:
+        """Take in what was measured; nothing where another card is planned for."""
+        self._results = results
         self._complete_rows()
 
     def clear_marks(self) -> None:
@@ -78,10 +89,10 @@ class LibraryChoice:
             return marked
         return [(self.entry.model, (cursor.name,))]
 
-    def planned_n_ctx(self, selection: Selection) -> int | None:
-        """Return the planned context of a selection; None for the default, and where it has other models."""
+    def planned_setup(self, selection: Selection) -> LlamaSetup:
+        """Return how a selection is planned to be loaded: the arrow keys' n_ctx is that of the chosen model alone."""
         planned = {self.entry.model} if self.entry is not None else set()
-        return self.n_ctx if {model for model, _ in selection} <= planned else None
+        return self.setup if {model for model, _ in selection} <= planned else self.options
 
     def status(self, table: QuantsTable, n_gen: int, *, is_machine_known: bool, is_planning: bool) -> str:
         """Return one line: the model, the state of its plan, and how many quants are shown, hidden and marked."""
@@ -95,19 +106,18 @@ class LibraryChoice:
         n_quants = table.n_quants
         if is_planning and not n_quants:
             return f"{entry.title} · {'reading headers from the Hub…' if entry.needs_network else 'planning…'}"
-        chosen = table.chosen.plan if table.chosen else None
         parts = (
             entry.title,
             f"{format_count(table.n_shown)} quant{'' if table.n_shown == 1 else 's'}" if n_quants else "",
             *table.hidden,
             f"{format_count(n_marked)} marked" if n_marked else "",
+            describe_setup(self.options),
             f"n_gen {format_count(n_gen)}" if n_quants else "",
-            f"* exceeds the trained {format_count(chosen.n_ctx_train)}" if chosen and chosen.exceeds_training else "",
         )
         return " · ".join(filter(None, parts))
 
     def _completed(self, row: QuantRow) -> QuantRow:
-        return row if self.entry is None else complete(row, self.entry, self._on_disk, self._decodes)
+        return row if self.entry is None else complete(row, self.entry, self._on_disk, self._results, self.setup)
 
     def _complete_rows(self) -> None:
         self.rows = {name: self._completed(row) for name, row in self.rows.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from rich.console import RenderableType
@@ -17,6 +17,7 @@ from ggbench.errors import StoreError
 from ggbench.plain import plain
 from ggbench.report.comparison import compare_quants
 from ggbench.report.names import quant_name
+from ggbench.report.plot.series import LatencySeries, named_series
 from ggbench.report.presenter import presenter_of
 from ggbench.tui.screens.runs_screen import RunsScreen
 from ggbench.tui.stored_runs import MeasuredRun
@@ -41,8 +42,8 @@ class MeasuredScreen(RunsScreen):
     AUTO_FOCUS = "DetailsPane"
     CSS_PATH = "measured_runs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.pop_screen", "Back"),
-        Binding("w", "save", "Save"),
+        Binding("escape", "app.pop_screen", "Back", tooltip="Back to the list of runs"),
+        Binding("w", "save", "Save", tooltip="Save as CSV or SVG"),
     ]
 
     def __init__(self, runs: tuple[MeasuredRun, ...]) -> None:
@@ -64,7 +65,7 @@ class MeasuredScreen(RunsScreen):
     def on_mount(self) -> None:
         """Draw the curves."""
         for plot in self.query(LatencyPlot):
-            plot.show([one.series() for one in self.runs])
+            plot.show(self._series())
 
     def action_save(self) -> None:
         """Ask for the file format and save."""
@@ -74,6 +75,9 @@ class MeasuredScreen(RunsScreen):
     @property
     def _has_samples(self) -> bool:
         return any(one.has_samples for one in self.runs)
+
+    def _series(self) -> Sequence[LatencySeries]:
+        raise NotImplementedError
 
     def _title(self) -> str:
         raise NotImplementedError
@@ -85,11 +89,16 @@ class MeasuredScreen(RunsScreen):
 class RunDetails(MeasuredScreen):
     """All that is known of the single run in `runs`."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "copy_command", "Copy command")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "copy_command", "Copy command", tooltip="Copy the command that repeats the run")
+    ]
 
     def action_copy_command(self) -> None:
         """Copy the command that repeats the run."""
         self.status.copy_commands(self.runs[0].listed.stored.command)
+
+    def _series(self) -> Sequence[LatencySeries]:
+        return [one.series() for one in self.runs]
 
     def _title(self) -> str:
         stored = self.runs[0].listed.stored
@@ -109,6 +118,9 @@ class CompareScreen(MeasuredScreen):
     HELP = """★ marks the better value: its 95 % interval does not overlap the other's, and no run beats it.
 Memory is exact and needs no interval. If a run has no interval, the table names the larger or smaller value without ★.
 In the plot: samples as a band, ╌ the fitted line, · the limit of the machine's memory bandwidth."""
+
+    def _series(self) -> Sequence[LatencySeries]:
+        return named_series([(one.summary, one.samples) for one in self.runs])
 
     def _title(self) -> str:
         return f"Comparing runs {self._numbers}"

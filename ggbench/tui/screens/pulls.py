@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from rich.text import Text
 from textual import on
@@ -17,6 +17,7 @@ from ggbench.plain import plain
 from ggbench.tui.host import host_of
 from ggbench.tui.messages import PullsChanged
 from ggbench.tui.pull_queue import PullItem, PullQueue, PullState, amount_text
+from ggbench.tui.widgets.column_table import ColumnTable
 from ggbench.units import format_bytes, format_duration, format_percent
 
 _GLYPHS = {
@@ -34,11 +35,11 @@ Choose a model from the catalog or the Hub in the Library (1),
 mark quants with space, then press p. Twins need no download."""
 
 
-class _PullsTable(DataTable[Text]):
+class _PullsTable(ColumnTable):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
         Binding("k", "cursor_up", show=False),
-        Binding("enter", "screen.retry", "Resume"),
+        Binding("enter", "screen.retry", "Resume", tooltip="Go on with a stopped or failed download"),
     ]
 
 
@@ -113,7 +114,7 @@ class PullsScreen(Screen[None]):
     def _draw(self) -> None:
         items = self._queue.items
         self.set_class(bool(items), "-some")
-        table = cast("DataTable[Text]", self.query_one(DataTable))
+        table = self.query_one(_PullsTable)
         for item in items:
             cells = pull_cells(item)
             if item.id >= table.row_count:

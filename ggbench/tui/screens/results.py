@@ -48,18 +48,18 @@ class ResultsScreen(RunsScreen):
     AUTO_FOCUS = ""
     CSS_PATH = "results.tcss"
     HELP = """Every stored run, newest first, including those of other ggbench processes on this machine.
-✓ completed   … running   – cancelled   ✗ failed: see the outcome and note columns to the right
+✓ completed   ! not steady   … running   – cancelled   ✗ failed: see the outcome and note columns to the right
 enter opens a run; space marks it; c compares the marked runs."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("c", "compare", "Compare"),
-        Binding("slash", "filter", "Filter", key_display="/"),
-        Binding("s", "sort_next", "Sort"),
+        Binding("c", "compare", "Compare", tooltip="Compare the marked runs side by side"),
+        Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words of model, quant, state or date"),
+        Binding("s", "sort_next", "Sort", tooltip="Sort by the next column"),
         Binding("S", "reverse_sort", "Reverse the sort order", show=False),
         Binding("y", "copy_command", "Copy", tooltip="Copy the commands that repeat the runs"),
-        Binding("w", "save", "Save"),
-        Binding("d", "delete", "Delete"),
-        Binding("r", "reload", "Reload", show=False),
-        Binding("escape", "leave_filter", "Leave or clear the filter", show=False),
+        Binding("w", "save", "Save", tooltip="Save the marked runs, or the chosen one, as CSV or SVG"),
+        Binding("d", "delete", "Delete", tooltip="Delete the marked runs, or the chosen one; asks first"),
+        Binding("r", "reload", "Reload", show=False, tooltip="Read the stored runs again"),
+        Binding("escape", "leave_filter", "Clear the filter", show=False),
     ]
 
     def __init__(self) -> None:
@@ -93,13 +93,18 @@ enter opens a run; space marks it; c compares the marked runs."""
             # Immediate, unlike `focus()`: letters typed right after belong to the filter.
             self.set_focus(field)
 
-    @on(Input.Submitted, "#filter")
     def action_leave_filter(self) -> None:
-        """Go from the filter to the list; in the list, or if it is empty, clear the filter and the message."""
+        """Clear the filter and the message, and go to the list."""
+        self.query_one("#filter", Input).value = ""
+        self.status.clear()
+        self._to_list()
+
+    @on(Input.Submitted, "#filter")
+    def _to_list(self) -> None:
+        """Go from the filter to the list; a filter that matches no run is cleared."""
         field, table = self.query_one("#filter", Input), self._table
-        if not field.has_focus or not table.runs:
+        if not table.runs:
             field.value = ""
-            self.status.clear()
         # Immediate: a key pressed right after applies to the filtered list.
         self._show()
         field.set_class(not field.value, "-off")

@@ -19,6 +19,7 @@ from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Footer, OptionList, Static
 
 from ggbench.plain import plain
+from ggbench.report.names import row_labels
 from ggbench.report.plot.palette import letter
 from ggbench.report.presenter import LiveView, presenter_of
 from ggbench.tui.host import Host, host_of
@@ -55,11 +56,11 @@ class RunScreen(Screen[None]):
     AUTO_FOCUS = "QueueList"
     CSS_PATH = "run.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "pause", "Pause"),
-        Binding("p", "resume", "Resume"),
-        Binding("s", "skip", "Skip"),
-        Binding("c", "cancel", "Cancel all"),
-        Binding("t", "toggle_text", "Text"),
+        Binding("p", "pause", "Pause", tooltip="Hold the decode between two tokens; no other job starts"),
+        Binding("p", "resume", "Resume", tooltip="Go on after a pause"),
+        Binding("s", "skip", "Skip", tooltip="End the running job, keep what it has, start the next"),
+        Binding("c", "cancel", "Cancel all", tooltip="End the running job and those that wait; what is measured stays"),
+        Binding("t", "toggle_text", "Text", tooltip="Show or hide the decoded text"),
     ]
 
     def __init__(self) -> None:
@@ -182,7 +183,7 @@ class RunScreen(Screen[None]):
             self.query_one(Gauges).show_last()
         if live is None:
             return
-        self._show_live(live, items[live.item_id], sampled, paused=queue.is_paused)
+        self._show_live(live, items, sampled, paused=queue.is_paused)
 
     def _keys(self) -> tuple[bool, bool, bool]:
         """Whether there is a run, whether it is held, and whether the last one has no text."""
@@ -191,7 +192,10 @@ class RunScreen(Screen[None]):
         is_mute = live is not None and not presenter_of(queue.items[live.item_id].kind).has_samples
         return queue.is_busy, queue.is_paused, is_mute
 
-    def _show_live(self, live: LiveJob, item: QueueItem, sampled: tuple[LiveJob, ...], *, paused: bool) -> None:
+    def _show_live(
+        self, live: LiveJob, items: tuple[QueueItem, ...], sampled: tuple[LiveJob, ...], *, paused: bool
+    ) -> None:
+        item = items[live.item_id]
         switcher, widget_id = self.query_one(ContentSwitcher), _WIDGETS[presenter_of(item.kind).live_view]
         switcher.current = widget_id
         view = switcher.get_child_by_id(widget_id)
@@ -199,7 +203,8 @@ class RunScreen(Screen[None]):
             view.answers, view.question, view.asked_s = live.answers, live.question, self._drawn_asked_s
         elif isinstance(view, LatencyPlot):
             end = max((job.n_end for job in sampled), default=None)
-            view.show([job.series(dimmed=job is not live) for job in sampled], end)
+            names = row_labels([items[job.item_id].subject for job in sampled])
+            view.show([job.series(name, dimmed=job is not live) for job, name in zip(sampled, names, strict=True)], end)
         self.query_one(Numbers).show(live, item, paused=paused)
         if self.has_class("-text"):
             self.query_one(DecodedText).show(live.text, n_done=live.n_done, is_twin=live.is_twin)

@@ -1,13 +1,18 @@
-"""The start of runs and downloads: up to 1 GB proceeds, more asks, and nothing is downloaded offline."""
+"""The start of runs and downloads: how models are loaded, and what is asked before.
+
+A download of up to 1 GB proceeds, more asks, and nothing is downloaded offline. A search that may fill the memory asks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ggbench.catalog.file_sources import CONFIRM_ABOVE_BYTES
 from ggbench.errors import NetworkError, UsageError
-from ggbench.plain import plain
+from ggbench.records.setup import LlamaSetup
+from ggbench.report.names import quant_names
 from ggbench.tui.host import host_of
 from ggbench.tui.messages import PullRequested, RunRequested
 from ggbench.tui.screens.dialogs import ConfirmScreen
@@ -18,8 +23,10 @@ from ggbench.units import format_bytes
 if TYPE_CHECKING:
     from ggbench.catalog.models import Catalog
     from ggbench.catalog.selector import Target
+    from ggbench.records.plan import Budget
     from ggbench.tui.run_requests import RunRequest
     from ggbench.tui.screens.library_choice import Selection
+    from ggbench.tui.screens.search_dialog import SearchChoice
 
 
 class StartScreen(TaskScreen):
@@ -39,6 +46,46 @@ class StartScreen(TaskScreen):
             yield targets, sum(target.download_bytes for target in targets)
 
         self.perform("start", find, lambda found: self._ask_first(request, *found, is_here=is_here))
+
+    def ask_to_search(self, selection: Selection, budget: Budget, start: Callable[[LlamaSetup], None]) -> None:
+        """Start a search with the options; without a memory limit ask first, offering one for this search."""
+        from ggbench.tui.screens.search_dialog import SearchDialog
+
+        setup = host_of(self).setup
+        if setup.memory_limit_bytes is not None:
+            start(setup)
+            return
+        names = tuple(name for _, quants in selection for name in quants)
+
+        def take(answer: SearchChoice | None) -> None:
+            if answer is not None:
+                start(replace(setup, memory_limit_bytes=answer.memory_limit_bytes))
+
+        self.app.push_screen(SearchDialog(names, budget), take)
+
+    def action_choose_options(self) -> None:
+        """Change how models are loaded, in plans and in runs."""
+        from ggbench.tui.screens.options import OptionsScreen
+
+        def take(setup: LlamaSetup | None) -> None:
+            if setup is not None:
+                self._set_options(setup)
+
+        self.app.push_screen(OptionsScreen(host_of(self).setup), take)
+
+    def action_reset_options(self) -> None:
+        """Set every option to its default."""
+        self._set_options(LlamaSetup())
+
+    def _set_options(self, setup: LlamaSetup) -> None:
+        if setup != host_of(self).setup:
+            host_of(self).setup = setup
+            self.take_options()
+            self.refresh_bindings()
+
+    def take_options(self) -> None:
+        """Take in that the options changed."""
+        raise NotImplementedError
 
     def show_started(self) -> None:
         """Show that a run or a download was started."""
@@ -71,6 +118,6 @@ class StartScreen(TaskScreen):
         elif download_bytes <= CONFIRM_ABOVE_BYTES:
             start(confirmed=True)
         else:
-            names = ", ".join(dict.fromkeys(f"{target.model} {target.quant}" for target in targets))
-            question = plain(f"Download {size} into Hugging Face's cache: {names}?")
+            names = ", ".join(dict.fromkeys(quant_names([target.subject for target in targets])))
+            question = f"Download {size} into Hugging Face's cache: {names}?"
             self.app.push_screen(ConfirmScreen(question, "Download"), start)

@@ -12,8 +12,8 @@ class FilterInput(Input):
     """Filters while typing; the footer shows how to leave it, as letters are not keys here."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "submit", "To the list"),
-        Binding("escape", "screen.leave", "Clear"),
+        Binding("enter", "submit", "To the list", tooltip="Go to the filtered list, or add the path"),
+        Binding("escape", "screen.leave", "Clear", tooltip="Clear the filter and leave it"),
         Binding("down", "submit", show=False),
     ]
 

@@ -20,12 +20,21 @@ from textual_plot import PlotWidget
 from textual_plot.axis_formatter import NumericAxisFormatter
 
 from ggbench.plain import plain
-from ggbench.report.plot.axes import Axis, latency_axis, position_axis
+from ggbench.report.plot.axes import (
+    Axis,
+    from_a_tick,
+    in_rows,
+    latency_axis,
+    position_axis,
+    tick_decimals,
+    tick_step,
+    ticks_within,
+)
 from ggbench.report.plot.braille import DOTS_ACROSS
 from ggbench.report.plot.frame import Cell, Frame
 from ggbench.report.plot.palette import ON_DARK, ON_LIGHT, hex_color, letter
 from ggbench.report.plot.series import LatencySeries
-from ggbench.units import format_count
+from ggbench.units import format_count, format_fixed
 
 _MARGIN_LEFT = 8
 _ROOM_FOR_A_LABEL = 18
@@ -34,6 +43,9 @@ _ROOM_AT_THE_END = 0.03
 """Of the x axis, for the letter of a curve and half the last tick's number."""
 _DASH_EVERY, _POINT_EVERY = 3, 2
 """Characters from one dash of a fitted line, or one point of a limit, to the next."""
+_X_TICKS = 6
+_LINES = 4
+"""Most names of a legend that have lines of their own; more follow each other, so that none is beyond the plot."""
 _NO_AXES = Axis(0.0, 1.0), Axis(0.0, 1.0)
 
 
@@ -50,7 +62,7 @@ class LatencyPlot(PlotWidget):
         & > .plot--label { color: $foreground; text-style: none; }
         &:focus > .plot--axis { color: $primary; }
         #names {
-            layer: legend; width: auto; height: auto; max-height: 60%; offset: 10 2; background: $surface;
+            layer: legend; width: auto; max-width: 85%; height: auto; offset: 10 2; background: $surface;
             display: none;
         }
     }
@@ -64,6 +76,7 @@ class LatencyPlot(PlotWidget):
         self._axes = _NO_AXES
         self._is_zoomed = False
         self._names: tuple[tuple[str, str, bool], ...] = ()
+        self._y_ticks_by_rows = _Milliseconds()
         self.set_reactive(PlotWidget.margin_top, 1)
         self.set_reactive(PlotWidget.margin_left, _MARGIN_LEFT)
 
@@ -79,6 +92,7 @@ class LatencyPlot(PlotWidget):
         """Axes in words and whole tokens."""
         super().on_mount()
         self.set_x_formatter(_Tokens())
+        self.set_y_formatter(self._y_ticks_by_rows)
         self.set_xlabel("position (tokens)")
         self.set_ylabel("ms")
         self.refresh()
@@ -105,12 +119,14 @@ class LatencyPlot(PlotWidget):
         event.stop()
         self._is_zoomed = True
         self._axes = Axis(event.x_min, event.x_max), Axis(event.y_min, event.y_max)
+        self._y_ticks_by_rows.step = None
         self.refresh()
 
     @on(Canvas.Resize)
     def fit_canvas(self, event: Canvas.Resize) -> None:
         """The canvas learns of its size after the plot was drawn; draw again with the right one."""
         event.stop()
+        self._draw()
         self.refresh(layout=True)
 
     def on_resize(self, _: Resize) -> None:
@@ -131,7 +147,9 @@ class LatencyPlot(PlotWidget):
         if not self._is_zoomed:
             x = position_axis(self.series, self._x_end)
             x_high = x.high + max(1.0, _ROOM_AT_THE_END * (x.high - x.low))
-            axes = Axis(x.low, x_high), latency_axis(self.series, x)
+            self._y_ticks_by_rows.rows = max(self.query_one("#plot", Canvas).size.height - 2, 1)
+            y, self._y_ticks_by_rows.step = in_rows(latency_axis(self.series, x), self._y_ticks_by_rows.rows)
+            axes = from_a_tick(Axis(x.low, x_high), _X_TICKS), y
             if axes != self._axes:
                 self._axes = axes
                 self.set_xlimits(axes[0].low, axes[0].high)
@@ -148,7 +166,8 @@ class LatencyPlot(PlotWidget):
             self._names = names
             lines = [(f"{name[0]} {name[1]}", self._style(index)) for name, index in zip(names, drawn, strict=True)]
             legend = self.query_one("#names", Static)
-            legend.update(Text("\n").join(Text(name, style) for name, style in lines))
+            between = "\n" if len(lines) <= _LINES else "   "
+            legend.update(Text(between).join(Text(name, style) for name, style in lines))
             legend.display = len(self.series) > 1 and bool(lines)
 
     def _draw_curves(self, canvas: Canvas) -> None:
@@ -199,9 +218,29 @@ class _Canvas(Canvas):
 class _Tokens(NumericAxisFormatter):
     """Positions as whole numbers with thousands apart."""
 
+    def get_ticks(self, min_: float, max_: float, max_ticks: int = _X_TICKS) -> list[float]:
+        """As the axis counts them, which begins at one."""
+        return Axis(min_, max_).ticks(_X_TICKS)
+
     def get_labels_for_ticks(self, ticks: Sequence[float]) -> list[str]:
         """As everywhere else in ggbench."""
         return [format_count(round(tick)) if tick == round(tick) else "" for tick in ticks]
+
+
+class _Milliseconds(NumericAxisFormatter):
+    """Labels of latencies in the rows in which samples of that latency are drawn."""
+
+    def __init__(self) -> None:
+        self.rows = 1
+        self.step: float | None = None
+        """Of the ticks; None chooses one for a zoomed axis."""
+
+    def get_ticks_and_labels(self, min_: float, max_: float, max_ticks: int = 0) -> tuple[list[float], list[str]]:
+        """Ticks half a row lower than their labels say: textual-plot draws one at the lower edge of the next row."""
+        step = self.step or tick_step(min_, max_, max(2, self.rows // 3))
+        ticks, half_a_row = ticks_within(min_, max_, step), (max_ - min_) / self.rows / 2
+        labels = [format_fixed(tick, tick_decimals(step)) for tick in ticks]
+        return [max(tick - half_a_row, min_) for tick in ticks], labels
 
 
 def _put(canvas: Canvas, cells: Iterable[Cell], style: str) -> None:

@@ -51,7 +51,9 @@ def _figures(budget: Budget, reading: MachineReading | None, *, is_here: bool) -
         return f" · {memory}, {format_bytes(budget.reserve_bytes)} kept free · {rate}"
     total_bytes = _total_bytes(budget, reading)
     total = "" if total_bytes is None else f" of {format_bytes(total_bytes)}"
-    return f" · {memory} free{total} · {rate}"
+    # A limit says nothing about what is free.
+    what = f"limit {memory}" if budget.memory_source.startswith("given") else f"{memory} free"
+    return f" · {what}{total} · {rate}"
 
 
 def _total_bytes(budget: Budget, reading: MachineReading | None) -> int | None:

@@ -44,13 +44,27 @@ class MemoryBar(Widget):
         if row.n_ctx is None or row.weight_bytes is None:
             return Text(plain(row.reason) or "its size is unknown", overflow="fold")
         parts = memory_parts(row, budget)
-        title = Text(f"{plain(name)} at n_ctx {format_count(row.n_ctx)}: {fit_text(row)}", no_wrap=True)
+        title = Text(
+            f"{plain(name)} at n_ctx {format_count(row.n_ctx)}: {fit_text(row)}{_remedy(row)}",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
         bar = Text(no_wrap=True)
         for part, cells in zip(parts, stack_widths(parts, width), strict=True):
             bar.append(part.glyph * cells, style=part.colour)
         legends = [_legend(parts, n_names, gap) for n_names in range(len(parts), -1, -1) for gap in ("  ", " ")]
         legend = next((text for text in legends if text.cell_len <= width), legends[-1])
         return Group(title, bar, legend)
+
+
+def _remedy(row: PlanRow) -> str:
+    """Return what would make it fit: a smaller KV cache, or the n_ctx that does; empty where it fits."""
+    if row.fits is not False:
+        return ""
+    cache = f"KV {row.fits_with.type_k}" if row.fits_with else ""
+    n_ctx = f"n_ctx {format_count(row.planned_n_ctx)}" if row.planned_n_ctx else ""
+    remedies = " or ".join(filter(None, (cache, n_ctx)))
+    return f"; fits with {remedies}" if remedies else ""
 
 
 def _legend(parts: list[Part], n_names: int, gap: str) -> Text:

@@ -1,10 +1,11 @@
-"""The left side of the Library: models by section, their filter, and searches of the Hub."""
+"""The left side of the Library: models by section, their filter, paths to add, and searches of the Hub."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import ClassVar
 
 from rich.text import Text
@@ -16,12 +17,16 @@ from textual.message import Message
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
+from ggbench.catalog.added_places import is_local, typed_path
 from ggbench.plain import plain
 from ggbench.tui.library_models import ModelEntry, Section, named_repo
 from ggbench.tui.widgets.filter_input import FilterInput
 
-_SEARCH = "search"
-"""Id of the option that searches the Hub."""
+_SEARCH, _ADD = "search", "add"
+"""Ids of the options that search the Hub, and that add the path in the filter."""
+
+
+_REMOVE = "Remove an added place from the list; its files stay"
 
 
 class ModelList(OptionList):
@@ -30,15 +35,31 @@ class ModelList(OptionList):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
         Binding("k", "cursor_up", show=False),
-        Binding("enter", "select", "Choose"),
+        Binding("enter", "select", "Choose", tooltip="Plan the model and go to its quants"),
+        Binding("delete,x", "remove_place", "Remove", show=False, tooltip=_REMOVE),
     ]
+
+    @dataclass
+    class PlaceRemovalRequested(Message):
+        """Remove this added place from the list."""
+
+        path: Path
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
         self._entries: dict[str, ModelEntry] = {}
 
+    def action_remove_place(self) -> None:
+        """Remove the added folder or file of the highlighted model from the list."""
+        entry = self.chosen_entry
+        if entry is not None and entry.place is not None:
+            self.post_message(self.PlaceRemovalRequested(entry.place))
+
     def show(self, entries: Sequence[ModelEntry], text: str, hub_state: str) -> None:
-        """Show the entries that match the text; `hub_state` is the state of the search, empty if there is none."""
+        """Show the entries that match the text; `hub_state` is the state of the search, empty if there is none.
+
+        A path is offered to be added and never to be searched for; a word that is also a local path, either.
+        """
         shown = [entry for entry in entries if entry.section is Section.HUB or entry.matches(text)]
         repo = named_repo(text)
         if repo is not None and all(entry.model != repo.model for entry in shown):
@@ -46,15 +67,17 @@ class ModelList(OptionList):
         chosen = self.chosen_key
         self._entries = {entry.key: entry for entry in shown}
         self.clear_options()
-        for section, group in groupby(shown, key=lambda entry: entry.section):
-            self._add_heading(section.value)
+        for heading, group in groupby(shown, key=lambda entry: entry.heading):
+            self._add_heading(heading)
             self.add_options([Option(_line(entry), id=entry.key) for entry in group])
-        if text and hub_state != "searching":
+        is_path = typed_path(text) is not None
+        if is_path or (text and is_local(text)):
+            self._add_heading("a folder or file")
+            self.add_option(Option(_cut(f"+ add {plain(text)}"), id=_ADD))
+        if text and not is_path and hub_state != "searching":
             if not any(entry.section is Section.HUB for entry in shown):
                 self._add_heading(Section.HUB.value)
-            self.add_option(
-                Option(Text(f"⌕ search for “{plain(text)}”", no_wrap=True, overflow="ellipsis"), id=_SEARCH)
-            )
+            self.add_option(Option(_cut(f"⌕ search for “{plain(text)}”"), id=_SEARCH))
         if hub_state:
             self.add_option(Option(Text(f"  {plain(hub_state)}", style="italic"), disabled=True))
         if not self.option_count:
@@ -82,7 +105,16 @@ class ModelList(OptionList):
         """Number of models shown."""
         return len(self._entries)
 
+    def has(self, wanted: Path | str) -> str | None:
+        """Return the key of the first model that is in a place, has a file or is named so; None if there is none."""
+        for key, entry in self._entries.items():
+            if wanted in (entry.place, *entry.files, entry.model):
+                return key
+        return None
+
     def _add_heading(self, text: str) -> None:
+        room = max(8, (self.size.width or 28) - 2)
+        text = text if len(text) <= room else f"…{text[-room + 1 :]}"  # the end of a path says more than its beginning
         self.add_option(Option(Text(text, style="bold", no_wrap=True, overflow="ellipsis"), disabled=True))
 
     def _highlight(self, key: str | None) -> None:
@@ -90,6 +122,10 @@ class ModelList(OptionList):
             self.highlighted = self.get_option_index(key)
         else:
             self.action_first()
+
+
+def _cut(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _line(entry: ModelEntry) -> Text:
@@ -118,16 +154,24 @@ class ModelsPane(Vertical):
 
         text: str
 
+    @dataclass
+    class PlaceEntered(Message):
+        """Add this folder or file."""
+
+        path: Path
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._listed: Sequence[ModelEntry] = ()
         self._found: Sequence[ModelEntry] = ()
         self._hub_state = ""
         self._is_complete = False
+        self._wanted: Path | str | None = None
+        """What to open once it is listed."""
 
     def compose(self) -> ComposeResult:
         """Lay out the filter over the list."""
-        yield FilterInput("/ filter, or search the Hub", id="model-filter")
+        yield FilterInput("/ filter, path, Hub", id="model-filter")
         yield ModelList(id="models")
 
     @property
@@ -146,6 +190,14 @@ class ModelsPane(Vertical):
             self.models.highlighted = None  # not moved by the user: highlight the first of the complete list
         self._listed, self._is_complete = entries, is_complete
         self._show()
+        if is_complete and self._wanted is not None:
+            wanted, self._wanted = self._wanted, None
+            self._open_listed(wanted)
+
+    def open(self, wanted: Path | str) -> None:
+        """Choose the model of a place, with a file or of a name once the models have been listed again."""
+        self.input.clear()
+        self._wanted = wanted
 
     def show_found(self, text: str, entries: Sequence[ModelEntry]) -> None:
         """Show the results for a text; they are dropped if the filter has changed since."""
@@ -166,6 +218,8 @@ class ModelsPane(Vertical):
     def _enter(self, event: OptionList.OptionSelected) -> None:
         if event.option_id == _SEARCH:
             self._search()
+        elif event.option_id == _ADD:
+            self._add()
         else:
             self._choose(entered=True)
 
@@ -176,10 +230,13 @@ class ModelsPane(Vertical):
 
     @on(Input.Submitted)
     def _leave(self) -> None:
-        """Focus the filtered models; if there are none, search the Hub."""
+        """Add the path; else focus the filtered models, and if there are none, search the Hub."""
+        if typed_path(self._text) is not None:
+            self._add()
+            return
         self.models.focus()
         if not self.models.n_models and self._text:
-            self._search()
+            (self._add if is_local(self._text) else self._search)()
 
     @property
     def _text(self) -> str:
@@ -188,6 +245,20 @@ class ModelsPane(Vertical):
     def _choose(self, *, entered: bool) -> None:
         if (entry := self.models.chosen_entry) is not None:
             self.post_message(self.ModelChosen(entry, entered))
+
+    def _add(self) -> None:
+        path = typed_path(self._text)
+        self.post_message(self.PlaceEntered(Path(self._text) if path is None else path))
+
+    def _open_listed(self, wanted: Path | str) -> None:
+        key = self.models.has(wanted)
+        if key is None and isinstance(wanted, str):  # neither here nor in the catalog: a repo, or its twins
+            self._found = (ModelEntry(Section.HUB, wanted, plain(wanted)),)
+            self._show()
+            key = self.models.has(wanted)
+        if key is not None:
+            self.models.highlighted = self.models.get_option_index(key)
+            self._choose(entered=True)
 
     def _search(self) -> None:
         self._hub_state = "searching"

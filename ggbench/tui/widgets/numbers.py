@@ -10,19 +10,19 @@ from ggbench.plain import shorten
 from ggbench.recording.progress import Stage
 from ggbench.records.context import ContextResult
 from ggbench.records.memory import DeviceBuffers
-from ggbench.records.speed import DecodeLimit, LineFit
+from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import b_text, w_text
+from ggbench.report.columns import b_text, tok_s_text, w_text
 from ggbench.tui.live_job import LiveJob, LiveNumbers
 from ggbench.tui.run_queue import JobState, QueueItem
-from ggbench.units import format_bytes, format_count, format_duration, format_ms, format_number, format_percent
+from ggbench.units import format_bytes, format_count, format_duration, format_ms, format_percent
 
 _WIDTH, _BAR_WIDTH, _DEVICE_WIDTH = 28, 22, 10
 _DONE: dict[Stage, str] = {"download": "fetched", "write": "written"}
 
 
 class Numbers(Widget):
-    """Progress, W and B with their share of the limit, speed, percentiles, and buffers by device."""
+    """Progress, speed, W and B with their share of the bandwidth's speed, percentiles, and buffers by device."""
 
     lines: reactive[tuple[str, ...]] = reactive(())
 
@@ -48,13 +48,15 @@ def number_lines(live: LiveJob, numbers: LiveNumbers, item: QueueItem, *, paused
     if working is not None and working.is_bytes and working.done is not None:
         done = f"{format_bytes(round(working.done))} of {format_bytes(working.total)}"
         lines.append(f"{done} {_DONE[working.stage]}")
+    if working is not None and working.left_s is not None:
+        lines.append(f"ETA   {format_duration(working.left_s)}")
     if numbers.n_total:
         lines.append(f"{format_count(numbers.n_done)} of {format_count(numbers.n_total)} tokens")
-        if state is JobState.DECODING:
+        if state is JobState.DECODING and numbers.eta_s is not None:
             lines.append(f"ETA   {format_duration(numbers.eta_s)}")
     found = None if item.run is None else QuantSummary.of([item.run])
-    if numbers.n_done:
-        lines += _latency_lines(numbers, live.limit, found.fit if found else None)
+    if numbers.latency is not None:
+        lines += _latency_lines(numbers, numbers.latency, live.limit)
     if found is not None and found.context is not None:
         lines += _context_lines(found.context, found.subject.n_ctx_train)
     if live.memory is not None and live.memory.n_ctx is not None:
@@ -66,21 +68,28 @@ def number_lines(live: LiveJob, numbers: LiveNumbers, item: QueueItem, *, paused
     return lines
 
 
-def _latency_lines(numbers: LiveNumbers, limit: DecodeLimit | None, fit: LineFit | None) -> list[str]:
-    """Return W and B, from the run with intervals once it has ended, or bounded where the fit gives no value."""
-    w, b = (fit.w_tokens_per_ms, fit.b_ms) if fit else (numbers.w_tokens_per_ms, numbers.b_ms)
+def _latency_lines(numbers: LiveNumbers, latency: LatencySummary, limit: DecodeLimit | None) -> list[str]:
+    """Return speed, W and B with their intervals, or bounded where the fit gives no value."""
+    fit = numbers.fit
+    lines = [_with_unit(f"speed {tok_s_text(latency)}", "tok/s")]
+    if fit is None:
+        lines.append(f"W, B  from {format_count(numbers.n_for_line)} tokens on")
+    else:
+        lines.append(_with_unit(f"W     {w_text(fit)}", "tokens/ms"))
+        lines.append(_with_unit(f"B     {b_text(fit)}", "ms"))
+        lines += _limit_lines(fit, limit)
+    lines.append(_with_unit(f"p50   {format_ms(latency.p50_ms)}, p99 {format_ms(latency.p99_ms)}", "ms"))
+    return lines
+
+
+def _limit_lines(fit: LineFit, limit: DecodeLimit | None) -> list[str]:
+    """Return the shares of the speed that the bandwidth allows, where W or B is known."""
     shares = []
-    if w and limit and limit.w_tokens_per_ms:
-        shares.append(f"W {format_percent(w / limit.w_tokens_per_ms)}")
-    if b and limit:
-        shares.append(f"B {format_percent(limit.b_ms / b)}")
-    return [
-        f"speed {format_number(numbers.tok_s)} tok/s",
-        _with_unit(f"W     {w_text(fit) if fit else format_number(w)}", "tokens/ms"),
-        _with_unit(f"B     {b_text(fit) if fit else format_ms(b)}", "ms"),
-        *([f"limit {', '.join(shares)}"] if shares else []),
-        _with_unit(f"p50   {format_ms(numbers.p50_ms)}, p99 {format_ms(numbers.p99_ms)}", "ms"),
-    ]
+    if fit.w_tokens_per_ms is not None and limit and limit.w_tokens_per_ms:
+        shares.append(f"W {format_percent(fit.w_tokens_per_ms / limit.w_tokens_per_ms)}")
+    if fit.b_ms is not None and limit:
+        shares.append(f"B {format_percent(limit.b_ms / fit.b_ms)}")
+    return [f"bandwidth {', '.join(shares)}"] if shares else []
 
 
 def _with_unit(text: str, unit: str) -> str:

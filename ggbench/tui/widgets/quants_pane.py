@@ -16,8 +16,9 @@ from textual.message import Message
 from textual.widgets import DataTable, Input, Static
 
 from ggbench.records.setup import KV_CELLS
-from ggbench.tui.library_quants import COLUMNS, QuantRow
+from ggbench.tui.library_quants import QuantRow, labelled, quant_columns
 from ggbench.tui.tables import Column, has_words, in_order
+from ggbench.tui.widgets.column_table import ColumnTable
 from ggbench.tui.widgets.filter_input import FilterInput
 from ggbench.units import format_count
 
@@ -26,14 +27,14 @@ _STEP = 1024
 _LARGEST_N_CTX = 1 << 20
 
 
-class QuantsTable(DataTable[Text]):
+class QuantsTable(ColumnTable):
     """The cursor stays on its quant while rows change; left and right change n_ctx, brackets scroll the columns."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
         Binding("k", "cursor_up", show=False),
-        Binding("right_square_bracket", "scroll_columns(12)", "Columns to the right", show=False, key_display="]"),
-        Binding("left_square_bracket", "scroll_columns(-12)", "Columns to the left", show=False, key_display="["),
+        Binding("right_square_bracket", "scroll_columns(1)", "Columns to the right", show=False, key_display="]"),
+        Binding("left_square_bracket", "scroll_columns(-1)", "Columns to the left", show=False, key_display="["),
         Binding("left", "change(-1)", show=False),
         Binding("right", "change(1)", "n_ctx×2", key_display="←→", tooltip="Halve or double the planned n_ctx"),
         Binding("shift+left", "step(-1)", "n_ctx −1,024", show=False),
@@ -53,13 +54,14 @@ class QuantsTable(DataTable[Text]):
             return min(max(wanted, KV_CELLS), max(_LARGEST_N_CTX, n_ctx_train or 0))
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, cursor_type="row", zebra_stripes=False, fixed_columns=1)
+        super().__init__(id=id, cursor_type="row", zebra_stripes=False, fixed_columns=1, header_height=2)
         self._rows: Sequence[QuantRow] = ()
         self._shown: list[QuantRow] = []
         self._marks: dict[str, None] = {}
         self._words = ""
-        self._sort_index: int | None = None
-        """Index into COLUMNS; None keeps the order of the model."""
+        self._columns = quant_columns(None)
+        self._sorted_by: str | None = None
+        """Key of a column; None keeps the order of the model."""
         self._is_reversed = False
         self.is_fits_only = False
 
@@ -69,7 +71,8 @@ class QuantsTable(DataTable[Text]):
 
     def show(self, rows: Mapping[str, QuantRow], marks: dict[str, None]) -> None:
         """Show these quants; `marks` holds the names of the marked ones, and `toggle_mark` changes it."""
-        self._rows, self._marks = tuple(rows.values()), marks
+        self._rows, self._marks = labelled(rows.values()), marks
+        self._columns = quant_columns(next((row.plan.n_ctx for row in self._rows if row.plan.n_ctx), None))
         self._draw()
 
     @property
@@ -90,7 +93,7 @@ class QuantsTable(DataTable[Text]):
     @property
     def hidden(self) -> list[str]:
         """Counts of the quants that are not shown, a text for each reason."""
-        n_matching = sum(has_words(row.name, self._words) for row in self._rows)
+        n_matching = sum(has_words(f"{row.title} {row.name}", self._words) for row in self._rows)
         counts = [
             (n_matching - self.n_shown, "that do not fit (f)"),
             (self.n_quants - n_matching, "by the filter"),
@@ -118,27 +121,25 @@ class QuantsTable(DataTable[Text]):
         self._draw()
         self.action_cursor_down()
 
-    def sort_by(self, index: int) -> None:
+    def sort_by(self, key: str) -> None:
         """Sort by a column; the same column again reverses the order."""
-        self._is_reversed = index == self._sort_index and not self._is_reversed
-        self._sort_index = index
+        self._is_reversed = key == self._sorted_by and not self._is_reversed
+        self._sorted_by = key
         self._draw()
 
     def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
         """Sort by a click."""
-        self.sort_by(event.column_index)
+        self.sort_by(self._columns[event.column_index].key)
 
     def sort_by_next(self) -> None:
         """Sort by the next column."""
-        self.sort_by(0 if self._sort_index is None else (self._sort_index + 1) % len(COLUMNS))
+        keys = [column.key for column in self._columns]
+        index = keys.index(self._sorted_by) + 1 if self._sorted_by in keys else 0
+        self.sort_by(keys[index % len(keys)])
 
     def reverse_sort(self) -> None:
         """Reverse the order."""
-        self.sort_by(self._sort_index or 0)
-
-    def action_scroll_columns(self, cells: int) -> None:
-        """Scroll a wide table sideways."""
-        self.scroll_relative(x=cells, animate=False)
+        self.sort_by(self._sorted_by or self._columns[0].key)
 
     def action_change(self, doublings: int) -> None:
         """Request twice or half the n_ctx."""
@@ -151,37 +152,38 @@ class QuantsTable(DataTable[Text]):
     def _draw(self) -> None:
         chosen, top = self.chosen, self.scroll_offset
         shown = [row for row in self._rows if not (self.is_fits_only and row.plan.fits is False)]
-        shown = [row for row in shown if has_words(row.name, self._words)]
-        if self._sort_index is not None:
-            column = COLUMNS[self._sort_index]
-            shown = in_order(shown, column, descending=column.descending != self._is_reversed)
+        shown = [row for row in shown if has_words(f"{row.title} {row.name}", self._words)]
+        for column in self._columns:
+            if column.key == self._sorted_by:
+                shown = in_order(shown, column, descending=column.descending != self._is_reversed)
         self._shown = shown
-        lines = [_texts(row, is_marked=row.name in self._marks) for row in shown]
+        lines = [self._texts(row) for row in shown]
         self._draw_columns(lines)
         for row, line in zip(shown, lines, strict=True):
             style = "" if row.plan.fits else "dim"
-            cells = zip(line, COLUMNS, strict=True)
+            cells = zip(line, self._columns, strict=True)
             self.add_row(*(Text(text, style=style, justify=_side(column)) for text, column in cells))
         names = [row.name for row in shown]
         if chosen is not None and chosen.name in names:
             self.cursor_coordinate = Coordinate(names.index(chosen.name), 0)
         self.scroll_to(top.x, top.y, animate=False, force=True)
+        self.call_after_refresh(self._scroll_cursor_into_view)
 
     def _draw_columns(self, lines: Sequence[Sequence[str]]) -> None:
         """Set each column's width from its content; by itself the table would first draw them narrow."""
         self.clear(columns=True)
-        for index, column in enumerate(COLUMNS):
+        for index, column in enumerate(self._columns):
             arrow = ""
-            if index == self._sort_index:
+            if column.key == self._sorted_by:
                 arrow = " ↓" if column.descending != self._is_reversed else " ↑"
-            header = f"{'' if index else '  '}{column.header}{arrow}"
-            width = max(cell_len(text) for text in (header, *(line[index] for line in lines)))
-            self.add_column(Text(header, justify=_side(column)), key=column.key, width=width)
+            first, *below = column.header.splitlines()
+            header = [f"{'' if index else '  '}{first}{arrow}", *below]
+            width = max(cell_len(text) for text in (*header, *(line[index] for line in lines)))
+            self.add_column(Text("\n".join(header), justify=_side(column)), key=column.key, width=width)
 
-
-def _texts(row: QuantRow, *, is_marked: bool) -> list[str]:
-    name, *others = (column.text(row) for column in COLUMNS)
-    return [f"{_MARKED if is_marked else ' '} {name}", *others]
+    def _texts(self, row: QuantRow) -> list[str]:
+        name, *others = (column.text(row) for column in self._columns)
+        return [f"{_MARKED if row.name in self._marks else ' '} {name}", *others]
 
 
 def _side(column: Column[QuantRow]) -> Literal["left", "right"]:

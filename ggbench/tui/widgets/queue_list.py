@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widgets import OptionList
 
-from ggbench.plain import plain, shorten
+from ggbench.plain import plain, shorten_middle
 from ggbench.records.outcome import Outcome
+from ggbench.report.names import model_names
 from ggbench.report.presenter import presenter_of
 from ggbench.tui.run_queue import JobState, QueueItem
 
@@ -27,7 +27,10 @@ _NAME_WIDTH = 34
 
 
 class QueueList(OptionList):
-    """Every job; the screen shows the highlighted one's reason. Only changed lines are redrawn."""
+    """Every job; the screen shows the highlighted one's reason. Only changed lines are redrawn.
+
+    The highlight follows the running job until it is moved to another, and again once it is back on the running one.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
@@ -37,29 +40,46 @@ class QueueList(OptionList):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
         self._shown: list[str] = []
+        self._followed: int | None = None
+        """Index of the job that the highlight was put on."""
 
     def show(self, items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> None:
         """Update the lines; `letters` are those of the plot by item id."""
-        width = max((len(_name(item)) for item in items), default=0)
-        lines = [describe(item, letters.get(item.id, " "), width, paused=paused) for item in items]
+        lines = queue_lines(items, letters, paused=paused)
         for index, line in enumerate(lines):
             if index >= len(self._shown):
                 self.add_option(Text(line))
             elif line != self._shown[index]:
                 self.replace_option_prompt_at_index(index, Text(line))
         self._shown = lines
+        current = next((index for index, item in enumerate(items) if item.state.is_at_work), None)
+        if current is not None and self.highlighted in (None, self._followed):
+            self._followed = self.highlighted = current  # which scrolls to it
+        elif current == self.highlighted:
+            self._followed = current
 
 
-def describe(item: QueueItem, letter: str, name_width: int, *, paused: bool) -> str:
+def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> list[str]:
     """Return `✓ a qwen1.5-0.5b q8_0  61.2 tok/s  W 205 ±4 tokens/ms  B 10.92 ±0.08 ms`, or the reason of a failure."""
-    glyph = _GLYPHS.get(item.state, _PAUSED if paused else _RUNNING)
-    return f"{glyph} {letter} {_name(item):<{name_width}}  {_state_text(item, paused=paused)}"
+    names = _names(items)
+    width = max(map(len, names), default=0)
+    lines = []
+    for item, name in zip(items, names, strict=True):
+        glyph = _GLYPHS.get(item.state, _PAUSED if paused else _RUNNING)
+        lines.append(f"{glyph} {letters.get(item.id, ' ')} {name:<{width}}  {_state_text(item, paused=paused)}")
+    return lines
 
 
-def _name(item: QueueItem) -> str:
-    """Return model and quant, a path by its file name; the quant is never truncated."""
-    model = Path(item.model).name if item.model.startswith(("/", "~", ".")) else item.model
-    return f"{shorten(model, max(8, _NAME_WIDTH - len(item.quant)))} {plain(item.quant)}"
+def _names(items: Sequence[QueueItem]) -> list[str]:
+    """Return model and quant of each; only the model is truncated, and only if that makes no two the same."""
+    subjects = [item.subject for item in items]
+    models, quants = model_names(subjects), [plain(subject.quant) for subject in subjects]
+    whole = [f"{model} {quant}" for model, quant in zip(models, quants, strict=True)]
+    short = [
+        f"{shorten_middle(model, max(8, _NAME_WIDTH - len(quant)))} {quant}"
+        for model, quant in zip(models, quants, strict=True)
+    ]
+    return short if len(set(short)) == len(set(whole)) else whole
 
 
 def _state_text(item: QueueItem, *, paused: bool) -> str:

@@ -6,8 +6,10 @@ message changed them, the next key would still see the old ones.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
@@ -20,10 +22,10 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ggbench.plain import shorten
+from ggbench.plain import shorten, shorten_middle
 from ggbench.report.listed_runs import ListedRun
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, RunColumn, count_text, matching
-from ggbench.tui.tables import in_order
+from ggbench.tui.tables import in_order, whole_columns
 from ggbench.units import format_count
 
 _GAP = "  "
@@ -33,7 +35,7 @@ _WIDEST = {"model": 28, "quant": 14, "note": 60}
 _WIDEST_OTHER = 20
 _PINNED = ("run", "state", "model", "quant")
 """Columns that stay in place while the others scroll, if they leave enough of the width."""
-_SCROLL_BY = 8
+_MORE_LEFT, _MORE_RIGHT = "‹", "›"
 
 
 class RunsTable(ScrollView, can_focus=True):
@@ -58,7 +60,7 @@ class RunsTable(ScrollView, can_focus=True):
         Binding("end,G", "jump(-1)", "First, last", show=False),
         Binding("left,h", "scroll_columns(-1)", "More columns", show=False),
         Binding("right,l", "scroll_columns(1)", "More columns", show=False),
-        Binding("enter", "choose", "Open"),
+        Binding("enter", "choose", "Open", tooltip="Show everything about the chosen run"),
         Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the run, move to the next"),
     ]
 
@@ -153,8 +155,11 @@ class RunsTable(ScrollView, can_focus=True):
         self._go_to(line if line >= 0 else len(self.runs) - 1)
 
     def action_scroll_columns(self, steps: int) -> None:
-        """Scroll the columns sideways."""
-        self.scroll_relative(x=steps * _SCROLL_BY, animate=False)
+        """Scroll sideways by whole columns."""
+        n_pinned, _ = self._layout(self.scrollable_content_region.width)
+        edges = [0, *accumulate(width + len(_GAP) for width in self._widths[n_pinned:])]
+        first = bisect_left(edges, round(self.scroll_target_x))
+        self.scroll_to(x=edges[min(max(first + steps, 0), len(edges) - 1)], animate=False)
 
     def action_choose(self) -> None:
         """Open the run at the cursor."""
@@ -191,7 +196,7 @@ class RunsTable(ScrollView, can_focus=True):
         if y == 0:
             style = base + self.get_component_rich_style("runs-table--header", partial=True)
             texts = [self._header(column) for column in COLUMNS_OF_RUNS]
-            return self._line(" " * _MARGIN, texts, style, width)
+            return self._line(" " * _MARGIN, texts, style, width, is_header=True)
         index = y - 1 + round(self.scroll_y)
         if index >= len(self.runs):
             return Strip.blank(width, base)
@@ -238,7 +243,10 @@ class RunsTable(ScrollView, can_focus=True):
             known = self._texts.get(run.run_id)
             if known is None or known[0] is not run:
                 texts = tuple(
-                    shorten(column.text(run), _WIDEST.get(column.key, _WIDEST_OTHER)) for column in COLUMNS_OF_RUNS
+                    (shorten_middle if column.key == "model" else shorten)(
+                        column.text(run), _WIDEST.get(column.key, _WIDEST_OTHER)
+                    )
+                    for column in COLUMNS_OF_RUNS
                 )
                 self._texts[run.run_id] = (run, texts)
         lines = [texts for _, texts in self._texts.values()]
@@ -277,21 +285,34 @@ class RunsTable(ScrollView, can_focus=True):
             cells.append(set_cell_size(text, width) + _GAP)
         return cells
 
-    def _line(self, margin: str, texts: Sequence[str], style: Style, width: int) -> Strip:
-        cells, n_pinned = self._cells(texts), self._n_pinned(width)
-        pinned = Strip([Segment(margin + "".join(cells[:n_pinned]), style)])
-        rest = Strip([Segment("".join(cells[n_pinned:]), style)])
-        scrolled = round(self.scroll_x)
-        moving = rest.crop(scrolled, scrolled + max(0, width - pinned.cell_length))
-        return Strip.join([pinned, moving]).adjust_cell_length(width, style)
+    def _layout(self, width: int) -> tuple[int, range]:
+        """Return the number of columns that stay in place, and which of the others are shown: those that fit whole."""
+        n_pinned = self._n_pinned(width)
+        widths = [width + len(_GAP) for width in self._widths]
+        room, scrolled = width - _MARGIN - sum(widths[:n_pinned]), round(self.scroll_x)
+        shown = whole_columns(widths[n_pinned:], scrolled, room + len(_GAP))
+        if n_pinned + shown.stop < len(widths):  # the mark takes the last gap
+            shown = whole_columns(widths[n_pinned:], scrolled, room)
+        return n_pinned, range(n_pinned + shown.start, n_pinned + shown.stop)
+
+    def _line(self, margin: str, texts: Sequence[str], style: Style, width: int, *, is_header: bool = False) -> Strip:
+        """Render a line; `‹` and `›` in the header say that there are more columns on that side."""
+        cells, (n_pinned, shown) = self._cells(texts), self._layout(width)
+        text = margin + "".join(cells[:n_pinned])
+        if is_header and shown.start > n_pinned:
+            text = f"{text[: -len(_GAP)]}{_MORE_LEFT:>{len(_GAP)}}"
+        text += "".join(cells[shown.start : shown.stop])
+        if is_header and shown.stop < len(cells):
+            return Strip([Segment(set_cell_size(text, width - 1) + _MORE_RIGHT, style)])
+        return Strip([Segment(text, style)]).adjust_cell_length(width, style)
 
     def _column_at(self, x: int) -> RunColumn | None:
         """Return the column whose header is at x."""
-        n_pinned, edge = self._n_pinned(self.scrollable_content_region.width), _MARGIN
-        for index, column in enumerate(COLUMNS_OF_RUNS):
-            if index == n_pinned:
-                edge -= round(self.scroll_x)
+        n_pinned, shown = self._layout(self.scrollable_content_region.width)
+        edge = _MARGIN
+        indices: list[int] = [*range(n_pinned), *shown]
+        for index in indices:
             edge += self._widths[index] + len(_GAP)
             if x < edge:
-                return column
+                return COLUMNS_OF_RUNS[index]
         return None

@@ -64,7 +64,7 @@ def test_a_truncated_blob_is_replaced(access: HubAccess, listing: RepoListing, o
     """A file with a blob's name but not its size does not count."""
     (path,) = download(access, listing, one)
     os.truncate(path, MIB)
-    assert cached_paths(access, listing, REPO, one) is None
+    assert cached_paths(access, listing, one) is None
     assert download(access, listing, one) == (path,)
     assert path.read_bytes() == CONTENT
 

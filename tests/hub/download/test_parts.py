@@ -128,7 +128,7 @@ def test_a_kill_loses_no_byte(access: HubAccess, hub: TestHub, listing: RepoList
             process.send_signal(signal.SIGKILL)
         assert_nothing_has_its_name(access)
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    paths = cached_paths(access, listing, REPO, one)
+    paths = cached_paths(access, listing, one)
     assert paths is not None and paths[0].read_bytes() == CONTENT
     assert hub.sent_bytes() == len(CONTENT)
 

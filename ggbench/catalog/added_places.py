@@ -1,0 +1,155 @@
+"""Folders and files that a person added by hand: remembered in the config folder, and listed with their models.
+
+A place is remembered only once a GGUF was found in it. Removing one forgets the path and leaves its files alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from ggbench import paths
+from ggbench.catalog.disk import LocalModel, models_in_place, path_argument
+from ggbench.errors import BadFile, UsageError
+from ggbench.plain import plain
+
+_MAX_BYTES = 1 << 20
+_STARTS = ("/", "~", "./", "../", "file://")
+
+
+class _Remembered(msgspec.Struct, frozen=True):
+    places: tuple[str, ...] = ()
+
+
+def typed_path(text: str) -> Path | None:
+    """Return the path that a person typed, pasted or dropped; None for text that is a name or words to search for.
+
+    A path begins with `/`, `~`, `./` or `../`, or is one that exists and has a slash or ends in `.gguf`. Quotes,
+    escaped spaces and `file://`, which terminals and file managers add, are undone.
+    """
+    text = text.strip()
+    if not text or "\0" in text:
+        return None
+    unquoted = _unquoted(text)
+    if text.startswith(_STARTS) or (unquoted != text and unquoted.startswith(_STARTS)):
+        return _path(unquoted)
+    is_bare = "/" not in text and not text.lower().endswith(".gguf")
+    return None if is_bare or not _exists(text) else _path(text)
+
+
+def is_local(text: str) -> bool:
+    """Return whether a path of exactly this text exists, relative to the current folder."""
+    return _exists(text.strip())
+
+
+def added_models() -> tuple[LocalModel, ...]:
+    """Return the models of every place, in the order in which they were added; one without any is an entry with why."""
+    return tuple(model for path in remembered_places() for model in _listed(path))
+
+
+def remembered_places() -> tuple[Path, ...]:
+    """Return the places in the order in which they were added; none where the file is missing or damaged."""
+    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeError):
+        with paths.added_places_file().open("rb") as source:
+            content = source.read(_MAX_BYTES)
+        return tuple(Path(place) for place in msgspec.json.decode(content, type=_Remembered).places if place)
+    return ()
+
+
+def add_place(path: Path) -> tuple[LocalModel, ...]:
+    """Find the models of a folder or a file, remember it, and return them.
+
+    A place whose files are all in others is not remembered; one that has all files of others replaces them. Raises
+    BadFile where there is nothing to measure, for a tree with too many folders and for what cannot be read, and
+    UsageError where the config folder cannot be written.
+    """
+    path = Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would show another path than was typed
+    found = _measurable(path)
+    files = _files(found)
+    known = {place: _files(_listed(place)) for place in remembered_places()}
+    others = {place: held for place, held in known.items() if place != path}
+    if not files <= frozenset().union(*others.values()):
+        kept = [place for place, held in known.items() if place == path or not held or not held <= files]
+        _remember([*kept, *([] if path in kept else [path])])
+    return found
+
+
+def forget_place(path: Path) -> None:
+    """Forget a place; its files stay. Raises UsageError where the config folder cannot be written."""
+    _remember([place for place in remembered_places() if place != path])
+
+
+def _listed(path: Path) -> tuple[LocalModel, ...]:
+    try:
+        found = tuple(replace(model, place=path) for model in models_in_place(path))
+        reason = "" if found else "it has no GGUF model any more"
+    except BadFile as error:
+        found, reason = (), error.message
+    name = path_argument(path)
+    return found or (LocalModel(name, plain(name), "", None, (), None, reason=plain(reason), place=path),)
+
+
+def _measurable(path: Path) -> tuple[LocalModel, ...]:
+    """Return the models of a place, at least one of them measurable. Raises BadFile."""
+    name = plain(path_argument(path))
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadFile(f"no such file or folder: {name}", "check the path") from None
+    except (OSError, ValueError) as error:
+        raise BadFile(f"{name} cannot be read: {getattr(error, 'strerror', error)}", "check the path") from None
+    found = models_in_place(path)
+    if any(not model.paths for model in found):
+        raise BadFile(f"{name} has too many folders to search", "add the folder below it that has the models")
+    if not found:
+        raise BadFile(f"{name} has no GGUF model, nor have the folders below it", "add a folder with .gguf files")
+    if all(model.reason for model in found):
+        raise BadFile(f"{name}: {found[0].reason}", "add a .gguf file, or a folder with some")
+    return tuple(replace(model, place=path) for model in found)
+
+
+def _files(models: Sequence[LocalModel]) -> frozenset[Path]:
+    return frozenset(path for model in models for path in model.paths)
+
+
+def _remember(places: Iterable[Path]) -> None:
+    file = paths.added_places_file()
+    try:
+        paths.replace_file(file, msgspec.json.format(msgspec.json.encode(_Remembered(tuple(map(str, places))))))
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "its name is not text"
+        raise UsageError(f"{plain(str(file))} cannot be written: {reason}", "nothing was remembered") from None
+
+
+def _unquoted(text: str) -> str:
+    """Undo what a terminal or a file manager put around a path; text that exists as it is stays so."""
+    if _exists(text):
+        return text
+    if text.startswith("file://"):
+        return unquote(urlsplit(text).path)
+    if any(mark in text for mark in "'\"\\"):
+        with contextlib.suppress(ValueError):
+            words = shlex.split(text)
+            return words[0] if len(words) == 1 else text
+    return text
+
+
+def _exists(text: str) -> bool:
+    try:
+        return bool(text) and _path(text).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _path(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # no such user
+        return Path(text)

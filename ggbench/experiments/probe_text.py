@@ -1,0 +1,41 @@
+"""What a search for the largest context asks and finds, in the words of its progress and of its certificate."""
+
+from __future__ import annotations
+
+from ggbench.records.context import BracketEnds, Probe, ProbeKind, Question
+from ggbench.records.outcome import Outcome
+from ggbench.units import format_bytes, format_count, format_number
+
+
+def question_text(question: Question) -> str:
+    """`n_ctx 8,192: allocating; 4,096 loads, 16,384 does not`."""
+    what = "decoding at its far end" if question.is_proof else "allocating"
+    return f"n_ctx {format_count(question.n_ctx)}: {what}; {ends_text(question.kind, question.ends)}"
+
+
+def ends_text(kind: ProbeKind, ends: BracketEnds) -> str:
+    """`4,096 loads, 16,384 does not`. A context that loads counts for nothing once a decode has failed."""
+    verb, none = ("works", "none proven yet") if kind == "decode" else ("loads", "none known to load")
+    passed = none if ends.passed is None else f"{format_count(ends.passed)} {verb}"
+    return passed if ends.failed is None else f"{passed}, {format_count(ends.failed)} does not"
+
+
+def answer_text(probe: Probe) -> str:
+    """`n_ctx 8,192 loads but fails when decoding: out of memory (0.31 s)`."""
+    cause = f": {probe.reason}" if probe.outcome is Outcome.CRASHED else ""
+    seconds = format_number(probe.seconds, 2)
+    return f"n_ctx {format_count(probe.n_ctx)} {outcome_text(probe)}{cause} ({seconds} s)"
+
+
+def outcome_text(probe: Probe) -> str:
+    """`loads`, `decodes at its far end`, `does not load: out of memory, 3.56 MiB short`."""
+    if probe.passed:
+        return "decodes at its far end" if probe.is_proof else "loads"
+    if not probe.is_answer:
+        return f"is not known to {'work' if probe.is_proof else 'load'}: {probe.outcome.text}"
+    fails = "loads but fails when decoding" if probe.is_proof else "does not load"
+    if probe.outcome is Outcome.CRASHED:
+        return f"{fails}, llama.cpp crashed"
+    why = "llama.cpp refused" if probe.outcome is Outcome.FAILED else probe.outcome.text
+    short = "" if probe.missing_bytes is None else f", {format_bytes(probe.missing_bytes)} short"
+    return f"{fails}: {why}{short}"

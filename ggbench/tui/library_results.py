@@ -1,0 +1,67 @@
+"""What was measured on this machine of the quants that the Library plans: the latest decode and the latest search.
+
+A run counts for a plan only where it was loaded as the plan is: another type of KV cache or another placement of the
+layers is another speed and another memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from ggbench.plain import plain
+from ggbench.records.run import Run
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.summary import QuantSummary
+
+_Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LatestResults:
+    """The latest completed decode and search of each quant."""
+
+    _decodes: dict[_Key, QuantSummary] = field(default_factory=dict)
+    _searches: dict[_Key, QuantSummary] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, runs: Iterable[Run]) -> LatestResults:
+        """Take them from `runs`, newest first, as the store lists them."""
+        found = cls({}, {})
+        for run in runs:
+            setup, subject = run.head.setup, run.subject
+            if not run.is_complete or not isinstance(setup, LlamaSetup):
+                continue
+            summary = QuantSummary.of([run])
+            for name in _names(subject.model, subject.quant, subject.file):
+                if summary.fit is not None:
+                    loaded = _of_speed(setup)
+                    found._decodes.setdefault((name, loaded), summary)
+                    found._decodes.setdefault((name, replace(loaded, threads=None, threads_batch=None)), summary)
+                if summary.max_n_ctx is not None:
+                    found._searches.setdefault((name, _of_memory(setup)), summary)
+        return found
+
+    def decode(self, model: str, quant: str, file: str, setup: LlamaSetup) -> QuantSummary | None:
+        """Return the latest decode of a quant loaded like `setup`, by its file or by how it is selected."""
+        names = _names(model, quant, file)
+        return next((found for name in names if (found := self._decodes.get((name, _of_speed(setup))))), None)
+
+    def search(self, model: str, quant: str, file: str, setup: LlamaSetup) -> QuantSummary | None:
+        """Return the latest search of a quant for its largest context, loaded like `setup` and without a ceiling."""
+        names, wanted = _names(model, quant, file), _of_memory(replace(setup, n_ctx=None))
+        return next((found for name in names if (found := self._searches.get((name, wanted)))), None)
+
+
+def _names(model: str, quant: str, file: str) -> tuple[object, ...]:
+    return (*([file] if file else []), (plain(model), quant))
+
+
+def _of_memory(setup: LlamaSetup) -> LlamaSetup:
+    """The setup without what changes no buffer; `n_ctx` is a search's ceiling."""
+    return replace(setup, threads=None, threads_batch=None, mmap=True, mlock=False)
+
+
+def _of_speed(setup: LlamaSetup) -> LlamaSetup:
+    """The setup without what a decode's speed does not depend on; a plan without threads takes a run with any."""
+    return replace(setup, n_ctx=None, n_batch=2048, n_ubatch=512, mmap=True, mlock=False, memory_limit_bytes=None)

@@ -1,0 +1,140 @@
+"""How the Library comes by its models: the catalog, this disk, places added by hand, and searches of the Hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual import events, on
+from textual.widgets import Input
+
+from ggbench.plain import plain
+from ggbench.tui.host import host_of
+from ggbench.tui.library_models import found_models, list_models
+from ggbench.tui.messages import ModelsChanged
+from ggbench.tui.screens.start_screen import StartScreen
+from ggbench.tui.widgets.models_pane import ModelList, ModelsPane
+from ggbench.units import format_count
+
+if TYPE_CHECKING:
+    from ggbench.catalog.disk import LocalModel
+    from ggbench.catalog.models import Catalog
+    from ggbench.hub.repo_records import RepoSummary
+
+
+FIRST_START = (
+    "No GGUF file found. Press / and type the path of a folder, or p to download;",
+    "synth: models need neither. b measures, m finds the maximum n_ctx, ? helps.",
+)
+"""What a new user does next, in lines that 80 columns hold."""
+_MAX_FOUND = 20
+"""Repos that a search of the Hub lists."""
+
+
+class ModelsScreen(StartScreen):
+    """Reads, adds, removes and searches in threads, as finding models may take a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.catalog: Catalog | None = None
+        self.has_no_models = False
+        """Whether this disk was found to have no model, nor a twin."""
+
+    def on_mount(self) -> None:
+        """Read the models, and open the one that the app was started with."""
+        if (opens := host_of(self).opens) is not None:
+            self.query_one(ModelsPane).open(opens)
+        self.read_models()
+
+    @on(ModelsChanged)
+    def read_models(self) -> None:
+        """List the models again."""
+        services, is_first = host_of(self).services, self.catalog is None
+
+        def read() -> Iterator[tuple[Catalog, Sequence[LocalModel], bool]]:
+            catalog = services.load_catalog()
+            if is_first:
+                yield catalog, (), False
+            yield catalog, services.local_models(), True
+
+        self.perform("models", read, self._take_listed)
+
+    def _take_listed(self, read: tuple[Catalog, Sequence[LocalModel], bool]) -> None:
+        """Take in the models of the catalog and of this disk; the first time, before the disk was scanned."""
+        self.catalog, local, is_complete = read
+        self.has_no_models = is_complete and not local
+        self.take_models(local, self.catalog)
+        self.query_one(ModelsPane).list_models(list_models(self.catalog, local), is_complete=is_complete)
+
+    def take_models(self, local: Sequence[LocalModel], catalog: Catalog) -> None:
+        """Take in what is on this disk."""
+        raise NotImplementedError
+
+    @on(ModelsPane.SearchRequested)
+    def _search(self, message: ModelsPane.SearchRequested) -> None:
+        hub, text = host_of(self).services.hub, message.text
+
+        def search() -> Iterator[Sequence[RepoSummary]]:
+            from ggbench.hub.listing import search_repos
+
+            yield search_repos(hub, text, _MAX_FOUND)
+
+        self.perform("search", search, lambda found: self.query_one(ModelsPane).show_found(text, found_models(found)))
+        self.show_status()
+
+    @on(events.Paste)
+    def _paste(self, event: events.Paste) -> None:
+        """Put what is pasted or dropped anywhere on the screen into the filter of the models."""
+        lines = event.text.strip().splitlines()
+        if lines:
+            pane = self.query_one(ModelsPane)
+            pane.input.value = lines[0]
+            pane.input.focus()
+
+    @on(ModelsPane.PlaceEntered)
+    def _add_place(self, message: ModelsPane.PlaceEntered) -> None:
+        def add() -> Iterator[tuple[LocalModel, ...]]:
+            from ggbench.catalog.added_places import add_place
+
+            yield add_place(message.path)
+
+        self.perform("place", add, self._take_place)
+
+    def _take_place(self, found: tuple[LocalModel, ...]) -> None:
+        from ggbench.catalog.disk import path_argument
+
+        first = found[0]
+        if first.place is not None:
+            count = f"{format_count(len(found))} quant{'' if len(found) == 1 else 's'}"
+            self.notify(
+                f"{plain(path_argument(first.place))}: {count}; x on the list removes it again",
+                title="Added",
+                markup=False,
+            )
+            self.query_one(ModelsPane).open(first.paths[0])
+            self.post_message(ModelsChanged())
+
+    @on(ModelList.PlaceRemovalRequested)
+    def _remove_place(self, message: ModelList.PlaceRemovalRequested) -> None:
+        def remove() -> Iterator[Path]:
+            from ggbench.catalog.added_places import forget_place
+
+            forget_place(message.path)
+            yield message.path
+
+        def take(path: Path) -> None:
+            self.notify(f"{plain(str(path))}; its files stay", title="Removed from the list", markup=False)
+            self.post_message(ModelsChanged())
+
+        self.perform("place", remove, take)
+
+    @on(Input.Changed, "#model-filter")
+    def _forget_problems(self) -> None:
+        for task in ("place", "search"):
+            self.problems.pop(task, None)
+        self.show_status()
+
+    def show_status(self) -> None:
+        """Show the state of the screen and the first of its problems."""
+        raise NotImplementedError

@@ -1,0 +1,130 @@
+"""The fields of a LlamaSetup that the TUI sets: how each is typed, shown and explained.
+
+Parsed as the command line parses them: a limit or a length that one accepts means the same in the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from ggbench.errors import UsageError
+from ggbench.records.setup import KV_TYPES, MAX_THREADS, UNQUANTIZED_KV_TYPES, FlashAttn, LlamaSetup
+from ggbench.units import exact_size, format_bytes, format_count, parse_size, parse_tokens
+
+_OFF, _ON = "off", "on"
+
+
+@dataclass(frozen=True, slots=True)
+class SetupField:
+    """One field of LlamaSetup, as text in a panel."""
+
+    name: str
+    label: str
+    unset: str
+    """What the default does, shown while the field is empty or at its default."""
+    about: str
+    parse: Callable[[str], object] = str
+    """Raises UsageError."""
+    text: Callable[[Any], str] = str
+    choices: tuple[str, ...] = ()
+    """All accepted texts; empty where anything that parses is accepted."""
+
+    @property
+    def default(self) -> object:
+        """The value that llama.cpp's own tools take."""
+        return getattr(LlamaSetup(), self.name)
+
+    def text_of(self, setup: LlamaSetup) -> str:
+        """Return the value as it would be typed; empty for the default of a field without choices."""
+        value = getattr(setup, self.name)
+        return "" if value == self.default and not self.choices else self.text(value)
+
+    def value_of(self, text: str) -> object:
+        """Return the value that a text means, the default for an empty one. Raises UsageError."""
+        return self.parse(text) if text.strip() else self.default
+
+
+def _whole(what: str, least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = None
+        if value is None or not least <= value <= most:
+            raise UsageError(f"{text.strip()!r} is not {what}", f"write {format_count(least)} to {format_count(most)}")
+        return value
+
+    return parse
+
+
+_MAX_LAYERS = (1 << 31) - 1
+
+FIELDS = (
+    SetupField(
+        "memory_limit_bytes", "memory limit", "all there is", "Emulate a machine with this much memory, e.g. 12GiB.",
+        parse_size, exact_size,
+    ),
+    SetupField(
+        "n_ctx", "n_ctx", "plans 8,192; runs what they need",
+        "Context in tokens, e.g. 16k. In the table ←→ change it for one model.", parse_tokens,
+    ),
+    SetupField("type_k", "K cache type", "f16", "Type of the K cache; q8_0 halves its memory.", choices=KV_TYPES),
+    SetupField(
+        "type_v", "V cache type", "f16", "Type of the V cache; a quantized one needs flash attention.",
+        choices=KV_TYPES,
+    ),
+    SetupField(
+        "flash_attn", "flash attention", "auto", "It decides the compute buffer, and on a CPU the speed far out.",
+        choices=get_args(FlashAttn),
+    ),
+    SetupField(
+        "n_gpu_layers", "GPU layers, -ngl", "all", "Layers on the GPU; 0 leaves everything in main memory.",
+        _whole("a number of layers", 0, _MAX_LAYERS),
+    ),
+    SetupField(
+        "n_cpu_moe", "--n-cpu-moe", "none", "Keep the expert weights of the first N layers in main memory.",
+        _whole("a number of layers", 0, _MAX_LAYERS),
+    ),
+    SetupField(
+        "threads", "threads", "one a core", "CPU threads of a run; by default one for each physical core.",
+        _whole("a number of threads", 1, MAX_THREADS),
+    ),
+    SetupField(
+        "swa_full", "--swa-full", "off", "Keep the whole context in the caches of sliding-window layers.",
+        lambda text: text == _ON, lambda value: _ON if value else _OFF, (_OFF, _ON),
+    ),
+)  # fmt: skip
+"""In the order of the panel."""
+
+
+def setup_of(texts: Mapping[str, str], base: LlamaSetup) -> LlamaSetup:
+    """Return `base` with the fields that these texts mean, by name. Raises UsageError."""
+    values: dict[str, Any] = {field.name: field.value_of(texts[field.name]) for field in FIELDS}
+    setup = dataclasses.replace(base, **values)
+    if setup.flash_attn == "off" and setup.type_v not in UNQUANTIZED_KV_TYPES:
+        raise UsageError(
+            f"a V cache of {setup.type_v} needs flash attention", "set flash attention to auto or on, or V to f16"
+        )
+    return setup
+
+
+def describe_setup(setup: LlamaSetup) -> str:
+    """Return what is not the default, `KV q8_0, limit 12.0 GiB`; empty where nothing is."""
+    default = LlamaSetup()
+    same = setup.type_k == setup.type_v
+    parts = {
+        "type_k": f"KV {setup.type_k}" if same else f"K {setup.type_k}",
+        "type_v": "" if same else f"V {setup.type_v}",
+        "memory_limit_bytes": f"limit {format_bytes(setup.memory_limit_bytes)}",
+        "n_ctx": f"n_ctx {format_count(setup.n_ctx)}",
+        "flash_attn": f"flash attention {setup.flash_attn}",
+        "n_gpu_layers": f"{setup.n_gpu_layers} layers on the GPU",
+        "n_cpu_moe": f"experts of {setup.n_cpu_moe} layers on the CPU",
+        "threads": f"{setup.threads} threads",
+        "swa_full": "full SWA cache",
+    }
+    texts = [text for name, text in parts.items() if getattr(setup, name) != getattr(default, name)]
+    return ", ".join(filter(None, texts))

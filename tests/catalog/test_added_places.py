@@ -1,0 +1,144 @@
+"""Folders and files added by hand: which texts are paths, what is remembered, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ggbench import paths
+from ggbench.catalog.added_places import (
+    add_place,
+    added_models,
+    forget_place,
+    is_local,
+    remembered_places,
+    typed_path,
+)
+from ggbench.errors import BadFile, UsageError
+from tests.fakes.model_stores import gguf_bytes
+
+
+def put(path: Path) -> Path:
+    """A GGUF of a header alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gguf_bytes())
+    return path
+
+
+def test_a_path_is_told_from_a_name(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By how it begins, and in other cases by whether it exists; a bare word is a name even if a folder has it."""
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path / "org/name/m-q8_0.gguf")
+    put(tmp_path / "with space/m.gguf")
+    for text, path in {
+        "/models": Path("/models"),
+        "~/models": home / "models",
+        "~": home,
+        "./x": Path("x"),
+        "../x": Path("../x"),
+        "org/name": Path("org/name"),
+        "  /models/  ": Path("/models"),
+        "'/with space/m.gguf'": Path("/with space/m.gguf"),
+        r"/with\ space/m.gguf": Path("/with space/m.gguf"),
+        f"{tmp_path}/with space": tmp_path / "with space",
+        "file:///with%20space/m.gguf": Path("/with space/m.gguf"),
+    }.items():
+        assert typed_path(text) == path, text
+    for text in ("org", "other/name", "qwen 0.5b", "m.gguf", "", "  ", "it's", "a\0b", "x" * 5000):
+        assert typed_path(text) is None, text
+    assert is_local(" org ")
+    assert not is_local("nothing")
+
+
+def test_an_added_folder_is_remembered_until_it_is_removed(tmp_path: Path) -> None:
+    """With the models in and below it; removing it leaves the files."""
+    files = [put(tmp_path / "models/a-q8_0.gguf"), put(tmp_path / "models/deep/down/b-q4_0.gguf")]
+    found = add_place(tmp_path / "models")
+    assert [model.name for model in found] == ["a-q8_0", "b-q4_0"]
+    assert {model.place for model in found} == {tmp_path / "models"}
+    assert added_models() == found
+    assert add_place(Path(f"{tmp_path}/models/../models/")) == found
+    assert remembered_places() == (tmp_path / "models",)
+    forget_place(tmp_path / "models")
+    assert added_models() == ()
+    assert all(file.exists() for file in files)
+
+
+def test_no_file_is_listed_twice(tmp_path: Path) -> None:
+    """What lies in an added folder is not remembered again; a folder replaces what lies in it."""
+    inner = put(tmp_path / "models/deep/a-q8_0.gguf")
+    put(tmp_path / "models/b-q8_0.gguf")
+    add_place(inner)
+    add_place(inner.parent)
+    assert remembered_places() == (inner,)
+    add_place(tmp_path / "models")
+    assert remembered_places() == (tmp_path / "models",)
+    assert [model.name for model in add_place(inner)] == ["a-q8_0"]
+    assert remembered_places() == (tmp_path / "models",)
+
+
+def test_what_cannot_be_measured_is_refused_and_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with one line of why: missing, empty, broken, not a GGUF, a huge tree, a name that is too long."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").write_text("no model")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/m-q8_0.gguf").write_bytes(b"GGUF")
+    put(tmp_path / "projector/mmproj-f16.gguf")
+    os.mkfifo(tmp_path / "pipe")
+    put(tmp_path / "huge/1/2/m.gguf")
+    monkeypatch.setattr("ggbench.catalog.local_files.MAX_FOLDERS", 2)
+    for name, reason in {
+        "nowhere": "no such file or folder",
+        "notes.txt/below": "no such file or folder",
+        "empty": "no GGUF model",
+        "projector": "no GGUF model",
+        "notes.txt": "notes.txt",
+        "broken": "broken: ",
+        "pipe": "neither a file nor a folder",
+        "huge": "too many folders",
+        "x" * 300: "cannot be read",
+    }.items():
+        with pytest.raises(BadFile) as caught:
+            add_place(tmp_path / name)
+        assert reason in caught.value.message
+        assert "\n" not in caught.value.message
+        assert caught.value.hint
+    assert remembered_places() == ()
+    assert not paths.added_places_file().exists()
+
+
+def test_a_place_that_is_gone_is_listed_with_why(tmp_path: Path) -> None:
+    """It can be a disk that is not mounted, so it stays until it is removed."""
+    file = put(tmp_path / "models/a-q8_0.gguf")
+    other = put(tmp_path / "b-q8_0.gguf")
+    add_place(file.parent)
+    add_place(other)
+    file.unlink()
+    assert [(model.name, model.reason) for model in added_models()][:1] == [
+        (str(file.parent), "it has no GGUF model any more")
+    ]
+    file.parent.rmdir()
+    gone, there = added_models()
+    assert "no such file or folder" in gone.reason
+    assert (gone.place, gone.paths, there.place) == (file.parent, (), other)
+
+
+def test_a_damaged_list_is_an_empty_one(tmp_path: Path) -> None:
+    """The next place that is added writes a good one."""
+    listed = paths.added_places_file()
+    listed.parent.mkdir(parents=True)
+    for content in (b"", b"[1]", b'{"places": [1]}', b"\xff\xfe"):
+        listed.write_bytes(content)
+        assert remembered_places() == ()
+    file = put(tmp_path / "a-q8_0.gguf")
+    add_place(file)
+    assert remembered_places() == (file,)
+
+
+def test_a_list_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    """With its path, and what follows from it."""
+    paths.added_places_file().mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"places\.json cannot be written"):
+        add_place(put(tmp_path / "a-q8_0.gguf"))

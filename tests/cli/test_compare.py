@@ -1,0 +1,155 @@
+"""compare, and stored runs as files."""
+
+from __future__ import annotations
+
+import csv
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggbench import paths
+from ggbench.records.outcome import Outcome
+from ggbench.store.database import Store
+from tests.cli.conftest import Run
+from tests.fakes.measured import fill, put_failed, put_run, start
+
+GOLDEN = Path(__file__).parents[1] / "data" / "golden"
+
+
+@pytest.fixture
+def filled() -> Path:
+    """The user's store with two decodes (1 and 3), one out of memory (2) and one interrupted (4)."""
+    path = paths.results_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fill(path)
+    return path
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_two_runs_side_by_side(ggbench: Run, filled: Path, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """Names, values with stars, verdicts, differences, and the sentence last."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    ran = ggbench("compare", "1", "3")
+    text = "".join(f"{line.rstrip()}\n" for line in ran.out.splitlines())
+    golden = GOLDEN / f"compare_{width}.txt"
+    if os.environ.get("GGBENCH_UPDATE_GOLDEN") == "1":
+        golden.write_text(text, encoding="utf-8")
+    assert (ran.code, ran.err) == (0, "")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+def test_the_document_has_rows_metrics_and_the_sentence(ggbench: Run, filled: Path) -> None:
+    """Runs by their numbers, metrics by the names of the rows' fields, ratios with their intervals."""
+    document = ggbench("compare", "3", "1", "--json").json
+    assert document["schema"] == "ggbench.compare/1"
+    assert [(row["name"], row["run_id"]) for row in document["rows"]] == [("q8_0", 3), ("q4_k_m", 1)]
+    metrics = {metric["metric"]: metric for metric in document["metrics"]}
+    b = metrics["b_ms"]
+    assert (b["compared"], b["better"], b["over"]) == ([3, 1], [1], 3)
+    low, high = b["ratio_ci95"]
+    assert low < b["ratio"] < high
+    assert b["ratio"] == pytest.approx(10 / 17, rel=0.01)
+    assert b["verdict"].startswith("b is better: 0.588")
+    assert metrics["memory_bytes"]["better"] == [1]
+    assert metrics["memory_bytes"]["ratio_ci95"] is None
+    assert metrics["p50_ms"]["better"] == []
+    assert document["differences"]["configuration"] == []
+    assert any(line.startswith("quant: q8_0 in a") for line in document["differences"]["file"])
+    assert document["sentence"].startswith("q4_k_m is better in ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["1"], "comparing needs two runs or more"),
+        (["1", "3", "1"], "run 1 is given 2 times"),
+        (["1", "99"], "no run named '99'"),
+        (["1", "2"], "nothing in common that can be compared"),
+        (["1", "x"], "not a valid integer"),
+        (["1", "3", "--plot", "--json"], "--plot goes under a table"),
+    ],
+)
+def test_what_cannot_be_compared_is_a_usage_error(
+    ggbench: Run, filled: Path, arguments: list[str], message: str
+) -> None:
+    """One line with what to do, and nothing on stdout."""
+    ran = ggbench("compare", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
+    assert len(ran.err.splitlines()) == 2
+
+
+def test_runs_are_saved_once_and_over_a_file_only_by_force(ggbench: Run, filled: Path, tmp_path: Path) -> None:
+    """The picture has both curves, the figures a line for each run, the samples one for each step."""
+    svg, table = tmp_path / "both.svg", tmp_path / "both.csv"
+    ran = ggbench("compare", "1", "3", "--svg", svg, "--csv", table)
+    samples = tmp_path / "both-samples.csv"
+    assert ran.err.splitlines() == [f"saved {path}" for path in (svg, table, samples)]
+    assert all(f">{name}" in svg.read_text() for name in ("q4_k_m", "q8_0"))
+    assert [row["run_id"] for row in csv.DictReader(table.read_text().splitlines())] == ["1", "3"]
+    assert len(samples.read_text().splitlines()) == 6001
+    before = svg.read_text()
+    svg.write_text("mine")
+    again = ggbench("compare", "3", "1", "--svg", svg)
+    assert (again.code, again.out, svg.read_text()) == (2, "", "mine")
+    assert again.err.splitlines() == [f"Error: {svg} exists already", "Hint: --force overwrites it"]
+    assert ggbench("compare", "1", "3", "--svg", svg, "--force").code == 0
+    assert svg.read_text() == before
+    samples.unlink()
+    table.unlink()
+    samples.write_text("mine")
+    assert ggbench("compare", "1", "3", "--csv", table).code == 2
+    assert not table.exists()
+    assert {path.name for path in tmp_path.iterdir()} >= {"both.svg", "both-samples.csv"}
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]
+
+
+def test_one_run_is_saved_by_results_show(ggbench: Run, filled: Path, tmp_path: Path) -> None:
+    """The same files; a run without samples has figures and no picture."""
+    assert ggbench("results", "show", "1", "--svg", tmp_path / "one.svg", "--csv", tmp_path / "one.csv").code == 0
+    assert len((tmp_path / "one-samples.csv").read_text().splitlines()) == 3001
+    ran = ggbench("results", "show", "2", "--svg", tmp_path / "none.svg")
+    assert (ran.code, ran.out) == (1, "")
+    assert "there are no samples to plot" in ran.err
+
+
+def test_a_place_that_cannot_be_written_is_one_line(
+    ggbench: Run, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing folder, a folder in place of a file, and a folder that is read-only."""
+    missing = ggbench("compare", "1", "3", "--svg", tmp_path / "gone" / "x.svg")
+    assert (missing.code, missing.err.splitlines()[0]) == (
+        1,
+        f"Error: cannot save in {tmp_path / 'gone'}: No such file or directory",
+    )
+    folder = ggbench("compare", "1", "3", "--csv", tmp_path)
+    assert (folder.code, folder.err.splitlines()[0]) == (2, f"Error: {tmp_path} is a folder")
+
+    def refuse(*_: object, **_options: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    refused = ggbench("compare", "1", "3", "--svg", tmp_path / "x.svg")
+    assert (refused.code, refused.err.splitlines()[0]) == (1, f"Error: cannot save in {tmp_path}: Permission denied")
+
+
+def test_two_files_of_one_name_and_quant_have_two_names(
+    ggbench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In the list, in the comparison, its document and its picture."""
+    with Store.open() as store:
+        for path in ("/m/a/model.gguf", "/m/b/model.gguf"):
+            head = start(model=path)
+            put_run(store, replace(head, subject=replace(head.subject, source="file", file=path)))
+        put_failed(store, start(quant="f16"), Outcome.OUT_OF_MEMORY, "out of memory in load")
+    names = ["a/model.gguf", "b/model.gguf"]
+    listed, compared = ggbench("results").out, ggbench("compare", "1", "2", "--svg", tmp_path / "x.svg")
+    for name in names:
+        assert name in listed
+        assert name in compared.out
+        assert name in (tmp_path / "x.svg").read_text()
+    document = ggbench("compare", "1", "2", "--json").json
+    assert [row["name"] for row in document["rows"]] == names
+    assert document["warnings"] == []

@@ -1,0 +1,55 @@
+"""Commands whose reader ends first, as `| head` does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ggbench.errors import ExitCode
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [],
+        ["--help"],
+        ["--version"],
+        ["decode", "--help"],
+        ["models"],
+        ["models", "--json"],
+        ["published"],
+        ["published", "--json"],
+        ["limits", "qwen1.5-0.5b", "--gpu", "rtx-4090"],
+        ["inspect", "TWIN"],
+        ["inspect", "TWIN", "--json"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("streams", ["stdout", "both"])
+def test_a_reader_that_ends_first_is_no_error(args: list[str], streams: str, tiny_twin: Path) -> None:
+    """Nothing is printed about it, and the exit code is the one that a shell reports for other tools."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", "ggbench", *(str(tiny_twin) if arg == "TWIN" else arg for arg in args)],
+        stdout=writer,
+        stderr=writer if streams == "both" else subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert ran.returncode == ExitCode.PIPE_CLOSED
+    assert not ran.stderr
+
+
+def test_an_error_that_nobody_reads_is_quiet() -> None:
+    """With `2>&1 | head`, the message itself meets the closed pipe."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    ran = subprocess.run([sys.executable, "-P", "-m", "ggbench", "nope"], stdout=writer, stderr=writer, check=False)
+    os.close(writer)
+    assert ran.returncode == ExitCode.PIPE_CLOSED

@@ -1,0 +1,45 @@
+"""What a search says about each n_ctx that it tries."""
+
+from __future__ import annotations
+
+import pytest
+
+from ggbench.experiments.probe_text import answer_text, question_text
+from ggbench.records.context import BracketEnds, Probe, Question
+from ggbench.records.outcome import Outcome
+from ggbench.units import MIB
+
+OUT = Outcome.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize(
+    ("probe", "text"),
+    [
+        (Probe(10_752, "alloc", Outcome.COMPLETED, 0.123), "n_ctx 10,752 loads (0.12 s)"),
+        (
+            Probe(12_032, "alloc", OUT, 0.13, missing_bytes=3 * MIB),
+            "n_ctx 12,032 does not load: out of memory, 3.00 MiB short (0.13 s)",
+        ),
+        (Probe(34_560, "decode", OUT, 5.02), "n_ctx 34,560 loads but fails when decoding: out of memory (5.0 s)"),
+        (Probe(11_520, "decode", Outcome.COMPLETED, 41.2), "n_ctx 11,520 decodes at its far end (41 s)"),
+        (
+            Probe(512, "decode", Outcome.CRASHED, 1.0, reason="the worker was ended by SIGSEGV"),
+            "n_ctx 512 loads but fails when decoding, llama.cpp crashed: the worker was ended by SIGSEGV (1.0 s)",
+        ),
+        (Probe(512, "alloc", Outcome.FAILED, 1.0), "n_ctx 512 does not load: llama.cpp refused (1.0 s)"),
+        (Probe(512, "decode", Outcome.TIMED_OUT, 60.0), "n_ctx 512 is not known to work: timed out (60 s)"),
+    ],
+)
+def test_an_answer_in_one_line(probe: Probe, text: str) -> None:
+    """What loads and does not decode is said to do both."""
+    assert answer_text(probe) == text
+
+
+def test_a_question_comes_with_what_is_known() -> None:
+    """What loads no longer counts once a decode has failed."""
+    assert question_text(Question(512, "alloc", BracketEnds(None, None))) == "n_ctx 512: allocating; none known to load"
+    ends = BracketEnds(256, 1024)
+    assert question_text(Question(512, "alloc", ends)) == "n_ctx 512: allocating; 256 loads, 1,024 does not"
+    decoding = question_text(Question(512, "decode", ends))
+    assert decoding == "n_ctx 512: decoding at its far end; 256 works, 1,024 does not"
+    assert "none proven yet, 1,024 does not" in question_text(Question(512, "decode", BracketEnds(None, 1024)))

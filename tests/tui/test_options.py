@@ -1,0 +1,199 @@
+"""The options panel: what it accepts, what follows for plans and runs, and how it is seen and reset."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from ggbench.errors import UsageError
+from ggbench.recording.experiment import Job
+from ggbench.records.plan import Budget
+from ggbench.records.setup import LlamaSetup
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.planner import PlannedQuant
+from ggbench.tui.screens.library import LibraryScreen
+from ggbench.tui.screens.options import OptionsScreen
+from ggbench.tui.screens.search_dialog import SearchDialog
+from ggbench.tui.services import Services
+from ggbench.tui.setup_fields import FIELDS, describe_setup, setup_of
+from ggbench.units import GIB
+from tests.fakes.driving import press
+from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
+from tests.fakes.snapshots import words_of
+from tests.tui.conftest import Drive
+
+App = GgbenchApp
+Page = Pilot[None]
+CHANGED = LlamaSetup(
+    memory_limit_bytes=12 * GIB, n_ctx=16_384, type_k="q8_0", type_v="q8_0", flash_attn="on", n_gpu_layers=10,
+    n_cpu_moe=4, threads=3, swa_full=True,
+)  # fmt: skip
+
+
+@pytest.fixture
+def setups(
+    services: Services, planner: FakePlanner, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[App, list[LlamaSetup], list[Job]]:
+    """An app with one file, the setups of the budgets it asked for, and the jobs it was given."""
+    model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
+    planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
+    budgets: list[LlamaSetup] = []
+    jobs: list[Job] = []
+
+    def machine_budget(setup: LlamaSetup) -> Budget:
+        budgets.append(setup)
+        return BUDGET
+
+    def add(added: Sequence[Job]) -> None:
+        jobs.extend(added)
+
+    app = App(dataclasses.replace(services, local_models=lambda: (model,), machine_budget=machine_budget), n_gen=200)
+    monkeypatch.setattr(app.run_queue, "add", add)
+    return app, budgets, jobs
+
+
+def test_every_field_reads_what_it_shows() -> None:
+    """Each of them, changed and at its default; other fields of the setup stay."""
+    base = dataclasses.replace(CHANGED, n_ubatch=256)
+    assert setup_of({field.name: field.text_of(base) for field in FIELDS}, LlamaSetup(n_ubatch=256)) == base
+    assert setup_of({field.name: field.text_of(LlamaSetup()) for field in FIELDS}, CHANGED) == LlamaSetup()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("memory_limit_bytes", "12GiB", 12 * GIB),
+        ("memory_limit_bytes", " 8gb ", 8 * 10**9),
+        ("memory_limit_bytes", "12", None),
+        ("memory_limit_bytes", "much", None),
+        ("n_ctx", "16k", 16_384),
+        ("n_ctx", "16,384", 16_384),
+        ("n_ctx", "0", None),
+        ("n_gpu_layers", "0", 0),
+        ("n_gpu_layers", "-1", None),
+        ("n_gpu_layers", "many", None),
+        ("threads", "512", 512),
+        ("threads", "513", None),
+        ("threads", "1.5", None),
+    ],
+)
+def test_a_text_is_read_as_the_command_line_reads_it(name: str, text: str, value: object) -> None:
+    """Or is refused with what to write instead."""
+    (field,) = (each for each in FIELDS if each.name == name)
+    if value is None:
+        with pytest.raises(UsageError) as caught:
+            field.value_of(text)
+        assert caught.value.hint
+    else:
+        assert field.value_of(text) == value
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, ""),
+        ({"type_k": "q8_0", "type_v": "q8_0"}, "KV q8_0"),
+        ({"type_k": "q8_0"}, "K q8_0"),
+        ({"type_k": "q8_0", "type_v": "q4_0"}, "K q8_0, V q4_0"),
+        ({"memory_limit_bytes": 12 * GIB, "n_ctx": 16_384}, "limit 12.0 GiB, n_ctx 16,384"),
+        ({"n_gpu_layers": 0, "flash_attn": "off"}, "flash attention off, 0 layers on the GPU"),
+        ({"n_cpu_moe": 4, "threads": 3, "swa_full": True}, "experts of 4 layers on the CPU, 3 threads, full SWA cache"),
+    ],
+)
+def test_what_is_not_default_is_described(changes: dict[str, object], text: str) -> None:
+    """Briefly, as it stands in the status line."""
+    assert describe_setup(dataclasses.replace(LlamaSetup(), **changes)) == text  # type: ignore[arg-type]
+
+
+def test_options_decide_plans_and_runs(
+    setups: tuple[App, list[LlamaSetup], list[Job]], planner: FakePlanner, drive: Drive
+) -> None:
+    """The budget and the plan are made again, the status line says what differs, runs and searches are loaded so."""
+    app, budgets, jobs = setups
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "enter")
+        assert "limit" not in words_of(app)
+        shown = await press(app, pilot, "o", *"12gib", "down", *"16k", "down", "right", "tab", "right")
+        assert "● memory limit" in shown
+        assert "● K cache type" in shown
+        assert "  flash attention" in shown
+        shown = await press(app, pilot, "enter")
+        assert isinstance(app.screen, LibraryScreen)
+        assert app.setup == LlamaSetup(memory_limit_bytes=12 * GIB, n_ctx=16_384, type_k="bf16", type_v="bf16")
+        assert "KV bf16, limit 12.0 GiB, n_ctx 16,384" in shown
+        assert budgets[-1] == app.setup
+        assert planner.setups[-1] == app.setup
+        await press(app, pilot, "right", "b")
+        assert jobs[-1].setup == dataclasses.replace(app.setup, n_ctx=32_768)
+        await press(app, pilot, "1", "m")
+        assert jobs[-1].setup == dataclasses.replace(app.setup, n_ctx=None)
+        assert jobs[-1].experiment.kind == "maxctx"
+        shown = await press(app, pilot, "1", "O")
+        assert app.setup == LlamaSetup()
+        assert "limit" not in shown
+        assert planner.setups[-1] == LlamaSetup()
+
+    drive(app, steps, (120, 30))
+
+
+def test_a_bad_value_is_one_line_and_keeps_the_panel(app: App, drive: Drive) -> None:
+    """With the field in focus; correcting it makes the line go, and escape changes nothing."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        shown = await press(app, pilot, "o", "down", *"much", "enter")
+        assert "✗ n_ctx: 'much' is not a number of tokens" in shown
+        assert isinstance(app.focused, Input)
+        assert app.focused.id == "n_ctx"
+        assert "✗" not in await press(app, pilot, "backspace")
+        await press(app, pilot, "escape")
+        assert app.setup == LlamaSetup()
+        app.setup = dataclasses.replace(LlamaSetup(), flash_attn="off")
+        shown = await press(app, pilot, "o", "down", "down", "down", "left", "left", "left", "left", "enter")
+        assert "needs flash attention" in " ".join(shown.split())
+        assert isinstance(app.screen, OptionsScreen)
+
+    drive(app, steps)
+
+
+def test_one_key_sets_every_field_to_its_default(app: App, drive: Drive) -> None:
+    """In the panel too, where enter then applies it."""
+    app.setup = CHANGED
+
+    async def steps(app: App, pilot: Page) -> None:
+        shown = await press(app, pilot, "o")
+        assert shown.count("●") == len(FIELDS)
+        assert "●" not in await press(app, pilot, "ctrl+r")
+        await press(app, pilot, "enter")
+        assert app.setup == LlamaSetup()
+
+    drive(app, steps)
+
+
+def test_a_search_asks_before_it_fills_the_memory(
+    setups: tuple[App, list[LlamaSetup], list[Job]], drive: Drive
+) -> None:
+    """With how much that is; no starts nothing, a limit is that of this search, and none means all there is."""
+    app, _, jobs = setups
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "enter")
+        shown = await press(app, pilot, "m")
+        assert isinstance(app.screen, SearchDialog)
+        assert "22.0 GiB of GPU" in shown
+        await press(app, pilot, "escape")
+        assert jobs == []
+        shown = await press(app, pilot, "m", *"4g?", "enter")
+        assert "✗ '4g?' is not a size" in shown
+        await press(app, pilot, "backspace", "enter")
+        assert jobs[-1].setup == LlamaSetup(memory_limit_bytes=4 * GIB)
+        assert app.setup == LlamaSetup()
+        await press(app, pilot, "1", "m", "enter")
+        assert jobs[-1].setup == LlamaSetup()
+
+    drive(app, steps)
