@@ -31,7 +31,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.memory import describe_ram
 from ggbench.recording.experiment import Concluded, Conclusion
 from ggbench.recording.progress import Point, Progress, Working
-from ggbench.recording.session import Session, made_file
+from ggbench.recording.session import Session, made_file, subject_of
 from ggbench.records.memory import Memory
 from ggbench.records.quality import ChunkScores, QualitySettings, ScoredBase, ScoredText
 from ggbench.records.setup import LlamaSetup
@@ -180,14 +180,10 @@ def _rows(
     file = yield from made_file(base.target, session.cancel)
     _require_trained(file)
     _require_room(session, file, available_bytes)
-    session.recorder.observe(
-        ScoredBase(
-            base.target.model, base.target.quant, str(file.paths[0]), file.header_sha256, base.type_k, base.type_v
-        )
-    )
+    base_setup = replace(setup, type_k=base.type_k, type_v=base.type_v)
+    session.recorder.observe(ScoredBase(subject_of(base.target, file, base_setup), base.type_k, base.type_v))
     engine = session.rig.launch(setup, session.cancel)
     stack.callback(engine.close)
-    base_setup = replace(setup, type_k=base.type_k, type_v=base.type_v)
     _require_completed(_follow(engine.open(Source(file.paths[0]), base_setup))[1])
     if _only(Tokenized, *_follow(engine.run(Tokenize(text)))) != tokenized:
         raise UsageError(

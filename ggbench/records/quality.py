@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ggbench.errors import UsageError
 from ggbench.records.run import Result, Settings
+from ggbench.records.subject import Subject
 
 N_CTX = 512
 """Tokens of a chunk, llama-perplexity's default."""
@@ -75,10 +76,7 @@ class ScoredText:
 class ScoredBase:
     """What the model is compared with."""
 
-    model: str
-    quant: str
-    file: str = ""
-    header_sha256: str | None = None
+    subject: Subject
     type_k: str = "f16"
     type_v: str = "f16"
 

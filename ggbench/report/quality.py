@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,7 +14,9 @@ from ggbench.records.setup import LlamaSetup
 from ggbench.report import UNKNOWN
 from ggbench.report.documents import picked, setup_document
 from ggbench.stats.quality import PairedDifference, paired_difference
-from ggbench.units import format_count, format_interval
+from ggbench.units import format_count, format_interval, format_number
+
+_BASE = "model quant file header_sha256"
 
 
 def quality_document(run: Run) -> dict[str, object]:
@@ -21,7 +24,7 @@ def quality_document(run: Run) -> dict[str, object]:
     subject, setup = run.subject, run.head.setup
     llama = setup if isinstance(setup, LlamaSetup) else None
     found = run.result if isinstance(run.result, QualityResult) else None
-    apart, ppl = (None, None) if found is None else (found.divergence, found.ppl)
+    apart, ppl, base = (None, None, None) if found is None else (found.divergence, found.ppl, found.base)
     return {
         **picked(subject, "model quant file"),
         "provenance": subject.source,
@@ -30,7 +33,7 @@ def quality_document(run: Run) -> dict[str, object]:
         **picked(found, "n_ctx n_chunks n_scored"),
         "ppl": ppl and ppl.mean,
         "ppl_error": ppl and ppl.error,
-        "base": found and found.base,
+        "base": None if base is None else picked(base.subject, _BASE) | picked(base, "type_k type_v"),
         "base_ppl": apart and apart.base_ppl.mean,
         "base_ppl_error": apart and apart.base_ppl.error,
         "kld_mean": apart and apart.kld.mean,
@@ -107,18 +110,27 @@ def _scored(runs: Sequence[Run]) -> set[_Scored]:
         if isinstance(result, QualityResult) and result.scored is not None and result.chunk_nll:
             found.add(_Scored(result.scored.tokens_sha256, row_name(run), result.chunk_nll))
             if result.base is not None and result.base_chunk_nll:
-                base = f"{kv_name(result.base.quant, result.base.type_k, result.base.type_v)} (base)"
+                base = f"{kv_name(result.base.subject.quant, result.base.type_k, result.base.type_v)} (base)"
                 found.add(_Scored(result.scored.tokens_sha256, base, result.base_chunk_nll))
     return found
 
 
 def _verdict(better: str, worse: str, difference: PairedDifference) -> str:
-    low, high = (f"{end * 100:+.2g} %" for end in (difference.low, difference.high))
+    """`q4_1 is better than q3_k_m: PPL 15 % lower (10 to 19 %) over 16 chunks`."""
     over = f"over {format_count(difference.n_chunks)} chunks"
+    if difference.low == difference.high == 0:
+        return f"{better} and {worse} have the same PPL {over}"
+    mean, low, high = (math.expm1(each) for each in (difference.mean, difference.low, difference.high))
     if difference.is_distinguishable:
-        return (
-            f"{better} is better than {worse}: ln PPL lower by {difference.mean * 100:.2g} % ({low} to {high}) {over}"
-        )
-    text = f"{better} and {worse} cannot be distinguished: ln PPL differs by {low} to {high} {over}"
+        return f"{better} is better than {worse}, whose PPL is {_percent(mean)} higher ({_range(low, high)}) {over}"
+    text = f"{better} and {worse} cannot be distinguished: the PPL of the second is {_range(low, high)} higher {over}"
     needed = difference.n_chunks_needed
     return f"{text}; about {format_count(needed)} chunks would separate them" if needed else text
+
+
+def _percent(share: float) -> str:
+    return f"{format_number(share * 100, 2)} %"
+
+
+def _range(low: float, high: float) -> str:
+    return f"{format_number(low * 100, 2)} to {_percent(high)}"

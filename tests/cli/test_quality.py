@@ -85,8 +85,10 @@ def test_a_table_says_what_can_be_told_apart(
     """Neighbours by perplexity, the base among them."""
     machine.answers |= dict.fromkeys((0, 2, 4), scores(2.0)) | dict.fromkeys((1, 3, 5), scores(1.5))
     ran = ggbench("quality", folder, *asked, "--type-k", "f16,q8_0", "--type-v", "f16")
-    assert "base: model q8_0, PPL 4.482" in ran.out
-    assert "q8_0 (base) is better than q8_0, KV q8_0/f16: ln PPL lower by" in ran.out
+    assert "base: tiny q8_0, PPL 4.482" in ran.out
+    assert "q8_0 (base) is better than" in ran.out
+    assert "whose PPL is 65 % higher (65 to 65 %) over 10 chunks" in ran.out
+    assert "have the same PPL" in ran.out
     shown = ggbench("results", "show", "1")
     assert "Compared with its base" in shown.out
     assert "quality" in ggbench("results").out

@@ -111,7 +111,7 @@ def test_a_base_is_computed_right_before_the_model(trained: Target, settings: Qu
     assert found.divergence.base_ppl.mean == pytest.approx(math.exp(1.5))
     assert found.divergence.same_top.mean == pytest.approx((10 * N_SCORED - 5) / (10 * N_SCORED))
     assert found.base is not None
-    assert found.base.quant == "q8_0"
+    assert found.base.subject.quant == "q8_0"
     asked, written = _requests(model), _requests(base)
     assert [(each.start, each.chunks) for each in asked] == [(each.start, each.chunks) for each in written]
     assert all(each.rows is not None and each.rows.writes for each in written)

@@ -35,7 +35,7 @@ class QualityPresenter(Presenter):
             return ""
         text = f"PPL {estimate_text(found.ppl)} over {format_count(found.n_chunks)} chunks"
         if found.divergence is not None and found.base is not None:
-            text += f", KLD {estimate_text(found.divergence.kld)} from {found.base.quant}"
+            text += f", KLD {estimate_text(found.divergence.kld)} from {found.base.subject.quant}"
         return text
 
     def document(self, run: Run) -> dict[str, object]:

@@ -13,7 +13,8 @@ from ggbench.records.machine import MachineReading
 from ggbench.records.quality import Estimate, QualityResult
 from ggbench.records.run import Run
 from ggbench.report import UNKNOWN
-from ggbench.report.quality import estimate_text, row_name, verdicts
+from ggbench.report.names import model_name
+from ggbench.report.quality import estimate_text, kv_name, row_name, verdicts
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
 from ggbench.report.terminal.tables import facts_table, fitted_table, names, notes, right, spaced
 from ggbench.units import format_bytes, format_count, format_number, format_percent
@@ -46,7 +47,7 @@ def quality_details(run: Run, *, folded: bool = False, readings: Sequence[Machin
     """Figures, text, machine and command of one run."""
     found = run.result if isinstance(run.result, QualityResult) else None
     subject, apart = run.subject, None if found is None else found.divergence
-    heading = Text(f"{plain(subject.model)} {plain(row_name(run))}", style="bold")
+    heading = Text(f"{model_name(subject)} {plain(row_name(run))}", style="bold")
     if run.reason:
         heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
     parts: list[RenderableType] = [heading]
@@ -73,7 +74,7 @@ def quality_details(run: Run, *, folded: bool = False, readings: Sequence[Machin
             facts_table(
                 "Compared with its base",
                 [
-                    ("base", f"{base.model} {base.quant}, KV {base.type_k}/{base.type_v}"),
+                    ("base", f"{model_name(base.subject)} {kv_name(base.subject.quant, base.type_k, base.type_v)}"),
                     ("PPL of it", estimate_text(apart.base_ppl)),
                     ("KLD", f"{estimate_text(apart.kld)} nats"),
                     ("percentiles", percentiles),
@@ -105,6 +106,6 @@ def _largest_but_one_percent(percentiles: Sequence[tuple[float, float]] | None) 
 def _base_line(found: Sequence[QualityResult | None]) -> list[str]:
     """The base that the rows were compared with, where it is one and the same."""
     bases = {(each.base, each.divergence.base_ppl) for each in found if each and each.base and each.divergence}
-    lines = [f"base: {base.model} {base.quant}, PPL {estimate_text(ppl)}" for base, ppl in bases if base]
+    lines = [f"base: {model_name(base.subject)} {base.subject.quant}, PPL {estimate_text(ppl)}" for base, ppl in bases]
     texts = {each.text for each in found if each}
     return [*lines, *(f"text: {text.name}, sha256 {text.sha256[:12]}" for text in texts)]
