@@ -26,6 +26,7 @@ from ggbench.engine.events import Event, Scored, Tokenized
 from ggbench.engine.workloads.score import RowsFile, Score
 from ggbench.engine.workloads.tokenize import Tokenize
 from ggbench.errors import BadFile, DoesNotFit, Unsupported, UsageError
+from ggbench.experiments.earlier_scores import earlier_scores
 from ggbench.experiments.logits_file import LogitsFile, begin_logits_file, read_logits_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.memory import describe_ram
@@ -94,10 +95,17 @@ def _score(
     """Some chunks at a time, until the text or the time is spent."""
     settings = session.settings(QualitySettings)
     n_ctx, n_chunks, started = settings.n_ctx, len(tokens) // settings.n_ctx, time.monotonic()
-    yield Working("score", 0, n_chunks, f"{format_count(n_chunks)} chunks of {format_count(n_ctx)} tokens")
-    for first in range(0, n_chunks, settings.n_seqs):
+    run_id, earlier = earlier_scores(session, n_chunks)
+    for each in earlier:
+        session.recorder.observe(each)
+    n_before = sum(each.n_chunks for each in earlier)
+    if earlier:
+        yield Point(f"continues run {run_id}, which has scored {format_count(n_before)} chunks", run_id)
+    yield Working("score", n_before, n_chunks, f"{format_count(n_chunks)} chunks of {format_count(n_ctx)} tokens")
+    for first in range(n_before, n_chunks, settings.n_seqs):
         began, n_now = time.monotonic(), min(settings.n_seqs, n_chunks - first)
-        expected_s = (began - started) * (1 + n_now / first) if first else 0.0
+        n_done = first - n_before
+        expected_s = (began - started) * (1 + n_now / n_done) if n_done else 0.0
         if settings.within_s is not None and expected_s > settings.within_s:
             return Concluded(reason=f"{format_count(first)} of {format_count(n_chunks)} chunks fitted into the time")
         chunks = [tuple(tokens[index * n_ctx : (index + 1) * n_ctx]) for index in range(first, first + n_now)]

@@ -174,6 +174,29 @@ def test_a_worker_that_dies_leaves_the_chunks_before(
         assert read_run(store, stored).result == run.result
 
 
+def test_a_run_goes_on_where_an_earlier_one_stopped(trained: Target, settings: QualitySettings, tmp_path: Path) -> None:
+    """Only the chunks that are missing are scored; a run that has them all, or of another setup, is not taken."""
+
+    def dies(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, Score) and request.chunks[0][0] == 4 * N_CTX:
+            yield OutOfMemory("score", "killed")
+        else:
+            yield from scores()(request)
+
+    with Store.open(tmp_path / "results.sqlite") as store:
+        stopped, _, _ = _run(trained, settings, [dies], store)
+        rig, workers = fake_rig(store, {0: scores()})
+        other = list(run_job(rig, Job(EXPERIMENT, trained, LlamaSetup(type_k="q8_0"), settings)))
+        assert _requests(workers[0])[0].chunks[0][0] == 0
+        assert isinstance(other[-1], Finished)
+        run, progress, (worker,) = _run(trained, settings, [scores()], store)
+        assert f"continues run {stopped.run_id}, which has scored 4 chunks" in str(progress)
+        assert _requests(worker)[0].chunks[0][0] == 4 * N_CTX
+        assert (_result(run).n_chunks, _result(run).n_scored) == (10, 10 * N_SCORED)
+        _, _, (again,) = _run(trained, settings, [scores()], store)
+        assert _requests(again)[0].chunks[0][0] == 0
+
+
 def test_logits_are_saved_and_compared_with(trained: Target, settings: QualitySettings, tmp_path: Path) -> None:
     """A file of ours serves as the base of another run over the same text, and of no other."""
     path = tmp_path / "base.dat"
