@@ -51,7 +51,7 @@ _kv_list_options = as_record(
 @option("--within", "Score as many chunks of each row as fit into this time, e.g. 10m.", metavar="TIME")
 @option(
     "--base base_quant",
-    "Compare with this quant. Default: the largest on this disk; `none` computes the perplexity alone.",
+    "Compare with this quant, or this file. Default: the largest on this disk; `none` computes the perplexity alone.",
     metavar="QUANT",
 )
 @option("--base-logits", "Compare with a file of logits of llama-perplexity's.", PATH, metavar="FILE")
@@ -104,12 +104,13 @@ def command(
 
 
 def _base(asked: Asked, quant: str | None, targets: Sequence[Target]) -> Base | None:
-    """The quant that was named, else the largest file of the model that is on this disk; None where there is none."""
+    """The quant or the file that was named, else the model's largest file on this disk; None where there is none."""
     from ggbench.catalog.selector import resolve, resolve_one
     from ggbench.recording.experiment import Base
 
     if quant is not None:
-        return Base(resolve_one(asked.model, quant, hub=asked.hub.access()))
+        named = (quant,) if Path(quant).is_file() else (asked.model, quant)
+        return Base(resolve_one(*named, hub=asked.hub.access()))
     known = [*targets, *(resolve(asked.model, hub=asked.hub.access()) if asked.quants else ())]
     here = [target for target in known if target.path is not None]
     return Base(max(here, key=lambda target: target.file_bytes or 0)) if here else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ggbench.catalog.command_line import named, reproduce
 from ggbench.recording.experiment import Conclusion, Experiment, Job
 from ggbench.recording.recording import Recording
-from ggbench.records.quality import ChunkScores, QualityResult, QualitySettings, ScoredBase, ScoredText
+from ggbench.records.quality import N_CTX, ChunkScores, QualityResult, QualitySettings, ScoredBase, ScoredText
 from ggbench.records.speed import Bandwidth
 
 if TYPE_CHECKING:
@@ -60,15 +60,19 @@ class QualityExperiment(Experiment):
         """`ggbench quality MODEL QUANT` with every option that is not the default."""
         settings = job.settings
         assert isinstance(settings, QualitySettings)
-        options: dict[str, object] = {}
-        if settings.text.path:
-            options["text"] = settings.text.path
-        if settings.n_chunks is not None:
-            options["chunks"] = settings.n_chunks
-        if settings.base_logits:
-            options["base-logits"] = settings.base_logits
-        if job.base is not None:
-            options["base"] = job.base.target.selector or job.base.target.quant
+        base = None if job.base is None else job.base.target
+        asked = {
+            "text": settings.text.path or None,
+            "n-ctx": None if settings.n_ctx == N_CTX else settings.n_ctx,
+            "chunks": settings.n_chunks,
+            "within": settings.within_s and f"{settings.within_s:g}s",
+            "base": "none" if base is None and not settings.base_logits else base and named(base)[-1],
+            "base-logits": settings.base_logits or None,
+            "save-base-logits": settings.save_base_logits or None,
+        }
+        if settings.save_base_logits:
+            del asked["base"]
+        options = {name: value for name, value in asked.items() if value is not None}
         return reproduce("quality", named(job.target), job.setup, options)
 
 

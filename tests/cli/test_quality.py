@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,13 @@ def test_lists_of_types_are_rows(ggbench: Run, machine: FakeMachine, folder: Pat
     assert [(row["quant"], row["type_k"], row["type_v"]) for row in document["rows"]] == [
         ("q8_0", "q8_0", "q4_0"), ("q4_0", "f16", "f16"), ("q4_0", "q8_0", "q4_0"),
     ]  # fmt: skip
-    assert "--type-k q8_0 --type-v q4_0" in document["rows"][0]["command"]
+    command = shlex.split(document["rows"][2]["command"])
+    assert command[-4:] == ["--type-k", "q8_0", "--type-v", "q4_0"]
+    again = ggbench(*command[1:], "--json").json
+    assert {name: again[name] for name in ROW - {"base"}} == {
+        name: document["rows"][2][name] for name in ROW - {"base"}
+    }
+    assert again["base"]["file"] == document["rows"][2]["base"]["file"]
 
 
 def test_a_table_says_what_can_be_told_apart(
