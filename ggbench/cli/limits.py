@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.glossary import CommandWithTerms
 from ggbench.cli.options import Tokens, option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import UsageError
+from ggbench.report.glossary import LIMITS
 
 if TYPE_CHECKING:
     from ggbench.theory.hardware import Convention, Hardware
@@ -33,7 +35,7 @@ def _uncollected() -> Iterator[None]:
         gc.enable()
 
 
-@click.command()
+@click.command(cls=CommandWithTerms, terms=LIMITS)
 @click.argument("model")
 @click.argument("quants", nargs=-1)
 @option("--gpu", "A known GPU, e.g. rtx-4090. Default: the GPU of this machine.", metavar="NAME")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from ggbench.cli.glossary import CommandWithTerms
 from ggbench.cli.options import Asked, measuring_options, option, timeout_option
 from ggbench.errors import UsageError
+from ggbench.report.glossary import MAXCTX
 
 
 def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
@@ -14,7 +16,7 @@ def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) 
     return None if text is None else 0 if text.strip() == "0" else parse_size(text)
 
 
-@click.command()
+@click.command(cls=CommandWithTerms, terms=MAXCTX)
 @option("--all every", "Search every quant.", is_flag=True)
 @option(
     "--reserve reserve_bytes",
@@ -29,10 +31,10 @@ def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) 
 def command(every: bool, reserve_bytes: int | None, cap_train: bool, prove: bool, asked: Asked) -> None:
     """Find the largest n_ctx by real allocations, and decode at its far end to prove it.
 
-    The search begins at the max n_ctx of ggbench plan. It makes contexts until the largest that loads and the smallest
-    that does not are 256 tokens apart, then decodes at the far end of the largest; where that fails, it goes on below.
-    --n-ctx is the upper end of the search. Several QUANTS, or --all, are rows of one table with theory and plan
-    beside; one that fails is a row with its reason.
+    The search begins near the max n_ctx of ggbench plan. It makes contexts until the largest that loads and the
+    smallest that does not are 256 tokens apart, then decodes at the far end of the largest; where that fails, it goes
+    on below. --n-ctx is the upper end of the search. Several QUANTS, or --all, are rows of one table with theory and
+    plan beside; one that fails is a row with its reason.
     """
     from ggbench.cli.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.cli.run_output import show_measured

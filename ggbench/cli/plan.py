@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.glossary import CommandWithTerms
 from ggbench.cli.gpu_options import IgnoredGpuOptions
 from ggbench.cli.options import HubOptions, load_options, offline_option, option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import ExitCode, UsageError
 from ggbench.plain import plain
+from ggbench.report.glossary import PLAN
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from ggbench.sizing.dry_allocator import DryAllocator
 
 
-@click.command()
+@click.command(cls=CommandWithTerms, terms=PLAN)
 @click.argument("model")
 @click.argument("quants", nargs=-1)
 @option("--gpu", "Plan for a known GPU, e.g. rtx-4090. Default: this machine.", metavar="NAME")
@@ -49,8 +51,8 @@ def command(
     """Show what each of QUANTS of MODEL needs: file, weights, KV and compute, the longest context, W and B at best.
 
     A catalog model needs no file, and of a file only the header is read; of a repo of the Hub, org/name, the headers
-    are read by range and cached. Without --n-ctx the plan is for 8192 tokens. The exit code is 3 where none of the
-    named quants fits, or the only one there is does not.
+    are read by range and cached. Without --n-ctx the plan is for 8192 tokens, or the training context where that is
+    shorter. The exit code is 3 where none of the named quants fits, or the only one there is does not.
 
     Defaults are those of llama-server with one slot (-np 1): logits of one token, flash attention where it works,
     sliding-window layers that keep their window alone. The README lists what differs.

@@ -41,12 +41,15 @@ def show_measured(measured: Measured, *, samples: bool = False, plot: bool = Fal
 
 
 def show_run_ids(measured: Measured) -> None:
-    """Print on stderr where the runs are stored, and the command that shows one again."""
+    """Print on stderr where the runs are stored, and the command that shows one again, or compares several."""
     runs = [record.run for group in measured.groups for record in group if record.run.run_id is not None]
     run_ids = [run.run_id for run in runs if presenter_of(run.head.kind).has_details(run)]
     if run_ids and measured.store_error is None:
         stored = f"run {run_ids[0]}" if len(run_ids) == 1 else f"runs {', '.join(map(str, run_ids))}"
-        measured.asked.output.notice(f"Stored as {stored}: ggbench results show {run_ids[-1]}")
+        kind = measured.jobs[0].experiment.kind
+        alike = [str(run.run_id) for run in runs if run.head.kind == kind and run.is_complete]
+        then = f"compare {' '.join(alike)}" if len(alike) > 1 else f"results show {run_ids[-1]}"
+        measured.asked.output.notice(f"Stored as {stored}: ggbench {then}")
 
 
 def run_document(run: Run, *, samples: bool = False) -> dict[str, object]:

@@ -17,7 +17,6 @@ from ggbench.engine.llama import LlamaEngine
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
 from ggbench.experiments.context_prober import ContextProber
 from ggbench.experiments.probe_text import answer_text, question_text
-from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import name_processes
@@ -32,17 +31,9 @@ from ggbench.sizing.bracket import Bracket
 from ggbench.sizing.budget import taken_bytes
 from ggbench.sizing.dry_allocator import EngineEnded
 from ggbench.sizing.look_ahead import LookAhead, SearchCancelled, look_ahead
+from ggbench.sizing.process_memory import context_overhead, decode_overhead
 from ggbench.sizing.smaller_quant import smaller_quant_advice
-from ggbench.units import MIB, format_bytes, format_count
-
-_UNSEEN_BYTES, _UNSEEN_OF_A_TENSOR_BYTES, _FEWEST_TENSORS = 4 * MIB, 160 << 10, 128
-"""Kept free at the first guess for what no log reports of a context, nearly all of it the scheduler's: ggml reserves 60
-copies of each node for the inputs of its splits, and llama.cpp 8 nodes for each tensor, 1024 at least. Measured: 43 MiB
-with 272 tensors, 37 with 236."""
-
-_OF_A_DECODE_BYTES, _OF_A_CELL_BYTES = 5 * MIB, 100
-"""What the first decodes take that making the context did not, and what llama.cpp keeps of each cell in use besides K
-and V: measured 4.6 MiB and 90 bytes with 0.5.0, on a 64-bit machine."""
+from ggbench.units import format_bytes, format_count
 
 
 def search_context(session: Session) -> Generator[Progress, None, Conclusion]:
@@ -136,7 +127,8 @@ class _Search:
         yield from prober.load()
         expected = seen.plan.planned_n_ctx
         if prober.left_bytes is not None:
-            expected = seen.n_ctx_within(prober.left_bytes - _unseen_bytes(file))
+            overhead = context_overhead(file, seen.plan.planned_n_ctx or 0)
+            expected = seen.n_ctx_within(prober.left_bytes - overhead)
         if expected is None:
             expected = seen.plan.planned_n_ctx or (file and file.n_ctx_train) or KV_CELLS
         while not self._bracket.is_closed:
@@ -157,8 +149,9 @@ class _Search:
         """Where a decode should work, below a context that left so much and in which one failed."""
         if not self._seen.bytes_per_token:
             return n_ctx
-        missing_bytes = _OF_A_DECODE_BYTES + _OF_A_CELL_BYTES * n_ctx - left_bytes
-        return n_ctx - max(0, math.ceil(missing_bytes / (self._seen.bytes_per_token + _OF_A_CELL_BYTES)))
+        missing_bytes = decode_overhead(n_ctx) - left_bytes
+        saved_bytes = self._seen.bytes_per_token + decode_overhead(1) - decode_overhead(0)
+        return n_ctx - max(0, math.ceil(missing_bytes / saved_bytes))
 
     def _expected_after(self, probe: Probe, prober: ContextProber, expected: int) -> int:
         """Where the edge should be by what a context left, or by what was missing for it."""
@@ -291,8 +284,3 @@ class _Search:
         target = self._session.target
         path = target.path
         return f"{path.name if path is not None and str(path) == target.model else target.model} {target.quant}"
-
-
-def _unseen_bytes(file: ModelFile | None) -> int:
-    n_tensors = 0 if file is None else len(file.tensors)
-    return _UNSEEN_BYTES + _UNSEEN_OF_A_TENSOR_BYTES * max(_FEWEST_TENSORS, n_tensors)

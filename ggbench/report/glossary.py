@@ -48,6 +48,22 @@ TERMS: dict[str, Term] = {
     ),
     "b_w16": Term("B as w16", "B x 16 / BPW: B as if every weight had 16 bits, to compare quants of different size."),
     "bpw": Term("BPW", "Bits per weight: tensor bytes x 8 / parameters, from the tensor table of the file."),
+    "best_speed": Term(
+        "tok/s at 16k",
+        "The speed at that n_ctx which the memory's bandwidth allows; a measured speed is lower. ✗ behind it: a context"
+        " of that length does not fit.",
+    ),
+    "planned": Term(
+        "planned",
+        "The largest n_ctx whose weights, KV cache and compute buffers fit into the budget: the max n_ctx of ggbench"
+        " plan, before anything is allocated.",
+    ),
+    "theory": Term("theory", "The largest n_ctx if there were only weights and KV cache; it is never reached."),
+    "knee": Term(
+        "knee",
+        "The prompt length where prefill is no longer bound by reading memory but by compute: rough if lm_head were"
+        " computed for every token, exact for the last alone.",
+    ),
     "interval": Term(
         "205 ±4",
         "A value with its 95 % interval, 205 (180–310) where one side is longer. It accounts for the noise within a"
@@ -77,8 +93,14 @@ TERMS: dict[str, Term] = {
 
 DECODE = ("w", "b", "speed", "w_ratio", "b_ratio", "b_w16", "bpw", "interval", "bound", "unknown", "unsteady")
 """What a decode shows."""
-PREFILL = ("prefill", "interval", "unknown")
+PREFILL = ("prefill", "interval", "bound", "unknown")
 """What a prefill shows."""
+PLAN = ("w", "b", "bpw", "best_speed", "unknown", "training", "ceiling", "fits")
+"""What a plan shows."""
+MAXCTX = ("planned", "theory", "unknown")
+"""What a search for the largest context shows."""
+LIMITS = ("w", "b", "bpw", "best_speed", "knee", "unknown")
+"""What theory shows."""
 LISTS = ("w", "b", "speed", "interval", "bound", "unknown", "unsteady")
 """What a list of runs shows."""
 

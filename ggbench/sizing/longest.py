@@ -28,7 +28,7 @@ def planning_ceiling(file: ModelFile, n_ctx: int = 0) -> int:
 def longest_n_ctx(
     placement: Placement, usable_bytes: int, size: Callable[[int], DryContext], first: DryContext, ceiling: int
 ) -> int:
-    """The longest context whose weights and buffers are within the bytes, looked for from `first`; 0 where none is.
+    """The longest context that the bytes hold with its weights and process, looked for from `first`; 0 where none is.
 
     `size` makes a dry context, and the placement has to know the size of the weights. Raises EngineEnded where the
     worker ends, but not where llama.cpp refuses a context.
@@ -45,7 +45,7 @@ def longest_n_ctx(
             if not isinstance(end.ending, Failed | OutOfMemory):
                 raise
             return _TOO_MUCH
-        return weight_bytes + placement.context_bytes(context)
+        return weight_bytes + placement.context_bytes(context) + placement.unreserved_bytes(context)
 
     bytes_per_token = placement.cache_bytes(first) / first.n_ctx
     return largest_n_ctx(need, usable_bytes, ceiling, first.n_ctx, bytes_per_token)

@@ -104,7 +104,8 @@ def look_ahead(
         def size(n_ctx: int) -> DryContext:
             started = time.perf_counter()
             found = dry.context(n_ctx)
-            fits = weight_bytes is not None and weight_bytes + placement.context_bytes(found) <= usable_bytes
+            context_bytes = placement.context_bytes(found) + placement.unreserved_bytes(found)
+            fits = weight_bytes is not None and weight_bytes + context_bytes <= usable_bytes
             probes.append(
                 Probe(
                     n_ctx,

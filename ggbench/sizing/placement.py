@@ -11,6 +11,7 @@ from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.records.setup import LlamaSetup
 from ggbench.sizing.dry_allocator import DryContext
+from ggbench.sizing.process_memory import beyond_reserve
 from ggbench.theory.kv_cache import KvCache, kv_cache
 from ggbench.theory.offload import offload
 from ggbench.units import MIB, format_bytes
@@ -24,6 +25,7 @@ class Placement:
 
     def __init__(self, file: ModelFile, setup: LlamaSetup, *, on_gpu: bool) -> None:
         self.on_gpu = on_gpu
+        self._file = file
         self.offload = offload(file, setup.n_gpu_layers if on_gpu else 0, setup.tensor_overrides)
         self.is_split = on_gpu and self.offload.is_partial
         """Whether some of what could be offloaded lies in main memory."""
@@ -72,6 +74,10 @@ class Placement:
         """All that a context takes there; the logits lie in main memory."""
         output_bytes = 0 if self.on_gpu else context.output_bytes
         return self.cache_bytes(context) + self.compute_bytes(context) + output_bytes
+
+    def unreserved_bytes(self, context: DryContext) -> int:
+        """What the process takes of main memory besides buffers, beyond what a budget reserves for that."""
+        return 0 if self.on_gpu else beyond_reserve(self._file, context.n_ctx, context.cache_bytes)
 
     def theory_bytes(self, context: DryContext) -> int | None:
         """The whole cache by the theory's formula, with as many cells for windowed layers as llama.cpp takes."""

@@ -95,7 +95,12 @@ def _planned(
     longest = None
     if weights is not None:
         longest = longest_n_ctx(placement, budget.usable_bytes, allocator.context, asked, ceiling)
-    left = None if need is None else budget.usable_bytes - need
+    unreserved = placement.unreserved_bytes(asked)
+    left = None if need is None else budget.usable_bytes - need - unreserved
+    if unreserved:
+        notes.append(
+            f"besides its buffers llama.cpp takes {format_bytes(unreserved)} more than the reserve at this n_ctx"
+        )
     limit, decode = _limits(file, request, placement, longest, asked.n_ctx)
     return replace(
         row,
@@ -215,4 +220,4 @@ def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str],
         yield f"no speed estimate: the KV cache, {format_bytes(kv_bytes)}, lies in main memory, the weights on the GPU"
     repacked = [name for name in weight_buffers if name in ("CPU_REPACK", "AMX")]
     if not placement.on_gpu and repacked:
-        yield f"some matrices are repacked ({repacked[0]}); counted once, as the pages they came from can be dropped"
+        yield f"some matrices are repacked ({repacked[0]}); counted once, as no second copy has to stay in memory"

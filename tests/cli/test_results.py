@@ -11,7 +11,7 @@ import pytest
 from ggbench import paths
 from ggbench.gguf_file.header import read_model_file
 from ggbench.records.decode import N_PROMPT
-from ggbench.report.glossary import LISTS, terms
+from ggbench.report.glossary import LIMITS, LISTS, MAXCTX, PLAN, terms
 from ggbench.stats.linefit import fewest_samples
 from ggbench.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
@@ -209,12 +209,17 @@ def test_synth_where_it_cannot_write(ggbench: Run, tmp_path: Path) -> None:
     assert ran.err.startswith("Error: ")
 
 
-def test_a_finished_run_names_the_command_that_shows_it(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """On stderr, so that data on stdout stays data; a sweep names all of its runs."""
+def test_a_finished_run_names_the_command_that_shows_it(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
+) -> None:
+    """On stderr, so that data on stdout stays data; of a sweep the command that compares its runs."""
     assert "Stored as run 1: ggbench results show 1" in ggbench("decode", tiny_twin, "-n", "300").err.splitlines()
     assert "Stored as run 2: ggbench results show 2" in ggbench("prefill", tiny_twin, "--json").err.splitlines()
     assert "Stored as run 3: ggbench results show 3" in ggbench("bench", tiny_twin, "-n", "64").err.splitlines()
     assert "Stored" not in ggbench("decode", tiny_twin, "-n", "64", "--quiet").err
+    for name in ("a.gguf", "b.gguf"):
+        (tmp_path / name).write_bytes(tiny_twin.read_bytes())
+    assert "Stored as runs 5, 6: ggbench compare 5 6" in ggbench("bench", tmp_path, "-n", "300").err.splitlines()
 
 
 def test_a_repeated_run_counts_the_tokens_of_one_repetition(
@@ -233,9 +238,11 @@ def test_every_number_of_a_help_is_explained_once(ggbench: Run) -> None:
     numbers = " ".join(ggbench("help", "numbers").out.split())
     for name, text in terms():
         assert f"{name} {text}" in numbers
-    for command in ("decode", "bench", "results"):
+    for command, keys in {
+        "decode": LISTS, "bench": LISTS, "results": LISTS, "plan": PLAN, "maxctx": MAXCTX, "limits": LIMITS,
+    }.items():  # fmt: skip
         shown = " ".join(ggbench(command, "--help").out.split())
-        assert all(f"{name} {text}" in shown for name, text in terms(LISTS))
+        assert all(f"{name} {text}" in shown for name, text in terms(keys))
     assert ggbench("help", "results", "show").out == ggbench("results", "show", "--help").out
     assert "numbers" in ggbench("help", "number").err
 

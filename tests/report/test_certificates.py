@@ -115,6 +115,17 @@ def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None
     assert "planned n_ctx at least 34,560" in text
 
 
+def test_probes_are_never_cut(render: Callable[..., str]) -> None:
+    """At 80 columns the sentence wraps; a figure that lost its end would read as another."""
+    probes = (
+        Probe(171_776, "alloc", Outcome.OUT_OF_MEMORY, 0.26, missing_bytes=round(3.64 * (1 << 20))),
+        Probe(170_496, "alloc", Outcome.COMPLETED, 0.22, 514 << 20, 185 << 20),
+        Probe(1_070_592, "decode", Outcome.OUT_OF_MEMORY, 1204.0, 514 << 20, 185 << 20),
+    )
+    text = render(certificate_details(search(ContextResult(max_n_ctx=512, probes=probes))), 80)
+    assert all(figure in text for figure in ("171,776", "170,496", "1,070,592", "514.0 MiB", "185.0 MiB"))
+
+
 def test_a_crash_is_a_sentence(render: Callable[..., str]) -> None:
     """What happened and what to do next, once for each cause."""
     reason = "the worker was ended by SIGSEGV"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +17,9 @@ from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report.comparison import ComparedLine, Comparison, compare_quants
 from ggbench.report.comparison_sentence import sentence_of
+from ggbench.report.terminal.comparison import ComparisonReport
 from tests.fakes.machines import ENVIRONMENT
-from tests.fakes.summaries import search_of, with_run
+from tests.fakes.summaries import search_of, with_run, with_subject
 
 
 def row(
@@ -146,6 +148,17 @@ def test_searches_are_compared_by_what_they_found() -> None:
     cut_short = with_run(searches[1], outcome=Outcome.CANCELLED)
     assert line(compare_quants([searches[0], cut_short]), "max n_ctx").better == (False, False)
     assert "max n_ctx" not in {line.header for line in compare_quants([row(), row()]).lines}
+
+
+def test_what_no_run_has_is_no_line_of_the_table(render: Callable[..., str]) -> None:
+    """Searches have neither W nor speed; a difference that wraps stays indented."""
+    searches = [QuantSummary.of([search_of(row().run, n_ctx, proven=True)]) for n_ctx in (2816, 4096)]
+    far = with_subject(searches[1], file="/" + "models/" * 12 + "q4.gguf")
+    text = render(ComparisonReport(compare_quants([searches[0], far])), 80)
+    assert not any(name in text for name in ("W tokens/ms", "B ms", "speed", "p50"))
+    assert "max n_ctx tokens" in text
+    wrapped = text[text.index("Different file") :].splitlines()[1:4]
+    assert all(line.startswith("  ") for line in wrapped)
 
 
 def test_a_row_that_measured_nothing_stands_beside_one_that_did() -> None:

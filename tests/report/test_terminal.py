@@ -24,6 +24,7 @@ from ggbench.report.terminal.listings import rows_table, runs_table
 from ggbench.report.terminal.model_file import header_details, tensors_table
 from ggbench.report.terminal.models import catalog_table, local_models_listing
 from ggbench.report.terminal.row_details import prefill_table, row_details
+from ggbench.report.terminal.tables import fitted_table, left, right
 from ggbench.store.runs import StoredRun
 from ggbench.units import MIB
 from tests.fakes.summaries import search_of, with_decode, with_head, with_memory, with_run, with_subject
@@ -64,6 +65,15 @@ def test_what_all_rows_share_is_shown_once_below_a_narrow_table(
     text = render(rows_table([unbounded, *sweep], BENCH, width=80), 80)
     golden("bench_sweep_80.txt", text)
     assert text.count("qwen1.5-0.5b") == 1
+
+
+def test_what_all_rows_share_is_named_as_in_the_header(render: Render) -> None:
+    """Of two columns with one header the unit tells which; a speed without its length could be any."""
+    speeds = [
+        right("tok/s", ("295", "295"), unit, priority) for unit, priority in (("at 1k", 2), ("at 8k", 0), ("at 32k", 1))
+    ]
+    text = render(fitted_table([left("quant", ("a" * 60, "b" * 60)), *speeds], width=70), 70)
+    assert "all rows: tok/s at 1k 295, tok/s at 32k 295" in text
 
 
 def test_empty_table_is_headers_only(render: Render) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,12 @@ from ggbench.engine.events import Allocated
 from ggbench.engine.llama import LlamaEngine, launch
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.records.plan import Budget
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
+from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext, setup_to_load
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import PlanRequest, plan
@@ -168,3 +171,22 @@ def test_llama_cpp_refuses_no_option_of_main_memory(tiny_twin: Path) -> None:
         [event for event in events if isinstance(event, Allocated)][-1].cache_bytes for events in (dry, real)
     )
     assert dry_bytes == real_bytes != 0
+
+
+def test_a_large_vocabulary_takes_memory_besides_the_buffers() -> None:
+    """Gemma 3 270M: 236 tensors, 262,144 tokens; under 1 GiB its largest context that decodes is 165,376 tokens long.
+
+    All of the limit that its buffers left there, 1024 - 916 MiB, was taken; a GPU's memory holds none of it.
+    """
+    [variant] = planned_model("qwen1.5-0.5b", ["q4_k_m"]).variants
+    assert variant.file is not None
+    file = variant.file
+    large = replace(
+        file, tensors=file.tensors[:236], metadata=file.metadata | {"tokenizer.ggml.tokens": ArrayLength(262_144)}
+    )
+    context = DryContext(165_376, 523_763_712, 0, 189_059_072, 1 * MIB, True)
+    besides = BESIDE_BUFFERS_BYTES + Placement(large, LlamaSetup(), on_gpu=False).unreserved_bytes(context)
+    assert besides == pytest.approx(108 * MIB, rel=0.04)
+    assert Placement(large, LlamaSetup(), on_gpu=True).unreserved_bytes(context) == 0
+    without_vocabulary = Placement(file, LlamaSetup(), on_gpu=False)
+    assert without_vocabulary.unreserved_bytes(replace(context, n_ctx=512)) == 0

@@ -26,6 +26,7 @@ from ggbench.report.terminal.tables import (
     facts_table,
     fitted_table,
     left,
+    new_table,
     notes,
     right,
     row_names,
@@ -203,11 +204,17 @@ def _budget(setup: Setup, plan: SearchPlan) -> str:
 
 
 def _probes_table(probes: Sequence[Probe]) -> Table:
-    columns = [
-        right("n_ctx", (format_count(probe.n_ctx) for probe in probes)),
-        left("outcome", map(outcome_text, probes)),
-        right("time", (format_number(probe.seconds, 2) for probe in probes), "s"),
-        right("KV", (format_bytes(probe.kv_bytes) for probe in probes)),
-        right("compute", (format_bytes(probe.compute_bytes) for probe in probes)),
-    ]
-    return fitted_table(columns)
+    """Every context that was made; what came of it takes the width that the figures leave."""
+    return new_table(
+        columns={"n_ctx": "right", "outcome": "wrap", "time\ns": "right", "KV": "right", "compute": "right"},
+        rows=(
+            (
+                format_count(probe.n_ctx),
+                plain(outcome_text(probe)),
+                format_number(probe.seconds, 2),
+                format_bytes(probe.kv_bytes),
+                format_bytes(probe.compute_bytes),
+            )
+            for probe in probes
+        ),
+    )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ggbench.report import UNKNOWN
 from ggbench.report.comparison import Comparison
 from ggbench.report.comparison_sentence import sentence_of
 from ggbench.report.plot.palette import letter
@@ -45,7 +48,11 @@ class ComparisonReport:
 
 
 def _tables(comparison: Comparison, width: int) -> Iterator[Table | Text]:
-    """Yield the table, or several where one is too wide, then the verdicts if they are not in it."""
+    """Yield the table, or several where one is too wide, then the verdicts if they are not in it.
+
+    A metric that no run has, as the speed of searches for the largest n_ctx, is no line.
+    """
+    comparison = replace(comparison, lines=tuple(line for line in comparison.lines if {*line.texts} != {UNKNOWN}))
     widths = _run_widths(comparison)
     room = width - max(cell_len(header.plain) for header in _headers(comparison)) - GAP
     if sum(widths) + _VERDICT_WIDTH <= room:
@@ -95,10 +102,10 @@ def _marked(text: str, *, is_better: bool) -> str:
     return f"{_BETTER if is_better else ' '} {text}"
 
 
-def _notes(comparison: Comparison) -> Iterator[Text]:
+def _notes(comparison: Comparison) -> Iterator[Text | Padding]:
     """Yield the warnings, and a line for each difference under its topic."""
     for warning in comparison.warnings:
         yield Text(f"! {warning}")
     for differences in comparison.differences:
         yield Text(f"{'Different' if differences.lines else 'Same'} {differences.topic}", "bold")
-        yield from (Text(f"  {line}") for line in differences.lines)
+        yield from (Padding(Text(line), (0, 0, 0, 2), expand=False) for line in differences.lines)

@@ -12,6 +12,7 @@ from rich.text import Text
 from ggbench.plain import plain
 from ggbench.report import UNKNOWN
 from ggbench.report.limits_document import knees_text
+from ggbench.report.terminal.plan import FITS_NOT
 from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
 from ggbench.theory.hardware import Hardware, KvReads
 from ggbench.theory.kv_cache import KvCache
@@ -116,12 +117,12 @@ def _decode_notes(rows: Sequence[SchemeLimits]) -> str:
     if any(row.batch_size > 1 for row in rows):
         lines.append("batch: W and B are of one step of all sequences, tok/s is their total, tokens are per sequence")
     if any(point.fits is False for row in rows for point in row.decode):
-        lines.append("*: a context of this length does not fit")
+        lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
     return "\n".join(lines)
 
 
 def _speed(point: DecodePoint) -> str:
-    return f"{format_number(point.tok_s)}{'*' if point.fits is False else ''}"
+    return f"{format_number(point.tok_s)}{FITS_NOT if point.fits is False else ''}"
 
 
 def _length(row: SchemeLimits) -> str:

@@ -174,11 +174,13 @@ def fitted_table(
         add_column(table, f"{each.header}\n{each.unit}" if each.unit else each.header, align)
     for index, is_dim in enumerate(dim or [False] * len(labels)):
         table.add_row(*(Text(each.texts[index]) for each in kept), style="dim" if is_dim else "")
-    lines = [*_shared(below), *_notes(below, labels)]
+    headers = [each.header for each in cells]
+    titles = {
+        id(each): f"{each.header} {each.unit}" if headers.count(each.header) > 1 else each.header for each in cells
+    }
+    lines = [*_shared(below, titles), *_notes(below, labels)]
     if left_out:
-        headers = [each.header for each in cells]
-        texts = (f"{each.header} {each.unit}" if headers.count(each.header) > 1 else each.header for each in left_out)
-        lines.append(f"left out for width: {', '.join(texts)}; --json has them all")
+        lines.append(f"left out for width: {', '.join(titles[id(each)] for each in left_out)}; --json has them all")
     if caption:
         lines.append(caption)
     table.lines_below = tuple(map(Text, lines))
@@ -203,10 +205,10 @@ def _fit(cells: Sequence[Cells], width: int | None) -> tuple[list[Cells], list[C
     return kept, [each for each in cells if each in below], [e for e in cells if e not in kept and e not in below]
 
 
-def _shared(below: Sequence[Cells]) -> list[str]:
-    """`all rows: qwen1.5-7b, n_ctx 512`."""
+def _shared(below: Sequence[Cells], titles: Mapping[int, str]) -> list[str]:
+    """`all rows: qwen1.5-7b, n_ctx 512`; `titles` are by the columns' ids."""
     facts = [
-        each.texts[0] if each.is_name else f"{each.header} {each.texts[0]}"
+        each.texts[0] if each.is_name else f"{titles[id(each)]} {each.texts[0]}"
         for each in below
         if not each.is_note and not each.is_empty
     ]
