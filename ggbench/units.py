@@ -23,6 +23,8 @@ _FLOPS = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([gtp])flops?(?:/s)?\s*", re.IGNORE
 _THOUSANDS = {"g": 3, "t": 4, "p": 5}
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*?)(/s|ps)?\s*")
 _LARGEST = 1 << 60
+_DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([smh]?)\s*", re.IGNORECASE)
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _TOKENS = re.compile(r"(?P<number>[0-9]+(?:[,_][0-9]{3})*|[0-9]*\.[0-9]+)(?P<unit>[km]?)", re.IGNORECASE)
 _TOKEN_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 MOST_TOKENS = (1 << 31) - 1
@@ -101,6 +103,15 @@ def _says_bits(unit: str, per_second: str | None) -> bool:
     Lower-case `24gb` is common for bytes.
     """
     return unit.endswith("b") and (unit != unit.lower() or per_second == "ps")
+
+
+def parse_duration(text: str) -> float:
+    """Parse a time in seconds: `90s`, `10m`, `1.5h`, or a plain number of seconds. Raises UsageError."""
+    match = _DURATION.fullmatch(text)
+    seconds = float(match[1]) * _SECONDS[match[2].lower()] if match else 0
+    if not 0 < seconds < _LARGEST:
+        raise UsageError(f"{text!r} is not a time such as 90s, 10m or 1h", "s, m and h are seconds, minutes and hours")
+    return seconds
 
 
 def exact_size(n_bytes: int) -> str:

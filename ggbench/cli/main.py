@@ -30,6 +30,7 @@ COMMANDS = {
     "prefill": "Time prompts of several lengths.",
     "published": "Published measurements of other systems.",
     "pull": "Download quants from the Hub, resumable and verified.",
+    "quality": "What a quant costs in quality: perplexity, and KL divergence from a base.",
     "results": "List, show and remove stored runs.",
     "synth": "Write twins: files of a model's true shape, without trained weights.",
     "tui": "Choose, measure and compare in a terminal interface.",

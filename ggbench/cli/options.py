@@ -159,10 +159,7 @@ def option(flags: str, text: str, type: Any = None, **more: Any) -> _Decorator: 
     return click.option(*flags.split(), type=type, help=text, **more)
 
 
-_LOAD_OPTIONS = (
-    option("-c --n-ctx", "Context length, e.g. 16k or 16,384. Default: as long as the command needs.", TOKENS),
-    option("-b --n-batch", "Logical batch size: tokens passed to llama.cpp at once.", TOKENS, default=2048),
-    option("-ub --n-ubatch", "Physical batch size: tokens computed at once.", TOKENS, default=512),
+_KV_OPTIONS = (
     option("-ctk --type-k", "Data type of the K cache, e.g. q8_0.", _KV_TYPES, metavar="TYPE", default="f16"),
     option(
         "-ctv --type-v",
@@ -171,6 +168,11 @@ _LOAD_OPTIONS = (
         metavar="TYPE",
         default="f16",
     ),
+)
+_LOAD_OPTIONS = (
+    option("-c --n-ctx", "Context length, e.g. 16k or 16,384. Default: as long as the command needs.", TOKENS),
+    option("-b --n-batch", "Logical batch size: tokens passed to llama.cpp at once.", TOKENS, default=2048),
+    option("-ub --n-ubatch", "Physical batch size: tokens computed at once.", TOKENS, default=512),
     option("-fa --flash-attn", "Use flash attention, which shrinks the compute buffer.", _FLASH_ATTN, default="auto"),
     option("-ngl --n-gpu-layers", "Number of layers to put on the GPU. Default: all.", int, metavar="N"),
     option(
@@ -284,8 +286,12 @@ def _names(record: type[Any]) -> list[str]:
     return [field.name for field in fields(record)]
 
 
-load_options = as_record("setup", _setup, [*_names(LlamaSetup), *_SWITCHED_OFF.values()], *_LOAD_OPTIONS)
+_LOADED = [*_names(LlamaSetup), *_SWITCHED_OFF.values()]
+
+load_options = as_record("setup", _setup, _LOADED, *_KV_OPTIONS, *_LOAD_OPTIONS)
 """Add the options of how llama.cpp loads a model; the command gets them as `setup`, a LlamaSetup."""
+load_options_but_kv_types = as_record("setup", _setup, _LOADED, *_LOAD_OPTIONS)
+"""The same without the types of the KV cache, for a command that takes several."""
 offline_option = as_record("hub", HubOptions, _names(HubOptions), _OFFLINE)
 """Add `--offline`; the command gets `hub`, a HubOptions."""
 output_options = as_record("output", _output, _names(Output), *_OUTPUT_OPTIONS)
@@ -293,14 +299,16 @@ output_options = as_record("output", _output, _names(Output), *_OUTPUT_OPTIONS)
 _download_options = as_record("hub", HubOptions, _names(HubOptions), *_DOWNLOAD_OPTIONS)
 
 
-def measuring_options(*, many: bool = False, has_own_timeout: bool = False) -> _Decorator:
+def measuring_options(
+    *, many: bool = False, has_own_timeout: bool = False, load: _Decorator = load_options
+) -> _Decorator:
     """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, an Asked."""
 
     def decorate(function: _Function) -> _Function:
         function = output_options(as_record("asked", Asked, _names(Asked))(function))
         if not has_own_timeout:
             function = _BANDWIDTH(timeout_option("600")(function))
-        function = load_options(_download_options(function))
+        function = load(_download_options(function))
         if many:
             function = click.argument("quants", nargs=-1)(function)
         else:

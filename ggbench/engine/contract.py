@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ggbench.engine.endings import Ending
     from ggbench.engine.events import Event
 
-Stage = Literal["start", "load", "context", "prefill", "decode"]
+Stage = Literal["start", "load", "context", "prefill", "decode", "score"]
 
 DEFAULT_TIMEOUT_S = 600.0
 """Longest time without a message that is not yet a hang: a long prompt on a slow CPU reports nothing meanwhile."""

@@ -148,4 +148,29 @@ class ContextProven(msgspec.Struct, frozen=True, tag="context_proven"):
     """As `Loaded.left_bytes`, with all that the decodes took."""
 
 
-Event = Ready | Opening | Allocated | Loaded | Opened | PromptRead | Steps | Proving | ContextProven
+class Tokenized(msgspec.Struct, frozen=True, tag="tokenized"):
+    """A text as the model's tokens."""
+
+    tokens: list[int]
+    n_vocab: int
+    bos: int | None
+    """What the model adds before a text; None where it adds nothing."""
+
+
+class Scored(msgspec.Struct, frozen=True, tag="scored"):
+    """Positions of a text, of one chunk after the other; the lists that compare with a base are empty without one."""
+
+    nll: list[float] = []
+    """-ln p of each true next token."""
+    base_nll: list[float] = []
+    kld: list[float] = []
+    """KL divergence of the base's distribution from the model's, in nats."""
+    p_diff: list[float] = []
+    """p of the true next token less the base's."""
+    n_same_top: int = 0
+    """Positions at which both give the same token the highest probability."""
+
+
+Event = (
+    Ready | Opening | Allocated | Loaded | Opened | PromptRead | Steps | Proving | ContextProven | Tokenized | Scored
+)

@@ -74,6 +74,15 @@ class Experiment(abc.ABC):
 
 
 @dataclass(frozen=True, slots=True)
+class Base:
+    """What a target is compared with: another quant of its model, or the same with another KV cache."""
+
+    target: Target
+    type_k: str = "f16"
+    type_v: str = "f16"
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One experiment on one target: what a queue holds."""
 
@@ -81,6 +90,8 @@ class Job:
     target: Target
     setup: Setup
     settings: Settings
+    base: Base | None = None
+    """None where the experiment compares with nothing."""
 
     def __post_init__(self) -> None:
         """Raise UsageError as `Experiment.check` does."""

@@ -13,7 +13,7 @@ from ggbench.records.memory import Memory
 from ggbench.records.run import Run
 from ggbench.records.speed import DecodeLimit
 
-Stage = Literal["download", "write", "load", "prompt", "decode", "probe"]
+Stage = Literal["download", "write", "load", "prompt", "decode", "probe", "score"]
 """What a job is doing; the first two are counted in bytes."""
 
 

@@ -44,6 +44,7 @@ class Session:
         self.cancel = rig.cancel
         """Set once the person wants it to end."""
         self.target = job.target
+        self.base = job.base
         self.setup = job.setup
         """How the target is to be loaded, with the threads that the machine has."""
         self.recorder = recorder
@@ -69,7 +70,7 @@ class Session:
 
     def prepare(self) -> Generator[Progress, None, ModelFile]:
         """The target's file, made or downloaded first where it has to be."""
-        self.use_file((yield from _made_file(self.target, self.cancel)))
+        self.use_file((yield from made_file(self.target, self.cancel)))
         self.recorder.skip_readings()
         assert self.file is not None
         return self.file
@@ -105,16 +106,26 @@ class Session:
                 self._observe_limit(self.allocated)
         return ending
 
-    def run(self, workload: Workload, series: str = "", n_total: int = 0) -> Generator[Progress, None, Ending]:
+    def run(
+        self, workload: Workload, series: str = "", n_total: int = 0, events: list[Event] | None = None
+    ) -> Generator[Progress, None, Ending]:
         """Carry out a workload; its steps go to that series, of a run that times `n_total` steps in all.
+
+        Events that no run records by itself are added to `events`.
 
         Raises Unsupported where the engine cannot.
         """
         if reason := self.engine.unsupported(type(workload)):
             raise Unsupported(reason)
-        ending = yield from self._follow(self.engine.run(workload), series, n_total)
+        ending = yield from self._follow(self.engine.run(workload), series, n_total, events)
         self.recorder.flush()
         return ending
+
+    def ask(self, workload: Workload) -> Generator[Progress, None, tuple[list[Event], Ending]]:
+        """Carry out a workload whose events are the experiment's own to record. Raises as `run`."""
+        events: list[Event] = []
+        ending = yield from self.run(workload, events=events)
+        return events, ending
 
     def begin(self, environment: Environment | None) -> None:
         """Open the run in the store; it has begun as soon as an engine is ready, or has failed to be."""
@@ -130,7 +141,9 @@ class Session:
         if self._engine is not None:
             self._engine.close()
 
-    def _follow(self, events: Iterator[Event | Ending], series: str, n_total: int) -> Generator[Progress, None, Ending]:
+    def _follow(
+        self, events: Iterator[Event | Ending], series: str, n_total: int, others: list[Event] | None = None
+    ) -> Generator[Progress, None, Ending]:
         ending: Ending | None = None
         for event in events:
             match event:
@@ -161,6 +174,8 @@ class Session:
                     yield Working("probe", share, 1.0, left_s=left_s)
                 case Ending():
                     ending = event
+                case _ if others is not None:
+                    others.append(event)
                 case _:
                     pass
         assert ending is not None
@@ -235,7 +250,7 @@ def kv_bytes_per_token(file: ModelFile, setup: Setup) -> int | None:
         return None
 
 
-def _made_file(target: Target, cancel: threading.Event) -> Generator[Working, None, ModelFile]:
+def made_file(target: Target, cancel: threading.Event) -> Generator[Working, None, ModelFile]:
     """The target's file; made in a thread, so that its progress can be reported.
 
     Raises CancelledError once `cancel` is set, and what `materialize` raises.

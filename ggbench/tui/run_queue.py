@@ -42,6 +42,7 @@ class JobState(enum.StrEnum):
     PROMPT = "prompt"
     DECODING = "decoding"
     SEARCHING = "searching"
+    SCORING = "scoring"
     DONE = "done"
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -70,6 +71,7 @@ _STATES: dict[Stage, JobState] = {
     "prompt": JobState.PROMPT,
     "decode": JobState.DECODING,
     "probe": JobState.SEARCHING,
+    "score": JobState.SCORING,
 }
 
 

@@ -1,0 +1,131 @@
+"""`ggbench quality`: what a quant, and a quantized KV cache, cost in quality."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.cli.options import PATH, Asked, as_record, load_options_but_kv_types, measuring_options, option
+from ggbench.errors import UsageError
+from ggbench.records.setup import KV_TYPES, LlamaSetup
+
+if TYPE_CHECKING:
+    from ggbench.catalog.selector import Target
+    from ggbench.recording.experiment import Base, Job
+
+_NO_BASE = "none"
+
+
+def _kv_pairs(type_k: str, type_v: str) -> tuple[tuple[str, str], ...]:
+    """Pairs of types of K and V; one type goes with each of several. Raises UsageError."""
+    lists = [[part.strip().lower() for part in text.split(",")] for text in (type_k, type_v)]
+    for name in (*lists[0], *lists[1]):
+        if name not in KV_TYPES:
+            raise UsageError(f"{name!r} is not a type of a KV cache", f"llama.cpp has {', '.join(KV_TYPES)}")
+    longest = max(map(len, lists))
+    if any(len(each) not in (1, longest) for each in lists):
+        raise UsageError(
+            f"{len(lists[0])} types of the K cache and {len(lists[1])} of the V cache do not pair up",
+            "give as many of each, or one",
+        )
+    pairs = zip(*(each * longest if len(each) == 1 else each for each in lists), strict=True)
+    return tuple(dict.fromkeys((k, v) for k, v in pairs))
+
+
+_kv_list_options = as_record(
+    "kv_types",
+    _kv_pairs,
+    ("type_k", "type_v"),
+    option("-ctk --type-k", "Data types of the K cache, e.g. f16,q8_0.", metavar="TYPE,...", default="f16"),
+    option("-ctv --type-v", "Data types of the V cache, as many or one.", metavar="TYPE,...", default="f16"),
+)
+
+
+@click.command()
+@option("--text", "Score this file of UTF-8 text. Default: Python's own reference manual.", PATH, metavar="FILE")
+@option("--chunks n_chunks", "Score at most N chunks. Default: the whole text.", click.IntRange(1), metavar="N")
+@option("--within", "Score as many chunks of each row as fit into this time, e.g. 10m.", metavar="TIME")
+@option(
+    "--base base_quant",
+    "Compare with this quant, or this file. Default: the largest on this disk; `none` computes the perplexity alone.",
+    metavar="QUANT",
+)
+@option("--base-logits", "Compare with a file of logits of llama-perplexity's.", PATH, metavar="FILE")
+@option("--save-base-logits", "Save the logits of the one QUANT for --base-logits.", PATH, metavar="FILE")
+@measuring_options(many=True, load=lambda function: _kv_list_options(load_options_but_kv_types(function)))
+def command(
+    text: Path | None,
+    n_chunks: int | None,
+    within: str | None,
+    base_quant: str | None,
+    base_logits: Path | None,
+    save_base_logits: Path | None,
+    kv_types: tuple[tuple[str, str], ...],
+    asked: Asked,
+) -> None:
+    """Score a text with each of QUANTS: perplexity, and KL divergence from a base, each with its error.
+
+    The text is cut into chunks of --n-ctx tokens, 512 unless given, and the second half of each is scored, as
+    llama-perplexity does. With lists, --type-k f16,q8_0 --type-v f16,q8_0 shows what a quantized KV cache costs.
+    """
+    from ggbench.catalog.texts import find_text
+    from ggbench.cli.measuring import make_jobs, measure
+    from ggbench.cli.run_output import show_measured
+    from ggbench.experiments.quality import EXPERIMENT
+    from ggbench.records.quality import N_CTX, QualitySettings
+    from ggbench.units import parse_duration
+
+    if base_logits and (base_quant or save_base_logits):
+        raise UsageError("--base-logits is the base already", "omit --base and --save-base-logits")
+    source, _ = find_text(text)
+    n_ctx = asked.setup.n_ctx or N_CTX
+    settings = QualitySettings(
+        source,
+        n_ctx,
+        n_chunks,
+        None if within is None else parse_duration(within),
+        max(1, asked.setup.n_batch // n_ctx),
+        str(base_logits.absolute()) if base_logits else "",
+        str(save_base_logits.absolute()) if save_base_logits else "",
+    )
+    asked = replace(asked, setup=replace(asked.setup, n_ctx=None))
+    jobs = make_jobs(EXPERIMENT, settings, asked, every=True)
+    if save_base_logits and len(jobs) > 1:
+        raise UsageError("--save-base-logits saves the logits of one quant", "name one QUANT")
+    is_alone = bool(base_logits or save_base_logits) or base_quant == _NO_BASE
+    base = None if is_alone else _base(asked, base_quant, [job.target for job in jobs])
+    measured = measure(_with_kv_types(jobs, asked.setup, base, kv_types), asked)
+    show_measured(measured)
+    measured.leave()
+
+
+def _base(asked: Asked, quant: str | None, targets: Sequence[Target]) -> Base | None:
+    """The quant or the file that was named, else the model's largest file on this disk; None where there is none."""
+    from ggbench.catalog.selector import resolve, resolve_one
+    from ggbench.recording.experiment import Base
+
+    if quant is not None:
+        named = (quant,) if Path(quant).is_file() else (asked.model, quant)
+        return Base(resolve_one(*named, hub=asked.hub.access()))
+    known = [*targets, *(resolve(asked.model, hub=asked.hub.access()) if asked.quants else ())]
+    here = [target for target in known if target.path is not None]
+    return Base(max(here, key=lambda target: target.file_bytes or 0)) if here else None
+
+
+def _with_kv_types(
+    jobs: Sequence[Job], setup: LlamaSetup, base: Base | None, kv_types: Sequence[tuple[str, str]]
+) -> list[Job]:
+    """A job for each quant and pair of types; the base, whose figures the others have, only if it is the only one."""
+    rows = []
+    for job in jobs:
+        for type_k, type_v in kv_types:
+            row = replace(job, setup=replace(setup, type_k=type_k, type_v=type_v), base=base)
+            if base is not None and (job.target, type_k, type_v) == (base.target, base.type_k, base.type_v):
+                row = replace(row, base=None)
+            rows.append(row)
+    compared = [row for row in rows if row.base is not None]
+    return compared or rows

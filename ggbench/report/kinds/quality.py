@@ -1,0 +1,58 @@
+"""Quality: perplexity of a text, and the divergence from a base."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.records.machine import MachineReading
+from ggbench.records.quality import QualityResult
+from ggbench.records.run import Run
+from ggbench.report.presenter import Presenter
+from ggbench.report.quality import estimate_text, quality_document
+from ggbench.units import format_count
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+class QualityPresenter(Presenter):
+    """Runs of kind `quality`."""
+
+    kind: ClassVar[str] = "quality"
+    title: ClassVar[str] = "quality"
+    schema: ClassVar[str] = "quality"
+    has_samples: ClassVar[bool] = False
+
+    def headline(self, run: Run) -> str:
+        """`PPL 12.36 ± 0.52 over 16 chunks, KLD 0.0312 ± 0.0011 from q8_0`."""
+        return self.so_far(run) or "done"
+
+    def so_far(self, run: Run) -> str:
+        """As the headline; empty where nothing was scored."""
+        found = run.result
+        if not isinstance(found, QualityResult) or found.ppl is None:
+            return ""
+        text = f"PPL {estimate_text(found.ppl)} over {format_count(found.n_chunks)} chunks"
+        if found.divergence is not None and found.base is not None:
+            text += f", KLD {estimate_text(found.divergence.kld)} from {found.base.subject.quant}"
+        return text
+
+    def document(self, run: Run) -> dict[str, object]:
+        """Figures with their errors, the text, and what was compared."""
+        return quality_document(run)
+
+    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+        """The figures, the text, memory, machine and command."""
+        from ggbench.report.terminal.quality import quality_details
+
+        return quality_details(run, folded=folded, readings=readings)
+
+    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+        """A line for each quant and KV cache type, the base first, and which of them can be told apart."""
+        from ggbench.report.terminal.quality import quality_table
+
+        return quality_table(runs, width=width)
+
+
+PRESENTER = QualityPresenter()

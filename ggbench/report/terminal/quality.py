@@ -1,0 +1,111 @@
+"""Quality for the terminal: a line for each quant, and one run in full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ggbench.plain import plain
+from ggbench.records.machine import MachineReading
+from ggbench.records.quality import Estimate, QualityResult
+from ggbench.records.run import Run
+from ggbench.report import UNKNOWN
+from ggbench.report.names import model_name
+from ggbench.report.quality import estimate_text, kv_name, row_name, verdicts
+from ggbench.report.terminal.machine import again_line, environment_line, machine_table
+from ggbench.report.terminal.tables import facts_table, fitted_table, names, notes, right, spaced
+from ggbench.units import format_bytes, format_count, format_number, format_percent
+
+
+def quality_table(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+    """A line for each run, its base above, and the verdicts below."""
+    found = [run.result if isinstance(run.result, QualityResult) else None for run in runs]
+    apart = [each.divergence if each else None for each in found]
+    return fitted_table(
+        [
+            names("quant", map(row_name, runs)),
+            right("BPW", (format_number(run.subject.bpw) for run in runs), "bits", 2),
+            right("KV/token", (format_bytes(run.subject.kv_bytes_per_token) for run in runs), priority=4),
+            right("PPL", _texts(found, "ppl", estimate_text)),
+            right("KLD", _texts(apart, "kld", estimate_text), "nats"),
+            right("99 %", _texts(apart, "kld_percentiles", _largest_but_one_percent), "KLD", 3),
+            right("same top", _texts(apart, "same_top", _percent), priority=1),
+            right("RMS Δp", _texts(apart, "rms_p_diff", _percent), priority=2),
+            right("ln PPL ratio", _texts(apart, "ln_ppl_ratio", estimate_text), priority=3),
+            right("chunks", _texts(found, "n_chunks", format_count), priority=5),
+            notes(run.reason for run in runs),
+        ],
+        width=width,
+        caption="\n".join([*_base_line(found), *verdicts(runs)]),
+    )
+
+
+def quality_details(run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+    """Figures, text, machine and command of one run."""
+    found = run.result if isinstance(run.result, QualityResult) else None
+    subject, apart = run.subject, None if found is None else found.divergence
+    heading = Text(f"{model_name(subject)} {plain(row_name(run))}", style="bold")
+    if run.reason:
+        heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
+    parts: list[RenderableType] = [heading]
+    if found is not None:
+        scored = found.scored
+        parts.append(
+            facts_table(
+                "Perplexity",
+                [
+                    ("PPL", estimate_text(found.ppl)),
+                    ("scored", f"{format_count(found.n_scored)} tokens in {format_count(found.n_chunks)} chunks of "
+                               f"{format_count(found.n_ctx)}; the second half of each"),
+                    ("text", f"{found.text.name}, {format_bytes(found.text.n_bytes)}"),
+                    ("sha256", found.text.sha256),
+                    ("tokens", "" if scored is None else f"{format_count(scored.n_tokens)} of a vocabulary of "
+                                                         f"{format_count(scored.n_vocab)}"),
+                ],
+            )
+        )  # fmt: skip
+    if found is not None and apart is not None and found.base is not None:
+        base = found.base
+        percentiles = ", ".join(f"{percent:g} %: {value:.4g}" for percent, value in apart.kld_percentiles)
+        parts.append(
+            facts_table(
+                "Compared with its base",
+                [
+                    ("base", f"{model_name(base.subject)} {kv_name(base.subject.quant, base.type_k, base.type_v)}"),
+                    ("PPL of it", estimate_text(apart.base_ppl)),
+                    ("KLD", f"{estimate_text(apart.kld)} nats"),
+                    ("percentiles", percentiles),
+                    ("same top", f"{format_percent(apart.same_top.mean)} of the tokens"),
+                    ("Δp", f"mean {apart.p_diff.mean * 100:+.2g} %, RMS {format_percent(apart.rms_p_diff.mean)}"),
+                    ("ln PPL ratio", f"{estimate_text(apart.ln_ppl_ratio)}, paired"),
+                ],
+            )
+        )
+    if machine := machine_table(readings, run.gpu_use):
+        parts.append(machine)
+    environment = run.head.environment
+    origin = [] if environment is None else [Text(environment_line(environment), style="dim")]
+    return spaced([*parts, Group(*origin, *again_line(run.head.command, folded=folded))])
+
+
+def _texts(records: Sequence[object], name: str, text: Callable[[Any], str]) -> Iterator[str]:
+    return (text(None if record is None else getattr(record, name)) for record in records)
+
+
+def _percent(estimate: Estimate | None) -> str:
+    return format_percent(None if estimate is None else estimate.mean)
+
+
+def _largest_but_one_percent(percentiles: Sequence[tuple[float, float]] | None) -> str:
+    return UNKNOWN if percentiles is None else format_number(dict(percentiles)[99.0])
+
+
+def _base_line(found: Sequence[QualityResult | None]) -> list[str]:
+    """The base that the rows were compared with, where it is one and the same."""
+    bases = {(each.base, each.divergence.base_ppl) for each in found if each and each.base and each.divergence}
+    lines = [f"base: {model_name(base.subject)} {base.subject.quant}, PPL {estimate_text(ppl)}" for base, ppl in bases]
+    texts = {each.text for each in found if each}
+    return [*lines, *(f"text: {text.name}, sha256 {text.sha256[:12]}" for text in texts)]

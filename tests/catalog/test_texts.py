@@ -1,0 +1,63 @@
+"""Texts to score."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.texts import TOPICS, find_text, read_text
+from ggbench.errors import BadFile, UsageError
+
+
+def test_a_file_is_named_and_hashed(tmp_path: Path) -> None:
+    """The hash is of its bytes as they are."""
+    path = tmp_path / "prose.txt"
+    path.write_bytes("Grüße\r\n".encode())
+    source, text = find_text(path)
+    assert (source.name, source.n_bytes, source.path) == ("prose.txt", 9, str(path))
+    assert source.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert text == "Grüße\r\n"
+    assert read_text(source) == text
+
+
+def test_without_a_file_pythons_own_manual_is_scored() -> None:
+    """It is there without a network, and long enough."""
+    source, text = find_text(None)
+    assert (source.name, source.path) == (TOPICS, "")
+    assert len(text) > 300_000
+    assert read_text(source) == text
+
+
+def test_a_text_that_has_changed_is_refused(tmp_path: Path) -> None:
+    """Figures of two texts do not compare."""
+    path = tmp_path / "prose.txt"
+    path.write_text("one")
+    source, _ = find_text(path)
+    path.write_text("two")
+    with pytest.raises(UsageError, match="has changed"):
+        read_text(source)
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        (b"\xff\xfe", BadFile, "not UTF-8: byte 0 is 0xff"),
+        (b" \n", UsageError, "is empty"),
+        (b"", UsageError, "is empty"),
+    ],
+)
+def test_a_file_that_is_no_text_is_named(tmp_path: Path, content: bytes, error: type[Exception], message: str) -> None:
+    """With what is wrong."""
+    path = tmp_path / "bad.txt"
+    path.write_bytes(content)
+    with pytest.raises(error, match=message):
+        find_text(path)
+
+
+def test_a_text_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """A folder is none either."""
+    for path in (tmp_path / "missing.txt", tmp_path):
+        with pytest.raises(UsageError, match="cannot be read"):
+            find_text(path)

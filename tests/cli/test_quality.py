@@ -1,0 +1,148 @@
+"""`ggbench quality` over fake workers: what is compared with what, its output, and bad input in one line."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ggbench.engine.workloads.score import Score
+from ggbench.gguf_file.twin import cached_twin
+from tests.cli.conftest import FakeMachine, Run
+from tests.conftest import TINY
+from tests.fakes.engine import FakeWorker
+from tests.fakes.scores import scores, without_mark
+
+ROW = {
+    "quant", "type_k", "type_v", "n_ctx", "n_chunks", "n_scored", "ppl", "ppl_error", "base", "kld_mean", "kld_error",
+    "kld_percentiles", "same_top", "rms_dp", "ln_ppl_ratio", "ln_ppl_ratio_error", "text_sha256",
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two quants of one model."""
+    for quant in ("q8_0", "q4_0"):
+        twin = cached_twin("tiny", TINY, quant, tmp_path / "twins")
+        without_mark(twin, tmp_path / "model" / f"tiny-{quant}.gguf")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> tuple[str, ...]:
+    """A text, and chunks of 32 tokens."""
+    path = tmp_path / "prose.txt"
+    path.write_text("some prose")
+    return "--text", str(path), "-c", "32", "-b", "64"
+
+
+def _requests(workers: list[FakeWorker]) -> list[Score]:
+    return [request for worker in workers for request in worker.requests if isinstance(request, Score)]
+
+
+def test_every_quant_is_compared_with_the_largest(
+    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
+) -> None:
+    """The base has no row of its own; its perplexity is below the table."""
+    machine.answers |= {0: scores(2.0), 1: scores(1.5)}
+    ran = ggbench("quality", folder, *asked)
+    assert ran.code == 0
+    assert "PPL 7.389 over 10 chunks, KLD 0.2500 from q8_0" in ran.err
+    row = ggbench("quality", folder, *asked, "--json").json
+    assert row.keys() >= ROW
+    assert (row["quant"], row["base"]["quant"], row["n_chunks"], row["n_scored"]) == ("q4_0", "q8_0", 10, 150)
+    assert row["kld_mean"] == 0.25
+    assert row["base_ppl"] == pytest.approx(4.4817, rel=1e-4)
+
+
+def test_one_quant_alone_has_a_perplexity(
+    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
+) -> None:
+    """`--base none`, and the base itself, are compared with nothing."""
+    machine.answers |= {0: scores(), 1: scores()}
+    row = ggbench("quality", folder, "q4_0", *asked, "--base", "none", "--json").json
+    assert (row["ppl_error"], row["base"], row["kld_mean"]) == (0, None, None)
+    row = ggbench("quality", folder / "tiny-q8_0.gguf", *asked, "--json").json
+    assert row["base"] is None
+
+
+def test_lists_of_types_are_rows(ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]) -> None:
+    """Each pair of types against f16 of the base; the base with f16 is no row."""
+    machine.answers |= dict.fromkeys(range(6), scores())
+    kv = "--type-k", "f16,q8_0", "--type-v", "f16,q4_0"
+    document = ggbench("quality", folder, "q8_0", *asked, *kv, "--json").json
+    assert (document["type_k"], document["type_v"]) == ("q8_0", "q4_0")
+    document = ggbench("quality", folder, *asked, *kv, "--json").json
+    assert [(row["quant"], row["type_k"], row["type_v"]) for row in document["rows"]] == [
+        ("q8_0", "q8_0", "q4_0"), ("q4_0", "f16", "f16"), ("q4_0", "q8_0", "q4_0"),
+    ]  # fmt: skip
+    command = shlex.split(document["rows"][2]["command"])
+    assert command[-4:] == ["--type-k", "q8_0", "--type-v", "q4_0"]
+    again = ggbench(*command[1:], "--json").json
+    assert {name: again[name] for name in ROW - {"base"}} == {
+        name: document["rows"][2][name] for name in ROW - {"base"}
+    }
+    assert again["base"]["file"] == document["rows"][2]["base"]["file"]
+
+
+def test_a_table_says_what_can_be_told_apart(
+    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
+) -> None:
+    """Neighbours by perplexity, the base among them."""
+    machine.answers |= dict.fromkeys((0, 2, 4), scores(2.0)) | dict.fromkeys((1, 3, 5), scores(1.5))
+    ran = ggbench("quality", folder, *asked, "--type-k", "f16,q8_0", "--type-v", "f16")
+    assert "base: tiny q8_0, PPL 4.482" in ran.out
+    assert "q8_0 (base) is better than" in ran.out
+    assert "whose PPL is 65 % higher (65 to 65 %) over 10 chunks" in ran.out
+    assert "have the same PPL" in ran.out
+    shown = ggbench("results", "show", "1")
+    assert "Compared with its base" in shown.out
+    assert "quality" in ggbench("results").out
+
+
+def test_saved_logits_serve_another_run(
+    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The base's worker is not needed then."""
+    machine.answers |= {0: scores()}
+    logits = tmp_path / "base.dat"
+    assert ggbench("quality", folder, "q8_0", *asked, "--save-base-logits", logits).code == 0
+    row = ggbench("quality", folder, "q4_0", *asked, "--base-logits", logits, "--json").json
+    assert row["kld_mean"] == 0.25
+    assert len(machine.workers) == 1
+    assert all(request.rows is not None for request in _requests(machine.workers) if request.targets[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--text", "missing.txt"), 2, "missing.txt cannot be read: No such file"),
+        (("--within", "soon"), 2, "'soon' is not a time such as 90s, 10m or 1h"),
+        (("--type-k", "q9_0"), 2, "'q9_0' is not a type of a KV cache"),
+        (("--type-k", "f16,q8_0,q4_0", "--type-v", "f16,q8_0"), 2, "3 types of the K cache and 2 of the V cache"),
+        (("--base-logits", "x.dat", "--base", "q8_0"), 2, "--base-logits is the base already"),
+        (("--save-base-logits", "x.dat"), 2, "--save-base-logits saves the logits of one quant"),
+        (("--base", "q5_k_m"), 2, "q5_k_m"),
+        (("--base-logits", "missing.dat"), 2, "missing.dat cannot be read"),
+    ],
+)
+def test_bad_input_is_one_line(
+    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...], options: tuple[str, ...], code: int,
+    message: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Before or while the model is loaded."""
+    monkeypatch.chdir(folder.parent)
+    machine.answers |= dict.fromkeys(range(4), scores())
+    words = (folder, "q4_0") if "missing.dat" in options else (folder,)
+    ran = ggbench("quality", *words, *asked, *options)
+    assert (ran.code, message in ran.err) == (code, True), ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_twin_is_refused(ggbench: Run, machine: FakeMachine, tiny_twin: Path, asked: tuple[str, ...]) -> None:
+    """It has no trained weights."""
+    ran = ggbench("quality", tiny_twin, *asked)
+    assert ran.code == 5
+    assert "is a twin" in ran.err
+    assert not machine.workers

@@ -1,0 +1,106 @@
+"""Scoring a text, with the real llama.cpp on a tiny twin, whose weights say nothing but are the same for everyone."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ggbench.engine import protocol
+from ggbench.engine.endings import Completed, Failed
+from ggbench.engine.events import Scored
+from ggbench.engine.process import WorkerProcess
+from ggbench.engine.workloads.score import RowsFile, Score
+from ggbench.engine.workloads.tokenize import Tokenize
+from ggbench.records.setup import LlamaSetup
+from tests.conftest import TINY
+
+pytestmark = pytest.mark.llama
+
+N_CTX, FIRST = 32, 16
+SETUP = LlamaSetup(n_ctx=512, n_batch=128, n_ubatch=128, threads=1, n_seq_max=2, n_outputs_max=64)
+
+
+@pytest.fixture
+def worker(tiny_twin: Path) -> Iterator[WorkerProcess]:
+    """With room for two chunks at once."""
+    with WorkerProcess(timeout_s=60) as process:
+        assert list(process.call(protocol.LoadModel(str(tiny_twin), SETUP)))[-1] == Completed()
+        assert list(process.call(protocol.MakeContext(SETUP)))[-1] == Completed()
+        yield process
+
+
+@pytest.fixture
+def chunks() -> tuple[tuple[int, ...], ...]:
+    """Two of random tokens."""
+    rng = random.Random(1)
+    return tuple(tuple(rng.randrange(TINY.n_vocab) for _ in range(N_CTX)) for _ in range(2))
+
+
+def _parts(chunks: tuple[tuple[int, ...], ...], starts: list[int]) -> Iterator[Score]:
+    for start, stop in zip(starts, [*starts[1:], N_CTX - 1], strict=True):
+        targets = tuple(chunk[start + 1 : stop + 1] if start >= FIRST else () for chunk in chunks)
+        yield Score(chunks, targets, start, stop, 2)
+
+
+def _scored(worker: WorkerProcess, request: Score) -> Scored:
+    *events, ending = worker.call(request)
+    assert ending == Completed()
+    (found,) = (event for event in events if isinstance(event, Scored))
+    return found
+
+
+def test_a_text_in_parts_scores_as_the_whole(worker: WorkerProcess, chunks: tuple[tuple[int, ...], ...]) -> None:
+    """However it is cut, and whatever else is decoded at once."""
+    whole = [_scored(worker, part) for part in _parts(chunks, [0, FIRST])][-1]
+    assert len(whole.nll) == 2 * (N_CTX - 1 - FIRST)
+    assert not whole.kld
+    parts = [_scored(worker, part) for part in _parts(chunks, [0, 7, FIRST, 20, 30])]
+    for seq in range(2):
+        n = N_CTX - 1 - FIRST
+        pieces = [part.nll[seq * len(part.nll) // 2 : (seq + 1) * len(part.nll) // 2] for part in parts]
+        assert [*itertools.chain.from_iterable(pieces)] == pytest.approx(whole.nll[seq * n : (seq + 1) * n], rel=1e-3)
+
+
+@pytest.mark.parametrize(("row_format", "largest"), [("f32", 0.0), ("u16", 1e-4)])
+def test_a_model_is_compared_with_the_rows_of_its_base(
+    worker: WorkerProcess, chunks: tuple[tuple[int, ...], ...], tmp_path: Path, row_format: str, largest: float
+) -> None:
+    """With its own rows: no divergence at all, but for the 16 bits."""
+    path = tmp_path / "rows"
+    path.touch()
+    os.truncate(path, 1 << 20)
+    n = N_CTX - 1 - FIRST
+    rows = msgspec.convert(
+        {"path": str(path), "format": row_format, "first_byte": 64, "first_row": 0, "rows_per_chunk": n,
+         "first_position": FIRST, "writes": True}, RowsFile
+    )  # fmt: skip
+    read, scored = _parts(chunks, [0, FIRST])
+    for writes in (True, False):
+        _scored(worker, read)
+        found = _scored(worker, msgspec.structs.replace(scored, rows=msgspec.structs.replace(rows, writes=writes)))
+        assert bool(found.kld) is not writes
+    assert len(found.kld) == len(found.base_nll) == len(found.p_diff) == 2 * n
+    assert max(map(abs, found.kld)) <= largest
+    assert found.base_nll == pytest.approx(found.nll, abs=1e-3)
+    assert found.n_same_top == 2 * n or row_format == "u16"
+
+
+def test_a_model_without_a_tokenizer_reads_no_text(worker: WorkerProcess) -> None:
+    """The worker lives on."""
+    ending = list(worker.call(Tokenize("some text")))[-1]
+    assert isinstance(ending, Failed)
+    assert "no tokenizer" in ending.reason
+
+
+def test_more_chunks_than_the_context_has_sequences_are_refused(
+    worker: WorkerProcess, chunks: tuple[tuple[int, ...], ...]
+) -> None:
+    """As llama.cpp says."""
+    (request, _) = _parts((*chunks, chunks[0]), [0, FIRST])
+    assert isinstance(list(worker.call(request))[-1], Failed)

@@ -1,0 +1,223 @@
+"""Quality runs over fake workers: what is asked of them, recorded, reduced, and read again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ggbench.catalog.selector import Target, resolve_one
+from ggbench.catalog.texts import find_text
+from ggbench.engine import protocol
+from ggbench.engine.endings import Ending, OutOfMemory
+from ggbench.engine.workloads.score import Score
+from ggbench.experiments.quality import EXPERIMENT
+from ggbench.experiments.stored import read_run
+from ggbench.recording.driver import run_job
+from ggbench.recording.experiment import Base, Job
+from ggbench.recording.progress import Finished, Progress, Working
+from ggbench.records.outcome import Outcome
+from ggbench.records.quality import QualityResult, QualitySettings
+from ggbench.records.run import Run
+from ggbench.records.setup import LlamaSetup
+from ggbench.store.database import Store
+from tests.fakes.engine import Answer, FakeWorker, fake_rig
+from tests.fakes.scores import scores, without_mark
+
+N_CTX = 32
+N_SCORED = 15
+"""Of each chunk: positions 16 to 30."""
+
+
+@pytest.fixture
+def trained(tmp_path: Path, tiny_twin: Path) -> Target:
+    """The tiny twin without the mark of a twin, so that it passes for a trained model."""
+    target = resolve_one(str(without_mark(tiny_twin, tmp_path / "tiny-q8_0.gguf")))
+    assert target.provenance == "file"
+    return target
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> QualitySettings:
+    """A short text in chunks of 32, two at once."""
+    path = tmp_path / "prose.txt"
+    path.write_text("some prose")
+    return QualitySettings(find_text(path)[0], n_ctx=N_CTX, n_seqs=2)
+
+
+def _run(
+    target: Target,
+    settings: QualitySettings,
+    answers: list[Answer],
+    store: Store | None = None,
+    base: Base | None = None,
+) -> tuple[Run, list[Progress], list[FakeWorker]]:
+    rig, workers = fake_rig(store, dict(enumerate(answers)))
+    progress = list(run_job(rig, Job(EXPERIMENT, target, LlamaSetup(), settings, base)))
+    end = progress[-1]
+    assert isinstance(end, Finished)
+    return end.run, progress, workers
+
+
+def _result(run: Run) -> QualityResult:
+    assert isinstance(run.result, QualityResult)
+    return run.result
+
+
+def _requests(worker: FakeWorker) -> list[Score]:
+    return [request for request in worker.requests if isinstance(request, Score)]
+
+
+def test_every_chunk_is_scored_in_its_second_half(trained: Target, settings: QualitySettings) -> None:
+    """Each token once, its target the one that follows, two chunks at a time."""
+    run, progress, (worker,) = _run(trained, settings, [scores()])
+    found = _result(run)
+    assert (run.outcome, found.n_chunks, found.n_scored) == (Outcome.COMPLETED, 10, 10 * N_SCORED)
+    assert found.ppl is not None
+    assert found.ppl.mean == pytest.approx(math.exp(2))
+    assert found.chunk_nll == pytest.approx([2.0] * 10)
+    assert found.divergence is None
+    scored = [request for request in _requests(worker) if request.targets[0]]
+    assert [len(request.chunks) for request in scored] == [2] * 5
+    assert scored[1].chunks[0] == tuple(range(2 * N_CTX, 3 * N_CTX))
+    assert scored[1].targets[0] == tuple(range(2 * N_CTX + 17, 3 * N_CTX))
+    assert [each.done for each in progress if isinstance(each, Working) and each.stage == "score"] == [
+        0,
+        2,
+        4,
+        6,
+        8,
+        10,
+    ]
+
+
+def test_bos_takes_the_place_of_a_chunks_first_token(trained: Target, settings: QualitySettings) -> None:
+    """Of every chunk, as llama-perplexity does; the targets stay."""
+    _, _, (worker,) = _run(trained, settings, [scores(bos=7)])
+    assert all(chunk[0] == 7 for request in _requests(worker) for chunk in request.chunks)
+    assert _requests(worker)[-1].chunks[0][1] == 8 * N_CTX + 1
+
+
+def test_a_base_is_computed_right_before_the_model(trained: Target, settings: QualitySettings) -> None:
+    """The base writes the rows that the model then reads, part by part."""
+    run, _, (model, base) = _run(trained, settings, [scores(2.0), scores(1.5)], base=Base(trained))
+    found = _result(run)
+    assert found.divergence is not None
+    assert found.divergence.kld.mean == pytest.approx(0.25)
+    assert found.divergence.base_ppl.mean == pytest.approx(math.exp(1.5))
+    assert found.divergence.same_top.mean == pytest.approx((10 * N_SCORED - 5) / (10 * N_SCORED))
+    assert found.base is not None
+    assert found.base.subject.quant == "q8_0"
+    asked, written = _requests(model), _requests(base)
+    assert [(each.start, each.chunks) for each in asked] == [(each.start, each.chunks) for each in written]
+    assert all(each.rows is not None and each.rows.writes for each in written)
+    assert all(each.rows is not None and not each.rows.writes for each in asked)
+    assert model.closed and base.closed
+
+
+def test_a_base_with_other_tokens_is_refused(trained: Target, settings: QualitySettings) -> None:
+    """Rows of two vocabularies do not compare."""
+    run, _, _ = _run(trained, settings, [scores(), scores(n_tokens=9 * N_CTX)], base=Base(trained))
+    assert run.outcome is Outcome.FAILED
+    assert "no base for this model" in run.reason
+
+
+def test_a_twin_has_no_quality(tiny_twin: Path, settings: QualitySettings) -> None:
+    """Its weights were never trained."""
+    run, _, workers = _run(resolve_one(str(tiny_twin)), settings, [scores()])
+    assert run.outcome is Outcome.FAILED
+    assert "twin" in run.reason
+    assert not workers
+
+
+def test_a_text_shorter_than_two_chunks_is_refused(trained: Target, settings: QualitySettings) -> None:
+    """As llama-perplexity refuses it."""
+    run, _, _ = _run(trained, settings, [scores(n_tokens=2 * N_CTX - 1)])
+    assert "63 tokens, and two chunks of 32 are needed" in run.reason
+
+
+def test_chunks_limit_what_is_scored(trained: Target, settings: QualitySettings) -> None:
+    """From the beginning of the text."""
+    run, _, _ = _run(trained, replace(settings, n_chunks=3), [scores()])
+    assert _result(run).n_chunks == 3
+    assert _result(run).scored is not None
+
+
+def test_the_time_given_ends_a_run_as_complete(trained: Target, settings: QualitySettings) -> None:
+    """With what it has, and says so."""
+    run, _, _ = _run(trained, replace(settings, within_s=0.0), [scores()])
+    assert run.outcome is Outcome.COMPLETED
+    assert "2 of 10 chunks" in run.reason
+    assert _result(run).n_chunks == 2
+
+
+def test_a_worker_that_dies_leaves_the_chunks_before(
+    trained: Target, settings: QualitySettings, tmp_path: Path
+) -> None:
+    """In the run, and in the store as of a kill."""
+
+    def dies(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, Score) and request.chunks[0][0] == 4 * N_CTX:
+            yield OutOfMemory("score", "killed")
+        else:
+            yield from scores()(request)
+
+    with Store.open(tmp_path / "results.sqlite") as store:
+        run, _, _ = _run(trained, settings, [dies], store)
+        assert (run.outcome, _result(run).n_chunks) == (Outcome.OUT_OF_MEMORY, 4)
+        assert run.run_id is not None
+        stored = replace(store.load_run(run.run_id), result_json=None)
+        assert read_run(store, stored).result == run.result
+
+
+def test_a_run_goes_on_where_an_earlier_one_stopped(trained: Target, settings: QualitySettings, tmp_path: Path) -> None:
+    """Only the chunks that are missing are scored; a run that has them all, or of another setup, is not taken."""
+
+    def dies(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, Score) and request.chunks[0][0] == 4 * N_CTX:
+            yield OutOfMemory("score", "killed")
+        else:
+            yield from scores()(request)
+
+    with Store.open(tmp_path / "results.sqlite") as store:
+        stopped, _, _ = _run(trained, settings, [dies], store)
+        rig, workers = fake_rig(store, {0: scores()})
+        other = list(run_job(rig, Job(EXPERIMENT, trained, LlamaSetup(type_k="q8_0"), settings)))
+        assert _requests(workers[0])[0].chunks[0][0] == 0
+        assert isinstance(other[-1], Finished)
+        run, progress, (worker,) = _run(trained, settings, [scores()], store)
+        assert f"continues run {stopped.run_id}, which has scored 4 chunks" in str(progress)
+        assert _requests(worker)[0].chunks[0][0] == 4 * N_CTX
+        assert (_result(run).n_chunks, _result(run).n_scored) == (10, 10 * N_SCORED)
+        _, _, (again,) = _run(trained, settings, [scores()], store)
+        assert _requests(again)[0].chunks[0][0] == 0
+
+
+def test_logits_are_saved_and_compared_with(trained: Target, settings: QualitySettings, tmp_path: Path) -> None:
+    """A file of ours serves as the base of another run over the same text, and of no other."""
+    path = tmp_path / "base.dat"
+    _, _, (writer,) = _run(trained, replace(settings, save_base_logits=str(path)), [scores()])
+    assert all(each.rows is not None and each.rows.writes for each in _requests(writer))
+    reads = replace(settings, base_logits=str(path))
+    run, _, (reader,) = _run(trained, reads, [scores()])
+    assert _result(run).divergence is not None
+    rows = [each.rows for each in _requests(reader) if each.rows is not None]
+    assert [each.first_row for each in rows if each.first_row] == sorted(
+        [2 * N_SCORED, 4 * N_SCORED] * 2 + [6 * N_SCORED, 8 * N_SCORED] * 2
+    )
+    shorter, _, _ = _run(trained, replace(reads, n_ctx=16, n_seqs=4), [scores()])
+    assert "--n-ctx 32" in shorter.reason
+    longer, _, _ = _run(trained, reads, [scores(n_tokens=20 * N_CTX)])
+    assert "--chunks 10" in longer.reason
+
+
+def test_scores_are_kept_as_32_bit_floats(trained: Target, settings: QualitySettings) -> None:
+    """Precise enough for every figure, at four bytes for each."""
+    run, _, _ = _run(trained, settings, [scores(np.float32(1.7).item())])
+    ppl = _result(run).ppl
+    assert ppl is not None
+    assert ppl.mean == pytest.approx(math.exp(1.7), rel=1e-6)

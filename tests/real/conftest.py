@@ -1,0 +1,43 @@
+"""Real trained models, where `scripts/real_models` has fetched them; tests that need one are skipped elsewhere."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+FOLDER = Path(platformdirs.user_cache_dir("ggbench", appauthor=False)) / "real-models"
+"""As it is before a test gets a home of its own."""
+
+
+def _fetched(name: str) -> Path:
+    path = FOLDER / name
+    if not path.is_file():
+        pytest.skip(f"{name} is not here; ./scripts/real_models fetches it")
+    return path
+
+
+@pytest.fixture
+def smollm2() -> Path:
+    """SmolLM2-135M-Instruct in Q4_1: the llama architecture, no BOS before a text."""
+    return _fetched("SmolLM2-135M-Instruct.Q4_1.gguf")
+
+
+@pytest.fixture
+def gemma3() -> Path:
+    """Gemma 3 270M in Q4_K_M: sliding windows, a vocabulary of 262,144, BOS before a text."""
+    return _fetched("gemma-3-270m-q4_k_m.gguf")
+
+
+@pytest.fixture
+def smollm2_q2_k(smollm2: Path, tmp_path: Path) -> Path:
+    """The same in Q2_K, as llama-quantize --allow-requantize makes it."""
+    from llama_cpp import llama_cpp as lib
+
+    path = tmp_path / "SmolLM2-135M-Instruct.Q2_K.gguf"
+    params = lib.llama_model_quantize_default_params()
+    params.ftype, params.allow_requantize, params.nthread = lib.LLAMA_FTYPE_MOSTLY_Q2_K, True, 1
+    assert lib.llama_model_quantize(str(smollm2).encode(), str(path).encode(), ctypes.byref(params)) == 0
+    return path
