@@ -9,11 +9,24 @@ import pytest
 
 from ggbench.engine import protocol, workloads
 from ggbench.engine.contract import Workload
-from ggbench.engine.events import ContextProven, Loaded, Opened, Opening, PromptRead, Proving, Ready, Steps
+from ggbench.engine.events import (
+    ContextProven,
+    Loaded,
+    Opened,
+    Opening,
+    PromptRead,
+    Proving,
+    Ready,
+    Scored,
+    Steps,
+    Tokenized,
+)
 from ggbench.engine.workloads.batched_decode import BatchedDecode
 from ggbench.engine.workloads.decode import Decode
 from ggbench.engine.workloads.prefill import Prefill
 from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.engine.workloads.score import RowsFile, Score
+from ggbench.engine.workloads.tokenize import Tokenize
 from ggbench.records.memory import Place
 from ggbench.records.setup import LlamaSetup
 
@@ -33,7 +46,14 @@ SETUP = LlamaSetup(
     n_seq_max=8,
     memory_limit_bytes=3 << 30,
 )
-WORKLOADS = (Prefill(25, repeat=3, warmup=1), Decode(25, 300), BatchedDecode(25, 300, 8), ProveContext())
+WORKLOADS = (
+    Prefill(25, repeat=3, warmup=1),
+    Decode(25, 300),
+    BatchedDecode(25, 300, 8),
+    ProveContext(),
+    Tokenize("Grüße\n"),
+    Score(((1, 2, 3), (4, 5, 6)), ((3,), (6,)), 1, 2, 2, RowsFile("/rows", "f32", 0, 0, 1, 1, writes=True)),
+)
 REQUESTS = (protocol.LoadModel("/models/x.gguf", SETUP, 1 << 30, dry=True), protocol.MakeContext(SETUP), *WORKLOADS)
 MESSAGES = (
     Ready(7, {"llama_cpp": "b1"}),
@@ -43,6 +63,8 @@ MESSAGES = (
     Loaded(1.5, 1 << 30),
     Opened(0.1, 512, 512, 128, None),
     PromptRead(25, 1_000_000, 4),
+    Tokenized([1, 2, 3], 32_000, 1),
+    Scored([1.5, 0.25], [1.25, 0.5], [0.1, 0.0], [-0.5, 0.25], 1),
     Steps(26, [1 << 40, 2], [3, 4], "tokens"),
     Proving("fill", 0.25),
     ContextProven(1.0, 512, 1, 2, "copied", full=True, left_bytes=0),
