@@ -267,7 +267,7 @@ def made_file(target: Target, cancel: threading.Event) -> Generator[Working, Non
     with ThreadPoolExecutor(max_workers=1) as pool:
         file = pool.submit(materialize, target, on_progress)
         try:
-            while not file.done():
+            while not file.done() or not updates.empty():
                 with contextlib.suppress(queue.Empty):
                     yield updates.get(timeout=0.05)
         finally:
