@@ -84,7 +84,10 @@ def score_text(session: Session) -> Generator[Progress, None, Conclusion]:
             n_chunks = min(scored.n_chunks, settings.n_chunks or scored.n_chunks)
             tokens = tokenized.tokens[: n_chunks * settings.n_ctx]
             rows = yield from _rows(session, setup, text, tokenized, tokens, available_bytes, stack)
-            return (yield from _score(session, setup, tokenized, tokens, rows))
+            conclusion = yield from _score(session, setup, tokenized, tokens, rows)
+            if isinstance(conclusion, Completed) and isinstance(rows, _NewFileRows):
+                rows.keep()
+            return conclusion
         except _Ended as ended:
             return ended.ending
 
@@ -180,9 +183,10 @@ def _rows(
     if settings.base_logits:
         return _FileRows(_checked_file(Path(settings.base_logits), settings, tokenized, tokens), writes=False)
     if settings.save_base_logits:
-        path = Path(settings.save_base_logits)
         n_chunks = len(tokens) // settings.n_ctx
-        return _FileRows(begin_logits_file(path, settings.n_ctx, tokenized.n_vocab, n_chunks, tokens), writes=True)
+        new = _NewFileRows(Path(settings.save_base_logits), settings.n_ctx, tokenized.n_vocab, n_chunks, tokens)
+        stack.callback(new.discard)
+        return new
     if base is None:
         return _NoRows()
     file = yield from made_file(base.target, session.cancel)
@@ -220,6 +224,24 @@ class _FileRows:
         return RowsFile(
             str(file.path), "u16", file.first_byte, first_chunk * per_chunk, per_chunk, first_position, self._writes
         )
+
+
+class _NewFileRows(_FileRows):
+    """Rows of a file that is being written, aside until every chunk is in it."""
+
+    def __init__(self, path: Path, n_ctx: int, n_vocab: int, n_chunks: int, tokens: Sequence[int]) -> None:
+        if path.exists():
+            raise UsageError(f"{path.name} exists already", "name another file for --save-base-logits")
+        self._path, self._aside = path, path.with_name(f".{path.name}.{os.getpid()}.part")
+        super().__init__(begin_logits_file(self._aside, n_ctx, n_vocab, n_chunks, tokens), writes=True)
+
+    def keep(self) -> None:
+        """Give the whole file its name."""
+        self._aside.rename(self._path)
+
+    def discard(self) -> None:
+        """Remove what was written where it was not kept."""
+        self._aside.unlink(missing_ok=True)
 
 
 class _Lockstep:

@@ -1,4 +1,4 @@
-"""What a quality run says, for every output: its JSON, its texts, and which runs can be told apart."""
+"""What a quality run says, for every output: its JSON, its texts, and which runs can be distinguished."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ def kv_name(quant: str, type_k: str = "f16", type_v: str = "f16") -> str:
 
 
 def verdicts(runs: Sequence[Run]) -> list[str]:
-    """One line for each pair of neighbours by perplexity: by how much they differ, or that they cannot be told apart.
+    """One line for each pair of neighbours by perplexity: how much they differ, or that they cannot be distinguished.
 
     Their bases are among them. Only what was scored over the same tokens is compared.
     """
     lines = []
     for better, worse in pairwise(sorted(_scored(runs), key=lambda each: statistics.fmean(each.chunk_nll))):
-        if better.tokens_sha256 == worse.tokens_sha256:
+        if better.chunks == worse.chunks:
             difference = paired_difference(worse.chunk_nll, better.chunk_nll)
             if difference is not None:
                 lines.append(_verdict(better.name, worse.name, difference))
@@ -98,7 +98,8 @@ def verdicts(runs: Sequence[Run]) -> list[str]:
 class _Scored(NamedTuple):
     """One model over one text."""
 
-    tokens_sha256: str
+    chunks: tuple[str, int]
+    """Hash of the tokens and length of a chunk."""
     name: str
     chunk_nll: tuple[float, ...]
 
@@ -108,10 +109,10 @@ def _scored(runs: Sequence[Run]) -> set[_Scored]:
     for run in runs:
         result = run.result
         if isinstance(result, QualityResult) and result.scored is not None and result.chunk_nll:
-            found.add(_Scored(result.scored.tokens_sha256, row_name(run), result.chunk_nll))
+            found.add(_Scored((result.scored.tokens_sha256, result.n_ctx), row_name(run), result.chunk_nll))
             if result.base is not None and result.base_chunk_nll:
                 base = f"{kv_name(result.base.subject.quant, result.base.type_k, result.base.type_v)} (base)"
-                found.add(_Scored(result.scored.tokens_sha256, base, result.base_chunk_nll))
+                found.add(_Scored((result.scored.tokens_sha256, result.n_ctx), base, result.base_chunk_nll))
     return found
 
 

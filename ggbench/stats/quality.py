@@ -39,7 +39,7 @@ class PairedDifference:
 
     @property
     def is_distinguishable(self) -> bool:
-        """Whether the interval leaves out zero."""
+        """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
 

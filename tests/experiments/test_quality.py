@@ -215,6 +215,21 @@ def test_logits_are_saved_and_compared_with(trained: Target, settings: QualitySe
     assert "--chunks 10" in longer.reason
 
 
+def test_a_file_of_logits_is_never_overwritten_nor_left_in_part(
+    trained: Target, settings: QualitySettings, tmp_path: Path
+) -> None:
+    """It gets its name once every chunk is in it."""
+    path = tmp_path / "logits" / "base.dat"
+    path.parent.mkdir()
+    asked = replace(settings, save_base_logits=str(path))
+    _run(trained, replace(asked, within_s=0.0), [scores()])
+    assert list(path.parent.iterdir()) == []
+    path.write_text("mine")
+    run, _, _ = _run(trained, asked, [scores()])
+    assert "exists already" in run.reason
+    assert path.read_text() == "mine"
+
+
 def test_scores_are_kept_as_32_bit_floats(trained: Target, settings: QualitySettings) -> None:
     """Precise enough for every figure, at four bytes for each."""
     run, _, _ = _run(trained, settings, [scores(np.float32(1.7).item())])

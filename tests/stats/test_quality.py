@@ -57,7 +57,7 @@ def test_the_paired_interval_covers_the_truth_at_its_rate() -> None:
 
 
 def test_the_chunks_needed_would_separate_them() -> None:
-    """With so many more of the same kind the interval leaves out zero."""
+    """With that many chunks of the same kind the interval excludes zero."""
     rng = np.random.default_rng(4)
     one, other = rng.normal(0.01, 0.05, 20), np.zeros(20)
     found = paired_difference(one.tolist(), other.tolist())

@@ -49,7 +49,7 @@ class QualityPresenter(Presenter):
         return quality_details(run, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """A line for each quant and KV cache type, the base first, and which of them can be told apart."""
+        """A line for each quant and KV cache type, the base first, and which of them can be distinguished."""
         from ggbench.report.terminal.quality import quality_table
 
         return quality_table(runs, width=width)
