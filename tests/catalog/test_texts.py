@@ -18,8 +18,16 @@ def test_a_file_is_named_and_hashed(tmp_path: Path) -> None:
     source, text = find_text(path)
     assert (source.name, source.n_bytes, source.path) == ("prose.txt", 9, str(path))
     assert source.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert text == "Grüße\r\n"
+    assert text == "Grüße\r"
     assert read_text(source) == text
+
+
+@pytest.mark.parametrize(("content", "text"), [("one\n", "one"), ("one\n\n", "one\n"), ("one", "one"), ("\none", "\none")])
+def test_one_newline_at_the_end_is_not_scored(tmp_path: Path, content: str, text: str) -> None:
+    """llama-perplexity reads a file without it (llama.cpp, common/arg.cpp)."""
+    path = tmp_path / "prose.txt"
+    path.write_text(content)
+    assert find_text(path)[1] == text
 
 
 def test_without_a_file_pythons_own_manual_is_scored() -> None:
