@@ -1,7 +1,7 @@
 """Contents of Hugging Face's download cache, read from its folders without a request or importing huggingface_hub.
 
-The layout is documented and shared with llama.cpp: `models--org--name`, or `datasets--org--name`, holds `blobs`, files named by their hash;
-`snapshots/COMMIT`, the repo's paths as links to blobs; and `refs`, the commit of each branch.
+The layout is documented and shared with llama.cpp: `models--org--name`, or `datasets--org--name`, holds `blobs`, files
+named by their hash; `snapshots/COMMIT`, the repo's paths as links to blobs; and `refs`, the commit of each branch.
 """
 
 from __future__ import annotations

@@ -115,7 +115,9 @@ def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSum
         )
     wanted = (("search", text), ("filter", "gguf"), ("sort", "downloads"), ("limit", str(min(limit, _MAX_RESULTS))))
     fields = tuple(("expand", field) for field in ("downloads", "likes", "lastModified", "gated"))
-    found, _ = fetch_json(api_url(access, "models"), list[_SearchResult], repo="", doing=doing, params=(*wanted, *fields))
+    found, _ = fetch_json(
+        api_url(access, "models"), list[_SearchResult], repo="", doing=doing, params=(*wanted, *fields)
+    )
     return tuple(
         RepoSummary(
             each.id, each.downloads, each.likes, each.last_modified and plain(each.last_modified), bool(each.gated)

@@ -366,7 +366,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _parts(path: str) -> list[str]:
-    """The parts of a path; a dataset is a repo whose organization is `datasets/org`, so that it has a model's routes."""
+    """The parts of a path; a dataset is a repo of the organization `datasets/org`, so that it has a model's routes."""
     parts = [unquote(part) for part in path.strip("/").split("/")]
     match parts:
         case ["api", "datasets", org, *rest]:
