@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.options import PATH, Asked, as_record, load_options_but_kv_types, measuring_options, option
+from ggbench.cli.options import (
+    PATH,
+    Asked,
+    against_option,
+    as_record,
+    load_options_but_kv_types,
+    measuring_options,
+    option,
+)
 from ggbench.errors import ExitCode, UsageError
 from ggbench.records.setup import KV_TYPES, LlamaSetup
 
@@ -61,6 +69,7 @@ _kv_list_options = as_record(
 )
 @option("--base-logits", "Compare with a file of logits of llama-perplexity's.", PATH, metavar="FILE")
 @option("--save-base-logits", "Save the logits of the one QUANT for --base-logits.", PATH, metavar="FILE")
+@against_option
 @measuring_options(many=True, load=lambda function: _kv_list_options(load_options_but_kv_types(function)))
 def command(
     text: str | None,
@@ -69,6 +78,7 @@ def command(
     base_quant: str | None,
     base_logits: Path | None,
     save_base_logits: Path | None,
+    against: str | None,
     kv_types: tuple[tuple[str, str], ...],
     asked: Asked,
 ) -> None:
@@ -107,7 +117,7 @@ def command(
     is_alone = bool(base_logits or save_base_logits) or base_quant == _NO_BASE
     base = None if is_alone else _base(asked, base_quant, [job.target for job in jobs])
     measured = measure(_with_kv_types(jobs, asked.setup, base, kv_types), asked)
-    show_measured(measured)
+    show_measured(measured, against=against)
     measured.leave()
 
 

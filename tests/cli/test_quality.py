@@ -140,6 +140,26 @@ def test_wikitext_2_is_downloaded_and_named(
     assert f"wikitext-2, {len(TEXT)} B, datasets/ggml-org/ci" in ggbench("results", "show", "1").out
 
 
+def test_published_quality_stands_under_ones_own(
+    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
+) -> None:
+    """The same quant of other models, with what differs; also later, from the store."""
+    machine.answers |= {0: scores(2.0), 1: scores(1.5)}
+    ran = ggbench("quality", folder, *asked, "--against", "published")
+    assert "q4_0 against published rows" in ran.out
+    assert "llama-3-8b" in ran.out
+    assert "Perplexities of different texts, n_ctx or tokenizers do not compare." in ran.out
+    shown = ggbench("results", "show", "1", "--against", "published", "--json").json
+    machine.answers |= {2: scores(2.0), 3: scores(1.5)}
+    rows = ggbench("quality", folder, *asked, "--against", "published", "--json").json["against"]
+    assert rows == shown["against"]
+    assert (rows[0]["quant"], rows[0]["kld"], rows[0]["kld_error"]) == ("q4_0", 0.07194, 0.000491)
+    assert rows[0]["ln_ppl_ratio"] == pytest.approx(0.07249, abs=1e-5)
+    assert {"text wikitext-2, not prose.txt", "n_ctx 512, not 32", "compared with f16, not q8_0"} <= set(
+        rows[0]["differences"]
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
