@@ -28,6 +28,10 @@ class QualityPresenter(Presenter):
         """`PPL 12.36 ± 0.52 over 16 chunks, KLD 0.0312 ± 0.0011 from q8_0`."""
         return self.so_far(run) or "done"
 
+    def has_details(self, run: Run) -> bool:
+        """Whether anything was scored."""
+        return bool(self.so_far(run))
+
     def so_far(self, run: Run) -> str:
         """As the headline; empty where nothing was scored."""
         found = run.result
