@@ -75,6 +75,7 @@ def quality_details(run: Run, *, folded: bool = False, readings: Sequence[Machin
                 "Compared with its base",
                 [
                     ("base", f"{model_name(base.subject)} {kv_name(base.subject.quant, base.type_k, base.type_v)}"),
+                    ("through", "a file of 16-bit logits, since memory did not hold both" if base.through_file else ""),
                     ("PPL of it", estimate_text(apart.base_ppl)),
                     ("KLD", f"{estimate_text(apart.kld)} nats"),
                     ("percentiles", percentiles),
