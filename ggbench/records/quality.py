@@ -23,6 +23,8 @@ class TextSource:
     n_bytes: int
     path: str = ""
     """Absolute; empty for a text that is found by its name."""
+    source: str = ""
+    """Where a text without a path comes from: `Python 3.11.7`, or the repo `datasets/org/name`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class Presenter(abc.ABC):
     """Name of the JSON document of a stored run, after `results.`."""
     live_view: ClassVar[LiveView] = "latency"
     has_samples: ClassVar[bool] = True
-    """Whether its runs have timed steps to plot, to export and to compare with published ones."""
+    """Whether its runs have timed steps to plot and to export."""
 
     @abc.abstractmethod
     def headline(self, run: Run) -> str:
@@ -47,6 +47,14 @@ class Presenter(abc.ABC):
     @abc.abstractmethod
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """Several runs side by side; `width` is the terminal's, in characters."""
+
+    def against_document(self, run: Run) -> dict[str, object] | None:
+        """The nearest published figures for JSON, as `against`; None where the run has nothing to compare."""
+        return None
+
+    def against(self, runs: Sequence[Run]) -> RenderableType:
+        """The nearest published figures under those of runs that have an `against_document`."""
+        raise NotImplementedError
 
     def so_far(self, run: Run) -> str:
         """What a run that was cut short had found by then, in one line; empty where nothing. Printable."""
@@ -82,6 +90,19 @@ class QuantPresenter(Presenter):
     def document(self, run: Run) -> dict[str, object]:
         """The fields of a measured quant."""
         return summary_document(QuantSummary.of([run]))
+
+    def against_document(self, run: Run) -> dict[str, object] | None:
+        """The nearest speeds."""
+        from ggbench.report.against import against_document
+
+        summary = QuantSummary.of([run])
+        return against_document(summary) if summary.decode is not None or summary.prefills else None
+
+    def against(self, runs: Sequence[Run]) -> RenderableType:
+        """The nearest speeds under each run's own."""
+        from ggbench.report.terminal.against import against_tables
+
+        return against_tables([QuantSummary.of([run]) for run in runs])
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """File, memory, speed, limit, machine and command."""

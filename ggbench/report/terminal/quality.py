@@ -60,7 +60,8 @@ def quality_details(run: Run, *, folded: bool = False, readings: Sequence[Machin
                     ("PPL", estimate_text(found.ppl)),
                     ("scored", f"{format_count(found.n_scored)} tokens in {format_count(found.n_chunks)} chunks of "
                                f"{format_count(found.n_ctx)}; the second half of each"),
-                    ("text", f"{found.text.name}, {format_bytes(found.text.n_bytes)}"),
+                    ("text", ", ".join(filter(None, (plain(found.text.name), format_bytes(found.text.n_bytes),
+                                                     plain(found.text.source))))),
                     ("sha256", found.text.sha256),
                     ("tokens", "" if scored is None else f"{format_count(scored.n_tokens)} of a vocabulary of "
                                                          f"{format_count(scored.n_vocab)}"),
