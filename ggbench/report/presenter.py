@@ -63,7 +63,7 @@ class Presenter(abc.ABC):
         """
         return ()
 
-    def live_lines(self, observations: Sequence[object]) -> tuple[str, ...]:
+    def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
         """What a run that goes on has found so far, in lines of at most 28 characters. Printable."""
         return ()
 

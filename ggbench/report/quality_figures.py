@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ggbench.records.quality import ChunkScores, Estimate
+from ggbench.report.columns import estimate_text
 from ggbench.report.plot.curves import Curve, Figure, Floats, PlottedRun
-from ggbench.report.quality import estimate_text
 from ggbench.stats.quality import floats, mean_and_error, running_means
 from ggbench.units import format_count, format_percent
 
@@ -72,22 +72,23 @@ def quality_figures(runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
     return (
         figure("ppl", "PPL", "", _running_ppl, has_base=False),
         figure("kld", "KLD", "nats", _running_kld, has_base=True),
-        figure("ppl-over-base", "PPL above the base", "%", _running_distance, has_base=True),
+        figure("ppl-over-base", "PPL above its base's", "%", _running_distance, has_base=True),
     )
 
 
-def scores_lines(observations: Sequence[object]) -> tuple[str, ...]:
+def scores_lines(run: PlottedRun) -> tuple[str, ...]:
     """Return what is known so far, in lines of at most 28 characters."""
-    scores = _Scores.of(observations)
+    scores = _Scores.of(run.observations)
     if not scores.n_chunks:
         return ()
-    lines = [f"PPL   {_last(_running_ppl(scores))}"]
+    of = "" if run.end is None or run.end <= scores.n_chunks else f" of {format_count(run.end)}"
+    lines = [f"{format_count(scores.n_chunks)}{of} chunks", f"PPL   {_last(_running_ppl(scores))}"]
     if scores.is_compared:
         distance = mean_and_error(scores.nll - scores.base_nll)
         lines += [
             f"KLD   {_last(_running_kld(scores))}",
             f"same  {format_percent(scores.n_same_top / len(scores.kld))} top tokens",
-            f"over  {estimate_text(_as_percent(distance))} % of base",
+            f"PPL   {_signed(_as_percent(distance))} % of base",
         ]
     return tuple(lines)
 
@@ -116,6 +117,10 @@ def _running_distance(scores: _Scores) -> tuple[Floats, Floats]:
     """In percent; the error is that of the paired differences."""
     mean, error = running_means(scores.nll - scores.base_nll, scores.per_chunk)
     return np.expm1(mean) * 100, np.exp(mean) * error * 100
+
+
+def _signed(estimate: Estimate) -> str:
+    return f"{'+' if estimate.mean >= 0 else ''}{estimate_text(estimate)}"
 
 
 def _as_percent(distance: Estimate) -> Estimate:

@@ -76,7 +76,9 @@ class LiveJob:
         """What was observed beside the samples and the answers of a search."""
         self.question: Question | None = None
         """What a search is trying; None while nothing is."""
-        self._asked_at_s = 0.0
+        self._asked_at_s = self._counted_at_s = 0.0
+        self._counted_from: tuple[float, float] | None = None
+        """When the work in progress began to be counted, and from which count on; None where it is not counted."""
         self._n_counted: int | None = None
         """Chunks and the like that the work in progress will come to; None where it is not counted."""
         self._positions: Integers = np.empty(1024, np.int64)
@@ -94,6 +96,7 @@ class LiveJob:
             case Working(subject=Question() as question):
                 self._asked_at_s, self.question, self.working = time.monotonic(), question, record
             case Working():
+                self._time(record)
                 self.working = record
                 self._n_counted = None if record.total is None or record.is_bytes else round(record.total)
             case ModelReady():
@@ -118,6 +121,25 @@ class LiveJob:
         if working is None or working.done is None or not working.total:
             return None
         return working.done / working.total
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that what takes a while still takes, by its own estimate or by its pace; None where unknown."""
+        working = self.working
+        if working is None or working.left_s is not None or working.done is None or self._counted_from is None:
+            return None if working is None else working.left_s
+        began_s, n_before = self._counted_from
+        pace = (working.done - n_before) / max(self._counted_at_s - began_s, 1e-9)
+        return ((working.total or 0.0) - working.done) / pace if pace > 0 else None
+
+    def _time(self, record: Working) -> None:
+        before = self.working
+        self._counted_at_s = time.monotonic()
+        is_same = before is not None and (before.stage, before.total) == (record.stage, record.total)
+        if record.done is None or record.is_bytes or (record.total or 0) <= 1:
+            self._counted_from = None
+        elif not is_same or self._counted_from is None:
+            self._counted_from = self._counted_at_s, record.done
 
     @property
     def asked_s(self) -> int | None:

@@ -122,6 +122,9 @@ COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
     _measured("b_ratio"),
     _measured("b_w16_ms"),
     _measured("bpw"),
+    _measured("ppl"),
+    _measured("kld_mean"),
+    _measured("same_top"),
     _measured("prefill_ms"),
     _measured("max_n_ctx"),
     RunColumn(

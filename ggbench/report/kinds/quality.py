@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 from ggbench.records.machine import MachineReading
 from ggbench.records.quality import ChunkScores, QualityResult
 from ggbench.records.run import Run
+from ggbench.report.columns import estimate_text
 from ggbench.report.plot.curves import Figure, PlottedRun
 from ggbench.report.presenter import Presenter
-from ggbench.report.quality import estimate_text, quality_document
+from ggbench.report.quality import quality_document
 from ggbench.report.quality_figures import quality_figures, scores_lines
 from ggbench.units import format_count
 
@@ -31,9 +32,9 @@ class QualityPresenter(Presenter):
         """The running PPL, KLD and distance from the base's PPL, each with its standard error."""
         return quality_figures(runs)
 
-    def live_lines(self, observations: Sequence[object]) -> tuple[str, ...]:
-        """PPL, and where there is a base the KLD, the same top tokens and the distance of the PPLs."""
-        return scores_lines(observations)
+    def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
+        """Chunks, PPL, and where there is a base the KLD, the same top tokens and the distance of the PPLs."""
+        return scores_lines(run)
 
     def short_answer(self, run: Run) -> str:
         """`PPL 12.36 ±0.52`."""

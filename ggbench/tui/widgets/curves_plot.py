@@ -167,7 +167,8 @@ class CurvesPlot(PlotWidget):
             self._labelled = figure.key
             self._is_zoomed, self._axes = False, _NO_AXES
             self.set_xlabel(f"{figure.x_name} ({figure.x_unit})" if figure.x_unit else figure.x_name)
-            self.set_ylabel(figure.y_unit or figure.y_name)
+            self.query_one("#margin-top", Canvas).reset()
+            self.set_ylabel(_y_label(figure))
         self._show_names()
         if not self._is_zoomed:
             x = x_axis(figure.curves, figure.x_end)
@@ -275,6 +276,12 @@ class _Values(NumericAxisFormatter):
 def _put(canvas: Canvas, cells: Iterable[Cell], style: str) -> None:
     for column, row, character in cells:
         canvas.set_pixel(column + 1, row + 1, character, style)
+
+
+def _y_label(figure: Figure) -> str:
+    """The title, with blanks before a long one: textual-plot centres it two columns left of the axis."""
+    title = figure.y_title
+    return " " * max(0, len(title) - 2 * (_MARGIN_LEFT - 3)) + title
 
 
 def _legend_text(curve: Curve) -> str:
