@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import contextlib
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.catalog.command_line import named, reproduce, stated_bandwidth
 from ggbench.errors import UsageError
+from ggbench.recording.driver import run_job
 from ggbench.recording.experiment import Conclusion, Experiment, Job
+from ggbench.recording.progress import ModelReady
 from ggbench.recording.recording import Recording
+from ggbench.recording.rig import Rig
 from ggbench.records.run import Settings
 from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.records.speed import Bandwidth
@@ -82,3 +88,25 @@ class SpeedExperiment(Experiment):
 
 
 EXPERIMENT = SpeedExperiment()
+
+
+def run_within(rig: Rig, jobs: Sequence[Job]) -> Generator[Progress]:
+    """Do one job of this kind after the other, and share the time of their settings out among those that are left.
+
+    What a job does before its model is loaded, such as a download, takes none of it.
+    """
+    spent_s = 0.0
+    for index, job in enumerate(jobs):
+        if rig.cancel.is_set():
+            return
+        settings, began = job.settings, 0.0
+        assert isinstance(settings, SpeedSettings)
+        if settings.within_s is not None and len(jobs) > 1:
+            left_s = max(0.0, settings.within_s - spent_s) / (len(jobs) - index)
+            job = replace(job, settings=replace(settings, within_s=round(left_s, 1)))
+        with contextlib.closing(run_job(rig, job, index, len(jobs))) as progress:
+            for record in progress:
+                if isinstance(record, ModelReady):
+                    began = began or time.monotonic()
+                yield record
+        spent_s += time.monotonic() - began if began else 0.0

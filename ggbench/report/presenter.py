@@ -52,6 +52,14 @@ class Presenter(abc.ABC):
         """What a run that was cut short had found by then, in one line; empty where nothing. Printable."""
         return ""
 
+    def against(self, run: Run) -> RenderableType | None:
+        """The nearest published figures under its own; None where it has none to compare."""
+        return None
+
+    def against_document(self, run: Run) -> dict[str, object]:
+        """What that adds to the JSON document."""
+        return {}
+
     def has_details(self, run: Run) -> bool:
         """Whether there is more to show than how the run ended."""
         return True
@@ -82,6 +90,19 @@ class QuantPresenter(Presenter):
     def document(self, run: Run) -> dict[str, object]:
         """The fields of a measured quant."""
         return summary_document(QuantSummary.of([run]))
+
+    def against(self, run: Run) -> RenderableType | None:
+        """The nearest published figures under those of the quant; None where nothing was timed."""
+        from ggbench.report.terminal.against import against_tables
+
+        summary = QuantSummary.of([run])
+        return against_tables([summary]) if summary.decode is not None or summary.prefills else None
+
+    def against_document(self, run: Run) -> dict[str, object]:
+        """The nearest published rows of the quant."""
+        from ggbench.report.against import against_document
+
+        return against_document(QuantSummary.of([run]))
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """File, memory, speed, limit, machine and command."""

@@ -78,7 +78,7 @@ def test_every_sequence_has_a_prompt_and_tokens_of_its_own(tiny_twin: Path, monk
     decoded: list[tuple[int, int, int]] = []
     decode = lib.llama_decode
 
-    def record(context: object, batch: Any) -> object:
+    def record(context: object, batch: Any) -> object:  # noqa: ANN401 - a ctypes structure
         for i in range(batch.n_tokens):
             assert batch.n_seq_id[i] == 1
             decoded.append((batch.seq_id[i][0], batch.pos[i], batch.token[i]))
