@@ -58,7 +58,7 @@ command.command("list")(_model_option(_limit_option(output_options(_list_runs)))
 @output_options
 def show(run_id: int, samples: bool, plot: bool, against: str | None, saving: SavingOptions, output: Output) -> None:
     """Show one run with its environment and its command; one that was interrupted, as far as it came."""
-    from ggbench.cli.run_output import run_document, show_run
+    from ggbench.cli.run_output import run_document, show_against, show_run
     from ggbench.experiments.stored import read_recording, read_run
     from ggbench.records.machine import MachineReading
     from ggbench.records.summary import QuantSummary
@@ -77,24 +77,20 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, saving: Sa
 
         output.notice(*saving.save([SavedRun(summary, steps)]))
     has_samples = presenter.has_samples
-    published = presenter.against(run) if against else None
     if (samples or plot) and not has_samples:
         output.notice(f"run {run_id} has no samples to show or to plot")
-    if against and published is None:
-        output.notice(f"run {run_id} has no speed to compare with published ones")
+    if against and presenter.against_document(run) is None:
+        output.notice(f"run {run_id} has no figure to compare with published ones")
     if output.as_json:
-        fields = run_document(run, samples=samples and has_samples)
-        if published is not None:
-            fields |= presenter.against_document(run)
+        fields = run_document(run, samples=samples and has_samples, against=against)
         fields["readings"] = readings
         fields |= {"state": stored.state, "started_at": stored.started_at, "finished_at": stored.finished_at}
         output.document(f"results.{presenter.schema}", **fields)
         return
     click.echo(f"run {run_id}  {plain(stored.kind)}  {stored.state.replace('_', ' ')}  {stored.started_at}")
     show_run(run, output, plot=plot and has_samples, readings=readings)
-    if published is not None:
-        click.echo()
-        output.show(published)
+    if against:
+        show_against([run], output)
 
 
 @command.command("rm")

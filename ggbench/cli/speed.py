@@ -74,7 +74,7 @@ def command(
     if within is None:
         _confirm(jobs, settings, asked)
     measured = measure(jobs, asked, run=run_within)
-    _show(measured, against=bool(against))
+    _show(measured, against)
     measured.leave()
 
 
@@ -92,25 +92,14 @@ def _confirm(jobs: Sequence[Job], settings: SpeedSettings, asked: Asked) -> None
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
-def _show(measured: Measured, *, against: bool) -> None:
-    """The cases of all runs in one table, or in one document; one run alone in full."""
-    from ggbench.cli.run_output import run_document, show_run, show_run_ids
-    from ggbench.report.presenter import presenter_of
+def _show(measured: Measured, against: str | None) -> None:
+    """The cases of all runs in one document, or as other commands show their runs."""
+    from ggbench.cli.run_output import run_document, show_measured, show_run_ids
     from ggbench.report.speed_cases import joined_documents
 
-    output, runs = measured.asked.output, [each.run for each in measured.finished]
-    presenter = presenter_of(measured.jobs[0].experiment.kind)
-    if output.as_json:
-        documents = [run_document(run) | (presenter.against_document(run) if against else {}) for run in runs]
-        output.document("speed", model=measured.asked.model, **joined_documents(documents))
-    elif measured.error is None and any(map(presenter.has_details, runs)):
-        if measured.is_sweep:
-            output.show(presenter.table(runs, width=output.console().width))
-        else:
-            show_run(runs[0], output)
-        for run in runs if against else ():
-            published = presenter.against(run)
-            if published is not None:
-                click.echo()
-                output.show(published)
+    if not measured.asked.output.as_json:
+        show_measured(measured, against=against)
+        return
+    documents = [run_document(each.run, against=against) for each in measured.finished]
+    measured.asked.output.document("speed", model=measured.asked.model, **joined_documents(documents))
     show_run_ids(measured)

@@ -30,7 +30,7 @@ class Presenter(abc.ABC):
     """Name of the JSON document of a stored run, after `results.`."""
     live_view: ClassVar[LiveView] = "latency"
     has_samples: ClassVar[bool] = True
-    """Whether its runs have timed steps to plot, to export and to compare with published ones."""
+    """Whether its runs have timed steps to plot and to export."""
 
     @abc.abstractmethod
     def headline(self, run: Run) -> str:
@@ -48,17 +48,17 @@ class Presenter(abc.ABC):
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """Several runs side by side; `width` is the terminal's, in characters."""
 
+    def against_document(self, run: Run) -> dict[str, object] | None:
+        """The nearest published figures for JSON, as `against`; None where the run has nothing to compare."""
+        return None
+
+    def against(self, runs: Sequence[Run]) -> RenderableType:
+        """The nearest published figures under those of runs that have an `against_document`."""
+        raise NotImplementedError
+
     def so_far(self, run: Run) -> str:
         """What a run that was cut short had found by then, in one line; empty where nothing. Printable."""
         return ""
-
-    def against(self, run: Run) -> RenderableType | None:
-        """The nearest published figures under its own; None where it has none to compare."""
-        return None
-
-    def against_document(self, run: Run) -> dict[str, object]:
-        """What that adds to the JSON document."""
-        return {}
 
     def has_details(self, run: Run) -> bool:
         """Whether there is more to show than how the run ended."""
@@ -91,18 +91,18 @@ class QuantPresenter(Presenter):
         """The fields of a measured quant."""
         return summary_document(QuantSummary.of([run]))
 
-    def against(self, run: Run) -> RenderableType | None:
-        """The nearest published figures under those of the quant; None where nothing was timed."""
-        from ggbench.report.terminal.against import against_tables
-
-        summary = QuantSummary.of([run])
-        return against_tables([summary]) if summary.decode is not None or summary.prefills else None
-
-    def against_document(self, run: Run) -> dict[str, object]:
-        """The nearest published rows of the quant."""
+    def against_document(self, run: Run) -> dict[str, object] | None:
+        """The nearest speeds."""
         from ggbench.report.against import against_document
 
-        return against_document(QuantSummary.of([run]))
+        summary = QuantSummary.of([run])
+        return against_document(summary) if summary.decode is not None or summary.prefills else None
+
+    def against(self, runs: Sequence[Run]) -> RenderableType:
+        """The nearest speeds under each run's own."""
+        from ggbench.report.terminal.against import against_tables
+
+        return against_tables([QuantSummary.of([run]) for run in runs])
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """File, memory, speed, limit, machine and command."""

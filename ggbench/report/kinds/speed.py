@@ -38,15 +38,15 @@ class SpeedPresenter(Presenter):
         """Every case, and W and B of each batch size."""
         return speed_document(run)
 
-    def against(self, run: Run) -> RenderableType | None:
-        """The nearest published rows under each case; None where no case ended."""
+    def against_document(self, run: Run) -> dict[str, object] | None:
+        """The cases, each with the nearest published rows; None where no case ended."""
+        return speed_against_document(run) if result_of(run).cases else None
+
+    def against(self, runs: Sequence[Run]) -> RenderableType:
+        """The nearest published rows under each case."""
         from ggbench.report.terminal.speed_against import case_against_tables
 
-        return case_against_tables(run) if result_of(run).cases else None
-
-    def against_document(self, run: Run) -> dict[str, object]:
-        """The cases, each with the nearest published rows."""
-        return speed_against_document(run)
+        return case_against_tables(runs)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """The cases, W and B beside their limits, machine and command."""

@@ -22,10 +22,13 @@ from ggbench.report.terminal.tables import new_table, spaced
 from ggbench.units import format_count, format_gb, format_number
 
 
-def case_against_tables(run: Run) -> RenderableType:
+def case_against_tables(runs: Sequence[Run]) -> RenderableType:
     """A table for each case, the nearest published rows under its own figures, and every difference below."""
-    heading = Text(f"{quant_name(run.subject)} against published rows", style="bold")
-    return spaced([heading, *(_table(run, found) for found in result_of(run).cases)])
+    parts: list[RenderableType] = []
+    for run in runs:
+        parts.append(Text(f"{quant_name(run.subject)} against published rows", style="bold"))
+        parts += [_table(run, found) for found in result_of(run).cases]
+    return spaced(parts)
 
 
 def _table(run: Run, found: SpeedCase) -> RenderableType:
