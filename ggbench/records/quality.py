@@ -81,6 +81,8 @@ class ScoredBase:
     subject: Subject
     type_k: str = "f16"
     type_v: str = "f16"
+    through_file: bool = False
+    """Whether its log-probabilities came from a file with 16 bits for each, since memory did not hold both models."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from ggbench.records.run import Run
 from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
 from ggbench.report.against import device_of, nearest_to
-from ggbench.report.columns import ANSWERS, COLUMNS
+from ggbench.report.columns import ANSWERS, COLUMNS, estimate_text
 from ggbench.report.names import model_name, quant_name
-from ggbench.report.quality import estimate_text, row_name
+from ggbench.report.quality import row_name
 from ggbench.report.quality_against import nearest_to_score
 from ggbench.report.terminal.tables import new_table
 from ggbench.units import format_count, format_ms, format_number, format_percent
