@@ -18,7 +18,6 @@ _REFUSALS = {
     "does not support different K": "give both caches one type, e.g. --type-k q8_0 --type-v q8_0",
     "K cache type": "--type-k f16 suits heads of every width",
     "V cache type": "--type-v f16 suits heads of every width",
-    "has no tokenizer": "name a published file of the model, which has one",
     "are not numbers": "get the file that may be broken again: download it, or save the logits again",
     "unknown model architecture": "a newer llama-cpp-python may know it; ggbench inspect shows what the file says",
 }

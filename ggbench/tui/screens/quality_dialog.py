@@ -48,7 +48,7 @@ def _n_ctx(text: str) -> int:
 
 
 _FIELDS = (
-    _Field("text", "text", "Python's own manual; or a path", str),
+    _Field("text", "text", "Python's own manual; or wikitext-2, or a path", str),
     _Field("n_chunks", "chunks", "the whole text", whole_number("a number of chunks", 1, _MOST_CHUNKS)),
     _Field("within_s", "time limit", "none; or 10m for each quant", parse_duration),
     _Field("n_ctx", "tokens a chunk", f"{N_CTX}, as llama-perplexity", _n_ctx),
