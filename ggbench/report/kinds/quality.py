@@ -69,11 +69,11 @@ class QualityPresenter(Presenter):
 
         return quality_against_document(run) if self.so_far(run) else None
 
-    def against(self, runs: Sequence[Run]) -> RenderableType:
+    def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest published perplexities and divergences under each run's own."""
         from ggbench.report.terminal.against import quality_against
 
-        return quality_against(runs)
+        return quality_against(runs, width=width)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """The figures, the text, memory, machine and command."""
