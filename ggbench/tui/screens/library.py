@@ -68,7 +68,7 @@ class LibraryScreen(ModelsScreen):
         Binding("m", "search", "Maxctx", tooltip="Search the maximum n_ctx that works"),
         Binding("Q", "quality", "Quality", tooltip="Score a text: perplexity, and KL divergence from a base"),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
-        Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter the models or the quants"),
+        Binding("slash", "filter", "Filter", show=False, key_display="/", tooltip="Filter the models or the quants"),
         Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types, n_ctx and more, of plans and runs"),
         Binding("O", "reset_options", "Reset the options", show=False, tooltip="Set every option to its default"),
         Binding("f", "toggle_fits", "Fits", show=False, tooltip="Hide or show quants that do not fit"),
