@@ -56,6 +56,14 @@ class Presenter(abc.ABC):
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """Several runs side by side; `width` is the terminal's, in characters."""
 
+    def against_document(self, run: Run) -> dict[str, object] | None:
+        """The nearest published figures for JSON, as `against`; None where the run has nothing to compare."""
+        return None
+
+    def against(self, runs: Sequence[Run]) -> RenderableType:
+        """The nearest published figures under those of runs that have an `against_document`."""
+        raise NotImplementedError
+
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
         """What there is to draw of these runs, of which some may be of other kinds: a curve for each, in their order.
 
@@ -109,6 +117,19 @@ class QuantPresenter(Presenter):
     def document(self, run: Run) -> dict[str, object]:
         """The fields of a measured quant."""
         return summary_document(QuantSummary.of([run]))
+
+    def against_document(self, run: Run) -> dict[str, object] | None:
+        """The nearest speeds."""
+        from ggbench.report.against import against_document
+
+        summary = QuantSummary.of([run])
+        return against_document(summary) if summary.decode is not None or summary.prefills else None
+
+    def against(self, runs: Sequence[Run]) -> RenderableType:
+        """The nearest speeds under each run's own."""
+        from ggbench.report.terminal.against import against_tables
+
+        return against_tables([QuantSummary.of([run]) for run in runs])
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """File, memory, speed, limit, machine and command."""

@@ -46,6 +46,7 @@ def quality_document(run: Run) -> dict[str, object]:
         "ln_ppl_ratio": apart and apart.ln_ppl_ratio.mean,
         "ln_ppl_ratio_error": apart and apart.ln_ppl_ratio.error,
         "text": found and found.text.name,
+        "text_source": (found and (found.text.path or found.text.source)) or None,
         "text_sha256": found and found.text.sha256,
         "tokens_sha256": found and found.scored and found.scored.tokens_sha256,
         "chunk_nll": found and found.chunk_nll,

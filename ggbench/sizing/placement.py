@@ -43,7 +43,9 @@ class Placement:
         try:
             self.theory = kv_cache(file, setup.type_k, setup.type_v)
             self._device_theory = (
-                kv_cache(self.offload.device_part(file), setup.type_k, setup.type_v) if self.is_split else self.theory
+                kv_cache(file, setup.type_k, setup.type_v, self.offload.first_gpu_layer)
+                if self.is_split
+                else self.theory
             )
         except Unsupported as error:
             self.no_theory_reason = error.message
@@ -59,9 +61,9 @@ class Placement:
         if not self.is_split:
             return context.cache_bytes
         share = self._layers_share
-        if self.theory is not None and self._device_theory is not None and self.theory.bytes_per_token:
+        if self.theory is not None and self._device_theory is not None:
             cached = float(self.theory.cached_bytes(context.n_ctx))
-            share = float(self._device_theory.cached_bytes(context.n_ctx)) / cached
+            share = float(self._device_theory.cached_bytes(context.n_ctx)) / cached if cached else share
         return round(context.cache_bytes * share)
 
     def compute_bytes(self, context: DryContext) -> int:

@@ -59,6 +59,18 @@ class QualityPresenter(Presenter):
         """Figures with their errors, the text, and what was compared."""
         return quality_document(run)
 
+    def against_document(self, run: Run) -> dict[str, object] | None:
+        """The nearest published perplexities and divergences."""
+        from ggbench.report.quality_against import quality_against_document
+
+        return quality_against_document(run) if self.so_far(run) else None
+
+    def against(self, runs: Sequence[Run]) -> RenderableType:
+        """The nearest published perplexities and divergences under each run's own."""
+        from ggbench.report.terminal.against import quality_against
+
+        return quality_against(runs)
+
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """The figures, the text, memory, machine and command."""
         from ggbench.report.terminal.quality import quality_details
