@@ -71,7 +71,7 @@ class QualityAsked:
     base: str = LARGEST
     """`LARGEST`, `NO_BASE`, or the QUANT argument of the quant to compare with."""
     text: str = ""
-    """Path of a file of text; empty for the one that comes with Python."""
+    """`wikitext-2`, the path of a file, or empty for the text that comes with Python."""
     n_chunks: int | None = None
     """Chunks to score at most; None scores the whole text."""
     within_s: float | None = None
@@ -94,10 +94,12 @@ class QualityRequest:
     def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> tuple[Job, ...]:
         """Read the text, find the bases, and return a job for each target that is not its own base.
 
-        Raises UsageError and BadFile for a text that cannot be scored, Unsupported for a twin, and as `resolve`.
+        Raises UsageError and BadFile for a text that cannot be scored, NetworkError for one that cannot be downloaded,
+        Unsupported for a twin, and as `resolve`.
         """
         from ggbench.catalog.selector import resolve
         from ggbench.catalog.texts import find_text
+        from ggbench.catalog.wikitext import WIKITEXT_2
         from ggbench.experiments.quality_jobs import largest_here, quality_jobs
         from ggbench.recording.experiment import Base
         from ggbench.records.quality import QualitySettings
@@ -107,7 +109,8 @@ class QualityRequest:
             for target in targets:
                 if target.provenance == "twin":
                     raise no_quality(f"{target.model} {target.quant}")
-        source, _ = find_text(Path(asked.text).expanduser() if asked.text else None)
+        is_name = asked.text in ("", WIKITEXT_2)
+        source, _ = find_text(asked.text or None if is_name else Path(asked.text).expanduser(), hub)
         n_seqs = max(1, setup.n_batch // asked.n_ctx)
         settings = QualitySettings(source, asked.n_ctx, asked.n_chunks, asked.within_s, n_seqs)
         jobs: list[Job] = []

@@ -48,7 +48,7 @@ def _n_ctx(text: str) -> int:
 
 
 _FIELDS = (
-    _Field("text", "text", "Python's own manual; or a path", str),
+    _Field("text", "text", "Python's manual; wikitext-2; a path", str),
     _Field("n_chunks", "chunks", "the whole text", whole_number("a number of chunks", 1, _MOST_CHUNKS)),
     _Field("within_s", "time limit", "none; or 10m for each quant", parse_duration),
     _Field("n_ctx", "tokens a chunk", f"{N_CTX}, as llama-perplexity", _n_ctx),
@@ -63,8 +63,8 @@ class QualityDialog(Dialog["QualityAsked | None"]):
     QualityDialog {
         .dialog { padding: 1 2; }
         Horizontal { height: 1; }
-        .label { width: 17; }
-        Input, ChoiceField { width: 22; height: 1; border: none; padding: 0 1; background: $panel; }
+        .label { width: 16; }
+        Input, ChoiceField { width: 20; height: 1; border: none; padding: 0 1; background: $panel; }
         Input:focus, ChoiceField:focus { background: $primary; color: $text; text-style: bold; }
         .unset { width: 1fr; padding: 0 0 0 2; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
         #about { height: auto; padding: 1 0 0 0; }
