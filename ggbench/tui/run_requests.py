@@ -14,6 +14,7 @@ from ggbench.records.decode import DecodeSettings
 from ggbench.records.quality import N_CTX
 from ggbench.records.run import Settings
 from ggbench.records.setup import LlamaSetup, whole_steps
+from ggbench.records.speed_cases import SpeedSettings
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
@@ -146,6 +147,11 @@ def decode_request(setup: LlamaSetup, n_gen: int) -> RunRequest:
         return MeasureRequest("decode", settings, setup)
     notice = f"{format_count(n_gen)} tokens need n_ctx {format_count(needed)}; {format_count(planned)} was planned"
     return MeasureRequest("decode", settings, replace(setup, n_ctx=None), notice)
+
+
+def speed_request(setup: LlamaSetup, settings: SpeedSettings) -> MeasureRequest:
+    """Return a run of these cases; each makes a context of its own, whatever n_ctx is planned."""
+    return MeasureRequest("speed", settings, replace(setup, n_ctx=None))
 
 
 def search_request(setup: LlamaSetup) -> RunRequest:
