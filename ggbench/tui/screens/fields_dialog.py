@@ -34,7 +34,7 @@ class TypedField:
     """Read what was typed. Raises UsageError."""
 
 
-class FieldsDialog(Dialog["Asked | None"]):
+class FieldsDialog(Dialog[Asked | None]):
     """Ends with what was asked for, or with None for no run."""
 
     FIELDS: ClassVar[Sequence[TypedField]]
