@@ -16,6 +16,7 @@ from ggbench.records.quality import QualityResult
 from ggbench.records.run import Result, Run
 from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+from ggbench.records.speed_cases import SpeedCase, SpeedResult
 from ggbench.records.subject import Subject
 
 _R = TypeVar("_R", bound=Result)
@@ -113,6 +114,12 @@ class QuantSummary:
     def quality(self) -> QualityResult | None:
         """Of a text that was scored."""
         return self.result(QualityResult)
+
+    @property
+    def cases(self) -> tuple[SpeedCase, ...]:
+        """By input length and batch size, those that ended."""
+        found = self.result(SpeedResult)
+        return found.cases if found else ()
 
     @property
     def prefills(self) -> tuple[PrefillSpeed, ...]:

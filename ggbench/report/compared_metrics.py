@@ -13,10 +13,12 @@ from typing import Any
 from ggbench.records.outcome import Outcome
 from ggbench.records.quality import Estimate
 from ggbench.records.speed import PrefillSpeed
+from ggbench.records.speed_cases import Case
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import COLUMNS, reader, tok_s_text
+from ggbench.report.speed_cases import case_name
 from ggbench.stats.intervals import Interval
-from ggbench.units import format_bytes, format_count
+from ggbench.units import format_bytes, format_count, format_number
 
 NO_INTERVAL = "without an interval"
 _BOUND = "only a bound"
@@ -60,12 +62,14 @@ class Metric:
 
 
 def metrics_of(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return what these runs are compared by, with the prompt lengths that several read and any largest context."""
+    """Return what these runs are compared by, with the prompts and cases that several have and any largest context."""
     lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills]
+    cases = [found.case for summary in summaries for found in summary.cases if found.tok_s_qwen2_5 is not None]
     searched = any(summary.max_n_ctx is not None for summary in summaries)
     return (
         *_METRICS,
         *(_prefill(length) for length in sorted(set(lengths)) if lengths.count(length) > 1),
+        *(_case(case) for case in sorted(set(cases)) if cases.count(case) > 1),
         *((_MAX_N_CTX,) if searched else ()),
         *(_QUALITY if any(summary.quality is not None for summary in summaries) else ()),
     )
@@ -80,7 +84,9 @@ def _memory_interval(summary: QuantSummary) -> Interval | None:
 
 
 def _no_memory_to_compare(summary: QuantSummary) -> str:
-    return "searched for the largest n_ctx" if summary.outcome is Outcome.COMPLETED else "not completed"
+    if summary.outcome is not Outcome.COMPLETED:
+        return "not completed"
+    return "measured in several contexts" if summary.cases else "searched for the largest n_ctx"
 
 
 def _max_n_ctx_interval(summary: QuantSummary) -> Interval | None:
@@ -200,6 +206,24 @@ def _prefill(n_prompt: int) -> Metric:
         topic=name,
     )
     return _estimate(metric, lambda summary: found.tok_s_ci95 if (found := speed(summary)) else None)
+
+
+def _case(case: Case) -> Metric:
+    """Tokens/s of one input length and batch size; the prefill is timed once, so it has no interval."""
+
+    def tok_s(summary: QuantSummary) -> float | None:
+        return next((found.tok_s_qwen2_5 for found in summary.cases if found.case == case), None)
+
+    name = case_name(case)
+    return Metric(
+        f"tok_s_i{case.n_input}_b{case.n_seqs}",
+        name,
+        "tok/s",
+        text=lambda summary: format_number(tok_s(summary)),
+        more_is_better=True,
+        value=tok_s,
+        topic=name,
+    )
 
 
 _SPEED = _estimate(

@@ -30,6 +30,8 @@ class Presenter(abc.ABC):
     schema: ClassVar[str] = "show"
     """Name of the JSON document of a stored run, after `results.`."""
     live_view: ClassVar[LiveView] = "figures"
+    has_line: ClassVar[bool] = True
+    """Whether all its timed steps are one decode, of which a live view shows speed, W and B."""
     plotted: ClassVar[tuple[type, ...]] = ()
     """Types of the observations that its figures draw, besides timed steps."""
     has_samples: ClassVar[bool] = True

@@ -101,7 +101,14 @@ def saved_figures(runs: Sequence[SavedRun]) -> tuple[Figure, ...]:
     """Return what there is to draw of stored runs, by the shortest names that distinguish them."""
     plotted = [
         PlottedRun(
-            name, one.samples.position, one.samples.step_ns, one.summary.fit, one.summary.limit, one.observations
+            name,
+            one.samples.position,
+            one.samples.step_ns,
+            one.summary.fit,
+            one.summary.limit,
+            one.observations,
+            one.summary.run.head.settings,
+            one.summary.run.result,
         )
         for name, one in zip(unambiguous_names([one.summary for one in runs]), runs, strict=True)
     ]

@@ -17,6 +17,7 @@ from ggbench.recording.progress import Finished, ModelReady, Point, Progress, Sa
 from ggbench.records.context import BracketEnds, Probe, ProofForeseen, Question
 from ggbench.records.decode import DecodeResult
 from ggbench.records.memory import Memory
+from ggbench.records.run import Settings
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
 from ggbench.records.summary import QuantSummary
 from ggbench.report.plot.curves import PlottedRun
@@ -55,8 +56,8 @@ class Answer:
 class LiveJob:
     """One job from its start on. One thread writes and one reads."""
 
-    def __init__(self, item_id: int, *, is_twin: bool = False) -> None:
-        self.item_id = item_id
+    def __init__(self, item_id: int, *, is_twin: bool = False, settings: Settings | None = None) -> None:
+        self.item_id, self.settings = item_id, settings
         self.is_twin = is_twin
         """A twin has no tokenizer."""
         self.working: Working | None = None
@@ -76,6 +77,8 @@ class LiveJob:
         """What was observed beside the samples and the answers of a search."""
         self.question: Question | None = None
         """What a search is trying; None while nothing is."""
+        self._doing: object = None
+        """What the last work was at that said so."""
         self._asked_at_s = self._counted_at_s = 0.0
         self._counted_from: tuple[float, float] | None = None
         """When the work in progress began to be counted, and from which count on; None where it is not counted."""
@@ -97,6 +100,7 @@ class LiveJob:
                 self._asked_at_s, self.question, self.working = time.monotonic(), question, record
             case Working():
                 self._time(record)
+                self._doing = record.subject or self._doing
                 self.working = record
                 self._n_counted = None if record.total is None or record.is_bytes else round(record.total)
             case ModelReady():
@@ -192,6 +196,8 @@ class LiveJob:
             fit=self._line(),
             limit=self.limit,
             observations=self.observations,
+            settings=self.settings,
+            doing=self._doing,
             end=self.n_end if self._n_done else self._n_counted,
             dimmed=dimmed,
         )

@@ -235,7 +235,7 @@ class RunQueue:
 
     def _run(self, item: QueueItem, store: Store | None) -> None:
         job = self._jobs[item.id]
-        live = self.live = LiveJob(item.id, is_twin=job.target.provenance == "twin")
+        live = self.live = LiveJob(item.id, is_twin=job.target.provenance == "twin", settings=job.settings)
         self._report()
         rig = replace(self._services.make_rig(store, job.experiment), cancel=self._cancel)
         with self._changed:

@@ -14,6 +14,7 @@ from ggbench.records.decode import DecodeSettings
 from ggbench.records.quality import N_CTX
 from ggbench.records.run import Settings
 from ggbench.records.setup import LlamaSetup, whole_steps
+from ggbench.records.speed_cases import SpeedSettings
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class QualityAsked:
     base: str = LARGEST
     """`LARGEST`, `NO_BASE`, or the QUANT argument of the quant to compare with."""
     text: str = ""
-    """`wikitext-2`, or the path of a file of text; empty for the one that comes with Python."""
+    """`wikitext-2`, the path of a file, or empty for the text that comes with Python."""
     n_chunks: int | None = None
     """Chunks to score at most; None scores the whole text."""
     within_s: float | None = None
@@ -94,8 +95,8 @@ class QualityRequest:
     def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> tuple[Job, ...]:
         """Read the text, find the bases, and return a job for each target that is not its own base.
 
-        `wikitext-2` is downloaded where it is not on this disk. Raises UsageError and BadFile for a text that cannot be
-        scored, NetworkError, Unsupported for a twin, and as `resolve`.
+        Raises UsageError and BadFile for a text that cannot be scored, NetworkError for one that cannot be downloaded,
+        Unsupported for a twin, and as `resolve`.
         """
         from ggbench.catalog.selector import resolve
         from ggbench.catalog.texts import find_text
@@ -109,8 +110,8 @@ class QualityRequest:
             for target in targets:
                 if target.provenance == "twin":
                     raise no_quality(f"{target.model} {target.quant}")
-        is_path = asked.text not in ("", WIKITEXT_2)
-        source, _ = find_text(Path(asked.text).expanduser() if is_path else asked.text or None, hub)
+        is_name = asked.text in ("", WIKITEXT_2)
+        source, _ = find_text(asked.text or None if is_name else Path(asked.text).expanduser(), hub)
         n_seqs = max(1, setup.n_batch // asked.n_ctx)
         settings = QualitySettings(source, asked.n_ctx, asked.n_chunks, asked.within_s, n_seqs)
         jobs: list[Job] = []
@@ -146,6 +147,11 @@ def decode_request(setup: LlamaSetup, n_gen: int) -> RunRequest:
         return MeasureRequest("decode", settings, setup)
     notice = f"{format_count(n_gen)} tokens need n_ctx {format_count(needed)}; {format_count(planned)} was planned"
     return MeasureRequest("decode", settings, replace(setup, n_ctx=None), notice)
+
+
+def speed_request(setup: LlamaSetup, settings: SpeedSettings) -> MeasureRequest:
+    """Return a run of these cases; each makes a context of its own, whatever n_ctx is planned."""
+    return MeasureRequest("speed", settings, replace(setup, n_ctx=None))
 
 
 def search_request(setup: LlamaSetup) -> RunRequest:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ggbench.records.speed import DecodeLimit, LineFit
-from ggbench.report.plot.curves import Curve, Line, PlottedRun, latency_figure
+from ggbench.report.plot.curves import Curve, Figure, Line, PlottedRun, latency_figure
 from ggbench.report.plot.terminal import plot_text
 
 Golden = Callable[[str, str], None]
@@ -135,3 +135,16 @@ def test_a_fit_that_is_a_bound_is_stated_and_not_drawn() -> None:
     )
     assert "a q8_0  W > 100 tokens/ms, B < 5.00 ms" in text
     assert "╌" not in text
+
+
+def test_values_with_errors_have_a_band_and_a_letter_at_their_end(golden: Golden) -> None:
+    """A running mean: its first values scatter beyond the axis, which is that of where they settle."""
+    chunks = np.arange(1, 41)
+    y = 12 + 30 / chunks**2 * np.cos(chunks)
+    one = Curve("q4_1", chunks, y, 4 / np.sqrt(chunks), note="12.0 ±0.6, 40 chunks")
+    figure = Figure("ppl", "PPL", "", "chunks scored", "", (one, replace(one, name="q2_k", y=y + 3)), 50)
+    text = plot_text(figure, 80, 18, False)
+    golden("plot_errors.txt", text + "\n")
+    assert "▲" not in text
+    assert "b q2_k  12.0 ±0.6, 40 chunks" in text
+    assert text.splitlines()[0] == "PPL"

@@ -16,7 +16,7 @@ import pytest
 
 from ggbench.errors import GgbenchError
 from ggbench.records.summary import QuantSummary
-from ggbench.report.plot.curves import Curve, Line, latency_figure
+from ggbench.report.plot.curves import Curve, Figure, Line, latency_figure
 from ggbench.report.plot.svg import figure_as_svg
 from ggbench.report.saving import SavedRun, save_runs, write_new
 from ggbench.store.runs import Samples
@@ -149,3 +149,15 @@ def test_a_legend_is_never_cut_and_no_letter_covers_another() -> None:
     at_ends = sorted(y for y, text in texts if text in "abc" and y < 450)
     assert min(np.diff(at_ends)) >= 12
     assert "0" in [text for _, text in texts]
+
+
+def test_a_band_of_errors_is_drawn_under_its_curve() -> None:
+    """Paler than the curve, with no mark for values beyond the axis, and the axes named by the figure."""
+    chunks = np.arange(1, 21)
+    one = Curve("q4_1", chunks, 12 + 30.0 / chunks**2, 2 / np.sqrt(chunks), note="12.1 ±0.4 nats")
+    root = ElementTree.fromstring(figure_as_svg(Figure("kld", "KLD", "nats", "chunks scored", "", (one,))).encode())
+    texts = ["".join(each.itertext()) for each in root.iter() if each.tag.endswith("}text")]
+    assert {"KLD [nats]", "chunks scored"} <= set(texts)
+    assert any("12.1 ±0.4 nats" in text for text in texts)
+    drawn = [each for each in root.iter() if each.tag.endswith("}path") and not each.get("class")]
+    assert [each.get("fill-opacity") for each in drawn] == ["0.15", None]

@@ -99,7 +99,7 @@ def y_range(curves: Sequence[Curve], x: Axis) -> tuple[float, float]:
     lows, highs = [], []
     for one in curves:
         if one.error is not None and len(one.y):
-            settled = slice(int(len(one.y) * _UNSETTLED), None)
+            settled = slice(int(len(one.y) * _UNSETTLED) if one.error.any() else 0, None)
             error = 0.0 if one.dimmed else one.error[settled]
             lows.append(float((one.y[settled] - error).min()))
             highs.append(float((one.y[settled] + error).max()))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ggbench.records.run import Result, Settings
 from ggbench.records.speed import DecodeLimit, LineFit
 from ggbench.report.columns import b_text, w_text
 from ggbench.units import with_unit
@@ -42,7 +43,9 @@ class Curve:
     y: Floats
     """As long as `x`."""
     error: Floats | None = None
-    """Standard error of each value, drawn as a band around it; None where the values have none."""
+    """Standard error of each value, drawn as a band around it, zero where it is not known; None for single steps, of
+    which some are far slower than the rest.
+    """
     fit: Line | None = None
     limit: Line | None = None
     """The limit of the machine's memory bandwidth."""
@@ -100,6 +103,12 @@ class PlottedRun:
     limit: DecodeLimit | None = None
     observations: Sequence[object] = ()
     """The records that were observed, in their order."""
+    settings: Settings | None = None
+    """What was to be measured; None where it is unknown."""
+    result: Result | None = None
+    """None of a run that goes on."""
+    doing: object = None
+    """What a run that goes on works at, as it reports it."""
     end: int | None = None
     """The last x there will be; None where it is unknown, and of a run that ended."""
     dimmed: bool = False

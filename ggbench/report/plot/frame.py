@@ -69,10 +69,19 @@ class Frame:
         return min(max(int(share * self.n_rows), 0), self.n_rows - 1)
 
     def curve_cells(self, curve: Curve) -> list[Cell]:
-        """Return the dots of the curve over those of its band, of which every fourth is drawn."""
-        dots = self._dots(self.columns(curve))
-        if curve.error is not None and not curve.dimmed:
-            dots |= self._dots(self.columns(curve, is_band=True)) & self._every_fourth()
+        """Return the dots of the curve."""
+        return self._cells(self._dots(self.columns(curve)))
+
+    def band_cells(self, curve: Curve) -> list[Cell]:
+        """Return every fourth dot of the band around a curve that has errors, and is not dimmed, with the dots of the
+        curve itself.
+        """
+        if curve.error is None or curve.dimmed:
+            return []
+        band = self._dots(self.columns(curve, is_band=True)) & self._every_fourth()
+        return self._cells(band | self._dots(self.columns(curve)))
+
+    def _cells(self, dots: npt.NDArray[np.bool_]) -> list[Cell]:
         bits = np.einsum("rdce,de->rc", dots.reshape(self.n_rows, DOTS_DOWN, self.n_columns, DOTS_ACROSS), BITS)
         rows_used, columns_used = np.nonzero(bits)
         return [

@@ -60,7 +60,7 @@ def plot_text(figure: Figure, width: int, height: int, color: bool) -> str:
     frame = Frame(x, y, n_columns, rows)
     canvas = BrailleCanvas(frame.n_columns, frame.n_rows)
     for index, one in curves.items():
-        for column, row, dots in frame.curve_cells(one):
+        for column, row, dots in frame.band_cells(one) or frame.curve_cells(one):
             canvas.add_dots(column, row, dots, terminal_color(index))
     for index, one in curves.items():
         _draw_lines(canvas, frame, one, index)

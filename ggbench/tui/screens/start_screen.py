@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from ggbench.catalog.file_sources import CONFIRM_ABOVE_BYTES
 from ggbench.errors import NetworkError, UsageError
 from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed_cases import SpeedSettings
 from ggbench.report.names import quant_names
 from ggbench.tui.host import host_of
 from ggbench.tui.messages import PullRequested, RunRequested
-from ggbench.tui.run_requests import QualityAsked, QualityRequest, no_quality
+from ggbench.tui.run_requests import QualityAsked, QualityRequest, no_quality, speed_request
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.task_screen import TaskScreen
 from ggbench.tui.widgets.status_message import StatusMessage
@@ -36,6 +37,8 @@ class StartScreen(TaskScreen):
         super().__init__()
         self._quality = QualityAsked()
         """What was scored last, to begin with next time."""
+        self._speed = SpeedSettings()
+        """As `_quality`, of the cases that were measured last."""
 
     def find_targets(
         self, request: RunRequest | None, selection: Selection, catalog: Catalog | None, *, is_here: bool
@@ -96,6 +99,19 @@ class StartScreen(TaskScreen):
                 start(QualityRequest(asked, setup, here))
 
         self.app.push_screen(QualityDialog(names, bases, setup, self._quality), take)
+
+    def ask_for_speed(self, selection: Selection, start: Callable[[RunRequest], None]) -> None:
+        """Ask which input lengths and batch sizes to measure, and start."""
+        from ggbench.tui.screens.speed_dialog import SpeedDialog
+
+        setup, names = host_of(self).setup, tuple(name for _, quants in selection for name in quants)
+
+        def take(settings: SpeedSettings | None) -> None:
+            if settings is not None:
+                self._speed = settings
+                start(speed_request(setup, settings))
+
+        self.app.push_screen(SpeedDialog(names, self._speed), take)
 
     def action_choose_options(self) -> None:
         """Change how models are loaded, in plans and in runs."""

@@ -166,7 +166,7 @@ class CurvesPlot(PlotWidget):
         if figure.key != self._labelled:
             self._labelled = figure.key
             self._is_zoomed, self._axes = False, _NO_AXES
-            self.set_xlabel(f"{figure.x_name} ({figure.x_unit})" if figure.x_unit else figure.x_name)
+            self.set_xlabel(_label(figure.x_name, figure.x_unit))
             self.query_one("#margin-top", Canvas).reset()
             self.set_ylabel(_y_label(figure))
         self._show_names()
@@ -219,6 +219,7 @@ class CurvesPlot(PlotWidget):
             columns = frame.columns(one)
             if not len(columns.column):
                 continue
+            _put(canvas, frame.band_cells(one), f"dim {self._color(index)}")
             _put(canvas, frame.curve_cells(one), style)
             if one.fit is not None and not one.dimmed:
                 _put(canvas, frame.line_cells(one.fit, "╌", _DASH_EVERY), f"bold {self._color(index)}")
@@ -278,9 +279,14 @@ def _put(canvas: Canvas, cells: Iterable[Cell], style: str) -> None:
         canvas.set_pixel(column + 1, row + 1, character, style)
 
 
+def _label(name: str, unit: str) -> str:
+    """The name of an axis; what stands in brackets textual-plot takes for a style."""
+    return f"{name} ({unit})" if unit else name
+
+
 def _y_label(figure: Figure) -> str:
-    """The title, with blanks before a long one: textual-plot centres it two columns left of the axis."""
-    title = figure.y_title
+    """The name, with blanks before a long one: textual-plot centres it two columns left of the axis."""
+    title = _label(figure.y_name, figure.y_unit)
     return " " * max(0, len(title) - 2 * (_MARGIN_LEFT - 3)) + title
 
 

@@ -38,7 +38,7 @@ class Numbers(Widget):
 
 def number_lines(live: LiveJob, numbers: LiveNumbers, item: QueueItem, *, paused: bool) -> list[str]:
     """Return lines of at most 28 characters, without those that are still unknown."""
-    state, working = item.state, live.working
+    state, working, presenter = item.state, live.working, presenter_of(item.kind)
     lines = [f"paused ({state.value})" if paused and not state.is_over else state.value]
     share = live.share
     if share is None and numbers.n_total:
@@ -53,12 +53,12 @@ def number_lines(live: LiveJob, numbers: LiveNumbers, item: QueueItem, *, paused
         lines.append(f"ETA   {format_duration(left_s)}")
     if numbers.n_total:
         lines.append(f"{format_count(numbers.n_done)} of {format_count(numbers.n_total)} tokens")
-        if state is JobState.DECODING and numbers.eta_s is not None:
+        if state is JobState.DECODING and presenter.has_line and numbers.eta_s is not None:
             lines.append(f"ETA   {format_duration(numbers.eta_s)}")
     found = None if item.run is None else QuantSummary.of([item.run])
-    if numbers.latency is not None:
+    if numbers.latency is not None and presenter.has_line:
         lines += _latency_lines(numbers, numbers.latency, live.limit)
-    lines += presenter_of(item.kind).live_lines(live.plotted(""))
+    lines += presenter.live_lines(live.plotted(""))
     if found is not None and found.context is not None:
         lines += _context_lines(found.context, found.subject.n_ctx_train)
     memory = live.memory if item.run is None else item.run.memory  # a search goes on after the context that it found
