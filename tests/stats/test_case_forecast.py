@@ -65,6 +65,16 @@ def test_interrupted_steps_do_not_change_a_forecast() -> None:
     )
 
 
+def test_a_decode_too_short_to_show_w_has_that_of_the_limit() -> None:
+    """8 steps lie in one stair; no machine reads a cache faster than its bandwidth allows."""
+    forecast = CaseForecast(least_slope_s=1 / 40e3)
+    forecast.add_prompts(16, 1, _prefill_s(16, 1))
+    forecast.add_steps(1, range(17, 25), [_step_ns(1, n) for n in range(17, 25)])
+    case = Case(1, 6144, 64)
+    decode_s = (forecast.expected_s(case) or 0) - (forecast.prefill_s(6144) or 0)
+    assert decode_s == pytest.approx(_true_s(case) - _prefill_s(6144, 1), rel=0.01)
+
+
 def test_nothing_is_foreseen_before_anything_of_the_kind_ran() -> None:
     """Neither a prompt nor a step of that batch size."""
     assert CaseForecast().expected_s(Case(1, 1, 1)) is None
