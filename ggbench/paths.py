@@ -36,6 +36,11 @@ def headers_dir() -> Path:
     return Path(_dirs.user_cache_dir) / "headers"
 
 
+def logits_dir() -> Path:
+    """Return the folder of logits of models that others are compared with; safe to delete."""
+    return Path(_dirs.user_cache_dir) / "logits"
+
+
 def machine_cache_file() -> Path:
     """Return the cache of measurements of this machine, such as its memory bandwidth."""
     return Path(_dirs.user_cache_dir) / "machine.json"

@@ -134,6 +134,11 @@ def format_bytes(n_bytes: float | None) -> str:
     return f"{n_bytes:.0f} B" if unit == "B" else f"{format_number(size, 3 if abs(size) < 100 else 4)} {unit}"
 
 
+def format_gb(n_bytes: int | None, *, binary: bool = False) -> str:
+    """Return bytes in GB, 10^9, without the unit, which the header has; `binary` in GiB, 2^30."""
+    return "—" if n_bytes is None else f"{n_bytes / (GIB if binary else 1e9):.2f}"
+
+
 def format_number(value: float | None, digits: int = 3) -> str:
     """Return at least `digits` significant digits, and all before the point; an em dash when unknown."""
     if value is None:

@@ -32,7 +32,7 @@ def command(
     A quant that fails is a row with its reason; the others go on.
     """
     from ggbench.cli.measuring import make_jobs, measure, warn_of_memory_use
-    from ggbench.cli.run_output import show_against, show_run_ids, show_summaries
+    from ggbench.cli.run_output import show_run_ids, show_summaries
     from ggbench.experiments.bench import run_bench
     from ggbench.experiments.decode import EXPERIMENT
     from ggbench.experiments.maxctx import SEARCH_TIMEOUT_S
@@ -64,6 +64,9 @@ def command(
     elif summaries and measured.error is None:
         show_summaries(summaries, output, text_format=text_format, plot=plot)
         if against:
-            show_against(summaries, output)
+            from ggbench.report.terminal.against import against_tables
+
+            click.echo()
+            output.show(against_tables(summaries))
     show_run_ids(measured)
     measured.leave()

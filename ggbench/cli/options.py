@@ -90,6 +90,19 @@ def echo_tokens(ctx: click.Context, text: str, n_tokens: int) -> None:
         ctx.meta.setdefault(_ECHOES, []).append(f"{text.strip()} = {format_count(n_tokens)} tokens")
 
 
+def parse_token_list(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, ...]:
+    """Parse numbers of tokens separated by commas, without duplicates. Raises UsageError, naming the option."""
+    lengths = []
+    for part in text.split(","):
+        try:
+            lengths.append(parse_tokens(part))
+        except UsageError as error:
+            hint = "write numbers of tokens separated by commas: 1,25,512,16k"
+            raise UsageError(f"{param.opts[-1]}: {error.message}", hint) from None
+        echo_tokens(ctx, part, lengths[-1])
+    return tuple(dict.fromkeys(lengths))
+
+
 _ECHOES = "ggbench.echoes"
 TOKENS = Tokens()
 
@@ -300,14 +313,17 @@ _download_options = as_record("hub", HubOptions, _names(HubOptions), *_DOWNLOAD_
 
 
 def measuring_options(
-    *, many: bool = False, has_own_timeout: bool = False, load: _Decorator = load_options
+    *, many: bool = False, has_own_timeout: bool = False, load: _Decorator = load_options, timeout: str = "600"
 ) -> _Decorator:
-    """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, an Asked."""
+    """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, an Asked.
+
+    `timeout` names the default of `--timeout`.
+    """
 
     def decorate(function: _Function) -> _Function:
         function = output_options(as_record("asked", Asked, _names(Asked))(function))
         if not has_own_timeout:
-            function = _BANDWIDTH(timeout_option("600")(function))
+            function = _BANDWIDTH(timeout_option(timeout)(function))
         function = load(_download_options(function))
         if many:
             function = click.argument("quants", nargs=-1)(function)

@@ -5,30 +5,15 @@ from __future__ import annotations
 import click
 
 from ggbench.cli.glossary import CommandWithTerms
-from ggbench.cli.options import Asked, echo_tokens, measuring_options, option
-from ggbench.errors import UsageError
+from ggbench.cli.options import Asked, measuring_options, option, parse_token_list
 from ggbench.report.glossary import PREFILL
-from ggbench.units import parse_tokens
-
-
-def _parse_lengths(ctx: click.Context, _param: click.Parameter, text: str) -> tuple[int, ...]:
-    """Parse numbers of tokens separated by commas, without duplicates. Raises UsageError."""
-    lengths = []
-    for part in text.split(","):
-        try:
-            lengths.append(parse_tokens(part))
-        except UsageError as error:
-            hint = "write numbers of tokens separated by commas: 1,25,512,16k"
-            raise UsageError(f"--lengths: {error.message}", hint) from None
-        echo_tokens(ctx, part, lengths[-1])
-    return tuple(dict.fromkeys(lengths))
 
 
 @click.command(cls=CommandWithTerms, terms=PREFILL)
 @option(
     "--lengths",
     "Prompt lengths in tokens, e.g. 512,2k,16k.",
-    callback=_parse_lengths,
+    callback=parse_token_list,
     default="1,25,128,512,2048",
     metavar="N,N,...",
 )

@@ -1,4 +1,4 @@
-"""`ggbench published`: published measurements of other systems, as printed in five documents."""
+"""`ggbench published`: published measurements of other systems, as printed in seven documents."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from ggbench.errors import UsageError
 @option("--system", "Inference system: vllm, llama.cpp, hf-transformers, autoawq, bitsandbytes.", metavar="NAME")
 @option("--device", "GPU: a100, rtx-4090, h100 or t4.", metavar="NAME")
 @option("--quant", "Quant, e.g. q4_k_m, gptq-int4, awq or bf16.", metavar="NAME")
-@option("--metric", "Only rows with this figure: tok_s, memory_gb, w_tokens_per_ms, max_n_ctx.", metavar="NAME")
+@option(
+    "--metric",
+    "Only rows with this figure: tok_s, memory_gb, w_tokens_per_ms, max_n_ctx, perplexity, kld.",
+    metavar="NAME",
+)
 @option("--source", "Id of one document. Without options, the documents are listed.", metavar="ID")
 @option("--sort", "Sort by a column, e.g. tok_s; -tok_s sorts in descending order.", metavar="COLUMN")
 @option("--csv as_csv", "Write CSV with every column to stdout.", is_flag=True)
 @output_options
 def command(sort: str | None, as_csv: bool, output: Output, **filters: str | None) -> None:
-    """Show published figures for the Qwen models and for bitsandbytes, as printed.
+    """Show published figures as printed: speed and memory of the Qwen models and bitsandbytes, quality of quants.
 
-    A word in place of a figure, such as oom or "not reported", is shown as it is. With bench and results show,
-    --against published shows the nearest published rows under your own.
+    A word in place of a figure, such as oom or "not reported", is shown as it is. With bench, quality and results
+    show, --against published shows the nearest published rows under your own.
     """
     from ggbench.catalog.published.rows import load_published, load_sources
     from ggbench.catalog.published.selection import filter_published

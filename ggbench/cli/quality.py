@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.options import PATH, Asked, as_record, load_options_but_kv_types, measuring_options, option
-from ggbench.errors import UsageError
-from ggbench.records.setup import KV_TYPES, LlamaSetup
+from ggbench.cli.options import (
+    PATH,
+    Asked,
+    against_option,
+    as_record,
+    load_options_but_kv_types,
+    measuring_options,
+    option,
+)
+from ggbench.errors import ExitCode, UsageError
+from ggbench.records.setup import KV_TYPES
 
 if TYPE_CHECKING:
     from ggbench.catalog.selector import Target
-    from ggbench.recording.experiment import Base, Job
+    from ggbench.recording.experiment import Base
 
 _NO_BASE = "none"
 
@@ -46,7 +54,12 @@ _kv_list_options = as_record(
 
 
 @click.command()
-@option("--text", "Score this file of UTF-8 text. Default: Python's own reference manual.", PATH, metavar="FILE")
+@option(
+    "--text",
+    "Score this file of UTF-8 text, or wikitext-2, which is downloaded once (4.5 MiB); a file of that name is "
+    "./wikitext-2. Default: Python's own reference manual.",
+    metavar="FILE",
+)
 @option("--chunks n_chunks", "Score at most N chunks. Default: the whole text.", click.IntRange(1), metavar="N")
 @option("--within", "Score as many chunks of each row as fit into this time, e.g. 10m.", metavar="TIME")
 @option(
@@ -56,14 +69,16 @@ _kv_list_options = as_record(
 )
 @option("--base-logits", "Compare with a file of logits of llama-perplexity's.", PATH, metavar="FILE")
 @option("--save-base-logits", "Save the logits of the one QUANT for --base-logits.", PATH, metavar="FILE")
+@against_option
 @measuring_options(many=True, load=lambda function: _kv_list_options(load_options_but_kv_types(function)))
 def command(
-    text: Path | None,
+    text: str | None,
     n_chunks: int | None,
     within: str | None,
     base_quant: str | None,
     base_logits: Path | None,
     save_base_logits: Path | None,
+    against: str | None,
     kv_types: tuple[tuple[str, str], ...],
     asked: Asked,
 ) -> None:
@@ -73,14 +88,18 @@ def command(
     llama-perplexity does. With lists, --type-k f16,q8_0 --type-v f16,q8_0 shows what a quantized KV cache costs.
     """
     from ggbench.catalog.texts import find_text
+    from ggbench.catalog.wikitext import WIKITEXT_2
     from ggbench.cli.measuring import make_jobs, measure
     from ggbench.cli.run_output import show_measured
     from ggbench.experiments.quality import EXPERIMENT
+    from ggbench.experiments.quality_jobs import quality_jobs
     from ggbench.records.quality import N_CTX, QualitySettings
     from ggbench.units import parse_duration
 
     if base_logits and (base_quant or save_base_logits):
         raise UsageError("--base-logits is the base already", "omit --base and --save-base-logits")
+    if text == WIKITEXT_2:
+        _fetch_wikitext(asked)
     source, _ = find_text(text)
     n_ctx = asked.setup.n_ctx or N_CTX
     settings = QualitySettings(
@@ -97,35 +116,44 @@ def command(
     if save_base_logits and len(jobs) > 1:
         raise UsageError("--save-base-logits saves the logits of one quant", "name one QUANT")
     is_alone = bool(base_logits or save_base_logits) or base_quant == _NO_BASE
-    base = None if is_alone else _base(asked, base_quant, [job.target for job in jobs])
-    measured = measure(_with_kv_types(jobs, asked.setup, base, kv_types), asked)
-    show_measured(measured)
+    targets = [job.target for job in jobs]
+    base = None if is_alone else _base(asked, base_quant, targets)
+    measured = measure(quality_jobs(targets, asked.setup, settings, base, kv_types), asked)
+    show_measured(measured, against=against)
     measured.leave()
+
+
+def _fetch_wikitext(asked: Asked) -> None:
+    """Download the text where it is not on this disk. Raises UsageError where an option forbids it."""
+    import threading
+    from concurrent.futures import CancelledError
+
+    from ggbench.catalog.wikitext import WIKITEXT_2, fetch_archive, find_archive
+    from ggbench.cli.downloads import download_progress
+    from ggbench.cli.interrupts import DOWNLOAD_INTERRUPTED, interrupt_sets
+    from ggbench.units import format_bytes
+
+    access, cancel = asked.hub.access(), threading.Event()
+    if find_archive(access) is not None:
+        return
+    if asked.hub.no_download:
+        raise UsageError(f"{WIKITEXT_2} is not on this disk", "omit --no-download, or score another text with --text")
+    try:
+        with interrupt_sets(cancel), download_progress(asked.output, WIKITEXT_2) as on_progress:
+            archive = fetch_archive(access, on_progress=on_progress, cancel=cancel.is_set)
+    except CancelledError:
+        asked.output.notice(DOWNLOAD_INTERRUPTED)
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+    asked.output.notice(f"{WIKITEXT_2}: {format_bytes(archive.stat().st_size)}, sha256 verified")
 
 
 def _base(asked: Asked, quant: str | None, targets: Sequence[Target]) -> Base | None:
     """The quant or the file that was named, else the model's largest file on this disk; None where there is none."""
     from ggbench.catalog.selector import resolve, resolve_one
+    from ggbench.experiments.quality_jobs import largest_here
     from ggbench.recording.experiment import Base
 
     if quant is not None:
         named = (quant,) if Path(quant).is_file() else (asked.model, quant)
         return Base(resolve_one(*named, hub=asked.hub.access()))
-    known = [*targets, *(resolve(asked.model, hub=asked.hub.access()) if asked.quants else ())]
-    here = [target for target in known if target.path is not None]
-    return Base(max(here, key=lambda target: target.file_bytes or 0)) if here else None
-
-
-def _with_kv_types(
-    jobs: Sequence[Job], setup: LlamaSetup, base: Base | None, kv_types: Sequence[tuple[str, str]]
-) -> list[Job]:
-    """A job for each quant and pair of types; the base, whose figures the others have, only if it is the only one."""
-    rows = []
-    for job in jobs:
-        for type_k, type_v in kv_types:
-            row = replace(job, setup=replace(setup, type_k=type_k, type_v=type_v), base=base)
-            if base is not None and (job.target, type_k, type_v) == (base.target, base.type_k, base.type_v):
-                row = replace(row, base=None)
-            rows.append(row)
-    compared = [row for row in rows if row.base is not None]
-    return compared or rows
+    return largest_here([*targets, *(resolve(asked.model, hub=asked.hub.access()) if asked.quants else ())])

@@ -20,20 +20,22 @@ if TYPE_CHECKING:
 _PLOT_HEIGHT = 18
 
 
-def show_measured(measured: Measured, *, samples: bool = False, plot: bool = False) -> None:
+def show_measured(measured: Measured, *, samples: bool = False, plot: bool = False, against: str | None = None) -> None:
     """One run in full, those of a sweep side by side; as JSON one document, named after their kind."""
     kind, output = measured.jobs[0].experiment.kind, measured.asked.output
     runs = [each.run for each in measured.finished]
     if output.as_json and measured.is_sweep:
-        rows = [run_document(run, samples=samples) for run in runs]
+        rows = [run_document(run, samples=samples, against=against) for run in runs]
         output.document(f"{kind}.all", model=measured.asked.model, rows=rows)
     elif output.as_json:
         for run in runs:
-            output.document(kind, **run_document(run, samples=samples))
+            output.document(kind, **run_document(run, samples=samples, against=against))
     elif measured.is_sweep and runs:
         output.show(presenter_of(kind).table(runs, width=output.console().width))
     elif runs and measured.error is None and presenter_of(kind).has_details(runs[0]):
         show_run(runs[0], output, plot=plot)
+    if against and not output.as_json and measured.error is None:
+        show_against(runs, output)
     show_run_ids(measured)
 
 
@@ -49,9 +51,12 @@ def show_run_ids(measured: Measured) -> None:
         measured.asked.output.notice(f"Stored as {stored}: ggbench {then}")
 
 
-def run_document(run: Run, *, samples: bool = False) -> dict[str, object]:
-    """The run as JSON has it, with its raw samples where asked for."""
-    fields = presenter_of(run.head.kind).document(run)
+def run_document(run: Run, *, samples: bool = False, against: str | None = None) -> dict[str, object]:
+    """The run as JSON has it, with its raw samples and the nearest published figures where asked for."""
+    presenter = presenter_of(run.head.kind)
+    fields = presenter.document(run)
+    if against:
+        fields |= presenter.against_document(run) or {}
     if samples and run.run_id is not None:
         with Store.open() as store:
             stored = store.load_samples(run.run_id)
@@ -91,23 +96,22 @@ def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_fo
         show_plot(summaries, output)
 
 
-def show_against(summaries: Sequence[QuantSummary], output: Output) -> None:
-    """The nearest published figures under each of these."""
-    from ggbench.report.terminal.against import against_tables
-
-    click.echo()
-    output.show(against_tables(summaries))
+def show_against(runs: Sequence[Run], output: Output) -> None:
+    """The nearest published figures under those of runs of one kind; nothing where none has a figure to compare."""
+    compared = [run for run in runs if presenter_of(run.head.kind).against_document(run) is not None]
+    if compared:
+        click.echo()
+        output.show(presenter_of(compared[0].head.kind).against(compared))
 
 
 def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
-    """The latencies of stored runs over each other; nothing without a sample."""
-    from ggbench.report.plot.series import named_series
-    from ggbench.report.plot.terminal import latency_plot
+    """The figures of stored runs, a curve for each run that has values; nothing without any."""
+    from ggbench.report.plot.terminal import plot_text
+    from ggbench.report.saving import SavedRun, saved_figures
 
     with Store.open() as store:
-        runs = [(each, store.load_samples(each.run.run_id)) for each in summaries if each.run.run_id is not None]
-    series = [one for one in named_series(runs) if len(one.positions)]
-    if series:
-        console = output.console()
-        color = console.color_system is not None and not console.no_color
-        click.echo(latency_plot(series, width=console.width, height=_PLOT_HEIGHT, color=color))
+        runs = [SavedRun.of(store, each) for each in summaries if each.run.run_id is not None]
+    console = output.console()
+    color = console.color_system is not None and not console.no_color
+    for figure in saved_figures(runs):
+        click.echo(plot_text(figure, width=console.width, height=_PLOT_HEIGHT, color=color))

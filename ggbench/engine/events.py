@@ -98,6 +98,13 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
         )
 
 
+class ReadingPrompts(msgspec.Struct, frozen=True, tag="reading_prompts"):
+    """How far the reading of a long prompt has come."""
+
+    share: float
+    """Of all its tokens, 0 to 1."""
+
+
 class PromptRead(msgspec.Struct, frozen=True, tag="prompt_read"):
     """One prompt, or one for each of several sequences at once, was read from an empty cache."""
 
@@ -105,6 +112,8 @@ class PromptRead(msgspec.Struct, frozen=True, tag="prompt_read"):
     """Tokens of each sequence."""
     elapsed_ns: int
     n_seqs: int = 1
+    sample_ns: int | None = None
+    """Of sampling one first token from its logits; None where it was not timed."""
 
 
 class Steps(msgspec.Struct, frozen=True, tag="steps"):
@@ -172,5 +181,16 @@ class Scored(msgspec.Struct, frozen=True, tag="scored"):
 
 
 Event = (
-    Ready | Opening | Allocated | Loaded | Opened | PromptRead | Steps | Proving | ContextProven | Tokenized | Scored
+    Ready
+    | Opening
+    | Allocated
+    | Loaded
+    | Opened
+    | ReadingPrompts
+    | PromptRead
+    | Steps
+    | Proving
+    | ContextProven
+    | Tokenized
+    | Scored
 )

@@ -48,6 +48,8 @@ _LOAD_MODES = {
 _GGML_LOG_LEVEL_DEBUG = 1
 _GGML_LOG_LEVEL_CONT = 5
 _REPORT_EVERY_S = 0.1
+_REPORT_PROMPT_NS = 1_000_000_000
+"""So rarely that a message of some microseconds does not show in what is timed."""
 
 
 class _TensorOverride(ctypes.Structure):
@@ -197,19 +199,25 @@ class LlamaModel:
         """Empty the KV cache, its data included."""
         lib.llama_memory_clear(lib.llama_get_memory(self._context), True)
 
-    def read_prompts(self, n_prompt: int, n_seqs: int = 1) -> int:
-        """Nanoseconds to read the same prompt for each sequence into an empty cache, with the logits of its last token.
+    def read_prompts(
+        self, n_prompt: int, n_seqs: int = 1, on_share: Callable[[float], None] = lambda share: None
+    ) -> int:
+        """Nanoseconds to read a prompt for each sequence into an empty cache, with the logits of its last token.
 
-        Raises LlamaRefused.
+        Each sequence begins one token later in the same text. Where a prompt takes long, `on_share` is called once a
+        second at most, with the share of the batches before. Raises LlamaRefused.
         """
         context = self.context("prefill")
         self.clear_cache()
         lib.llama_synchronize(context)
-        tokens = self.prompt_tokens(n_prompt)
+        tokens = self.prompt_tokens(n_prompt + n_seqs - 1)
         batches = _prompt_batches(tokens, n_prompt, lib.llama_n_batch(context), n_seqs)
         try:
-            started = time.perf_counter_ns()
-            for batch in batches:
+            reported_at = started = time.perf_counter_ns()
+            for index, batch in enumerate(batches):
+                if time.perf_counter_ns() - reported_at > _REPORT_PROMPT_NS:
+                    on_share(index / len(batches))
+                    reported_at = time.perf_counter_ns()
                 status = lib.llama_decode(context, batch)
                 if status:
                     raise LlamaRefused("prefill", f"llama_decode returned {status} for a prompt of {n_prompt} tokens")
@@ -280,7 +288,7 @@ def llama_library() -> Path:
 
 
 def _prompt_batches(tokens: ctypes.Array[Any], n_prompt: int, n_batch: int, n_seqs: int) -> list[Any]:
-    """Views of one sequence's tokens; of several sequences batches of their own, which the caller frees."""
+    """Views of one sequence's tokens; of several, each from its own place on, new batches, which the caller frees."""
     batches = []
     if n_seqs == 1:
         for start in range(0, n_prompt, n_batch):
@@ -293,7 +301,7 @@ def _prompt_batches(tokens: ctypes.Array[Any], n_prompt: int, n_batch: int, n_se
         batch = lib.llama_batch_init(len(part), 0, 1)
         batch.n_tokens = len(part)
         for index, (seq, position) in enumerate(part):
-            batch.token[index], batch.pos[index] = tokens[position], position
+            batch.token[index], batch.pos[index] = tokens[seq + position], position
             batch.n_seq_id[index], batch.seq_id[index][0] = 1, seq
             batch.logits[index] = position == n_prompt - 1
         batches.append(batch)

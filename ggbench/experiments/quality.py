@@ -6,6 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.catalog.command_line import named, reproduce
+from ggbench.catalog.texts import text_argument
 from ggbench.recording.experiment import Conclusion, Experiment, Job
 from ggbench.recording.recording import Recording
 from ggbench.records.quality import N_CTX, ChunkScores, QualityResult, QualitySettings, ScoredBase, ScoredText
@@ -62,7 +63,7 @@ class QualityExperiment(Experiment):
         assert isinstance(settings, QualitySettings)
         base = None if job.base is None else job.base.target
         asked = {
-            "text": settings.text.path or None,
+            "text": text_argument(settings.text),
             "n-ctx": None if settings.n_ctx == N_CTX else settings.n_ctx,
             "chunks": settings.n_chunks,
             "within": settings.within_s and f"{settings.within_s:g}s",

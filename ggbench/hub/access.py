@@ -137,11 +137,11 @@ def retry_after_s(response: httpx2.Response) -> float | None:
 def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
     """Translate exceptions of huggingface_hub, httpx2 and the file system; `doing` is e.g. `listing org/name`.
 
-    Raises UsageError for an invalid repo name, address or token and for a file that cannot be used, and NetworkError
+    Raises UsageError for an invalid address or token and for a file that cannot be used, and NetworkError
     for everything else. The original messages are dropped because they may contain a token or a signed URL.
     """
     import httpx2
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     doing = plain(doing)
     try:
@@ -150,8 +150,6 @@ def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
         raise
     except HfHubHTTPError as error:
         raise error_for_response(error.response, repo, doing) from None
-    except HFValidationError:
-        raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "give it as ORG/NAME") from None
     except OfflineModeIsEnabled:
         raise NetworkError(f"{doing} needs the network, and HF_HUB_OFFLINE is set", _OFFLINE_HINT) from None
     except (httpx2.UnsupportedProtocol, httpx2.InvalidURL):

@@ -96,9 +96,14 @@ def fetch_json(
         raise NetworkError(f"the Hub's response cannot be parsed while {doing}", _UNEXPECTED_HINT) from None
 
 
-def api_url(access: HubAccess, *parts: str) -> str:
-    """Return the URL of an endpoint under /api/models; the parts are percent-encoded."""
-    return "/".join((access.endpoint, "api", "models", *(quote(part, safe="") for part in parts)))
+def api_url(access: HubAccess, kind_or_repo: str, *parts: str) -> str:
+    """Return the URL of an endpoint of all `models`, or of a repo; the parts are percent-encoded."""
+    return "/".join((access.endpoint, "api", quote(kind_or_repo), *(quote(part, safe="") for part in parts)))
+
+
+def file_url(access: HubAccess, repo: str, path: str, commit: str) -> str:
+    """Return the URL of a file's content, which redirects to the storage."""
+    return "/".join((access.endpoint, repo, "resolve", quote(commit, safe=""), quote(path)))
 
 
 def _retry_pause_s(response: httpx2.Response, pause_s: float) -> float | None:

@@ -1,7 +1,7 @@
 """Contents of Hugging Face's download cache, read from its folders without a request or importing huggingface_hub.
 
-The layout is documented and shared with llama.cpp: `models--org--name` holds `blobs`, files named by their hash;
-`snapshots/COMMIT`, the repo's paths as links to blobs; and `refs`, the commit of each branch.
+The layout is documented and shared with llama.cpp: `models--org--name`, or `datasets--org--name`, holds `blobs`, files
+named by their hash; `snapshots/COMMIT`, the repo's paths as links to blobs; and `refs`, the commit of each branch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ggbench.errors import BadFile
 from ggbench.hub.access import HubAccess
-from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant, path_on_hub
 from ggbench.plain import plain
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -39,8 +39,8 @@ class VerifiedFile:
 
 
 def repo_folder(access: HubAccess, repo: str) -> Path:
-    """Return the cache folder of a model repo, whether it exists or not."""
-    return access.hub_cache / f"{_REPO_PREFIX}{'--'.join(repo.split('/'))}"
+    """Return the cache folder of a repo, whether it exists or not."""
+    return access.hub_cache / path_on_hub(repo).replace("/", "--")
 
 
 def cached_paths(access: HubAccess, listing: RepoListing, variant: RepoVariant) -> tuple[Path, ...] | None:
@@ -57,6 +57,16 @@ def cached_paths(access: HubAccess, listing: RepoListing, variant: RepoVariant) 
         if all(_is_whole(path, file, own=own) for path, file in zip(paths, variant.files, strict=True)):
             return paths
     return None
+
+
+def cached_file(access: HubAccess, repo: str, path: str) -> Path | None:
+    """Return a file by its path in a repo, from the newest snapshot that has it; None where none has.
+
+    A file appears in a snapshot once it is complete.
+    """
+    folder = repo_folder(access, repo)
+    found = (snapshot / path for snapshot in snapshots(folder, recorded_commit(folder, "main")))
+    return next((each for each in found if each.is_file()), None)
 
 
 def recorded_commit(folder: Path, revision: str) -> str | None:

@@ -23,7 +23,7 @@ from ggbench.gguf_file.quants import is_sidecar
 from ggbench.hub import disk_cache
 from ggbench.hub.access import HubAccess
 from ggbench.hub.api import Params, api_url, fetch_json
-from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, group_variants
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant, group_variants, path_on_hub
 from ggbench.plain import plain, shorten
 
 _REPO = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
@@ -68,18 +68,30 @@ def list_repo(access: HubAccess, repo: str, revision: str = "main") -> RepoListi
     """
     if not _is_name(repo):
         raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "give it as ORG/NAME")
-    doing = f"listing {plain(repo) if revision == 'main' else f'{plain(repo)} at {shorten(revision, 60)}'}"
+    doing = f"listing {_at(repo, revision)}"
     kept = cached_listing(access, repo, revision) if access.offline else None
     if kept is not None:
         return kept
-    access.require_network(doing)
-    info, _ = fetch_json(api_url(access, *repo.split("/"), "revision", revision), _Info, repo=repo, doing=doing)
+    info, entries = _contents(access, repo, revision, doing)
     if not _is_name(info.id):
         raise NetworkError(f"the Hub returned an invalid name for {repo}", "look at the repo's page")
-    entries = _tree(access, info.id, info.sha, doing)
-    listing = _listing(info, revision, [entry for entry in entries if entry.type == "file"])
+    listing = _listing(info, revision, entries)
     _cache_listing(access, repo, listing)
     return listing
+
+
+def find_file(access: HubAccess, repo: str, path: str, revision: str = "main") -> RepoListing:
+    """Return a listing whose only variant is one file of any kind, to download; `repo` may be `datasets/org/name`.
+
+    It is not cached. Raises NetworkError, also where the repo has no such file.
+    """
+    doing = f"looking for {plain(path)} in {_at(repo, revision)}"
+    info, entries = _contents(access, repo, revision, doing)
+    found = [_repo_file(entry) for entry in entries if entry.path == path]
+    if not found:
+        raise NetworkError(f"{plain(repo)} has no {plain(path)} any more", "update ggbench, or look at the repo's page")
+    variant = RepoVariant(plain(path), None, tuple(found))
+    return RepoListing(repo, revision, info.sha, (variant,), (), 0, _now())
 
 
 def cached_listing(access: HubAccess, repo: str, revision: str = "main") -> RepoListing | None:
@@ -103,7 +115,9 @@ def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSum
         )
     wanted = (("search", text), ("filter", "gguf"), ("sort", "downloads"), ("limit", str(min(limit, _MAX_RESULTS))))
     fields = tuple(("expand", field) for field in ("downloads", "likes", "lastModified", "gated"))
-    found, _ = fetch_json(api_url(access), list[_SearchResult], repo="", doing=doing, params=(*wanted, *fields))
+    found, _ = fetch_json(
+        api_url(access, "models"), list[_SearchResult], repo="", doing=doing, params=(*wanted, *fields)
+    )
     return tuple(
         RepoSummary(
             each.id, each.downloads, each.likes, each.last_modified and plain(each.last_modified), bool(each.gated)
@@ -118,8 +132,20 @@ def _is_name(repo: str) -> bool:
     return _REPO.fullmatch(repo) is not None and ".." not in repo and "--" not in repo
 
 
-def _tree(access: HubAccess, repo: str, commit: str, doing: str) -> Iterator[_Entry]:
-    url = api_url(access, *repo.split("/"), "tree", commit)
+def _at(repo: str, revision: str) -> str:
+    return plain(repo) if revision == "main" else f"{plain(repo)} at {shorten(revision, 60)}"
+
+
+def _contents(access: HubAccess, repo: str, revision: str, doing: str) -> tuple[_Info, list[_Entry]]:
+    """Return the commit of a revision, and its files."""
+    access.require_network(doing)
+    on_hub = path_on_hub(repo)
+    info, _ = fetch_json(api_url(access, on_hub, "revision", revision), _Info, repo=repo, doing=doing)
+    url = api_url(access, on_hub, "tree", info.sha)
+    return info, [entry for entry in _tree(url, repo, doing) if entry.type == "file"]
+
+
+def _tree(url: str, repo: str, doing: str) -> Iterator[_Entry]:
     page: Params | None = (("recursive", "true"), ("expand", "false"))
     for _ in range(_MAX_PAGES):
         if page is None:
@@ -141,8 +167,7 @@ def _listing(info: _Info, revision: str, entries: Iterable[_Entry]) -> RepoListi
             others[_kind(entry.path)] += 1
             continue
         _check_path(entry.path, info.id)
-        file = RepoFile(entry.path, entry.size, entry.lfs.oid if entry.lfs else None, entry.oid)
-        (sidecars if is_sidecar(entry.path) else models).append(file)
+        (sidecars if is_sidecar(entry.path) else models).append(_repo_file(entry))
     if not models:
         raise _no_gguf_error(info.id, sidecars, others)
     return RepoListing(
@@ -152,8 +177,16 @@ def _listing(info: _Info, revision: str, entries: Iterable[_Entry]) -> RepoListi
         variants=group_variants(models),
         sidecars=tuple(sorted(sidecars, key=lambda file: file.path)),
         n_other_files=others.total(),
-        listed_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        listed_at=_now(),
     )
+
+
+def _repo_file(entry: _Entry) -> RepoFile:
+    return RepoFile(entry.path, entry.size, entry.lfs.oid if entry.lfs else None, entry.oid)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _check_path(path: str, repo: str) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ggbench.errors import NetworkError
 from ggbench.hub.access import HubAccess, hub_errors, retry_after_s
+from ggbench.hub.api import file_url
 from ggbench.hub.part_file import RESUME_HINT, PartFile
 from ggbench.hub.session import RETRY_STATUSES, NotReadable, Stop, bytes_to_skip, open_response, range_headers
 from ggbench.plain import plain
@@ -27,11 +28,9 @@ RANGE_BYTES = 8 << 30
 
 def download_part(access: HubAccess, repo: str, commit: str, part: PartFile, stop: Stop) -> None:
     """Download the missing bytes of a part. Raises Stopped, NetworkError after empty tries, and as `hub_errors`."""
-    from huggingface_hub import hf_hub_url
-
     n_empty_tries = 0
     with hub_errors(repo, doing=f"downloading {plain(part.file.path)}"):
-        url = hf_hub_url(repo, part.file.path, revision=commit, endpoint=access.endpoint)
+        url = file_url(access, repo, part.file.path, commit)
         while part.missing_bytes:
             before = part.n_bytes
             ended = _try_once(url, part, stop)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ggbench.errors import NetworkError
 from ggbench.hub.access import HubAccess
-from ggbench.hub.api import send_request
+from ggbench.hub.api import file_url, send_request
 from ggbench.hub.repo_records import RepoFile
 from ggbench.hub.session import NotReadable, Stop, bytes_to_skip, range_headers
 from ggbench.plain import plain
@@ -30,14 +30,12 @@ class RangeSource:
 
     def __init__(self, access: HubAccess, repo: str, commit: str, file: RepoFile, stop: Stop | None = None) -> None:
         access.require_network(f"reading the header of {plain(file.path)}")
-        from huggingface_hub import hf_hub_url
-
         self.moved_bytes = 0
         """Bytes of file content received over the network."""
         self._repo = repo
         self._file = file
         self._stop = stop or Stop()
-        self._url = hf_hub_url(repo, file.path, revision=commit, endpoint=access.endpoint)
+        self._url = file_url(access, repo, file.path, commit)
         self._held = bytearray()
         self._position = 0
         self._ignores_ranges = False

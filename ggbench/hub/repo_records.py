@@ -19,6 +19,11 @@ _MAX_MISSING = 100
 """Missing shards listed by name; a file may claim to be one of 99,999."""
 
 
+def path_on_hub(repo: str) -> str:
+    """Return `models/org/name` for a model repo `org/name`; a dataset repo `datasets/org/name` is named by its kind."""
+    return repo if repo.count("/") == 2 else f"models/{repo}"
+
+
 @dataclass(frozen=True, slots=True)
 class RepoFile:
     """One file of a repo at one commit."""
@@ -91,7 +96,7 @@ class RepoListing:
     """Contents of a repo at one commit."""
 
     repo: str
-    """`org/name`, as the Hub spells it."""
+    """`org/name`, as the Hub spells it, or `datasets/org/name`."""
     revision: str
     """The requested revision, `main` by default."""
     commit: str

@@ -13,7 +13,18 @@ from typing import TypeVar
 from ggbench.catalog.selector import Target, materialize
 from ggbench.engine.contract import Engine, Source, Workload
 from ggbench.engine.endings import Completed, Ending
-from ggbench.engine.events import Allocated, Event, Loaded, Opened, Opening, PromptRead, Proving, Ready, Steps
+from ggbench.engine.events import (
+    Allocated,
+    Event,
+    Loaded,
+    Opened,
+    Opening,
+    PromptRead,
+    Proving,
+    ReadingPrompts,
+    Ready,
+    Steps,
+)
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import find_cuda_gpu
@@ -159,8 +170,10 @@ class Session:
                     self._is_loaded = True
                 case Opened():
                     yield self._ready(event)
+                case ReadingPrompts(share):
+                    yield Working("prompt", share, 1.0)
                 case PromptRead():
-                    timing = PromptTiming(event.n_prompt, event.elapsed_ns, event.n_seqs)
+                    timing = PromptTiming(event.n_prompt, event.elapsed_ns, event.n_seqs, event.sample_ns)
                     self.recorder.observe(timing)
                     self.recorder.keep_readings()
                     yield Point(f"prompt of {event.n_prompt}: {format_ms(event.elapsed_ns / 1e6)} ms", timing)
@@ -202,7 +215,14 @@ class Session:
             self.recorder.observe(limit)
         return limit
 
-    def _limit(self, allocated: Allocated) -> DecodeLimit | None:
+    def limit(self, n_seqs: int) -> DecodeLimit | None:
+        """What the bandwidth of the memory that was last allocated allows a decode of that many sequences.
+
+        None where it is unknown, as of weights and cache in memories of two speeds.
+        """
+        return None if self.allocated is None else self._limit(self.allocated, n_seqs)
+
+    def _limit(self, allocated: Allocated, n_seqs: int = 1) -> DecodeLimit | None:
         """None where weights and cache lie in memories of two speeds, unless the person gave a figure for both."""
         file, setup = self.file, self.setup
         if file is None or not isinstance(setup, LlamaSetup):
@@ -215,7 +235,7 @@ class Session:
         if bandwidth is None:
             return None
         try:
-            return decode_limit(file, bandwidth, setup.type_k, setup.type_v)
+            return decode_limit(file, bandwidth, setup.type_k, setup.type_v, n_seqs)
         except Unsupported:
             return None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ggbench.errors import UsageError
 from ggbench.records.run import Result, Settings
-from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
+from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, b_ratio, w_ratio
 
 N_PROMPT = 25
 """Tokens of prompt before a decode is timed, as in the article (section 6.4)."""
@@ -54,18 +54,12 @@ class DecodeResult(Result):
     @property
     def w_ratio(self) -> float | None:
         """Measured W over the limit's; 1.0 is the physical limit."""
-        if self.fit is None or self.fit.w_tokens_per_ms is None:
-            return None
-        if self.limit is None or self.limit.w_tokens_per_ms is None:
-            return None
-        return self.fit.w_tokens_per_ms / self.limit.w_tokens_per_ms
+        return w_ratio(self.fit, self.limit)
 
     @property
     def b_ratio(self) -> float | None:
         """The limit's B over the measured; 1.0 is the physical limit."""
-        if self.fit is None or self.fit.b_ms is None or self.limit is None:
-            return None
-        return self.limit.b_ms / self.fit.b_ms
+        return b_ratio(self.fit, self.limit)
 
     def b_w16_ms(self, bpw: float | None) -> float | None:
         """B as if every weight had 16 bits, to compare quants (article, section 6.4)."""

@@ -35,3 +35,5 @@ class PromptTiming:
     """Tokens of each sequence."""
     elapsed_ns: int
     n_seqs: int = 1
+    sample_ns: int | None = None
+    """Of sampling one first token from its logits; None where it was not timed."""

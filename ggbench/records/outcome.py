@@ -17,6 +17,8 @@ class Outcome(enum.StrEnum):
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
     """ggbench itself was killed; what had been stored is kept."""
+    SKIPPED = "skipped"
+    """A part of a run that was left out, since it would have taken too long."""
 
     @property
     def text(self) -> str:

@@ -23,6 +23,8 @@ class TextSource:
     n_bytes: int
     path: str = ""
     """Absolute; empty for a text that is found by its name."""
+    source: str = ""
+    """Where a text without a path comes from: `Python 3.11.7`, or the repo `datasets/org/name`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class ScoredBase:
     subject: Subject
     type_k: str = "f16"
     type_v: str = "f16"
+    through_file: bool = False
+    """Whether its log-probabilities came from a file with 16 bits for each, since memory did not hold both models."""
 
 
 @dataclass(frozen=True, slots=True)

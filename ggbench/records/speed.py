@@ -44,6 +44,18 @@ class LineFit:
     """W from a Theil-Sen slope, to cross-check; None where that slope is not positive."""
 
 
+def w_ratio(fit: LineFit | None, limit: DecodeLimit | None) -> float | None:
+    """Return the measured W over the limit's; 1.0 is the physical limit. None where either is unknown."""
+    if fit is None or fit.w_tokens_per_ms is None or limit is None or limit.w_tokens_per_ms is None:
+        return None
+    return fit.w_tokens_per_ms / limit.w_tokens_per_ms
+
+
+def b_ratio(fit: LineFit | None, limit: DecodeLimit | None) -> float | None:
+    """Return the limit's B over the measured; 1.0 is the physical limit. None where either is unknown."""
+    return None if fit is None or fit.b_ms is None or limit is None else limit.b_ms / fit.b_ms
+
+
 @dataclass(frozen=True, slots=True)
 class LatencySummary:
     """Percentiles and rate of the timed steps."""

@@ -12,6 +12,7 @@ from ggbench.records.machine import Environment, GpuUse
 from ggbench.records.memory import Memory
 from ggbench.records.outcome import Outcome
 from ggbench.records.prefill import PrefillResult
+from ggbench.records.quality import QualityResult
 from ggbench.records.run import Result, Run
 from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
@@ -107,6 +108,11 @@ class QuantSummary:
     def context(self) -> ContextResult | None:
         """Of a search for the largest context."""
         return self.result(ContextResult)
+
+    @property
+    def quality(self) -> QualityResult | None:
+        """Of a text that was scored."""
+        return self.result(QualityResult)
 
     @property
     def prefills(self) -> tuple[PrefillSpeed, ...]:

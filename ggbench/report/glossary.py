@@ -39,6 +39,35 @@ TERMS: dict[str, Term] = {
         "Tokens decoded in a second, over the whole run and without sampling. It falls as the context grows, so compare"
         " runs of equal length.",
     ),
+    "qwen2_5": Term(
+        "Qwen2.5 tok/s",
+        "Generated tokens over the time of prefill and decode together, as the tables of Qwen1.5, Qwen2 and Qwen2.5"
+        " count; of a batch, those of all its sequences.",
+    ),
+    "qwen3": Term(
+        "Qwen3 tok/s",
+        "Input and generated tokens over the same time, as the tables of Qwen3 count: up to 8 times more.",
+    ),
+    "throughput": Term(
+        "decode tok/s",
+        "Throughput: generated tokens of all sequences over the time of the decode alone, without sampling, as"
+        " llama-batched-bench's S_TG; gain is its ratio to batch 1.",
+    ),
+    "ttft": Term(
+        "TTFT",
+        "Time to first token in ms: the prompts of all sequences are read, and a token sampled from the logits of the"
+        " last prompt token. It is the first generated one, as of llama-server.",
+    ),
+    "step": Term(
+        "p50, p95, p99",
+        "Latency of a step, in which each sequence of the batch gets one token; token is its mean, as the tables of"
+        " bitsandbytes count latency.",
+    ),
+    "case_memory": Term(
+        "memory",
+        "Weights, KV cache and compute buffers of the case, in GB (10^9) and GiB (2^30), which the tables of Qwen call"
+        " GB; peak is the largest resident memory of the process until then.",
+    ),
     "prefill": Term("prefill", "Time to read a prompt from an empty cache, in ms: the median of the timings."),
     "w_ratio": Term("W%", "Measured W over the W that the memory's bandwidth allows; 100 % is the physical limit."),
     "b_ratio": Term(
@@ -95,6 +124,8 @@ DECODE = ("w", "b", "speed", "w_ratio", "b_ratio", "b_w16", "bpw", "interval", "
 """What a decode shows."""
 PREFILL = ("prefill", "interval", "bound", "unknown")
 """What a prefill shows."""
+SPEED = ("qwen2_5", "qwen3", "throughput", "ttft", "step", "case_memory", "w", "b", "interval", "bound", "unknown")
+"""What a run by input length and batch size shows."""
 PLAN = ("w", "b", "bpw", "best_speed", "unknown", "training", "ceiling", "fits")
 """What a plan shows."""
 MAXCTX = ("planned", "theory", "unknown")

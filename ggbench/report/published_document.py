@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from operator import itemgetter
 
-from ggbench.catalog.published.rows import Figure, PublishedRow, Source, versions_of
+from ggbench.catalog.published.rows import WITH_ERRORS, Figure, PublishedRow, Source, versions_of
 from ggbench.errors import UnknownName
 from ggbench.report.documents import picked
 from ggbench.report.text import csv_text
 
-COLUMNS = tuple(field.name for field in fields(PublishedRow))
-"""Names of all fields of a row."""
+_FIELDS = tuple(field.name for field in fields(PublishedRow))
+COLUMNS = (*_FIELDS, *(f"{name}_error" for name in WITH_ERRORS))
+"""Names of all fields of a row, then those of its errors."""
 
 
 def published_document(row: PublishedRow) -> dict[str, object]:
@@ -50,8 +51,8 @@ def sort_published(rows: Sequence[PublishedRow], key: str) -> tuple[PublishedRow
     Words come after numbers, rows that do not state the column last. Raises UnknownName for an unknown column.
     """
     name = key.strip().lstrip("-").lower().replace("-", "_")
-    if name not in COLUMNS:
-        raise UnknownName("published column", name, COLUMNS)
+    if name not in _FIELDS:
+        raise UnknownName("published column", name, _FIELDS)
     stated = [(value, row) for row in rows if (value := _plain(getattr(row, name))) is not None]
     is_descending = key.strip().startswith("-")
     ordered: list[PublishedRow] = []
@@ -62,7 +63,8 @@ def sort_published(rows: Sequence[PublishedRow], key: str) -> tuple[PublishedRow
 
 
 def _cells(row: PublishedRow) -> dict[str, object]:
-    return {name: _plain(getattr(row, name)) for name in COLUMNS}
+    errors = {f"{name}_error": figure and figure.error for name in WITH_ERRORS for figure in [getattr(row, name)]}
+    return {name: _plain(getattr(row, name)) for name in _FIELDS} | errors
 
 
 def _plain(cell: Figure | str | int | None) -> str | int | float | None:

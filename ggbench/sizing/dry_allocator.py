@@ -63,7 +63,7 @@ class DryAllocator:
         self._engine = engine
         self._setup = replace(setup, n_ctx=None, memory_limit_bytes=None)
         self._source: Source | None = None
-        self._known: dict[tuple[object, int, KvCacheTypes | None], DryContext] = {}
+        self._known: dict[tuple[object, int, KvCacheTypes | None, int], DryContext] = {}
         self._shape: object = None
         self.versions: Mapping[str, str] | None = None
         """As the engine reports them; None before the first load."""
@@ -95,18 +95,18 @@ class DryAllocator:
         self.free_bytes = (loaded.left_bytes if loaded else None) or 0
         return tuple(device.device for device in allocated.buffers)
 
-    def context(self, n_ctx: int, types: KvCacheTypes | None = None) -> DryContext:
+    def context(self, n_ctx: int, types: KvCacheTypes | None = None, n_seqs: int = 1) -> DryContext:
         """What a context of `n_ctx` tokens would take with the loaded model, or with a cache of other types.
 
-        Raises EngineEnded.
+        `n_seqs` sequences share its tokens. Raises EngineEnded.
         """
-        key = self._shape, n_ctx, types
+        key = self._shape, n_ctx, types, n_seqs
         if key not in self._known:
-            self._known[key] = self._make(n_ctx, types)
+            self._known[key] = self._make(n_ctx, types, n_seqs)
         return self._known[key]
 
-    def _make(self, n_ctx: int, types: KvCacheTypes | None) -> DryContext:
-        allocated, _, opened = self._open(n_ctx, types)
+    def _make(self, n_ctx: int, types: KvCacheTypes | None, n_seqs: int) -> DryContext:
+        allocated, _, opened = self._open(n_ctx, types, n_seqs)
         buffers = allocated.buffers
         self.compute_devices = tuple(device.device for device in buffers if device.compute_bytes)
         self.has_gpu = any(device.compute_bytes for device in buffers if not device.is_host)
@@ -121,11 +121,11 @@ class DryAllocator:
         )
 
     def _open(
-        self, n_ctx: int | None, types: KvCacheTypes | None = None
+        self, n_ctx: int | None, types: KvCacheTypes | None = None, n_seqs: int = 1
     ) -> tuple[Allocated, Loaded | None, Opened | None]:
         """What llama.cpp reports of the load, and of a context where one is asked for. Raises EngineEnded."""
         assert self._source is not None
-        setup = replace(self._setup, n_ctx=n_ctx)
+        setup = replace(self._setup, n_ctx=n_ctx, n_seq_max=n_seqs)
         if types is not None:
             setup = replace(setup, type_k=types.type_k, type_v=types.type_v, flash_attn=types.flash_attn)
         allocated, loaded, opened = Allocated(()), None, None

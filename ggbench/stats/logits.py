@@ -40,25 +40,55 @@ class TokenScore:
     """Whether both give the same token the highest probability."""
 
 
-def log_probs(logits: Row) -> Row:
-    """Return ln p of every token: logits less their log-sum-exp, as float32."""
-    largest = logits.max()
-    total = np.exp(logits - largest).sum(dtype=np.float64)
-    shifted: Row = logits - np.float32(largest + np.float32(np.log(total)))
-    return shifted
+class RowScorer:
+    """Scores rows of a vocabulary, one after the other, in arrays of its own; each thread needs one.
 
+    Arrays that were made for every row would come from the kernel as fresh pages, which costs more than the arithmetic.
+    """
 
-def score(row: Row, token: int, base: Row | None = None) -> TokenScore:
-    """Score a row of log-probabilities where `token` came next, against the base's row where there is one."""
-    nll = -float(row[token])
-    if base is None:
-        return TokenScore(nll)
-    p_base = np.exp(base)
-    p_base[base <= LEAST_LOG_PROB] = 0
-    kld = float((p_base * (base - row)).sum(dtype=np.float64))
-    base_nll = -float(base[token])
-    p_diff = float(np.exp(-nll) - np.exp(-base_nll))
-    return TokenScore(nll, base_nll, kld, p_diff, bool(row.argmax() == base.argmax()))
+    def __init__(self, n_vocab: int) -> None:
+        self._row, self._base, self._p, self._terms = np.empty((4, n_vocab), np.float32)
+        self._is_counted = np.empty(n_vocab, np.bool_)
+
+    def nll(self, logits: Row, token: int) -> float:
+        """Return -ln p of a token, without the row of all."""
+        return float(self._log_total(logits) - logits[token])
+
+    def log_probs(self, logits: Row, out: Row | None = None) -> Row:
+        """Return ln p of every token: logits less their log-sum-exp; without `out`, valid until the next call."""
+        row: Row = np.subtract(logits, self._log_total(logits), out=self._row if out is None else out)
+        return row
+
+    def unpack(self, words: NDArray[np.uint16]) -> Row:
+        """Return the log-probabilities of a row of a base file, valid until the next call."""
+        scale, least = words[:N_HEADER_WORDS].view(np.float32)
+        levels = words[N_HEADER_WORDS : N_HEADER_WORDS + len(self._base)]
+        row: Row = np.multiply(levels, scale, out=self._base, dtype=np.float32)
+        row += least
+        return row
+
+    def score(self, row: Row, token: int, base: Row) -> TokenScore:
+        """Score a row of log-probabilities where `token` came next, against the base's row."""
+        np.exp(base, out=self._p)
+        np.greater(base, LEAST_LOG_PROB, out=self._is_counted)
+        np.multiply(self._p, self._is_counted, out=self._p)
+        np.subtract(base, row, out=self._terms)
+        np.multiply(self._terms, self._p, out=self._terms)
+        nll, base_nll = -float(row[token]), -float(base[token])
+        return TokenScore(
+            nll,
+            base_nll,
+            float(self._terms.sum(dtype=np.float64)),
+            float(np.exp(-nll) - np.exp(-base_nll)),
+            bool(row.argmax() == base.argmax()),
+        )
+
+    def _log_total(self, logits: Row) -> np.float32:
+        """Logarithm of the sum of exponentials."""
+        largest = logits.max()
+        np.subtract(logits, largest, out=self._p)
+        np.exp(self._p, out=self._p)
+        return np.float32(largest + np.float32(np.log(self._p.sum(dtype=np.float64))))
 
 
 def n_words(n_vocab: int) -> int:
@@ -75,10 +105,3 @@ def pack(logits: Row, words: NDArray[np.uint16]) -> None:
     words[:N_HEADER_WORDS].view(np.float32)[:] = scale, least - largest - log_total
     levels = words[N_HEADER_WORDS : N_HEADER_WORDS + len(logits)]
     levels[:] = np.rint(np.maximum(logits - least, 0) / scale) if scale else 0
-
-
-def unpack(words: NDArray[np.uint16], n_vocab: int) -> Row:
-    """Return the log-probabilities of a row of a base file."""
-    scale, least = words[:N_HEADER_WORDS].view(np.float32)
-    row: Row = scale * words[N_HEADER_WORDS : N_HEADER_WORDS + n_vocab].astype(np.float32) + least
-    return row

@@ -12,14 +12,17 @@ from ggbench.theory.kv_cache import KvCache, kv_cache
 from ggbench.theory.weights import Floats, Weights, file_weights
 
 
-def decode_limit(model: ModelFile, bandwidth: Bandwidth, type_k: str = "f16", type_v: str = "f16") -> DecodeLimit:
+def decode_limit(
+    model: ModelFile, bandwidth: Bandwidth, type_k: str = "f16", type_v: str = "f16", n_seqs: int = 1
+) -> DecodeLimit:
     """Return the bandwidth bound on decode latency: B [ms] reads the active weights and one position, 1/W one more.
 
-    Source: the article, section 4.4. Raises Unsupported if the state is not a KV cache or a tensor's size is unknown,
+    Of `n_seqs` sequences a step reads the weights once and the position of each. Source: the article, section 4.4, and
+    5.1 for a batch. Raises Unsupported if the state is not a KV cache or a tensor's size is unknown,
     and UsageError for a bandwidth that is not above zero.
     """
     weights = file_weights(model, model.name)
-    w_tokens_per_ms, b_ms = decode_line(weights, kv_cache(model, type_k, type_v), bandwidth.bytes_per_s)
+    w_tokens_per_ms, b_ms = decode_line(weights, kv_cache(model, type_k, type_v), bandwidth.bytes_per_s, n_seqs)
     return DecodeLimit(
         w_tokens_per_ms=w_tokens_per_ms,
         b_ms=b_ms,

@@ -2,12 +2,16 @@
 
 import csv
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ggbench.catalog import published
+from ggbench.catalog.published.quality import Scored, ln_ppl_ratio, nearest_quality
 from ggbench.catalog.published.rows import (
     METRICS,
+    WITH_ERRORS,
     Figure,
     PublishedRow,
     load_published,
@@ -19,7 +23,8 @@ from ggbench.catalog.published.selection import filter_published, nearest_publis
 from ggbench.errors import UnknownName
 
 ROWS = load_published()
-ROW_COUNTS = {"qwen1.5-hf": 160, "qwen2-speed": 167, "qwen2.5-speed": 259, "article": 580, "bitsandbytes": 133}
+ROW_COUNTS = {"qwen1.5-hf": 160, "qwen2-speed": 167, "qwen2.5-speed": 259, "article": 580, "bitsandbytes": 133,
+              "llama.cpp-perplexity": 65, "llama.cpp-quantize": 24}  # fmt: skip
 THEORY = Path(__file__).parent.parent / "data" / "article_theory.csv"
 
 
@@ -59,7 +64,8 @@ def test_the_docs_of_the_data_state_the_same_counts() -> None:
     counted = Counter((row.source, row.table) for row in ROWS)
     assert {(source.id, table.name): table.rows for source in load_sources() for table in source.tables} == counted
     for source, rows in ROW_COUNTS.items():
-        assert f"{source} {rows}" in " ".join((load_published.__doc__ or "").split())
+        assert f"{source} {rows}" in " ".join((published.__doc__ or "").split())
+    assert f"{len(ROWS)} rows" in (published.__doc__ or "")
 
 
 @pytest.mark.parametrize(
@@ -79,6 +85,12 @@ def test_the_docs_of_the_data_state_the_same_counts() -> None:
         ("article", "6.4.4", METRICS, 26970.88),
         ("article", "6.4.5", METRICS, 19098.83),
         ("article", "6.4.6", METRICS, 20199.85),
+        ("llama.cpp-perplexity", "LLaMA 3 8b Scoreboard", ("perplexity",), 634.40),
+        ("llama.cpp-perplexity", "LLaMA 3 8b Scoreboard", ("kld",), 20.60),
+        ("llama.cpp-perplexity", "LLaMA 3 8b Scoreboard", ("mean_dp_percent",), -340.658),
+        ("llama.cpp-perplexity", "LLaMA 3 8b Scoreboard", ("rms_dp_percent", "model_size_gib"), 942.09),
+        ("llama.cpp-perplexity", "Llama 2 70B Scoreboard", ("perplexity",), 45.85),
+        ("llama.cpp-quantize", None, ("bpw", "model_size_gib", "prefill_tok_s", "tok_s"), 21173.25),
     ],
 )
 def test_sums_over_a_table_are_those_of_the_raw_text(
@@ -248,7 +260,9 @@ def test_columns_agree_with_each_other_as_the_documents_define_them() -> None:
         ({"device": "t4"}, 30),
         ({"device": "RTX-4090", "source": "bitsandbytes"}, 46),
         ({"device": "a100", "metric": "perplexity"}, 0),
-        ({"metric": "perplexity", "quant": "fp16"}, 7),
+        ({"metric": "perplexity", "quant": "fp16", "source": "article"}, 7),
+        ({"metric": "kld", "model": "llama-3"}, 47),
+        ({"source": "llama.cpp", "quant": "q4_k_m"}, 5),
         ({"quant": "Q4_K_M", "metric": "w-tokens-per-ms"}, 6),
         ({"quant": "gptq", "source": "qwen1.5-hf"}, 56),
     ],
@@ -304,7 +318,7 @@ def test_the_nearest_rows_follow_device_and_length() -> None:
     """With no llama.cpp row the bits decide, then the device, then the position halfway through the generation."""
     long = nearest_published(ROWS, "qwen2.5-7b", "q4_k_m", n_prompt=60_000, n_gen=256, limit=2)
     assert {(row.row.quant, row.row.n_prompt) for row in long} == {("gptq-int4", 63488), ("awq", 63488)}
-    on_h100 = nearest_published(ROWS, "llama-3.1-8b", "q8_0", device="NVIDIA H100 80GB HBM3", limit=2)
+    on_h100 = nearest_published(ROWS, "llama-3.1-70b", "q8_0", device="NVIDIA H100 80GB HBM3", limit=2)
     assert {row.row.device for row in on_h100} == {"NVIDIA H100 80GB SXM"}
 
 
@@ -327,7 +341,7 @@ def test_a_device_is_the_same_only_when_its_bandwidth_is(device: str | None, sam
 
 def test_theory_and_absent_speeds_are_no_neighbours() -> None:
     """Rows of theory, of sizes only, and N/A are not put under a measurement; an unmeasured model has none."""
-    near = nearest_published(ROWS, "llama-3.1-8b", "q8_0", device="H100", limit=1000)
+    near = nearest_published(ROWS, "llama-3.1-70b", "q8_0", device="H100", limit=1000)
     assert all(row.row.throughput_tok_s and row.row.throughput_tok_s.printed != "N/A" for row in near)
     assert {row.row.system for row in nearest_published(ROWS, "qwen1.5-7b", "f16", limit=1000)}.isdisjoint({"theory"})
     assert nearest_published(ROWS, "gemma-7b", "q8_0") == ()
@@ -351,3 +365,74 @@ def test_the_theory_left_out_is_in_the_tests_data() -> None:
         "5.2.5": 10 * 6,
     }
     assert any("article_theory.csv" in left.why for source in load_sources() for left in source.left_out)
+
+
+OWN = Scored("llama-3-8b", "mine", 8_030_000_000, "Q4_K_M", "f16", "wikitext-2", 512, 564, is_whole=True, base="f16")
+
+
+def test_errors_are_numbers_too() -> None:
+    """What stands after `±`; the figures that have one are those that the documents print with one."""
+    row = only(table="LLaMA 3 8b Scoreboard", quant="q4_k_m", imatrix=None)
+    assert row.kld == Figure("0.031273 ± 0.000238", 0.031273, 0.000238)
+    assert row.mean_dp_percent == Figure("-0.596 ± 0.014", -0.596, 0.014)
+    assert printed(row, "same_top_percent") == "91.901 ± 0.072"
+    in_quality = {
+        metric
+        for row in ROWS
+        if row.text is not None
+        for metric in METRICS
+        if (cell := getattr(row, metric)) is not None and cell.error is not None
+    }
+    assert in_quality == set(WITH_ERRORS)
+
+
+def test_the_same_quant_of_the_same_model_is_nearest() -> None:
+    """Without a difference; then the one with an importance matrix, then other models of that size."""
+    near = nearest_quality(OWN, limit=4)
+    assert [(each.row.model, each.row.quant) for each in near] == [("llama-3-8b", "q4_k_m")] * 2 + [
+        ("llama-2-7b", "q4_k_m"), ("qwen1.5-7b", "q4_k_m"),
+    ]  # fmt: skip
+    assert [each.differences for each in near[:3]] == [
+        (), ("importance matrix WT 10m",), ("model llama-2-7b, not mine",),
+    ]  # fmt: skip
+
+
+def test_every_difference_of_a_score_is_named() -> None:
+    """Perplexities of other texts, lengths of chunks and models do not compare, so each is said."""
+    own = Scored(None, "smol", 135_000_000, "q4_1", "q8_0/q4_0", "prose.txt", 128, 16, is_whole=False, base="q8_0")
+    (near,) = nearest_quality(own, limit=1)
+    assert near.differences == (
+        "model llama-3-8b, not smol",
+        "KV cache f16, not q8_0/q4_0",
+        "text wikitext-2, not prose.txt",
+        "n_ctx 512, not 128",
+        "the whole text, not 16 chunks",
+        "compared with f16, not q8_0",
+    )
+    (near,) = nearest_quality(replace(own, model="qwen1.5-7b", quant="q2_k_l", base=None), limit=1)
+    assert near.row.model == "qwen1.5-7b"
+    assert "n_ctx not stated, not 128" in near.differences
+    assert "quant q3_k_m, not q2_k_l" not in near.differences
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"table": "LLaMA 3 8b Scoreboard", "quant": "q2_k", "imatrix": None}, (0.447789, 0.002892)),
+        ({"table": "LLaMA 3 8b Scoreboard", "quant": "q4_0"}, (0.072491, None)),
+        ({"table": "Llama 2 70B Scoreboard", "quant": "q4_0"}, (0.035416, None)),
+        ({"table": "5.1", "size": "0.5B", "quant": "q2_k"}, (0.597164, None)),
+        ({"table": "5.1", "size": "0.5B", "quant": "f16"}, None),
+        ({"table": "6.4.4", "quant": "q4_k_m"}, None),
+    ],
+)
+def test_the_ratio_of_perplexities_follows_from_what_is_printed(
+    asked: dict[str, str], expected: tuple[float, float | None] | None
+) -> None:
+    """From a ratio, a difference, or the row of the 16-bit model."""
+    found = ln_ppl_ratio(only(**asked))
+    if expected is None or found is None:
+        assert found == expected
+    else:
+        assert found[0] == pytest.approx(expected[0], abs=1e-6)
+        assert found[1] == (None if expected[1] is None else pytest.approx(expected[1], abs=1e-6))

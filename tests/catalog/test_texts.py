@@ -18,8 +18,18 @@ def test_a_file_is_named_and_hashed(tmp_path: Path) -> None:
     source, text = find_text(path)
     assert (source.name, source.n_bytes, source.path) == ("prose.txt", 9, str(path))
     assert source.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert text == "Grüße\r\n"
+    assert text == "Grüße\r"
     assert read_text(source) == text
+
+
+@pytest.mark.parametrize(
+    ("content", "text"), [("one\n", "one"), ("one\n\n", "one\n"), ("one", "one"), ("\none", "\none")]
+)
+def test_one_newline_at_the_end_is_not_scored(tmp_path: Path, content: str, text: str) -> None:
+    """llama-perplexity reads a file without it (llama.cpp, common/arg.cpp)."""
+    path = tmp_path / "prose.txt"
+    path.write_text(content)
+    assert find_text(path)[1] == text
 
 
 def test_without_a_file_pythons_own_manual_is_scored() -> None:
@@ -57,7 +67,9 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path, content: bytes, error: 
 
 
 def test_a_text_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """A folder is none either."""
-    for path in (tmp_path / "missing.txt", tmp_path):
-        with pytest.raises(UsageError, match="cannot be read"):
+    """A folder is none either, nor a device without an end."""
+    with pytest.raises(UsageError, match=r"missing\.txt cannot be read: No such file"):
+        find_text(tmp_path / "missing.txt")
+    for path in (tmp_path, Path("/dev/zero")):
+        with pytest.raises(UsageError, match="is not a file"):
             find_text(path)

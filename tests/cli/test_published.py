@@ -42,6 +42,20 @@ def test_published_csv_has_every_column(ggbench: Run) -> None:
     assert "bitsandbytes 0.45.0.dev" in lines[0]["versions"]
 
 
+def test_published_errors_are_columns(ggbench: Run) -> None:
+    """In JSON beside their figures; a terminal that is too narrow for them shows the figures."""
+    args = ("published", "--model", "llama-3-8b", "--quant", "q4_k_m")
+    row = ggbench(*args, "--json").json["rows"][1]
+    assert (row["perplexity"], row["perplexity_error"]) == (6.407115, 0.039119)
+    assert (row["same_top_percent_error"], row["ppl_ratio_error"]) == (0.072, 0.000723)
+    assert (row["text"], row["n_ctx"], row["base"], row["imatrix"]) == ("wikitext-2", 512, "f16", None)
+    assert "± 0.000238" in ggbench(*args, "--metric", "kld").out
+    whole = ggbench(*args).out
+    assert "0.031273" in whole
+    assert "errors are left out for width; --json has them" in whole
+    assert "…" not in whole
+
+
 def test_published_tables_name_document_and_versions(ggbench: Run) -> None:
     """Each table of a document stands by itself; without any option the documents are listed."""
     out = ggbench("published", "--model", "qwen1.5-7b", "--quant", "q4_k_m").out
@@ -49,7 +63,7 @@ def test_published_tables_name_document_and_versions(ggbench: Run) -> None:
     assert "1606" in out
     listed = ggbench("published")
     assert "bitsandbytes" in listed.out
-    assert "1299 rows" in listed.err
+    assert "1388 rows" in listed.err
 
 
 @pytest.mark.parametrize(

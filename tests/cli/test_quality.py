@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 from pathlib import Path
 
 import pytest
 
+from ggbench.catalog.wikitext import ARCHIVE, REPO
 from ggbench.engine.workloads.score import Score
 from ggbench.gguf_file.twin import cached_twin
 from tests.cli.conftest import FakeMachine, Run
 from tests.conftest import TINY
 from tests.fakes.engine import FakeWorker
+from tests.fakes.hub import TestHub
 from tests.fakes.scores import scores, without_mark
+from tests.fakes.wikitext import TEXT, archive
 
 ROW = {
     "quant", "type_k", "type_v", "n_ctx", "n_chunks", "n_scored", "ppl", "ppl_error", "base", "kld_mean", "kld_error",
@@ -112,6 +116,48 @@ def test_saved_logits_serve_another_run(
     assert row["kld_mean"] == 0.25
     assert len(machine.workers) == 1
     assert all(request.rows is not None for request in _requests(machine.workers) if request.targets[0])
+
+
+def test_wikitext_2_is_downloaded_and_named(
+    ggbench: Run, machine: FakeMachine, hub: TestHub, folder: Path, asked: tuple[str, ...]
+) -> None:
+    """Once, with the progress of a download; the stored command names it, and needs no network."""
+    hub.add_repo(REPO, {ARCHIVE: archive()})
+    machine.answers |= {0: scores()}
+    words = (folder, "q4_0", *asked[2:], "--base", "none", "--text", "wikitext-2")
+    refused = ggbench("quality", *words, "--no-download")
+    assert (refused.code, "wikitext-2 is not on this disk" in refused.err) == (2, True)
+    refused = ggbench("quality", *words, "--offline")
+    assert (refused.code, "run it once with a network" in refused.err) == (4, True)
+    ran = ggbench("quality", *words, "--json")
+    row = ran.json
+    assert f"wikitext-2: {len(archive())} B, sha256 verified" in ran.err
+    assert (row["text"], row["text_source"]) == ("wikitext-2", "datasets/ggml-org/ci")
+    assert row["text_sha256"] == hashlib.sha256(TEXT).hexdigest()
+    again = ggbench(*shlex.split(row["command"])[1:], "--offline", "--json")
+    assert again.json["text_sha256"] == row["text_sha256"]
+    assert "verified" not in again.err
+    assert f"wikitext-2, {len(TEXT)} B, datasets/ggml-org/ci" in ggbench("results", "show", "1").out
+
+
+def test_published_quality_stands_under_ones_own(
+    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
+) -> None:
+    """The same quant of other models, with what differs; also later, from the store."""
+    machine.answers |= {0: scores(2.0), 1: scores(1.5)}
+    ran = ggbench("quality", folder, *asked, "--against", "published")
+    assert "q4_0 against published rows" in ran.out
+    assert "llama-3-8b" in ran.out
+    assert "Perplexities of different texts, n_ctx or tokenizers do not compare." in ran.out
+    shown = ggbench("results", "show", "1", "--against", "published", "--json").json
+    machine.answers |= {2: scores(2.0), 3: scores(1.5)}
+    rows = ggbench("quality", folder, *asked, "--against", "published", "--json").json["against"]
+    assert rows == shown["against"]
+    assert (rows[0]["quant"], rows[0]["kld"], rows[0]["kld_error"]) == ("q4_0", 0.07194, 0.000491)
+    assert rows[0]["ln_ppl_ratio"] == pytest.approx(0.07249, abs=1e-5)
+    assert {"text wikitext-2, not prose.txt", "n_ctx 512, not 32", "compared with f16, not q8_0"} <= set(
+        rows[0]["differences"]
+    )
 
 
 @pytest.mark.parametrize(

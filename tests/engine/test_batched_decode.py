@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from llama_cpp import llama_cpp as lib
@@ -15,9 +15,8 @@ from ggbench.engine.events import PromptRead, Steps
 from ggbench.engine.ggml_devices import GgmlDevices
 from ggbench.engine.llama_model import LlamaModel, llama_library
 from ggbench.engine.process import WorkerProcess
-from ggbench.engine.workloads import batched_decode, decode
+from ggbench.engine.workloads import batched_decode
 from ggbench.engine.workloads.batched_decode import BatchedDecode
-from ggbench.engine.workloads.decode import Decode
 from ggbench.records.setup import LlamaSetup
 
 pytestmark = pytest.mark.llama
@@ -41,12 +40,14 @@ def test_every_step_advances_all_sequences(worker: WorkerProcess, n_seqs: int) -
     (prompt,) = (item for item in items if isinstance(item, PromptRead))
     assert (prompt.n_prompt, prompt.n_seqs) == (25, n_seqs)
     assert prompt.elapsed_ns > 0
+    assert (prompt.sample_ns or 0) > 0
     steps = [item for item in items if isinstance(item, Steps)]
     assert steps[0].first_position == 26
     assert [each.first_position for each in steps[1:]] == [
         each.first_position + len(each.step_ns) for each in steps[:-1]
     ]
-    assert sum(len(each.step_ns) for each in steps) == sum(len(each.sample_ns) for each in steps) == 300
+    assert sum(len(each.step_ns) for each in steps) == 300
+    assert not any(each.sample_ns for each in steps)
     assert all(step_ns > 0 for each in steps for step_ns in each.step_ns)
     assert items[-1] == Completed()
 
@@ -70,25 +71,27 @@ _KEPT: list[LlamaModel] = []
 """llama.cpp's log goes to them for as long as the process lives."""
 
 
-def test_every_sequence_decodes_the_tokens_of_a_single_one(tiny_twin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Greedy tokens after the same prompt: each of the four is what a decode of one sequence finds."""
+def test_every_sequence_has_a_prompt_and_tokens_of_its_own(tiny_twin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each begins one token later in the same text, and each step has one token of each, all at the same position."""
     model = LlamaModel(lambda level, text: None, lambda: None)
     _KEPT.append(model)
-    sampled: list[int] = []
-    sample = lib.llama_sampler_sample
+    decoded: list[tuple[int, int, int]] = []
+    decode = lib.llama_decode
 
-    def record(*arguments: object) -> int:
-        sampled.append(sample(*arguments))
-        return sampled[-1]
+    def record(context: object, batch: Any) -> object:  # noqa: ANN401 - a ctypes structure
+        for i in range(batch.n_tokens):
+            assert batch.n_seq_id[i] == 1
+            decoded.append((batch.seq_id[i][0], batch.pos[i], batch.token[i]))
+        return decode(context, batch)
 
-    monkeypatch.setattr(lib, "llama_sampler_sample", record)
+    monkeypatch.setattr(lib, "llama_decode", record)
     model.load(str(tiny_twin), SETUP, GgmlDevices(llama_library()), lambda share: None, dry=False)
-    model.make_context(replace(SETUP, n_seq_max=1))
-    decode.carry_out(model, Decode(25, 40), lambda event: None)
-    single, sampled[:] = list(sampled), []
     model.make_context(SETUP)
+    text = list(model.prompt_tokens(25 + 3))
     batched_decode.carry_out(model, BatchedDecode(25, 40, 4), lambda event: None)
     model.free_context()
-    assert len(single) == 41
-    assert sampled[0] == single[0]
-    assert [sampled[1 + seq :: 4] for seq in range(4)] == [single[1:]] * 4
+    prompts, steps = decoded[: 4 * 25], decoded[4 * 25 :]
+    assert prompts == [(seq, position, text[seq + position]) for seq in range(4) for position in range(25)]
+    assert [(seq, position) for seq, position, _ in steps] == [(seq, 25 + i) for i in range(40) for seq in range(4)]
+    streams = {tuple(token for each, _, token in steps if each == seq) for seq in range(4)}
+    assert len(streams) == 4

@@ -15,8 +15,11 @@ from ggbench.catalog.texts import find_text
 from ggbench.engine import protocol
 from ggbench.engine.endings import Ending, OutOfMemory
 from ggbench.engine.workloads.score import Score
+from ggbench.experiments import text_scorer
 from ggbench.experiments.quality import EXPERIMENT
 from ggbench.experiments.stored import read_run
+from ggbench.machine.memory import Ram
+from ggbench.paths import logits_dir
 from ggbench.recording.driver import run_job
 from ggbench.recording.experiment import Base, Job
 from ggbench.recording.progress import Finished, Progress, Working
@@ -117,6 +120,58 @@ def test_a_base_is_computed_right_before_the_model(trained: Target, settings: Qu
     assert all(each.rows is not None and each.rows.writes for each in written)
     assert all(each.rows is not None and not each.rows.writes for each in asked)
     assert model.closed and base.closed
+
+
+def test_a_base_that_does_not_fit_beside_the_model_goes_first(
+    trained: Target, settings: QualitySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Into a file in the cache, in the model's worker, which loads the model again; the next run finds the file."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(text_scorer, "describe_ram", lambda: Ram(1 << 30, 1))
+    run, progress, (worker,) = _run(trained, settings, [scores()], base=Base(trained))
+    found = _result(run)
+    assert found.divergence is not None
+    assert found.base is not None and found.base.through_file
+    assert "q8_0 is scored first, into a file of" in str(progress)
+    asked = _requests(worker)
+    assert [each.rows.writes for each in asked if each.rows is not None] == [True] * 10 + [False] * 10
+    assert sum(isinstance(request, protocol.MakeContext) for request in worker.requests) == 3
+    (kept,) = logits_dir().iterdir()
+    again, _, (worker,) = _run(trained, settings, [scores()], base=Base(trained))
+    assert _result(again).divergence == found.divergence
+    assert not any(each.rows.writes for each in _requests(worker) if each.rows is not None)
+    other, _, _ = _run(trained, replace(settings, n_chunks=4), [scores()], base=Base(trained))
+    assert other.outcome is Outcome.COMPLETED
+    assert [path != kept for path in logits_dir().iterdir()] == [True]
+    timed, _, _ = _run(trained, replace(settings, within_s=9.0), [scores()], base=Base(trained))
+    assert "do not fit into memory together" in timed.reason
+
+
+def test_a_base_that_runs_out_of_memory_beside_the_model_goes_first(
+    trained: Target, settings: QualitySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, where only loading it shows whether it fits; one that dies leaves no file behind."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def full(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        yield OutOfMemory("load", "no room", alive=True)
+
+    run, _, (model, base) = _run(trained, settings, [scores(), full], base=Base(trained))
+    assert run.outcome is Outcome.COMPLETED
+    assert base.closed
+    assert any(each.rows is not None and each.rows.writes for each in _requests(model))
+    (kept,) = logits_dir().iterdir()
+    kept.unlink()
+
+    def dies(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, Score) and request.chunks[0][0] == 4 * N_CTX:
+            yield OutOfMemory("score", "killed")
+        else:
+            yield from scores()(request)
+
+    run, _, _ = _run(trained, settings, [dies, full], base=Base(trained))
+    assert run.outcome is Outcome.OUT_OF_MEMORY
+    assert not list(logits_dir().iterdir())
 
 
 def test_a_base_with_other_tokens_is_refused(trained: Target, settings: QualitySettings) -> None:

@@ -66,12 +66,17 @@ def obey(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         case Prefill(n_prompt, repeat):
             for round_number in range(repeat):
                 yield PromptRead(n_prompt, (n_prompt + round_number) * 1_000_000)
-        case Decode(n_prompt, n_gen) | BatchedDecode(n_prompt, n_gen):
+        case Decode(n_prompt, n_gen):
             yield PromptRead(n_prompt, n_prompt * 1_000_000)
             for start in range(n_prompt + 1, n_prompt + 1 + n_gen, 100):
                 positions = range(start, min(start + 100, n_prompt + 1 + n_gen))
                 step_ns = [10_000_000 + (n - 1) * 5_000 + n % 7 * 1000 for n in positions]
                 yield Steps(start, step_ns, [50_000] * len(step_ns))
+        case BatchedDecode(n_prompt, n_gen, n_seqs):
+            yield PromptRead(n_prompt, n_seqs * n_prompt * 1_000_000, n_seqs, 50_000)
+            for start in range(n_prompt + 1, n_prompt + 1 + n_gen, 100):
+                positions = range(start, min(start + 100, n_prompt + 1 + n_gen))
+                yield Steps(start, [10_000_000 + (n - 1) * 5_000 * n_seqs + n % 7 * 1000 for n in positions], [])
     yield Completed()
 
 

@@ -106,7 +106,7 @@ class TestHub:
         in_git: Collection[str] = (),
         sha256: Mapping[str, str] | None = None,
     ) -> str:
-        """Add a repo or a revision of one and return the commit.
+        """Add a repo, `org/name` or `datasets/org/name`, or a revision of one and return the commit.
 
         GGUF files and large ones are stored in LFS, except those in `in_git`. `sha256` states what a file's
         hash is, true or not: a large file that nobody will download need not be hashed.
@@ -182,7 +182,7 @@ class TestHub:
 
 def _is_large(path: str, content: Path | bytes) -> bool:
     n_bytes = len(content) if isinstance(content, bytes) else content.stat().st_size
-    return path.lower().endswith((".gguf", ".safetensors", ".bin")) or n_bytes > _LFS_BYTES
+    return path.lower().endswith((".gguf", ".safetensors", ".bin", ".zip")) or n_bytes > _LFS_BYTES
 
 
 def main() -> None:

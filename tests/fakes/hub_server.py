@@ -163,8 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def _route(self, path: str) -> None:
-        parts = [unquote(part) for part in path.strip("/").split("/")]
-        match parts:
+        match _parts(path):
             case ["_requests"]:
                 self._send_json({"sent_bytes": self.hub.sent_bytes(), "n_requests": len(self.hub.requests)})
             case ["api", "agent-harnesses"]:
@@ -181,11 +180,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send_info(self._repo(org, name), revision)
             case ["api", "models", org, name, "tree", revision, *folders]:
                 self._send_tree(self._repo(org, name), revision, "/".join(folders))
-            case [org, name, "resolve", revision, *_]:
-                self._send_resolved(self._repo(org, name), revision, path.strip("/").split("/", 4)[4])
-            case ["cdn", org, name, commit, *_]:
+            case [org, name, "resolve", revision, *inside]:
+                self._send_resolved(self._repo(org, name), revision, "/".join(inside))
+            case ["cdn", org, name, commit, *inside]:
                 repo = self.hub.repos[f"{org}/{name}"]
-                file = repo.commits[commit][unquote(path.strip("/").split("/", 4)[4])]
+                file = repo.commits[commit]["/".join(inside)]
                 self._send_file(file, {"ETag": f'"{file.etag}"'})
             case _:
                 raise _Refused(404, None, "Sorry, we can't find the page you are looking for.")
@@ -226,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _summary(self, repo: HubRepo) -> dict[str, object]:
         return {
             "_id": hashlib.sha1(repo.name.encode()).hexdigest()[:24],
-            "id": repo.name,
+            "id": repo.name.removeprefix("datasets/"),
             "modelId": repo.name,
             "downloads": 1000,
             "likes": 10,
@@ -278,10 +277,10 @@ class _Handler(BaseHTTPRequestHandler):
             headers["Link"] = f'<{address}>; rel="next"'
         self._send_json(shown[begin:end], headers=headers)
 
-    def _send_resolved(self, repo: HubRepo, revision: str, quoted_path: str) -> None:
+    def _send_resolved(self, repo: HubRepo, revision: str, path: str) -> None:
         self._check_gate(repo)
         commit = self._commit(repo, revision)
-        file = repo.commits[commit].get(unquote(quoted_path))
+        file = repo.commits[commit].get(path)
         if file is None:
             raise _Refused(404, "EntryNotFound", "Entry not found")
         headers = {"X-Repo-Commit": commit, "ETag": f'"{file.etag}"'}
@@ -291,7 +290,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers |= {
             "X-Linked-Size": str(file.n_bytes),
             "X-Linked-Etag": f'"{file.sha256}"',
-            "Location": f"{self.hub.cdn_url}/cdn/{repo.name}/{commit}/{quoted_path}",
+            "Location": f"{self.hub.cdn_url}/cdn/{repo.name}/{commit}/{quote(path)}",
         }
         self._send(b"Found. Redirecting", 302, headers)
 
@@ -364,6 +363,19 @@ class _Handler(BaseHTTPRequestHandler):
                     self.asked.sent_bytes += n_sent
             if is_file and self.hub.bytes_per_s:
                 time.sleep(most / self.hub.bytes_per_s)
+
+
+def _parts(path: str) -> list[str]:
+    """The parts of a path; a dataset is a repo of the organization `datasets/org`, so that it has a model's routes."""
+    parts = [unquote(part) for part in path.strip("/").split("/")]
+    match parts:
+        case ["api", "datasets", org, *rest]:
+            return ["api", "models", f"datasets/{org}", *rest]
+        case ["datasets", org, *rest]:
+            return [f"datasets/{org}", *rest]
+        case ["cdn", "datasets", org, *rest]:
+            return ["cdn", f"datasets/{org}", *rest]
+    return parts
 
 
 def _parse_range(text: str, n_bytes: int) -> tuple[int, int]:

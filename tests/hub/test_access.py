@@ -188,7 +188,7 @@ def test_a_silent_server_times_out(access: HubAccess, hub: TestHub, monkeypatch:
 
 def test_url_parts_are_quoted(access: HubAccess) -> None:
     """A revision may contain slashes, and a name any character."""
-    assert api_url(access, "a/b", "refs/pr/1", "..?x") == f"{access.endpoint}/api/models/a%2Fb/refs%2Fpr%2F1/..%3Fx"
+    assert api_url(access, "models/a", "refs/pr/1", "..?x") == f"{access.endpoint}/api/models/a/refs%2Fpr%2F1/..%3Fx"
 
 
 def test_a_retry_reads_from_the_start(access: HubAccess, hub: TestHub) -> None:

@@ -50,6 +50,17 @@ def test_perplexity_is_llama_perplexitys(smollm2: Path) -> None:
     assert found.ppl.error == pytest.approx(9.16893, rel=2e-3)
 
 
+def test_the_name_of_a_special_token_is_plain_text(smollm2: Path, tmp_path: Path) -> None:
+    """And the last newline of a file is no part of its text, as in llama-perplexity."""
+    path = tmp_path / "special.txt"
+    path.write_text(PROSE.read_text().replace(". ", ".<|im_end|> "))
+    found = _score(smollm2, text=find_text(path)[0])
+    assert found.ppl is not None
+    assert found.n_chunks == 17
+    assert found.ppl.mean == pytest.approx(67.7391, rel=2e-3)
+    assert found.ppl.error == pytest.approx(6.96892, rel=2e-3)
+
+
 @pytest.mark.slow
 def test_a_model_with_bos_and_sliding_windows_agrees_too(gemma3: Path) -> None:
     """BOS takes the place of each chunk's first token."""

@@ -7,37 +7,47 @@ import math
 import numpy as np
 import pytest
 
-from ggbench.stats.logits import LEAST_LOG_PROB, Row, log_probs, n_words, pack, score, unpack
+from ggbench.stats.logits import LEAST_LOG_PROB, Row, RowScorer, n_words, pack
 
 
 def _row(seed: int, n_vocab: int = 1001, spread: float = 3.0) -> Row:
     return np.random.default_rng(seed).normal(0, spread, n_vocab).astype(np.float32)
 
 
+def _log_probs(logits: Row) -> Row:
+    return RowScorer(len(logits)).log_probs(logits)
+
+
 def test_log_probs_are_those_of_a_softmax() -> None:
     """They sum to one, also where a logit would overflow an exponential."""
-    row = log_probs(_row(1) + np.float32(500))
+    row = _log_probs(_row(1) + np.float32(500))
     assert row.dtype == np.float32
     assert float(np.exp(row.astype(np.float64)).sum()) == pytest.approx(1, abs=1e-4)
 
 
-def test_a_score_alone_is_the_nll_of_the_true_token() -> None:
-    """What compares with a base is not a number."""
-    row = log_probs(_row(2))
-    found = score(row, 7)
-    assert found.nll == pytest.approx(-float(row[7]))
-    assert math.isnan(found.kld)
-    assert math.isnan(found.base_nll)
+def test_the_nll_alone_is_that_of_the_row() -> None:
+    """Of the true token."""
+    logits = _row(2)
+    assert RowScorer(len(logits)).nll(logits, 7) == pytest.approx(-float(_log_probs(logits)[7]))
+
+
+def test_a_scorer_goes_from_row_to_row() -> None:
+    """What it scored before does not show; a row that it wrote elsewhere stays."""
+    scorer, first, second = RowScorer(1001), _row(8), _row(9)
+    kept = scorer.log_probs(first, np.empty_like(first))
+    expected = RowScorer(1001).score(_log_probs(second), 3, kept.copy())
+    assert scorer.score(scorer.log_probs(second), 3, kept) == expected
+    assert np.array_equal(kept, _log_probs(first))
 
 
 def test_the_divergence_is_the_sum_that_llama_perplexity_takes() -> None:
     """Against the formula in float64, over the tokens that the base gives more than e^-16."""
-    base, row = log_probs(_row(3, spread=6)), log_probs(_row(4, spread=6))
+    base, row = _log_probs(_row(3, spread=6)), _log_probs(_row(4, spread=6))
     p, q = base.astype(np.float64), row.astype(np.float64)
     counted = p > LEAST_LOG_PROB
     assert not counted.all()
     expected = float((np.exp(p[counted]) * (p[counted] - q[counted])).sum())
-    found = score(row, 5, base)
+    found = RowScorer(len(row)).score(row, 5, base)
     assert found.kld == pytest.approx(expected, rel=1e-5)
     assert found.base_nll == pytest.approx(-float(base[5]))
     assert found.p_diff == pytest.approx(math.exp(q[5]) - math.exp(p[5]), rel=1e-5)
@@ -46,8 +56,8 @@ def test_the_divergence_is_the_sum_that_llama_perplexity_takes() -> None:
 
 def test_a_model_does_not_diverge_from_itself() -> None:
     """Exactly zero, since nothing is rounded between the two."""
-    row = log_probs(_row(5))
-    found = score(row, 3, row.copy())
+    row = _log_probs(_row(5))
+    found = RowScorer(len(row)).score(row, 3, row.copy())
     assert (found.kld, found.p_diff, found.same_top) == (0, 0, True)
 
 
@@ -58,7 +68,7 @@ def test_sixteen_bits_keep_a_row_to_a_step_of_the_scale(n_vocab: int) -> None:
     words = np.zeros(n_words(n_vocab), np.uint16)
     pack(logits, words)
     assert len(words) % 2 == 0
-    kept, exact = unpack(words, n_vocab), log_probs(logits)
+    kept, exact = RowScorer(n_vocab).unpack(words), _log_probs(logits)
     step = 16 / 65535
     is_near = exact > exact.max() - 16
     assert not is_near.all()
@@ -70,4 +80,4 @@ def test_a_row_of_equal_logits_is_kept() -> None:
     """Its scale is zero."""
     words = np.zeros(n_words(4), np.uint16)
     pack(np.full(4, 2.5, np.float32), words)
-    assert unpack(words, 4) == pytest.approx([-math.log(4)] * 4)
+    assert RowScorer(4).unpack(words) == pytest.approx([-math.log(4)] * 4)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(MB|MiB|W)?")
+_NUMBER = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)(?: ± ([0-9.]+))?\s*(MB|MiB|W)?")
 _SCALES = {"MB": 1e-3, "MiB": 1 / 1024, "W": 1e4}
 """Factor from the unit of a cell to its column's: MB to GB, MiB to GiB, and W (Chinese 万) to 10,000."""
 
@@ -24,6 +24,8 @@ class Figure:
     """As printed, with a unit only if it is not the column's."""
     value: float | None
     """In the unit of the field's name; None if the cell is a word: oom, N/A, Exception, not reported."""
+    error: float | None = None
+    """Printed after `±`: llama-perplexity's standard error, or llama-bench's standard deviation."""
 
     def __str__(self) -> str:
         return self.printed
@@ -77,6 +79,8 @@ class PublishedRow:
     """GPU memory in GB as the document counts them."""
     bpw: Figure | None = None
     prefill_ms: Figure | None = None
+    prefill_tok_s: Figure | None = None
+    """Tokens per second of a prompt of 512 tokens."""
     w_tokens_per_ms: Figure | None = None
     w_percent: Figure | None = None
     """W relative to the theoretical W."""
@@ -86,6 +90,17 @@ class PublishedRow:
     b_percent: Figure | None = None
     """Theoretical B at 16 bits relative to `b_w16_ms`."""
     perplexity: Figure | None = None
+    ppl_ratio: Figure | None = None
+    """Perplexity relative to that of `base`."""
+    ppl_difference: Figure | None = None
+    """Perplexity less that of `base`."""
+    kld: Figure | None = None
+    """Mean KL divergence from `base`, in nats."""
+    mean_dp_percent: Figure | None = None
+    """Mean change of the true token's probability from that of `base`."""
+    rms_dp_percent: Figure | None = None
+    same_top_percent: Figure | None = None
+    """Positions where `base` has the same most likely token."""
     file_size_gb: Figure | None = None
     """10^9 bytes."""
     model_size_gib: Figure | None = None
@@ -99,6 +114,14 @@ class PublishedRow:
     """Theoretical number of parameters, in 2^30."""
     kv_params_m: Figure | None = None
     """Theoretical elements of KV for 1024 tokens, in 2^20."""
+    text: str | None = None
+    """That perplexities are of: `wikitext-2` is its test set; `wiki test` as printed."""
+    n_ctx: int | None = None
+    """Tokens of a chunk of the text."""
+    imatrix: str | None = None
+    """Importance matrix that the quant was made with, as printed; None for none, and where it is not stated."""
+    base: str | None = None
+    """Quant of the same model that the row is compared with."""
     setting: str | None = None
     """Options of the system, written out."""
     versions: str | None = None
@@ -111,12 +134,22 @@ class PublishedRow:
 
 METRICS = tuple(field.name for field in fields(PublishedRow) if field.type == "Figure | None")
 """Names of the figures, for filtering and sorting."""
-_COUNTS = {"n_gpu", "n_prompt", "n_gen", "batch_size", "n_requests"}
+WITH_ERRORS = (
+    "perplexity",
+    "ppl_ratio",
+    "ppl_difference",
+    "kld",
+    "mean_dp_percent",
+    "rms_dp_percent",
+    "same_top_percent",
+)
+"""Figures that have a standard error."""
+_COUNTS = {"n_gpu", "n_ctx", "n_prompt", "n_gen", "batch_size", "n_requests"}
 
 
 @functools.cache
 def load_published() -> tuple[PublishedRow, ...]:
-    """Return all 1299 rows: qwen1.5-hf 160, qwen2-speed 167, qwen2.5-speed 259, article 580, bitsandbytes 133."""
+    """Return all 1388 rows of seven documents, as `load_sources` counts them."""
     return tuple(row for source in load_sources() for name in source.files for row in _read(name, source.id))
 
 
@@ -146,9 +179,12 @@ def _reader(column: str) -> Callable[[str], Any]:
 
 @functools.cache
 def figure(printed: str) -> Figure:
-    """Parse a cell: `37.07`, `473 MB` (0.473 of a column in GB), `10W` (100,000), `oom` (no value)."""
+    """Parse a cell: `37.07`, `473 MB` (0.473 of a column in GB), `10W` (100,000), `6.23 ± 0.04`, `oom` (no value)."""
     match = _NUMBER.fullmatch(printed)
-    return Figure(printed, float(match[1]) * _SCALES.get(match[2], 1.0) if match else None)
+    if match is None:
+        return Figure(printed, None)
+    scale = _SCALES.get(match[3], 1.0)
+    return Figure(printed, float(match[1]) * scale, None if match[2] is None else float(match[2]) * scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +240,7 @@ class Source:
 
 @functools.cache
 def load_sources() -> tuple[Source, ...]:
-    """Return the five documents, in the order of `data/sources.toml`."""
+    """Return the seven documents, in the order of `data/sources.toml`."""
     return msgspec.toml.decode(_data_text("sources.toml"), type=dict[str, tuple[Source, ...]])["source"]
 
 

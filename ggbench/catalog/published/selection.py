@@ -50,7 +50,7 @@ def filter_published(
             raise UnknownName("published metric", metric, METRICS)
         kept = tuple(row for row in kept if getattr(row, wanted) is not None)
     if quant is not None:
-        quant = _fold_quant(quant)
+        quant = fold_quant(quant)
     names: tuple[tuple[str, str | None, Callable[[PublishedRow], tuple[str, ...]], Callable[[str, str], bool]], ...] = (
         ("source", source, lambda row: (row.source,), str.startswith),
         ("model", model, _model_names, lambda name, asked: name.startswith(asked + "-")),
@@ -81,14 +81,14 @@ def nearest_published(
     per weight, same device, same batch, and distance of the mean position, n_prompt + n_gen / 2. Empty if no row
     measured this model.
     """
-    quant = _fold_quant(quant)
+    quant = fold_quant(quant)
     names = {model.strip().lower()}
 
     def distance(row: PublishedRow) -> tuple[bool, float, bool, bool, float]:
         same = row.system == "llama.cpp" and row.quant == quant
         return (
             not same,
-            0.0 if same else abs(_bits(row.quant or "") - _bits(quant)),
+            0.0 if same else abs(nominal_bits(row.quant or "") - nominal_bits(quant)),
             not _same_device(row, device),
             row.batch_size is not None and row.batch_size != batch_size,
             _octaves(_middle(row.n_prompt, row.n_gen), _middle(n_prompt, n_gen)),
@@ -156,7 +156,7 @@ def _same_device(row: PublishedRow, device: str | None) -> bool:
         return False
     theirs, ours = _words(row.device).split(), _words(device).split()
     memory = [{word for word in words if re.fullmatch(r"\d+gb", word)} for words in (theirs, ours)]
-    number = next(word for word, following in itertools.pairwise(theirs) if following in memory[0])
+    number = next((word for word, following in itertools.pairwise(theirs) if following in memory[0]), None)
     return (
         number in ours
         and (not memory[1] or memory[0] == memory[1])
@@ -164,12 +164,13 @@ def _same_device(row: PublishedRow, device: str | None) -> bool:
     )
 
 
-def _fold_quant(quant: str) -> str:
+def fold_quant(quant: str) -> str:
+    """Return a quant's name as the rows have it."""
     lower = quant.strip().lower()
     return _QUANT_ALIASES.get(lower, lower)
 
 
-def _bits(quant: str) -> float:
+def nominal_bits(quant: str) -> float:
     """Return the nominal bits per weight from a quant's name; 64 if unknown, far from every other."""
     number = re.search(r"\d+", quant)
     return _BITS.get(quant, float(number[0]) if number else 64.0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import time
 from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.engine.contract import Stage, Workload
-from ggbench.engine.events import Event, PromptRead, Steps
+from ggbench.engine.events import Event, PromptRead, ReadingPrompts, Steps
 from ggbench.engine.workloads.decode import FLUSH_NS, without_gc
 
 if TYPE_CHECKING:
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
 
 
 class BatchedDecode(Workload, frozen=True):
-    """Clear the cache, read a prompt for each of `n_seqs` sequences, then time `n_gen` steps of all of them.
+    """Clear the cache, read a prompt of its own for each of `n_seqs` sequences, then time `n_gen` steps of all of them.
 
-    The context needs `n_seq_max` of at least `n_seqs`, and room for `n_seqs` x (n_prompt + n_gen) tokens. Reports a
-    `PromptRead` and any number of `Steps`, whose positions are those of one sequence.
+    As in llama-batched-bench no prompt is shared and the decoded tokens are random, so each sequence goes its own way,
+    as do the experts that it asks for, and nothing ends a generation. The context needs `n_seq_max` of at least
+    `n_seqs`, and room for `n_seqs` x (n_prompt + n_gen) tokens. Reports any number of `ReadingPrompts`, a `PromptRead`,
+    and any number of `Steps`, whose positions are those of one sequence.
     """
 
     name: ClassVar[str] = "batched_decode"
@@ -40,48 +43,51 @@ REQUEST = BatchedDecode
 
 def carry_out(model: LlamaModel, request: BatchedDecode, emit: Callable[[Event], None]) -> None:
     """Raises LlamaRefused."""
-    elapsed_ns = model.read_prompts(request.n_prompt, request.n_seqs)
-    emit(PromptRead(request.n_prompt, elapsed_ns, request.n_seqs))
+    from llama_cpp import llama_cpp as lib
+
+    elapsed_ns = model.read_prompts(request.n_prompt, request.n_seqs, lambda share: emit(ReadingPrompts(share)))
+    context = model.context("decode")
+    started = time.perf_counter_ns()
+    lib.llama_sampler_sample(model.sampler, context, -1)
+    sample_ns = time.perf_counter_ns() - started
+    emit(PromptRead(request.n_prompt, elapsed_ns, request.n_seqs, sample_ns))
     with without_gc():
         _decode(model, request, emit)
 
 
 def _decode(model: LlamaModel, request: BatchedDecode, emit: Callable[[Event], None]) -> None:
-    """Decode greedily and past any end of generation; nothing but the call and the clock is inside a timed region."""
+    """Decode random tokens; nothing but the call and the clock is inside a timed region."""
     from llama_cpp import llama_cpp as lib
 
     from ggbench.engine.llama_model import LlamaRefused
 
     llama_decode, llama_synchronize = lib.llama_decode, lib.llama_synchronize
-    llama_sampler_sample = lib.llama_sampler_sample
     n_gen, n_seqs, context = request.n_gen, request.n_seqs, model.context("decode")
-    clock, sampler = time.perf_counter_ns, model.sampler
-    step_ns, sample_ns = array("q", bytes(8 * n_gen)), array("q", bytes(8 * n_gen))
+    n_vocab = lib.llama_vocab_n_tokens(model.vocab)
+    tokens = array("i", random.Random(n_vocab).choices(range(n_vocab), k=n_gen * n_seqs))
+    clock = time.perf_counter_ns
+    step_ns = array("q", bytes(8 * n_gen))
     batch = lib.llama_batch_init(n_seqs, 0, 1)
     try:
         batch.n_tokens = n_seqs
-        first = llama_sampler_sample(sampler, context, -1)  # every sequence read the same prompt
         for seq in range(n_seqs):
-            batch.token[seq], batch.pos[seq], batch.logits[seq] = first, request.n_prompt, True
+            batch.pos[seq], batch.logits[seq] = request.n_prompt, True
             batch.n_seq_id[seq], batch.seq_id[seq][0] = 1, seq
         sent, sent_at = 0, clock()
         for i in range(n_gen):
+            for seq in range(n_seqs):
+                batch.token[seq], batch.pos[seq] = tokens[i * n_seqs + seq], request.n_prompt + i
             before = clock()
             status = llama_decode(context, batch)
             llama_synchronize(context)
             decoded = clock()
             if status:
-                emit(Steps(request.n_prompt + 1 + sent, step_ns[sent:i].tolist(), sample_ns[sent:i].tolist()))
+                emit(Steps(request.n_prompt + 1 + sent, step_ns[sent:i].tolist(), []))
                 raise LlamaRefused("decode", f"llama_decode returned {status} at step {i + 1} of {n_gen}")
-            for seq in range(n_seqs):
-                batch.token[seq] = llama_sampler_sample(sampler, context, seq)
-                batch.pos[seq] += 1
-            sampled = clock()
             step_ns[i] = decoded - before
-            sample_ns[i] = sampled - decoded
-            if sampled - sent_at > FLUSH_NS or i + 1 == n_gen:
+            if decoded - sent_at > FLUSH_NS or i + 1 == n_gen:
                 end = i + 1
-                emit(Steps(request.n_prompt + 1 + sent, step_ns[sent:end].tolist(), sample_ns[sent:end].tolist()))
+                emit(Steps(request.n_prompt + 1 + sent, step_ns[sent:end].tolist(), []))
                 sent, sent_at = end, clock()
     finally:
         lib.llama_batch_free(batch)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ggbench.engine.llama_model import LlamaModel
-    from ggbench.stats.logits import Row, TokenScore
+    from ggbench.stats.logits import Row, RowScorer, TokenScore
 
 
 class RowsFile(msgspec.Struct, frozen=True):
@@ -74,6 +74,7 @@ def carry_out(model: LlamaModel, request: Score, emit: Callable[[Event], None]) 
     from llama_cpp import llama_cpp as lib
 
     from ggbench.engine.llama_model import LlamaRefused
+    from ggbench.stats.logits import RowScorer, TokenScore
 
     context = model.context("score")
     if not request.start:
@@ -94,8 +95,19 @@ def carry_out(model: LlamaModel, request: Score, emit: Callable[[Event], None]) 
             for chunk in range(len(request.chunks))
             for offset in range(n_scored)
         ]
+
+        def score_each(first: int) -> list[TokenScore]:
+            """Every `threads`-th row, from the first one on."""
+            scorer = RowScorer(n_vocab)
+            return [
+                _score(scorer, logits[row], targets[row], base, numbers[row])
+                for row in range(first, n_rows, request.threads)
+            ]
+
         pool = stack.enter_context(ThreadPoolExecutor(request.threads))
-        found = list(pool.map(lambda row: _score(logits[row], targets[row], base, numbers[row]), range(n_rows)))
+        found: list[TokenScore] = [TokenScore(0.0)] * n_rows
+        for first, scores in enumerate(pool.map(score_each, range(request.threads))):
+            found[first :: request.threads] = scores
     if not all(np.isfinite(each.nll) for each in found):
         raise LlamaRefused("score", "the model's logits are not numbers; its file may be broken")
     is_compared = base is not None and not base.writes
@@ -111,16 +123,14 @@ def carry_out(model: LlamaModel, request: Score, emit: Callable[[Event], None]) 
     return None
 
 
-def _score(logits: Row, token: int, base: _Rows | None, number: int) -> TokenScore:
-    from ggbench.stats.logits import log_probs, score
+def _score(scorer: RowScorer, logits: Row, token: int, base: _Rows | None, number: int) -> TokenScore:
+    from ggbench.stats.logits import TokenScore
 
-    row = log_probs(logits)
     if base is None:
-        return score(row, token)
+        return TokenScore(scorer.nll(logits, token))
     if base.writes:
-        base.write(number, logits, row)
-        return score(row, token)
-    return score(row, token, base.read(number))
+        return TokenScore(base.write(number, logits, token, scorer))
+    return scorer.score(scorer.log_probs(logits), token, base.read(number, scorer))
 
 
 def _decode(context: Any, request: Score, n_scored: int) -> None:  # noqa: ANN401 - a ctypes pointer
@@ -175,22 +185,18 @@ class _Rows:
         rows = self._rows
         return rows.first_row + chunk * rows.rows_per_chunk + position - rows.first_position
 
-    def write(self, number: int, logits: Row, row: Row) -> None:
-        """Keep a row of the base."""
+    def write(self, number: int, logits: Row, token: int, scorer: RowScorer) -> float:
+        """Keep a row of the base; return the nll of the true token."""
         from ggbench.stats.logits import pack
 
         if self._rows.format == "f32":
-            self._at(number, "f4")[:] = row
-        else:
-            pack(logits, self._at(number, "u2"))
+            return -float(scorer.log_probs(logits, self._at(number, "f4"))[token])
+        pack(logits, self._at(number, "u2"))
+        return scorer.nll(logits, token)
 
-    def read(self, number: int) -> Row:
+    def read(self, number: int, scorer: RowScorer) -> Row:
         """Log-probabilities of the base."""
-        from ggbench.stats.logits import unpack
-
-        if self._rows.format == "f32":
-            return self._at(number, "f4")
-        return unpack(self._at(number, "u2"), self._n_vocab)
+        return self._at(number, "f4") if self._rows.format == "f32" else scorer.unpack(self._at(number, "u2"))
 
     def _at(self, number: int, dtype: str) -> NDArray[Any]:
         import numpy as np

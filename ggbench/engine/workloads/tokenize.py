@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class Tokenize(Workload, frozen=True):
-    """Tokenize a text with special tokens parsed, and BOS before it where the model adds one. Reports a `Tokenized`."""
+    """Tokenize a text as llama-perplexity does. Reports a `Tokenized`.
+
+    BOS comes before it where the model adds one; the name of a special token in the text is read as plain text.
+    """
 
     name: ClassVar[str] = "tokenize"
     stage: ClassVar[Stage] = "score"
@@ -34,9 +37,9 @@ def carry_out(model: LlamaModel, request: Tokenize, emit: Callable[[Event], None
     if lib.llama_vocab_type(vocab) == lib.LLAMA_VOCAB_TYPE_NONE:
         raise LlamaRefused("score", "the model has no tokenizer, so it cannot read a text")
     text = request.text.encode()
-    n_tokens = -lib.llama_tokenize(vocab, text, len(text), None, 0, True, True)
+    n_tokens = -lib.llama_tokenize(vocab, text, len(text), None, 0, True, False)
     buffer = (lib.llama_token * max(0, n_tokens))()
-    if lib.llama_tokenize(vocab, text, len(text), buffer, n_tokens, True, True) != n_tokens:
+    if lib.llama_tokenize(vocab, text, len(text), buffer, n_tokens, True, False) != n_tokens:
         raise LlamaRefused("score", "the model's tokenizer could not read the text")
     adds_bos = lib.llama_vocab_get_add_bos(vocab)
     bos = lib.llama_vocab_bos(vocab) if adds_bos else None

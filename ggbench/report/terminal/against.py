@@ -8,23 +8,35 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ggbench.catalog.published.quality import ln_ppl_ratio
 from ggbench.catalog.published.rows import Figure, PublishedRow
 from ggbench.catalog.published.selection import NearRow
 from ggbench.plain import plain
+from ggbench.records.quality import Estimate, QualityResult
+from ggbench.records.run import Run
 from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
 from ggbench.report.against import device_of, nearest_to
-from ggbench.report.columns import ANSWERS, COLUMNS
-from ggbench.report.names import quant_name
+from ggbench.report.columns import ANSWERS, COLUMNS, estimate_text
+from ggbench.report.names import model_name, quant_name
+from ggbench.report.quality import row_name
+from ggbench.report.quality_against import nearest_to_score
 from ggbench.report.terminal.tables import new_table
-from ggbench.units import format_count, format_ms
+from ggbench.units import format_count, format_ms, format_number, format_percent
 
 _OTHERS = {
     "memory_gb": "memory {} GB",
     "prefill_ms": "prefill {} ms",
     "throughput_tok_s": "throughput {} tok/s",
     "bpw": "{} BPW",
+    "rms_dp_percent": "RMS Δp {} %",
 }
+_HAVE_COLUMNS = ("model ", "quant ")
+"""Differences of a score that its table shows in columns of their own."""
+_COMPARES = (
+    "Perplexities of different texts, n_ctx or tokenizers do not compare. ln PPL ratio, here computed from the printed "
+    "perplexities, and KLD are relative to each model's own base and compare better."
+)
 
 
 def against_tables(summaries: Sequence[QuantSummary]) -> RenderableType:
@@ -35,6 +47,54 @@ def against_tables(summaries: Sequence[QuantSummary]) -> RenderableType:
         none = Text(f"No published row measures {quant_name(summary.subject)}.", style="dim")
         parts += [_table(summary, near) if near else none, Text()]
     return Group(*parts[:-1])
+
+
+def quality_against(runs: Sequence[Run]) -> RenderableType:
+    """For each run a table of its own figures with the nearest published ones below, differences named."""
+    parts = [_quality_table(run, near) for run in runs if (near := nearest_to_score(run))]
+    return Group(*(part for table in parts for part in (table, Text())), Text(_COMPARES, style="dim"))
+
+
+def _quality_table(run: Run, near: Sequence[NearRow]) -> Table:
+    found = run.result
+    assert isinstance(found, QualityResult)
+    figures = dict.fromkeys(("PPL", "ln PPL\nratio", "KLD\nnats", "same\ntop"), "right")
+    columns = {"": "left", "quant": "left", **figures, "differences and more figures": "wrap"}
+    table = new_table(f"{model_name(run.subject)} {row_name(run)} against published rows", columns)
+    apart = found.divergence
+    own = (
+        estimate_text(found.ppl),
+        estimate_text(apart.ln_ppl_ratio if apart else None),
+        estimate_text(apart.kld if apart else None),
+        format_percent(apart.same_top.mean if apart else None),
+    )
+    note = f"{plain(found.text.name)}, n_ctx {found.n_ctx}, {format_count(found.n_chunks)} chunks"
+    rms = f"; RMS Δp {format_percent(apart.rms_p_diff.mean)}" if apart else ""
+    table.add_row(*map(Text, ("yours", row_name(run), *own, note + rms)), style="bold")
+    for each in near:
+        row = each.row
+        ratio, error = ln_ppl_ratio(row) or (None, None)
+        theirs = (
+            _estimate(row.perplexity),
+            UNKNOWN if ratio is None else _number(ratio, error),
+            _estimate(row.kld),
+            _share(row.same_top_percent),
+        )
+        others = [words for words in each.differences if not words.startswith(_HAVE_COLUMNS)]
+        table.add_row(*map(Text, (row.model, row.quant or UNKNOWN, *theirs, _note(row, others))))
+    return table
+
+
+def _estimate(figure: Figure | None) -> str:
+    return UNKNOWN if figure is None or figure.value is None else _number(figure.value, figure.error)
+
+
+def _share(figure: Figure | None) -> str:
+    return format_percent(None if figure is None or figure.value is None else figure.value / 100)
+
+
+def _number(value: float, error: float | None) -> str:
+    return format_number(value, 4) if error is None else estimate_text(Estimate(value, error))
 
 
 def _table(summary: QuantSummary, near: Sequence[NearRow]) -> Table:

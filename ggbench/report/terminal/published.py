@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.catalog.published.rows import METRICS, PublishedRow, Source, table_of
-from ggbench.report import UNKNOWN
+from ggbench.catalog.published.rows import METRICS, Figure, PublishedRow, Source, table_of
+from ggbench.report import ESSENTIAL, UNKNOWN
 from ggbench.report.published_document import versions_text
-from ggbench.report.terminal.tables import fitted_table, names, new_table, right
+from ggbench.report.terminal.tables import Cells, fitted_table, left, names, new_table, right
 from ggbench.units import format_count
 
 _HEADERS = {
@@ -29,7 +29,14 @@ _HEADERS = {
     "b_ms": ("B", "ms"),
     "b_w16_ms": ("B as w16", "ms"),
     "b_percent": ("B", "% of theory"),
+    "prefill_tok_s": ("prompt", "tok/s"),
     "perplexity": ("perplexity", ""),
+    "ppl_ratio": ("PPL", "of base"),
+    "ppl_difference": ("PPL", "- base"),
+    "kld": ("KLD", "nats"),
+    "mean_dp_percent": ("mean Δp", "%"),
+    "rms_dp_percent": ("RMS Δp", "%"),
+    "same_top_percent": ("same top", "%"),
     "file_size_gb": ("file", "GB"),
     "model_size_gib": ("tensors", "GiB"),
     "weight_buffer_gb": ("weights", "GiB"),
@@ -39,11 +46,19 @@ _HEADERS = {
     "kv_params_m": ("KV of 1024", "2^20"),
 }
 _FIGURES_IN_A_LIST = 4
-_COUNTS = (("n_gpu", "GPUs", 4), ("n_prompt", "input", 1), ("n_gen", "generated", 5), ("batch_size", "batch", 2))
+_PRIORITIES = {"ppl_ratio": 7, "ppl_difference": 6, "mean_dp_percent": 5}
+"""Of figures that follow from others; the rest stay in every table."""
+_COUNTS = (
+    ("n_ctx", "n_ctx", 5),
+    ("n_gpu", "GPUs", 4),
+    ("n_prompt", "input", 1),
+    ("n_gen", "generated", 5),
+    ("batch_size", "batch", 2),
+)
 
 
 def sources_table(sources: Sequence[Source]) -> RenderableType:
-    """Render the five documents with the number of rows and tables of each."""
+    """Render the documents with the number of rows and tables of each."""
     columns = {"source": "left", "rows": "right", "tables": "right", "title": "wrap"}
     rows = [(each.id, format_count(each.rows), format_count(len(each.tables)), each.title) for each in sources]
     return new_table(None, columns, rows)
@@ -75,10 +90,22 @@ def published_list(rows: Sequence[PublishedRow], column: str, *, width: int | No
 
 
 def _table(rows: Sequence[PublishedRow], metrics: Sequence[str], width: int | None) -> Table:
+    columns = _columns(rows, metrics)
+    if width is not None and sum(each.width for each in columns if not each.is_shared) > width:
+        without = _columns(rows, metrics, has_errors=False)
+        if without != columns:
+            return fitted_table(without, width=width, caption="errors are left out for width; --json has them")
+    return fitted_table(columns, width=width)
+
+
+def _columns(rows: Sequence[PublishedRow], metrics: Sequence[str], *, has_errors: bool = True) -> list[Cells]:
+    """Every column that a row states; where there is no room for errors, figures without."""
     columns = [
         names("model", map(_model, rows)),
         names("system", (row.system for row in rows), 3),
         names("quant", (row.quant or UNKNOWN for row in rows)),
+        left("imatrix", (row.imatrix or "" for row in rows)),
+        left("text", (row.text or "" for row in rows), priority=5),
         names("device", (row.device or UNKNOWN for row in rows), 4),
         *(
             right(header, (format_count(getattr(row, key)) for row in rows), "", level)
@@ -88,9 +115,15 @@ def _table(rows: Sequence[PublishedRow], metrics: Sequence[str], width: int | No
     for name in metrics:
         figures = [getattr(row, name) for row in rows]
         header, unit = _HEADERS[name]
-        columns.append(right(header, (UNKNOWN if figure is None else str(figure) for figure in figures), unit))
-    stated = [each for each in columns if each.is_name or not each.is_empty]
-    return fitted_table(stated, width=width)
+        texts = (_figure(each, has_error=has_errors) for each in figures)
+        columns.append(right(header, texts, unit, _PRIORITIES.get(name, ESSENTIAL)))
+    return [each for each in columns if each.is_name or not each.is_empty]
+
+
+def _figure(figure: Figure | None, *, has_error: bool) -> str:
+    if figure is None:
+        return UNKNOWN
+    return figure.printed if has_error else figure.printed.partition(" ± ")[0]
 
 
 def _model(row: PublishedRow) -> str:

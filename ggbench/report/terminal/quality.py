@@ -13,8 +13,9 @@ from ggbench.records.machine import MachineReading
 from ggbench.records.quality import Estimate, QualityResult
 from ggbench.records.run import Run
 from ggbench.report import UNKNOWN
+from ggbench.report.columns import estimate_text
 from ggbench.report.names import model_name
-from ggbench.report.quality import estimate_text, kv_name, row_name, verdicts
+from ggbench.report.quality import kv_name, row_name, verdicts
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
 from ggbench.report.terminal.tables import facts_table, fitted_table, names, notes, right, spaced
 from ggbench.units import format_bytes, format_count, format_number, format_percent
@@ -60,7 +61,8 @@ def quality_details(run: Run, *, folded: bool = False, readings: Sequence[Machin
                     ("PPL", estimate_text(found.ppl)),
                     ("scored", f"{format_count(found.n_scored)} tokens in {format_count(found.n_chunks)} chunks of "
                                f"{format_count(found.n_ctx)}; the second half of each"),
-                    ("text", f"{found.text.name}, {format_bytes(found.text.n_bytes)}"),
+                    ("text", ", ".join(filter(None, (plain(found.text.name), format_bytes(found.text.n_bytes),
+                                                     plain(found.text.source))))),
                     ("sha256", found.text.sha256),
                     ("tokens", "" if scored is None else f"{format_count(scored.n_tokens)} of a vocabulary of "
                                                          f"{format_count(scored.n_vocab)}"),
@@ -75,6 +77,7 @@ def quality_details(run: Run, *, folded: bool = False, readings: Sequence[Machin
                 "Compared with its base",
                 [
                     ("base", f"{model_name(base.subject)} {kv_name(base.subject.quant, base.type_k, base.type_v)}"),
+                    ("through", "a file of 16-bit logits, since memory did not hold both" if base.through_file else ""),
                     ("PPL of it", estimate_text(apart.base_ppl)),
                     ("KLD", f"{estimate_text(apart.kld)} nats"),
                     ("percentiles", percentiles),

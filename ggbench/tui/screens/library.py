@@ -66,6 +66,7 @@ class LibraryScreen(ModelsScreen):
         Binding("space", "mark", "Mark", tooltip="Mark or unmark the quant, move to the next"),
         Binding("b", "decode", "Run", tooltip="Measure the marked quants, or the chosen one"),
         Binding("m", "search", "Maxctx", tooltip="Search the maximum n_ctx that works"),
+        Binding("Q", "quality", "Quality", tooltip="Score a text: perplexity, and KL divergence from a base"),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter the models or the quants"),
         Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types, n_ctx and more, of plans and runs"),
@@ -125,7 +126,7 @@ class LibraryScreen(ModelsScreen):
             return self._choice.can_pull
         if action == "reset_options":
             return host_of(self).setup != LlamaSetup()
-        if action in ("decode", "search", "sort", "reverse_sort"):
+        if action in ("decode", "search", "quality", "sort", "reverse_sort"):
             return bool(self._choice.rows)
         return True
 
@@ -240,6 +241,12 @@ class LibraryScreen(ModelsScreen):
         selection, machine = self._choice.selection(self._table.chosen), self._machine
         if selection and machine is not None:
             self.ask_to_search(selection, machine.budget, lambda setup: self._start(search_request(setup)))
+
+    def action_quality(self) -> None:
+        """Ask what to score with the marked quants, or the chosen one, and start."""
+        entry, selection = self._choice.entry, self._choice.selection(self._table.chosen)
+        if entry is not None and selection:
+            self.ask_for_quality(selection, {entry.model: self._choice.names_here()}, self._start)
 
     def action_pull(self) -> None:
         """Download the marked quants, or the chosen one."""

@@ -13,6 +13,7 @@ from ggbench.records.memory import DeviceBuffers
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import b_text, tok_s_text, w_text
+from ggbench.report.presenter import presenter_of
 from ggbench.tui.live_job import LiveJob, LiveNumbers
 from ggbench.tui.run_queue import JobState, QueueItem
 from ggbench.units import format_bytes, format_count, format_duration, format_ms, format_percent
@@ -48,8 +49,8 @@ def number_lines(live: LiveJob, numbers: LiveNumbers, item: QueueItem, *, paused
     if working is not None and working.is_bytes and working.done is not None:
         done = f"{format_bytes(round(working.done))} of {format_bytes(working.total)}"
         lines.append(f"{done} {_DONE[working.stage]}")
-    if working is not None and working.left_s is not None:
-        lines.append(f"ETA   {format_duration(working.left_s)}")
+    if (left_s := live.left_s) is not None:
+        lines.append(f"ETA   {format_duration(left_s)}")
     if numbers.n_total:
         lines.append(f"{format_count(numbers.n_done)} of {format_count(numbers.n_total)} tokens")
         if state is JobState.DECODING and numbers.eta_s is not None:
@@ -57,6 +58,7 @@ def number_lines(live: LiveJob, numbers: LiveNumbers, item: QueueItem, *, paused
     found = None if item.run is None else QuantSummary.of([item.run])
     if numbers.latency is not None:
         lines += _latency_lines(numbers, numbers.latency, live.limit)
+    lines += presenter_of(item.kind).live_lines(live.plotted(""))
     if found is not None and found.context is not None:
         lines += _context_lines(found.context, found.subject.n_ctx_train)
     memory = live.memory if item.run is None else item.run.memory  # a search goes on after the context that it found

@@ -1,0 +1,105 @@
+"""`ggbench speed`: tokens/s and memory by input length and batch size, as the published tables count."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.cli.glossary import CommandWithTerms
+from ggbench.cli.options import TOKENS, Asked, against_option, measuring_options, option, parse_token_list
+from ggbench.errors import ExitCode, UsageError
+from ggbench.records.speed_cases import INPUTS, N_GEN
+from ggbench.report.glossary import SPEED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ggbench.cli.measuring import Measured
+    from ggbench.recording.experiment import Job
+    from ggbench.records.speed_cases import SpeedSettings
+
+
+def _parse_batches(_ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, ...]:
+    """Parse numbers of sequences separated by commas, without duplicates. Raises UsageError, naming the option."""
+    try:
+        return tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        hint = "write numbers of sequences separated by commas: 1,8,32"
+        raise UsageError(f"{param.opts[-1]}: {text!r} is not a list of batch sizes", hint) from None
+
+
+@click.command(cls=CommandWithTerms, terms=SPEED)
+@option(
+    "--inputs",
+    "Input lengths in tokens, e.g. 1,512,6k.",
+    callback=parse_token_list,
+    default=",".join(map(str, INPUTS)),
+    metavar="N,N,...",
+)
+@option(
+    "-n --n-gen", "Number of tokens to generate for each sequence, past any end of generation.", TOKENS, default=N_GEN
+)
+@option(
+    "--batch batches",
+    "Batch sizes: numbers of sequences that are generated at once, e.g. 1,8,32; 256 at most.",
+    callback=_parse_batches,
+    default="1",
+    metavar="N,N,...",
+)
+@option(
+    "--within",
+    "Skip cases that would not end within this time for all, e.g. 1h. Default: 10m, after a question in a terminal.",
+    metavar="TIME",
+)
+@against_option
+@measuring_options(many=True, timeout="3600, as a long prompt is slow on a CPU")
+def command(
+    inputs: tuple[int, ...], n_gen: int, batches: tuple[int, ...], within: str | None, against: str | None, asked: Asked
+) -> None:
+    """Measure speed and memory with each input length and batch size, as the published tables count.
+
+    Each case reads a prompt for every sequence, which share none of it, then generates N tokens for all at once, in a
+    context of its own. The cheap cases run first. A case that would take too long by what was measured until then, or
+    that does not fit into memory, is a row with its reason; the others go on. Without QUANTS, every quant is measured,
+    and the time is shared out.
+    """
+    from ggbench.cli.measuring import make_jobs, measure
+    from ggbench.experiments.speed import EXPERIMENT, run_within
+    from ggbench.records.speed_cases import WITHIN_S, SpeedSettings
+    from ggbench.units import parse_duration
+
+    settings = SpeedSettings(inputs, n_gen, batches, WITHIN_S if within is None else parse_duration(within))
+    jobs = make_jobs(EXPERIMENT, settings, asked, every=True)
+    if within is None:
+        _confirm(jobs, settings, asked)
+    measured = measure(jobs, asked, run=run_within)
+    _show(measured, against)
+    measured.leave()
+
+
+def _confirm(jobs: Sequence[Job], settings: SpeedSettings, asked: Asked) -> None:
+    """Ask before a run that may take so long, where a person is at a terminal. A no ends the command with 130."""
+    from ggbench.cli.downloads import can_ask
+    from ggbench.units import counted, format_duration
+
+    if asked.hub.yes or not can_ask():
+        return
+    n_cases = len(jobs) * len(settings.cases)
+    up_to = f"up to {format_duration(settings.within_s)} min" if settings.within_s else "no limit"
+    if not click.confirm(f"Measure {counted(n_cases, 'case')} in {up_to}? --within sets the time", True, err=True):
+        asked.output.notice("nothing was measured")
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+
+
+def _show(measured: Measured, against: str | None) -> None:
+    """The cases of all runs in one document, or as other commands show their runs."""
+    from ggbench.cli.run_output import run_document, show_measured, show_run_ids
+    from ggbench.report.speed_cases import joined_documents
+
+    if not measured.asked.output.as_json:
+        show_measured(measured, against=against)
+        return
+    documents = [run_document(each.run, against=against) for each in measured.finished]
+    measured.asked.output.document("speed", model=measured.asked.model, **joined_documents(documents))
+    show_run_ids(measured)

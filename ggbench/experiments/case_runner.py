@@ -1,0 +1,230 @@
+"""The measurement behind `ggbench.experiments.speed`: calibrate, then one case after the other until time is up.
+
+Each case has a context of its own, so that its memory is what a person would need for it alone, and what it costs does
+not depend on the room of others. The model is loaded once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Generator
+from dataclasses import replace
+
+from ggbench.engine.endings import Cancelled, Completed, Ending
+from ggbench.engine.llama import LlamaEngine
+from ggbench.engine.workloads.batched_decode import BatchedDecode
+from ggbench.errors import Unsupported
+from ggbench.recording.experiment import Conclusion
+from ggbench.recording.progress import Point, Progress, Working
+from ggbench.recording.session import Session
+from ggbench.records.memory import Memory
+from ggbench.records.observation import PromptTiming, WorkerPeak
+from ggbench.records.outcome import Outcome
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed_cases import BatchLimit, Case, CaseEnded, CaseMemory, SpeedCase, SpeedSettings
+from ggbench.sizing.case_memory import CaseSize, size_cases
+from ggbench.stats.case_forecast import CaseForecast
+from ggbench.stats.speed_cases import CaseSteps, case_figures
+from ggbench.store.runs import WARMUP
+from ggbench.units import format_count, format_duration, format_number
+
+_SHORT_INPUT, _FEW_STEPS = 16, 8
+"""Of what is read and decoded before any case, to forecast the first ones."""
+_FIRST_RUNG = 512
+"""Shortest of the prompts, each twice the one before, that show how prefill and decode grow with the input."""
+_RUNG_SHARE = 0.05
+"""Most that one of them may take of the time for all."""
+_SURE_SHARE = 0.5
+"""Where all cases together take less than this share of the time, no more has to be known about them."""
+
+
+def run_cases(session: Session) -> Generator[Progress, None, Conclusion]:
+    """Measure what the settings ask for. Raises as `SpeedExperiment.measure`."""
+    setup = session.setup
+    if not isinstance(setup, LlamaSetup):
+        raise Unsupported("speed by input length and batch size needs llama.cpp", "name a GGUF file instead")
+    file = yield from session.prepare()
+    cases = session.settings(SpeedSettings).cases
+    engine = session.rig.launch(setup, session.cancel)
+    assert isinstance(engine, LlamaEngine)
+    sizes = size_cases(engine, file, file.paths[0], setup, cases)
+    ending = yield from session.open(setup)  # without an n_ctx: the model alone
+    if not isinstance(ending, Completed):
+        return ending
+    return (yield from _Runner(session, setup, sizes).run())
+
+
+class _Ended(Exception):
+    """The engine ended a case in something else than what it was asked for."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.reason)
+        self.ending = ending
+
+
+class _Runner:
+    """The cases of one quant."""
+
+    def __init__(self, session: Session, setup: LlamaSetup, sizes: dict[Case, CaseSize]) -> None:
+        self._session, self._setup, self._sizes = session, setup, sizes
+        self._settings = session.settings(SpeedSettings)
+        self._forecast = CaseForecast()
+        self._started = time.monotonic()
+
+    def run(self) -> Generator[Progress, None, Conclusion]:
+        """All of them; what ends one case leaves the others running, but not a person who wants it to end."""
+        cases = self._settings.cases
+        for n_seqs in self._settings.batches:
+            limit = self._session.limit(n_seqs)
+            if limit is not None:
+                self._session.recorder.observe(BatchLimit(n_seqs, limit))
+        if self._settings.within_s is not None:
+            with contextlib.suppress(_Ended):  # the cases will meet the same end, each as its own row
+                yield from self._calibrate()
+        for number, case in enumerate(cases, 1):
+            if self._session.cancel.is_set():
+                return Cancelled()
+            ended = self._refused(case)
+            if ended is None:
+                yield Working("prompt", text=f"case {number} of {len(cases)}: {_name(case)}", subject=case)
+                ended = yield from self._measure(case)
+            if ended.outcome is Outcome.CANCELLED:
+                return Cancelled()
+            self._session.recorder.observe(ended)
+            yield self._point(ended)
+        return Completed()
+
+    def _refused(self, case: Case) -> CaseEnded | None:
+        """How a case ends that does not fit, or would take longer than the time that is left; None for one to run."""
+        size, expected_s = self._sizes[case], self._forecast.expected_s(case)
+        if size.obstacle:
+            return CaseEnded(case, Outcome.OUT_OF_MEMORY, size.obstacle, expected_s, memory=size.memory)
+        within_s = self._settings.within_s
+        if within_s is None or expected_s is None:
+            return None
+        left_s = max(0.0, within_s - (time.monotonic() - self._started))
+        if expected_s <= left_s:
+            return None
+        left = f"{format_duration(left_s)} of {format_duration(within_s)}"
+        reason = f"would take about {format_duration(expected_s)}, and {left} are left"
+        return CaseEnded(case, Outcome.SKIPPED, reason, expected_s, memory=size.memory)
+
+    def _calibrate(self) -> Generator[Progress, None, None]:
+        """Read and decode a little with every batch size, then longer prompts until the cases can be forecast.
+
+        Raises _Ended.
+        """
+        within_s, cases = self._settings.within_s or 0.0, self._settings.cases
+        yield Working("prompt", text="short prompts, to forecast the cases")
+        for n_seqs in sorted({1, *self._settings.batches}):
+            yield from self._try(Case(n_seqs, _SHORT_INPUT, _FEW_STEPS))
+        n_input, longest = _FIRST_RUNG, max(self._settings.inputs)
+        while n_input < longest:
+            total_s = sum(self._forecast.expected_s(case) or 0.0 for case in cases)
+            expected_s = self._forecast.prefill_s(n_input) or 0.0
+            is_known = n_input > _FIRST_RUNG and total_s < _SURE_SHARE * within_s
+            if is_known or expected_s > _RUNG_SHARE * within_s:
+                return
+            yield from self._try(Case(1, n_input, _FEW_STEPS))
+            n_input *= 2
+
+    def _try(self, case: Case) -> Generator[Progress, None, None]:
+        """A case that only the forecast knows. Raises _Ended."""
+        yield from self._open(case)
+        yield from self._warm_up(case)
+        yield from self._decode(case, f"{WARMUP}calibrate/i{case.n_input}/b{case.n_seqs}")
+
+    def _measure(self, case: Case) -> Generator[Progress, None, CaseEnded]:
+        """Read the prompts and decode, in a context for this case alone."""
+        expected_s, session = self._forecast.expected_s(case), self._session
+        memory: CaseMemory | None = self._sizes[case].memory
+        timing: PromptTiming | None = None
+        outcome, reason = Outcome.COMPLETED, ""
+        try:
+            yield from self._open(case)
+            memory = _memory_of(session.recorder.recording.last(Memory)) or memory
+            yield from self._warm_up(case)
+            timing = yield from self._decode(case, case.series)
+        except _Ended as ended:
+            outcome, reason = ended.ending.outcome, ended.ending.reason
+        recorder = session.recorder
+        recorder.keep_readings()
+        recorder.keep_peak()
+        peak, gpu_use = recorder.recording.last(WorkerPeak), recorder.recording.gpu_use
+        is_limited = self._setup.memory_limit_bytes is not None
+        return CaseEnded(
+            case,
+            outcome,
+            reason,
+            expected_s,
+            None if timing is None else timing.elapsed_ns,
+            None if timing is None else timing.sample_ns,
+            memory,
+            None if peak is None else peak.peak_bytes,
+            None if gpu_use is None or is_limited else gpu_use.worker_bytes,
+        )
+
+    def _open(self, case: Case) -> Generator[Progress, None, None]:
+        """Raises _Ended."""
+        ending = yield from self._session.open(replace(self._setup, n_ctx=case.n_ctx, n_seq_max=case.n_seqs))
+        if not isinstance(ending, Completed):
+            raise _Ended(ending)
+
+    def _warm_up(self, case: Case) -> Generator[Progress, None, None]:
+        """Compute one whole physical batch, or as much as the case has, since memory costs more at its first use.
+
+        Raises _Ended.
+        """
+        n_prompt = min(case.n_input, -(-self._setup.n_ubatch // case.n_seqs))
+        series = f"{WARMUP}i{case.n_input}/b{case.n_seqs}"
+        ending = yield from self._session.run(BatchedDecode(n_prompt, 1, case.n_seqs), series)
+        if not isinstance(ending, Completed):
+            raise _Ended(ending)
+
+    def _decode(self, case: Case, series: str) -> Generator[Progress, None, PromptTiming | None]:
+        """Raises _Ended."""
+        recording, n_total = self._session.recorder.recording, len(self._settings.cases) * self._settings.n_gen
+        n_before = len(recording.of(PromptTiming))
+        request = BatchedDecode(case.n_input, case.n_gen, case.n_seqs)
+        ending = yield from self._session.run(request, series, n_total)
+        timing = recording.last(PromptTiming) if len(recording.of(PromptTiming)) > n_before else None
+        if timing is not None:
+            self._forecast.add_prompts(case.n_input, case.n_seqs, timing.elapsed_ns / 1e9)
+        if series in recording.series:
+            steps = recording.series[series]
+            self._forecast.add_steps(case.n_seqs, steps.position, steps.step_ns)
+        if not isinstance(ending, Completed):
+            raise _Ended(ending)
+        return timing
+
+    def _point(self, ended: CaseEnded) -> Point:
+        """The figures of a case that ended, as the result will have them."""
+        recording = self._session.recorder.recording
+        known = {
+            case: CaseSteps(series.position, series.step_ns)
+            for case in self._settings.cases
+            if (series := recording.series.get(case.series)) is not None
+        }
+        every = case_figures(recording.of(CaseEnded), known, recording.head.subject.n_ctx_train)
+        found = next(each for each in every if each.case == ended.case)
+        return Point(f"{_name(ended.case)}: {_figures(found)}", found)
+
+
+def _name(case: Case) -> str:
+    """`input 6,144, batch 8`."""
+    return f"input {format_count(case.n_input)}, batch {format_count(case.n_seqs)}"
+
+
+def _figures(found: SpeedCase) -> str:
+    if found.tok_s_qwen2_5 is None:
+        return f"{found.ended.outcome.text}: {found.ended.reason}" if found.ended.reason else found.ended.outcome.text
+    qwen = f"{format_number(found.tok_s_qwen2_5)} tok/s as Qwen2.5 counts, {format_number(found.tok_s_qwen3)} as Qwen3"
+    return f"{qwen}; decode {format_number(found.decode_tok_s)}, prefill {format_number(found.prefill_tok_s)}"
+
+
+def _memory_of(memory: Memory | None) -> CaseMemory | None:
+    if memory is None or memory.weight_bytes is None or memory.total_bytes is None:
+        return None
+    kv_bytes = memory.kv_bytes or 0
+    return CaseMemory(memory.weight_bytes, kv_bytes, memory.total_bytes - memory.weight_bytes - kv_bytes)

@@ -1,0 +1,112 @@
+"""Speed by input length and batch size, as the published tables count it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.catalog.command_line import named, reproduce, stated_bandwidth
+from ggbench.errors import UsageError
+from ggbench.recording.driver import run_job
+from ggbench.recording.experiment import Conclusion, Experiment, Job
+from ggbench.recording.progress import ModelReady
+from ggbench.recording.recording import Recording
+from ggbench.recording.rig import Rig
+from ggbench.records.run import Settings
+from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.records.speed import Bandwidth
+from ggbench.records.speed_cases import BatchLimit, CaseEnded, SpeedResult, SpeedSettings
+
+if TYPE_CHECKING:
+    from ggbench.recording.progress import Progress
+    from ggbench.recording.session import Session
+
+_DEFAULTS = SpeedSettings()
+
+
+class SpeedExperiment(Experiment):
+    """Load once, then measure one case after the other, each in a context of its own."""
+
+    kind: ClassVar[str] = "speed"
+    settings_type = SpeedSettings
+    result_type = SpeedResult
+    observed = (BatchLimit, CaseEnded)
+    timeout_s: ClassVar[float | None] = 3600.0
+    """A batch of tokens far into a long prompt reports nothing for minutes on a CPU."""
+
+    def check(self, setup: Setup, settings: Settings) -> None:
+        """Raise UsageError also for a step of more sequences than a batch of the setup holds."""
+        super().check(setup, settings)
+        if isinstance(setup, LlamaSetup) and isinstance(settings, SpeedSettings):
+            largest = max(settings.batches)
+            if setup.n_ctx is not None:
+                raise UsageError("each case makes a context of its own length", "omit --n-ctx")
+            if setup.n_batch < largest:
+                raise UsageError(
+                    f"a step of {largest} sequences does not fit into an n_batch of {setup.n_batch}",
+                    f"give --n-batch {largest} or more",
+                )
+
+    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+        """Raises Unsupported for an engine that makes no contexts, and DoesNotFit where no memory is free at all."""
+        from ggbench.experiments.case_runner import run_cases
+
+        return (yield from run_cases(session))
+
+    def reduce(self, recording: Recording) -> SpeedResult:
+        """Every case that ended, and a line for each batch size of which any step was timed."""
+        from ggbench.stats.speed_cases import CaseSteps, batch_lines, case_figures
+
+        known = {
+            case: CaseSteps(series.position, series.step_ns)
+            for case in recording.settings(SpeedSettings).cases
+            if (series := recording.series.get(case.series)) is not None
+        }
+        limits = {each.n_seqs: each.limit for each in recording.of(BatchLimit)}
+        return SpeedResult(
+            case_figures(recording.of(CaseEnded), known, recording.head.subject.n_ctx_train),
+            batch_lines(known, limits),
+        )
+
+    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
+        """`ggbench speed MODEL QUANT` with every option that is not the default."""
+        settings = job.settings
+        assert isinstance(settings, SpeedSettings)
+        options: dict[str, object] = {}
+        if settings.inputs != _DEFAULTS.inputs:
+            options["inputs"] = ",".join(map(str, settings.inputs))
+        if settings.n_gen != _DEFAULTS.n_gen:
+            options["n"] = settings.n_gen
+        if settings.batches != _DEFAULTS.batches:
+            options["batch"] = ",".join(map(str, settings.batches))
+        if settings.within_s is not None and settings.within_s != _DEFAULTS.within_s:
+            options["within"] = f"{settings.within_s:g}s"
+        return reproduce("speed", named(job.target), job.setup, options | stated_bandwidth(bandwidth))
+
+
+EXPERIMENT = SpeedExperiment()
+
+
+def run_within(rig: Rig, jobs: Sequence[Job]) -> Generator[Progress]:
+    """Do one job of this kind after the other, and share the time of their settings out among those that are left.
+
+    What a job does before its model is loaded, such as a download, takes none of it.
+    """
+    spent_s = 0.0
+    for index, job in enumerate(jobs):
+        if rig.cancel.is_set():
+            return
+        settings, began = job.settings, 0.0
+        assert isinstance(settings, SpeedSettings)
+        if settings.within_s is not None and len(jobs) > 1:
+            left_s = max(0.0, settings.within_s - spent_s) / (len(jobs) - index)
+            job = replace(job, settings=replace(settings, within_s=round(left_s, 1)))
+        with contextlib.closing(run_job(rig, job, index, len(jobs))) as progress:
+            for record in progress:
+                if isinstance(record, ModelReady):
+                    began = began or time.monotonic()
+                yield record
+        spent_s += time.monotonic() - began if began else 0.0

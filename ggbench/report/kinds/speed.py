@@ -1,0 +1,64 @@
+"""Speed by input length and batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.records.machine import MachineReading
+from ggbench.records.run import Run
+from ggbench.report.presenter import Presenter
+from ggbench.report.speed_against import speed_against_document
+from ggbench.report.speed_cases import result_of, speed_document, speed_line
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+class SpeedPresenter(Presenter):
+    """Runs of kind `speed`."""
+
+    kind: ClassVar[str] = "speed"
+    title: ClassVar[str] = "speed"
+    schema: ClassVar[str] = "speed"
+
+    def headline(self, run: Run) -> str:
+        """`9 of 9 cases, 12.3 tok/s as Qwen2.5 counts at input 2,048, batch 8`."""
+        return self.so_far(run) or "no case was measured"
+
+    def so_far(self, run: Run) -> str:
+        """As the headline; empty where no case ran to its end."""
+        return speed_line(run)
+
+    def has_details(self, run: Run) -> bool:
+        """Whether any case ended."""
+        return bool(result_of(run).cases)
+
+    def document(self, run: Run) -> dict[str, object]:
+        """Every case, and W and B of each batch size."""
+        return speed_document(run)
+
+    def against_document(self, run: Run) -> dict[str, object] | None:
+        """The cases, each with the nearest published rows; None where no case ended."""
+        return speed_against_document(run) if result_of(run).cases else None
+
+    def against(self, runs: Sequence[Run]) -> RenderableType:
+        """The nearest published rows under each case."""
+        from ggbench.report.terminal.speed_against import case_against_tables
+
+        return case_against_tables(runs)
+
+    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+        """The cases, W and B beside their limits, machine and command."""
+        from ggbench.report.terminal.speed_cases import speed_details
+
+        return speed_details(run, folded=folded, readings=readings)
+
+    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+        """The cases of each run."""
+        from ggbench.report.terminal.speed_cases import speed_table
+
+        return speed_table(runs, width=width)
+
+
+PRESENTER = SpeedPresenter()

@@ -1,0 +1,84 @@
+"""Published rows under each case of a speed run, with every difference named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from ggbench.catalog.published.rows import Figure
+from ggbench.catalog.published.selection import NearRow
+from ggbench.plain import plain
+from ggbench.records.run import Run
+from ggbench.records.speed_cases import SpeedCase
+from ggbench.records.summary import QuantSummary
+from ggbench.report import UNKNOWN
+from ggbench.report.against import device_of
+from ggbench.report.names import quant_name
+from ggbench.report.speed_against import nearest_to_case
+from ggbench.report.speed_cases import case_name, case_note, result_of
+from ggbench.report.terminal.tables import new_table, spaced
+from ggbench.units import format_count, format_gb, format_number
+
+
+def case_against_tables(runs: Sequence[Run]) -> RenderableType:
+    """A table for each case, the nearest published rows under its own figures, and every difference below."""
+    parts: list[RenderableType] = []
+    for run in runs:
+        parts.append(Text(f"{quant_name(run.subject)} against published rows", style="bold"))
+        parts += [_table(run, found) for found in result_of(run).cases]
+    return spaced(parts)
+
+
+def _table(run: Run, found: SpeedCase) -> RenderableType:
+    near = nearest_to_case(run, found.case)
+    rows = [_own(run, found), *map(_published, near)]
+    figures = ("Qwen2.5\ntok/s", "throughput\ntok/s", "memory\nGiB", "input\ntokens", "batch")
+    table = new_table(case_name(found.case), {"": "left", "quant": "left"} | dict.fromkeys(figures, "right"))
+    for number, row in enumerate(rows):
+        table.add_row(*map(Text, row), style="" if number else "bold")
+    device = device_of(QuantSummary.of([run])) or "device not known"
+    own = "; ".join(filter(None, (f"yours: llama.cpp, {device}", case_note(found))))
+    lines = [plain(own), *_differences(near)] if near else ["no published row measures this model"]
+    table.lines_below = tuple(map(Text, lines))
+    return table
+
+
+def _differences(near: Sequence[NearRow]) -> list[str]:
+    """What all rows differ in, then what else each does."""
+    shared = [text for text in near[0].differences if all(text in each.differences for each in near)]
+    lines = [f"all published rows: {'; '.join(shared)}"] if shared else []
+    for each in near:
+        row, own = each.row, [text for text in each.differences if text not in shared]
+        text = "; ".join([*(own or ([] if shared else ["no difference"])), f"{row.source} {row.table}"])
+        lines.append(f"{row.system} {row.quant or UNKNOWN}: {text}")
+    return lines
+
+
+def _own(run: Run, found: SpeedCase) -> tuple[str, ...]:
+    case, memory = found.case, found.ended.memory
+    return (
+        "yours",
+        plain(run.subject.quant),
+        format_number(found.tok_s_qwen2_5),
+        format_number(found.decode_tok_s),
+        format_gb(None if memory is None else memory.total_bytes, binary=True),
+        format_count(case.n_input),
+        format_count(case.n_seqs),
+    )
+
+
+def _published(near: NearRow) -> tuple[str, ...]:
+    row = near.row
+    return (
+        row.system,
+        row.quant or UNKNOWN,
+        *map(_printed, (row.tok_s, row.throughput_tok_s, row.memory_gb)),
+        format_count(row.n_prompt),
+        format_count(row.batch_size),
+    )
+
+
+def _printed(figure: Figure | None) -> str:
+    return UNKNOWN if figure is None else figure.printed

@@ -1,0 +1,70 @@
+"""The figures of cases by input length and batch size, and the line of each batch size, from the steps of each case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ggbench.records.outcome import Outcome
+from ggbench.records.speed import DecodeLimit
+from ggbench.records.speed_cases import BatchLine, Case, CaseEnded, SpeedCase
+from ggbench.stats.linefit import fit_line
+from ggbench.stats.speed import summarize
+
+
+@dataclass(frozen=True, slots=True)
+class CaseSteps:
+    """The decode of one case."""
+
+    position: Sequence[int] = ()
+    """Tokens in the KV cache of a sequence, the one being decoded included."""
+    step_ns: Sequence[int] = ()
+
+
+def case_figures(
+    ended: Sequence[CaseEnded], steps: Mapping[Case, CaseSteps], n_ctx_train: int | None
+) -> tuple[SpeedCase, ...]:
+    """Return the cases that ended, by batch size and input length, with the figures of those that completed."""
+    found = [_figures(each, steps.get(each.case, CaseSteps()), n_ctx_train) for each in ended]
+    alone = {each.case.n_input: each.decode_tok_s for each in found if each.case.n_seqs == 1 and each.decode_tok_s}
+    return tuple(
+        replace(each, gain=each.decode_tok_s / alone[each.case.n_input])
+        if each.decode_tok_s and each.case.n_input in alone
+        else each
+        for each in sorted(found, key=lambda each: each.case)
+    )
+
+
+def batch_lines(steps: Mapping[Case, CaseSteps], limits: Mapping[int, DecodeLimit]) -> tuple[BatchLine, ...]:
+    """Return the line of each batch size through the steps of all its cases, beside the limit of as many sequences."""
+    lines = []
+    for n_seqs in sorted({case.n_seqs for case in steps}):
+        # By rising position, so that cases are one repetition with gaps and few steps of each define a line together.
+        of_batch = [steps[case] for case in sorted(steps) if case.n_seqs == n_seqs]
+        position = [n for each in of_batch for n in each.position]
+        step_ns = [ns for each in of_batch for ns in each.step_ns]
+        if step_ns:
+            lines.append(BatchLine(n_seqs, fit_line(position, step_ns), limits.get(n_seqs)))
+    return tuple(lines)
+
+
+def _figures(ended: CaseEnded, steps: CaseSteps, n_ctx_train: int | None) -> SpeedCase:
+    case = ended.case
+    found = SpeedCase(ended, exceeds_training=bool(n_ctx_train) and case.n_input + case.n_gen > (n_ctx_train or 0))
+    if ended.outcome is not Outcome.COMPLETED or ended.prefill_ns is None or not steps.step_ns:
+        return found
+    prefill_ns, decode_ns = ended.prefill_ns, sum(steps.step_ns)
+    n_read, n_generated = case.n_seqs * case.n_input, case.n_seqs * len(steps.step_ns)
+    whole_s = (prefill_ns + decode_ns) / 1e9
+    return replace(
+        found,
+        prefill_ms=prefill_ns / 1e6,
+        ttft_ms=(prefill_ns + (ended.sample_ns or 0)) / 1e6,
+        decode_ms=decode_ns / 1e6,
+        latency=summarize(steps.position, steps.step_ns),
+        token_ms=decode_ns / 1e6 / len(steps.step_ns),
+        prefill_tok_s=n_read * 1e9 / prefill_ns,
+        decode_tok_s=n_generated * 1e9 / decode_ns,
+        tok_s_qwen2_5=n_generated / whole_s,
+        tok_s_qwen3=(n_read + n_generated) / whole_s,
+    )

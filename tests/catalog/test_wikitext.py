@@ -1,0 +1,139 @@
+"""WikiText-2 from the test Hub: downloaded once, verified, and read from its archive into memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog import wikitext
+from ggbench.catalog.texts import find_text, read_text, text_argument
+from ggbench.catalog.wikitext import ARCHIVE, MEMBER, REPO, WIKITEXT_2, fetch_archive, find_archive
+from ggbench.errors import BadFile, NetworkError, UsageError
+from ggbench.hub.access import HubAccess
+from tests.fakes.hub import Corrupt, TestHub
+from tests.fakes.wikitext import TEXT, archive
+
+
+@pytest.fixture
+def access(hub: TestHub) -> HubAccess:
+    """The test Hub, which has the repo."""
+    hub.add_repo(REPO, {"README.md": b"# ci", ARCHIVE: archive()})
+    return HubAccess.from_environment()
+
+
+def test_it_is_downloaded_once(access: HubAccess, hub: TestHub) -> None:
+    """Into the cache that other programs share; after that the network is not used."""
+    source, text = find_text(WIKITEXT_2, access)
+    assert text == TEXT.decode()[:-1]
+    assert (source.name, source.path, source.source) == (WIKITEXT_2, "", REPO)
+    assert (source.sha256, source.n_bytes) == (hashlib.sha256(TEXT).hexdigest(), len(TEXT))
+    found = find_archive(access)
+    assert found is not None
+    assert found.parts[-5:-2] == ("hub", "datasets--ggml-org--ci", "snapshots")
+    assert found.resolve().name == hashlib.sha256(archive()).hexdigest()
+    hub.forget_requests()
+    assert find_text(WIKITEXT_2, access)[1] == text
+    assert read_text(source) == text
+    assert hub.requests == []
+    assert text_argument(source) == WIKITEXT_2
+
+
+def test_huggingface_hub_finds_what_was_downloaded(access: HubAccess) -> None:
+    """Its own look into the cache, which `hf download` shares."""
+    from huggingface_hub import try_to_load_from_cache
+
+    path = fetch_archive(access)
+    found = try_to_load_from_cache("ggml-org/ci", ARCHIVE, cache_dir=access.hub_cache, repo_type="dataset")
+    assert found == str(path)
+
+
+def test_without_a_network_it_has_to_be_there(access: HubAccess, hub: TestHub) -> None:
+    """One line, and what to do; a run that names it needs no network later."""
+    offline = dataclasses.replace(access, offline=True)
+    with pytest.raises(NetworkError, match="wikitext-2 is not on this disk") as caught:
+        find_text(WIKITEXT_2, offline)
+    assert "--text FILE" in caught.value.hint
+    assert hub.requests == []
+    fetch_archive(access)
+    assert find_text(WIKITEXT_2, offline)[0].name == WIKITEXT_2
+
+
+def test_a_path_is_always_a_file(access: HubAccess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one of that name; as text, `./wikitext-2` is the file."""
+    monkeypatch.chdir(tmp_path)
+    Path(WIKITEXT_2).write_text("mine")
+    for asked in (Path(WIKITEXT_2), f"./{WIKITEXT_2}", str(tmp_path / WIKITEXT_2)):
+        source, text = find_text(asked, access)
+        assert (source.path, text) == (str(tmp_path / WIKITEXT_2), "mine")
+        assert text_argument(source) == source.path
+
+
+def test_what_arrives_damaged_is_not_kept(access: HubAccess, hub: TestHub) -> None:
+    """Its hash is not the Hub's."""
+    hub.fail(f"/cdn/{REPO}/*", Corrupt(10), times=None)
+    with pytest.raises(BadFile, match="arrived damaged twice"):
+        fetch_archive(access)
+    assert find_archive(access) is None
+
+
+def test_a_damaged_file_in_the_cache_is_named(access: HubAccess) -> None:
+    """It is not read."""
+    path = fetch_archive(access).resolve()
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(BadFile, match="SHA-256 is not the one in its name") as caught:
+        find_text(WIKITEXT_2, access)
+    assert "remove it" in caught.value.hint
+
+
+def _encrypted() -> bytes:
+    """The bit of the flags that says so, in both headers of every member."""
+    content = bytearray(archive())
+    for magic, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        begin = content.find(magic)
+        while begin >= 0:
+            content[begin + offset] |= 1
+            begin = content.find(magic, begin + 1)
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        (archive(member="wiki.test.raw"), BadFile, f"has no {MEMBER}"),
+        (b"not a zip", BadFile, "cannot be read: File is not a zip file"),
+        (archive()[:-30], BadFile, "cannot be read"),
+        (archive(TEXT).replace(b"PK\x01\x02", b"PK\x01\x03"), BadFile, "cannot be read"),
+        (_encrypted(), BadFile, "cannot be read: .*encrypted"),
+        (archive(compression=zipfile.ZIP_BZIP2), BadFile, "compressed in another way"),
+        (archive(bytes(2000)), BadFile, "would take 1.95 KiB"),
+        (archive(b"\xff\xfe"), BadFile, "wikitext-2 is not UTF-8: byte 0 is 0xff"),
+        (archive(b"\n"), UsageError, "wikitext-2 is empty"),
+    ],
+)
+def test_an_archive_that_is_no_good_is_one_line(
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch, content: bytes, error: type[Exception], message: str
+) -> None:
+    """Without its text, no archive at all, cut, encrypted, one that would fill the memory, or no text in it."""
+    monkeypatch.setattr(wikitext, "_LARGEST_BYTES", 1000)
+    hub.add_repo(REPO, {ARCHIVE: content})
+    with pytest.raises(error, match=message):
+        find_text(WIKITEXT_2, HubAccess.from_environment())
+
+
+def test_an_understated_size_does_not_fill_the_memory(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read ends where the header says, and then the checksum is wrong."""
+    size = (100_000).to_bytes(4, "little")
+    hub.add_repo(REPO, {ARCHIVE: archive(bytes(100_000)).replace(size, (100).to_bytes(4, "little"))})
+    with pytest.raises(BadFile, match="Bad CRC-32"):
+        find_text(WIKITEXT_2, HubAccess.from_environment())
+
+
+def test_a_repo_that_has_it_no_more_says_so(hub: TestHub) -> None:
+    """It is no business of the person's."""
+    hub.add_repo(REPO, {"other.zip": archive()})
+    with pytest.raises(NetworkError, match=f"{REPO} has no {ARCHIVE} any more"):
+        fetch_archive(HubAccess.from_environment())

@@ -1,0 +1,19 @@
+"""An archive as WikiText-2 is published in, with a text of its own."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+from ggbench.catalog.wikitext import MEMBER
+
+TEXT = b" \n = Robert Boulter = \n \n Robert Boulter is an English film , television and theatre actor . \n"
+
+
+def archive(content: bytes = TEXT, member: str = MEMBER, compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+    """A zip file with one member beside others."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", compression) as opened:
+        opened.writestr("wikitext-2-raw/wiki.train.raw", "train")
+        opened.writestr(member, content)
+    return stream.getvalue()
