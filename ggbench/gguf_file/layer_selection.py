@@ -14,8 +14,13 @@ from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.layer_states import FULL_ATTENTION_INTERVAL, RECURRENT_LAYERS, has_windows
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 
-_PER_LAYER_EMBEDDING = frozenset({"gemma3n", "gemma4"})
-"""Architectures with a table that holds a part for each layer, and with caches that layers share."""
+_NOT_ALONE = {
+    "gemma3n": "has a table with a part for each layer",
+    "gemma4": "has a table with a part for each layer",
+    "llama4": "does in a layer what its index says",
+    "smallthinker": "does in a layer what its index says",
+}
+"""Architectures whose layers are not themselves at another index or without the others, and why."""
 
 
 def select_layers(
@@ -46,9 +51,9 @@ def _check(model: ModelFile, layers: Sequence[int]) -> None:
     if wrong or not layers:
         what = f"layer {wrong[0]}" if wrong else "a selection of no layers"
         raise UsageError(f"{model.name} has layers 0 to {n_layer - 1}, not {what}", "name layers that it has")
-    if model.architecture in _PER_LAYER_EMBEDDING:
+    if model.architecture in _NOT_ALONE:
         raise Unsupported(
-            f"{model.name}: {model.architecture} has a table with a part for each layer; no layer stands alone",
+            f"{model.name}: {model.architecture} {_NOT_ALONE[model.architecture]}, so no layer stands alone",
             "measure the whole model",
         )
     chosen = [model.states[layer] for layer in layers]

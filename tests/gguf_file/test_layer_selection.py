@@ -94,6 +94,7 @@ def test_values_by_layer_follow_the_selection() -> None:
         ("gpt-oss", WINDOWED["gpt-oss"], [1, 3], "in which no layer has a window"),
         ("exaone4", WINDOWED["exaone4"], [0, 3], "exaone4 of 2 layers has no windows"),
         ("gemma3n", WINDOWED["gemma3n"], [0], "a table with a part for each layer"),
+        ("llama4", WINDOWED["llama4"], [0, 3], "what its index says"),
     ],
 )
 def test_what_a_header_cannot_say_is_refused(
