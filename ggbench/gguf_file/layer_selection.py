@@ -19,6 +19,8 @@ _NOT_ALONE = {
     "gemma4": "has a table with a part for each layer",
     "llama4": "does in a layer what its index says",
     "smallthinker": "does in a layer what its index says",
+    "ernie4_5-moe": "does in a layer what its index says",
+    "kimi-k3": "does in a layer what its index says",
 }
 """Architectures whose layers are not themselves at another index or without the others, and why."""
 
