@@ -28,15 +28,27 @@ ROUTED: dict[str, Any] = {"n_expert": 8, "n_expert_used": 2, "n_ff_expert": 256}
 MLA: dict[str, Any] = {"n_rot": 64, "kv_lora_rank": 512, "v_head_dim": 128, "n_head_kv": 4, "head_dim": 192}
 SHAPES: dict[str, dict[str, Any]] = {
     "llama": {},
+    "llama with experts": {"n_expert": 8, "n_expert_used": 2},
+    "llama with other heads": {"head_dim": 32, "rope_freqs": True},
+    "qwen3": {"head_dim": 128, "tied_embeddings": True},
+    "qwen3moe": {"head_dim": 128, **ROUTED},
+    "phi3": {"n_rot": 48},
     "gemma3": {"head_dim": 128, "sliding_window": 256, "tied_embeddings": True},
     "gpt-oss": {"head_dim": 64, "n_head": 8, "sliding_window": 128, **ROUTED},
     "deepseek2": {"n_layer_dense": 1, "n_ff_shared_expert": 512, **MLA, **ROUTED},
+    "deepseek2 with a latent of Q": {
+        "n_layer_dense": 1,
+        "n_ff_shared_expert": 512,
+        "q_lora_rank": 256,
+        **MLA,
+        **ROUTED,
+    },
 }
 
 
 def whole(architecture: str) -> ModelFile:
     """A model of 8 layers in q4_k_m."""
-    hyper = Hyperparameters(architecture, n_ctx_train=2048, **(SIZE | SHAPES[architecture]))
+    hyper = Hyperparameters(architecture.split()[0], n_ctx_train=2048, **(SIZE | SHAPES[architecture]))
     return plan_twin(hyper, ["q4_k_m"], name=architecture)["q4_k_m"]
 
 
