@@ -36,6 +36,11 @@ def headers_dir() -> Path:
     return Path(_dirs.user_cache_dir) / "headers"
 
 
+def forecasts_dir() -> Path:
+    """Return the folder of twins that a forecast writes and removes; safe to delete."""
+    return Path(_dirs.user_cache_dir) / "forecasts"
+
+
 def logits_dir() -> Path:
     """Return the folder of logits of models that others are compared with; safe to delete."""
     return Path(_dirs.user_cache_dir) / "logits"

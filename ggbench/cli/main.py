@@ -32,6 +32,7 @@ COMMANDS = {
     "pull": "Download quants from the Hub, resumable and verified.",
     "quality": "What a quant costs in quality: perplexity, and KL divergence from a base.",
     "results": "List, show and remove stored runs.",
+    "forecast": "The speed of a model that is not here, from twins of a few layers.",
     "speed": "Tokens/s and memory by input length and batch size, as the published tables count.",
     "synth": "Write twins: files of a model's true shape, without trained weights.",
     "tui": "Choose, measure and compare in a terminal interface.",

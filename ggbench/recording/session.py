@@ -8,6 +8,7 @@ import threading
 from collections.abc import Generator, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from ggbench.catalog.selector import Target, materialize
@@ -97,15 +98,15 @@ class Session:
         if isinstance(self.setup, LlamaSetup):
             check_overrides(file, self.setup)
 
-    def open(self, setup: Setup | None = None) -> Generator[Progress, None, Ending]:
-        """Load the file and make a context, and record what they took; None takes the setup of the run.
+    def open(self, setup: Setup | None = None, path: Path | None = None) -> Generator[Progress, None, Ending]:
+        """Load the file and make a context, and record what they took; None takes the setup of the run, and its file.
 
         The run's own gets just enough n_ctx for the settings where it gives none.
         """
         needed = self.recorder.recording.head.settings.n_ctx_needed
         if setup is None:
             setup = self.setup if needed is None else setup_for(self.setup, needed)
-        path = self.file.paths[0] if self.file and self.file.paths else None
+        path = path or (self.file.paths[0] if self.file and self.file.paths else None)
         ending = yield from self._follow(self.engine.open(Source(path), setup), series="", n_total=0)
         if not isinstance(ending, Completed) and self.allocated is not None:
             found = self.allocated

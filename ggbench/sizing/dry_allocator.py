@@ -95,11 +95,12 @@ class DryAllocator:
         self.free_bytes = (loaded.left_bytes if loaded else None) or 0
         return tuple(device.device for device in allocated.buffers)
 
-    def context(self, n_ctx: int, types: KvCacheTypes | None = None, n_seqs: int = 1) -> DryContext:
+    def context(self, n_ctx: int, types: KvCacheTypes | None = None, n_seqs: int | None = None) -> DryContext:
         """What a context of `n_ctx` tokens would take with the loaded model, or with a cache of other types.
 
-        `n_seqs` sequences share its tokens. Raises EngineEnded.
+        `n_seqs` sequences share its tokens; None takes the setup's. Raises EngineEnded.
         """
+        n_seqs = n_seqs or self._setup.n_seq_max
         key = self._shape, n_ctx, types, n_seqs
         if key not in self._known:
             self._known[key] = self._make(n_ctx, types, n_seqs)
@@ -121,11 +122,11 @@ class DryAllocator:
         )
 
     def _open(
-        self, n_ctx: int | None, types: KvCacheTypes | None = None, n_seqs: int = 1
+        self, n_ctx: int | None, types: KvCacheTypes | None = None, n_seqs: int | None = None
     ) -> tuple[Allocated, Loaded | None, Opened | None]:
         """What llama.cpp reports of the load, and of a context where one is asked for. Raises EngineEnded."""
         assert self._source is not None
-        setup = replace(self._setup, n_ctx=n_ctx, n_seq_max=n_seqs)
+        setup = replace(self._setup, n_ctx=n_ctx, n_seq_max=n_seqs or self._setup.n_seq_max)
         if types is not None:
             setup = replace(setup, type_k=types.type_k, type_v=types.type_v, flash_attn=types.flash_attn)
         allocated, loaded, opened = Allocated(()), None, None

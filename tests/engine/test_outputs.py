@@ -21,6 +21,7 @@ from ggbench.engine.llama_model import LlamaModel, llama_library
 from ggbench.engine.process import WorkerProcess
 from ggbench.engine.workloads.batched_decode import BatchedDecode
 from ggbench.engine.workloads.decode import Decode
+from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.engine.workloads.prefill import Prefill
 from ggbench.engine.workloads.prove_context import ProveContext
 from ggbench.engine.workloads.score import Score
@@ -35,6 +36,7 @@ WORKLOADS = (
     Prefill(150),
     Decode(150, 5),
     BatchedDecode(50, 5, 4),
+    DecodeAtDepth(90, 3, 40),
     ProveContext(),
     Score(((1,) * 40,), ((2,) * 9,), 30, 39, 1),
 )

@@ -1,0 +1,64 @@
+"""Forecast: the speed of a model that need not be here, from twins of a few of its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.catalog.command_line import named, reproduce, stated_bandwidth
+from ggbench.errors import UsageError
+from ggbench.recording.experiment import Conclusion, Experiment, Job
+from ggbench.recording.recording import Recording
+from ggbench.records.forecast import ForecastModel, ForecastResult, ForecastSettings, ForecastTwin, TwinTiming
+from ggbench.records.run import Settings
+from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.records.speed import Bandwidth, DecodeLimit
+from ggbench.units import counted
+
+if TYPE_CHECKING:
+    from ggbench.recording.progress import Progress
+    from ggbench.recording.session import Session
+
+
+class ForecastExperiment(Experiment):
+    """Measure twins of few layers by turns, then count."""
+
+    kind: ClassVar[str] = "forecast"
+    settings_type = ForecastSettings
+    result_type = ForecastResult
+    observed = (ForecastModel, ForecastTwin, TwinTiming)
+
+    def check(self, setup: Setup, settings: Settings) -> None:
+        """Raise UsageError also where a context is asked for: the twins have one of their own."""
+        super().check(setup, settings)
+        if isinstance(setup, LlamaSetup) and setup.n_ctx is not None:
+            raise UsageError("a forecast is for every length at once", "omit --n-ctx")
+
+    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+        """Raises Unsupported for a model whose steps cannot be counted from its header."""
+        from ggbench.experiments.twin_timer import time_twins
+
+        return (yield from time_twins(session))
+
+    def reduce(self, recording: Recording) -> ForecastResult | None:
+        """What the rounds that are whole say; None where none is."""
+        from ggbench.stats.step_forecast import step_forecast
+
+        model, twins = recording.last(ForecastModel), sorted(recording.of(ForecastTwin), key=lambda each: each.number)
+        if model is None or not twins:
+            return None
+        found = step_forecast(model.cost, twins, recording.of(TwinTiming))
+        numbers = " and ".join(str(twin.cost.n_layer) for twin in twins)
+        basis = f"twins of {numbers} of {model.cost.n_layer} layers"
+        if len(twins) == 1:
+            basis = f"a twin of all {counted(model.cost.n_layer, 'layer')}"
+        return ForecastResult(
+            basis, found.b_ms, found.w_tokens_per_ms, found.tok_s, found.prefill_ms, recording.last(DecodeLimit)
+        )
+
+    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
+        """`ggbench forecast MODEL QUANT` with every option that is not the default."""
+        return reproduce("forecast", named(job.target), job.setup, stated_bandwidth(bandwidth))
+
+
+EXPERIMENT = ForecastExperiment()

@@ -1,0 +1,126 @@
+"""The measuring behind `ggbench.experiments.forecast`: twins of a few layers, timed by turns."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ggbench.engine.contract import Engine, Source
+from ggbench.engine.endings import Completed, Ending
+from ggbench.engine.events import PromptRead, Steps
+from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.errors import Unsupported
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.twin import fingerprint_of, twin_of
+from ggbench.gguf_file.twin_writer import write_twin
+from ggbench.machine.cpu import describe_cpu
+from ggbench.paths import forecasts_dir
+from ggbench.recording.experiment import Conclusion
+from ggbench.recording.progress import Point, Progress, Working
+from ggbench.recording.session import Session
+from ggbench.records.forecast import ForecastModel, ForecastSettings, ForecastTwin, TwinTiming
+from ggbench.records.setup import LlamaSetup
+from ggbench.sizing.forecast_twins import step_cost, twin_layers
+from ggbench.units import counted
+
+_BATCH_ROUNDS = 2
+"""Rounds in which a batch is timed too."""
+_NEAR = 1
+"""Cells in use where a step costs its weights alone."""
+
+
+def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
+    """Write the twins, time them by turns, remove them. Raises as `ForecastExperiment.measure`."""
+    settings, setup = session.settings(ForecastSettings), session.setup
+    if not isinstance(setup, LlamaSetup):
+        raise Unsupported("a forecast measures twins with llama.cpp", "name a GGUF file instead")
+    model = session.target.header()
+    session.use_file(model)
+    forecasts_dir().mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twins-", dir=forecasts_dir())))
+        twins, planned = _plan(session, model, setup)
+        paths = []
+        for twin, file in zip(twins, planned, strict=True):
+            path = folder / f"{len(twin.layers)}-layers.gguf"
+            yield Working("write", 0, file.file_bytes, counted(len(twin.layers), "layer"))
+            write_twin(file, path)
+            paths.append(path)
+        opened = replace(setup, n_ctx=settings.n_ctx_needed)
+        engines: list[Engine] = []
+        for path in paths:
+            ending = yield from _opened(session, path, opened, engines, stack)
+            if not isinstance(ending, Completed):
+                return ending
+        return (yield from _rounds(session, engines, twins))
+
+
+def _plan(session: Session, model: ModelFile, setup: LlamaSetup) -> tuple[list[ForecastTwin], list[ModelFile]]:
+    """The twins to measure, which are recorded with what decides the steps of the model."""
+    types = setup.type_k, setup.type_v
+    n_layer = model.n_layer - model.n_layer_nextn
+    session.recorder.observe(ForecastModel(step_cost(model, range(n_layer), *types)))
+    twins, planned = [], []
+    for number, layers in enumerate(twin_layers(model, describe_cpu().last_level_cache_bytes)):
+        file = twin_of(model, model.name, None if len(layers) == n_layer else layers)
+        cost = step_cost(model, layers, *types)
+        twin = ForecastTwin(number, layers, cost, file.file_bytes, fingerprint_of(file))
+        session.recorder.observe(twin)
+        twins.append(twin)
+        planned.append(file)
+    return twins, planned
+
+
+def _opened(
+    session: Session, path: Path, setup: LlamaSetup, engines: list[Engine], stack: contextlib.ExitStack
+) -> Generator[Progress, None, Ending]:
+    """Open one more twin, in a worker of its own; the first is the session's."""
+    if not engines:
+        ending = yield from session.open(setup, path)
+        engines.append(session.engine)
+        return ending
+    engine = session.rig.launch(setup, session.cancel)
+    stack.callback(engine.close)
+    engines.append(engine)
+    *_, last = engine.open(Source(path), setup)
+    assert isinstance(last, Ending)
+    return last
+
+
+def _rounds(
+    session: Session, engines: Sequence[Engine], twins: Sequence[ForecastTwin]
+) -> Generator[Progress, None, Ending]:
+    """Time each twin near the beginning, and the largest behind a long context, as often as asked."""
+    settings = session.settings(ForecastSettings)
+    n_done, n_total = 0, settings.rounds * (len(twins) + 1)
+    for number in range(settings.rounds):
+        n_batch = settings.n_batch if number < _BATCH_ROUNDS else 0
+        asked = [(twin, _NEAR) for twin in twins] + [(twins[-1], settings.n_depth)]
+        for twin, n_depth in asked:
+            yield Working("probe", n_done, n_total, f"round {number + 1} of {settings.rounds}")
+            *events, ending = engines[twin.number].run(DecodeAtDepth(n_depth, settings.n_gen, n_batch))
+            if not isinstance(ending, Completed):
+                assert isinstance(ending, Ending)
+                return ending
+            timing = _timing(twin, number, n_depth, events)
+            session.recorder.observe(timing)
+            session.recorder.keep_readings()
+            n_done += 1
+            yield Point("", timing)
+    return Completed()
+
+
+def _timing(twin: ForecastTwin, number: int, n_depth: int, events: Sequence[object]) -> TwinTiming:
+    (steps,) = (event for event in events if isinstance(event, Steps))
+    batch = next((event for event in events if isinstance(event, PromptRead)), None)
+    return TwinTiming(
+        twin.number,
+        number,
+        n_depth,
+        tuple(steps.step_ns),
+        None if batch is None else batch.elapsed_ns,
+        0 if batch is None else batch.n_prompt,
+    )
