@@ -12,10 +12,11 @@ from typing import Any
 
 from ggbench.records.outcome import Outcome
 from ggbench.records.speed import PrefillSpeed
+from ggbench.records.speed_cases import Case, SpeedCase, SpeedResult
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import COLUMNS, reader, tok_s_text
 from ggbench.stats.intervals import Interval
-from ggbench.units import format_bytes, format_count
+from ggbench.units import format_bytes, format_count, format_number
 
 NO_INTERVAL = "without an interval"
 _BOUND = "only a bound"
@@ -55,11 +56,55 @@ def metrics_of(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
     """Return what these runs are compared by, with the prompt lengths that several read and any largest context."""
     lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills]
     searched = any(summary.max_n_ctx is not None for summary in summaries)
+    cases = [each.case for summary in summaries for each in _cases(summary) if each.tok_s_qwen2_5 is not None]
     return (
         *_METRICS,
         *(_prefill(length) for length in sorted(set(lengths)) if lengths.count(length) > 1),
+        *(metric for case in sorted(set(cases)) if cases.count(case) > 1 for metric in _of_case(case)),
         *((_MAX_N_CTX,) if searched else ()),
     )
+
+
+def _cases(summary: QuantSummary) -> tuple[SpeedCase, ...]:
+    found = summary.result(SpeedResult)
+    return found.cases if found else ()
+
+
+def _of_case(case: Case) -> tuple[Metric, Metric]:
+    """The whole speed of a case and its decode, which has the interval of its steps."""
+
+    def found(summary: QuantSummary) -> SpeedCase | None:
+        return next((each for each in _cases(summary) if each.case == case), None)
+
+    def decode_ends(summary: QuantSummary) -> tuple[float, float | None] | None:
+        latency = each.latency if (each := found(summary)) else None
+        if latency is None or latency.tok_s_ci95 is None:
+            return None
+        low, high = latency.tok_s_ci95
+        return case.n_seqs * low, None if high is None else case.n_seqs * high
+
+    def value(summary: QuantSummary, name: str) -> float | None:
+        return getattr(each, name) if (each := found(summary)) else None
+
+    name, key = f"{format_count(case.n_input)} x {case.n_seqs}", f"i{case.n_input}_b{case.n_seqs}"
+    whole = Metric(
+        f"tok_s_qwen2_5_{key}",
+        f"Qwen2.5 {name}",
+        "tok/s",
+        text=lambda summary: format_number(value(summary, "tok_s_qwen2_5")),
+        more_is_better=True,
+        value=lambda summary: value(summary, "tok_s_qwen2_5"),
+    )
+    decode = Metric(
+        f"decode_tok_s_{key}",
+        f"decode {name}",
+        "tok/s",
+        text=lambda summary: format_number(value(summary, "decode_tok_s")),
+        more_is_better=True,
+        value=lambda summary: value(summary, "decode_tok_s"),
+        topic=f"decode at {name}",
+    )
+    return whole, _estimate(decode, decode_ends)
 
 
 def _memory_interval(summary: QuantSummary) -> Interval | None:
