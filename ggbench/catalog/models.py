@@ -38,12 +38,14 @@ _ABOUT: Mapping[str, _Accepted] = {
     ),
 }
 _WHOLE: _Accepted = (lambda value: type(value) is int, "a whole number")
+_FLAG: _Accepted = (lambda value: isinstance(value, bool), "true or false")
 _TYPES: Mapping[object, _Accepted] = {
     "str": (lambda value: isinstance(value, str), "text in quotes"),
     "int": _WHOLE,
     "int | None": _WHOLE,
     "float": (lambda value: type(value) in (int, float), "a number"),
-    "bool": (lambda value: isinstance(value, bool), "true or false"),
+    "bool": _FLAG,
+    "bool | None": _FLAG,
 }
 _SHAPE = {field.name: _TYPES[field.type] for field in dataclasses.fields(Hyperparameters)}
 _REQUIRED = [field.name for field in dataclasses.fields(Hyperparameters) if field.default is dataclasses.MISSING]

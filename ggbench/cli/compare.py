@@ -26,7 +26,6 @@ def command(run_ids: tuple[int, ...], plot: bool, saving: SavingOptions, output:
     from ggbench.report.comparison import compare_quants
     from ggbench.report.comparison_document import comparison_document
     from ggbench.report.comparison_sentence import sentence_of
-    from ggbench.report.saving import SavedRun
     from ggbench.report.terminal.comparison import ComparisonReport
     from ggbench.store.database import Store
 
@@ -41,11 +40,11 @@ def command(run_ids: tuple[int, ...], plot: bool, saving: SavingOptions, output:
         stored = [store.load_run(run_id) for run_id in run_ids]
         output.notice(*store.notices)
         summaries = [QuantSummary.of([read_run(store, each)]) for each in stored]
-        samples = [store.load_samples(run_id) for run_id in run_ids] if saving.is_asked else []
+        to_save = saving.read(store, summaries)
     comparison = compare_quants(summaries)
     if comparison.is_empty:
         raise UsageError(sentence_of(comparison).rstrip("."), "compare runs of one kind")
-    saved = saving.save([SavedRun(*each) for each in zip(summaries, samples, strict=False)])
+    saved = saving.save(to_save)
     if output.as_json:
         output.document("compare", **comparison_document(comparison, summaries))
     else:

@@ -19,11 +19,11 @@ from ggbench.cli.options import (
     option,
 )
 from ggbench.errors import ExitCode, UsageError
-from ggbench.records.setup import KV_TYPES, LlamaSetup
+from ggbench.records.setup import KV_TYPES
 
 if TYPE_CHECKING:
     from ggbench.catalog.selector import Target
-    from ggbench.recording.experiment import Base, Job
+    from ggbench.recording.experiment import Base
 
 _NO_BASE = "none"
 
@@ -92,6 +92,7 @@ def command(
     from ggbench.cli.measuring import make_jobs, measure
     from ggbench.cli.run_output import show_measured
     from ggbench.experiments.quality import EXPERIMENT
+    from ggbench.experiments.quality_jobs import quality_jobs
     from ggbench.records.quality import N_CTX, QualitySettings
     from ggbench.units import parse_duration
 
@@ -115,8 +116,9 @@ def command(
     if save_base_logits and len(jobs) > 1:
         raise UsageError("--save-base-logits saves the logits of one quant", "name one QUANT")
     is_alone = bool(base_logits or save_base_logits) or base_quant == _NO_BASE
-    base = None if is_alone else _base(asked, base_quant, [job.target for job in jobs])
-    measured = measure(_with_kv_types(jobs, asked.setup, base, kv_types), asked)
+    targets = [job.target for job in jobs]
+    base = None if is_alone else _base(asked, base_quant, targets)
+    measured = measure(quality_jobs(targets, asked.setup, settings, base, kv_types), asked)
     show_measured(measured, against=against)
     measured.leave()
 
@@ -148,26 +150,10 @@ def _fetch_wikitext(asked: Asked) -> None:
 def _base(asked: Asked, quant: str | None, targets: Sequence[Target]) -> Base | None:
     """The quant or the file that was named, else the model's largest file on this disk; None where there is none."""
     from ggbench.catalog.selector import resolve, resolve_one
+    from ggbench.experiments.quality_jobs import largest_here
     from ggbench.recording.experiment import Base
 
     if quant is not None:
         named = (quant,) if Path(quant).is_file() else (asked.model, quant)
         return Base(resolve_one(*named, hub=asked.hub.access()))
-    known = [*targets, *(resolve(asked.model, hub=asked.hub.access()) if asked.quants else ())]
-    here = [target for target in known if target.path is not None]
-    return Base(max(here, key=lambda target: target.file_bytes or 0)) if here else None
-
-
-def _with_kv_types(
-    jobs: Sequence[Job], setup: LlamaSetup, base: Base | None, kv_types: Sequence[tuple[str, str]]
-) -> list[Job]:
-    """A job for each quant and pair of types; the base, whose figures the others have, only if it is the only one."""
-    rows = []
-    for job in jobs:
-        for type_k, type_v in kv_types:
-            row = replace(job, setup=replace(setup, type_k=type_k, type_v=type_v), base=base)
-            if base is not None and (job.target, type_k, type_v) == (base.target, base.type_k, base.type_v):
-                row = replace(row, base=None)
-            rows.append(row)
-    compared = [row for row in rows if row.base is not None]
-    return compared or rows
+    return largest_here([*targets, *(resolve(asked.model, hub=asked.hub.access()) if asked.quants else ())])

@@ -70,14 +70,11 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, saving: Sa
         output.notice(*store.notices)
         run = read_run(store, stored)
         readings = read_recording(store, stored).of(MachineReading)
-        steps = store.load_samples(run_id) if saving.is_asked else None
-    presenter, summary = presenter_of(stored.kind), QuantSummary.of([run])
-    if steps is not None:
-        from ggbench.report.saving import SavedRun
-
-        output.notice(*saving.save([SavedRun(summary, steps)]))
+        presenter, summary = presenter_of(stored.kind), QuantSummary.of([run])
+        saved = saving.read(store, [summary])
+    output.notice(*saving.save(saved))
     has_samples = presenter.has_samples
-    if (samples or plot) and not has_samples:
+    if (samples and not has_samples) or (plot and not presenter.has_figures):
         output.notice(f"run {run_id} has no samples to show or to plot")
     if against and presenter.against_document(run) is None:
         output.notice(f"run {run_id} has no figure to compare with published ones")
@@ -88,7 +85,7 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, saving: Sa
         output.document(f"results.{presenter.schema}", **fields)
         return
     click.echo(f"run {run_id}  {plain(stored.kind)}  {stored.state.replace('_', ' ')}  {stored.started_at}")
-    show_run(run, output, plot=plot and has_samples, readings=readings)
+    show_run(run, output, plot=plot and presenter.has_figures, readings=readings)
     if against:
         show_against([run], output)
 

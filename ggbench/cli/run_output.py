@@ -101,18 +101,17 @@ def show_against(runs: Sequence[Run], output: Output) -> None:
     compared = [run for run in runs if presenter_of(run.head.kind).against_document(run) is not None]
     if compared:
         click.echo()
-        output.show(presenter_of(compared[0].head.kind).against(compared))
+        output.show(presenter_of(compared[0].head.kind).against(compared, width=output.console().width))
 
 
 def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
-    """The latencies of stored runs over each other; nothing without a sample."""
-    from ggbench.report.plot.series import named_series
-    from ggbench.report.plot.terminal import latency_plot
+    """The figures of stored runs, a curve for each run that has values; nothing without any."""
+    from ggbench.report.plot.terminal import plot_text
+    from ggbench.report.saving import SavedRun, saved_figures
 
     with Store.open() as store:
-        runs = [(each, store.load_samples(each.run.run_id)) for each in summaries if each.run.run_id is not None]
-    series = [one for one in named_series(runs) if len(one.positions)]
-    if series:
-        console = output.console()
-        color = console.color_system is not None and not console.no_color
-        click.echo(latency_plot(series, width=console.width, height=_PLOT_HEIGHT, color=color))
+        runs = [SavedRun.of(store, each) for each in summaries if each.run.run_id is not None]
+    console = output.console()
+    color = console.color_system is not None and not console.no_color
+    for figure in saved_figures(runs):
+        click.echo(plot_text(figure, width=console.width, height=_PLOT_HEIGHT, color=color))

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from ggbench.cli.options import PATH, as_record, option
 
 if TYPE_CHECKING:
+    from ggbench.records.summary import QuantSummary
     from ggbench.report.saving import SavedRun
+    from ggbench.store.database import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,12 @@ class SavingOptions:
     def is_asked(self) -> bool:
         """Whether anything is to be saved."""
         return self.svg is not None or self.csv is not None
+
+    def read(self, store: Store, summaries: Sequence[QuantSummary]) -> list[SavedRun]:
+        """Read what is to be saved of these runs; nothing where nothing is. Raises StoreError."""
+        from ggbench.report.saving import SavedRun
+
+        return [SavedRun.of(store, summary) for summary in summaries] if self.is_asked else []
 
     def save(self, runs: Sequence[SavedRun]) -> list[str]:
         """Save what was asked for and return a line for each file. Raises GgbenchError."""
@@ -42,7 +50,12 @@ saving_options = as_record(
     "saving",
     SavingOptions,
     [field.name for field in fields(SavingOptions)],
-    option("--svg", "Save the latencies as a picture.", PATH, metavar="FILE"),
+    option(
+        "--svg",
+        "Save the plot as a picture, further ones beside it as NAME-kld.svg and the like.",
+        PATH,
+        metavar="FILE",
+    ),
     option("--csv", "Save the figures, and every sample beside it as NAME-samples.csv.", PATH, metavar="FILE"),
     option("--force", "Overwrite files that exist.", is_flag=True),
 )

@@ -2,13 +2,13 @@
 
 Matrices are f16, as in the files that llama.cpp's quantizer is given; norms, biases and routers are f32, as it leaves
 them. Names come from gguf's tables, and counting parameters needs none of them.
-Source of the layout: `create_tensor` of llama.cpp's qwen2 and qwen2moe models, and their converter from safetensors.
+Source of the layout: `load_arch_tensors` of llama.cpp's models, and their converters from safetensors.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,16 +19,50 @@ from ggbench.gguf_file.ggml_types import tensor_bytes
 from ggbench.gguf_file.gguf_constants import tensor_name
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 
-ARCHITECTURES = ("qwen2", "qwen2moe")
-
 _COUNTS = ("n_layer", "n_embd", "n_head", "n_head_kv", "n_ff", "n_vocab", "n_ctx_train")
-_EXPERT_COUNTS = ("n_expert", "n_expert_used", "n_ff_expert", "n_ff_shared_expert")
+_ROUTED = ("n_expert", "n_expert_used", "n_ff_expert")
+_SHARED = (*_ROUTED, "n_ff_shared_expert")
+_LATENT = ("kv_lora_rank", "n_rot", "v_head_dim")
+
+
+class _Family(NamedTuple):
+    """What sets an architecture apart from the plain transformer of `llama`."""
+
+    needs: tuple[str, ...] = ()
+    """Optional hyperparameters that it has to have."""
+    allows: tuple[str, ...] = ()
+    """Those that it may have besides."""
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    """A norm of each head's Q and K."""
+    post_norms: bool = False
+    """Norms after attention and after the feed-forward, besides those before."""
+    fused: bool = False
+    """Q, K and V in one matrix, and gate and up in another."""
+    n_embd_of_heads: bool = False
+    """Whether llama.cpp loads it only if the heads together are as wide as the model."""
+
+
+_FAMILIES: Mapping[str, _Family] = {
+    "llama": _Family(allows=("n_expert", "n_expert_used")),
+    "qwen2": _Family(qkv_bias=True, n_embd_of_heads=True),
+    "qwen2moe": _Family(needs=_SHARED, qkv_bias=True, n_embd_of_heads=True),
+    "qwen3": _Family(qk_norm=True),
+    "qwen3moe": _Family(needs=_ROUTED, qk_norm=True),
+    "gemma3": _Family(needs=("sliding_window",), qk_norm=True, post_norms=True),
+    "phi3": _Family(allows=("n_rot",), fused=True, n_embd_of_heads=True),
+    "gpt-oss": _Family(needs=(*_ROUTED, "sliding_window"), qkv_bias=True),
+    "deepseek2": _Family(needs=(*_SHARED, *_LATENT, "head_dim"), allows=("q_lora_rank", "n_layer_dense")),
+}
+ARCHITECTURES = tuple(_FAMILIES)
+"""llama.cpp's names of what a twin can be made of without a file."""
+_OPTIONAL = (*_SHARED, *_LATENT, "sliding_window", "q_lora_rank", "n_layer_dense")
 _LARGEST = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameters:
-    """The shape of a dense or mixture-of-experts transformer; UsageError names an invalid field."""
+    """The shape of a dense or mixture-of-experts transformer; UsageError names an invalid field. 0: has none."""
 
     architecture: str
     """llama.cpp's name, one of `ARCHITECTURES`."""
@@ -37,22 +71,36 @@ class Hyperparameters:
     n_head: int
     n_head_kv: int
     n_ff: int
-    """Width of a dense feed-forward; in a mixture of experts only metadata."""
+    """Width of a dense feed-forward, or of an expert where `n_ff_expert` is 0; else only metadata."""
     n_vocab: int
     n_ctx_train: int
     head_dim: int | None = None
-    """None: `n_embd // n_head`."""
+    """None: `n_embd // n_head`. In a latent cache that of Q, with and without rotary positions."""
     rope_freq_base: float = 1e6
     norm_rms_eps: float = 1e-6
     tied_embeddings: bool = False
     """Whether the output reuses the table of input embeddings, so that the file holds it once."""
-    qkv_bias: bool = True
+    qkv_bias: bool | None = None
+    """None: as the architecture has it."""
+    rope_freqs: bool = False
+    """Whether the file holds a factor for each rotary frequency, as Llama's since 3.1."""
+    n_rot: int = 0
+    """Elements of a head that have rotary positions, if not all."""
+    sliding_window: int = 0
+    """Positions that windowed layers keep; which those are is the architecture's."""
     n_expert: int = 0
     n_expert_used: int = 0
     n_ff_expert: int = 0
     """Width of one expert's feed-forward."""
     n_ff_shared_expert: int = 0
     """Width of the feed-forward that every token passes in addition to its experts."""
+    n_layer_dense: int = 0
+    """How many of the first layers have one feed-forward of `n_ff` and no experts."""
+    kv_lora_rank: int = 0
+    """Width of the latent from which K and V are computed (MLA), which is what the cache keeps."""
+    q_lora_rank: int = 0
+    v_head_dim: int = 0
+    """Width of one head's V, in a latent cache."""
 
     def __post_init__(self) -> None:
         if problem := next(self._problems(), ""):
@@ -60,11 +108,12 @@ class Hyperparameters:
 
     def _problems(self) -> Iterator[str]:
         """Yield what is wrong with the fields; only the first is certain, since each check relies on those before."""
-        if self.architecture not in ARCHITECTURES:
+        family = _FAMILIES.get(self.architecture)
+        if family is None:
             yield f"architecture {self.architecture!r} has no blueprint, known are {', '.join(ARCHITECTURES)}"
-        has_experts = self.architecture == "qwen2moe"
+            return
         optional = () if self.head_dim is None else ("head_dim",)
-        for name in (*_COUNTS, *optional, *(_EXPERT_COUNTS if has_experts else ())):
+        for name in (*_COUNTS, *optional, *family.needs):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < _LARGEST:
                 yield f"{name} has to be a whole number above zero, not {value!r}"
@@ -72,17 +121,26 @@ class Hyperparameters:
             value = getattr(self, name)
             if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
                 yield f"{name} has to be a number above zero, not {value!r}"
-        for name in _EXPERT_COUNTS:
-            if getattr(self, name) and not has_experts:
-                yield f"{name} is given, and {self.architecture} has no experts"
-        if self.n_embd_head * self.n_head != self.n_embd:  # llama.cpp's qwen2 loads no other shape
+        for name in _OPTIONAL:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _LARGEST:
+                yield f"{name} has to be a whole number, not {value!r}"
+            if value and name not in (*family.needs, *family.allows):
+                yield f"{name} is given, and {self.architecture} has none"
+        if family.n_embd_of_heads and self.n_embd_head * self.n_head != self.n_embd:
             yield f"n_embd {self.n_embd} is not n_head {self.n_head} x head_dim {self.n_embd_head}"
         if self.n_head % self.n_head_kv:
             yield f"n_head {self.n_head} is not a multiple of n_head_kv {self.n_head_kv}"
         if self.n_embd_head % 2:
             yield f"head_dim {self.n_embd_head} is odd, and rotary positions need pairs"
-        if self.n_expert_used > self.n_expert:
-            yield f"n_expert_used {self.n_expert_used} is above n_expert {self.n_expert}"
+        if self.n_expert_used > self.n_expert or (self.n_expert and not self.n_expert_used):
+            yield f"n_expert_used {self.n_expert_used} is not 1 to n_expert {self.n_expert}"
+        if self.n_layer_dense > self.n_layer:
+            yield f"n_layer_dense {self.n_layer_dense} is above n_layer {self.n_layer}"
+        if self.kv_lora_rank and self.n_rot >= self.n_embd_head:
+            yield f"n_rot {self.n_rot} is not below head_dim {self.n_embd_head}"
+        if self.n_ff_expert and self.n_ff_shared_expert % self.n_ff_expert and self.kv_lora_rank:
+            yield f"n_ff_shared_expert {self.n_ff_shared_expert} is not a multiple of n_ff_expert {self.n_ff_expert}"
 
     @property
     def n_embd_head(self) -> int:
@@ -123,12 +181,27 @@ def build_metadata(hyper: Hyperparameters) -> dict[str, object]:
             keys.Attention.VALUE_LENGTH: hyper.head_dim,
             keys.Rope.DIMENSION_COUNT: hyper.head_dim,
         }
+    if hyper.n_rot:
+        values[keys.Rope.DIMENSION_COUNT] = hyper.n_rot
+    if hyper.sliding_window:
+        values[keys.Attention.SLIDING_WINDOW] = hyper.sliding_window
     if hyper.n_expert:
+        values |= {keys.LLM.EXPERT_COUNT: hyper.n_expert, keys.LLM.EXPERT_USED_COUNT: hyper.n_expert_used}
+    if hyper.n_ff_expert:
+        values[keys.LLM.EXPERT_FEED_FORWARD_LENGTH] = hyper.n_ff_expert
+    if hyper.n_ff_shared_expert:
+        values[keys.LLM.EXPERT_SHARED_FEED_FORWARD_LENGTH] = hyper.n_ff_shared_expert
+    if hyper.kv_lora_rank:
         values |= {
-            keys.LLM.EXPERT_COUNT: hyper.n_expert,
-            keys.LLM.EXPERT_USED_COUNT: hyper.n_expert_used,
-            keys.LLM.EXPERT_FEED_FORWARD_LENGTH: hyper.n_ff_expert,
-            keys.LLM.EXPERT_SHARED_FEED_FORWARD_LENGTH: hyper.n_ff_shared_expert,
+            keys.Attention.HEAD_COUNT_KV: 1,
+            keys.Attention.KEY_LENGTH: hyper.kv_lora_rank + hyper.n_rot,
+            keys.Attention.VALUE_LENGTH: hyper.kv_lora_rank,
+            keys.Attention.KEY_LENGTH_MLA: hyper.n_embd_head,
+            keys.Attention.VALUE_LENGTH_MLA: hyper.v_head_dim,
+            keys.Attention.KV_LORA_RANK: hyper.kv_lora_rank,
+            keys.Attention.Q_LORA_RANK: hyper.q_lora_rank,
+            keys.LLM.LEADING_DENSE_BLOCK_COUNT: hyper.n_layer_dense,
+            keys.LLM.EXPERT_SHARED_COUNT: hyper.n_ff_shared_expert // hyper.n_ff_expert,
         }
     return {
         keys.General.ARCHITECTURE: hyper.architecture,
@@ -139,7 +212,7 @@ def build_metadata(hyper: Hyperparameters) -> dict[str, object]:
 
 def build_tensors(hyper: Hyperparameters) -> tuple[TensorInfo, ...]:
     """Return every tensor of the model, without the output where it is tied to the embedding."""
-    layers = (tensor.info(layer) for layer in range(hyper.n_layer) for tensor in _layer(hyper))
+    layers = (tensor.info(layer) for layer in range(hyper.n_layer) for tensor in _layer(hyper, layer))
     return (*(tensor.info() for tensor in _outside_layers(hyper)), *layers)
 
 
@@ -149,9 +222,10 @@ def build_model(hyper: Hyperparameters, name: str) -> ModelFile:
 
 
 def count_params(hyper: Hyperparameters) -> int:
-    """Return the parameters of all tensors: one layer counted once, because a list of models counts hundreds."""
+    """Return the parameters of all tensors: a layer of each kind counted once, as a list of models counts hundreds."""
+    first, last = (sum(math.prod(t.shape) for t in _layer(hyper, layer)) for layer in (0, hyper.n_layer - 1))
     outside = sum(math.prod(tensor.shape) for tensor in _outside_layers(hyper))
-    return outside + hyper.n_layer * sum(math.prod(tensor.shape) for tensor in _layer(hyper))
+    return outside + hyper.n_layer_dense * first + (hyper.n_layer - hyper.n_layer_dense) * last
 
 
 def _outside_layers(hyper: Hyperparameters) -> Iterator[_Tensor]:
@@ -159,23 +233,73 @@ def _outside_layers(hyper: Hyperparameters) -> Iterator[_Tensor]:
     yield _f32("OUTPUT_NORM", hyper.n_embd)
     if not hyper.tied_embeddings:
         yield _matrix("OUTPUT", hyper.n_embd, hyper.n_vocab)
+    if hyper.rope_freqs:
+        yield _f32("ROPE_FREQS", hyper.n_embd_head // 2)
 
 
-def _layer(hyper: Hyperparameters) -> Iterator[_Tensor]:
-    n_query, n_kv = hyper.n_embd_head * hyper.n_head, hyper.n_embd_head * hyper.n_head_kv
+def _layer(hyper: Hyperparameters, layer: int) -> Iterator[_Tensor]:
+    family = _FAMILIES[hyper.architecture]
     yield _f32("ATTN_NORM", hyper.n_embd)
-    for member, n_rows in (("ATTN_Q", n_query), ("ATTN_K", n_kv), ("ATTN_V", n_kv)):
-        yield _matrix(member, hyper.n_embd, n_rows)
-        if hyper.qkv_bias:
-            yield _Tensor(member, (n_rows,), "f32", suffix="bias")
-    yield _matrix("ATTN_OUT", n_query, hyper.n_embd)
-    yield _f32("FFN_NORM", hyper.n_embd)
-    if not hyper.n_expert:
-        yield from _gated("", hyper.n_embd, hyper.n_ff)
+    yield from _latent_attention(hyper) if hyper.kv_lora_rank else _attention(hyper, family)
+    if family.post_norms or hyper.architecture == "gpt-oss":
+        yield _f32("ATTN_POST_NORM", hyper.n_embd)
+    if hyper.architecture != "gpt-oss":
+        yield _f32("FFN_NORM", hyper.n_embd)
+    if hyper.n_expert and layer >= hyper.n_layer_dense:
+        yield from _experts(hyper)
+    elif family.fused:
+        yield _matrix("FFN_UP", hyper.n_embd, 2 * hyper.n_ff)
+        yield _matrix("FFN_DOWN", hyper.n_ff, hyper.n_embd)
     else:
-        yield _f32("FFN_GATE_INP", hyper.n_embd, hyper.n_expert)
-        yield from _gated("_EXP", hyper.n_embd, hyper.n_ff_expert, hyper.n_expert)
+        yield from _gated("", hyper.n_embd, hyper.n_ff)
+    if family.post_norms:
+        yield _f32("FFN_POST_NORM", hyper.n_embd)
+
+
+def _attention(hyper: Hyperparameters, family: _Family) -> Iterator[_Tensor]:
+    n_query, n_kv = hyper.n_embd_head * hyper.n_head, hyper.n_embd_head * hyper.n_head_kv
+    has_bias = family.qkv_bias if hyper.qkv_bias is None else hyper.qkv_bias
+    separate = (("ATTN_Q", n_query), ("ATTN_K", n_kv), ("ATTN_V", n_kv))
+    for member, n_rows in (("ATTN_QKV", n_query + 2 * n_kv),) if family.fused else separate:
+        yield _matrix(member, hyper.n_embd, n_rows)
+        if has_bias:
+            yield _bias(member, n_rows)
+    yield _matrix("ATTN_OUT", n_query, hyper.n_embd)
+    if family.qk_norm:
+        yield _f32("ATTN_Q_NORM", hyper.n_embd_head)
+        yield _f32("ATTN_K_NORM", hyper.n_embd_head)
+    if hyper.architecture == "gpt-oss":
+        yield _bias("ATTN_OUT", hyper.n_embd)
+        yield _f32("ATTN_SINKS", hyper.n_head)
+
+
+def _latent_attention(hyper: Hyperparameters) -> Iterator[_Tensor]:
+    """Yield the tensors of MLA, with K and V of each head computed from the latent in the graph."""
+    n_query, rank = hyper.n_embd_head * hyper.n_head, hyper.kv_lora_rank
+    if hyper.q_lora_rank:
+        yield _matrix("ATTN_Q_A", hyper.n_embd, hyper.q_lora_rank)
+        yield _f32("ATTN_Q_A_NORM", hyper.q_lora_rank)
+        yield _matrix("ATTN_Q_B", hyper.q_lora_rank, n_query)
+    else:
+        yield _matrix("ATTN_Q", hyper.n_embd, n_query)
+    yield _matrix("ATTN_KV_A_MQA", hyper.n_embd, rank + hyper.n_rot)
+    yield _f32("ATTN_KV_A_NORM", rank)
+    yield _matrix("ATTN_K_B", hyper.n_embd_head - hyper.n_rot, rank, hyper.n_head)
+    yield _matrix("ATTN_V_B", rank, hyper.v_head_dim, hyper.n_head)
+    yield _matrix("ATTN_OUT", hyper.n_head * hyper.v_head_dim, hyper.n_embd)
+
+
+def _experts(hyper: Hyperparameters) -> Iterator[_Tensor]:
+    n_ff, n_expert = hyper.n_ff_expert or hyper.n_ff, hyper.n_expert
+    yield _f32("FFN_GATE_INP", hyper.n_embd, n_expert)
+    yield from _gated("_EXP", hyper.n_embd, n_ff, n_expert)
+    if hyper.architecture == "gpt-oss":
+        yield _bias("FFN_GATE_INP", n_expert)
+        for member, n_rows in (("FFN_GATE_EXP", n_ff), ("FFN_UP_EXP", n_ff), ("FFN_DOWN_EXP", hyper.n_embd)):
+            yield _bias(member, n_rows, n_expert)
+    if hyper.architecture == "qwen2moe":
         yield _f32("FFN_GATE_INP_SHEXP", hyper.n_embd)
+    if hyper.n_ff_shared_expert:
         yield from _gated("_SHEXP", hyper.n_embd, hyper.n_ff_shared_expert)
 
 
@@ -191,3 +315,7 @@ def _matrix(member: str, *shape: int) -> _Tensor:
 
 def _f32(member: str, *shape: int) -> _Tensor:
     return _Tensor(member, shape, "f32")
+
+
+def _bias(member: str, *shape: int) -> _Tensor:
+    return _Tensor(member, shape, "f32", suffix="bias")

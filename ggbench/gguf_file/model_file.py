@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,8 @@ from ggbench.errors import Unsupported
 from ggbench.gguf_file.ggml_types import row_bytes
 from ggbench.gguf_file.gguf_constants import tensor_name
 from ggbench.units import format_bytes
+
+_OF_LAYER = re.compile(r"blk\.(\d+)\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,30 @@ class TensorInfo:
         return math.prod(self.shape)
 
 
+@dataclass(frozen=True, slots=True)
+class LayerState:
+    """What one layer keeps of one sequence."""
+
+    k_width: int = 0
+    """Elements of K of one position, over all KV heads; 0 if the layer keeps no KV."""
+    v_width: int = 0
+    """Elements of V; 0 also in a latent cache (MLA), where V is a view of K."""
+    head_dim_k: int = 0
+    head_dim_v: int = 0
+    """Widths of one head in attention; in a latent cache V is as wide as the part of K that it is."""
+    window: int | None = None
+    """Positions that are kept; None for every position."""
+    reads_layer: int | None = None
+    """The layer whose KV this one attends to; None if it attends to its own, or has no attention."""
+    recurrent_elements: int = 0
+    """Elements of its recurrent state, f32, of which there is one for each sequence."""
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the recurrent state of one sequence; llama.cpp keeps it in f32 whatever the types of the cache."""
+        return self.recurrent_elements * 4
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shape:
     """The part of a `ModelFile` that metadata decides; zero or empty where the header does not say."""
@@ -50,10 +77,17 @@ class Shape:
     n_ctx_train: int | None
     n_expert: int = 0
     n_expert_used: int = 0
+    """Experts of one token; the maximum where layers differ."""
+    experts_used: tuple[int, ...] = ()
+    """Of each layer; empty in a model without experts."""
+    n_layer_nextn: int = 0
+    """How many of the last layers only draft (NextN, MTP): llama.cpp does not run them to decode a token."""
     sliding_window: int | None = None
-    """Positions that a windowed layer keeps; None when every layer keeps all."""
+    """Positions of the header's window, also where llama.cpp gives it to no layer; `states` says which have it."""
+    states: tuple[LayerState, ...] = ()
+    """What each layer keeps of a sequence; meaningless where `no_kv_reason` is set."""
     no_kv_reason: str = ""
-    """Why KV is more than fixed bytes for each position (a recurrent state, a second cache); empty when it is not."""
+    """Why `states` is not all that llama.cpp keeps (a second cache, an unknown state); empty when it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +132,11 @@ class ModelFile(Shape):
         """Bytes of all tensors; None when a tensor type is unknown."""
         return None if self.unknown_types else sum(tensor.n_bytes or 0 for tensor in self.tensors)
 
+    @cached_property
+    def has_output(self) -> bool:
+        """Whether the output has a matrix of its own, not that of the input embedding."""
+        return any(tensor.name == tensor_name("OUTPUT") for tensor in self.tensors)
+
     @property
     def bpw(self) -> float | None:
         """Bits per weight over all tensors, as llama.cpp's `print_info: file size` counts them."""
@@ -105,26 +144,16 @@ class ModelFile(Shape):
 
     @cached_property
     def active_weight_bytes(self) -> int | None:
-        """Bytes that one token reads: all tensors but the input embedding's table and the experts not chosen.
+        """Bytes that one token reads: all tensors but embedding tables, draft layers and the experts not chosen.
 
         Where the embedding is tied to the output, its table is read as the output. None when a type is unknown.
         """
         if self.weight_bytes is None:
             return None
-        output, embedding = tensor_name("OUTPUT"), tensor_name("TOKEN_EMBD")
-        skipped = {tensor_name("PER_LAYER_TOKEN_EMBD")}
-        if any(tensor.name == output for tensor in self.tensors):
-            skipped.add(embedding)
-        total = 0.0
-        for tensor in self.tensors:
-            if tensor.name in skipped:
-                continue
-            share = self.n_expert_used / self.n_expert if "_exps." in tensor.name and self.n_expert else 1.0
-            total += (tensor.n_bytes or 0) * share
-        return round(total)
+        return round(sum(active_bytes(tensor, self) for tensor in self.tensors))
 
     def require_kv(self) -> None:
-        """Raise Unsupported where the architecture's state is not a KV cache."""
+        """Raise Unsupported where more is kept of a sequence than `states` says."""
         if self.no_kv_reason:
             raise Unsupported(
                 f"{self.name}: {self.no_kv_reason}", "its memory can be measured, but not counted from the header"
@@ -133,16 +162,34 @@ class ModelFile(Shape):
     def kv_bytes_per_token(self, type_k: str = "f16", type_v: str = "f16") -> int:
         """Return the bytes of KV cache for one position over all layers, ignoring any sliding window.
 
-        Raises Unsupported where the architecture's state is not a KV cache, and UnknownName for a type.
+        Raises Unsupported where that is not all that is kept of a sequence, and UnknownName for a type.
         """
         self.require_kv()
-        return sum(
-            row_bytes(type_k, heads * self.head_dim_k) + row_bytes(type_v, heads * self.head_dim_v)
-            for heads in self.n_head_kv
-            if heads
-        )
+        return sum(row_bytes(type_k, state.k_width) + row_bytes(type_v, state.v_width) for state in self.states)
 
     @property
     def is_twin(self) -> bool:
         """Whether ggbench wrote this file, with the true shape and no trained weights."""
         return bool(self.metadata.get("ggbench.twin"))
+
+
+def active_bytes(tensor: TensorInfo, model: ModelFile) -> float:
+    """Return the bytes of a tensor that one token reads on average; 0 for a tensor of unknown type."""
+    if tensor.name == tensor_name("PER_LAYER_TOKEN_EMBD"):
+        return 0.0
+    if tensor.name == tensor_name("TOKEN_EMBD") and model.has_output:
+        return 0.0
+    layer = layer_of(tensor.name)
+    if layer is not None and layer >= model.n_layer - model.n_layer_nextn:
+        return 0.0
+    share = 1.0
+    if "_exps." in tensor.name and model.n_expert:
+        n_used = model.experts_used[layer] if layer is not None and model.experts_used else model.n_expert_used
+        share = n_used / model.n_expert
+    return (tensor.n_bytes or 0) * share
+
+
+def layer_of(name: str) -> int | None:
+    """Return the layer of a tensor by its name, `blk.7.attn_q.weight`; None outside the layers."""
+    match = _OF_LAYER.match(name)
+    return int(match[1]) if match else None

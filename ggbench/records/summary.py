@@ -12,9 +12,11 @@ from ggbench.records.machine import Environment, GpuUse
 from ggbench.records.memory import Memory
 from ggbench.records.outcome import Outcome
 from ggbench.records.prefill import PrefillResult
+from ggbench.records.quality import QualityResult
 from ggbench.records.run import Result, Run
 from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+from ggbench.records.speed_cases import SpeedCase, SpeedResult
 from ggbench.records.subject import Subject
 
 _R = TypeVar("_R", bound=Result)
@@ -107,6 +109,17 @@ class QuantSummary:
     def context(self) -> ContextResult | None:
         """Of a search for the largest context."""
         return self.result(ContextResult)
+
+    @property
+    def quality(self) -> QualityResult | None:
+        """Of a text that was scored."""
+        return self.result(QualityResult)
+
+    @property
+    def cases(self) -> tuple[SpeedCase, ...]:
+        """By input length and batch size, those that ended."""
+        found = self.result(SpeedResult)
+        return found.cases if found else ()
 
     @property
     def prefills(self) -> tuple[PrefillSpeed, ...]:

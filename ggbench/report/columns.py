@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from ggbench.plain import plain
 from ggbench.records.outcome import Outcome
+from ggbench.records.quality import Estimate
 from ggbench.records.speed import LatencySummary, LineFit, PrefillSpeed
 from ggbench.records.summary import QuantSummary
 from ggbench.report import ESSENTIAL, UNKNOWN
@@ -99,6 +100,14 @@ def tok_s_text(latency: LatencySummary | PrefillSpeed | None) -> str:
     return f"> {format_number(low)}" if high is None else format_interval(latency.tok_s, low, high)
 
 
+def estimate_text(estimate: Estimate | None) -> str:
+    """`12.36 ±0.52`, with the standard error; an em dash for unknown."""
+    if estimate is None:
+        return UNKNOWN
+    mean, error = estimate.mean, estimate.error
+    return format_interval(mean, mean - error, mean + error, digits=4)
+
+
 def speed_text(summary: QuantSummary) -> str:
     """`108 ±2`, marked where the run was unsteady: `! 71 ±13`."""
     return f"{UNSTEADY} {tok_s_text(summary.latency)}" if summary.unsteady else tok_s_text(summary.latency)
@@ -161,6 +170,15 @@ def _ends(key: str, name: str, unit: str, path: str, form: Callable[[Any], str])
             lambda s: (ends(s) or (None, None))[1], form,
         ),
     )  # fmt: skip
+
+
+def _estimated(key: str, name: str, header: str, unit: str, what: str, path: str) -> tuple[Column, Column]:
+    """The columns of an estimate and of its standard error, for CSV."""
+    estimate = reader(path)
+    doc = f"{what[0].upper()}{what[1:]}, with its standard error."
+    mean = Column(key, header, unit, doc, reader(f"{path}.mean"), lambda s: estimate_text(estimate(s)), priority=4)
+    error = f"{header} error", unit, f"Standard error of the {what}.", f"{path}.error", format_number
+    return mean, _column(f"{name}_error", *error)
 
 
 def _throttle(summary: QuantSummary) -> str | None:
@@ -257,6 +275,12 @@ _ALL = (
     _column(
         "bandwidth_bytes_per_s", "bandwidth", "", "Memory bandwidth that the limits are computed from.",
         "limit.bandwidth_bytes_per_s", format_bandwidth,
+    ),
+    *_estimated("ppl", "ppl", "PPL", "", "perplexity of the scored text", "quality.ppl"),
+    *_estimated("kld_mean", "kld", "KLD", "nats", "mean KL divergence from the base", "quality.divergence.kld"),
+    _column(
+        "same_top", "same top", "", "Share of the tokens whose most probable one is the base's.",
+        "quality.divergence.same_top.mean", format_percent, 6,
     ),
     _column(
         "gpu_temperature_max_c", "max temp", "°C", "Highest temperature of the GPU while it was timed.",

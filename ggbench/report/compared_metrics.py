@@ -11,16 +11,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ggbench.records.outcome import Outcome
+from ggbench.records.quality import Estimate
 from ggbench.records.speed import PrefillSpeed
-from ggbench.records.speed_cases import Case, SpeedCase, SpeedResult
+from ggbench.records.speed_cases import Case
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import COLUMNS, reader, tok_s_text
+from ggbench.report.speed_cases import case_name
 from ggbench.stats.intervals import Interval
 from ggbench.units import format_bytes, format_count, format_number
 
 NO_INTERVAL = "without an interval"
 _BOUND = "only a bound"
 _OTHER_LENGTHS = "different lengths"
+_OTHER_TEXTS = "different texts or chunks"
+_OTHER_BASES = "different texts, chunks or bases"
+_Z95 = 1.96
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,10 @@ class Metric:
     """What has to be the same in all runs for their values to mean the same."""
     other_basis: str = ""
     """The verdict where it differs."""
+    paired: Callable[[QuantSummary, QuantSummary], Interval | None] | None = None
+    """The interval of the ratio of two runs' values that vary together; None where runs are independent, and from it
+    where the two cannot be paired.
+    """
 
     @property
     def is_exact(self) -> bool:
@@ -53,70 +62,31 @@ class Metric:
 
 
 def metrics_of(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return what these runs are compared by, with the prompt lengths that several read and any largest context."""
+    """Return what these runs are compared by, with the prompts and cases that several have and any largest context."""
     lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills]
+    cases = [found.case for summary in summaries for found in summary.cases if found.tok_s_qwen2_5 is not None]
     searched = any(summary.max_n_ctx is not None for summary in summaries)
-    cases = [each.case for summary in summaries for each in _cases(summary) if each.tok_s_qwen2_5 is not None]
     return (
         *_METRICS,
         *(_prefill(length) for length in sorted(set(lengths)) if lengths.count(length) > 1),
-        *(metric for case in sorted(set(cases)) if cases.count(case) > 1 for metric in _of_case(case)),
+        *(_case(case) for case in sorted(set(cases)) if cases.count(case) > 1),
         *((_MAX_N_CTX,) if searched else ()),
+        *(_QUALITY if any(summary.quality is not None for summary in summaries) else ()),
     )
-
-
-def _cases(summary: QuantSummary) -> tuple[SpeedCase, ...]:
-    found = summary.result(SpeedResult)
-    return found.cases if found else ()
-
-
-def _of_case(case: Case) -> tuple[Metric, Metric]:
-    """The whole speed of a case and its decode, which has the interval of its steps."""
-
-    def found(summary: QuantSummary) -> SpeedCase | None:
-        return next((each for each in _cases(summary) if each.case == case), None)
-
-    def decode_ends(summary: QuantSummary) -> tuple[float, float | None] | None:
-        latency = each.latency if (each := found(summary)) else None
-        if latency is None or latency.tok_s_ci95 is None:
-            return None
-        low, high = latency.tok_s_ci95
-        return case.n_seqs * low, None if high is None else case.n_seqs * high
-
-    def value(summary: QuantSummary, name: str) -> float | None:
-        return getattr(each, name) if (each := found(summary)) else None
-
-    name, key = f"{format_count(case.n_input)} x {case.n_seqs}", f"i{case.n_input}_b{case.n_seqs}"
-    whole = Metric(
-        f"tok_s_qwen2_5_{key}",
-        f"Qwen2.5 {name}",
-        "tok/s",
-        text=lambda summary: format_number(value(summary, "tok_s_qwen2_5")),
-        more_is_better=True,
-        value=lambda summary: value(summary, "tok_s_qwen2_5"),
-    )
-    decode = Metric(
-        f"decode_tok_s_{key}",
-        f"decode {name}",
-        "tok/s",
-        text=lambda summary: format_number(value(summary, "decode_tok_s")),
-        more_is_better=True,
-        value=lambda summary: value(summary, "decode_tok_s"),
-        topic=f"decode at {name}",
-    )
-    return whole, _estimate(decode, decode_ends)
 
 
 def _memory_interval(summary: QuantSummary) -> Interval | None:
     """Exact; None for a run that ended early, and for a search, which takes all memory there is."""
-    has_timed = bool((summary.decode and summary.decode.n_gen) or summary.prefills)
-    is_whole = summary.outcome is Outcome.COMPLETED and has_timed
+    has_worked = bool((summary.decode and summary.decode.n_gen) or summary.prefills or summary.quality)
+    is_whole = summary.outcome is Outcome.COMPLETED and has_worked
     n_bytes = summary.memory.total_bytes if is_whole else None
     return None if n_bytes is None else (n_bytes, n_bytes)
 
 
 def _no_memory_to_compare(summary: QuantSummary) -> str:
-    return "searched for the largest n_ctx" if summary.outcome is Outcome.COMPLETED else "not completed"
+    if summary.outcome is not Outcome.COMPLETED:
+        return "not completed"
+    return "measured in several contexts" if summary.cases else "searched for the largest n_ctx"
 
 
 def _max_n_ctx_interval(summary: QuantSummary) -> Interval | None:
@@ -128,6 +98,58 @@ def _max_n_ctx_interval(summary: QuantSummary) -> Interval | None:
 def decoded_lengths(summary: QuantSummary) -> object:
     """Tokens of prompt and of the decode, on which speed depends; None without a decode."""
     return summary.decode and (summary.decode.n_gen, summary.decode.n_prompt)
+
+
+def scored_text(summary: QuantSummary) -> dict[str, object]:
+    """What has to be the same for perplexities to compare, by what people call it; empty where nothing was scored."""
+    found = summary.quality
+    if found is None or found.scored is None or found.ppl is None:
+        return {}
+    return {
+        "texts": found.scored.tokens_sha256,
+        "chunk lengths": found.n_ctx,
+        "numbers of chunks": found.n_chunks,
+        "n_batch": summary.llama and summary.llama.n_batch,
+    }
+
+
+def scored_base(summary: QuantSummary) -> object:
+    """What a model's probabilities were compared with; None without a base."""
+    found = summary.quality
+    if found is None or found.base is None:
+        return None
+    base = found.base
+    return base.subject.header_sha256 or base.subject.file, base.subject.quant, base.type_k, base.type_v
+
+
+def _scored_chunks(summary: QuantSummary) -> object:
+    return tuple(scored_text(summary).values()) or None
+
+
+def _compared_chunks(summary: QuantSummary) -> object:
+    base = scored_base(summary)
+    return None if base is None else (_scored_chunks(summary), base)
+
+
+def _ppl_ratio(one: QuantSummary, other: QuantSummary) -> Interval | None:
+    """Of the two perplexities, over the chunks that both scored."""
+    from ggbench.stats.quality import paired_difference
+
+    if one.quality is None or other.quality is None:
+        return None
+    difference = paired_difference(one.quality.chunk_nll, other.quality.chunk_nll)
+    return None if difference is None else (math.exp(difference.low), math.exp(difference.high))
+
+
+def _scored(key: str, path: str, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
+    """A metric of a scored text: its interval is 1.96 standard errors to either side."""
+    estimate = reader(path)
+
+    def ends(summary: QuantSummary) -> Interval | None:
+        found: Estimate | None = estimate(summary)
+        return None if found is None else (found.mean - _Z95 * found.error, found.mean + _Z95 * found.error)
+
+    return _column(key, interval=ends, **more)
 
 
 def _column(key: str, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
@@ -186,6 +208,24 @@ def _prefill(n_prompt: int) -> Metric:
     return _estimate(metric, lambda summary: found.tok_s_ci95 if (found := speed(summary)) else None)
 
 
+def _case(case: Case) -> Metric:
+    """Tokens/s of one input length and batch size; the prefill is timed once, so it has no interval."""
+
+    def tok_s(summary: QuantSummary) -> float | None:
+        return next((found.tok_s_qwen2_5 for found in summary.cases if found.case == case), None)
+
+    name = case_name(case)
+    return Metric(
+        f"tok_s_i{case.n_input}_b{case.n_seqs}",
+        name,
+        "tok/s",
+        text=lambda summary: format_number(tok_s(summary)),
+        more_is_better=True,
+        value=tok_s,
+        topic=name,
+    )
+
+
 _SPEED = _estimate(
     _column("tok_s", more_is_better=True, topic="speed", basis=decoded_lengths, other_basis=_OTHER_LENGTHS),
     reader("latency.tok_s_ci95"),
@@ -219,6 +259,20 @@ _METRICS = (
         for key in ("p50_ms", "p99_ms")
     ),
 )
+_QUALITY = (
+    _scored(
+        "ppl", "quality.ppl", more_is_better=False, topic="PPL", paired=_ppl_ratio, basis=_scored_chunks,
+        other_basis=_OTHER_TEXTS,
+    ),
+    _scored(
+        "kld_mean", "quality.divergence.kld", more_is_better=False, topic="KLD", basis=_compared_chunks,
+        other_basis=_OTHER_BASES,
+    ),
+    _scored(
+        "same_top", "quality.divergence.same_top", more_is_better=True, topic="same top tokens",
+        basis=_compared_chunks, other_basis=_OTHER_BASES,
+    ),
+)  # fmt: skip
 _MAX_N_CTX = _column(
     "max_n_ctx",
     more_is_better=True,

@@ -10,16 +10,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from ggbench.plain import plain
+from ggbench.plain import in_words, plain
 from ggbench.records.outcome import Outcome
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
-from ggbench.report.compared_metrics import NO_INTERVAL, Metric, decoded_lengths, metrics_of
+from ggbench.report.compared_metrics import (
+    NO_INTERVAL,
+    Metric,
+    decoded_lengths,
+    metrics_of,
+    scored_base,
+    scored_text,
+)
 from ggbench.report.differences import Differences, differences_of, letters
 from ggbench.report.names import model_name, unambiguous_names
 from ggbench.report.plot.palette import letter
-from ggbench.stats.intervals import Interval, better, leader, ratio_interval, unbeaten
+from ggbench.stats.intervals import Beats, Interval, better, leader, ratio_interval, unbeaten
 from ggbench.units import format_number, format_ratio
 
 
@@ -106,8 +113,10 @@ def _compared(metric: Metric, summaries: Sequence[QuantSummary]) -> ComparedLine
     has_intervals = any(intervals) or not {NO_INTERVAL, ""}.issuperset(reasons)
     known = (intervals if has_intervals else values) if has_one_basis else []
     compared = tuple(index for index, each in enumerate(known) if each is not None)
-    best = tuple(i for i, is_best in enumerate(unbeaten(intervals, more_is_better=metric.more_is_better)) if is_best)
-    lead = _lead(metric, best[0], values, intervals) if len(best) == 1 < len(compared) else None
+    more, beats = metric.more_is_better, _paired(metric, summaries)
+    at_the_top = unbeaten(intervals, more_is_better=more, beats=beats)
+    best = tuple(index for index, is_best in enumerate(at_the_top) if is_best)
+    lead = _lead(metric, best[0], summaries, values, intervals) if len(best) == 1 < len(compared) else None
     if sum(text != UNKNOWN for text in texts) < 2:
         verdict = ""
     elif not has_one_basis:
@@ -123,7 +132,7 @@ def _compared(metric: Metric, summaries: Sequence[QuantSummary]) -> ComparedLine
         topic=metric.topic,
         texts=texts,
         compared=compared,
-        better=better(intervals, more_is_better=metric.more_is_better),
+        better=better(intervals, more_is_better=more, beats=beats),
         unbeaten=best,
         is_exact=metric.is_exact,
         lead=lead,
@@ -131,8 +140,25 @@ def _compared(metric: Metric, summaries: Sequence[QuantSummary]) -> ComparedLine
     )
 
 
+def _paired(metric: Metric, summaries: Sequence[QuantSummary]) -> Beats | None:
+    """Whether the ratio of two values excludes 1, where they are paired; None where they are independent."""
+    ratio_of = metric.paired
+    if ratio_of is None:
+        return None
+
+    def beats(one: int, other: int) -> bool:
+        found = ratio_of(summaries[one], summaries[other])
+        return found is not None and (found[0] > 1 if metric.more_is_better else found[1] < 1)
+
+    return beats
+
+
 def _lead(
-    metric: Metric, index: int, values: Sequence[float | None], intervals: Sequence[Interval | None]
+    metric: Metric,
+    index: int,
+    summaries: Sequence[QuantSummary],
+    values: Sequence[float | None],
+    intervals: Sequence[Interval | None],
 ) -> Lead | None:
     known = [
         (value, other)
@@ -149,7 +175,8 @@ def _lead(
         return Lead(over, ratio, None, metric.difference(abs(value - next_value)))
     if ratio is None or ratio <= 0 or next_interval is None:
         return Lead(over, None, None, "")
-    low, high = ratio_interval(value, interval, next_value, next_interval)
+    paired = None if metric.paired is None else metric.paired(summaries[index], summaries[over])
+    low, high = paired or ratio_interval(value, interval, next_value, next_interval)
     return Lead(over, ratio, (low, high), f"{format_ratio(ratio, low, high)} times")
 
 
@@ -201,6 +228,11 @@ def _caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
         lines.append("different models: less memory or a lower B may only mean a smaller model")
     if _vary(decoded_lengths, summaries):
         lines.append("different lengths: p50, p99 and tok/s are over different positions")
+    texts = [text for text in map(scored_text, summaries) if text]
+    if other := [what for what in (texts or [{}])[0] if len({text[what] for text in texts}) > 1]:
+        lines.append(f"different {in_words(other)}: perplexities do not compare, nor does what follows from them")
+    elif _vary(scored_base, summaries):
+        lines.append("different bases: KLD and same top tokens do not compare")
     if _vary(lambda summary: summary.memory.n_ctx, summaries):
         lines.append("different n_ctx: memory counts KV caches of different lengths")
     return tuple(lines)

@@ -28,8 +28,10 @@ class Differences:
 
 def differences_of(summaries: Sequence[QuantSummary]) -> tuple[Differences, ...]:
     """Return the differences by topic; the n-th quant is called by the n-th letter."""
+    has_text = any(summary.quality is not None for summary in summaries)
     return (
         Differences("file", _differing(_FILE, summaries)),
+        *((Differences("text", _differing(_TEXT, summaries)),) if has_text else ()),
         Differences("configuration", _differing(_CONFIGURATION, summaries)),
         Differences("environment", _environment(summaries)),
     )
@@ -71,6 +73,19 @@ _FILE = (
     _Property("BPW", "subject.bpw", lambda bpw: format_number(bpw) if bpw else ""),
     _Property("header", "subject.header_sha256", lambda header: header[:12]),
 )
+
+_TEXT = (
+    _Property("text", "quality.text.name"),
+    _Property("sha256", "quality.text.sha256", lambda sha256: sha256[:12]),
+    _Property("tokens", "quality.scored.n_tokens", format_count),
+    _Property("tokens' sha256", "quality.scored.tokens_sha256", lambda sha256: sha256[:12]),
+    _Property("tokens of a chunk", "quality.n_ctx", format_count),
+    _Property("chunks scored", "quality.n_chunks", format_count),
+    _Property(
+        "base", "quality.base", lambda base: f"{model_name(base.subject)} {base.subject.quant}, "
+                                             f"KV {base.type_k}/{base.type_v}",
+    ),
+)  # fmt: skip
 
 _CONFIGURATION = (
     _Property("engine", "setup.engine"),

@@ -16,8 +16,8 @@ from ggbench.plain import plain
 from ggbench.report.limits_document import knees_text
 from ggbench.report.plot.axes import Axis
 from ggbench.report.plot.braille import DOTS_ACROSS, DOTS_DOWN, BrailleCanvas
+from ggbench.report.plot.curves import Floats
 from ggbench.report.plot.palette import letter, terminal_color
-from ggbench.report.plot.series import Floats
 from ggbench.report.plot.terminal import colored, framed
 from ggbench.theory.hardware import Hardware
 from ggbench.theory.limits import DECODE_POSITIONS, SchemeLimits

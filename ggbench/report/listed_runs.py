@@ -13,7 +13,7 @@ from ggbench.records.run import Run
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
-from ggbench.report.columns import ANSWERS, COLUMNS, max_n_ctx_text, note
+from ggbench.report.columns import ANSWERS, COLUMNS, note
 from ggbench.report.names import model_names
 from ggbench.report.presenter import presenter_of
 from ggbench.store.database import Store
@@ -67,9 +67,14 @@ class ListedRun:
 
     @property
     def answer(self) -> str:
-        """`n_ctx 24,576`, what a completed search found; else the state. Printable."""
-        summary = self.summary
-        return self.state if summary is None or summary.max_n_ctx is None else f"n_ctx {max_n_ctx_text(summary)}"
+        """`n_ctx 24,576`, `PPL 12.36 ±0.52`: what no other column has of a completed run; else its state. Printable."""
+        run = self.run
+        if run is None or not run.is_complete:
+            return self.state
+        try:
+            return presenter_of(run.head.kind).short_answer(run) or self.state
+        except GgbenchError:
+            return self.state
 
     @property
     def is_completed(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ggbench.parts import find_part
@@ -12,12 +12,13 @@ from ggbench.records.machine import MachineReading
 from ggbench.records.run import Run
 from ggbench.records.summary import QuantSummary
 from ggbench.report.documents import summary_document
+from ggbench.report.plot.curves import Figure, PlottedRun, latency_figure
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-LiveView = Literal["latency", "bracket"]
-"""What a front end draws while a run goes on: latency against position, or what is known of the largest context."""
+LiveView = Literal["figures", "bracket"]
+"""What a front end draws while a run goes on: the presenter's figures, or what is known of the largest context."""
 
 
 class Presenter(abc.ABC):
@@ -28,9 +29,18 @@ class Presenter(abc.ABC):
     """What it is called beside the name of a quant that waits or runs; empty for a plain measurement."""
     schema: ClassVar[str] = "show"
     """Name of the JSON document of a stored run, after `results.`."""
-    live_view: ClassVar[LiveView] = "latency"
+    live_view: ClassVar[LiveView] = "figures"
+    has_line: ClassVar[bool] = True
+    """Whether all its timed steps are one decode, of which a live view shows speed, W and B."""
+    plotted: ClassVar[tuple[type, ...]] = ()
+    """Types of the observations that its figures draw, besides timed steps."""
     has_samples: ClassVar[bool] = True
-    """Whether its runs have timed steps to plot and to export."""
+    """Whether its runs have timed steps to plot, to export and to compare with published ones, and a text."""
+
+    @property
+    def has_figures(self) -> bool:
+        """Whether its runs may have anything to draw."""
+        return self.has_samples or bool(self.plotted)
 
     @abc.abstractmethod
     def headline(self, run: Run) -> str:
@@ -52,9 +62,24 @@ class Presenter(abc.ABC):
         """The nearest published figures for JSON, as `against`; None where the run has nothing to compare."""
         return None
 
-    def against(self, runs: Sequence[Run]) -> RenderableType:
+    def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest published figures under those of runs that have an `against_document`."""
         raise NotImplementedError
+
+    def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
+        """What there is to draw of these runs, of which some may be of other kinds: a curve for each, in their order.
+
+        That of a run with nothing to draw is empty.
+        """
+        return ()
+
+    def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
+        """What a run that goes on has found so far, in lines of at most 28 characters. Printable."""
+        return ()
+
+    def short_answer(self, run: Run) -> str:
+        """The answer in a word or two, for a column of a list; empty where other columns have it. Printable."""
+        return ""
 
     def so_far(self, run: Run) -> str:
         """What a run that was cut short had found by then, in one line; empty where nothing. Printable."""
@@ -87,6 +112,10 @@ class QuantPresenter(Presenter):
         """What was measured, or `done`."""
         return self.so_far(run) or "done"
 
+    def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
+        """Latency against position."""
+        return (latency_figure(runs),)
+
     def document(self, run: Run) -> dict[str, object]:
         """The fields of a measured quant."""
         return summary_document(QuantSummary.of([run]))
@@ -98,7 +127,7 @@ class QuantPresenter(Presenter):
         summary = QuantSummary.of([run])
         return against_document(summary) if summary.decode is not None or summary.prefills else None
 
-    def against(self, runs: Sequence[Run]) -> RenderableType:
+    def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest speeds under each run's own."""
         from ggbench.report.terminal.against import against_tables
 
@@ -109,6 +138,12 @@ class QuantPresenter(Presenter):
         from ggbench.report.terminal.row_details import row_details
 
         return row_details(QuantSummary.of([run]), folded=folded, readings=readings)
+
+
+def figures_of(kinds: Iterable[str], runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
+    """The figures of runs of these kinds that have anything to draw, each once. Raises StoreError as `presenter_of`."""
+    found = [figure for kind in dict.fromkeys(kinds) for figure in presenter_of(kind).figures(runs)]
+    return tuple({figure.key: figure for figure in found if not figure.is_empty}.values())
 
 
 def presenter_of(kind: str) -> Presenter:

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from ggbench.records.quality import Estimate, QualityResult
+from ggbench.records.quality import QualityResult
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
-from ggbench.report import UNKNOWN
 from ggbench.report.documents import picked, setup_document
 from ggbench.stats.quality import PairedDifference, paired_difference
-from ggbench.units import format_count, format_interval, format_number
+from ggbench.units import format_count, format_number
 
 _BASE = "model quant file header_sha256"
 
@@ -59,14 +58,6 @@ def quality_document(run: Run) -> dict[str, object]:
         "command": run.head.command,
         "run_id": run.run_id,
     }
-
-
-def estimate_text(estimate: Estimate | None) -> str:
-    """`12.36 ±0.52`, with the standard error; an em dash for unknown."""
-    if estimate is None:
-        return UNKNOWN
-    mean, error = estimate.mean, estimate.error
-    return format_interval(mean, mean - error, mean + error, digits=4)
 
 
 def row_name(run: Run) -> str:

@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ggbench.errors import GgbenchError, UsageError
+from ggbench.experiments.stored import read_recording
 from ggbench.paths import take_free_name
 from ggbench.plain import plain
 from ggbench.records.summary import QuantSummary
-from ggbench.report.plot.series import named_series
-from ggbench.report.plot.svg import curves_as_svg
+from ggbench.report.names import unambiguous_names
+from ggbench.report.plot.curves import Figure, PlottedRun
+from ggbench.report.plot.svg import figure_as_svg
+from ggbench.report.presenter import figures_of
 from ggbench.report.text import csv_text, rows_as_csv
+from ggbench.store.database import Store
 from ggbench.store.runs import Samples
 
 SavedForm: TypeAlias = Literal["csv", "svg"]
@@ -32,6 +36,16 @@ class SavedRun:
 
     summary: QuantSummary
     samples: Samples
+    observations: Sequence[object] = ()
+    """What was observed beside the samples, for what draws it."""
+
+    @classmethod
+    def of(cls, store: Store, summary: QuantSummary) -> SavedRun:
+        """Read what is stored of the leading run of a summary. Raises StoreError and UnknownName."""
+        assert summary.run.run_id is not None
+        stored = store.load_run(summary.run.run_id)
+        bodies = [each.body for each in read_recording(store, stored).observations]
+        return cls(summary, store.load_samples(stored.run_id), bodies)
 
     @property
     def run_id(self) -> int | None:
@@ -40,7 +54,7 @@ class SavedRun:
 
 
 def save_runs(runs: Sequence[SavedRun], form: SavedForm, folder: Path) -> tuple[Path, ...]:
-    """Write figures and samples as two CSV files, or the curves as one SVG, under new names, and return the paths.
+    """Write figures and samples as two CSV files, or each figure as an SVG, under new names, and return the paths.
 
     Raises GgbenchError where there is no sample to draw, or the folder cannot be written.
     """
@@ -53,7 +67,8 @@ def save_runs(runs: Sequence[SavedRun], form: SavedForm, folder: Path) -> tuple[
 
 
 def save_runs_as(runs: Sequence[SavedRun], form: SavedForm, path: Path, *, force: bool = False) -> tuple[Path, ...]:
-    """Write the same files under a name of the user's; the samples of `x.csv` go to `x-samples.csv`.
+    """Write the same files under a name of the user's; the samples of `x.csv` go to `x-samples.csv`, the KLD of `x.svg`
+    to `x-kld.svg`.
 
     Raises UsageError for a file that exists, unless `force` overwrites it, and as `save_runs`.
     """
@@ -76,9 +91,28 @@ def texts_of(runs: Sequence[SavedRun], form: SavedForm) -> dict[str, str]:
     """Return the text of every file, by what its name adds to the others'. Raises GgbenchError without a sample."""
     if form == "csv":
         return {"": rows_as_csv([one.summary for one in runs]), "-samples": _samples_as_csv(runs)}
-    if not any(len(one.samples.position) for one in runs):
+    figures = saved_figures(runs)
+    if not figures:
         raise GgbenchError("there are no samples to plot", "save it as CSV, or choose a run that decoded")
-    return {"": curves_as_svg(named_series([(one.summary, one.samples) for one in runs]))}
+    return {f"-{figure.key}" if number else "": figure_as_svg(figure) for number, figure in enumerate(figures)}
+
+
+def saved_figures(runs: Sequence[SavedRun]) -> tuple[Figure, ...]:
+    """Return what there is to draw of stored runs, by the shortest names that distinguish them."""
+    plotted = [
+        PlottedRun(
+            name,
+            one.samples.position,
+            one.samples.step_ns,
+            one.summary.fit,
+            one.summary.limit,
+            one.observations,
+            one.summary.run.head.settings,
+            one.summary.run.result,
+        )
+        for name, one in zip(unambiguous_names([one.summary for one in runs]), runs, strict=True)
+    ]
+    return figures_of([one.summary.run.head.kind for one in runs], plotted)
 
 
 def _samples_as_csv(runs: Sequence[SavedRun]) -> str:

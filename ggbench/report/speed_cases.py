@@ -76,18 +76,32 @@ def case_note(found: SpeedCase) -> str:
 
 def speed_line(run: Run) -> str:
     """`8 of 9 cases, 12.3 tok/s as Qwen2.5 counts at input 2,048, batch 8`: of the last that ran; empty without any."""
-    cases = result_of(run).cases
-    ran = [each for each in cases if each.tok_s_qwen2_5 is not None]
+    ran = _ran(run)
     if not ran:
         return ""
-    last = max(ran, key=lambda each: each.case.n_tokens)
+    last = ran[-1]
     speed = f"{format_number(last.tok_s_qwen2_5)} tok/s as Qwen2.5 counts at {case_name(last.case)}"
     return f"{format_count(len(ran))} of {format_count(_n_cases(run))} cases, {speed}"
+
+
+def largest_case(run: Run) -> str:
+    """`12.3 tok/s at 2,048 x 8`, of the case with most tokens that ran; empty without any."""
+    ran = _ran(run)
+    if not ran:
+        return ""
+    case = ran[-1].case
+    return f"{format_number(ran[-1].tok_s_qwen2_5)} tok/s at {format_count(case.n_input)} x {format_count(case.n_seqs)}"
 
 
 def all_cases(runs: Sequence[Run]) -> list[tuple[Run, SpeedCase]]:
     """Every case of these runs, the run that it belongs to beside it."""
     return [(run, each) for run in runs for each in result_of(run).cases]
+
+
+def _ran(run: Run) -> list[SpeedCase]:
+    """The cases that ran to their end, those with fewer tokens first."""
+    ran = [each for each in result_of(run).cases if each.tok_s_qwen2_5 is not None]
+    return sorted(ran, key=lambda each: each.case.n_tokens)
 
 
 def _n_cases(run: Run) -> int:

@@ -26,6 +26,7 @@ class Placement:
     def __init__(self, file: ModelFile, setup: LlamaSetup, *, on_gpu: bool) -> None:
         self.on_gpu = on_gpu
         self._file = file
+        self._setup = setup
         self.offload = offload(file, setup.n_gpu_layers if on_gpu else 0, setup.tensor_overrides)
         self.is_split = on_gpu and self.offload.is_partial
         """Whether some of what could be offloaded lies in main memory."""
@@ -43,7 +44,9 @@ class Placement:
         try:
             self.theory = kv_cache(file, setup.type_k, setup.type_v)
             self._device_theory = (
-                kv_cache(self.offload.device_part(file), setup.type_k, setup.type_v) if self.is_split else self.theory
+                kv_cache(file, setup.type_k, setup.type_v, self.offload.first_gpu_layer)
+                if self.is_split
+                else self.theory
             )
         except Unsupported as error:
             self.no_theory_reason = error.message
@@ -59,9 +62,9 @@ class Placement:
         if not self.is_split:
             return context.cache_bytes
         share = self._layers_share
-        if self.theory is not None and self._device_theory is not None and self.theory.bytes_per_token:
+        if self.theory is not None and self._device_theory is not None:
             cached = float(self.theory.cached_bytes(context.n_ctx))
-            share = float(self._device_theory.cached_bytes(context.n_ctx)) / cached
+            share = float(self._device_theory.cached_bytes(context.n_ctx)) / cached if cached else share
         return round(context.cache_bytes * share)
 
     def compute_bytes(self, context: DryContext) -> int:
@@ -92,7 +95,8 @@ class Placement:
             return None
         if not self._device_theory.bytes_per_token:
             return None
-        return self._device_theory.n_that_fit(left_bytes) or None
+        in_cells = self._device_theory.in_cells(self._setup.n_ubatch, swa_full=self._setup.swa_full)
+        return in_cells.n_that_fit(left_bytes) or None
 
     def disagreement(self, context: DryContext) -> list[str]:
         """What to say where the formula and the allocator differ by more than the log's rounding."""

@@ -207,8 +207,11 @@ def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str],
         yield f"{file.no_kv_reason}; its size is the allocator's, and the theory has no limits for it"
     elif placement.no_theory_reason:
         yield f"no KV from the theory: {placement.no_theory_reason}"
-    elif placement.theory is not None and placement.theory.remark:
-        yield placement.theory.remark
+    elif placement.theory is not None:
+        if placement.theory.remark:
+            yield placement.theory.remark
+        if state_bytes := placement.theory.state_bytes:
+            yield f"recurrent states of {format_bytes(state_bytes)} for each sequence, at every length"
     if placement.is_split:
         kept = placement.offload.overridden_host_bytes
         layers = f"{placement.offload.n_gpu_layers} of {file.n_layer + 1} layers"

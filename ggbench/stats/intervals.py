@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 Interval: TypeAlias = tuple[float, float]
 """Lower and upper end; both are the value of something exact, and an end may be infinite."""
+
+Beats: TypeAlias = Callable[[int, int], bool]
+"""Whether the estimate at one index is better than that at another."""
 
 _LARGEST_EXPONENT = 700.0
 """Of e, which is then near the largest float."""
@@ -23,16 +26,19 @@ class Leader:
     """How far it is from the second best, as a share of that; 0 where they are equal."""
 
 
-def better(intervals: Sequence[Interval | None], *, more_is_better: bool) -> tuple[bool, ...]:
+def better(
+    intervals: Sequence[Interval | None], *, more_is_better: bool, beats: Beats | None = None
+) -> tuple[bool, ...]:
     """Return for each interval whether it is better than another one while none is better than it.
 
-    None is not compared. Several may be better together: their intervals overlap, and all lie beyond a third.
+    None is not compared. Several may be better together: their intervals overlap, and all lie beyond a third. `beats`
+    decides where the estimates are paired, as two that vary together differ by less than their intervals.
     """
-    known = [interval for interval in intervals if interval is not None]
-    at_the_top = unbeaten(intervals, more_is_better=more_is_better)
+    known, found = _known(intervals), beats or _beyond(intervals, more_is_better=more_is_better)
+    at_the_top = unbeaten(intervals, more_is_better=more_is_better, beats=found)
     return tuple(
-        one is not None and is_unbeaten and any(_beats(one, other, more_is_better) for other in known)
-        for one, is_unbeaten in zip(intervals, at_the_top, strict=True)
+        is_unbeaten and any(found(one, other) for other in known if other != one)
+        for one, is_unbeaten in enumerate(at_the_top)
     )
 
 
@@ -50,14 +56,16 @@ def leader(values: Sequence[float | None], *, more_is_better: bool) -> Leader | 
     return Leader(index, abs(best / second - 1)) if second else None
 
 
-def unbeaten(intervals: Sequence[Interval | None], *, more_is_better: bool) -> tuple[bool, ...]:
+def unbeaten(
+    intervals: Sequence[Interval | None], *, more_is_better: bool, beats: Beats | None = None
+) -> tuple[bool, ...]:
     """Return for each interval whether no other is better than it; False for None, which is not compared.
 
-    If only one is unbeaten, it is better than all others, since being better is transitive.
+    If only one is unbeaten, it is better than the next best. `beats` as for `better`.
     """
-    known = [interval for interval in intervals if interval is not None]
+    known, found = _known(intervals), beats or _beyond(intervals, more_is_better=more_is_better)
     return tuple(
-        one is not None and not any(_beats(other, one, more_is_better) for other in known) for one in intervals
+        one in known and not any(found(other, one) for other in known if other != one) for one in range(len(intervals))
     )
 
 
@@ -73,8 +81,20 @@ def ratio_interval(one: float, one_ci: Interval, other: float, other_ci: Interva
     return _exp(ratio - below), _exp(ratio + above)
 
 
-def _beats(one: Interval, other: Interval, more_is_better: bool) -> bool:
-    return one[0] > other[1] if more_is_better else one[1] < other[0]
+def _known(intervals: Sequence[Interval | None]) -> list[int]:
+    return [index for index, interval in enumerate(intervals) if interval is not None]
+
+
+def _beyond(intervals: Sequence[Interval | None], *, more_is_better: bool) -> Beats:
+    """Whether an interval lies wholly beyond another."""
+
+    def beats(one: int, other: int) -> bool:
+        mine, its = intervals[one], intervals[other]
+        if mine is None or its is None:
+            return False
+        return mine[0] > its[1] if more_is_better else mine[1] < its[0]
+
+    return beats
 
 
 def _log(more: float, less: float) -> float:

@@ -92,6 +92,15 @@ def paired_difference(one: Sequence[float], other: Sequence[float]) -> PairedDif
     return PairedDifference(found.mean, found.mean - margin, found.mean + margin, count, needed)
 
 
+def running_means(values: Floats, n_per_chunk: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean of all values up to the end of each chunk, and its standard error, as `mean_and_error`."""
+    chunks = np.asarray(values, np.float64).reshape(-1, n_per_chunk)
+    count = n_per_chunk * np.arange(1, len(chunks) + 1)
+    mean = np.cumsum(chunks.sum(axis=1)) / count
+    variance = np.cumsum(np.square(chunks).sum(axis=1)) / count - np.square(mean)
+    return mean, np.sqrt(np.maximum(variance, 0.0) / np.maximum(count - 1, 1))
+
+
 def floats(data: bytes) -> NDArray[np.float32]:
     """Return the values that `ChunkScores` has as bytes."""
     return np.frombuffer(data, np.float32)

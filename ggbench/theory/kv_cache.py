@@ -1,27 +1,27 @@
-"""Cost of the KV cache by length: bytes stored, bytes read, operations of attention.
+"""Cost of what is kept of a sequence, by length: bytes stored, bytes read, operations of attention.
 
-Layers with a sliding window stop growing at the window, if the header says which layers have one. An architecture whose
-state is not K and V of each position raises Unsupported.
+Layers with a sliding window stop growing at the window, and recurrent states do not grow at all. Which layers are which
+is `ModelFile.states`; an architecture that keeps more than those say raises Unsupported.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ggbench.errors import Unsupported
+from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.ggml_types import row_bytes
 from ggbench.gguf_file.model_file import ModelFile
 
 Floats = npt.NDArray[np.float64]
 
-_PERIODS = {
-    "afmoe": 4, "cohere2": 4, "gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "olmo2": 4, "plamo3": 8
-}  # fmt: skip
-"""Layers of which the last has no window, in architectures whose headers may not say so. Source: the defaults that
-llama.cpp gives to `load_swa_pattern` in src/models/."""
+
+_CELLS_STEP = 256
+_MOST_CELLS = (1 << 32) - 1
+"""llama.cpp counts cells in 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,9 @@ class Growth:
     params: int = 0
     """Elements of K and V."""
     n_bytes: int = 0
+    """Bytes that it adds to the cache."""
+    read_bytes: int = 0
+    """Bytes that it adds to those read for each token: more than `n_bytes` where layers share a cache."""
     flop: int = 0
     """Operations of one token's attention to this position: a multiplication and an addition for each query head and
     element of its K and V."""
@@ -38,7 +41,7 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class KvCache:
-    """The cache of one sequence."""
+    """What is kept of one sequence."""
 
     type_k: str
     type_v: str
@@ -47,8 +50,10 @@ class KvCache:
     windowed: Growth = Growth()
     """Layers that keep the last `window` positions."""
     window: int | None = None
+    state_bytes: int = 0
+    """Recurrent states, of one size at every length."""
     remark: str = ""
-    """Assumption made because the header is incomplete; empty if there is none."""
+    """What is assumed of a window in the header; empty if nothing."""
 
     @property
     def params_per_token(self) -> int:
@@ -61,8 +66,23 @@ class KvCache:
         return self.full.n_bytes + self.windowed.n_bytes
 
     def cached_bytes(self, n: npt.ArrayLike) -> Floats:
-        """Return the bytes stored for n positions, which is also what decoding the n-th token reads."""
-        return self._over(n, self.full.n_bytes, self.windowed.n_bytes)
+        """Return the bytes stored for n positions, recurrent states included."""
+        return self.state_bytes + self._over(n, self.full.n_bytes, self.windowed.n_bytes)
+
+    def read_bytes(self, n: npt.ArrayLike) -> Floats:
+        """Return the bytes that decoding the n-th token reads: each layer's KV within its window, and the states."""
+        return self.state_bytes + self._over(n, self.full.read_bytes, self.windowed.read_bytes)
+
+    def in_cells(self, n_ubatch: int, *, swa_full: bool = False) -> KvCache:
+        """Return the cache as llama.cpp allocates it for one sequence: a window and one batch more, in steps of 256.
+
+        `swa_full` keeps every position, as `--swa-full` does. Source: `llama_kv_cache_iswa`. There are never more cells
+        than the context has, which is not known here.
+        """
+        if self.window is None:
+            return self
+        window = _MOST_CELLS if swa_full else -(-(self.window + n_ubatch) // _CELLS_STEP) * _CELLS_STEP
+        return replace(self, window=window)
 
     def attention_flop(self, n: npt.ArrayLike) -> Floats:
         """Return the operations of the n-th token's attention."""
@@ -76,8 +96,8 @@ class KvCache:
         return np.asarray(self.bytes_per_token * np.asarray(n, np.float64))
 
     def prefill_bytes(self, n: npt.ArrayLike) -> Floats:
-        """Return the bytes read in a prefill of n tokens if each reads all positions up to its own (section 4.3)."""
-        return self._summed_over(n, self.full.n_bytes, self.windowed.n_bytes)
+        """Return the bytes of KV read in a prefill of n tokens if each reads all positions up to its own (4.3)."""
+        return self._summed_over(n, self.full.read_bytes, self.windowed.read_bytes)
 
     def prefill_flop(self, n: npt.ArrayLike) -> Floats:
         """Return the operations of attention in a prefill of n tokens."""
@@ -85,13 +105,13 @@ class KvCache:
 
     def n_that_fit(self, n_bytes: float) -> int:
         """Return the maximum number of positions that fit in `n_bytes`, at most llama.cpp's 2^32 - 1."""
+        n_bytes -= self.state_bytes
         if n_bytes < self.bytes_per_token:
             return 0
-        most = (1 << 32) - 1
         if not self.window or n_bytes <= self.bytes_per_token * self.window:
-            return min(most, int(n_bytes / self.bytes_per_token)) if self.bytes_per_token else most
+            return min(_MOST_CELLS, int(n_bytes / self.bytes_per_token)) if self.bytes_per_token else _MOST_CELLS
         beyond = n_bytes - self.windowed.n_bytes * self.window
-        return min(most, int(beyond / self.full.n_bytes)) if self.full.n_bytes else most
+        return min(_MOST_CELLS, int(beyond / self.full.n_bytes)) if self.full.n_bytes else _MOST_CELLS
 
     def _over(self, n: npt.ArrayLike, full: int, windowed: int) -> Floats:
         """Return `full` times n plus `windowed` times the part of n within the window."""
@@ -105,40 +125,41 @@ class KvCache:
         return np.asarray(0.5 * (full * lengths * (lengths + 1) + windowed * within * (2 * lengths - within + 1)))
 
 
-def kv_cache(file: ModelFile, type_k: str = "f16", type_v: str = "f16") -> KvCache:
-    """Return the KV cache of one sequence in the given types.
+def kv_cache(file: ModelFile, type_k: str = "f16", type_v: str = "f16", first_layer: int = 0) -> KvCache:
+    """Return what the layers from `first_layer` on keep of one sequence, with a KV cache of the given types.
 
-    Source: the article, sections 3.2 and 5.2.2. Raises Unsupported if the architecture's state is not a KV cache or a
-    hyperparameter is missing, and UnknownName for an unknown type.
+    Source: the article, sections 3.2 and 5.2.2, for each layer. Raises Unsupported if the layers keep more than that or
+    a hyperparameter is missing, and UnknownName for an unknown type.
     """
     _require(file)
-    windowed, remark = _windowed_layers(file)
-    value_dim = file.head_dim_v or _value_length(file)
-    parts = {False: [0, 0, 0], True: [0, 0, 0]}
-    for layer, (n_query, n_kv) in enumerate(zip(file.n_head, file.n_head_kv, strict=True)):
-        if not n_kv:
-            continue
-        part = parts[windowed[layer]]
-        part[0] += n_kv * (file.head_dim_k + file.head_dim_v)
-        part[1] += row_bytes(type_k, n_kv * file.head_dim_k) + row_bytes(type_v, n_kv * file.head_dim_v)
-        part[2] += 2 * n_query * (file.head_dim_k + value_dim)
+    parts = {False: [0, 0, 0, 0], True: [0, 0, 0, 0]}
+    for layer, state in list(enumerate(file.states))[first_layer:]:
+        part = parts[state.window is not None]
+        read = state if state.reads_layer is None else file.states[state.reads_layer]
+        part[0] += state.k_width + state.v_width
+        part[1] += row_bytes(type_k, state.k_width) + row_bytes(type_v, state.v_width)
+        part[2] += row_bytes(type_k, read.k_width) + row_bytes(type_v, read.v_width)
+        part[3] += 2 * file.n_head[layer] * (state.head_dim_k + state.head_dim_v)
+    window = next((state.window for state in file.states if state.window), None)
     return KvCache(
         type_k=type_k,
         type_v=type_v,
         full=Growth(*parts[False]),
         windowed=Growth(*parts[True]),
-        window=file.sliding_window if any(windowed) else None,
-        remark=remark,
+        window=window,
+        state_bytes=sum(state.state_bytes for state in file.states[first_layer:]),
+        remark=_remark(file) if window is None else "",
     )
 
 
 def _require(file: ModelFile) -> None:
-    """Raise Unsupported if the state is not a KV cache or the header lacks a key needed to compute its size."""
+    """Raise Unsupported if the state is not known or the header lacks a key needed to compute its size."""
+    is_recurrent = any(state.recurrent_elements for state in file.states)
     for key, present in (
         ("block_count", file.n_layer),
         ("embedding_length", file.n_embd),
-        ("attention.head_count", any(file.n_head)),
-        ("attention.key_length", file.head_dim_k),
+        ("attention.head_count", is_recurrent or any(file.n_head)),
+        ("attention.key_length", is_recurrent or file.head_dim_k),
     ):
         if not present:
             raise Unsupported(
@@ -148,28 +169,11 @@ def _require(file: ModelFile) -> None:
     file.require_kv()
 
 
-def _windowed_layers(file: ModelFile) -> tuple[list[bool], str]:
-    """Return which layers have the window, and a remark if the header does not say.
-
-    Source: llama.cpp's key `attention.sliding_window_pattern`: a flag for each layer, or a period of layers whose last
-    one has no window (`set_swa_pattern`); without it the architecture's own period.
-    """
-    none = [False] * file.n_layer
+def _remark(file: ModelFile) -> str:
+    """Return what to say of a window in the header that no layer has; empty if the header has none."""
     if file.sliding_window is None:
-        return none, ""
-    key = f"{file.architecture}.attention.sliding_window_pattern"
-    pattern = file.metadata.get(key, _PERIODS.get(file.architecture))
-    if isinstance(pattern, list) and len(pattern) == file.n_layer:
-        return [bool(flag) for flag in pattern], ""
-    if isinstance(pattern, int) and not isinstance(pattern, bool) and pattern >= 0:
-        return [pattern == 0 or layer % pattern < pattern - 1 for layer in range(file.n_layer)], ""
-    return none, (
-        f"the header has a sliding window of {file.sliding_window} positions but does not say in which layers, "
-        "so every layer is assumed to keep every position"
-    )
-
-
-def _value_length(file: ModelFile) -> int:
-    """Return the head dimension of V if the cache stores no V because it is a view of K (MLA)."""
-    stated = file.metadata.get(f"{file.architecture}.attention.value_length")
-    return stated if isinstance(stated, int) else file.head_dim_k
+        return ""
+    stated = f"the header has a sliding window of {file.sliding_window} positions"
+    if file.architecture in gguf_constants.MODEL_ARCH_NAMES.values():
+        return f"{stated}, which llama.cpp does not apply to {file.architecture}: every layer keeps every position"
+    return f"{stated} but does not say in which layers, so every layer is assumed to keep every position"

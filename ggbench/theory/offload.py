@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
@@ -39,11 +39,6 @@ class Offload:
     def is_partial(self) -> bool:
         """Whether some layer that could be offloaded stays on the host."""
         return self.first_gpu_layer > 0 or self.overridden_host_bytes > 0
-
-    def device_part(self, file: ModelFile) -> ModelFile:
-        """Return the model with KV heads only in the layers on the device, to compute the cache there."""
-        heads = (0 if layer < self.first_gpu_layer else n_head_kv for layer, n_head_kv in enumerate(file.n_head_kv))
-        return replace(file, n_head_kv=tuple(heads))
 
 
 def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, str]] = ()) -> Offload:

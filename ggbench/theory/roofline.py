@@ -43,7 +43,7 @@ def decode_line(
     """
     if not bandwidth_bytes_per_s > 0:
         raise UsageError(f"a bandwidth of {bandwidth_bytes_per_s} bytes/s is not above zero", "write it as 1008GB/s")
-    growth = (kv.full.n_bytes if kv.window else kv.bytes_per_token) * batch_size
+    growth = (kv.full.read_bytes + (0 if kv.window else kv.windowed.read_bytes)) * batch_size
     w_tokens_per_ms = bandwidth_bytes_per_s / growth / 1e3 if growth else None
     return w_tokens_per_ms, float(decode_read_ms(weights, kv, bandwidth_bytes_per_s, 1, batch_size))
 
@@ -51,8 +51,8 @@ def decode_line(
 def decode_read_ms(
     weights: Weights, kv: KvCache, bandwidth_bytes_per_s: float, n: npt.ArrayLike, batch_size: int = 1
 ) -> Floats:
-    """Return the time [ms] to read the weights once and the KV of each sequence at position n (section 4.4)."""
-    n_bytes = weights.read_bytes(batch_size) + batch_size * kv.cached_bytes(n)
+    """Return the time [ms] to read the weights once, and what each sequence keeps at position n (section 4.4)."""
+    n_bytes = weights.read_bytes(batch_size) + batch_size * kv.read_bytes(n)
     return np.asarray(n_bytes / bandwidth_bytes_per_s * 1e3)
 
 

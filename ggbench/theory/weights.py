@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ggbench.errors import Unsupported, UsageError
-from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -104,7 +104,7 @@ def count_parameters(file: ModelFile) -> Parameters:
 
     Source: the article, sections 3.1 and 5.2.1. Raises Unsupported if a required tensor is missing.
     """
-    counts = sums_by_role(file.tensors, lambda tensor: tensor.n_elements)
+    counts = sums_by_role(_decoding(file), lambda tensor: tensor.n_elements)
     needed: dict[Role, str] = {"lm_head": "output.weight nor token_embd.weight", "layers": "blk.0.*"}
     for role, tensors in needed.items():
         if not counts[role]:
@@ -155,7 +155,13 @@ def file_weights(file: ModelFile, name: str) -> Weights:
         raise Unsupported(
             f"{file.name} has tensors of unknown type: {', '.join(file.unknown_types)}", "try a newer ggbench"
         )
-    return tensor_weights(file.tensors, count_parameters(file), name)
+    return tensor_weights(_decoding(file), count_parameters(file), name)
+
+
+def _decoding(file: ModelFile) -> list[TensorInfo]:
+    """Return the tensors without those of draft layers (NextN), which llama.cpp does not run to decode a token."""
+    n_layer = file.n_layer - file.n_layer_nextn
+    return [tensor for tensor in file.tensors if (layer_of(tensor.name) or 0) < max(1, n_layer)]
 
 
 def tensor_weights(tensors: Sequence[TensorInfo], parameters: Parameters, name: str) -> Weights:

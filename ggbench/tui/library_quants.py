@@ -22,7 +22,7 @@ from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
 from ggbench.report.columns import b_text, speed_text, w_text
 from ggbench.report.glossary import UNSTEADY
-from ggbench.report.plot.series import Line, fitted_line
+from ggbench.report.plot.curves import Line, fitted_line
 from ggbench.report.terminal.plan import FITS, FITS_NOT, longest_text
 from ggbench.sizing.plan import DECODE_POSITIONS
 from ggbench.tui.library_models import ModelEntry, Section

@@ -17,9 +17,10 @@ from ggbench.recording.progress import Finished, ModelReady, Point, Progress, Sa
 from ggbench.records.context import BracketEnds, Probe, ProofForeseen, Question
 from ggbench.records.decode import DecodeResult
 from ggbench.records.memory import Memory
+from ggbench.records.run import Settings
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
 from ggbench.records.summary import QuantSummary
-from ggbench.report.plot.series import LatencySeries, fitted_line, limit_line
+from ggbench.report.plot.curves import PlottedRun
 from ggbench.stats.linefit import RunningFit, fewest_samples
 from ggbench.stats.speed import summarize
 
@@ -55,8 +56,8 @@ class Answer:
 class LiveJob:
     """One job from its start on. One thread writes and one reads."""
 
-    def __init__(self, item_id: int, *, is_twin: bool = False) -> None:
-        self.item_id = item_id
+    def __init__(self, item_id: int, *, is_twin: bool = False, settings: Settings | None = None) -> None:
+        self.item_id, self.settings = item_id, settings
         self.is_twin = is_twin
         """A twin has no tokenizer."""
         self.working: Working | None = None
@@ -72,9 +73,17 @@ class LiveJob:
         """The last characters that were decoded, as the model gave them."""
         self.answers: tuple[Answer, ...] = ()
         """Of a search, in the order in which they came."""
+        self.observations: tuple[object, ...] = ()
+        """What was observed beside the samples and the answers of a search."""
         self.question: Question | None = None
         """What a search is trying; None while nothing is."""
-        self._asked_at_s = 0.0
+        self._doing: object = None
+        """What the last work was at that said so."""
+        self._asked_at_s = self._counted_at_s = 0.0
+        self._counted_from: tuple[float, float] | None = None
+        """When the work in progress began to be counted, and from which count on; None where it is not counted."""
+        self._n_counted: int | None = None
+        """Chunks and the like that the work in progress will come to; None where it is not counted."""
         self._positions: Integers = np.empty(1024, np.int64)
         self._step_ns: Integers = np.empty(1024, np.int64)
         self._n_done = 0
@@ -90,7 +99,10 @@ class LiveJob:
             case Working(subject=Question() as question):
                 self._asked_at_s, self.question, self.working = time.monotonic(), question, record
             case Working():
+                self._time(record)
+                self._doing = record.subject or self._doing
                 self.working = record
+                self._n_counted = None if record.total is None or record.is_bytes else round(record.total)
             case ModelReady():
                 self.memory, self.limit, self.working = record.memory, record.limit, None
             case Point(observation=Probe() as probe, context=BracketEnds() as ends):
@@ -98,7 +110,8 @@ class LiveJob:
             case Point(observation=ProofForeseen()):
                 pass  # the time left is drawn from `Working`, where it shrinks
             case Point():
-                self.point = record.text
+                self.point = record.text or self.point
+                self.observations = (*self.observations, record.observation)
             case Finished():
                 self.question = self.working = None
                 self._result = QuantSummary.of([record.run]).decode
@@ -112,6 +125,25 @@ class LiveJob:
         if working is None or working.done is None or not working.total:
             return None
         return working.done / working.total
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that what takes a while still takes, by its own estimate or by its pace; None where unknown."""
+        working = self.working
+        if working is None or working.left_s is not None or working.done is None or self._counted_from is None:
+            return None if working is None else working.left_s
+        began_s, n_before = self._counted_from
+        pace = (working.done - n_before) / max(self._counted_at_s - began_s, 1e-9)
+        return ((working.total or 0.0) - working.done) / pace if pace > 0 else None
+
+    def _time(self, record: Working) -> None:
+        before = self.working
+        self._counted_at_s = time.monotonic()
+        is_same = before is not None and (before.stage, before.total) == (record.stage, record.total)
+        if record.done is None or record.is_bytes or (record.total or 0) <= 1:
+            self._counted_from = None
+        elif not is_same or self._counted_from is None:
+            self._counted_from = self._counted_at_s, record.done
 
     @property
     def asked_s(self) -> int | None:
@@ -154,15 +186,19 @@ class LiveJob:
         """The last position there will be, where each repetition starts from the same."""
         return int(self._positions[0]) - 1 + self.n_total if self._n_done else self.n_total
 
-    def series(self, name: str, *, dimmed: bool = False) -> LatencySeries:
+    def plotted(self, name: str, *, dimmed: bool = False) -> PlottedRun:
         """For the plot, with the line through the samples so far; `name` is for the legend."""
         positions = self.positions
-        return LatencySeries(
+        return PlottedRun(
             name=name,
             positions=positions,
-            latency_ms=self.step_ns[: len(positions)] / 1e6,
-            fit=fitted_line(self._line()),
-            limit=limit_line(self.limit),
+            step_ns=self.step_ns[: len(positions)],
+            fit=self._line(),
+            limit=self.limit,
+            observations=self.observations,
+            settings=self.settings,
+            doing=self._doing,
+            end=self.n_end if self._n_done else self._n_counted,
             dimmed=dimmed,
         )
 

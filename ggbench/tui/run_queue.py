@@ -22,6 +22,7 @@ from ggbench.recording.rig import Rig
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
 from ggbench.records.subject import Subject
+from ggbench.report.presenter import presenter_of
 from ggbench.store.database import Store
 from ggbench.tui.live_job import LiveJob
 
@@ -112,8 +113,8 @@ class RunQueue:
         self._notified_at = 0.0
         self.live: LiveJob | None = None
         """The running job, or the last that ran."""
-        self.sampled: tuple[LiveJob, ...] = ()
-        """Every job that has samples, in the order in which they ran, the running one included."""
+        self.plotted: tuple[LiveJob, ...] = ()
+        """Every job that has something to plot, in the order in which they ran, the running one included."""
         self.store_error: StoreError | None = None
         """Why the last run is not kept, or not whole; None when it is."""
         self.revision = 0
@@ -234,7 +235,7 @@ class RunQueue:
 
     def _run(self, item: QueueItem, store: Store | None) -> None:
         job = self._jobs[item.id]
-        live = self.live = LiveJob(item.id, is_twin=job.target.provenance == "twin")
+        live = self.live = LiveJob(item.id, is_twin=job.target.provenance == "twin", settings=job.settings)
         self._report()
         rig = replace(self._services.make_rig(store, job.experiment), cancel=self._cancel)
         with self._changed:
@@ -251,19 +252,24 @@ class RunQueue:
         live.take(record)
         match record:
             case Samples():
-                if live not in self.sampled:
-                    self.sampled = (*self.sampled, live)
+                self._plot(live)
                 self._set_state(item.id, JobState.DECODING)
             case Working(stage=stage):
                 self._set_state(item.id, JobState.SEARCHING if live.question else _STATES[stage])
             case ModelReady(run_id=run_id):
                 is_search = self._items[item.id].state is JobState.SEARCHING
                 self._update(item.id, JobState.SEARCHING if is_search else JobState.PROMPT, run_id=run_id)
-            case Point():
+            case Point(observation=observation):
+                if isinstance(observation, presenter_of(item.kind).plotted):
+                    self._plot(live)
                 self._report()
             case Finished(run=run):
                 self.store_error = record.store_error or self.store_error
                 self._update(item.id, self._state_after(run.outcome), run.reason, run, run.run_id)
+
+    def _plot(self, live: LiveJob) -> None:
+        if live not in self.plotted:
+            self.plotted = (*self.plotted, live)
 
     def _set_state(self, item_id: int, state: JobState) -> None:
         """Report a new state at once, and more of the same once in a while."""

@@ -2,42 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from ggbench.errors import Unsupported
+from ggbench.plain import plain
 from ggbench.records.context import ContextSettings
 from ggbench.records.decode import DecodeSettings
+from ggbench.records.quality import N_CTX
 from ggbench.records.run import Settings
 from ggbench.records.setup import LlamaSetup, whole_steps
+from ggbench.records.speed_cases import SpeedSettings
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
+    from ggbench.catalog.models import Catalog
     from ggbench.catalog.selector import Target
+    from ggbench.hub.access import HubAccess
     from ggbench.recording.experiment import Job
 
 LENGTHS = (300, 1_000, 3_000, 10_000)
 """Tokens; the choices that a key cycles through."""
+LARGEST, NO_BASE = "largest", "none"
+"""Which base a quant is compared with, where it is not named."""
+
+
+Found: TypeAlias = "Sequence[tuple[str, tuple[Target, ...]]]"
+"""Models, each with the targets that were found for its quants."""
+
+
+class RunRequest(Protocol):
+    """What is to be carried out on any number of targets."""
+
+    @property
+    def notice(self) -> str:
+        """How it differs from what was planned; empty where it does not."""
+        ...
+
+    def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> tuple[Job, ...]:
+        """Return the jobs in order; call it in a thread. Raises GgbenchError for what cannot be run."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class RunRequest:
-    """One experiment, to be carried out on any number of targets."""
+class MeasureRequest:
+    """One experiment on each target."""
 
     kind: str
     """Of the experiment."""
     settings: Settings
     setup: LlamaSetup
     notice: str = ""
-    """How it differs from what was planned; empty where it does not."""
 
-    def jobs(self, targets: Sequence[Target]) -> tuple[Job, ...]:
-        """Return one job for each target."""
+    def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> tuple[Job, ...]:
+        """Return one job for each target. Raises UsageError for a setup that does not hold the settings."""
         from ggbench.experiments.registry import experiment_of
         from ggbench.recording.experiment import Job
 
         experiment = experiment_of(self.kind)
-        return tuple(Job(experiment, target, self.setup, self.settings) for target in targets)
+        return tuple(Job(experiment, target, self.setup, self.settings) for _, targets in found for target in targets)
+
+
+@dataclass(frozen=True, slots=True)
+class QualityAsked:
+    """What a person chooses of a quality run."""
+
+    base: str = LARGEST
+    """`LARGEST`, `NO_BASE`, or the QUANT argument of the quant to compare with."""
+    text: str = ""
+    """`wikitext-2`, the path of a file, or empty for the text that comes with Python."""
+    n_chunks: int | None = None
+    """Chunks to score at most; None scores the whole text."""
+    within_s: float | None = None
+    """Seconds after which a quant's run ends; None sets no limit."""
+    n_ctx: int = N_CTX
+    """Tokens of a chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class QualityRequest:
+    """A quality run of each target, compared with a base of its model."""
+
+    asked: QualityAsked
+    setup: LlamaSetup
+    """With the types of the KV cache; the n_ctx that was planned is not that of a chunk."""
+    here: Mapping[str, tuple[str, ...]]
+    """QUANT arguments of the quants on this disk, by model, as far as they are known."""
+    notice: str = ""
+
+    def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> tuple[Job, ...]:
+        """Read the text, find the bases, and return a job for each target that is not its own base.
+
+        Raises UsageError and BadFile for a text that cannot be scored, NetworkError for one that cannot be downloaded,
+        Unsupported for a twin, and as `resolve`.
+        """
+        from ggbench.catalog.selector import resolve
+        from ggbench.catalog.texts import find_text
+        from ggbench.catalog.wikitext import WIKITEXT_2
+        from ggbench.experiments.quality_jobs import largest_here, quality_jobs
+        from ggbench.recording.experiment import Base
+        from ggbench.records.quality import QualitySettings
+
+        asked, setup = self.asked, replace(self.setup, n_ctx=None)
+        for _, targets in found:
+            for target in targets:
+                if target.provenance == "twin":
+                    raise no_quality(f"{target.model} {target.quant}")
+        is_name = asked.text in ("", WIKITEXT_2)
+        source, _ = find_text(asked.text or None if is_name else Path(asked.text).expanduser(), hub)
+        n_seqs = max(1, setup.n_batch // asked.n_ctx)
+        settings = QualitySettings(source, asked.n_ctx, asked.n_chunks, asked.within_s, n_seqs)
+        jobs: list[Job] = []
+        for model, targets in found:
+            base = None
+            if asked.base == LARGEST:
+                known = resolve(model, self.here.get(model, ()), hub=hub, catalog=catalog)
+                base = largest_here([*targets, *(each for each in known if each.provenance != "twin")])
+            elif asked.base != NO_BASE:
+                base = Base(resolve(model, (asked.base,), hub=hub, catalog=catalog)[0])
+            jobs += quality_jobs(targets, setup, settings, base, ((setup.type_k, setup.type_v),))
+        return tuple(jobs)
+
+
+def no_quality(name: str) -> Unsupported:
+    """Return the error for a twin."""
+    return Unsupported(
+        f"{plain(name)} is a twin: weights without training have no quality",
+        "press Q on the quants of a published file",
+    )
 
 
 def next_length(n_gen: int) -> int:
@@ -50,11 +144,16 @@ def decode_request(setup: LlamaSetup, n_gen: int) -> RunRequest:
     settings = DecodeSettings(n_gen)
     needed, planned = whole_steps(settings.n_ctx_needed), setup.n_ctx
     if planned is None or planned >= needed:
-        return RunRequest("decode", settings, setup)
+        return MeasureRequest("decode", settings, setup)
     notice = f"{format_count(n_gen)} tokens need n_ctx {format_count(needed)}; {format_count(planned)} was planned"
-    return RunRequest("decode", settings, replace(setup, n_ctx=None), notice)
+    return MeasureRequest("decode", settings, replace(setup, n_ctx=None), notice)
+
+
+def speed_request(setup: LlamaSetup, settings: SpeedSettings) -> MeasureRequest:
+    """Return a run of these cases; each makes a context of its own, whatever n_ctx is planned."""
+    return MeasureRequest("speed", settings, replace(setup, n_ctx=None))
 
 
 def search_request(setup: LlamaSetup) -> RunRequest:
     """Return a search for the largest context; the planned n_ctx does not bound it."""
-    return RunRequest("maxctx", ContextSettings(), replace(setup, n_ctx=None))
+    return MeasureRequest("maxctx", ContextSettings(), replace(setup, n_ctx=None))

@@ -47,7 +47,9 @@ class SetupField:
         return self.parse(text) if text.strip() else self.default
 
 
-def _whole(what: str, least: int, most: int) -> Callable[[str], int]:
+def whole_number(what: str, least: int, most: int) -> Callable[[str], int]:
+    """Return what reads a number of these, such as `a number of layers`, and raises UsageError for any other text."""
+
     def parse(text: str) -> int:
         try:
             value = int(text)
@@ -82,15 +84,15 @@ FIELDS = (
     ),
     SetupField(
         "n_gpu_layers", "GPU layers, -ngl", "all", "Layers on the GPU; 0 leaves everything in main memory.",
-        _whole("a number of layers", 0, _MAX_LAYERS),
+        whole_number("a number of layers", 0, _MAX_LAYERS),
     ),
     SetupField(
         "n_cpu_moe", "--n-cpu-moe", "none", "Keep the expert weights of the first N layers in main memory.",
-        _whole("a number of layers", 0, _MAX_LAYERS),
+        whole_number("a number of layers", 0, _MAX_LAYERS),
     ),
     SetupField(
         "threads", "threads", "one a core", "CPU threads of a run; by default one for each physical core.",
-        _whole("a number of threads", 1, MAX_THREADS),
+        whole_number("a number of threads", 1, MAX_THREADS),
     ),
     SetupField(
         "swa_full", "--swa-full", "off", "Keep the whole context in the caches of sliding-window layers.",

@@ -21,8 +21,9 @@ from ggbench.report.columns import COLUMNS, Value
 from ggbench.report.glossary import UNSTEADY
 from ggbench.report.listed_runs import ListedRun, named_runs
 from ggbench.report.names import quant_name
-from ggbench.report.plot.series import LatencySeries, measured_series
-from ggbench.report.saving import SavedRun
+from ggbench.report.plot.curves import Figure, PlottedRun
+from ggbench.report.presenter import figures_of, presenter_of
+from ggbench.report.saving import SavedRun, saved_figures
 from ggbench.store.database import Store
 from ggbench.store.runs import RUNNING, Samples, StoredRun
 from ggbench.tui.tables import Column, has_words
@@ -40,8 +41,8 @@ class MeasuredRun:
 
     listed: ListedRun
     samples: Samples
-    readings: tuple[MachineReading, ...] = ()
-    """Of the machine while it ran."""
+    observations: tuple[object, ...] = ()
+    """What was observed while it ran, beside the samples."""
 
     @property
     def run_id(self) -> int:
@@ -49,9 +50,9 @@ class MeasuredRun:
         return self.listed.run_id
 
     @property
-    def has_samples(self) -> bool:
-        """Whether there is anything to plot."""
-        return len(self.samples.step_ns) > 0
+    def readings(self) -> tuple[MachineReading, ...]:
+        """Of the machine while it ran."""
+        return tuple(each for each in self.observations if isinstance(each, MachineReading))
 
     @property
     def summary(self) -> QuantSummary:
@@ -60,15 +61,16 @@ class MeasuredRun:
             raise StoreError(f"run {self.run_id} cannot be read: {self.listed.problem}", "upgrade ggbench to read it")
         return summary
 
-    def series(self) -> LatencySeries:
-        """Return it for a plot of its own, with the fitted line and the limit where they can be read."""
-        summary = self.listed.summary
-        fit, limit = (summary.fit, summary.limit) if summary else (None, None)
-        return measured_series(quant_name(self.listed.subject), self.samples.position, self.samples.step_ns, fit, limit)
+    def figures(self) -> tuple[Figure, ...]:
+        """Return what there is to draw of it alone, the steps also of a run that this ggbench cannot read."""
+        summary, steps = self.listed.summary, self.samples
+        if summary is not None:
+            return saved_figures([self.to_save()])
+        return figures_of(["decode"], [PlottedRun(quant_name(self.listed.subject), steps.position, steps.step_ns)])
 
     def to_save(self) -> SavedRun:
         """Return what is written of it to files. Raises StoreError as `summary`."""
-        return SavedRun(self.summary, self.samples)
+        return SavedRun(self.summary, self.samples, self.observations)
 
 
 RunColumn: TypeAlias = Column[ListedRun]
@@ -77,6 +79,12 @@ RunColumn: TypeAlias = Column[ListedRun]
 def is_running(run: ListedRun) -> bool:
     """Whether it was going on when it was listed."""
     return run.stored.state == RUNNING
+
+
+def may_draw(run: ListedRun) -> bool:
+    """Whether there may be anything to draw of it."""
+    has_steps = is_running(run) or bool(run.stored.n_samples)
+    return has_steps or (run.run is not None and bool(presenter_of(run.run.head.kind).plotted))
 
 
 def _measured(key: str) -> RunColumn:
@@ -114,6 +122,9 @@ COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
     _measured("b_ratio"),
     _measured("b_w16_ms"),
     _measured("bpw"),
+    _measured("ppl"),
+    _measured("kld_mean"),
+    _measured("same_top"),
     _measured("prefill_ms"),
     _measured("max_n_ctx"),
     RunColumn(
@@ -149,12 +160,12 @@ def read_measured(store: Store, run_id: int) -> MeasuredRun:
         stored = store.load_run(run_id)
         samples = store.load_samples(run_id)
         listed = _read_run(store, stored)
-        readings = read_recording(store, stored).of(MachineReading) if listed and listed.run else ()
+        recorded = read_recording(store, stored).observations if listed and listed.run else ()
     except UnknownName:
         listed = None
     if listed is None:
         raise StoreError(f"run {run_id} was deleted meanwhile", "the list is up to date again")
-    return MeasuredRun(listed, samples, readings)
+    return MeasuredRun(listed, samples, tuple(each.body for each in recorded))
 
 
 def delete_runs(store: Store, run_ids: Iterable[int]) -> tuple[str, ...]:

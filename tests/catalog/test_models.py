@@ -9,8 +9,9 @@ import pytest
 
 from ggbench.catalog.models import Catalog, load_catalog
 from ggbench.errors import UnknownName, UsageError
-from ggbench.gguf_file.blueprint import Hyperparameters, build_tensors
+from ggbench.gguf_file.blueprint import Hyperparameters, build_model, build_tensors
 from ggbench.gguf_file.twin import plan_twin
+from ggbench.theory.weights import count_parameters as count_by_role
 
 WriteModels = Callable[[str], Path]
 
@@ -46,6 +47,30 @@ PUBLISHED_PARAMETERS = {
     "qwen2.5-14b": 14_770_033_664,
     "qwen2.5-32b": 32_763_876_352,
     "qwen2.5-72b": 72_706_203_648,
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.1-70b": 70_553_706_496,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-1.7b": 1_720_574_976,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-14b": 14_768_307_200,
+    "qwen3-32b": 32_762_123_264,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "gemma-3-1b": 999_885_952,
+    "gemma-3-4b": 3_880_263_168,
+    "gemma-3-12b": 11_766_034_176,
+    "gemma-3-27b": 27_009_346_304,
+    "mistral-7b-v0.3": 7_248_023_552,
+    "mistral-nemo-12b": 12_247_782_400,
+    "mistral-small-24b": 23_572_403_200,
+    "mixtral-8x7b": 46_702_792_704,
+    "phi-4": 14_659_507_200,
+    "phi-4-mini": 3_836_021_760,
+    "gpt-oss-20b": 20_914_757_184,
+    "gpt-oss-120b": 116_829_156_672,
+    "deepseek-v2-lite": 15_706_484_224,
 }
 """Parameters of the safetensors files as the Hub's model pages count them: a tied embedding once."""
 
@@ -61,6 +86,29 @@ PUBLISHED_FILE_BYTES = {
     ("qwen2.5-3b", "q8_0"): 3_616_088_480,
 }
 """Sizes of the official files of Qwen2.5 Instruct on the Hub."""
+
+PUBLISHED_TENSOR_BYTES = {
+    ("llama-3.1-8b", "q4_k_m"): 4_912_898_304,
+    ("qwen3-1.7b", "q8_0"): 1_828_474_880,
+    ("qwen3-4b", "q4_k_m"): 2_491_323_904,
+    ("qwen3-8b", "q4_k_m"): 5_021_827_072,
+    ("qwen3-14b", "q4_k_m"): 8_995_793_920,
+    ("qwen3-30b-a3b", "q4_k_s"): 17_450_039_296,
+    ("gemma-3-1b", "q4_k_m"): 799_525_120,
+    ("gemma-3-12b", "q8_0"): 12_503_660_544,
+    ("gemma-3-27b", "q8_0"): 28_701_409_280,
+    ("mistral-7b-v0.3", "q4_k_m"): 4_372_054_016,
+    ("mistral-small-24b", "q5_k_m"): 16_756_101_120,
+    ("phi-4", "q8_0"): 15_576_944_640,
+    ("gpt-oss-120b", "mxfp4"): 63_374_323_968,
+}
+"""Bytes of the tensors of published files as llama-server and llama-bench print them (`size`, `model_size`)."""
+
+LLAMA_3_1_BPW = {
+    "iq4_xs": 4.4597, "q2_k": 3.1593, "q3_k_s": 3.6429, "q3_k_m": 3.9960, "q3_k_l": 4.2979, "q4_k_s": 4.6672,
+    "q4_k_m": 4.8944, "q5_k_s": 5.5704, "q5_k_m": 5.7036, "q6_k": 6.5633, "q8_0": 8.5008, "f16": 16.0005,
+}  # fmt: skip
+"""BPW of Llama 3.1 8B as llama.cpp's own documentation prints it (tools/quantize/README.md)."""
 
 ARTICLE_BILLIONS = {
     "qwen1.5-0.5b": (1024, 24, 2816, 1, 0.58),
@@ -103,18 +151,53 @@ def test_shape_has_the_published_parameter_count(shipped: Catalog, model_id: str
     """Every extent, the padded vocabulary and tied embeddings enter the count, so an exact match pins them all."""
     hyper = shipped.model(model_id).hyper
     output = hyper.n_vocab * hyper.n_embd if model_id in UNTIED_IN_GGUF else 0
-    assert count_parameters(hyper) == n_params + output
+    rope_freqs = hyper.n_embd_head // 2 if hyper.rope_freqs else 0
+    assert count_parameters(hyper) == n_params + output + rope_freqs
 
 
 @pytest.mark.llama
-def test_twins_differ_from_the_official_files_by_the_tokenizer_alone(shipped: Catalog) -> None:
-    """One tokenizer serves all of Qwen2.5, so what a twin lacks is the same number of bytes at any size and quant."""
-    missing = set()
-    for (model_id, quant), file_bytes in PUBLISHED_FILE_BYTES.items():
-        planned = plan_twin(shipped.model(model_id).hyper, [quant], name=model_id)
-        missing.add(file_bytes - planned[quant].file_bytes)
-    assert len(missing) == 1
-    assert 5_000_000 < missing.pop() < 7_000_000
+@pytest.mark.parametrize(("model_id", "quant"), PUBLISHED_TENSOR_BYTES)
+def test_planned_tensors_have_the_bytes_of_the_published_file(shipped: Catalog, model_id: str, quant: str) -> None:
+    """Shapes, types and tied embeddings all enter the sum, to the byte."""
+    planned = plan_twin(shipped.model(model_id).hyper, [quant], name=model_id)[quant]
+    assert planned.weight_bytes == PUBLISHED_TENSOR_BYTES[model_id, quant]
+
+
+@pytest.mark.llama
+def test_bpw_of_llama_3_1_is_that_of_llama_cpps_documentation(shipped: Catalog) -> None:
+    """Twelve quants to four decimals."""
+    planned = plan_twin(shipped.model("llama-3.1-8b").hyper, list(LLAMA_3_1_BPW), name="llama")
+    assert {quant: round(planned[quant].bpw or 0, 4) for quant in LLAMA_3_1_BPW} == LLAMA_3_1_BPW
+
+
+@pytest.mark.llama
+def test_gpt_oss_lacks_its_tokenizer_alone(shipped: Catalog) -> None:
+    """The official files of 20b and 120b have one tokenizer, so a twin of either is smaller by the same bytes."""
+    official = {"gpt-oss-20b": 12_109_566_624, "gpt-oss-120b": 63_387_346_208}
+    lacks = [
+        n_bytes - plan_twin(shipped.model(model_id).hyper, ["mxfp4"], name=model_id)["mxfp4"].file_bytes
+        for model_id, n_bytes in official.items()
+    ]
+    assert lacks[0] == pytest.approx(lacks[1], abs=64)
+    assert 12_900_000 < lacks[0] < 13_100_000
+
+
+@pytest.mark.parametrize(
+    ("model_id", "n_active"),
+    [
+        ("qwen3-30b-a3b", 3_353_032_704),
+        ("mixtral-8x7b", 12.88e9),
+        ("gpt-oss-20b", 3.61e9),
+        ("gpt-oss-120b", 5.13e9),
+    ],
+)
+def test_a_token_has_the_published_number_of_active_parameters(
+    shipped: Catalog, model_id: str, n_active: float
+) -> None:
+    """As counted by others from config.json and in the model cards, of which OpenAI's leave out the embedding."""
+    parameters = count_by_role(build_model(shipped.model(model_id).hyper, model_id))
+    embedding = 0 if model_id.startswith("gpt-oss") else parameters.embedding
+    assert parameters.active + embedding == pytest.approx(n_active, rel=0.002)
 
 
 @pytest.mark.parametrize(("model_id", "row"), ARTICLE_BILLIONS.items())
@@ -133,9 +216,11 @@ def test_smallest_qwen15_has_an_output_matrix_of_its_own(shipped: Catalog) -> No
 
 
 def test_catalog_has_every_promised_size(shipped: Catalog) -> None:
-    """Nine of Qwen1.5, five of Qwen2, seven of Qwen2.5; only the MoE of Qwen1.5 has no official GGUF repo."""
+    """Nine of Qwen1.5, five of Qwen2, seven of Qwen2.5, 24 later ones; repos of makers and of ggml-org alone."""
     assert {model.id for model in shipped} == {*PUBLISHED_PARAMETERS, "qwen1.5-0.5b"}
-    assert [model.id for model in shipped if model.repo is None] == ["qwen1.5-moe-a2.7b"]
+    without = [model.id for model in shipped if model.repo is None]
+    assert without[0] == "qwen1.5-moe-a2.7b"
+    assert {model_id.split("-")[0] for model_id in without[1:]} == {"llama", "mistral", "mixtral", "phi", "deepseek"}
     assert all(model.origin == "shipped" for model in shipped)
 
 

@@ -167,7 +167,7 @@ def test_a_new_experiment_waits_in_the_queue_of_the_tui(tiny_twin: Path, tmp_pat
         watched.queue.add([job])
         watched.wait(lambda queue: not queue.is_busy)
         (item,) = watched.queue.items
-        (sampled,) = watched.queue.sampled
+        (sampled,) = watched.queue.plotted
     assert item.run is not None
     assert item.run.outcome is Outcome.COMPLETED
     assert presenters.presenter_of(item.kind).ending(item.run).endswith("in batches of 4")

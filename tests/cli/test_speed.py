@@ -45,7 +45,7 @@ def test_a_run_is_found_again(ggbench: Run, machine: FakeMachine, tiny_twin: Pat
     assert "Again: ggbench speed" in text
     compared = ggbench("compare", "1", "2")
     assert compared.code == 0
-    assert "512 x 4" in compared.out
+    assert "input 512, batch 4" in compared.out
 
 
 def test_published_rows_stand_under_each_case(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:

@@ -7,18 +7,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ggbench.catalog.selector import Target
+from ggbench.catalog.selector import Target, resolve
+from ggbench.catalog.texts import find_text
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending, OutOfMemory
 from ggbench.engine.events import ContextProven, Steps
 from ggbench.engine.workloads.decode import Decode
 from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.experiments.quality_jobs import largest_here, quality_jobs
 from ggbench.experiments.registry import experiment_of
 from ggbench.recording.experiment import Experiment, Job
 from ggbench.recording.rig import Rig
 from ggbench.records.context import ContextSettings
 from ggbench.records.decode import DecodeSettings
 from ggbench.records.machine import MachineReading
+from ggbench.records.quality import QualitySettings
 from ggbench.records.setup import LlamaSetup
 from ggbench.store.database import Store
 from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
@@ -38,6 +41,13 @@ def searches(targets: Sequence[Target], setup: LlamaSetup) -> list[Job]:
     """A search for the largest context of each target."""
     experiment = experiment_of("maxctx")
     return [Job(experiment, target, setup, ContextSettings()) for target in targets]
+
+
+def scored(folder: Path, text: Path, n_ctx: int = 32) -> list[Job]:
+    """A quality run of every quant in a folder beside the largest, 8 chunks at a time."""
+    targets = resolve(str(folder))
+    settings = QualitySettings(find_text(text)[0], n_ctx, n_seqs=8)
+    return quality_jobs(targets, LlamaSetup(), settings, largest_here(targets), (("f16", "f16"),))
 
 
 @dataclass

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import struct
+import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending
@@ -12,6 +17,7 @@ from ggbench.engine.workloads.score import Score
 from ggbench.engine.workloads.tokenize import Tokenize
 from tests.conftest import TINY
 from tests.fakes.engine import Answer, obey
+from tests.fakes.watched import WAIT_S
 
 
 def scores(nll: float = 2.0, n_tokens: int = 320, bos: int | None = None) -> Answer:
@@ -38,8 +44,45 @@ def scores(nll: float = 2.0, n_tokens: int = 320, bos: int | None = None) -> Ans
     return answer
 
 
+def _string(text: bytes) -> bytes:
+    """A string as GGUF has it."""
+    return struct.pack("<Q", len(text)) + text
+
+
+@dataclass
+class Scattered:
+    """A worker whose model finds some chunks and tokens harder than others, in every run the same ones."""
+
+    worse: float = 0.1
+    """Mean nll above the base's."""
+    n_tokens: int = 32 * 200
+    stops_at: int | None = None
+    """Which compared request waits until the test lets it go on; None for none."""
+    reached: threading.Event = field(default_factory=threading.Event)
+    opened: threading.Event = field(default_factory=threading.Event)
+    _n_compared: int = 0
+
+    def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        """As `scores` does, with other values."""
+        if not isinstance(request, Score) or request.rows is None or request.rows.writes or not request.targets[0]:
+            yield from scores(n_tokens=self.n_tokens)(request)
+            return
+        if self._n_compared == self.stops_at:
+            self.reached.set()
+            assert self.opened.wait(WAIT_S)
+        random = np.random.default_rng(self._n_compared)
+        self._n_compared += 1
+        base = random.gamma(2, 1.2, (len(request.targets), 1)) + random.exponential(0.8, len(request.targets[0]))
+        nll = base + random.normal(self.worse, 0.2, base.shape)
+        kld = random.exponential(self.worse, base.shape)
+        n_same = round(base.size * (1 - self.worse))
+        yield Scored(nll.ravel().tolist(), base.ravel().tolist(), kld.ravel().tolist(), [0.01] * base.size, n_same)
+        yield Completed()
+
+
 def without_mark(twin: Path, path: Path) -> Path:
-    """A twin without its mark, so that it passes for a trained model."""
+    """A twin without its mark and with the name of a tokenizer, so that it passes for a trained model."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(twin.read_bytes().replace(b"ggbench.twin", b"ggbench.none"))
+    content = twin.read_bytes().replace(b"ggbench.twin", b"ggbench.none")
+    path.write_bytes(content.replace(_string(b"none"), _string(b"gpt2")))
     return path

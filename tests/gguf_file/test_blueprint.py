@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ggbench.errors import UsageError
-from ggbench.gguf_file.blueprint import Hyperparameters
+from ggbench.gguf_file.blueprint import Hyperparameters, build_tensors, count_params
 
 DENSE = Hyperparameters("qwen2", n_layer=2, n_embd=256, n_head=4, n_head_kv=2, n_ff=768, n_vocab=512, n_ctx_train=2048)
 EXPERTS = {"n_expert": 8, "n_expert_used": 2, "n_ff_expert": 256, "n_ff_shared_expert": 512}
@@ -61,3 +61,32 @@ def test_an_odd_head_has_no_rotary_positions() -> None:
     """Rotary positions turn pairs of numbers."""
     with pytest.raises(UsageError, match="head_dim 15"):
         dataclasses.replace(DENSE, n_embd=60, n_head=4, n_head_kv=4)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "given", "field"),
+    [
+        ("gemma3", {}, "sliding_window"),
+        ("gpt-oss", EXPERTS | {"n_ff_shared_expert": 0}, "sliding_window"),
+        ("qwen3moe", {"n_expert": 8, "n_expert_used": 2}, "n_ff_expert"),
+        ("llama", {"n_expert": 8}, "n_expert_used"),
+        ("llama", {"sliding_window": 4096}, "sliding_window"),
+        ("qwen3", {"kv_lora_rank": 512}, "kv_lora_rank"),
+        ("deepseek2", EXPERTS | {"head_dim": 64, "kv_lora_rank": 512, "v_head_dim": 128}, "n_rot"),
+        ("deepseek2", EXPERTS | {"head_dim": 64, "n_rot": 64, "kv_lora_rank": 512, "v_head_dim": 128}, "n_rot"),
+        ("phi3", {"head_dim": 128}, "head_dim"),
+    ],
+)
+def test_an_architecture_names_what_it_needs_and_what_it_cannot_have(
+    architecture: str, given: dict[str, Any], field: str
+) -> None:
+    """A shape that llama.cpp would not load, or would load as another, is refused by its field."""
+    with pytest.raises(UsageError, match=field):
+        dataclasses.replace(DENSE, architecture=architecture, **given)
+
+
+def test_parameters_of_leading_dense_layers_are_counted_as_they_are_laid_out() -> None:
+    """The short count takes a layer of each kind; the list of tensors has them all."""
+    given: dict[str, Any] = EXPERTS | {"head_dim": 192, "n_rot": 64, "kv_lora_rank": 512, "v_head_dim": 128}
+    hyper = dataclasses.replace(DENSE, architecture="deepseek2", n_layer=5, n_layer_dense=2, **given)
+    assert count_params(hyper) == sum(tensor.n_elements for tensor in build_tensors(hyper))

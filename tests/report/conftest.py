@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.model_file import LayerState, ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.records.decode import DecodeResult, DecodeSettings
 from ggbench.records.machine import GpuProcess, GpuUse, Throttling
@@ -267,4 +267,5 @@ def model_file() -> ModelFile:
         n_ctx_train=32768,
         n_expert=8,
         n_expert_used=2,
+        states=tuple(LayerState(64 * heads, 64 * heads, 64, 64) for heads in (2, 4)),
     )

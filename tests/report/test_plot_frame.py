@@ -10,24 +10,24 @@ from ggbench.report.plot.axes import (
     Axis,
     from_a_tick,
     in_rows,
-    latency_axis,
-    position_axis,
     tick_below,
     tick_decimals,
     tick_step,
     ticks_within,
+    x_axis,
+    y_axis,
 )
+from ggbench.report.plot.curves import Curve, Floats, Integers, Line, PlottedRun, latency_figure
 from ggbench.report.plot.frame import Frame, min_max_columns
 from ggbench.report.plot.palette import letter
-from ggbench.report.plot.series import Floats, Integers, LatencySeries, Line, measured_series
 
 POSITIONS = np.arange(26, 10_026)
 CLIMBING = 10 + (POSITIONS - 1) / 200.0
 WHOLE = Axis(26, 10_025)
 
 
-def series(positions: Integers = POSITIONS, latency_ms: Floats = CLIMBING) -> LatencySeries:
-    return LatencySeries("q8_0", positions, latency_ms)
+def series(positions: Integers = POSITIONS, latency_ms: Floats = CLIMBING) -> Curve:
+    return Curve("q8_0", positions, latency_ms)
 
 
 def test_a_spike_among_thousands_stays() -> None:
@@ -36,7 +36,7 @@ def test_a_spike_among_thousands_stays() -> None:
     latency_ms[5000] = 500
     columns = min_max_columns(series(POSITIONS, latency_ms), WHOLE, 60)
     assert len(columns.column) == 60
-    assert columns.largest_ms.max() == 500
+    assert columns.largest.max() == 500
     for number, least, largest in zip(*columns, strict=True):
         of_column = number == (POSITIONS - 26) * 60 // (10_025 - 26)
         of_column[-1] = number == 59
@@ -49,15 +49,15 @@ def test_repetitions_share_the_columns() -> None:
     columns = min_max_columns(series(twice, np.concatenate([CLIMBING, CLIMBING + 5])), WHOLE, 20)
     once = min_max_columns(series(), WHOLE, 20)
     assert columns.column.tolist() == list(range(20))
-    assert columns.least_ms.tolist() == once.least_ms.tolist()
-    assert columns.largest_ms.tolist() == (once.largest_ms + 5).tolist()
+    assert columns.least.tolist() == once.least.tolist()
+    assert columns.largest.tolist() == (once.largest + 5).tolist()
 
 
 def test_a_zoom_leaves_out_what_is_beyond_its_edges() -> None:
     """Only the visible samples are in its columns, and none is no error."""
     columns = min_max_columns(series(), Axis(1000, 1099), 10)
-    assert columns.least_ms[0] == Line(200.0, 10.0).ms(1000)
-    assert columns.largest_ms[-1] == Line(200.0, 10.0).ms(1099)
+    assert columns.least[0] == Line(200.0, 10.0).ms(1000)
+    assert columns.largest[-1] == Line(200.0, 10.0).ms(1099)
     assert not len(min_max_columns(series(), Axis(20_000, 30_000), 10).column)
     assert not len(min_max_columns(series(POSITIONS[:0], CLIMBING[:0]), WHOLE, 10).column)
 
@@ -65,7 +65,7 @@ def test_a_zoom_leaves_out_what_is_beyond_its_edges() -> None:
 def test_one_sample_is_one_column() -> None:
     """A plot begins with a single token."""
     one = series(POSITIONS[:1], CLIMBING[:1])
-    columns = min_max_columns(one, position_axis([one]), 10)
+    columns = min_max_columns(one, x_axis([one]), 10)
     assert columns.column.tolist() == [0]
 
 
@@ -73,7 +73,7 @@ def test_a_curve_has_no_gaps() -> None:
     """Neighbouring columns of dots touch, however steep the curve and however few its samples."""
     positions = np.array([1, 40, 41, 100])
     frame = Frame(Axis(1, 100), Axis(0, 10), 20, 6)
-    cells = frame.band_cells(frame.columns(series(positions, np.array([1.0, 9.0, 2.0, 10.0]))))
+    cells = frame.curve_cells(series(positions, np.array([1.0, 9.0, 2.0, 10.0])))
     by_column: dict[int, set[int]] = {}
     for column, row, _ in cells:
         by_column.setdefault(column, set()).add(row)
@@ -88,7 +88,7 @@ def test_a_curve_has_no_gaps() -> None:
 def test_what_is_beyond_the_axis_is_cut_off() -> None:
     """No cell lies outside of the plot."""
     frame = Frame(WHOLE, Axis(20, 30), 20, 6)
-    cells = frame.band_cells(frame.columns(series()))
+    cells = frame.curve_cells(series())
     assert cells
     assert all(0 <= column < 20 and 0 <= row < 6 for column, row, _ in cells)
 
@@ -97,9 +97,9 @@ def test_a_single_slow_step_does_not_press_the_others_into_the_axis() -> None:
     """The axis ends a little above nearly all samples, begins below the limit, and has round ends."""
     latency_ms = CLIMBING.copy()
     latency_ms[5000] = 5000
-    limited = LatencySeries("q8_0", POSITIONS, latency_ms, limit=Line(300.0, 8.0))
-    assert latency_axis([limited], Axis(1, 10_025)) == Axis(8.0, 66.0)
-    assert latency_axis([], Axis(1, 2)) == Axis(0.0, 1.0)
+    limited = Curve("q8_0", POSITIONS, latency_ms, limit=Line(300.0, 8.0))
+    assert y_axis([limited], Axis(1, 10_025), 1e-3) == Axis(8.0, 66.0)
+    assert y_axis([], Axis(1, 2), 1e-3) == Axis(0.0, 1.0)
 
 
 def test_a_step_divides_the_range_into_round_numbers() -> None:
@@ -120,10 +120,10 @@ def test_ticks_of_a_logarithmic_axis_are_within_it() -> None:
 def test_a_bound_is_in_the_legend_and_not_in_the_plot() -> None:
     """With W unbounded, a flat line at B would run below the samples."""
     fit = LineFit(3, None, (100.0, None), None, (4.0, 5.0), None, None)
-    made = measured_series("q8_0", POSITIONS, np.rint(CLIMBING * 1e6).astype(np.int64), fit, None)
+    made = latency_figure([PlottedRun("q8_0", POSITIONS, np.rint(CLIMBING * 1e6).astype(np.int64), fit)]).curves[0]
     assert made.fit is None
-    assert made.fit_text == "W > 100 tokens/ms, B < 5.00 ms"
-    assert made.latency_ms == pytest.approx(CLIMBING)
+    assert made.note == "W > 100 tokens/ms, B < 5.00 ms"
+    assert made.y == pytest.approx(CLIMBING)
 
 
 def test_letters_skip_those_that_are_taken() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,24 +12,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ggbench.records.speed import DecodeLimit, LineFit
-from ggbench.report.plot.series import LatencySeries, Line, measured_series
-from ggbench.report.plot.terminal import latency_plot
+from ggbench.report.plot.curves import Curve, Figure, Line, PlottedRun, latency_figure
+from ggbench.report.plot.terminal import plot_text
 
 Golden = Callable[[str, str], None]
 
 
-def stairs(label: str, b_ms: float, n_gen: int, *, limit: bool = True) -> LatencySeries:
+def latency_plot(curves: Sequence[Curve], width: int, height: int, color: bool) -> str:
+    """The text of a plot of latencies."""
+    return plot_text(replace(latency_figure([]), curves=tuple(curves)), width, height, color)
+
+
+def stairs(label: str, b_ms: float, n_gen: int, *, limit: bool = True) -> Curve:
     """A run without noise: W 205 in steps of 256 cells, with a bump of 5 % every 40 tokens."""
     position = np.arange(26, 26 + n_gen)
     step_ms = (b_ms + (position // 256 + 0.5) * 256 / 205) * np.where(position % 40, 1.0, 1.05)
     fit = LineFit(n_gen, 205.0, (201.0, 209.0), b_ms, (b_ms - 0.08, b_ms + 0.08), 0.99, 205.0)
     bound = DecodeLimit(260.0, b_ms * 0.8, 24.7e9, "given") if limit else None
-    return measured_series(label, position, np.rint(step_ms * 1e6).astype(np.int64), fit, bound)
+    step_ns = np.rint(step_ms * 1e6).astype(np.int64)
+    return latency_figure([PlottedRun(label, position, step_ns, fit, bound)]).curves[0]
 
 
-def samples(*latency_ms: float, name: str = "q8_0") -> LatencySeries:
+def samples(*latency_ms: float, name: str = "q8_0") -> Curve:
     """Samples alone, from position 1 on."""
-    return LatencySeries(name, np.arange(1, len(latency_ms) + 1), np.array(latency_ms, np.float64))
+    return Curve(name, np.arange(1, len(latency_ms) + 1), np.array(latency_ms, np.float64))
 
 
 def test_long_run(golden: Golden) -> None:
@@ -53,8 +59,8 @@ def test_three_series_are_distinct_without_colour(golden: Golden) -> None:
 def test_one_huge_step_neither_flattens_the_plot_nor_hides(golden: Golden) -> None:
     """A stall of 2 s among steps of 11 ms is marked and counted, and the rest is drawn at its own scale."""
     series = stairs("q4_k_m", 10.92, 1000)
-    series.latency_ms[500] = 2000.0
-    text = latency_plot([LatencySeries("q4_k_m", series.positions, series.latency_ms)], 80, 18, False)
+    series.y[500] = 2000.0
+    text = latency_plot([Curve("q4_k_m", series.x, series.y)], 80, 18, False)
     golden("plot_spike.txt", text + "\n")
     assert text.count("▲") == 2
     assert "1 slower step, up to 2000.00 ms at 526" in text
@@ -72,7 +78,7 @@ def test_colour_adds_nothing_but_colour() -> None:
 def test_repetitions_share_the_axis() -> None:
     """Two repetitions one after the other cover the same positions, not twice as many."""
     once = stairs("q8_0", 16.0, 300)
-    twice = replace(once, positions=np.tile(once.positions, 2), latency_ms=np.tile(once.latency_ms, 2))
+    twice = replace(once, x=np.tile(once.x, 2), y=np.tile(once.y, 2))
     assert latency_plot([twice], 80, 18, False) == latency_plot([once], 80, 18, False)
 
 
@@ -112,7 +118,7 @@ def test_column_reaches_from_its_least_to_its_greatest_sample() -> None:
 @pytest.mark.parametrize("w", [None, 205.0])
 def test_a_line_without_slope_is_drawn_flat(w: float | None) -> None:
     """A live run has such a line before its slope is known."""
-    one = LatencySeries("q8_0", np.array([1, 500, 1000]), np.array([5.0, 5.0, 9.0]), Line(w, 5.0))
+    one = Curve("q8_0", np.array([1, 500, 1000]), np.array([5.0, 5.0, 9.0]), fit=Line(w, 5.0))
     text = latency_plot([one], 80, 18, False)
     rows_with_dashes = [line for line in text.splitlines() if re.search(r"[│┤].*╌", line)]
     assert (len(rows_with_dashes) == 1) is (w is None)
@@ -122,7 +128,23 @@ def test_a_fit_that_is_a_bound_is_stated_and_not_drawn() -> None:
     """There is no line of `W > 100`."""
     fit = LineFit(3, None, (100.0, None), None, (4.0, 5.0), None, None)
     text = latency_plot(
-        [measured_series("q8_0", np.array([1, 500, 1000]), np.array([5, 5, 9]) * 10**6, fit, None)], 80, 18, False
+        latency_figure([PlottedRun("q8_0", np.array([1, 500, 1000]), np.array([5, 5, 9]) * 10**6, fit)]).curves,
+        80,
+        18,
+        False,
     )
     assert "a q8_0  W > 100 tokens/ms, B < 5.00 ms" in text
     assert "╌" not in text
+
+
+def test_values_with_errors_have_a_band_and_a_letter_at_their_end(golden: Golden) -> None:
+    """A running mean: its first values scatter beyond the axis, which is that of where they settle."""
+    chunks = np.arange(1, 41)
+    y = 12 + 30 / chunks**2 * np.cos(chunks)
+    one = Curve("q4_1", chunks, y, 4 / np.sqrt(chunks), note="12.0 ±0.6, 40 chunks")
+    figure = Figure("ppl", "PPL", "", "chunks scored", "", (one, replace(one, name="q2_k", y=y + 3)), 50)
+    text = plot_text(figure, 80, 18, False)
+    golden("plot_errors.txt", text + "\n")
+    assert "▲" not in text
+    assert "b q2_k  12.0 ±0.6, 40 chunks" in text
+    assert text.splitlines()[0] == "PPL"

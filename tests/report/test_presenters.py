@@ -91,8 +91,8 @@ def test_what_front_ends_ask_of_a_presenter() -> None:
     """Documents of stored runs keep their names, and each kind has its live view."""
     asked = {kind: presenter_of(kind) for kind in ("decode", "prefill", "maxctx")}
     assert [(each.kind, each.schema, each.live_view, each.has_samples) for each in asked.values()] == [
-        ("decode", "show", "latency", True),
-        ("prefill", "show", "latency", False),
+        ("decode", "show", "figures", True),
+        ("prefill", "show", "figures", False),
         ("maxctx", "search", "bracket", False),
     ]
 

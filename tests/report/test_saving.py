@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,8 +16,8 @@ import pytest
 
 from ggbench.errors import GgbenchError
 from ggbench.records.summary import QuantSummary
-from ggbench.report.plot.series import LatencySeries, Line
-from ggbench.report.plot.svg import curves_as_svg
+from ggbench.report.plot.curves import Curve, Figure, Line, latency_figure
+from ggbench.report.plot.svg import figure_as_svg
 from ggbench.report.saving import SavedRun, save_runs, write_new
 from ggbench.store.runs import Samples
 from tests.fakes.summaries import with_run
@@ -27,6 +29,10 @@ def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "work"
     folder.mkdir()
     return folder
+
+
+def as_svg(curves: Sequence[Curve]) -> str:
+    return figure_as_svg(dataclasses.replace(latency_figure([]), curves=tuple(curves)))
 
 
 def saved_run(summary: QuantSummary, run_id: int, n_samples: int, *, sampler: bool = True) -> SavedRun:
@@ -114,8 +120,8 @@ def test_a_picture_is_xml_whatever_the_names_are() -> None:
     positions = np.arange(1, 2001)
     latency_ms = 10 + positions / 200.0
     latency_ms[700] = 1e4
-    hostile = LatencySeries("</text><script>\x00\x1b&\ud800", positions, latency_ms, Line(200.0, 10.0), Line(None, 8.0))
-    text = curves_as_svg([hostile, LatencySeries("one", positions[:1], latency_ms[:1])])
+    hostile = Curve("</text><script>\x00\x1b&\ud800", positions, latency_ms, None, Line(200.0, 10.0), Line(None, 8.0))
+    text = as_svg([hostile, Curve("one", positions[:1], latency_ms[:1])])
     root = ElementTree.fromstring(text.encode())
     tags = {element.tag.split("}")[1] for element in root.iter()}
     assert tags == {"svg", "title", "style", "rect", "path", "text"}
@@ -130,10 +136,10 @@ def test_a_legend_is_never_cut_and_no_letter_covers_another() -> None:
     name = "a model whose name is very long " * 12
     fit_text = "W 62 (37–201) tokens/ms, B 8 ±4 ms"
     series = [
-        LatencySeries(each, positions, np.full(500, 10.0), Line(200.0, 10.0), Line(None, 8.0), fit_text)
+        Curve(each, positions, np.full(500, 10.0), None, Line(200.0, 10.0), Line(None, 8.0), fit_text)
         for each in (name, "b", "c")
     ]
-    root = ElementTree.fromstring(curves_as_svg(series).encode())
+    root = ElementTree.fromstring(as_svg(series).encode())
     texts = [(float(each.get("y", "0")), each.text or "") for each in root.iter() if each.tag.endswith("}text")]
     assert " ".join(text for _, text in texts).count("very long") == 12
     assert max(len(text) for _, text in texts) <= 92
@@ -143,3 +149,15 @@ def test_a_legend_is_never_cut_and_no_letter_covers_another() -> None:
     at_ends = sorted(y for y, text in texts if text in "abc" and y < 450)
     assert min(np.diff(at_ends)) >= 12
     assert "0" in [text for _, text in texts]
+
+
+def test_a_band_of_errors_is_drawn_under_its_curve() -> None:
+    """Paler than the curve, with no mark for values beyond the axis, and the axes named by the figure."""
+    chunks = np.arange(1, 21)
+    one = Curve("q4_1", chunks, 12 + 30.0 / chunks**2, 2 / np.sqrt(chunks), note="12.1 ±0.4 nats")
+    root = ElementTree.fromstring(figure_as_svg(Figure("kld", "KLD", "nats", "chunks scored", "", (one,))).encode())
+    texts = ["".join(each.itertext()) for each in root.iter() if each.tag.endswith("}text")]
+    assert {"KLD [nats]", "chunks scored"} <= set(texts)
+    assert any("12.1 ±0.4 nats" in text for text in texts)
+    drawn = [each for each in root.iter() if each.tag.endswith("}path") and not each.get("class")]
+    assert [each.get("fill-opacity") for each in drawn] == ["0.15", None]

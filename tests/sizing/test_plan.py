@@ -153,15 +153,16 @@ def recurrent_model() -> ModelFile:
 
 @pytest.mark.llama
 def test_a_state_that_does_not_grow() -> None:
-    """A recurrent model fits at every length that is looked at; it is said, and no limit is made up for it."""
+    """A recurrent model fits at every length that is looked at, and its latency grows with none of them."""
     variant = PlannedVariant("mamba", "f32", "file", recurrent_model())
     with DryAllocator(real(), LlamaSetup(threads=1)) as allocator:
         [row] = plan([variant], PlanRequest(budget_of(8)), allocator)
     assert (row.planned_n_ctx, row.reached_ceiling, row.fits) == (1 << 20, True, True)
-    # 2 layers x (3 x 512 of convolution + 16 x 512 of state) x 4 bytes, logged to 0.01 MiB.
-    assert row.kv_bytes == pytest.approx(2 * (3 + 16) * 512 * 4, abs=6000)
-    assert (row.theory_kv_bytes, row.kv_bytes_per_token, row.limit, row.decode) == (None, None, None, ())
-    assert any("recurrent" in note for note in row.notes)
+    state_bytes = 2 * (3 + 16) * 512 * 4  # 2 layers x (3 x 512 of convolution + 16 x 512 of state), in f32
+    assert row.kv_bytes == pytest.approx(state_bytes, abs=6000)  # logged to 0.01 MiB
+    assert (row.theory_kv_bytes, row.kv_bytes_per_token) == (state_bytes, 0)
+    assert row.limit is not None and row.limit.w_tokens_per_ms is None
+    assert any("recurrent states of 76.0 KiB" in note for note in row.notes)
 
 
 def budget_of(gib: float, *, on_gpu: bool = True) -> Budget:

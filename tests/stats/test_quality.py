@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ggbench.stats.quality import divergence, floats, mean_and_error, paired_difference, perplexity
+from ggbench.stats.quality import divergence, floats, mean_and_error, paired_difference, perplexity, running_means
 
 
 def test_perplexity_has_the_error_that_llama_perplexity_prints() -> None:
@@ -78,3 +78,12 @@ def test_too_few_chunks_are_not_compared() -> None:
 def test_floats_reads_what_was_kept_as_bytes() -> None:
     """In the order in which they were written."""
     assert floats(np.array([0.5, 2.0], np.float32).tobytes()).tolist() == [0.5, 2.0]
+
+
+def test_running_means_are_those_of_every_prefix() -> None:
+    """After each chunk the mean and the error are what they would be had the text ended there."""
+    nll = np.random.default_rng(1).exponential(2.0, 60).astype(np.float32)
+    mean, error = running_means(nll, 12)
+    for chunk in range(5):
+        expected = mean_and_error(nll[: 12 * (chunk + 1)])
+        assert (mean[chunk], error[chunk]) == pytest.approx((expected.mean, expected.error))

@@ -26,16 +26,15 @@ def drawn(model_id: str = "qwen1.5-0.5b") -> ModelFile:
     return build_model(load_catalog().model(model_id).hyper, model_id)
 
 
-def windowed(pattern: object) -> ModelFile:
-    """24 layers with a window of 1024; `pattern` is the header's value for which layers have it."""
+def windowed(*has_window: bool) -> ModelFile:
+    """24 layers, of which those with the flag have a window of 1024."""
     file = drawn()
-    metadata = dict(file.metadata)
-    if pattern is not None:
-        metadata["qwen2.attention.sliding_window_pattern"] = pattern
-    return dataclasses.replace(file, sliding_window=WINDOW, metadata=metadata)
+    pairs = zip(file.states, has_window, strict=True)
+    states = tuple(dataclasses.replace(state, window=WINDOW if flag else None) for state, flag in pairs)
+    return dataclasses.replace(file, sliding_window=WINDOW, states=states)
 
 
-FIVE_OF_SIX = kv_cache(windowed([layer % 6 < 5 for layer in range(24)]))
+FIVE_OF_SIX = kv_cache(windowed(*(layer % 6 < 5 for layer in range(24))))
 
 
 def test_bytes_are_those_that_llama_cpp_allocates() -> None:
@@ -63,15 +62,43 @@ def test_a_window_stops_the_growth_of_its_layers() -> None:
     """20 of 24 layers keep 1024 positions: beyond them only four grow, each by 4 KiB."""
     assert FIVE_OF_SIX.cached_bytes(WINDOW) == 24 * 4096 * WINDOW
     assert FIVE_OF_SIX.cached_bytes(WINDOW + 10) == 24 * 4096 * WINDOW + 10 * 4 * 4096
-    assert kv_cache(windowed(6)) == FIVE_OF_SIX
 
 
-def test_a_header_that_does_not_say_which_layers_are_windowed_gives_an_upper_bound() -> None:
-    """All layers count as whole, and the remark says why."""
-    kv = kv_cache(windowed(None))
-    assert kv.cached_bytes(100_000) == kv_cache(drawn()).cached_bytes(100_000)
-    assert "1024" in kv.remark
+@pytest.mark.parametrize(("architecture", "said"), [("brand-new", "is assumed to"), ("phi3", "does not apply to phi3")])
+def test_a_window_that_no_layer_is_known_to_have_gives_an_upper_bound(architecture: str, said: str) -> None:
+    """All layers count as whole; the remark says whether llama.cpp ignores the window or ggbench cannot know."""
+    kv = kv_cache(model_of(architecture, BASE | {"attention.sliding_window": WINDOW}))
+    assert float(kv.cached_bytes(100_000)) == 100_000 * 6 * 2 * 64 * 2
+    assert kv.window is None and "1024" in kv.remark and said in kv.remark
     assert not FIVE_OF_SIX.remark
+
+
+def test_a_recurrent_state_is_kept_and_read_at_every_length() -> None:
+    """qwen3next: 6 layers of which one has KV; the states of the other 5 take what they take at any length."""
+    keys = {"ssm.conv_kernel": 4, "ssm.inner_size": 512, "ssm.state_size": 64, "ssm.group_count": 2}
+    kv = kv_cache(model_of("qwen3next", BASE | keys | {"ssm.time_step_rank": 8}))
+    state_bytes = 5 * 4 * (3 * (512 + 2 * 2 * 64) + 64 * 512)
+    per_token = 2 * (32 + 32) * 2
+    assert kv.state_bytes == state_bytes
+    assert kv.cached_bytes([0, 1000]).tolist() == [state_bytes, state_bytes + 1000 * per_token]
+    assert kv.read_bytes(1000) == kv.cached_bytes(1000)
+    assert kv.n_that_fit(state_bytes + 10 * per_token) == 10
+    assert kv.n_that_fit(state_bytes - 1) == 0
+
+
+def test_a_state_without_kv_fits_at_every_length() -> None:
+    """Mamba grows by nothing: either its state fits, and every length with it, or nothing does."""
+    keys = {"attention.head_count": 0, "ssm.conv_kernel": 4, "ssm.inner_size": 512, "ssm.state_size": 64}
+    kv = kv_cache(model_of("mamba", BASE | keys | {"ssm.time_step_rank": 8}))
+    assert (kv.bytes_per_token, kv.state_bytes) == (0, 6 * 4 * (3 * 512 + 64 * 512))
+    assert kv.n_that_fit(kv.state_bytes) == 2**32 - 1
+    assert kv.n_that_fit(kv.state_bytes - 1) == 0
+
+
+def test_the_last_layers_alone_have_their_share() -> None:
+    """From layer 18 on there are six layers, one of them without a window."""
+    kv = kv_cache(windowed(*(layer % 6 < 5 for layer in range(24))), first_layer=18)
+    assert (kv.full.n_bytes, kv.windowed.n_bytes, kv.window) == (4096, 5 * 4096, WINDOW)
 
 
 @pytest.mark.llama
@@ -114,7 +141,7 @@ def test_what_fits_is_the_most_that_fits(n_bytes: int, kv: KvCache) -> None:
 
 def test_windows_in_every_layer_bound_the_cache() -> None:
     """Where the windows of all layers fit, so does every length that llama.cpp can count."""
-    kv = kv_cache(windowed(0))
+    kv = kv_cache(windowed(*[True] * 24))
     assert kv.n_that_fit(24 * 4096 * WINDOW) == WINDOW
     assert kv.n_that_fit(24 * 4096 * WINDOW + 1) == 2**32 - 1
 

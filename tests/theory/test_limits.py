@@ -28,6 +28,14 @@ def drawn(model_id: str = "qwen1.5-7b") -> ModelFile:
     return build_model(load_catalog().model(model_id).hyper, model_id)
 
 
+def windowed(period: int) -> ModelFile:
+    """The dense model with a window of 4,096 in the first layer of each period."""
+    states = (
+        dataclasses.replace(state, window=None if layer % period else 4096) for layer, state in enumerate(DENSE.states)
+    )
+    return dataclasses.replace(DENSE, states=tuple(states))
+
+
 DENSE, MOE = drawn(), drawn("qwen1.5-moe-a2.7b")
 
 
@@ -113,8 +121,7 @@ def test_a_long_prompt_is_bound_by_compute_unless_each_token_reads_the_cache() -
 
 def test_positions_outside_the_window_are_read_once_in_prefill() -> None:
     """The cache keeps 4,096 positions of a windowed layer, but the prompt's earlier K and V were read too."""
-    metadata = {**DENSE.metadata, "qwen2.attention.sliding_window_pattern": 2}
-    kv = kv_cache(dataclasses.replace(DENSE, sliding_window=4096, metadata=metadata))
+    kv = kv_cache(windowed(2))
     assert float(kv.prompt_bytes(8192)) == 8192 * kv.bytes_per_token
     assert float(kv.cached_bytes(8192)) == 6144 * kv.bytes_per_token
 
@@ -160,14 +167,12 @@ def test_a_batch_reads_the_weights_once_and_kv_for_each() -> None:
 
 def test_windows_bound_what_a_token_reads() -> None:
     """W is that of the layers that go on growing; with a window in every layer nothing does, and there is no W."""
-    metadata = {**DENSE.metadata, "qwen2.attention.sliding_window_pattern": 2}
-    half = dataclasses.replace(DENSE, sliding_window=4096, metadata=metadata)
+    half = windowed(2)
     whole = decode_limit(DENSE, Bandwidth(BANDWIDTH, "given"))
     limit = decode_limit(half, Bandwidth(BANDWIDTH, "given"))
     assert whole.w_tokens_per_ms is not None and limit.w_tokens_per_ms == pytest.approx(2 * whole.w_tokens_per_ms)
     assert limit.b_ms == pytest.approx(whole.b_ms)
-    metadata["qwen2.attention.sliding_window_pattern"] = 0
-    none = decode_limit(dataclasses.replace(half, metadata=metadata), Bandwidth(BANDWIDTH, "given"))
+    none = decode_limit(windowed(1), Bandwidth(BANDWIDTH, "given"))
     assert none.w_tokens_per_ms is None
 
 

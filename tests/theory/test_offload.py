@@ -13,6 +13,7 @@ from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.records.setup import LlamaSetup
+from ggbench.theory.kv_cache import kv_cache
 from ggbench.theory.offload import check_overrides, offload
 from ggbench.units import MIB
 from tests.conftest import TINY
@@ -79,11 +80,11 @@ def test_a_tied_table_lies_on_both() -> None:
 
 
 def test_the_cache_goes_with_its_layers() -> None:
-    """The part of the model on the device has KV heads in its last layers alone."""
+    """The first layer on the device is where its part of the cache begins."""
     file = drawn(TINY)
-    assert offload(file, 2).device_part(file).n_head_kv == (0, 4)
-    assert offload(file, 1).device_part(file).n_head_kv == (0, 0)
-    assert offload(file, -1).device_part(file).n_head_kv == (4, 4)
+    whole = kv_cache(file).bytes_per_token
+    parts = [kv_cache(file, first_layer=offload(file, n).first_gpu_layer).bytes_per_token for n in (0, 1, 2, -1)]
+    assert parts == [0, 0, whole // 2, whole]
 
 
 @pytest.mark.parametrize(

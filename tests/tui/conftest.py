@@ -11,14 +11,17 @@ from typing import cast
 import pytest
 from textual.pilot import Pilot
 
+from ggbench.gguf_file.twin import cached_twin
 from ggbench.hub.access import HubAccess
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import Planner
 from ggbench.tui.services import Services
+from tests.conftest import TINY
 from tests.fakes.driving import settle, wait_until_quiet
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import BUDGET, CATALOG, READING, FakePlanner
 from tests.fakes.measured import fill
+from tests.fakes.scores import without_mark
 
 Steps = Callable[[GgbenchApp, Pilot[None]], Awaitable[None]]
 Drive = Callable[..., None]
@@ -111,3 +114,20 @@ def look(services: Services, drive: Drive) -> Look:
         drive(GgbenchApp(services), steps, size)
 
     return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two quants of one model that pass for trained ones; q8_0 is the larger."""
+    for quant in ("q8_0", "q4_0"):
+        twin = cached_twin("tiny", TINY, quant, tmp_path / "twins")
+        without_mark(twin, tmp_path / "model" / f"tiny-{quant}.gguf")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """A text to score, of which a fake worker decides how many tokens it has."""
+    path = tmp_path / "prose.txt"
+    path.write_text("some prose")
+    return path

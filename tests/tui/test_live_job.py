@@ -12,7 +12,7 @@ from ggbench.records.run import Run, RunHead
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
 from ggbench.records.subject import Subject
-from ggbench.report.plot.series import Line
+from ggbench.report.plot.curves import Line, latency_figure
 from ggbench.tui.live_job import LiveJob
 
 
@@ -65,7 +65,7 @@ def test_few_tokens_show_neither_w_nor_b_nor_an_eta() -> None:
     numbers = live.numbers()
     assert numbers.latency is not None
     assert (numbers.fit, numbers.eta_s, numbers.n_for_line) == (None, None, 247)
-    assert live.series("q8_0").fit is None
+    assert latency_figure([live.plotted("q8_0")]).curves[0].fit is None
     live.n_total = 240
     assert live.numbers().eta_s == pytest.approx(40 * (10 + 124.5 / 200) / 1e3, rel=0.01)
 
@@ -73,7 +73,7 @@ def test_few_tokens_show_neither_w_nor_b_nor_an_eta() -> None:
 def test_a_job_that_ended_shows_what_is_stored() -> None:
     """The run's own figures, and not those of the last look at it."""
     live = grown(1000)
-    live.series("q8_0")
+    live.plotted("q8_0")
     run = completed_run()
     live.take(Finished(run))
     assert isinstance(run.result, DecodeResult)
@@ -87,7 +87,7 @@ def test_no_line_is_drawn_where_w_is_only_a_bound() -> None:
     numbers = live.numbers()
     assert numbers.fit is not None
     assert (numbers.fit.w_tokens_per_ms, numbers.fit.b_ms) == (None, None)
-    assert live.series("q8_0").fit is None
+    assert latency_figure([live.plotted("q8_0")]).curves[0].fit is None
 
 
 def test_a_job_without_samples_has_no_numbers() -> None:
@@ -95,19 +95,19 @@ def test_a_job_without_samples_has_no_numbers() -> None:
     live = LiveJob(0)
     assert live.numbers().latency is None
     assert live.numbers().eta_s is None
-    assert live.series("q8_0").fit is None
+    assert latency_figure([live.plotted("q8_0")]).curves[0].fit is None
 
 
 def test_a_series_has_the_fit_and_the_limit() -> None:
     """The plot gets the lines with the samples, in ms."""
     live = grown(1000)
     live.limit = DecodeLimit(300.0, 8.0, 20e9, "given")
-    series = live.series("q8_0", dimmed=True)
+    (series,) = latency_figure([live.plotted("q8_0", dimmed=True)]).curves
     assert series.limit == Line(300.0, 8.0)
     assert series.fit is not None
     assert (series.fit.w_tokens_per_ms, series.fit.b_ms) == pytest.approx((200, 10))
     assert series.dimmed
-    assert np.allclose(series.latency_ms[:2], [10.125, 10.13])
+    assert np.allclose(series.y[:2], [10.125, 10.13])
 
 
 def test_the_text_is_a_tail() -> None:

@@ -27,9 +27,9 @@ from ggbench.tui.live_job import Answer, LiveJob
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.widgets.bracket_plot import BracketPlot, bracket_lines
+from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.decoded_text import DecodedText
 from ggbench.tui.widgets.gauges import Gauges, gauge_lines
-from ggbench.tui.widgets.latency_plot import LatencyPlot
 from ggbench.tui.widgets.numbers import number_lines
 from ggbench.tui.widgets.queue_list import QueueList, queue_lines
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
@@ -125,8 +125,8 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
         await reach(host, pilot, lambda queue: queue.items[0].state is JobState.DECODING)
         assert [line[0] for line in lines_of(host)] == ["▶", "·", "·"]
         assert {"Pause", "Skip", "Cancel all"} <= set(keys_of(host))
-        (series,) = host.screen.query_one(LatencyPlot).series
-        assert len(series.positions) == 200
+        (series,) = host.screen.query_one(CurvesPlot).figures[0].curves
+        assert len(series.x) == 200
         assert series.limit is not None
         gate.opened.set()
         await reach(host, pilot, lambda queue: not queue.is_busy)
@@ -136,7 +136,7 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
         assert second.startswith("✗")
         assert "GGML_ASSERT" in second
         assert third.startswith("✓ b")
-        assert [one.dimmed for one in host.screen.query_one(LatencyPlot).series] == [True, False]
+        assert [one.dimmed for one in host.screen.query_one(CurvesPlot).figures[0].curves] == [True, False]
         host.screen.query_one(QueueList).highlighted = 1
         await pilot.pause()
         assert "GGML_ASSERT" in str(host.screen.query_one("#reason", Static).content)
@@ -205,7 +205,7 @@ def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
         drawn = host.screen.query_one(BracketPlot).render().plain
         assert "2,048 works, 2,304 does not" in drawn
         assert host.screen.query_one(BracketPlot).display
-        assert not host.screen.query_one(LatencyPlot).display
+        assert not host.screen.query_one(CurvesPlot).display
         await pilot.press("t")
         assert not host.screen.query_one(DecodedText).display
         assert "Text" not in keys_of(host)
@@ -271,7 +271,7 @@ def test_a_window_may_be_resized_in_mid_run(target: Target, tmp_path: Path, size
         await pilot.pause()
         assert host.screen.query_one(Footer).region.bottom <= size[1]
         if size >= (80, 24):
-            assert host.screen.query_one(LatencyPlot).region.height >= 8
+            assert host.screen.query_one(CurvesPlot).region.height >= 8
             assert host.screen.query_one(DecodedText).display
         gate.opened.set()
 

@@ -57,10 +57,10 @@ def test_jobs_run_one_after_another_and_are_kept(target: Target, tmp_path: Path)
     with watched_runs(services) as watched:
         watched.queue.add(decodes([target, target], 500))
         watched.wait(is_done)
-        items, sampled = watched.queue.items, watched.queue.sampled
+        items, plotted = watched.queue.items, watched.queue.plotted
     assert [item.state for item in items] == [JobState.DONE] * 2
-    assert [job.item_id for job in sampled] == [0, 1]
-    assert sampled[0].positions.tolist() == list(range(26, 526))
+    assert [job.item_id for job in plotted] == [0, 1]
+    assert plotted[0].positions.tolist() == list(range(26, 526))
     with services.open_store() as store:
         kept = [read_run(store, store.load_run(item.run_id or 0)) for item in items]
     assert [run.result for run in kept] == [item.run.result for item in items if item.run is not None]
@@ -150,7 +150,7 @@ def test_a_search_reports_its_probes_and_ends_in_its_run(target: Target, tmp_pat
     assert found.max_n_ctx == 2048
     assert live is not None
     assert tuple(answer.probe for answer in live.answers) == found.probes
-    assert not watched.queue.sampled
+    assert not watched.queue.plotted
 
 
 def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Target, tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.run_queue import JobState
 from ggbench.tui.screens.run import RunScreen
 from tests.fakes.engine import obey
-from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
+from tests.fakes.jobs import FakeServices, Gate, decodes, scored, searches, small_context
+from tests.fakes.scores import Scattered
 from tests.fakes.snapshots import check_snapshot
 from tests.tui.test_run_queue import crash
 
@@ -101,6 +102,27 @@ def test_a_search(
         assert isinstance(run.result, ContextResult)
         assert run.result.max_n_ctx == 2048
         check_snapshot(app, f"run_maxctx_{size[0]}x{size[1]}")
+
+    drive(app, steps, size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_text_is_scored(
+    app: GgbenchApp, jobs: FakeServices, folder: Path, text: Path, drive: Drive, size: tuple[int, int]
+) -> None:
+    """One quant is done; of the other the running PPL has its band, and beside it stand the figures so far."""
+    scattered = Scattered(0.3, stops_at=14)
+    jobs.answers += [Scattered(0.1).answer, scattered.answer]
+
+    async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
+        app.run_queue.add(2 * scored(folder, text))
+        await asyncio.to_thread(scattered.reached.wait, 60)
+        live = app.run_queue.live
+        assert live is not None
+        live._counted_from = None  # no pace is twice the same
+        await show_run(app, pilot)
+        check_snapshot(app, f"run_quality_{size[0]}x{size[1]}")
+        scattered.opened.set()
 
     drive(app, steps, size)
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.records.machine import MachineReading
 from ggbench.records.run import Run
+from ggbench.records.summary import QuantSummary
+from ggbench.report.columns import max_n_ctx_text
 from ggbench.report.documents import certificate_document, context_of
 from ggbench.report.presenter import LiveView, Presenter
 from ggbench.units import counted, format_count
@@ -31,6 +33,11 @@ class MaxctxPresenter(Presenter):
             return run.reason or "no n_ctx works"
         proven = "proven by a decode" if found.verified_by_decode else "not proven"
         return f"n_ctx {format_count(found.max_n_ctx)}, {proven}, after {counted(found.n_allocations, 'context')}"
+
+    def short_answer(self, run: Run) -> str:
+        """`n_ctx 24,576`."""
+        summary = QuantSummary.of([run])
+        return "" if summary.max_n_ctx is None else f"n_ctx {max_n_ctx_text(summary)}"
 
     def ending(self, run: Run) -> str:
         """As every run ends; a search that was cut short with what it has found so far."""

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.records.machine import MachineReading
-from ggbench.records.quality import QualityResult
+from ggbench.records.quality import ChunkScores, QualityResult
 from ggbench.records.run import Run
+from ggbench.report.columns import estimate_text
+from ggbench.report.plot.curves import Figure, PlottedRun
 from ggbench.report.presenter import Presenter
-from ggbench.report.quality import estimate_text, quality_document
+from ggbench.report.quality import quality_document
+from ggbench.report.quality_figures import quality_figures, scores_lines
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
@@ -23,10 +26,28 @@ class QualityPresenter(Presenter):
     title: ClassVar[str] = "quality"
     schema: ClassVar[str] = "quality"
     has_samples: ClassVar[bool] = False
+    plotted: ClassVar[tuple[type, ...]] = (ChunkScores,)
+
+    def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
+        """The running PPL, KLD and distance from the base's PPL, each with its standard error."""
+        return quality_figures(runs)
+
+    def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
+        """Chunks, PPL, and where there is a base the KLD, the same top tokens and the distance of the PPLs."""
+        return scores_lines(run)
+
+    def short_answer(self, run: Run) -> str:
+        """`PPL 12.36 ±0.52`."""
+        found = run.result
+        return f"PPL {estimate_text(found.ppl)}" if isinstance(found, QualityResult) and found.ppl else ""
 
     def headline(self, run: Run) -> str:
         """`PPL 12.36 ± 0.52 over 16 chunks, KLD 0.0312 ± 0.0011 from q8_0`."""
         return self.so_far(run) or "done"
+
+    def has_details(self, run: Run) -> bool:
+        """Whether anything was scored."""
+        return bool(self.so_far(run))
 
     def so_far(self, run: Run) -> str:
         """As the headline; empty where nothing was scored."""
@@ -48,11 +69,11 @@ class QualityPresenter(Presenter):
 
         return quality_against_document(run) if self.so_far(run) else None
 
-    def against(self, runs: Sequence[Run]) -> RenderableType:
+    def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest published perplexities and divergences under each run's own."""
         from ggbench.report.terminal.against import quality_against
 
-        return quality_against(runs)
+        return quality_against(runs, width=width)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """The figures, the text, memory, machine and command."""

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.records.machine import MachineReading
 from ggbench.records.run import Run
+from ggbench.records.speed_cases import SpeedCase
+from ggbench.report.plot.curves import Figure, PlottedRun
 from ggbench.report.presenter import Presenter
 from ggbench.report.speed_against import speed_against_document
-from ggbench.report.speed_cases import result_of, speed_document, speed_line
+from ggbench.report.speed_cases import largest_case, result_of, speed_document, speed_line
+from ggbench.report.speed_figures import case_grid, speed_figures
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,6 +24,20 @@ class SpeedPresenter(Presenter):
     kind: ClassVar[str] = "speed"
     title: ClassVar[str] = "speed"
     schema: ClassVar[str] = "speed"
+    has_line: ClassVar[bool] = False
+    plotted: ClassVar[tuple[type, ...]] = (SpeedCase,)
+
+    def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
+        """Tokens/s over input length for each batch size, and the latency of steps."""
+        return speed_figures(runs)
+
+    def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
+        """The grid of cases, as far as they ended."""
+        return case_grid(run)
+
+    def short_answer(self, run: Run) -> str:
+        """`12.3 tok/s at 2,048 x 8`: of the largest case that ran."""
+        return largest_case(run)
 
     def headline(self, run: Run) -> str:
         """`9 of 9 cases, 12.3 tok/s as Qwen2.5 counts at input 2,048, batch 8`."""
@@ -42,7 +59,7 @@ class SpeedPresenter(Presenter):
         """The cases, each with the nearest published rows; None where no case ended."""
         return speed_against_document(run) if result_of(run).cases else None
 
-    def against(self, runs: Sequence[Run]) -> RenderableType:
+    def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest published rows under each case."""
         from ggbench.report.terminal.speed_against import case_against_tables
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.report.plot.series import Floats, Integers, LatencySeries
+from ggbench.report.plot.curves import Curve, Floats, Integers
 
 _QUANTILE, _ROOM_ABOVE = 0.995, 1.1
-LEAST_RANGE_MS = 1e-3
-"""Differences below a microsecond are not worth drawing."""
+_UNSETTLED = 0.1
+"""Share of values with an error, from the first on, that do not count for the range."""
 _ROUNDING = 1e-9
 _ROWS_APART = 2, 7
 """Rows of a terminal from one tick to the next, at least and at most."""
@@ -81,38 +81,46 @@ def tick_decimals(step: float) -> int:
     return max(0, -math.floor(math.log10(step) + _ROUNDING))
 
 
-def position_axis(series: Sequence[LatencySeries], end: int | None = None) -> Axis:
-    """Return the axis from the first position with a sample to the last, or to `end`; at least one token long."""
-    shown = [one for one in series if len(one.positions)]
-    low = min((float(one.positions.min()) for one in shown), default=1.0)
-    high = float(end) if end is not None else max((float(one.positions.max()) for one in shown), default=low)
+def x_axis(curves: Sequence[Curve], end: int | None = None) -> Axis:
+    """Return the axis from the first x with a value to the last, or to `end`; at least 1 long."""
+    shown = [one for one in curves if len(one.x)]
+    low = min((float(one.x.min()) for one in shown), default=1.0)
+    high = float(end) if end is not None else max((float(one.x.max()) for one in shown), default=low)
     return Axis(low, max(high, low + 1))
 
 
-def latency_range(series: Sequence[LatencySeries], x: Axis) -> tuple[float, float]:
-    """Return the least and the largest latency [ms] to draw: from the least of samples and limits to the slowest
-    sample, or to a tenth above 99.5 % of them, 0 and 1 without any.
+def y_range(curves: Sequence[Curve], x: Axis) -> tuple[float, float]:
+    """Return the least and the largest y to draw: from the least of values and limits to the largest value, or to a
+    tenth above 99.5 % of them, 0 and 1 without any.
 
-    A single step of a second among thousands of 20 ms would flatten all others: it is marked at the top instead.
+    A single step of a second among thousands of 20 ms would flatten all others: it is marked at the top instead. Of
+    values with an error, the first ones scatter far more than where they settle, and do not count.
     """
     lows, highs = [], []
-    for one in series:
-        if len(one.latency_ms):
-            most = float(np.quantile(one.latency_ms, _QUANTILE, method="lower")) * _ROOM_ABOVE
-            highs.append(min(float(one.latency_ms.max()), most))
-            lows.append(float(one.latency_ms.min()))
+    for one in curves:
+        if one.error is not None and len(one.y):
+            settled = slice(int(len(one.y) * _UNSETTLED) if one.error.any() else 0, None)
+            error = 0.0 if one.dimmed else one.error[settled]
+            lows.append(float((one.y[settled] - error).min()))
+            highs.append(float((one.y[settled] + error).max()))
+        elif len(one.y):
+            most = float(np.quantile(one.y, _QUANTILE, method="lower")) * _ROOM_ABOVE
+            highs.append(min(float(one.y.max()), most))
+            lows.append(float(one.y.min()))
         if one.limit is not None:
             lows.append(float(one.limit.ms(x.low)))
             highs.append(float(one.limit.ms(x.high)))
     return (min(lows), max(highs)) if lows else (0.0, 1.0)
 
 
-def latency_axis(series: Sequence[LatencySeries], x: Axis) -> Axis:
-    """Return the axis of `latency_range` with round ends, so that it seldom moves during a run."""
-    low, high = latency_range(series, x)
-    if not any(len(one.latency_ms) or one.limit is not None for one in series):
+def y_axis(curves: Sequence[Curve], x: Axis, least_range: float) -> Axis:
+    """Return the axis of `y_range` with round ends, so that it seldom moves during a run; at least a fifth of
+    `least_range` long.
+    """
+    low, high = y_range(curves, x)
+    if not any(len(one.y) or one.limit is not None for one in curves):
         return Axis(low, high)
-    step = 10.0 ** math.floor(math.log10(max(high - low, LEAST_RANGE_MS))) / 5
+    step = 10.0 ** math.floor(math.log10(max(high - low, least_range))) / 5
     return Axis(math.floor(low / step) * step, (math.floor(high / step) + 1) * step)
 
 

@@ -1,4 +1,4 @@
-"""Latency curves as an SVG for a browser: every sample counts, as in the plots of the terminal and the TUI.
+"""Figures as an SVG for a browser: every value counts, as in the plots of the terminal and the TUI.
 
 Drawn here and not exported from the TUI: an exported screen is braille in a font that a browser has to download.
 The file loads nothing from outside, and every name in it is escaped.
@@ -13,10 +13,10 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from ggbench.plain import plain
-from ggbench.report.plot.axes import Axis, from_a_tick, latency_axis, position_axis, tick_decimals, tick_step
+from ggbench.report.plot.axes import Axis, from_a_tick, tick_decimals, tick_step, x_axis, y_axis
+from ggbench.report.plot.curves import Curve, Figure, Floats, legend_lines
 from ggbench.report.plot.frame import min_max_columns
 from ggbench.report.plot.palette import ON_WHITE, hex_color, letter
-from ggbench.report.plot.series import Floats, LatencySeries, legend_lines
 from ggbench.units import format_count, format_fixed, format_ms, format_number
 
 _WIDTH, _PLOT_HEIGHT = 960, 420
@@ -37,45 +37,46 @@ _STYLE = """text { font: 13px system-ui, sans-serif; fill: #222; }
 
 @dataclass(frozen=True, slots=True)
 class _Area:
-    """From positions and milliseconds to pixels."""
+    """From values to pixels."""
 
     x_axis: Axis
     y_axis: Axis
 
-    def x(self, position: float) -> float:
+    def x(self, value: float) -> float:
         """Pixels from the left."""
-        return _LEFT + float(self.x_axis.share(position)) * (_WIDTH - _LEFT - _RIGHT)
+        return _LEFT + float(self.x_axis.share(value)) * (_WIDTH - _LEFT - _RIGHT)
 
-    def y(self, ms: float) -> float:
+    def y(self, value: float) -> float:
         """Pixels from the top; what lies beyond the axis counts as its edge."""
-        share = float(self.y_axis.share(min(max(ms, self.y_axis.low), self.y_axis.high)))
+        share = float(self.y_axis.share(min(max(value, self.y_axis.low), self.y_axis.high)))
         return _TOP + (1 - share) * _PLOT_HEIGHT
 
 
-def curves_as_svg(series: Sequence[LatencySeries]) -> str:
-    """Return an SVG of latency [ms] against position: a band from the least to the largest sample of every pixel.
+def figure_as_svg(figure: Figure) -> str:
+    """Return an SVG of the curves: a band from the least to the largest value of every pixel, or of their errors.
 
     The fitted line is dashed and the limit dotted. Letters name the curves, with W and B below. Raises ValueError
-    without a sample.
+    without a value.
     """
-    sampled = [one for one in series if len(one.positions)]
-    if not sampled:
+    if figure.is_empty:
         raise ValueError("no samples to draw")
-    positions = position_axis(sampled)
-    area = _Area(from_a_tick(positions, _X_TICKS), from_a_tick(latency_axis(sampled, positions), _Y_TICKS))
-    legends = [_legend_lines(one) for one in series]
+    curves = figure.curves
+    drawn = [one for one in curves if len(one.x)]
+    x = x_axis(drawn, figure.x_end)
+    area = _Area(from_a_tick(x, _X_TICKS), from_a_tick(y_axis(drawn, x, figure.least_range), _Y_TICKS))
+    legends = [_legend_lines(one) for one in curves]
     height = _TOP + _PLOT_HEIGHT + _X_AXIS + _LEGEND_LINE * sum(map(len, legends)) + 10
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}">',
-        f"<title>{_text(', '.join(one.name for one in series))}</title>",
+        f"<title>{_text(', '.join(one.name for one in curves))}</title>",
         f"<style>{_STYLE}</style>",
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
-        *_grid(area),
+        *_grid(area, figure),
     ]
-    for draw in (_samples, _lines):
-        for index, one in enumerate(series):
+    for draw in (_values, _lines):
+        for index, one in enumerate(curves):
             parts += draw(area, one, index)
-    parts += _letters(area, series)
+    parts += _letters(area, curves)
     y = _TOP + _PLOT_HEIGHT + _X_AXIS - 6
     for index, lines in enumerate(legends):
         for number, line in enumerate(lines):
@@ -84,7 +85,7 @@ def curves_as_svg(series: Sequence[LatencySeries]) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
-def _grid(area: _Area) -> list[str]:
+def _grid(area: _Area, figure: Figure) -> list[str]:
     bottom, right = _TOP + _PLOT_HEIGHT, _WIDTH - _RIGHT
     parts = []
     y_axis = area.y_axis
@@ -100,34 +101,39 @@ def _grid(area: _Area) -> list[str]:
         label = format_count(round(tick))
         parts.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 19}" text-anchor="middle">{label}</text>')
     parts.append(f'<path class="axis" fill="none" d="M{_LEFT} {_TOP}V{bottom}H{right}"/>')
-    parts.append(f'<text x="{_LEFT}" y="{_TOP - 12}">latency of one token [ms]</text>')
+    parts.append(f'<text x="{_LEFT}" y="{_TOP - 12}">{escape(figure.y_title)}</text>')
     middle = (_LEFT + right) / 2
-    parts.append(f'<text x="{middle:.0f}" y="{bottom + 42}" text-anchor="middle">position [tokens]</text>')
+    parts.append(f'<text x="{middle:.0f}" y="{bottom + 42}" text-anchor="middle">{escape(figure.x_title)}</text>')
     return parts
 
 
-def _samples(area: _Area, one: LatencySeries, index: int) -> list[str]:
-    columns, color = min_max_columns(one, area.x_axis, _WIDTH - _LEFT - _RIGHT), hex_color(index, ON_WHITE)
+def _values(area: _Area, one: Curve, index: int) -> list[str]:
+    color, has_errors = hex_color(index, ON_WHITE), one.error is not None
+    columns = min_max_columns(one, area.x_axis, _WIDTH - _LEFT - _RIGHT, is_band=True)
     if not len(columns.column):
         return []
     across = [_LEFT + int(column) + 0.5 for column in columns.column]
-    upper = [f"{x:.1f} {area.y(float(ms)):.1f}" for x, ms in zip(across, columns.largest_ms, strict=True)]
-    lower = [f"{x:.1f} {area.y(float(ms)):.1f}" for x, ms in zip(across, columns.least_ms, strict=True)]
+    upper = [f"{x:.1f} {area.y(float(y)):.1f}" for x, y in zip(across, columns.largest, strict=True)]
+    lower = [f"{x:.1f} {area.y(float(y)):.1f}" for x, y in zip(across, columns.least, strict=True)]
     outline = "L".join([*upper, *reversed(lower)])
+    opacity, edge = (0.15, 0.0) if has_errors else (0.35, 0.6)
     parts = [
-        f'<path d="M{outline}Z" fill="{color}" fill-opacity="0.35" stroke="{color}" stroke-opacity="0.6"'
+        f'<path d="M{outline}Z" fill="{color}" fill-opacity="{opacity}" stroke="{color}" stroke-opacity="{edge}"'
         ' stroke-width="0.8" stroke-linejoin="round"/>'
     ]
-    slower: Floats = np.asarray(across)[columns.largest_ms > area.y_axis.high]
+    if has_errors:
+        middle = "L".join(f"{area.x(float(x)):.1f} {area.y(float(y)):.1f}" for x, y in zip(one.x, one.y, strict=True))
+        return [*parts, f'<path d="M{middle}" fill="none" stroke="{color}" stroke-width="1.5"/>']
+    slower: Floats = np.asarray(across)[columns.largest > area.y_axis.high]
     parts += [f'<path d="M{x:.1f} {_TOP - 7}l4 7h-8z" fill="{color}"/>' for x in slower.tolist()]
     return parts
 
 
-def _lines(area: _Area, one: LatencySeries, index: int) -> list[str]:
-    if not len(one.positions):
+def _lines(area: _Area, one: Curve, index: int) -> list[str]:
+    if not len(one.x):
         return []
     color, parts = hex_color(index, ON_WHITE), []
-    first, last = float(one.positions.min()), float(one.positions.max())
+    first, last = float(one.x.min()), float(one.x.max())
     looks = 'stroke-dasharray="1 5" stroke-linecap="round"', 'stroke-dasharray="9 5"'
     for line, look in zip((one.limit, one.fit), looks, strict=True):
         if line is not None:
@@ -136,13 +142,13 @@ def _lines(area: _Area, one: LatencySeries, index: int) -> list[str]:
     return parts
 
 
-def _letters(area: _Area, series: Sequence[LatencySeries]) -> list[str]:
+def _letters(area: _Area, curves: Sequence[Curve]) -> list[str]:
     """A letter at the end of every curve, below another where they would cover each other."""
     ends = []
-    for index, one in enumerate(series):
-        if len(one.positions):
-            last = float(one.positions.max())
-            at_end = float(one.fit.ms(last)) if one.fit is not None else float(one.latency_ms[-1])
+    for index, one in enumerate(curves):
+        if len(one.x):
+            last = float(one.x.max())
+            at_end = float(one.fit.ms(last)) if one.fit is not None else float(one.y[-1])
             ends.append((area.y(at_end) + 4, area.x(last) + 6, index))
     parts, free_from = [], 0.0
     for y, x, index in sorted(ends):
@@ -157,16 +163,16 @@ def _letter(x: float, y: float, index: int) -> str:
     return f'<text class="letter" x="{x:.1f}" y="{y:.1f}" style="{style}">{letter(index)}</text>'
 
 
-def _legend_lines(one: LatencySeries) -> list[str]:
+def _legend_lines(one: Curve) -> list[str]:
     """Name, fit and limit in as many lines as they take: a picture has no edge to scroll to."""
     parts = [plain(one.name)]
-    if one.fit_text:
-        parts.append(f"fit {one.fit_text}")
+    if one.note:
+        parts.append(one.note if one.error is not None else f"fit {one.note}")
     if one.limit is not None:
         w = one.limit.w_tokens_per_ms
         slope = "no slope" if w is None else f"W {format_number(w)} tokens/ms"
         parts.append(f"limit {slope}, B {format_ms(one.limit.b_ms)} ms")
-    if not len(one.positions):
+    if not len(one.x):
         parts.append("no samples")
     return legend_lines(parts, _LEGEND_CHARACTERS, "   ")
 

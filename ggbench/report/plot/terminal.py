@@ -1,6 +1,6 @@
-"""Latency against position in a plain terminal: every sample counts, however many share a column.
+"""Figures in a plain terminal: every value counts, however many share a column.
 
-A column of dots reaches from the least to the largest of its samples, so a single slow step among 10,000 stays
+A column of dots reaches from the least to the largest of its values, so a single slow step among 10,000 stays
 visible. Drawn here and not by a plotting library: in plotext 6 curves differ by colour alone, tick labels read `1.7e3`,
 and a figure is global and no wider than the terminal it finds.
 """
@@ -13,20 +13,19 @@ import numpy as np
 
 from ggbench.plain import plain
 from ggbench.report.plot.axes import (
-    LEAST_RANGE_MS,
     Axis,
     from_a_tick,
-    latency_range,
-    position_axis,
     tick_below,
     tick_decimals,
     tick_step,
     ticks_within,
+    x_axis,
+    y_range,
 )
 from ggbench.report.plot.braille import DOTS_DOWN, BrailleCanvas
+from ggbench.report.plot.curves import Curve, Figure, legend_lines
 from ggbench.report.plot.frame import Frame
 from ggbench.report.plot.palette import letter, terminal_color
-from ggbench.report.plot.series import LatencySeries, legend_lines
 from ggbench.units import format_count, format_fixed, format_ms, format_number
 
 _MIN_WIDTH, _MIN_HEIGHT = 40, 8
@@ -36,31 +35,32 @@ _LETTER_SHIFT = 5
 """Columns between the letters of neighbouring curves, so that they do not cover each other."""
 
 
-def latency_plot(series: Sequence[LatencySeries], width: int, height: int, color: bool) -> str:
-    """Return lines of text: samples as dots, the fitted line as dashes with the curve's letter, the limit as points.
+def plot_text(figure: Figure, width: int, height: int, color: bool) -> str:
+    """Return lines of text: values as dots, the band of their errors as fewer, the fitted line as dashes with the
+    curve's letter, the limit as points.
 
     `width` and `height` are of the plot with its axes, in characters, at least 40 x 8; a legend follows below. The
-    y axis ends a tenth above 99.5 % of the samples; slower steps are marked at the top and counted in the legend.
+    y axis ends a tenth above 99.5 % of the steps; slower ones are marked at the top and counted in the legend.
     `color` adds ANSI colours.
     """
-    curves = {index: one for index, one in enumerate(series) if len(one.positions)}
+    curves = {index: one for index, one in enumerate(figure.curves) if len(one.x)}
     if not curves:
         return "no samples to plot"
     width, rows = max(_MIN_WIDTH, width), max(_MIN_HEIGHT, height) - 4
-    positions = position_axis(series)
-    low, high = latency_range(list(curves.values()), positions)
-    high = max(high, low + LEAST_RANGE_MS)
+    whole_x = x_axis(figure.curves, figure.x_end)
+    low, high = y_range(list(curves.values()), whole_x)
+    high = max(high, low + figure.least_range)
     step = tick_step(low, high, max(2, rows // 3))
     y = Axis(min(low, tick_below(low, step)), high)
     ticks, decimals = ticks_within(y.low, y.high, step), tick_decimals(step)
     margin = max(len(format_fixed(tick, decimals)) for tick in ticks)
     n_columns = width - margin - 2
     n_ticks = max(2, n_columns // 12)
-    x = from_a_tick(positions, n_ticks)
+    x = from_a_tick(whole_x, n_ticks)
     frame = Frame(x, y, n_columns, rows)
     canvas = BrailleCanvas(frame.n_columns, frame.n_rows)
     for index, one in curves.items():
-        for column, row, dots in frame.band_cells(frame.columns(one)):
+        for column, row, dots in frame.band_cells(one) or frame.curve_cells(one):
             canvas.add_dots(column, row, dots, terminal_color(index))
     for index, one in curves.items():
         _draw_lines(canvas, frame, one, index)
@@ -68,8 +68,7 @@ def latency_plot(series: Sequence[LatencySeries], width: int, height: int, color
     labels = {(n_dots - 1 - int(y.dots(tick, n_dots))) // DOTS_DOWN: format_fixed(tick, decimals) for tick in ticks}
     x_ticks = [tick for tick in x.ticks(n_ticks) if tick == round(tick)]
     x_places = [(int(x.bins(tick, frame.n_columns)), tick) for tick in x_ticks]
-    titles = "latency of one token [ms]", "position [tokens]"
-    lines = framed(canvas, labels, x_places, titles, margin, color=color)
+    lines = framed(canvas, labels, x_places, (figure.y_title, figure.x_title), margin, color=color)
     for index, one in curves.items():
         lines += _legend(one, index, frame, width, color=color)
     return "\n".join(lines)
@@ -110,10 +109,12 @@ def colored(text: str, sgr: int, *, color: bool) -> str:
     return f"\x1b[{sgr}m{text}\x1b[0m" if color and sgr else text
 
 
-def _draw_lines(canvas: BrailleCanvas, frame: Frame, one: LatencySeries, index: int) -> None:
-    """The limit behind the samples, the fitted line over them, a mark at the top where steps are slower."""
+def _draw_lines(canvas: BrailleCanvas, frame: Frame, one: Curve, index: int) -> None:
+    """The limit behind the values, the fitted line over them, else a letter at their end; a mark at the top where steps
+    are slower.
+    """
     sgr = terminal_color(index)
-    first, last = (int(end) for end in frame.x.bins([one.positions.min(), one.positions.max()], frame.n_columns))
+    first, last = (int(end) for end in frame.x.bins([one.x.min(), one.x.max()], frame.n_columns))
     if one.limit is not None:
         for column, row, point in frame.line_cells(one.limit, "·", _POINT_EVERY, first, last):
             canvas.put_where_blank(column, row, point, sgr)
@@ -122,21 +123,23 @@ def _draw_lines(canvas: BrailleCanvas, frame: Frame, one: LatencySeries, index: 
             turn = (column + _LETTER_SHIFT * index) % _LETTER_EVERY
             if turn % _DASH_EVERY == 0:
                 canvas.put(column, row, dash if turn else letter(index), sgr)
-    for column in frame.slow_columns(frame.columns(one)):
+    elif one.error is not None:
+        canvas.put(last, frame.row(float(one.y[-1])), letter(index), sgr)
+    for column in frame.slow_columns(one):
         canvas.put(column, 0, "▲", sgr)
 
 
-def _legend(one: LatencySeries, index: int, frame: Frame, width: int, *, color: bool) -> list[str]:
+def _legend(one: Curve, index: int, frame: Frame, width: int, *, color: bool) -> list[str]:
     """What the letter stands for, with the fit, the limit and the steps beyond the top."""
     parts = [plain(one.name)]
-    if one.fit_text:
-        parts.append(f"{'' if one.fit is None else '╌ '}{one.fit_text}")
+    if one.note:
+        parts.append(f"{'' if one.fit is None else '╌ '}{one.note}")
     if one.limit is not None:
         parts.append(f"· limit W {format_number(one.limit.w_tokens_per_ms)}, B {format_ms(one.limit.b_ms)}")
-    slower = one.latency_ms > frame.y.high
-    if n_slower := int(slower.sum()):
-        at = int(one.positions[int(np.argmax(one.latency_ms))])
-        most = f"{format_ms(float(one.latency_ms.max()))} ms at {format_count(at)}"
+    slower = one.y > frame.y.high
+    if one.error is None and (n_slower := int(slower.sum())):
+        at = int(one.x[int(np.argmax(one.y))])
+        most = f"{format_ms(float(one.y.max()))} ms at {format_count(at)}"
         parts.append(f"▲ {format_count(n_slower)} slower {'step' if n_slower == 1 else 'steps'}, up to {most}")
     lines = legend_lines(parts, width - len("a "), "  ")
     name = colored(letter(index), terminal_color(index), color=color)

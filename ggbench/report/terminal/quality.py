@@ -13,8 +13,9 @@ from ggbench.records.machine import MachineReading
 from ggbench.records.quality import Estimate, QualityResult
 from ggbench.records.run import Run
 from ggbench.report import UNKNOWN
+from ggbench.report.columns import estimate_text
 from ggbench.report.names import model_name
-from ggbench.report.quality import estimate_text, kv_name, row_name, verdicts
+from ggbench.report.quality import kv_name, row_name, verdicts
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
 from ggbench.report.terminal.tables import facts_table, fitted_table, names, notes, right, spaced
 from ggbench.units import format_bytes, format_count, format_number, format_percent

@@ -93,18 +93,18 @@ class SaveChoice(Dialog["SavedForm | None"]):
         Binding("k", "app.simulate_key('up')", show=False),
     ]
 
-    def __init__(self, what: str, *, has_samples: bool) -> None:
-        """`what` is named in the heading; without samples SVG is not offered."""
+    def __init__(self, what: str, *, has_figures: bool) -> None:
+        """`what` is named in the heading; without figures SVG is not offered."""
         super().__init__()
-        self._what, self._has_samples = what, has_samples
+        self._what, self._has_figures = what, has_figures
 
     def compose(self) -> ComposeResult:
         """Lay out the heading over the formats."""
         with Vertical(id="choices", classes="dialog"):
             yield Static(f"Save {self._what}", markup=False)
             options = [Option("c  CSV: rows and samples, two files", id="csv")]
-            if self._has_samples:
-                options.append(Option("s  SVG: the latency curves", id="svg"))
+            if self._has_figures:
+                options.append(Option("s  SVG: the plot", id="svg"))
             yield OptionList(*options, markup=False)
             yield Static("saved in the current folder; esc closes", id="where", markup=False)
 
@@ -114,5 +114,5 @@ class SaveChoice(Dialog["SavedForm | None"]):
 
     def action_choose(self, form: SavedForm) -> None:
         """Save in this format."""
-        if self._has_samples or form == "csv":
+        if self._has_figures or form == "csv":
             self.dismiss(form)

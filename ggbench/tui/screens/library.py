@@ -66,8 +66,10 @@ class LibraryScreen(ModelsScreen):
         Binding("space", "mark", "Mark", tooltip="Mark or unmark the quant, move to the next"),
         Binding("b", "decode", "Run", tooltip="Measure the marked quants, or the chosen one"),
         Binding("m", "search", "Maxctx", tooltip="Search the maximum n_ctx that works"),
+        Binding("Q", "quality", "Quality", tooltip="Score a text: perplexity, and KL divergence from a base"),
+        Binding("T", "speed", "Speed table", show=False, tooltip="Measure tokens/s by input length and batch size"),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
-        Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter the models or the quants"),
+        Binding("slash", "filter", "Filter", show=False, key_display="/", tooltip="Filter the models or the quants"),
         Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types, n_ctx and more, of plans and runs"),
         Binding("O", "reset_options", "Reset the options", show=False, tooltip="Set every option to its default"),
         Binding("f", "toggle_fits", "Fits", show=False, tooltip="Hide or show quants that do not fit"),
@@ -86,7 +88,6 @@ class LibraryScreen(ModelsScreen):
         self._machine: _ThisMachine | None = None
         self._results = LatestResults()
         self._card = CardChoice()
-        """The card to plan for."""
         self._is_planning = self._is_draw_due = False
         self._offered = False, False
         """Whether there are quants, and any to download: the footer depends on it, and redrawing it is expensive."""
@@ -125,7 +126,7 @@ class LibraryScreen(ModelsScreen):
             return self._choice.can_pull
         if action == "reset_options":
             return host_of(self).setup != LlamaSetup()
-        if action in ("decode", "search", "sort", "reverse_sort"):
+        if action in ("decode", "search", "quality", "speed", "sort", "reverse_sort"):
             return bool(self._choice.rows)
         return True
 
@@ -240,6 +241,17 @@ class LibraryScreen(ModelsScreen):
         selection, machine = self._choice.selection(self._table.chosen), self._machine
         if selection and machine is not None:
             self.ask_to_search(selection, machine.budget, lambda setup: self._start(search_request(setup)))
+
+    def action_quality(self) -> None:
+        """Ask what to score with the marked quants, or the chosen one, and start."""
+        entry, selection = self._choice.entry, self._choice.selection(self._table.chosen)
+        if entry is not None and selection:
+            self.ask_for_quality(selection, {entry.model: self._choice.names_here()}, self._start)
+
+    def action_speed(self) -> None:
+        """Ask which cases to measure of the marked quants, or of the chosen one, and start."""
+        if selection := self._choice.selection(self._table.chosen):
+            self.ask_for_speed(selection, self._start)
 
     def action_pull(self) -> None:
         """Download the marked quants, or the chosen one."""

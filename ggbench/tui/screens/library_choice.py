@@ -89,6 +89,11 @@ class LibraryChoice:
             return marked
         return [(self.entry.model, (cursor.name,))]
 
+    def names_here(self) -> tuple[str, ...]:
+        """Return the QUANT arguments of the chosen model's quants that are on this disk, the largest first."""
+        here = [row for row in self.rows.values() if row.is_here and not row.is_twin]
+        return tuple(row.name for row in sorted(here, key=lambda row: -(row.plan.file_bytes or 0)))
+
     def planned_setup(self, selection: Selection) -> LlamaSetup:
         """Return how a selection is planned to be loaded: the arrow keys' n_ctx is that of the chosen model alone."""
         planned = {self.entry.model} if self.entry is not None else set()

@@ -1,8 +1,8 @@
-"""One stored run in full, or several side by side: latency curves over details or a table."""
+"""One stored run in full, or several side by side: curves over details or a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import ClassVar
 
 from rich.console import RenderableType
@@ -17,12 +17,13 @@ from ggbench.errors import StoreError
 from ggbench.plain import plain
 from ggbench.report.comparison import compare_quants
 from ggbench.report.names import quant_name
-from ggbench.report.plot.series import LatencySeries, named_series
+from ggbench.report.plot.curves import Figure
 from ggbench.report.presenter import presenter_of
+from ggbench.report.saving import saved_figures
 from ggbench.report.terminal.comparison import ComparisonReport
 from ggbench.tui.screens.runs_screen import RunsScreen
 from ggbench.tui.stored_runs import MeasuredRun
-from ggbench.tui.widgets.latency_plot import LatencyPlot
+from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.mode_bar import TooSmall
 from ggbench.tui.widgets.status_message import StatusMessage
 
@@ -43,20 +44,22 @@ class MeasuredScreen(RunsScreen):
     CSS_PATH = "measured_runs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.pop_screen", "Back", tooltip="Back to the list of runs"),
+        Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure: PPL, KLD and the distance of the PPLs"),
         Binding("w", "save", "Save", tooltip="Save as CSV or SVG"),
     ]
 
     def __init__(self, runs: tuple[MeasuredRun, ...]) -> None:
         super().__init__()
         self.runs = runs
+        self._figures = self._drawn()
         self._numbers = ", ".join(str(one.run_id) for one in runs)
 
     def compose(self) -> ComposeResult:
-        """Lay out the title, the curves if there are samples, and what the subclass shows."""
+        """Lay out the title, the curves if there are any, and what the subclass shows."""
         yield Static(self._title(), id="title", markup=False)
         with DetailsPane(id="pane"):
-            if self._has_samples:
-                yield LatencyPlot()
+            if self._figures:
+                yield CurvesPlot()
             yield from self._details()
         yield StatusMessage()
         yield TooSmall()
@@ -64,19 +67,24 @@ class MeasuredScreen(RunsScreen):
 
     def on_mount(self) -> None:
         """Draw the curves."""
-        for plot in self.query(LatencyPlot):
-            plot.show(self._series())
+        for plot in self.query(CurvesPlot):
+            plot.show(self._figures)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Enable the key of the next plot where there are several."""
+        return action != "next_plot" or len(self._figures) > 1
+
+    def action_next_plot(self) -> None:
+        """Draw the next figure."""
+        for plot in self.query(CurvesPlot):
+            plot.show_next()
 
     def action_save(self) -> None:
         """Ask for the file format and save."""
         what = f"run {self._numbers}" if len(self.runs) == 1 else f"runs {self._numbers}"
-        self.ask_to_save(what, lambda: self.runs, has_samples=self._has_samples)
+        self.ask_to_save(what, lambda: self.runs, has_figures=bool(self._figures))
 
-    @property
-    def _has_samples(self) -> bool:
-        return any(one.has_samples for one in self.runs)
-
-    def _series(self) -> Sequence[LatencySeries]:
+    def _drawn(self) -> tuple[Figure, ...]:
         raise NotImplementedError
 
     def _title(self) -> str:
@@ -97,8 +105,8 @@ class RunDetails(MeasuredScreen):
         """Copy the command that repeats the run."""
         self.status.copy_commands(self.runs[0].listed.stored.command)
 
-    def _series(self) -> Sequence[LatencySeries]:
-        return [one.series() for one in self.runs]
+    def _drawn(self) -> tuple[Figure, ...]:
+        return self.runs[0].figures()
 
     def _title(self) -> str:
         stored = self.runs[0].listed.stored
@@ -119,8 +127,8 @@ class CompareScreen(MeasuredScreen):
 Memory is exact and needs no interval. If a run has no interval, the table names the larger or smaller value without ★.
 In the plot: samples as a band, ╌ the fitted line, · the limit of the machine's memory bandwidth."""
 
-    def _series(self) -> Sequence[LatencySeries]:
-        return named_series([(one.summary, one.samples) for one in self.runs])
+    def _drawn(self) -> tuple[Figure, ...]:
+        return saved_figures([one.to_save() for one in self.runs])
 
     def _title(self) -> str:
         return f"Comparing runs {self._numbers}"

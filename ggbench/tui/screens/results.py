@@ -26,7 +26,7 @@ from ggbench.tui.stored_runs import (
     MeasuredRun,
     delete_runs,
     describe_runs,
-    is_running,
+    may_draw,
     read_measured,
     read_runs,
     still_running,
@@ -142,8 +142,8 @@ enter opens a run; space marks it; c compares the marked runs."""
         """Save the marked runs, or the chosen one."""
         if runs := self._selected:
             what = "\n".join([describe_runs(runs), *still_running(runs, "saved with the samples so far")])
-            has_samples = any(is_running(run) or run.stored.n_samples for run in runs)
-            self.ask_to_save(what, lambda: self._load(runs), has_samples=has_samples)
+            has_figures = any(map(may_draw, runs))
+            self.ask_to_save(what, lambda: self._load(runs), has_figures=has_figures)
 
     def action_delete(self) -> None:
         """Delete the marked runs, or the chosen one, after a confirmation."""

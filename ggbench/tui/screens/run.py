@@ -21,14 +21,14 @@ from textual.widgets import ContentSwitcher, Footer, OptionList, Static
 from ggbench.plain import plain
 from ggbench.report.names import row_labels
 from ggbench.report.plot.palette import letter
-from ggbench.report.presenter import LiveView, presenter_of
+from ggbench.report.presenter import LiveView, figures_of, presenter_of
 from ggbench.tui.host import Host, host_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.widgets.bracket_plot import BracketPlot
+from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.decoded_text import DecodedText
 from ggbench.tui.widgets.gauges import Gauges
-from ggbench.tui.widgets.latency_plot import LatencyPlot
 from ggbench.tui.widgets.numbers import Numbers
 from ggbench.tui.widgets.queue_list import QueueList
 
@@ -41,7 +41,7 @@ _SHARE_OF_A_CORE = 0.01
 _SHARE_BESIDE_A_GPU = 0.2
 """While the weights are on GPUs, the decode leaves the CPU idle."""
 _READ_EVERY_S = 1.0
-_WIDGETS: dict[LiveView, str] = {"latency": "plot", "bracket": "bracket"}
+_WIDGETS: dict[LiveView, str] = {"figures": "plot", "bracket": "bracket"}
 """Ids of the widgets that draw a live view."""
 
 _NOTHING = """No runs yet.
@@ -60,6 +60,7 @@ class RunScreen(Screen[None]):
         Binding("p", "resume", "Resume", tooltip="Go on after a pause"),
         Binding("s", "skip", "Skip", tooltip="End the running job, keep what it has, start the next"),
         Binding("c", "cancel", "Cancel all", tooltip="End the running job and those that wait; what is measured stays"),
+        Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure: PPL, KLD and the distance of the PPLs"),
         Binding("t", "toggle_text", "Text", tooltip="Show or hide the decoded text"),
     ]
 
@@ -75,6 +76,8 @@ class RunScreen(Screen[None]):
         self._shown_keys: tuple[bool, bool, bool] | None = None
         """Whether there was a run, whether it was held, and whether it had no text, as the keys were last shown."""
         self._reason = ""
+        self._has_figures = False
+        """Whether the run has several figures, between which a key switches."""
 
     def compose(self) -> ComposeResult:
         """An empty state, and the board that takes its place."""
@@ -84,7 +87,7 @@ class RunScreen(Screen[None]):
             yield Static(id="reason", markup=False)
             with Horizontal(id="middle"):
                 with ContentSwitcher(id="curves", initial="plot"):
-                    yield LatencyPlot(id="plot")
+                    yield CurvesPlot(id="plot")
                     yield BracketPlot(id="bracket")
                 with Vertical(id="side"):
                     yield Numbers(id="numbers")
@@ -105,6 +108,8 @@ class RunScreen(Screen[None]):
             return is_busy and is_paused == (action == "resume")
         if action in ("skip", "cancel"):
             return is_busy
+        if action == "next_plot":
+            return self._has_figures
         return not (action == "toggle_text" and is_mute)
 
     def action_pause(self) -> None:
@@ -125,6 +130,10 @@ class RunScreen(Screen[None]):
         """End the running job and leave those that wait."""
         self._queue.cancel()
         self._draw()
+
+    def action_next_plot(self) -> None:
+        """Draw the next figure of the run."""
+        self.query_one(CurvesPlot).show_next()
 
     def action_toggle_text(self) -> None:
         """Show or hide the decoded text."""
@@ -169,9 +178,9 @@ class RunScreen(Screen[None]):
         self._due_at = time.monotonic() + (time.thread_time() - started) / share
 
     def _show(self, queue: RunQueue, live: LiveJob | None, items: tuple[QueueItem, ...]) -> None:
-        sampled = queue.sampled
+        plotted = queue.plotted
         self.set_class(bool(items), "-busy")
-        letters = {job.item_id: letter(index) for index, job in enumerate(sampled)}
+        letters = {job.item_id: letter(index) for index, job in enumerate(plotted)}
         self.query_one(QueueList).show(items, letters, paused=queue.is_paused)
         self._show_reason()
         keys = self._keys()
@@ -183,7 +192,7 @@ class RunScreen(Screen[None]):
             self.query_one(Gauges).show_last()
         if live is None:
             return
-        self._show_live(live, items, sampled, paused=queue.is_paused)
+        self._show_live(live, items, plotted, paused=queue.is_paused)
 
     def _keys(self) -> tuple[bool, bool, bool]:
         """Whether there is a run, whether it is held, and whether the last one has no text."""
@@ -193,7 +202,7 @@ class RunScreen(Screen[None]):
         return queue.is_busy, queue.is_paused, is_mute
 
     def _show_live(
-        self, live: LiveJob, items: tuple[QueueItem, ...], sampled: tuple[LiveJob, ...], *, paused: bool
+        self, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...], *, paused: bool
     ) -> None:
         item = items[live.item_id]
         switcher, widget_id = self.query_one(ContentSwitcher), _WIDGETS[presenter_of(item.kind).live_view]
@@ -201,11 +210,15 @@ class RunScreen(Screen[None]):
         view = switcher.get_child_by_id(widget_id)
         if isinstance(view, BracketPlot):
             view.answers, view.question, view.asked_s = live.answers, live.question, self._drawn_asked_s
-        elif isinstance(view, LatencyPlot):
-            end = max((job.n_end for job in sampled), default=None)
-            names = row_labels([items[job.item_id].subject for job in sampled])
-            view.show([job.series(name, dimmed=job is not live) for job, name in zip(sampled, names, strict=True)], end)
-            view.visible = any(each.positions.size for each in view.series)  # axes of nothing have no scale
+        elif isinstance(view, CurvesPlot):
+            names = row_labels([items[job.item_id].subject for job in plotted])
+            runs = [job.plotted(name, dimmed=job is not live) for job, name in zip(plotted, names, strict=True)]
+            view.show(figures_of([item.kind], runs))
+            view.visible = bool(view.figures)  # axes of nothing have no scale
+        has_figures = isinstance(view, CurvesPlot) and len(view.figures) > 1
+        if has_figures != self._has_figures:
+            self._has_figures = has_figures
+            self.refresh_bindings()
         self.query_one(Numbers).show(live, item, paused=paused)
         if self.has_class("-text"):
             self.query_one(DecodedText).show(live.text, n_done=live.n_done, is_twin=live.is_twin)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class RunsScreen(TaskScreen):
     """A screen of stored runs with a status message."""
 
-    def ask_to_save(self, what: str, load: Callable[[], Sequence[MeasuredRun]], *, has_samples: bool) -> None:
+    def ask_to_save(self, what: str, load: Callable[[], Sequence[MeasuredRun]], *, has_figures: bool) -> None:
         """Ask for the format and save what `load`, called in a thread, returns; `what` is named in the question."""
 
         def save(form: SavedForm | None) -> None:
@@ -31,7 +31,7 @@ class RunsScreen(TaskScreen):
 
             return [f"Saved {path}" for path in save_runs([one.to_save() for one in load()], form, Path.cwd())]
 
-        self.app.push_screen(SaveChoice(what, has_samples=has_samples), save)
+        self.app.push_screen(SaveChoice(what, has_figures=has_figures), save)
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
         """Show the error in place of the last message."""

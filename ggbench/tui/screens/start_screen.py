@@ -5,15 +5,17 @@ A download of up to 1 GB proceeds, more asks, and nothing is downloaded offline.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ggbench.catalog.file_sources import CONFIRM_ABOVE_BYTES
 from ggbench.errors import NetworkError, UsageError
 from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed_cases import SpeedSettings
 from ggbench.report.names import quant_names
 from ggbench.tui.host import host_of
 from ggbench.tui.messages import PullRequested, RunRequested
+from ggbench.tui.run_requests import QualityAsked, QualityRequest, no_quality, speed_request
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.task_screen import TaskScreen
 from ggbench.tui.widgets.status_message import StatusMessage
@@ -22,6 +24,7 @@ from ggbench.units import format_bytes
 if TYPE_CHECKING:
     from ggbench.catalog.models import Catalog
     from ggbench.catalog.selector import Target
+    from ggbench.recording.experiment import Job
     from ggbench.records.plan import Budget
     from ggbench.tui.run_requests import RunRequest
     from ggbench.tui.screens.library_choice import Selection
@@ -30,18 +33,32 @@ if TYPE_CHECKING:
 class StartScreen(TaskScreen):
     """Finds the files of a selection, asks, and passes the request to the app, which goes on with it on any screen."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._quality = QualityAsked()
+        """What was scored last, to begin with next time."""
+        self._speed = SpeedSettings()
+        """As `_quality`, of the cases that were measured last."""
+
     def find_targets(
         self, request: RunRequest | None, selection: Selection, catalog: Catalog | None, *, is_here: bool
     ) -> None:
         """Look for what to run, or without a request, to download; `is_here`: it was planned for this machine."""
         hub = host_of(self).services.hub
 
-        def find() -> Iterator[tuple[list[Target], int]]:
+        def find() -> Iterator[tuple[list[Target], tuple[Job, ...]]]:
             from ggbench.catalog.selector import resolve
 
-            found = [resolve(model, names, hub=hub, catalog=catalog) for model, names in selection]
-            targets = [target for each in found for target in each if request is not None or target.download_bytes]
-            yield targets, sum(target.download_bytes for target in targets)
+            found = [(model, resolve(model, names, hub=hub, catalog=catalog)) for model, names in selection]
+            if request is None:
+                yield [target for _, targets in found for target in targets if target.download_bytes], ()
+                return
+            jobs = request.jobs(found, hub, catalog)
+            targets = []
+            for job in jobs:  # not all targets can be hashed
+                needed = (job.target, *([job.base.target] if job.base is not None else []))
+                targets += [target for target in needed if target not in targets]
+            yield targets, jobs
 
         self.perform("start", find, lambda found: self._ask_first(request, *found, is_here=is_here))
 
@@ -60,6 +77,41 @@ class StartScreen(TaskScreen):
                 start(limited)
 
         self.app.push_screen(SearchDialog(names, budget, setup), take)
+
+    def ask_for_quality(
+        self, selection: Selection, here: Mapping[str, tuple[str, ...]], start: Callable[[RunRequest], None]
+    ) -> None:
+        """Ask what to score, and start; `here` are the quants on this disk by model, the largest first. A twin has no
+        quality.
+        """
+        from ggbench.tui.screens.quality_dialog import QualityDialog
+
+        twins = [f"{model} {names[0]}" for model, names in selection if model.startswith("synth:")]
+        if twins:
+            self.fail("start", no_quality(twins[0]))
+            return
+        setup, names = host_of(self).setup, tuple(name for _, quants in selection for name in quants)
+        bases = here.get(selection[0][0], ()) if len(selection) == 1 else ()
+
+        def take(asked: QualityAsked | None) -> None:
+            if asked is not None:
+                self._quality = asked
+                start(QualityRequest(asked, setup, here))
+
+        self.app.push_screen(QualityDialog(names, bases, setup, self._quality), take)
+
+    def ask_for_speed(self, selection: Selection, start: Callable[[RunRequest], None]) -> None:
+        """Ask which input lengths and batch sizes to measure, and start."""
+        from ggbench.tui.screens.speed_dialog import SpeedDialog
+
+        setup, names = host_of(self).setup, tuple(name for _, quants in selection for name in quants)
+
+        def take(settings: SpeedSettings | None) -> None:
+            if settings is not None:
+                self._speed = settings
+                start(speed_request(setup, settings))
+
+        self.app.push_screen(SpeedDialog(names, self._speed), take)
 
     def action_choose_options(self) -> None:
         """Change how models are loaded, in plans and in runs."""
@@ -90,8 +142,11 @@ class StartScreen(TaskScreen):
         raise NotImplementedError
 
     def _ask_first(
-        self, request: RunRequest | None, targets: Sequence[Target], download_bytes: int, *, is_here: bool
+        self, request: RunRequest | None, targets: Sequence[Target], jobs: Sequence[Job], *, is_here: bool
     ) -> None:
+        """`targets` are all whose files are needed, the bases among them."""
+        download_bytes = sum(target.download_bytes for target in targets)
+
         def start(confirmed: bool | None) -> None:
             if not confirmed:
                 return
@@ -103,7 +158,7 @@ class StartScreen(TaskScreen):
             other_card = "" if is_here else "this is measured on this machine, not on the card you planned for"
             for notice in filter(None, (other_card, request.notice)):
                 self.notify(notice, markup=False)
-            self.post_message(RunRequested(request.jobs(targets)))
+            self.post_message(RunRequested(jobs))
 
         size = format_bytes(download_bytes)
         if not targets:

@@ -13,6 +13,7 @@ from ggbench.records.memory import DeviceBuffers
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import b_text, tok_s_text, w_text
+from ggbench.report.presenter import presenter_of
 from ggbench.tui.live_job import LiveJob, LiveNumbers
 from ggbench.tui.run_queue import JobState, QueueItem
 from ggbench.units import format_bytes, format_count, format_duration, format_ms, format_percent
@@ -37,7 +38,7 @@ class Numbers(Widget):
 
 def number_lines(live: LiveJob, numbers: LiveNumbers, item: QueueItem, *, paused: bool) -> list[str]:
     """Return lines of at most 28 characters, without those that are still unknown."""
-    state, working = item.state, live.working
+    state, working, presenter = item.state, live.working, presenter_of(item.kind)
     lines = [f"paused ({state.value})" if paused and not state.is_over else state.value]
     share = live.share
     if share is None and numbers.n_total:
@@ -48,15 +49,16 @@ def number_lines(live: LiveJob, numbers: LiveNumbers, item: QueueItem, *, paused
     if working is not None and working.is_bytes and working.done is not None:
         done = f"{format_bytes(round(working.done))} of {format_bytes(working.total)}"
         lines.append(f"{done} {_DONE[working.stage]}")
-    if working is not None and working.left_s is not None:
-        lines.append(f"ETA   {format_duration(working.left_s)}")
+    if (left_s := live.left_s) is not None:
+        lines.append(f"ETA   {format_duration(left_s)}")
     if numbers.n_total:
         lines.append(f"{format_count(numbers.n_done)} of {format_count(numbers.n_total)} tokens")
-        if state is JobState.DECODING and numbers.eta_s is not None:
+        if state is JobState.DECODING and presenter.has_line and numbers.eta_s is not None:
             lines.append(f"ETA   {format_duration(numbers.eta_s)}")
     found = None if item.run is None else QuantSummary.of([item.run])
-    if numbers.latency is not None:
+    if numbers.latency is not None and presenter.has_line:
         lines += _latency_lines(numbers, numbers.latency, live.limit)
+    lines += presenter.live_lines(live.plotted(""))
     if found is not None and found.context is not None:
         lines += _context_lines(found.context, found.subject.n_ctx_train)
     memory = live.memory if item.run is None else item.run.memory  # a search goes on after the context that it found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import numpy as np
 import pytest
@@ -13,19 +13,19 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 from textual_hires_canvas import Canvas
 
-from ggbench.report.plot.series import LatencySeries, Line
-from ggbench.tui.widgets.latency_plot import LatencyPlot
+from ggbench.report.plot.curves import Curve, Figure, Line, latency_figure
+from ggbench.tui.widgets.curves_plot import CurvesPlot
 
 
 class PlotApp(App[None]):
     """The plot alone."""
 
     def compose(self) -> ComposeResult:
-        yield LatencyPlot()
+        yield CurvesPlot()
 
     @property
-    def plot(self) -> LatencyPlot:
-        return self.query_one(LatencyPlot)
+    def plot(self) -> CurvesPlot:
+        return self.query_one(CurvesPlot)
 
     @property
     def text(self) -> list[str]:
@@ -33,6 +33,10 @@ class PlotApp(App[None]):
         canvas = self.query_one("#plot", Canvas)
         width, height = canvas.size
         return ["".join(canvas.get_pixel(x, y)[0] for x in range(1, width - 1)) for y in range(1, height - 1)]
+
+
+def latencies(curves: Sequence[Curve], x_end: int | None = None) -> Figure:
+    return dataclasses.replace(latency_figure([]), curves=tuple(curves), x_end=x_end)
 
 
 def drive(steps: Callable[[PlotApp, Pilot[None]], Awaitable[None]], size: tuple[int, int] = (80, 24)) -> None:
@@ -45,17 +49,17 @@ def drive(steps: Callable[[PlotApp, Pilot[None]], Awaitable[None]], size: tuple[
     asyncio.run(run())
 
 
-def series(name: str, b_ms: float, *, dimmed: bool = False, n: int = 5000) -> LatencySeries:
+def series(name: str, b_ms: float, *, dimmed: bool = False, n: int = 5000) -> Curve:
     positions = np.arange(26, 26 + n)
     latency_ms = b_ms + (positions - 1) / 200 + 0.2 * (positions % 7)
-    return LatencySeries(name, positions, latency_ms, fit=Line(200.0, b_ms), limit=Line(400.0, b_ms / 2), dimmed=dimmed)
+    return Curve(name, positions, latency_ms, fit=Line(200.0, b_ms), limit=Line(400.0, b_ms / 2), dimmed=dimmed)
 
 
 def test_a_curve_has_samples_fit_limit_and_a_letter() -> None:
     """All four can be distinguished without colour."""
 
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
-        app.plot.show([series("q8_0", 20)])
+        app.plot.show([latencies([series("q8_0", 20)])])
         await pilot.pause()
         drawn = "".join(app.text)
         assert all(character in drawn for character in "a╌·")
@@ -69,13 +73,13 @@ def test_two_curves_have_a_legend_and_letters() -> None:
     """Each name stands beside the letter at the end of its curve; a finished run has no fitted line."""
 
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
-        app.plot.show([series("q8_0", 20, dimmed=True), series("[b]q2_k", 10)])
+        app.plot.show([latencies([series("q8_0", 20, dimmed=True), series("[b]q2_k", 10)])])
         await pilot.pause()
         assert {"a", "b"} <= set("".join(app.text))
         legend = app.query_one("#names", Static)
         assert str(legend.content) == "a q8_0\nb [b]q2_k"
         assert legend.display
-        app.plot.show([series("q8_0", 20, dimmed=True)])
+        app.plot.show([latencies([series("q8_0", 20, dimmed=True)])])
         await pilot.pause()
         assert "╌" not in "".join(app.text)
 
@@ -86,10 +90,8 @@ def test_a_run_without_samples_is_not_in_the_legend() -> None:
     """The others keep their letters, which a table beside the plot has as well."""
 
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
-        nothing = dataclasses.replace(
-            series("f16", 30), positions=np.empty(0, np.int64), latency_ms=np.empty(0, np.float64)
-        )
-        app.plot.show([series("q8_0", 20), nothing, series("q2_k", 10)])
+        nothing = dataclasses.replace(series("f16", 30), x=np.empty(0, np.int64), y=np.empty(0, np.float64))
+        app.plot.show([latencies([series("q8_0", 20), nothing, series("q2_k", 10)])])
         await pilot.pause()
         assert str(app.query_one("#names", Static).content) == "a q8_0\nc q2_k"
 
@@ -101,8 +103,8 @@ def test_a_spike_is_marked_at_the_top() -> None:
 
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         one = series("q8_0", 20)
-        one.latency_ms[2500] = 3000
-        app.plot.show([one])
+        one.y[2500] = 3000
+        app.plot.show([latencies([one])])
         await pilot.pause()
         assert app.text[0].count("▲") == 1
         assert "a" in "".join(app.text[1:6])
@@ -114,7 +116,7 @@ def test_a_zoom_stays_while_more_samples_come() -> None:
     """Until the scales are reset the axes are those that the user chose."""
 
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
-        app.plot.show([series("q8_0", 20, n=2000)])
+        app.plot.show([latencies([series("q8_0", 20, n=2000)])])
         app.plot.focus()
         await pilot.pause()
         everything = app.text
@@ -122,11 +124,11 @@ def test_a_zoom_stays_while_more_samples_come() -> None:
         zoomed = app.text
         assert zoomed != everything
         low = app.plot.get_coordinate_from_pixel(1, 1)
-        app.plot.show([series("q8_0", 20, n=2010)])
+        app.plot.show([latencies([series("q8_0", 20, n=2010)])])
         await pilot.pause()
         assert app.plot.get_coordinate_from_pixel(1, 1) == low
         await pilot.press("r")
-        app.plot.show([series("q8_0", 20, n=2000)])
+        app.plot.show([latencies([series("q8_0", 20, n=2000)])])
         await pilot.pause()
         assert app.text == everything
 
@@ -137,9 +139,9 @@ def test_old_curves_leave_nothing_behind() -> None:
     """A draw that keeps its axes clears what was there."""
 
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
-        app.plot.show([series("q8_0", 20), series("q2_k", 10)], 6000)
+        app.plot.show([latencies([series("q8_0", 20), series("q2_k", 10)], 6000)])
         await pilot.pause()
-        app.plot.show([], 6000)
+        app.plot.show([latencies([], 6000)])
         await pilot.pause()
         assert not "".join(app.text).strip()
 
@@ -151,7 +153,7 @@ def test_any_size_can_be_drawn(size: tuple[int, int]) -> None:
     """Also one with no room for a plot."""
 
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
-        app.plot.show([series("q8_0", 20)], 10_025)
+        app.plot.show([latencies([series("q8_0", 20)], 10_025)])
         await pilot.pause()
         await pilot.resize_terminal(81, 25)
         await pilot.pause()

@@ -1,4 +1,4 @@
-"""Latency against position, for a live run and for several runs in one plot; zoom and pan by keys and mouse.
+"""Curves of a live run, or of several runs in one plot; zoom and pan by keys and mouse.
 
 textual-plot draws the axes and handles keys and mouse. The curves are put onto its canvas here, one character at a
 time and not one dot: that takes a tenth of the time, and a live plot competes with a decode for the cores.
@@ -24,16 +24,16 @@ from ggbench.report.plot.axes import (
     Axis,
     from_a_tick,
     in_rows,
-    latency_axis,
-    position_axis,
     tick_decimals,
     tick_step,
     ticks_within,
+    x_axis,
+    y_axis,
 )
 from ggbench.report.plot.braille import DOTS_ACROSS
+from ggbench.report.plot.curves import Curve, Figure
 from ggbench.report.plot.frame import Cell, Frame
 from ggbench.report.plot.palette import ON_DARK, ON_LIGHT, hex_color, letter
-from ggbench.report.plot.series import LatencySeries
 from ggbench.units import format_count, format_fixed
 
 _MARGIN_LEFT = 8
@@ -47,16 +47,17 @@ _X_TICKS = 6
 _LINES = 4
 """Most names of a legend that have lines of their own; more follow each other, so that none is beyond the plot."""
 _NO_AXES = Axis(0.0, 1.0), Axis(0.0, 1.0)
+_NOTHING = Figure("", "", "", "", "", ())
 
 
-class LatencyPlot(PlotWidget):
-    """Samples as braille, the fit as dashes, the limit as points, a letter at the end of each curve.
+class CurvesPlot(PlotWidget):
+    """One figure of several: values as braille, the fit as dashes, the limit as points, a letter at each curve's end.
 
-    Steps beyond the y axis are marked at its top. Of two series or more, a legend names those with samples.
+    Steps beyond the y axis are marked at its top. Of two curves or more, a legend names those with values.
     """
 
     DEFAULT_CSS = """
-    LatencyPlot {
+    CurvesPlot {
         & > .plot--axis { color: $foreground-darken-3; }
         & > .plot--tick { color: $foreground; text-style: none; }
         & > .plot--label { color: $foreground; text-style: none; }
@@ -70,13 +71,16 @@ class LatencyPlot(PlotWidget):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.series: tuple[LatencySeries, ...] = ()
-        """What is drawn."""
-        self._x_end: int | None = None
+        self.figures: tuple[Figure, ...] = ()
+        """What can be drawn."""
+        self._chosen = ""
+        """Key of the figure that is drawn; the first where there is none of that key."""
+        self._labelled = ""
+        """Key of the figure that the axes are named after."""
         self._axes = _NO_AXES
         self._is_zoomed = False
         self._names: tuple[tuple[str, str, bool], ...] = ()
-        self._y_ticks_by_rows = _Milliseconds()
+        self._y_ticks_by_rows = _Values()
         self.set_reactive(PlotWidget.margin_top, 1)
         self.set_reactive(PlotWidget.margin_left, _MARGIN_LEFT)
 
@@ -89,23 +93,28 @@ class LatencyPlot(PlotWidget):
         yield Static(id="names", markup=False)
 
     def on_mount(self) -> None:
-        """Axes in words and whole tokens."""
+        """Axes in words and whole numbers."""
         super().on_mount()
-        self.set_x_formatter(_Tokens())
+        self.set_x_formatter(_Counts())
         self.set_y_formatter(self._y_ticks_by_rows)
-        self.set_xlabel("position (tokens)")
-        self.set_ylabel("ms")
         self.refresh()
         self._draw()
 
-    def show(self, series: Sequence[LatencySeries], x_max: int | None = None) -> None:
-        """Draw these in place of what is there; the x axis ends at `x_max`, else at the last sample.
+    def show(self, figures: Sequence[Figure]) -> None:
+        """Draw one of these in place of what is there, the same as before where it is among them.
 
         A zoom stays as it is until the scales are reset.
         """
-        self.series, self._x_end = tuple(series), x_max
+        self.figures = tuple(figures)
         if self.is_mounted:
             self._draw()
+
+    def show_next(self) -> None:
+        """Draw the next figure, after the last the first."""
+        if self.figures:
+            keys = [figure.key for figure in self.figures]
+            self._chosen = keys[(keys.index(self._figure.key) + 1) % len(keys)]
+            self.action_reset_scales()
 
     def action_reset_scales(self) -> None:
         """Show everything again."""
@@ -141,14 +150,33 @@ class LatencyPlot(PlotWidget):
             self._draw_curves(canvas)
         return rendered
 
+    @property
+    def _figure(self) -> Figure:
+        """The figure that is drawn; an empty one where there is none."""
+        chosen = (figure for figure in self.figures if figure.key == self._chosen)
+        return next(chosen, self.figures[0] if self.figures else _NOTHING)
+
+    @property
+    def _curves(self) -> tuple[Curve, ...]:
+        return self._figure.curves
+
     def _draw(self) -> None:
-        """Axes for the series there are; where they stay as they are, the curves alone, at half the cost."""
+        """Axes for the curves there are; where they stay as they are, the curves alone, at half the cost."""
+        figure = self._figure
+        if figure.key != self._labelled:
+            self._labelled = figure.key
+            self._is_zoomed, self._axes = False, _NO_AXES
+            self.set_xlabel(_label(figure.x_name, figure.x_unit))
+            self.query_one("#margin-top", Canvas).reset()
+            self.set_ylabel(_y_label(figure))
         self._show_names()
         if not self._is_zoomed:
-            x = position_axis(self.series, self._x_end)
+            x = x_axis(figure.curves, figure.x_end)
             x_high = x.high + max(1.0, _ROOM_AT_THE_END * (x.high - x.low))
             self._y_ticks_by_rows.rows = max(self.query_one("#plot", Canvas).size.height - 2, 1)
-            y, self._y_ticks_by_rows.step = in_rows(latency_axis(self.series, x), self._y_ticks_by_rows.rows)
+            y, self._y_ticks_by_rows.step = in_rows(
+                y_axis(figure.curves, x, figure.least_range), self._y_ticks_by_rows.rows
+            )
             axes = from_a_tick(Axis(x.low, x_high), _X_TICKS), y
             if axes != self._axes:
                 self._axes = axes
@@ -160,15 +188,16 @@ class LatencyPlot(PlotWidget):
             self._draw_curves(canvas)
 
     def _show_names(self) -> None:
-        drawn = [index for index, one in enumerate(self.series) if len(one.positions)]
-        names = tuple((letter(index), plain(self.series[index].name), self.series[index].dimmed) for index in drawn)
+        curves = self._curves
+        drawn = [index for index, one in enumerate(curves) if len(one.x)]
+        names = tuple((letter(index), _legend_text(curves[index]), curves[index].dimmed) for index in drawn)
         if names != self._names:
             self._names = names
             lines = [(f"{name[0]} {name[1]}", self._style(index)) for name, index in zip(names, drawn, strict=True)]
             legend = self.query_one("#names", Static)
             between = "\n" if len(lines) <= _LINES else "   "
             legend.update(Text(between).join(Text(name, style) for name, style in lines))
-            legend.display = len(self.series) > 1 and bool(lines)
+            legend.display = len(curves) > 1 and bool(lines)
 
     def _draw_curves(self, canvas: Canvas) -> None:
         """What is finished first, each fitted line over its samples, letters over all."""
@@ -178,24 +207,26 @@ class LatencyPlot(PlotWidget):
         canvas.set_pixels(
             ((column + 1, row + 1) for row in range(frame.n_rows) for column in range(frame.n_columns)), " ", ""
         )
-        order = sorted(range(len(self.series)), key=lambda index: not self.series[index].dimmed)
+        curves = self._curves
+        order = sorted(range(len(curves)), key=lambda index: not curves[index].dimmed)
         for index in order:
-            limit = self.series[index].limit
+            limit = curves[index].limit
             if limit is not None:
                 _put(canvas, frame.line_cells(limit, "·", _POINT_EVERY), self._style(index))
         ends: list[tuple[Cell, str]] = []
         for index in order:
-            one, style = self.series[index], self._style(index)
+            one, style = curves[index], self._style(index)
             columns = frame.columns(one)
             if not len(columns.column):
                 continue
-            _put(canvas, frame.band_cells(columns), style)
+            _put(canvas, frame.band_cells(one), f"dim {self._color(index)}")
+            _put(canvas, frame.curve_cells(one), style)
             if one.fit is not None and not one.dimmed:
                 _put(canvas, frame.line_cells(one.fit, "╌", _DASH_EVERY), f"bold {self._color(index)}")
-            _put(canvas, [(column, 0, "▲") for column in frame.slow_columns(columns)], style)
-            end_ms = float(columns.least_ms[-1] + columns.largest_ms[-1]) / 2
+            _put(canvas, [(column, 0, "▲") for column in frame.slow_columns(one)], style)
+            end = float(columns.least[-1] + columns.largest[-1]) / 2
             column = min(int(columns.column[-1]) // DOTS_ACROSS + 1, frame.n_columns - 1)
-            ends.append(((column, frame.row(end_ms), letter(index)), f"bold {self._color(index)}"))
+            ends.append(((column, frame.row(end), letter(index)), f"bold {self._color(index)}"))
         for cell, style in ends:
             _put(canvas, [cell], style)
 
@@ -203,7 +234,7 @@ class LatencyPlot(PlotWidget):
         return hex_color(index, ON_DARK if self.app.current_theme.dark else ON_LIGHT)
 
     def _style(self, index: int) -> str:
-        return f"dim {self._color(index)}" if self.series[index].dimmed else self._color(index)
+        return f"dim {self._color(index)}" if self._curves[index].dimmed else self._color(index)
 
 
 class _Canvas(Canvas):
@@ -215,8 +246,8 @@ class _Canvas(Canvas):
         return strip if strip.cell_length else Strip.blank(self.size.width, self.rich_style)
 
 
-class _Tokens(NumericAxisFormatter):
-    """Positions as whole numbers with thousands apart."""
+class _Counts(NumericAxisFormatter):
+    """Positions and the like as whole numbers with thousands apart."""
 
     def get_ticks(self, min_: float, max_: float, max_ticks: int = _X_TICKS) -> list[float]:
         """As the axis counts them, which begins at one."""
@@ -227,8 +258,8 @@ class _Tokens(NumericAxisFormatter):
         return [format_count(round(tick)) if tick == round(tick) else "" for tick in ticks]
 
 
-class _Milliseconds(NumericAxisFormatter):
-    """Labels of latencies in the rows in which samples of that latency are drawn."""
+class _Values(NumericAxisFormatter):
+    """Labels of values in the rows in which those values are drawn."""
 
     def __init__(self) -> None:
         self.rows = 1
@@ -246,3 +277,19 @@ class _Milliseconds(NumericAxisFormatter):
 def _put(canvas: Canvas, cells: Iterable[Cell], style: str) -> None:
     for column, row, character in cells:
         canvas.set_pixel(column + 1, row + 1, character, style)
+
+
+def _label(name: str, unit: str) -> str:
+    """The name of an axis; what stands in brackets textual-plot takes for a style."""
+    return f"{name} ({unit})" if unit else name
+
+
+def _y_label(figure: Figure) -> str:
+    """The name, with blanks before a long one: textual-plot centres it two columns left of the axis."""
+    title = _label(figure.y_name, figure.y_unit)
+    return " " * max(0, len(title) - 2 * (_MARGIN_LEFT - 3)) + title
+
+
+def _legend_text(curve: Curve) -> str:
+    """The name, with the last value where it has an error: W and B are beside the plot."""
+    return plain(curve.name if curve.error is None or not curve.note else f"{curve.name}  {curve.note}")

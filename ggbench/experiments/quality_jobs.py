@@ -1,0 +1,39 @@
+"""The jobs of a quality run: which base a quant is compared with, and which pairs of KV cache types are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ggbench.catalog.selector import Target
+from ggbench.experiments.quality import EXPERIMENT
+from ggbench.recording.experiment import Base, Job
+from ggbench.records.quality import QualitySettings
+from ggbench.records.setup import LlamaSetup
+
+
+def largest_here(targets: Iterable[Target]) -> Base | None:
+    """Return the largest file that is on this disk; None where none is."""
+    here = [target for target in targets if target.path is not None]
+    return Base(max(here, key=lambda target: target.file_bytes or 0)) if here else None
+
+
+def quality_jobs(
+    targets: Sequence[Target],
+    setup: LlamaSetup,
+    settings: QualitySettings,
+    base: Base | None,
+    kv_types: Sequence[tuple[str, str]],
+) -> list[Job]:
+    """Return a job for each quant and pair of KV cache types.
+
+    The base, whose figures the others have, is a job only if it is the only one.
+    """
+    rows = []
+    for target in targets:
+        for type_k, type_v in kv_types:
+            is_base = base is not None and (target, type_k, type_v) == (base.target, base.type_k, base.type_v)
+            row = replace(setup, type_k=type_k, type_v=type_v)
+            rows.append(Job(EXPERIMENT, target, row, settings, None if is_base else base))
+    compared = [row for row in rows if row.base is not None]
+    return compared or rows

@@ -1,0 +1,159 @@
+"""What every plot draws: curves over one pair of axes, each with its band and the lines that belong to it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ggbench.records.run import Result, Settings
+from ggbench.records.speed import DecodeLimit, LineFit
+from ggbench.report.columns import b_text, w_text
+from ggbench.units import with_unit
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """latency(n) = (n - 1) / W + B."""
+
+    w_tokens_per_ms: float | None
+    """None for a flat line."""
+    b_ms: float
+
+    def ms(self, position: npt.ArrayLike) -> Floats:
+        """Return the latency at these positions."""
+        ramp = np.asarray(position, np.float64) - 1
+        return self.b_ms + (ramp / self.w_tokens_per_ms if self.w_tokens_per_ms else 0.0 * ramp)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The values of one run, with the lines that belong to them."""
+
+    name: str
+    """For the legend; may hold any text."""
+    x: Integers
+    """Positions from 1 on, of which those of repetitions follow each other, or numbers of chunks."""
+    y: Floats
+    """As long as `x`."""
+    error: Floats | None = None
+    """Standard error of each value, drawn as a band around it, zero where it is not known; None for single steps, of
+    which some are far slower than the rest.
+    """
+    fit: Line | None = None
+    limit: Line | None = None
+    """The limit of the machine's memory bandwidth."""
+    note: str = ""
+    """What the legend adds to the name: W and B with their intervals, also where only bounds are known and there is no
+    line; the last value with its error."""
+    dimmed: bool = False
+    """Drawn behind the others and paler, without its band."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Curves over one pair of axes."""
+
+    key: str
+    """Unique among the figures of all kinds of runs; part of a file's name."""
+    y_name: str
+    y_unit: str
+    """Empty for a number without one."""
+    x_name: str
+    x_unit: str
+    """Empty where the name says it."""
+    curves: tuple[Curve, ...]
+    x_end: int | None = None
+    """The last x that there will be; None for that of the last value."""
+    least_range: float = 1e-3
+    """Differences below it are not worth drawing."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no curve has a value."""
+        return not any(len(one.x) for one in self.curves)
+
+    @property
+    def y_title(self) -> str:
+        """`latency of one token [ms]`."""
+        return f"{self.y_name} [{self.y_unit}]" if self.y_unit else self.y_name
+
+    @property
+    def x_title(self) -> str:
+        """`position [tokens]`."""
+        return f"{self.x_name} [{self.x_unit}]" if self.x_unit else self.x_name
+
+
+@dataclass(frozen=True, slots=True)
+class PlottedRun:
+    """A run, live or stored, as the figures of its kind take it."""
+
+    name: str
+    """That distinguishes it among those of the plot."""
+    positions: Integers
+    """1-based, of every timed step."""
+    step_ns: Integers
+    fit: LineFit | None = None
+    limit: DecodeLimit | None = None
+    observations: Sequence[object] = ()
+    """The records that were observed, in their order."""
+    settings: Settings | None = None
+    """What was to be measured; None where it is unknown."""
+    result: Result | None = None
+    """None of a run that goes on."""
+    doing: object = None
+    """What a run that goes on works at, as it reports it."""
+    end: int | None = None
+    """The last x there will be; None where it is unknown, and of a run that ended."""
+    dimmed: bool = False
+
+
+def latency_figure(runs: Sequence[PlottedRun]) -> Figure:
+    """Return latency against position of every timed step; a run without any has an empty curve."""
+    curves = tuple(
+        Curve(
+            name=run.name,
+            x=run.positions,
+            y=run.step_ns / 1e6,
+            fit=fitted_line(run.fit),
+            limit=limit_line(run.limit),
+            note="" if run.fit is None else _fit_text(run.fit),
+            dimmed=run.dimmed,
+        )
+        for run in runs
+    )
+    end = max((run.end for run in runs if run.end is not None and len(run.positions)), default=None)
+    return Figure("latency", "latency of one token", "ms", "position", "tokens", curves, end)
+
+
+def fitted_line(fit: LineFit | None) -> Line | None:
+    """Return the fitted line; None where W or B is only a bound: a line through a bound would look like a fit."""
+    if fit is None or fit.w_tokens_per_ms is None or fit.b_ms is None:
+        return None
+    return Line(fit.w_tokens_per_ms, fit.b_ms)
+
+
+def limit_line(limit: DecodeLimit | None) -> Line | None:
+    """Return the line of a limit on decode latency, None where there is no limit."""
+    return None if limit is None else Line(limit.w_tokens_per_ms, limit.b_ms)
+
+
+def legend_lines(parts: Sequence[str], width: int, gap: str) -> list[str]:
+    """Return the parts of a legend in lines of `width` characters; only a wider part is divided, at blanks."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + len(gap) + len(part) <= width:
+            lines[-1] += f"{gap}{part}"
+        else:
+            lines += textwrap.wrap(part, width) or [""]
+    return lines
+
+
+def _fit_text(fit: LineFit) -> str:
+    return f"W {with_unit(w_text(fit), 'tokens/ms')}, B {with_unit(b_text(fit), 'ms')}"

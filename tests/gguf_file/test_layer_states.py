@@ -1,0 +1,172 @@
+"""What each layer keeps of a sequence, compared with the caches that llama.cpp makes of the same metadata."""
+
+import json
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from ggbench.errors import BadFile
+from ggbench.gguf_file.model_file import LayerState
+from ggbench.theory.kv_cache import kv_cache
+from tests.gguf_file.test_architecture import (
+    BASE,
+    EXPERTS,
+    KV_CACHE_OF_METADATA,
+    LATENT,
+    Keys,
+    model_of,
+    run_llama_cpp,
+)
+
+WIDE: Keys = {"attention.key_length": 64, "attention.value_length": 64}
+SSM: Keys = {
+    "ssm.conv_kernel": 4,
+    "ssm.inner_size": 512,
+    "ssm.state_size": 64,
+    "ssm.time_step_rank": 8,
+    "ssm.group_count": 2,
+}
+ROUTED: Keys = EXPERTS | {"expert_shared_feed_forward_length": 64, "expert_gating_func": 1}
+LORA: Keys = {
+    "attention.decay_lora_rank": 32,
+    "attention.iclr_lora_rank": 32,
+    "attention.value_residual_mix_lora_rank": 32,
+    "attention.gate_lora_rank": 32,
+}
+SOME_KV: Keys = {"attention.head_count_kv": [0, 0, 2, 0, 0, 4]}
+NO_HEADS: Keys = {"attention.head_count": 0}
+ALTERNATE: Keys = {"attention.sliding_window_pattern": [1, 1, 0, 1, 1, 0]}
+KDA: Keys = {
+    "attention.head_count_kv": [0, 0, 0, 1, 0, 0],
+    "attention.key_length": 96,
+    "attention.value_length": 64,
+    "attention.key_length_mla": 64,
+    "attention.value_length_mla": 64,
+    "expert_gating_func": 2,
+    "kda.head_dim": 32,
+    "ssm.conv_kernel": 4,
+}
+
+
+def window(n: int = 128) -> Keys:
+    """A sliding window of n positions."""
+    return {"attention.sliding_window": n}
+
+
+RECURRENT: dict[str, Keys] = {
+    "mamba": NO_HEADS | SSM,
+    "mamba2": NO_HEADS | SSM,
+    "rwkv6": NO_HEADS | {"wkv.head_size": 64, "time_mix_extra_dim": 32, "time_decay_extra_dim": 64},
+    "rwkv7": NO_HEADS | LORA | {"wkv.head_size": 64},
+    "arwkv7": NO_HEADS | LORA | {"wkv.head_size": 64},
+    "jamba": SSM | SOME_KV | ROUTED,
+    "granitehybrid": SSM | SOME_KV,
+    "granitehybrid with experts": SSM | SOME_KV | ROUTED,
+    "plamo2": SSM | SOME_KV | WIDE | {"attention.head_count": [0, 0, 8, 0, 0, 8]},
+    "falcon-h1": SSM | WIDE,
+    "nemotron_h": SSM | SOME_KV | WIDE | {"feed_forward_length": [0, 512, 0, 0, 512, 0]},
+    "qwen3next": SSM | ROUTED | WIDE | {"rope.dimension_count": 64},
+    "qwen3next of three": SSM | ROUTED | WIDE | {"rope.dimension_count": 64, "full_attention_interval": 3},
+    "qwen35": SSM | WIDE | {"rope.dimension_count": 64, "rope.dimension_sections": [8, 8, 8, 8]},
+    "qwen35moe": SSM | ROUTED | WIDE | {"rope.dimension_count": 64, "rope.dimension_sections": [8, 8, 8, 8]},
+    "lfm2": SOME_KV | {"shortconv.l_cache": 3},
+    "lfm2 with windows": SOME_KV | window() | {"shortconv.l_cache": 3},
+    "lfm2moe": SOME_KV | ROUTED | {"shortconv.l_cache": 3},
+    "kimi-linear": LATENT | KDA,
+    "minimax-01": ROUTED | WIDE | {"residual_scale": 1.0, "rope.dimension_count": 64, "full_attention_interval": 3},
+}
+WINDOWED: dict[str, Keys] = {
+    "gpt-oss": EXPERTS | WIDE | window(),
+    "gpt-oss with a period": EXPERTS | WIDE | window() | {"attention.sliding_window_pattern": 3},
+    "cohere2moe": EXPERTS | WIDE | window() | {"logit_scale": 1.0},
+    "llama4": EXPERTS | WIDE | {"interleave_moe_layer_step": 1},
+    "llama4 without": EXPERTS | WIDE | window(0) | {"interleave_moe_layer_step": 1},
+    "exaone4": WIDE | {"block_count": 64},
+    "exaone4 of 6 layers": WIDE | window(),
+    "exaone-moe": EXPERTS | WIDE | window() | {"expert_gating_func": 2},
+    "smallthinker": EXPERTS | WIDE | window(512),
+    "laguna": EXPERTS | WIDE | window(),
+    "mellum": EXPERTS | WIDE | window(),
+    "afmoe": EXPERTS | WIDE | window(),
+    "muse-glimmer": WIDE | window() | {"logit_scale": 1.0},
+    "mimo2": EXPERTS | WIDE | window() | ALTERNATE | {"rope.freq_base_swa": 1e4, "expert_gating_func": 2},
+    "step35": EXPERTS | WIDE | window() | ALTERNATE | {"rope.freq_base_swa": 1e4},
+    "granite_swa": WIDE | window() | ALTERNATE | {"logit_scale": 1.0},
+    "spark2_5": WIDE | window() | ALTERNATE,
+    "phi3": window(),
+    "qwen3moe": EXPERTS | WIDE,
+    "llama": window(),
+    "gemma3n": WIDE | window() | {"block_count": 30, "attention.shared_kv_layers": 10},
+    "gemma4": window()
+    | {
+        "attention.key_length": 128,
+        "attention.value_length": 128,
+        "attention.key_length_swa": 64,
+        "attention.value_length_swa": 64,
+        "rope.dimension_count": 128,
+        "rope.dimension_count_swa": 64,
+        "attention.sliding_window_pattern": [1, 0, 1, 0, 1, 0],
+        "attention.shared_kv_layers": 2,
+        "embedding_length_per_layer_input": 64,
+    },
+}
+
+N_SEQUENCES = 64
+"""The log rounds to 0.01 MiB; with so many states a difference of 42 numbers in one of them shows."""
+
+
+@dataclass(frozen=True)
+class Caches:
+    """What llama.cpp logs of the caches that it made."""
+
+    kv_bytes: tuple[float, ...]
+    """Of each KV cache of 1,024 cells: the layers without a window, then those with one."""
+    state_bytes: float
+    """Of one sequence."""
+
+
+def caches_of(architecture: str, keys: Keys) -> Caches:
+    """Let llama.cpp make a model and a context of metadata alone."""
+    metadata = {"general.architecture": architecture, "tokenizer.ggml.model": "none"}
+    script = KV_CACHE_OF_METADATA.replace("make_context(llama", f"n_seq_max = {N_SEQUENCES}\nmake_context(llama")
+    log = run_llama_cpp(script, json.dumps(metadata | {f"{architecture}.{key}": keys[key] for key in keys}))
+    kv = re.findall(r"llama_kv_cache: size = .*K \(f16\): +([\d.]+) MiB, V \(f16\): +([\d.]+) MiB", log)
+    state = re.findall(r"llama_memory_recurrent: size = .*R \(f32\): +([\d.]+) MiB, S \(f32\): +([\d.]+) MiB", log)
+    assert kv or state, log[-2000:]
+    in_mib = [sum(map(float, pair)) for pair in kv], sum(float(size) for pair in state for size in pair)
+    return Caches(tuple(mib * 2**20 for mib in in_mib[0]), in_mib[1] * 2**20 / N_SEQUENCES)
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize("case", RECURRENT | WINDOWED)
+def test_caches_are_those_that_llama_cpp_makes(case: str) -> None:
+    """KV of the layers with and without a window, and the recurrent states of one sequence."""
+    architecture, keys = case.split()[0], BASE | (RECURRENT | WINDOWED)[case]
+    logged = caches_of(architecture, keys)
+    kv = kv_cache(model_of(architecture, keys))
+    counted = [1024 * part.n_bytes for part in (kv.full, kv.windowed)]
+    has_windows = len(logged.kv_bytes) == 2
+    assert (kv.window is not None) == has_windows
+    expected = logged.kv_bytes if has_windows else (sum(logged.kv_bytes), 0.0)
+    assert counted == pytest.approx(expected, abs=0.011 * 2**20)
+    assert kv.state_bytes == pytest.approx(logged.state_bytes, abs=0.011 * 2**20 / N_SEQUENCES)
+    assert (kv.state_bytes > 0) == (case in RECURRENT)
+
+
+def test_layers_that_share_a_cache_store_it_once_and_read_it_each() -> None:
+    """gemma4: layers 4 and 5 attend to the KV of layers 2 and 3, a windowed and a full one."""
+    states = model_of("gemma4", BASE | WINDOWED["gemma4"]).states
+    assert [state.reads_layer for state in states] == [None, None, None, None, 2, 3]
+    assert states[4] == LayerState(head_dim_k=64, head_dim_v=64, window=128, reads_layer=2)
+    kv = kv_cache(model_of("gemma4", BASE | WINDOWED["gemma4"]))
+    full, windowed = 2 * (128 + 128) * 2, 2 * (64 + 64) * 2
+    assert (kv.full.n_bytes, kv.full.read_bytes) == (2 * full, 3 * full)
+    assert (kv.windowed.n_bytes, kv.windowed.read_bytes) == (2 * windowed, 3 * windowed)
+    assert float(kv.read_bytes(128 + 10)) == 128 * 3 * (full + windowed) + 10 * 3 * full
+
+
+def test_a_pattern_of_another_length_is_refused() -> None:
+    """Five flags for six layers say nothing of the sixth."""
+    with pytest.raises(BadFile, match="5 values for 6 layers"):
+        model_of("gemma3", BASE | window() | {"attention.sliding_window_pattern": [1, 1, 1, 1, 0]})

@@ -1,0 +1,198 @@
+"""A quality run in the TUI: asked for in the Library, watched chunk by chunk, listed, opened and compared."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from ggbench.recording.experiment import Job
+from ggbench.records.quality import QualitySettings
+from ggbench.records.setup import LlamaSetup
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.planner import PlannedQuant
+from ggbench.tui.screens.quality_dialog import QualityDialog
+from ggbench.tui.services import Services
+from ggbench.tui.widgets.curves_plot import CurvesPlot
+from tests.fakes.driving import press
+from tests.fakes.jobs import FakeServices, scored
+from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
+from tests.fakes.scores import Scattered
+from tests.fakes.snapshots import words_of
+from tests.fakes.watched import WatchedQueue
+from tests.tui.conftest import Drive
+
+App = GgbenchApp
+Page = Pilot[None]
+N_CTX = 32
+
+
+@pytest.fixture
+def library(folder: Path, services: Services, planner: FakePlanner) -> App:
+    """An app with the two quants."""
+    models = tuple(
+        local(
+            str(folder), quant, store="folder", name="tiny", paths=(path := folder / f"tiny-{quant}.gguf",),
+            file_bytes=path.stat().st_size,
+        )
+        for quant in ("q8_0", "q4_0")
+    )  # fmt: skip
+    rows = [plan_row("tiny", quant, BUDGET) for quant in ("q8_0", "q4_0")]
+    planner.rows_of[str(folder)] = [PlannedQuant(row.quant, row) for row in rows]
+    return App(dataclasses.replace(services, local_models=lambda: models), n_gen=200)
+
+
+def test_marked_quants_are_scored_beside_the_largest(
+    library: App, text: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest is the base and no job of its own; what was typed is in the settings, and there the next time."""
+    asked: list[Job] = []
+
+    def add(jobs: Sequence[Job]) -> None:
+        asked.extend(jobs)
+
+    async def steps(app: App, pilot: Page) -> None:
+        monkeypatch.setattr(app.run_queue, "add", add)
+        await press(app, pilot, "enter", "space", "space", "Q")
+        assert isinstance(app.screen, QualityDialog)
+        assert "Quality of 2 quants" in words_of(app)
+        assert "the largest here is q8_0" in words_of(app)
+        await press(app, pilot, "down", *str(text), "down", *"24", "down", *"10m", "down", *"64", "enter")
+        (job,) = asked
+        assert (job.target.quant, job.base and job.base.target.quant) == ("q4_0", "q8_0")
+        settings = job.settings
+        assert isinstance(settings, QualitySettings)
+        assert settings.text.path == str(text)
+        assert (settings.n_chunks, settings.within_s, settings.n_ctx, settings.n_seqs) == (24, 600, 64, 32)
+        assert isinstance(job.setup, LlamaSetup)
+        assert job.setup.n_ctx is None
+        await press(app, pilot, "1", "k", "Q", "left", "enter")
+        assert (asked[1].target.quant, asked[1].base) == ("q8_0", None)
+        assert asked[1].settings == settings
+
+    drive(library, steps, (100, 30))
+
+
+def test_a_quantized_cache_is_scored_beside_f16(
+    library: App, text: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The base itself is a job then, and the dialog says which types."""
+    asked: list[Job] = []
+
+    def add(jobs: Sequence[Job]) -> None:
+        asked.extend(jobs)
+
+    async def steps(app: App, pilot: Page) -> None:
+        app.setup = LlamaSetup(n_ctx=4096, type_k="q8_0", type_v="q8_0")
+        monkeypatch.setattr(app.run_queue, "add", add)
+        await press(app, pilot, "enter", "Q")
+        assert "q8_0, the base's f16" in words_of(app)
+        await press(app, pilot, "enter")
+        (job,) = asked
+        assert job.base is not None
+        assert (job.base.target, job.base.type_k, job.base.type_v) == (job.target, "f16", "f16")
+        assert isinstance(job.settings, QualitySettings)
+        assert job.settings.n_ctx == 512
+
+    drive(library, steps, (100, 30))
+
+
+def test_a_twin_is_refused_with_the_reason(app: App, drive: Drive) -> None:
+    """No dialog opens, and the message says what to do instead."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        shown = await press(app, pilot, "slash", *"synth:small", "enter", "enter", "Q")
+        assert "is a twin: weights without training have no quality" in shown
+        assert "press Q on the quants of a published file" in shown
+        assert not isinstance(app.screen, QualityDialog)
+
+    drive(app, steps, (100, 30))
+
+
+def test_a_marked_twin_in_a_file_is_refused(
+    tiny_twin: Path, services: Services, planner: FakePlanner, drive: Drive
+) -> None:
+    """Only its header says so, so it is found when the run starts."""
+    model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
+    planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
+
+    async def steps(app: App, pilot: Page) -> None:
+        shown = await press(app, pilot, "enter", "Q", "enter")
+        assert "is a twin" in shown
+        assert app.current_mode == "library"
+
+    drive(App(dataclasses.replace(services, local_models=lambda: (model,))), steps, (100, 30))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (["down", "down", *"few"], "chunks: 'few' is not a number of chunks"),
+        (["down", "down", "down", *"soon"], "time limit: 'soon' is not a time"),
+        (["down", "down", "down", "down", *"2"], "a chunk of 2 tokens is too short"),
+        (["down", *"/gone.txt"], "/gone.txt cannot be read: No such file"),
+    ],
+)
+def test_bad_input_is_a_message(library: App, drive: Drive, keys: list[str], message: str) -> None:
+    """In the dialog where the field shows it, in the Library where the file does; no run is started."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        shown = await press(app, pilot, "enter", "Q", *keys, "enter")
+        assert message in shown
+        assert app.current_mode == "library"
+        assert not app.run_queue.items
+
+    drive(library, steps, (100, 30))
+
+
+def test_a_run_is_watched_chunk_by_chunk(
+    library: App, folder: Path, text: Path, jobs: FakeServices, drive: Drive
+) -> None:
+    """The running figures so far, each with its error and over the chunks that there will be; a key shows the next."""
+    scattered = Scattered(stops_at=14)
+    jobs.answers.append(scattered.answer)
+
+    async def steps(app: App, pilot: Page) -> None:
+        app.run_queue.add(scored(folder, text))
+        await asyncio.to_thread(scattered.reached.wait, 60)
+        shown = await press(app, pilot, "2")
+        assert "112 of 200 chunks" in shown
+        assert "ETA" in shown
+        figures = app.screen.query_one(CurvesPlot).figures
+        assert [figure.key for figure in figures] == ["ppl", "kld", "ppl-over-base"]
+        assert [(len(figure.curves[0].x), figure.x_end) for figure in figures] == [(112, 200)] * 3
+        assert "PPL above its base" not in shown
+        assert "KLD (nats)" in await press(app, pilot, "v")
+        scattered.opened.set()
+
+    drive(library, steps, (100, 30))
+
+
+def test_scored_runs_are_listed_opened_and_compared(
+    library: App, folder: Path, text: Path, jobs: FakeServices, drive: Drive
+) -> None:
+    """PPL in the list, curves over the details, and in Compare which is better by the paired difference."""
+    jobs.answers += [Scattered(0.1).answer, Scattered(0.2).answer, Scattered(0.2, n_tokens=32 * 100).answer]
+
+    async def steps(app: App, pilot: Page) -> None:
+        queue = WatchedQueue(app.run_queue)
+        app.run_queue.add(3 * scored(folder, text))
+        await queue.idle()
+        shown = await press(app, pilot, "3")
+        assert shown.count("PPL ") == 3
+        shown = await press(app, pilot, "enter")
+        assert "100 chunks" in shown
+        assert [figure.key for figure in app.screen.query_one(CurvesPlot).figures] == ["ppl", "kld", "ppl-over-base"]
+        shown = await press(app, pilot, "v", "v")
+        assert "PPL above its base" in shown
+        shown = await press(app, pilot, "escape", "j", "space", "space", "c")
+        assert "is better in PPL (0.9" in shown
+        assert "KLD (" in shown
+        await press(app, pilot, "escape", "k", "k", "space", "j", "j", "space", "c")
+        assert "different texts and numbers of chunks: perplexities do not compare" in words_of(app)
+
+    drive(library, steps, (150, 60))
