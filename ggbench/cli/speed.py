@@ -81,13 +81,14 @@ def command(
 def _confirm(jobs: Sequence[Job], settings: SpeedSettings, asked: Asked) -> None:
     """Ask before a run that may take so long, where a person is at a terminal. A no ends the command with 130."""
     from ggbench.cli.downloads import can_ask
-    from ggbench.units import counted, format_duration
+    from ggbench.records.speed_cases import WITHIN_S
+    from ggbench.units import counted
 
     if asked.hub.yes or not can_ask():
         return
-    n_cases = len(jobs) * len(settings.cases)
-    up_to = f"up to {format_duration(settings.within_s)} min" if settings.within_s else "no limit"
-    if not click.confirm(f"Measure {counted(n_cases, 'case')} in {up_to}? --within sets the time", True, err=True):
+    cases = counted(len(jobs) * len(settings.cases), "case")
+    question = f"Measure {cases} within {WITHIN_S / 60:.0f} min in all? --within sets the time"
+    if not click.confirm(question, default=True, err=True):
         asked.output.notice("nothing was measured")
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 

@@ -134,9 +134,10 @@ class _Runner:
 
     def _try(self, case: Case) -> Generator[Progress, None, None]:
         """A case that only the forecast knows. Raises _Ended."""
+        series = f"{WARMUP}forecast/i{case.n_input}/b{case.n_seqs}"
         yield from self._open(case)
-        yield from self._warm_up(case)
-        yield from self._decode(case, f"{WARMUP}calibrate/i{case.n_input}/b{case.n_seqs}")
+        yield from self._warm_up(case, f"{series}/first")
+        yield from self._decode(case, series)
 
     def _measure(self, case: Case) -> Generator[Progress, None, CaseEnded]:
         """Read the prompts and decode, in a context for this case alone."""
@@ -147,7 +148,7 @@ class _Runner:
         try:
             yield from self._open(case)
             memory = _memory_of(session.recorder.recording.last(Memory)) or memory
-            yield from self._warm_up(case)
+            yield from self._warm_up(case, f"{WARMUP}i{case.n_input}/b{case.n_seqs}")
             timing = yield from self._decode(case, case.series)
         except _Ended as ended:
             outcome, reason = ended.ending.outcome, ended.ending.reason
@@ -174,13 +175,12 @@ class _Runner:
         if not isinstance(ending, Completed):
             raise _Ended(ending)
 
-    def _warm_up(self, case: Case) -> Generator[Progress, None, None]:
+    def _warm_up(self, case: Case, series: str) -> Generator[Progress, None, None]:
         """Compute one whole physical batch, or as much as the case has, since memory costs more at its first use.
 
         Raises _Ended.
         """
         n_prompt = min(case.n_input, -(-self._setup.n_ubatch // case.n_seqs))
-        series = f"{WARMUP}i{case.n_input}/b{case.n_seqs}"
         ending = yield from self._session.run(BatchedDecode(n_prompt, 1, case.n_seqs), series)
         if not isinstance(ending, Completed):
             raise _Ended(ending)

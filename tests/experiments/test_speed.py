@@ -158,7 +158,7 @@ def test_prompts_that_show_the_forecast_take_a_twentieth_of_the_time(target: Tar
 
 def test_a_case_that_does_not_fit_leaves_the_others_running(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not even tried; its row has what it would need."""
-    monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: _Ram(4096 * MIB, 1152 * MIB))
+    monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: _Ram(4096 * MIB, 1088 * MIB))
     rig, workers = fake_rig(answers={DRY: _sized})
     (run,) = runs_of(rig, speed_job(target, (1, 2048), (1, 2)))
     assert outcomes(run) == {
@@ -167,7 +167,7 @@ def test_a_case_that_does_not_fit_leaves_the_others_running(target: Target, monk
     }  # fmt: skip
     last = found(run).cases[-1].ended
     assert last.reason.startswith("needs ")
-    assert "of main memory, and 128 MiB are free for it" in last.reason
+    assert "of main memory, and 64.0 MiB are free for it" in last.reason
     assert last.memory is not None
     assert last.memory.kv_bytes == 90 * MIB
     assert len(measured(workers[1])) == 3
@@ -246,7 +246,7 @@ def test_each_case_is_shown_when_it_ends(target: Target) -> None:
     rig, _ = fake_rig()
     records = list(run_jobs(rig, [speed_job(target, (1,), (1, 4))]))
     points = [each for each in records if isinstance(each, Point) and isinstance(each.observation, SpeedCase)]
-    assert [each.observation.gain for each in points] == [1.0, pytest.approx(3.97, rel=0.01)]  # type: ignore[attr-defined]
+    assert [each.observation.gain for each in points] == [1.0, pytest.approx(3.82, rel=0.01)]  # type: ignore[attr-defined]
     assert points[1].text.startswith("input 1, batch 4: ")
     assert isinstance(records[-1], Finished)
 

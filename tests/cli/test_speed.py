@@ -1,0 +1,113 @@
+"""`ggbench speed` over fake workers: its rows and documents, what a person is asked, and bad input in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import FakeMachine, Run
+
+CASE = {
+    "quant", "n_input", "n_batch", "n_gen", "tok_s_qwen2_5", "tok_s_qwen3", "decode_tok_s", "prefill_tok_s", "ttft_ms",
+    "p50_ms", "p95_ms", "p99_ms", "memory_bytes", "peak_bytes", "outcome", "expected_s",
+}  # fmt: skip
+
+
+def test_every_case_is_in_the_document(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """Nine cases with all fields; the two definitions agree with each other through prompt and time."""
+    ran = ggbench("speed", tiny_twin, "--inputs", "1,512,2048", "-n", "64", "--batch", "1,4,8", "--json")
+    assert ran.code == 0
+    cases = ran.json["cases"]
+    assert len(cases) == 9
+    for case in cases:
+        assert case.keys() >= CASE
+        assert case["outcome"] == "completed"
+        n_read, n_generated = (case["n_batch"] * case[name] for name in ("n_input", "n_gen"))
+        seconds = n_read / case["prefill_tok_s"] + n_generated / case["decode_tok_s"]
+        assert case["tok_s_qwen2_5"] == pytest.approx(n_generated / seconds)
+        assert case["tok_s_qwen3"] == pytest.approx((n_read + n_generated) / seconds)
+        assert case["memory_bytes"] == case["weight_bytes"] + case["kv_bytes"] + case["compute_bytes"]
+    assert [line["n_batch"] for line in ran.json["lines"]] == [1, 4, 8]
+    assert ran.json["schema"] == "ggbench.speed/1"
+
+
+def test_a_run_is_found_again(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """In the list, in full with the same cases, and beside another."""
+    asked = "--inputs", "1,512", "-n", "64", "--batch", "1,4", "--within", "600s"
+    cases = [ggbench("speed", tiny_twin, *asked, "--json").json["cases"] for _ in range(2)]
+    assert "4 of 4 cases" in ggbench("results").out
+    shown = ggbench("results", "show", "1", "--json").json
+    assert shown["schema"] == "ggbench.results.speed/1"
+    assert shown["cases"] == cases[0]
+    text = ggbench("results", "show", "1").out
+    assert "Qwen2.5" in text
+    assert "Again: ggbench speed" in text
+    compared = ggbench("compare", "1", "2")
+    assert compared.code == 0
+    assert "input 512, batch 4" in compared.out
+
+
+def test_published_rows_stand_under_each_case(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """Of the same input length, with every difference; a model that nobody measured says so."""
+    asked = "--inputs", "6144", "-n", "4", "--against", "published"
+    assert "no published row measures this model" in ggbench("speed", tiny_twin, *asked).out
+    named = tiny_twin.with_name("qwen2.5-7b-instruct-q8_0.gguf")
+    named.hardlink_to(tiny_twin)
+    (case,) = ggbench("speed", named, *asked, "--json").json["cases"]
+    assert len(case["against"]) == 3
+    for row in case["against"]:
+        assert (row["n_prompt"], row["model"]) == (6144, "qwen2.5-7b")
+        assert any(text.startswith("device ") for text in row["differences"])
+        assert any(text.startswith("system ") for text in row["differences"])
+    text = ggbench("speed", named, *asked).out
+    assert "all published rows: " in text
+    assert "generated 2048 tokens, not 4" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--inputs", "0"], "--inputs: '0' is out of range"),
+        (["--inputs", "1,x"], "--inputs: 'x' is not a number of tokens"),
+        (["--batch", "1,x"], "--batch: '1,x' is not a list of batch sizes"),
+        (["--batch", "0"], "a batch size is 0"),
+        (["--batch", "1000"], "a batch of 1,000 sequences is more than llama.cpp takes"),
+        (["--within", "soon"], "'soon' is not a time"),
+        (["-c", "512"], "each case makes a context of its own length"),
+    ],
+)
+def test_bad_input_is_one_line(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, options: list[str], message: str
+) -> None:
+    """With a second that says what to do, and nothing is loaded."""
+    ran = ggbench("speed", tiny_twin, *options)
+    assert ran.code == 2
+    assert message in ran.err.splitlines()[0]
+    assert len(ran.err.splitlines()) == 2
+    assert not machine.workers
+
+
+def test_duplicates_are_measured_once(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """Of inputs and of batch sizes."""
+    ran = ggbench("speed", tiny_twin, "--inputs", "16,16", "-n", "4", "--batch", "2,1,2", "--json")
+    assert [(case["n_batch"], case["n_input"]) for case in ran.json["cases"]] == [(1, 16), (2, 16)]
+
+
+def test_a_person_is_asked_first(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A no measures nothing; --within, which says how long, is not asked about."""
+    asked: list[str] = []
+
+    def answer(text: str, *_: object, **__: object) -> bool:
+        asked.append(text)
+        return False
+
+    monkeypatch.setattr("ggbench.cli.downloads.can_ask", lambda: True)
+    monkeypatch.setattr("click.confirm", answer)
+    ran = ggbench("speed", tiny_twin, "--inputs", "1,16", "-n", "4")
+    assert (ran.code, asked) == (130, ["Measure 2 cases within 10 min in all? --within sets the time"])
+    assert not machine.workers
+    assert ggbench("speed", tiny_twin, "--inputs", "1", "-n", "4", "--within", "1m").code == 0
+    assert len(asked) == 1
