@@ -18,11 +18,12 @@ _REFUSALS = {
     "does not support different K": "give both caches one type, e.g. --type-k q8_0 --type-v q8_0",
     "K cache type": "--type-k f16 suits heads of every width",
     "V cache type": "--type-v f16 suits heads of every width",
+    "are not numbers": "get the file that may be broken again: download it, or save the logits again",
     "unknown model architecture": "a newer llama-cpp-python may know it; ggbench inspect shows what the file says",
 }
-"""Options that do what llama.cpp's message asks for, by words of the message; the first that matches counts.
+"""What does what a refusal asks for, by words of its message; the first that matches counts.
 
-Source: `llama_init_from_model` in llama-context.cpp, and llama-model.cpp.
+Source: `llama_init_from_model` in llama-context.cpp, and llama-model.cpp; the score and tokenize workloads.
 """
 _REFUSED = "the message is llama.cpp's own; another quant or other options may work"
 

@@ -101,7 +101,7 @@ def show_against(runs: Sequence[Run], output: Output) -> None:
     compared = [run for run in runs if presenter_of(run.head.kind).against_document(run) is not None]
     if compared:
         click.echo()
-        output.show(presenter_of(compared[0].head.kind).against(compared))
+        output.show(presenter_of(compared[0].head.kind).against(compared, width=output.console().width))
 
 
 def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:

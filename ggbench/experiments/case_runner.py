@@ -31,8 +31,9 @@ from ggbench.units import format_count, format_duration, format_number
 
 _SHORT_INPUT, _FEW_STEPS = 16, 8
 """Of what is read and decoded before any case, to forecast the first ones."""
-_FIRST_RUNG = 512
-"""Shortest of the prompts, each twice the one before, that show how prefill and decode grow with the input."""
+_FIRST_RUNG, _SURE_FROM = 128, 512
+"""Shortest of the prompts, each twice the one before, that show how prefill and decode grow with the input; and the one
+after which the cases can be known well enough."""
 _RUNG_SHARE = 0.05
 """Most that one of them may take of the time for all."""
 _SURE_SHARE = 0.5
@@ -69,7 +70,9 @@ class _Runner:
     def __init__(self, session: Session, setup: LlamaSetup, sizes: dict[Case, CaseSize]) -> None:
         self._session, self._setup, self._sizes = session, setup, sizes
         self._settings = session.settings(SpeedSettings)
-        self._forecast = CaseForecast()
+        limit = session.limit(1)
+        w_tokens_per_ms = limit and limit.w_tokens_per_ms
+        self._forecast = CaseForecast(least_slope_s=1e-3 / w_tokens_per_ms if w_tokens_per_ms else 0.0)
         self._started = time.monotonic()
 
     def run(self) -> Generator[Progress, None, Conclusion]:
@@ -123,7 +126,7 @@ class _Runner:
         while n_input < longest:
             total_s = sum(self._forecast.expected_s(case) or 0.0 for case in cases)
             expected_s = self._forecast.prefill_s(n_input) or 0.0
-            is_known = n_input > _FIRST_RUNG and total_s < _SURE_SHARE * within_s
+            is_known = n_input > _SURE_FROM and total_s < _SURE_SHARE * within_s
             if is_known or expected_s > _RUNG_SHARE * within_s:
                 return
             yield from self._try(Case(1, n_input, _FEW_STEPS))

@@ -6,6 +6,8 @@ tokens of all chunks as int32, and a row of 16-bit words for each scored positio
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ggbench.errors import BadFile, UsageError
+from ggbench.errors import BadFile, DoesNotFit, UsageError
 from ggbench.plain import plain
 from ggbench.stats.logits import n_words
 from ggbench.units import format_bytes
 
 _MAGIC = b"_logits_"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HEADER_BYTES = len(_MAGIC) + 3 * 4
 
 
@@ -60,7 +63,7 @@ def read_logits_file(path: Path) -> LogitsFile:
             n_ctx, n_vocab, n_chunks = map(int, np.frombuffer(head, "<i4", 3, len(_MAGIC)))
             found = LogitsFile(path, n_ctx, n_vocab, n_chunks, ())
             if n_ctx < 4 or n_vocab < 1 or n_chunks < 1 or found.n_bytes > size:
-                missing = f"of {format_bytes(found.n_bytes)} it has {format_bytes(size)}"
+                missing = f"it has {format_bytes(size)}, and {format_bytes(found.n_bytes - size)} are missing"
                 is_absurd = min(n_ctx - 3, n_vocab, n_chunks) < 1
                 what = f"n_ctx {n_ctx}, n_vocab {n_vocab}, {n_chunks} chunks" if is_absurd else missing
                 raise BadFile(f"{name} is damaged: {what}", "save it again")
@@ -71,9 +74,10 @@ def read_logits_file(path: Path) -> LogitsFile:
 
 
 def begin_logits_file(path: Path, n_ctx: int, n_vocab: int, n_chunks: int, tokens: Sequence[int]) -> LogitsFile:
-    """Write the header and the tokens, and reserve the room of the rows. Raises UsageError where there is too little.
+    """Write the header and the tokens, and reserve the room of the rows.
 
-    The file has its whole size from the start, so a disk that fills is noticed before anything is scored.
+    Raises DoesNotFit where there is too little, and UsageError where the folder cannot be written. The file has its
+    whole size from the start, so a disk that fills is noticed before anything is scored.
     """
     begun = LogitsFile(path, n_ctx, n_vocab, n_chunks, tuple(tokens))
     try:
@@ -82,9 +86,13 @@ def begin_logits_file(path: Path, n_ctx: int, n_vocab: int, n_chunks: int, token
             stream.flush()
             os.posix_fallocate(stream.fileno(), 0, begun.n_bytes)
     except OSError as error:
-        path.unlink(missing_ok=True)
-        raise UsageError(
-            f"{plain(str(path))} needs {format_bytes(begun.n_bytes)}: {error.strerror}",
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        folder = plain(str(path.parent))
+        if error.errno not in _NO_ROOM:
+            raise UsageError(f"{folder} cannot be written: {error.strerror}", "name a file in another folder") from None
+        raise DoesNotFit(
+            f"{folder} has no room for {format_bytes(begun.n_bytes)} of logits: {error.strerror}",
             "name a file on a disk with more room, or score fewer --chunks",
         ) from None
     return begun

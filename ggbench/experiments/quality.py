@@ -6,7 +6,6 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.catalog.command_line import named, reproduce
-from ggbench.catalog.texts import text_argument
 from ggbench.recording.experiment import Conclusion, Experiment, Job
 from ggbench.recording.recording import Recording
 from ggbench.records.quality import N_CTX, ChunkScores, QualityResult, QualitySettings, ScoredBase, ScoredText
@@ -59,6 +58,8 @@ class QualityExperiment(Experiment):
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench quality MODEL QUANT` with every option that is not the default."""
+        from ggbench.catalog.texts import text_argument
+
         settings = job.settings
         assert isinstance(settings, QualitySettings)
         base = None if job.base is None else job.base.target

@@ -14,7 +14,7 @@ from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.model_file import LayerState
 from ggbench.gguf_file.typed_metadata import TypedMetadata
 
-_RECURRENT_LAYERS = "{arch}.attention.recurrent_layers"
+RECURRENT_LAYERS = "{arch}.attention.recurrent_layers"
 """A key of llama.cpp's llama-arch.cpp that gguf 0.19 does not have."""
 
 
@@ -50,7 +50,7 @@ _RECURRENT_WITHOUT_KV_HEADS = frozenset(
 )
 _ONE_PART_IN_EACH = frozenset({"nemotron_h", "nemotron_h_moe"})
 """A layer is attention, a recurrent state, or a feed-forward, and never two of them."""
-_FULL_ATTENTION_INTERVAL = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4, "minimax-01": 8}
+FULL_ATTENTION_INTERVAL = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4, "minimax-01": 8}
 """Layers of which the last has attention and the others a recurrent state."""
 _WITHOUT_GROUPS = frozenset({"mamba", "jamba"})
 """Architectures in which llama.cpp ignores the number of state groups."""
@@ -60,7 +60,7 @@ RECURRENT = (
     | _BOTH_IN_EACH
     | _RECURRENT_WITHOUT_KV_HEADS
     | _ONE_PART_IN_EACH
-    | frozenset(_FULL_ATTENTION_INTERVAL)
+    | frozenset(FULL_ATTENTION_INTERVAL)
 )
 """Architectures with a recurrent state whose size is known here."""
 
@@ -121,12 +121,18 @@ def layer_states(architecture: str, values: TypedMetadata, heads: Heads) -> tupl
     return (*states, *(LayerState() for _ in range(n_all - n_layer)))
 
 
+def has_windows(architecture: str, n_layer: int) -> bool:
+    """Return whether llama.cpp gives windows to some layers of this architecture at this depth."""
+    rule = _WINDOWS.get(architecture)
+    return rule is not None and rule.n_layer in (None, n_layer)
+
+
 def _layer_windows(architecture: str, values: TypedMetadata, n_all: int, n_layer: int) -> list[int | None]:
     """Return the window of each layer, None for a layer that attends to every position."""
     attention = gguf_constants.Keys.Attention
     rule = _WINDOWS.get(architecture)
     none: list[int | None] = [None] * n_all
-    if rule is None or rule.n_layer not in (None, n_layer):
+    if rule is None or not has_windows(architecture, n_layer):
         return none
     window = rule.default
     if values.has(attention.SLIDING_WINDOW):
@@ -152,11 +158,11 @@ def _is_recurrent(architecture: str, values: TypedMetadata, heads: Heads, n_laye
         return [not n_kv for n_kv in heads.n_head_kv[:n_layer]]
     if architecture in _ONE_PART_IN_EACH:
         return [not n_kv and not n_ff for n_kv, n_ff in zip(heads.n_head_kv, heads.n_ff, strict=True)][:n_layer]
-    if architecture in _FULL_ATTENTION_INTERVAL:
-        stated = values.flags(_RECURRENT_LAYERS, len(heads.n_head_kv))
+    if architecture in FULL_ATTENTION_INTERVAL:
+        stated = values.flags(RECURRENT_LAYERS, len(heads.n_head_kv))
         if stated is not None:
             return list(stated[:n_layer])
-        interval = values.count(gguf_constants.Keys.LLM.FULL_ATTENTION_INTERVAL, _FULL_ATTENTION_INTERVAL[architecture])
+        interval = values.count(gguf_constants.Keys.LLM.FULL_ATTENTION_INTERVAL, FULL_ATTENTION_INTERVAL[architecture])
         return [bool((layer + 1) % interval) if interval else False for layer in range(n_layer)]
     return [False] * n_layer
 

@@ -19,6 +19,7 @@ from ggbench.gguf_file.blueprint import Hyperparameters, build_metadata, build_t
 from ggbench.gguf_file.encoded_header import encode_header, encode_model
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.header_bytes import ALIGNMENT_KEY
+from ggbench.gguf_file.layer_selection import select_layers
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quantizer import choose_types
@@ -58,11 +59,12 @@ def plan_twin(
     }
 
 
-def twin_of(model: ModelFile, source: str) -> ModelFile:
-    """Plan a twin with the tensors, types and metadata of a real header, without its tokenizer.
+def twin_of(model: ModelFile, source: str, layers: Sequence[int] | None = None) -> ModelFile:
+    """Plan a twin with the tensors, types and metadata of a header, without its tokenizer.
 
-    `source` names the original (`org/name`). Shards become one file. Raises Unsupported where the type of a tensor, or
-    the size of the vocabulary, is unknown.
+    `source` names the original (`org/name`). Shards become one file. `layers` are those to keep, in this order; a layer
+    may be kept several times. Raises Unsupported where the type of a tensor, or the size of the vocabulary, is unknown,
+    and as `select_layers` does.
     """
     if model.n_vocab is None:
         raise Unsupported(
@@ -76,6 +78,8 @@ def twin_of(model: ModelFile, source: str) -> ModelFile:
     keys = gguf_constants.Keys
     metadata |= {keys.LLM.VOCAB_SIZE.format(arch=model.architecture): model.n_vocab, keys.Tokenizer.MODEL: "none"}
     tensors = tuple(dataclasses.replace(tensor, shard=0) for tensor in model.tensors)
+    if layers is not None:
+        metadata, tensors = select_layers(model, metadata, layers)
     return _planned(model.name, metadata, tensors, model.name, source)
 
 

@@ -47,6 +47,7 @@ def limits_document(
         "kv": {
             **picked(kv, "params_per_token bytes_per_token type_k type_v window"),
             "windowed_bytes_per_token": kv.windowed.n_bytes,
+            "state_bytes": kv.state_bytes,
             "remark": kv.remark or None,
         },
         "n_ctx_train": file.n_ctx_train,

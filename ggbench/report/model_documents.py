@@ -49,6 +49,8 @@ def model_file_document(model_file: ModelFile, *, tensors: bool = False) -> dict
         "no_kv_reason": no_kv_reason,
         **picked(model_file, "n_layer n_embd n_head n_head_kv head_dim_k head_dim_v n_ff n_vocab n_ctx_train"),
         **picked(model_file, "n_expert n_expert_used sliding_window"),
+        "n_windowed_layers": sum(state.window is not None for state in model_file.states),
+        "state_bytes": None if no_kv_reason else sum(state.state_bytes for state in model_file.states),
         "n_tensors": len(model_file.tensors),
         "tensor_types": dict(Counter(tensor.type_name for tensor in model_file.tensors).most_common()),
         "unknown_types": model_file.unknown_types,

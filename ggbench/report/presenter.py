@@ -62,7 +62,7 @@ class Presenter(abc.ABC):
         """The nearest published figures for JSON, as `against`; None where the run has nothing to compare."""
         return None
 
-    def against(self, runs: Sequence[Run]) -> RenderableType:
+    def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest published figures under those of runs that have an `against_document`."""
         raise NotImplementedError
 
@@ -127,7 +127,7 @@ class QuantPresenter(Presenter):
         summary = QuantSummary.of([run])
         return against_document(summary) if summary.decode is not None or summary.prefills else None
 
-    def against(self, runs: Sequence[Run]) -> RenderableType:
+    def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest speeds under each run's own."""
         from ggbench.report.terminal.against import against_tables
 

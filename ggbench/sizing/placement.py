@@ -26,6 +26,7 @@ class Placement:
     def __init__(self, file: ModelFile, setup: LlamaSetup, *, on_gpu: bool) -> None:
         self.on_gpu = on_gpu
         self._file = file
+        self._setup = setup
         self.offload = offload(file, setup.n_gpu_layers if on_gpu else 0, setup.tensor_overrides)
         self.is_split = on_gpu and self.offload.is_partial
         """Whether some of what could be offloaded lies in main memory."""
@@ -94,7 +95,8 @@ class Placement:
             return None
         if not self._device_theory.bytes_per_token:
             return None
-        return self._device_theory.n_that_fit(left_bytes) or None
+        in_cells = self._device_theory.in_cells(self._setup.n_ubatch, swa_full=self._setup.swa_full)
+        return in_cells.n_that_fit(left_bytes) or None
 
     def disagreement(self, context: DryContext) -> list[str]:
         """What to say where the formula and the allocator differ by more than the log's rounding."""

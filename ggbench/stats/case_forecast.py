@@ -25,6 +25,8 @@ class CaseForecast:
     it was not seen far enough.
     """
 
+    least_slope_s: float = 0.0
+    """What a position adds to a step of one sequence at least, as the memory's bandwidth allows no less."""
     _prompts: list[tuple[int, int, float]] = field(default_factory=list)
     """Tokens of a sequence, sequences, seconds."""
     _steps: dict[int, tuple[list[int], list[float]]] = field(default_factory=dict)
@@ -61,9 +63,10 @@ class CaseForecast:
             return None
         one = self._steps.get(1, own)
         line, line_of_one = _line(*own), _line(*one)
-        slope = max(0.0, line.slope)
+        slope = line.slope
         if max(own[0]) < _TRUSTED_SHARE * max(one[0]):
-            slope = max(0.0, line_of_one.slope) * case.n_seqs
+            slope = line_of_one.slope * case.n_seqs
+        slope = max(slope, self.least_slope_s * case.n_seqs)
         middle = case.n_input + (case.n_gen + 1) / 2
         return case.n_gen * (line.mean_y + slope * (middle - line.mean_x))
 

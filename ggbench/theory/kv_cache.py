@@ -6,7 +6,7 @@ is `ModelFile.states`; an architecture that keeps more than those say raises Uns
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,11 @@ from ggbench.gguf_file.ggml_types import row_bytes
 from ggbench.gguf_file.model_file import ModelFile
 
 Floats = npt.NDArray[np.float64]
+
+
+_CELLS_STEP = 256
+_MOST_CELLS = (1 << 32) - 1
+"""llama.cpp counts cells in 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,17 @@ class KvCache:
         """Return the bytes that decoding the n-th token reads: each layer's KV within its window, and the states."""
         return self.state_bytes + self._over(n, self.full.read_bytes, self.windowed.read_bytes)
 
+    def in_cells(self, n_ubatch: int, *, swa_full: bool = False) -> KvCache:
+        """Return the cache as llama.cpp allocates it for one sequence: a window and one batch more, in steps of 256.
+
+        `swa_full` keeps every position, as `--swa-full` does. Source: `llama_kv_cache_iswa`. There are never more cells
+        than the context has, which is not known here.
+        """
+        if self.window is None:
+            return self
+        window = _MOST_CELLS if swa_full else -(-(self.window + n_ubatch) // _CELLS_STEP) * _CELLS_STEP
+        return replace(self, window=window)
+
     def attention_flop(self, n: npt.ArrayLike) -> Floats:
         """Return the operations of the n-th token's attention."""
         return self._over(n, self.full.flop, self.windowed.flop)
@@ -92,11 +108,10 @@ class KvCache:
         n_bytes -= self.state_bytes
         if n_bytes < self.bytes_per_token:
             return 0
-        most = (1 << 32) - 1
         if not self.window or n_bytes <= self.bytes_per_token * self.window:
-            return min(most, int(n_bytes / self.bytes_per_token)) if self.bytes_per_token else most
+            return min(_MOST_CELLS, int(n_bytes / self.bytes_per_token)) if self.bytes_per_token else _MOST_CELLS
         beyond = n_bytes - self.windowed.n_bytes * self.window
-        return min(most, int(beyond / self.full.n_bytes)) if self.full.n_bytes else most
+        return min(_MOST_CELLS, int(beyond / self.full.n_bytes)) if self.full.n_bytes else _MOST_CELLS
 
     def _over(self, n: npt.ArrayLike, full: int, windowed: int) -> Floats:
         """Return `full` times n plus `windowed` times the part of n within the window."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ggbench.catalog.wikitext import ARCHIVE, REPO
+from ggbench.engine import protocol
+from ggbench.engine.endings import Ending, Failed
 from ggbench.engine.workloads.score import Score
 from ggbench.gguf_file.twin import cached_twin
 from tests.cli.conftest import FakeMachine, Run
@@ -192,3 +195,26 @@ def test_a_twin_is_refused(ggbench: Run, machine: FakeMachine, tiny_twin: Path, 
     assert ran.code == 5
     assert "is a twin" in ran.err
     assert not machine.workers
+
+
+def test_a_quant_that_fails_is_a_row_and_alone_a_line(
+    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
+) -> None:
+    """The others go on; alone it has no figures to show, and the hint says what to do."""
+
+    def broken(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, Score) and request.targets[0]:
+            yield Failed("score", "the model's logits are not numbers; its file may be broken")
+        else:
+            yield from scores()(request)
+
+    machine.answers |= {0: broken, 1: scores()}
+    ran = ggbench("quality", folder, *asked, "--base", "none")
+    assert ran.code == 0
+    assert "q8_0: score failed: the model's logits are not numbers" in ran.out
+    assert "PPL 7.389 over 10 chunks" in ran.err
+    machine.answers |= {0: broken}
+    ran = ggbench("quality", folder, "q8_0", *asked, "--base", "none")
+    assert (ran.code, ran.out) == (6, "")
+    assert "score failed: the model's logits are not numbers; its file may be broken" in ran.err
+    assert "Hint: get the file that may be broken again" in ran.err

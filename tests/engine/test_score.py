@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import random
 from collections.abc import Iterator
@@ -89,6 +90,43 @@ def test_a_model_is_compared_with_the_rows_of_its_base(
     assert max(map(abs, found.kld)) <= largest
     assert found.base_nll == pytest.approx(found.nll, abs=1e-3)
     assert found.n_same_top == 2 * n or row_format == "u16"
+
+
+def test_a_base_that_is_not_numbers_is_named(
+    worker: WorkerProcess, chunks: tuple[tuple[int, ...], ...], tmp_path: Path
+) -> None:
+    """A damaged file of logits: not a divergence of nan."""
+    path = tmp_path / "rows"
+    path.write_bytes(b"\xff" * (1 << 20))
+    read, scored = _parts(chunks, [0, FIRST])
+    _scored(worker, read)
+    rows = RowsFile(str(path), "u16", 0, 0, N_CTX - 1 - FIRST, FIRST, writes=False)
+    ending = list(worker.call(msgspec.structs.replace(scored, rows=rows)))[-1]
+    assert isinstance(ending, Failed)
+    assert "the base's log-probabilities are not numbers" in ending.reason
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_broken_models_logits_are_not_numbers(
+    tiny_twin: Path, chunks: tuple[tuple[int, ...], ...], tmp_path: Path, writes: bool
+) -> None:
+    """One norm of NaN makes every logit NaN; whether the base is broken or the model is said."""
+    from gguf import GGUFReader
+
+    broken, path = tmp_path / "broken.gguf", tmp_path / "rows"
+    broken.write_bytes(tiny_twin.read_bytes())
+    (norm,) = (each for each in GGUFReader(broken, "r+").tensors if each.name == "blk.0.attn_norm.weight")
+    norm.data[:] = math.nan
+    path.write_bytes(bytes(1 << 20))
+    rows = RowsFile(str(path), "f32", 0, 0, N_CTX - 1 - FIRST, FIRST, writes=True) if writes else None
+    with WorkerProcess(timeout_s=60) as process:
+        assert list(process.call(protocol.LoadModel(str(broken), SETUP)))[-1] == Completed()
+        assert list(process.call(protocol.MakeContext(SETUP)))[-1] == Completed()
+        read, scored = _parts(chunks, [0, FIRST])
+        _scored(process, read)
+        ending = list(process.call(msgspec.structs.replace(scored, rows=rows)))[-1]
+    assert isinstance(ending, Failed)
+    assert f"the {'base' if writes else 'model'}'s logits are not numbers" in ending.reason
 
 
 def test_a_model_without_a_tokenizer_reads_no_text(worker: WorkerProcess) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.errors import BadFile, GgbenchError, UsageError
+from ggbench.errors import BadFile, DoesNotFit, UsageError
 from ggbench.experiments.logits_file import begin_logits_file, read_logits_file
 
 TOKENS = tuple(range(16))
@@ -34,10 +34,10 @@ def test_a_file_is_read_as_it_was_begun(path: Path) -> None:
     [
         (b"", "no file of logits"),
         (b"GGUF" + bytes(100), "no file of logits"),
-        (b"_logits_" + struct.pack("<3i", 512, 32000, 10), "is damaged: of"),
+        (b"_logits_" + struct.pack("<3i", 512, 32000, 10), "is damaged: it has 20 B, and 155.7 MiB are"),
         (b"_logits_" + struct.pack("<3i", -1, 32000, 10) + bytes(99), "is damaged: n_ctx -1"),
         (b"_logits_" + struct.pack("<3i", 512, 0, 10) + bytes(99), "is damaged: n_ctx 512, n_vocab 0"),
-        (b"_logits_" + struct.pack("<3i", 512, 2**31 - 1, 2**31 - 1) + bytes(99), "is damaged: of"),
+        (b"_logits_" + struct.pack("<3i", 512, 2**31 - 1, 2**31 - 1) + bytes(99), "is damaged: it has 119 B"),
     ],
 )
 def test_what_is_no_such_file_is_named(tmp_path: Path, content: bytes, message: str) -> None:
@@ -51,7 +51,7 @@ def test_what_is_no_such_file_is_named(tmp_path: Path, content: bytes, message: 
 def test_a_truncated_file_is_named(path: Path) -> None:
     """A row too few."""
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(BadFile, match="damaged"):
+    with pytest.raises(BadFile, match="and 1 B are missing"):
         read_logits_file(path)
 
 
@@ -64,6 +64,13 @@ def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
 def test_a_disk_without_room_is_noticed_before_anything_is_scored(tmp_path: Path) -> None:
     """The size is said, and nothing stays."""
     path = tmp_path / "base.dat"
-    with pytest.raises(GgbenchError, match="TiB"):
+    with pytest.raises(DoesNotFit, match=r"has no room for .* TiB of logits"):
         begin_logits_file(path, 8, 1 << 28, 1 << 20, ())
     assert not path.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
+    """More room elsewhere would not help."""
+    for folder in (tmp_path / "missing", Path("/proc")):
+        with pytest.raises(UsageError, match=f"^{folder} cannot be written: "):
+            begin_logits_file(folder / "base.dat", 8, 101, 2, TOKENS)

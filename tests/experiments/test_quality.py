@@ -189,6 +189,16 @@ def test_a_twin_has_no_quality(tiny_twin: Path, settings: QualitySettings) -> No
     assert not workers
 
 
+def test_a_model_without_a_tokenizer_is_refused(tiny_twin: Path, settings: QualitySettings, tmp_path: Path) -> None:
+    """Before it is loaded: its header says so."""
+    path = tmp_path / "tiny-q8_0.gguf"
+    path.write_bytes(tiny_twin.read_bytes().replace(b"ggbench.twin", b"ggbench.none"))
+    run, _, workers = _run(resolve_one(str(path)), settings, [scores()])
+    assert run.outcome is Outcome.FAILED
+    assert "tiny-q8_0 has no tokenizer" in run.reason
+    assert not workers
+
+
 def test_a_text_shorter_than_two_chunks_is_refused(trained: Target, settings: QualitySettings) -> None:
     """As llama-perplexity refuses it."""
     run, _, _ = _run(trained, settings, [scores(n_tokens=2 * N_CTX - 1)])

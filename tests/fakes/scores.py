@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -43,6 +44,11 @@ def scores(nll: float = 2.0, n_tokens: int = 320, bos: int | None = None) -> Ans
     return answer
 
 
+def _string(text: bytes) -> bytes:
+    """A string as GGUF has it."""
+    return struct.pack("<Q", len(text)) + text
+
+
 @dataclass
 class Scattered:
     """A worker whose model finds some chunks and tokens harder than others, in every run the same ones."""
@@ -75,7 +81,8 @@ class Scattered:
 
 
 def without_mark(twin: Path, path: Path) -> Path:
-    """A twin without its mark, so that it passes for a trained model."""
+    """A twin without its mark and with the name of a tokenizer, so that it passes for a trained model."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(twin.read_bytes().replace(b"ggbench.twin", b"ggbench.none"))
+    content = twin.read_bytes().replace(b"ggbench.twin", b"ggbench.none")
+    path.write_bytes(content.replace(_string(b"none"), _string(b"gpt2")))
     return path

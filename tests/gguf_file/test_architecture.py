@@ -64,7 +64,7 @@ def make_context(model):
     params = llama_cpp.llama_context_default_params()
     params.n_ctx, params.n_ubatch, params.flash_attn_type, params.swa_full = 1024, 32, 1, True
     params.n_seq_max, params.kv_unified = n_seq_max, True
-    llama_cpp.llama_init_from_model(model, params)
+    return llama_cpp.llama_init_from_model(model, params)
 """
 
 KV_CACHE_OF_METADATA = """

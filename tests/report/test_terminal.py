@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from ggbench.catalog.disk import LocalModel
 from ggbench.catalog.models import CatalogModel
 from ggbench.gguf_file.blueprint import Hyperparameters
-from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.model_file import LayerState, ModelFile
 from ggbench.records.decode import DecodeResult
 from ggbench.records.memory import DeviceBuffers
 from ggbench.records.outcome import Outcome
@@ -122,6 +122,14 @@ def test_kv_of_a_recurrent_model_says_why_it_is_unknown(model_file: ModelFile, r
     """The reason stands where the figure would."""
     recurrent = replace(model_file, no_kv_reason="keeps a recurrent state")
     assert "unknown: tiny-moe-q4_k_m: keeps a recurrent state" in render(header_details(recurrent))
+
+
+def test_windows_and_recurrent_states_are_rows_of_their_own(model_file: ModelFile, render: Render) -> None:
+    """How many layers have the window, and what a sequence keeps besides its KV."""
+    states = (replace(model_file.states[0], window=1024), LayerState(recurrent_elements=1 << 18))
+    text = render(header_details(replace(model_file, sliding_window=1024, states=states)))
+    assert "1,024 tokens in 1 of 2 layers" in text
+    assert "1.00 MiB for each sequence, at every length" in text
 
 
 def listed(run: Run) -> ListedRun:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from ggbench.engine.context_cells import decode_at, fill_with_copies, fill_with_prompt, try_decode_at
 from ggbench.engine.contract import Stage, Workload
 from ggbench.engine.events import ContextProven, Event, Proving
 
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 
 _NO_CELL_LEFT = 1
 """What llama_decode returns where it finds no free cell for a batch."""
-_COPY = 1
-"""The sequence that copied cells arrive as."""
-_COPIED_CELLS, _COPIES = 32, 1024
-"""Cells that are copied at once at least, and copies at most: each costs a walk over all cells."""
-_MMAP_SLACK = 1 << 16
-"""For what malloc adds to a block, and a page at its end."""
 _TRUSTED_SHARE = 0.03
 """Of the batch at the far end: from here on, about a layer, its own speed says how long the rest takes."""
 
@@ -64,18 +58,18 @@ def carry_out(model: LlamaModel, request: ProveContext, emit: Callable[[Event], 
     on_filled = throttled(lambda share: emit(Proving("fill", share)))
     model.clear_cache()
     with _counted_nodes(context) as nodes:
-        _decode_at(model, 0, 1)
+        decode_at(model, 0, 1)
         n_nodes = nodes.n_done
         if lib.llama_model_is_recurrent(model.handle):
             fill = "none"
             model.clear_cache()
-        elif not _fill_with_copies(model, n_before, on_filled):
+        elif not fill_with_copies(model, n_before, on_filled):
             fill = "decoded"
-            _fill_with_prompt(model, n_before, on_filled)
+            fill_with_prompt(model, n_before, on_filled)
         nodes.report(n_nodes, emit)
-        batch_ns = _decode_at(model, n_before, n_batch_tokens)
-    token_ns = _decode_at(model, n_ctx - 1, 1)
-    full = fill == "none" or _try_decode_at(model, n_ctx, 1)[0] == _NO_CELL_LEFT
+        batch_ns = decode_at(model, n_before, n_batch_tokens)
+    token_ns = decode_at(model, n_ctx - 1, 1)
+    full = fill == "none" or try_decode_at(model, n_ctx, 1)[0] == _NO_CELL_LEFT
     seconds = time.perf_counter() - started
     emit(ContextProven(seconds, n_batch_tokens, batch_ns, token_ns, fill, full, model.left_bytes()))
 
@@ -119,83 +113,3 @@ def _counted_nodes(context: object) -> Iterator[_Nodes]:
         yield nodes
     finally:
         lib.llama_set_abort_callback(context, lib.ggml_abort_callback(), None)
-
-
-def _fill_with_prompt(model: LlamaModel, n_cells: int, on_filled: Callable[[float], object]) -> None:
-    """Use the first `n_cells` of the cache by decoding in all of them. Raises LlamaRefused."""
-    from llama_cpp import llama_cpp as lib
-
-    model.clear_cache()
-    step = lib.llama_n_batch(model.context("decode"))
-    for start in range(0, n_cells, step):
-        _decode_at(model, start, min(step, n_cells - start))
-        on_filled(min(start + step, n_cells) / n_cells)
-
-
-def _fill_with_copies(model: LlamaModel, n_cells: int, on_filled: Callable[[float], object]) -> bool:
-    """Use the first `n_cells` of an empty cache; False where llama.cpp does not take even one copy.
-
-    A copy arrives as a sequence of its own, gives its cells to the first sequence too, and loses them when the next one
-    arrives. The last cells' positions come before those of what is decoded next, because llama.cpp requires that a
-    sequence continues where it ended; they also let a cache with a window reuse what has left it.
-    """
-    from llama_cpp import llama_cpp as lib
-
-    from ggbench.engine.llama_model import LlamaRefused
-    from ggbench.engine.memory_limits import beside_the_limit
-
-    context = model.context("decode")
-    memory = lib.llama_get_memory(context)
-    n_copied = min(lib.llama_n_batch(context), max(_COPIED_CELLS, n_cells // _COPIES))
-    n_copies, n_rest = divmod(n_cells - 1, n_copied)
-    model.clear_cache()
-    if not n_copies:
-        _decode_at(model, 0, n_cells)
-        return True
-    _decode_at(model, 0, n_copied)
-    size = lib.llama_state_seq_get_size(context, 0)
-    with beside_the_limit(size + _MMAP_SLACK):
-        state = (ctypes.c_uint8 * size)()
-        if lib.llama_state_seq_get_data(context, state, size, 0) != size:
-            return False
-        model.clear_cache()
-        _decode_at(model, n_cells - n_rest - 1, n_rest + 1)
-        for done in range(n_copies):
-            if lib.llama_state_seq_set_data(context, state, size, _COPY) != size:
-                if done:
-                    raise LlamaRefused("decode", f"no cells for copy {done + 1} of {n_copies}")
-                return False
-            lib.llama_memory_seq_cp(memory, _COPY, 0, -1, -1)
-            on_filled((done + 1) / n_copies)
-        lib.llama_memory_seq_rm(memory, _COPY, -1, -1)
-        del state
-    return True
-
-
-def _decode_at(model: LlamaModel, position: int, n_tokens: int) -> int:
-    from ggbench.engine.llama_model import LlamaRefused
-
-    status, elapsed_ns = _try_decode_at(model, position, n_tokens)
-    if status:
-        raise LlamaRefused("decode", f"llama_decode returned {status} for {n_tokens} tokens at {position}")
-    return elapsed_ns
-
-
-def _try_decode_at(model: LlamaModel, position: int, n_tokens: int) -> tuple[int, int]:
-    """llama_decode's status for tokens of the first sequence from that position on, and its nanoseconds."""
-    from llama_cpp import llama_cpp as lib
-
-    context = model.context("decode")
-    batch = lib.llama_batch_init(n_tokens, 0, 1)
-    try:
-        batch.n_tokens = n_tokens
-        for index, token in enumerate(model.prompt_tokens(n_tokens)):
-            batch.token[index], batch.pos[index] = token, position + index
-            batch.n_seq_id[index], batch.seq_id[index][0] = 1, 0
-            batch.logits[index] = index == n_tokens - 1
-        started = time.perf_counter_ns()
-        status = lib.llama_decode(context, batch)
-        lib.llama_synchronize(context)
-        return int(status), time.perf_counter_ns() - started
-    finally:
-        lib.llama_batch_free(batch)

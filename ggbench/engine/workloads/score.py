@@ -109,8 +109,11 @@ def carry_out(model: LlamaModel, request: Score, emit: Callable[[Event], None]) 
         for first, scores in enumerate(pool.map(score_each, range(request.threads))):
             found[first :: request.threads] = scores
     if not all(np.isfinite(each.nll) for each in found):
-        raise LlamaRefused("score", "the model's logits are not numbers; its file may be broken")
+        whose = "base" if base is not None and base.writes else "model"
+        raise LlamaRefused("score", f"the {whose}'s logits are not numbers; its file may be broken")
     is_compared = base is not None and not base.writes
+    if is_compared and not all(np.isfinite(each.base_nll + each.kld + each.p_diff) for each in found):
+        raise LlamaRefused("score", "the base's log-probabilities are not numbers; its file may be broken")
     emit(
         Scored(
             [each.nll for each in found],

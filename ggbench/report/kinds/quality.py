@@ -45,6 +45,10 @@ class QualityPresenter(Presenter):
         """`PPL 12.36 ± 0.52 over 16 chunks, KLD 0.0312 ± 0.0011 from q8_0`."""
         return self.so_far(run) or "done"
 
+    def has_details(self, run: Run) -> bool:
+        """Whether anything was scored."""
+        return bool(self.so_far(run))
+
     def so_far(self, run: Run) -> str:
         """As the headline; empty where nothing was scored."""
         found = run.result
@@ -65,11 +69,11 @@ class QualityPresenter(Presenter):
 
         return quality_against_document(run) if self.so_far(run) else None
 
-    def against(self, runs: Sequence[Run]) -> RenderableType:
+    def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest published perplexities and divergences under each run's own."""
         from ggbench.report.terminal.against import quality_against
 
-        return quality_against(runs)
+        return quality_against(runs, width=width)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """The figures, the text, memory, machine and command."""

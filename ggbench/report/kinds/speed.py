@@ -59,7 +59,7 @@ class SpeedPresenter(Presenter):
         """The cases, each with the nearest published rows; None where no case ended."""
         return speed_against_document(run) if result_of(run).cases else None
 
-    def against(self, runs: Sequence[Run]) -> RenderableType:
+    def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest published rows under each case."""
         from ggbench.report.terminal.speed_against import case_against_tables
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -21,7 +21,7 @@ from ggbench.report.columns import ANSWERS, COLUMNS, estimate_text
 from ggbench.report.names import model_name, quant_name
 from ggbench.report.quality import row_name
 from ggbench.report.quality_against import nearest_to_score
-from ggbench.report.terminal.tables import new_table
+from ggbench.report.terminal.tables import fitted_table, names, new_table, right, spaced
 from ggbench.units import format_count, format_ms, format_number, format_percent
 
 _OTHERS = {
@@ -29,10 +29,7 @@ _OTHERS = {
     "prefill_ms": "prefill {} ms",
     "throughput_tok_s": "throughput {} tok/s",
     "bpw": "{} BPW",
-    "rms_dp_percent": "RMS Δp {} %",
 }
-_HAVE_COLUMNS = ("model ", "quant ")
-"""Differences of a score that its table shows in columns of their own."""
 _COMPARES = (
     "Perplexities of different texts, n_ctx or tokenizers do not compare. ln PPL ratio, here computed from the printed "
     "perplexities, and KLD are relative to each model's own base and compare better."
@@ -49,40 +46,61 @@ def against_tables(summaries: Sequence[QuantSummary]) -> RenderableType:
     return Group(*parts[:-1])
 
 
-def quality_against(runs: Sequence[Run]) -> RenderableType:
-    """For each run a table of its own figures with the nearest published ones below, differences named."""
-    parts = [_quality_table(run, near) for run in runs if (near := nearest_to_score(run))]
-    return Group(*(part for table in parts for part in (table, Text())), Text(_COMPARES, style="dim"))
+def quality_against(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+    """For each run a table of its own figures with the nearest published ones below, and every difference."""
+    parts = [_quality_table(run, near, width) for run in runs if (near := nearest_to_score(run))]
+    return spaced([*parts, Text(_COMPARES, style="dim")])
 
 
-def _quality_table(run: Run, near: Sequence[NearRow]) -> Table:
+def difference_lines(near: Sequence[NearRow], name: Callable[[PublishedRow], str]) -> list[str]:
+    """What all rows differ in, then what else each does, and where it is published."""
+    shared = [text for text in near[0].differences if all(text in each.differences for each in near)]
+    lines = [f"all published rows: {'; '.join(shared)}"] if shared else []
+    for each in near:
+        row, own = each.row, [text for text in each.differences if text not in shared]
+        text = "; ".join([*(own or ([] if shared else ["no difference"])), f"{row.source} {row.table}"])
+        lines.append(f"{name(row)}: {text}")
+    return lines
+
+
+def _quality_table(run: Run, near: Sequence[NearRow], width: int | None) -> Table:
     found = run.result
     assert isinstance(found, QualityResult)
-    figures = dict.fromkeys(("PPL", "ln PPL\nratio", "KLD\nnats", "same\ntop"), "right")
-    columns = {"": "left", "quant": "left", **figures, "differences and more figures": "wrap"}
-    table = new_table(f"{model_name(run.subject)} {row_name(run)} against published rows", columns)
-    apart = found.divergence
-    own = (
-        estimate_text(found.ppl),
-        estimate_text(apart.ln_ppl_ratio if apart else None),
-        estimate_text(apart.kld if apart else None),
-        format_percent(apart.same_top.mean if apart else None),
+    apart, rows = found.divergence, [each.row for each in near]
+    text = f"yours: {found.text.name}, n_ctx {format_count(found.n_ctx)}, {format_count(found.n_chunks)} chunks"
+    return fitted_table(
+        [
+            names("", ["yours", *(row.model for row in rows)]),
+            names("quant", [row_name(run), *(row.quant or UNKNOWN for row in rows)]),
+            right("PPL", [estimate_text(found.ppl), *(_estimate(row.perplexity) for row in rows)]),
+            right("ln PPL ratio", [estimate_text(apart.ln_ppl_ratio if apart else None), *map(_ratio, rows)]),
+            right("KLD", [estimate_text(apart.kld if apart else None), *(_estimate(row.kld) for row in rows)], "nats"),
+            right(
+                "same top",
+                [
+                    format_percent(apart.same_top.mean if apart else None),
+                    *(_share(row.same_top_percent) for row in rows),
+                ],
+                priority=1,
+            ),
+            right(
+                "RMS Δp",
+                [
+                    format_percent(apart.rms_p_diff.mean if apart else None),
+                    *(_share(row.rms_dp_percent) for row in rows),
+                ],
+                priority=2,
+            ),
+        ],
+        title=f"{model_name(run.subject)} {row_name(run)} against published rows",
+        width=width,
+        caption="\n".join([plain(text), *difference_lines(near, lambda row: f"{row.model} {row.quant}")]),
     )
-    note = f"{plain(found.text.name)}, n_ctx {found.n_ctx}, {format_count(found.n_chunks)} chunks"
-    rms = f"; RMS Δp {format_percent(apart.rms_p_diff.mean)}" if apart else ""
-    table.add_row(*map(Text, ("yours", row_name(run), *own, note + rms)), style="bold")
-    for each in near:
-        row = each.row
-        ratio, error = ln_ppl_ratio(row) or (None, None)
-        theirs = (
-            _estimate(row.perplexity),
-            UNKNOWN if ratio is None else _number(ratio, error),
-            _estimate(row.kld),
-            _share(row.same_top_percent),
-        )
-        others = [words for words in each.differences if not words.startswith(_HAVE_COLUMNS)]
-        table.add_row(*map(Text, (row.model, row.quant or UNKNOWN, *theirs, _note(row, others))))
-    return table
+
+
+def _ratio(row: PublishedRow) -> str:
+    found = ln_ppl_ratio(row)
+    return UNKNOWN if found is None else _number(*found)
 
 
 def _estimate(figure: Figure | None) -> str:

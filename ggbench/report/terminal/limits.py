@@ -84,6 +84,8 @@ def _cache(kv: KvCache) -> str:
         parts.append(
             f"of which {format_bytes(kv.windowed.n_bytes)} only for the last {format_count(kv.window)} positions"
         )
+    if kv.state_bytes:
+        parts.append(f"recurrent states of {format_bytes(kv.state_bytes)} at every length")
     if kv.remark:
         parts.append(plain(kv.remark))
     return "; ".join(parts)

@@ -122,8 +122,17 @@ def _shape(model_file: ModelFile) -> Facts:
         ("experts", experts),
         ("vocabulary", "" if model_file.n_vocab is None else f"{format_count(model_file.n_vocab)} tokens"),
         ("trained to", "" if model_file.n_ctx_train is None else f"{format_count(model_file.n_ctx_train)} tokens"),
-        ("window", "" if model_file.sliding_window is None else f"{format_count(model_file.sliding_window)} tokens"),
+        ("window", _window(model_file)),
     ]
+
+
+def _window(model_file: ModelFile) -> str:
+    """`1,024 tokens in 40 of 48 layers`."""
+    if model_file.sliding_window is None:
+        return ""
+    n_windowed = sum(state.window is not None for state in model_file.states)
+    layers = f"{format_count(n_windowed)} of {format_count(model_file.n_layer)} layers"
+    return f"{format_count(model_file.sliding_window)} tokens in {layers}"
 
 
 def _memory(model_file: ModelFile) -> Facts:
@@ -132,11 +141,13 @@ def _memory(model_file: ModelFile) -> Facts:
     except Unsupported as error:
         kv = f"unknown: {error.message}"
     active = model_file.active_weight_bytes
+    state_bytes = 0 if model_file.no_kv_reason else sum(state.state_bytes for state in model_file.states)
     return [
         ("BPW", format_number(model_file.bpw)),
         ("weights", format_bytes(model_file.weight_bytes)),
         ("active", "" if active is None else f"{format_bytes(active)} read for each token"),
         ("KV cache", kv),
+        ("state", f"{format_bytes(state_bytes)} for each sequence, at every length" if state_bytes else ""),
     ]
 
 

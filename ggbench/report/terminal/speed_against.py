@@ -18,6 +18,7 @@ from ggbench.report.against import device_of
 from ggbench.report.names import quant_name
 from ggbench.report.speed_against import nearest_to_case
 from ggbench.report.speed_cases import case_name, case_note, result_of
+from ggbench.report.terminal.against import difference_lines
 from ggbench.report.terminal.tables import new_table, spaced
 from ggbench.units import format_count, format_gb, format_number
 
@@ -40,20 +41,13 @@ def _table(run: Run, found: SpeedCase) -> RenderableType:
         table.add_row(*map(Text, row), style="" if number else "bold")
     device = device_of(QuantSummary.of([run])) or "device not known"
     own = "; ".join(filter(None, (f"yours: llama.cpp, {device}", case_note(found))))
-    lines = [plain(own), *_differences(near)] if near else ["no published row measures this model"]
+    lines = (
+        [plain(own), *difference_lines(near, lambda row: f"{row.system} {row.quant or UNKNOWN}")]
+        if near
+        else ["no published row measures this model"]
+    )
     table.lines_below = tuple(map(Text, lines))
     return table
-
-
-def _differences(near: Sequence[NearRow]) -> list[str]:
-    """What all rows differ in, then what else each does."""
-    shared = [text for text in near[0].differences if all(text in each.differences for each in near)]
-    lines = [f"all published rows: {'; '.join(shared)}"] if shared else []
-    for each in near:
-        row, own = each.row, [text for text in each.differences if text not in shared]
-        text = "; ".join([*(own or ([] if shared else ["no difference"])), f"{row.source} {row.table}"])
-        lines.append(f"{row.system} {row.quant or UNKNOWN}: {text}")
-    return lines
 
 
 def _own(run: Run, found: SpeedCase) -> tuple[str, ...]:

@@ -1,0 +1,299 @@
+"""A speed run from target to result, with a worker that replays what llama.cpp reports."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from ggbench.catalog.selector import Target
+from ggbench.engine import protocol
+from ggbench.engine.endings import Crashed, Ending, OutOfMemory
+from ggbench.engine.events import Steps
+from ggbench.engine.workloads.batched_decode import BatchedDecode
+from ggbench.errors import UsageError
+from ggbench.experiments.speed import EXPERIMENT, run_within
+from ggbench.experiments.stored import read_run
+from ggbench.gguf_file.header import read_model_file
+from ggbench.recording.driver import run_jobs
+from ggbench.recording.experiment import Job
+from ggbench.recording.progress import Finished, Point
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed_cases import CaseEnded, SpeedCase, SpeedResult, SpeedSettings
+from ggbench.store.database import Store
+from ggbench.theory.kv_cache import kv_cache
+from ggbench.theory.roofline import decode_line
+from ggbench.theory.weights import file_weights
+from ggbench.units import MIB
+from tests.fakes.engine import FakeWorker, fake_rig, obey
+from tests.fakes.recorded import runs_of
+
+DRY = 0
+"""Number of the worker that sizes the cases; the next one measures."""
+Answer = Callable[[protocol.Request], Iterator[protocol.Message | Ending]]
+
+
+def speed_job(
+    target: Target,
+    inputs: tuple[int, ...],
+    batches: tuple[int, ...] = (1,),
+    n_gen: int = 64,
+    within_s: float | None = None,
+    **setup: object,
+) -> Job:
+    """One quant."""
+    settings = SpeedSettings(inputs, n_gen, batches, within_s)
+    return Job(EXPERIMENT, target, replace(LlamaSetup(), **setup), settings)  # type: ignore[arg-type]
+
+
+def found(run: Run) -> SpeedResult:
+    """The result of a speed run."""
+    assert isinstance(run.result, SpeedResult)
+    return run.result
+
+
+def outcomes(run: Run) -> dict[tuple[int, int], Outcome]:
+    """By batch size and input length."""
+    return {(each.case.n_seqs, each.case.n_input): each.ended.outcome for each in found(run).cases}
+
+
+def measured(worker: FakeWorker) -> list[BatchedDecode]:
+    """What the worker was asked to decode, in that order, warm-up left out."""
+    return [each for each in worker.requests if isinstance(each, BatchedDecode) and each.n_gen > 1]
+
+
+def ended_badly(ending: Ending, n_seqs: int, n_prompt: int) -> Answer:
+    """A worker in good health but for one case."""
+
+    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, BatchedDecode) and (request.n_seqs, request.n_prompt) == (n_seqs, n_prompt):
+            yield ending
+        else:
+            yield from obey(request)
+
+    return answer
+
+
+def test_every_case_is_measured_in_a_context_of_its_own(target: Target, store: Store) -> None:
+    """One load, the cheap cases first, n_ctx just large enough; figures follow from what the worker reported."""
+    rig, workers = fake_rig(store)
+    (run,) = runs_of(rig, speed_job(target, (512, 1), (4, 1)))
+    assert run.outcome is Outcome.COMPLETED
+    requests = workers[1].requests
+    assert sum(isinstance(each, protocol.LoadModel) for each in requests) == 1
+    contexts = [each.setup for each in requests if isinstance(each, protocol.MakeContext)]
+    assert [(each.n_ctx, each.n_seq_max) for each in contexts] == [(256, 1), (1024, 4), (768, 1), (3072, 4)]
+    assert measured(workers[1]) == [BatchedDecode(n_input, 64, n_seqs) for n_input in (1, 512) for n_seqs in (1, 4)]
+    last = found(run).cases[-1]
+    assert (last.case.n_seqs, last.case.n_input, last.prefill_ms, last.ttft_ms) == (4, 512, 2048, 2048.05)
+    assert last.prefill_tok_s == pytest.approx(1000)
+    assert last.token_ms == pytest.approx(10 + (512 + 31.5) * 0.02, rel=0.001)
+    assert last.ended.memory is not None
+    assert (last.ended.memory.kv_bytes, last.ended.memory.compute_bytes) == (24 * MIB, 30 * MIB)
+    one, four = found(run).lines
+    assert (one.n_seqs, four.n_seqs) == (1, 4)
+    assert one.fit is not None
+    assert four.fit is not None
+    assert one.fit.w_tokens_per_ms == pytest.approx(200, rel=0.02)
+    assert four.fit.w_tokens_per_ms == pytest.approx(50, rel=0.02)
+
+
+def test_the_limit_of_a_batch_reads_weights_once_and_every_cache(target: Target) -> None:
+    """As theory has it for as many sequences: a fourth of W, and a little more B."""
+    rig, _ = fake_rig()
+    (run,) = runs_of(rig, speed_job(target, (1,), (1, 4)))
+    assert target.path is not None
+    file = read_model_file(target.path)
+    for line in found(run).lines:
+        expected = decode_line(file_weights(file, ""), kv_cache(file), 20e9, line.n_seqs)
+        assert line.limit is not None
+        assert (line.limit.w_tokens_per_ms, line.limit.b_ms) == pytest.approx(expected)
+
+
+def test_the_steps_of_every_case_are_kept(target: Target, store: Store) -> None:
+    """A series each; warm-ups are apart."""
+    rig, _ = fake_rig(store)
+    (run,) = runs_of(rig, speed_job(target, (1, 512), (1, 2), within_s=600))
+    assert run.run_id is not None
+    samples = store.load_samples(run.run_id)
+    assert sorted(set(samples.series.tolist())) == [
+        "decode/i1/b1", "decode/i1/b2", "decode/i512/b1", "decode/i512/b2"
+    ]  # fmt: skip
+    assert len(samples.position) == 4 * 64
+    again = read_run(store, store.load_run(run.run_id))
+    assert again.result == run.result
+
+
+def test_a_case_that_takes_too_long_is_a_row_with_its_expected_time(target: Target) -> None:
+    """The worker reads 1,000 tokens/s and decodes 64 of 30,720 tokens in 10 s, and there are 30 s for all."""
+    rig, workers = fake_rig()
+    (run,) = runs_of(rig, speed_job(target, (1, 30720), (1, 2), within_s=30))
+    assert run.outcome is Outcome.COMPLETED
+    assert outcomes(run) == {
+        (1, 1): Outcome.COMPLETED, (1, 30720): Outcome.SKIPPED, (2, 1): Outcome.COMPLETED, (2, 30720): Outcome.SKIPPED
+    }  # fmt: skip
+    skipped = {each.case.n_seqs: each.ended for each in found(run).cases if each.case.n_input == 30720}
+    for n_seqs, ended in skipped.items():
+        expected_s = 30.72 * n_seqs + 64 * (0.010 + n_seqs * 30752 * 5e-6)
+        assert ended.expected_s == pytest.approx(expected_s, rel=0.01)
+    assert skipped[1].reason == "would take about 0:41, and 0:30 of 0:30 are left"
+    assert skipped[1].memory is not None
+    assert not any(each.n_prompt == 30720 for each in measured(workers[1]))
+
+
+def test_prompts_that_show_the_forecast_take_a_twentieth_of_the_time(target: Target) -> None:
+    """With 1,000 tokens/s and 100 s: up to 4,096 tokens; fewer where all cases take less than half the time."""
+    rig, workers = fake_rig()
+    runs_of(rig, speed_job(target, (1, 129024), within_s=100))
+    prompts = [each.n_prompt for each in measured(workers[1]) if each.n_gen == 8]
+    assert prompts == [16, 128, 256, 512, 1024, 2048, 4096]
+    rig, workers = fake_rig()
+    runs_of(rig, speed_job(target, (1, 2048), within_s=600))
+    assert [each.n_prompt for each in measured(workers[1]) if each.n_gen == 8] == [16, 128, 256, 512]
+
+
+def test_a_case_that_does_not_fit_leaves_the_others_running(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not even tried; its row has what it would need."""
+    monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: _Ram(4096 * MIB, 1152 * MIB))
+    rig, workers = fake_rig(answers={DRY: _sized})
+    (run,) = runs_of(rig, speed_job(target, (1, 2048), (1, 2)))
+    assert outcomes(run) == {
+        (1, 1): Outcome.COMPLETED, (1, 2048): Outcome.COMPLETED, (2, 1): Outcome.COMPLETED,
+        (2, 2048): Outcome.OUT_OF_MEMORY,
+    }  # fmt: skip
+    last = found(run).cases[-1].ended
+    assert last.reason.startswith("needs ")
+    assert "of main memory, and 128 MiB are free for it" in last.reason
+    assert last.memory is not None
+    assert last.memory.kv_bytes == 90 * MIB
+    assert len(measured(workers[1])) == 3
+
+
+class _Ram:
+    """Main memory of a small machine."""
+
+    def __init__(self, total_bytes: int, available_bytes: int) -> None:
+        self.total_bytes, self.available_bytes = total_bytes, available_bytes
+
+
+def _sized(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    """The dry allocator's: 20 KiB of cache for each token, and 1 MiB of compute."""
+    if isinstance(request, protocol.MakeContext):
+        n_ctx = request.setup.n_ctx or 0
+        size = n_ctx * 20 / 1024
+        yield protocol.Log(2, f"llama_kv_cache: size = {size:.2f} MiB ( {n_ctx} cells, 2 layers, 1/1 seqs), K (f16)")
+        yield protocol.Log(2, "sched_reserve: CPU compute buffer size = 1.00 MiB")
+    yield from (each for each in obey(request) if not isinstance(each, protocol.Log))
+
+
+@pytest.mark.parametrize(
+    ("ending", "outcome", "n_loads"),
+    [
+        (OutOfMemory("decode", "failed to allocate"), Outcome.OUT_OF_MEMORY, 1),
+        (Crashed(-11, ()), Outcome.CRASHED, 1),
+    ],
+)
+def test_a_case_that_ends_badly_leaves_the_others_running(
+    target: Target, ending: Ending, outcome: Outcome, n_loads: int
+) -> None:
+    """Also where the worker died: the next case has another."""
+    rig, workers = fake_rig(answers={1: ended_badly(ending, 1, 512)})
+    (run,) = runs_of(rig, speed_job(target, (1, 512), (1, 2)))
+    assert outcomes(run)[1, 512] is outcome
+    assert list(outcomes(run).values()).count(Outcome.COMPLETED) == 3
+    assert run.outcome is Outcome.COMPLETED
+    loads = [each for worker in workers[1:] for each in worker.requests if isinstance(each, protocol.LoadModel)]
+    assert len(loads) == (2 if outcome is Outcome.CRASHED else n_loads)
+
+
+def test_a_model_that_does_not_load_ends_the_run(target: Target) -> None:
+    """There is no case to go on with."""
+
+    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        yield OutOfMemory("load", "failed to allocate")
+
+    rig, _ = fake_rig(answers={1: answer})
+    (run,) = runs_of(rig, speed_job(target, (1,), within_s=600))
+    assert run.outcome is Outcome.OUT_OF_MEMORY
+    assert found(run).cases == ()
+
+
+def test_a_cancelled_run_has_the_cases_that_ended(target: Target, store: Store) -> None:
+    """Also as it is read back, as after a kill: what ended, and the line through all steps."""
+    cancel = threading.Event()
+
+    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        for each in obey(request):
+            if isinstance(each, Steps) and isinstance(request, BatchedDecode) and request.n_prompt == 512:
+                cancel.set()
+            yield each
+
+    rig, _ = fake_rig(store, {1: answer}, cancel)
+    (run,) = runs_of(rig, speed_job(target, (1, 512), (1, 4)))
+    assert run.outcome is Outcome.CANCELLED
+    assert outcomes(run) == {(1, 1): Outcome.COMPLETED, (4, 1): Outcome.COMPLETED}
+    assert run.run_id is not None
+    stored = replace(store.load_run(run.run_id), result_json=None)
+    assert found(read_run(store, stored)) == found(run)
+
+
+def test_each_case_is_shown_when_it_ends(target: Target) -> None:
+    """With its figures, those over batch 1 included, and as one line."""
+    rig, _ = fake_rig()
+    records = list(run_jobs(rig, [speed_job(target, (1,), (1, 4))]))
+    points = [each for each in records if isinstance(each, Point) and isinstance(each.observation, SpeedCase)]
+    assert [each.observation.gain for each in points] == [1.0, pytest.approx(3.97, rel=0.01)]  # type: ignore[attr-defined]
+    assert points[1].text.startswith("input 1, batch 4: ")
+    assert isinstance(records[-1], Finished)
+
+
+def test_the_time_is_shared_out_among_quants(target: Target) -> None:
+    """Half each, as almost none is used; the command of each says how much it had."""
+    rig, _ = fake_rig()
+    jobs = [speed_job(target, (1,), within_s=100)] * 2
+    runs = [each.run for each in run_within(rig, jobs) if isinstance(each, Finished)]
+    settings = [run.head.settings for run in runs]
+    assert [each.within_s for each in settings if isinstance(each, SpeedSettings)] == [50, pytest.approx(100, abs=2)]
+    assert "--within 50s" in runs[0].head.command
+
+
+def test_the_command_says_what_is_not_the_default(target: Target) -> None:
+    """The protocol's own run needs no option."""
+    rig, _ = fake_rig()
+    (run,) = runs_of(rig, speed_job(target, (1, 6), (1, 8), 32, 90))
+    assert run.head.command == f"ggbench speed {target.path} --inputs 1,6 -n 32 --batch 1,8 --within 90s --threads 2"
+    assert EXPERIMENT.command(Job(EXPERIMENT, target, LlamaSetup(), SpeedSettings())) == f"ggbench speed {target.path}"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "batches", "setup", "message"),
+    [
+        ((0,), (1,), {}, "an input length is 0"),
+        ((1,), (-1,), {}, "a batch size is -1"),
+        ((1,), (257,), {}, "a batch of 257 sequences is more than llama.cpp takes"),
+        ((), (1,), {}, "there is nothing to measure"),
+        ((1,), (1, 8), {"n_batch": 4}, "a step of 8 sequences does not fit into an n_batch of 4"),
+        ((1,), (1,), {"n_ctx": 512}, "each case makes a context of its own length"),
+    ],
+)
+def test_numbers_that_make_no_case(
+    target: Target, inputs: tuple[int, ...], batches: tuple[int, ...], setup: dict[str, int], message: str
+) -> None:
+    """One line before anything is loaded."""
+    with pytest.raises(UsageError) as raised:
+        speed_job(target, inputs, batches, **setup)
+    assert raised.value.message == message
+
+
+def test_a_context_longer_than_any_is_a_row(target: Target) -> None:
+    """llama.cpp's positions are 32-bit numbers."""
+    rig, _ = fake_rig()
+    (run,) = runs_of(rig, speed_job(target, (1, 129024 * 8192), (1, 4)))
+    assert outcomes(run)[1, 129024 * 8192] is Outcome.COMPLETED
+    last = found(run).cases[-1].ended
+    assert last == CaseEnded(last.case, Outcome.OUT_OF_MEMORY, last.reason, last.expected_s)
+    assert "llama.cpp's maximum n_ctx is 2,147,483,392" in last.reason

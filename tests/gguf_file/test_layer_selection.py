@@ -1,0 +1,125 @@
+"""Some layers of a model: still the same layers, also for llama.cpp."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ggbench.catalog.planned_variants import PlannedVariant
+from ggbench.errors import Unsupported, UsageError
+from ggbench.gguf_file.blueprint import Hyperparameters
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.layer_kinds import layer_kinds
+from ggbench.gguf_file.layer_selection import select_layers
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.twin import plan_twin, twin_of, write_cached
+from ggbench.records.setup import LlamaSetup
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import PlanRequest, plan
+from tests.gguf_file.test_architecture import BASE, EXPERTS, model_of
+from tests.gguf_file.test_layer_states import RECURRENT, WINDOWED
+from tests.gguf_file.test_twin import _logits as logits
+from tests.sizing.test_plan import budget_of, real
+
+SIZE: dict[str, Any] = {"n_layer": 8, "n_embd": 256, "n_head": 4, "n_head_kv": 2, "n_ff": 512, "n_vocab": 512}
+ROUTED: dict[str, Any] = {"n_expert": 8, "n_expert_used": 2, "n_ff_expert": 256}
+MLA: dict[str, Any] = {"n_rot": 64, "kv_lora_rank": 512, "v_head_dim": 128, "n_head_kv": 4, "head_dim": 192}
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "gemma3": {"head_dim": 128, "sliding_window": 256, "tied_embeddings": True},
+    "gpt-oss": {"head_dim": 64, "n_head": 8, "sliding_window": 128, **ROUTED},
+    "deepseek2": {"n_layer_dense": 1, "n_ff_shared_expert": 512, **MLA, **ROUTED},
+}
+
+
+def whole(architecture: str) -> ModelFile:
+    """A model of 8 layers in q4_k_m."""
+    hyper = Hyperparameters(architecture, n_ctx_train=2048, **(SIZE | SHAPES[architecture]))
+    return plan_twin(hyper, ["q4_k_m"], name=architecture)["q4_k_m"]
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize("architecture", SHAPES)
+def test_selected_layers_are_of_the_kinds_they_were(architecture: str, tmp_path: Path) -> None:
+    """One layer of each kind and the first of them twice more: the same tensors, window and state, and it decodes."""
+    model = whole(architecture)
+    kinds = layer_kinds(model)
+    assert len(kinds) > 1
+    selected = sorted([kind.layers[0] for kind in kinds] + [kinds[0].layers[0]] * 2)
+    path = write_cached(twin_of(model, "x", selected), architecture, tmp_path)
+    found = layer_kinds(read_model_file(path))
+    assert [len(kind.layers) for kind in found] == [3] + [1] * (len(kinds) - 1)
+    assert [dataclasses.replace(kind, layers=()) for kind in found] == [
+        dataclasses.replace(kind, layers=()) for kind in kinds
+    ]
+    assert all(math.isfinite(value) for value in logits(path, [1, 2, 3]))
+
+
+@pytest.mark.llama
+def test_llama_cpp_gives_selected_layers_their_caches() -> None:
+    """gemma3's first, third and sixth layer, and gpt-oss's first and second: windows where they were, by the bytes."""
+    selections = {"gemma3": [0, 2, 5], "gpt-oss": [0, 1, 1, 1], "deepseek2": [0, 1, 2]}
+    variants = [
+        PlannedVariant(name, "q4_k_m", "file", twin_of(whole(name), "x", layers)) for name, layers in selections.items()
+    ]
+    setup = LlamaSetup(threads=1, n_ctx=4096, flash_attn="on")
+    with DryAllocator(real(), setup) as allocator:
+        rows = list(plan(variants, PlanRequest(budget_of(8), setup), allocator))
+    assert [row.kv_bytes for row in rows] == [row.theory_kv_bytes for row in rows] == [
+        2 * 128 * 2 * 2 * (4096 + 2 * 768),
+        2 * 64 * 2 * 2 * (3 * 4096 + 768),
+        3 * (512 + 64) * 2 * 4096,
+    ]  # fmt: skip
+
+
+def test_values_by_layer_follow_the_selection() -> None:
+    """KV heads, recurrent layers and experts of layers 1, 2 and 5."""
+    hybrid = model_of("granitehybrid", BASE | RECURRENT["granitehybrid"])
+    metadata, _ = select_layers(hybrid, hybrid.metadata, [1, 2, 5])
+    assert metadata["granitehybrid.attention.head_count_kv"] == [0, 2, 4]
+    assert metadata["granitehybrid.block_count"] == 3
+    qwen = model_of("qwen3next", BASE | RECURRENT["qwen3next"])
+    metadata, _ = select_layers(qwen, qwen.metadata, [2, 3])
+    assert metadata["qwen3next.attention.recurrent_layers"] == [True, False]
+    sections = model_of("qwen35", BASE | RECURRENT["qwen35"] | {"block_count": 4})
+    metadata, _ = select_layers(sections, sections.metadata, [0])
+    assert metadata["qwen35.rope.dimension_sections"] == [8, 8, 8, 8]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "keys", "layers", "reason"),
+    [
+        ("gpt-oss", WINDOWED["gpt-oss"], [1, 3], "in which no layer has a window"),
+        ("exaone4", WINDOWED["exaone4"], [0, 3], "exaone4 of 2 layers has no windows"),
+        ("gemma3n", WINDOWED["gemma3n"], [0], "a table with a part for each layer"),
+        ("llama4", WINDOWED["llama4"], [0, 3], "what its index says"),
+    ],
+)
+def test_what_a_header_cannot_say_is_refused(
+    architecture: str, keys: dict[str, object], layers: list[int], reason: str
+) -> None:
+    """llama.cpp would run other layers than those, or none."""
+    model = model_of(architecture, BASE | keys)
+    with pytest.raises(Unsupported, match=reason):
+        select_layers(model, model.metadata, layers)
+
+
+def test_dense_layers_come_first() -> None:
+    """A header counts the leading layers without experts and can say nothing of later ones."""
+    routed = TensorInfo("blk.0.ffn_up_exps.weight", (256, 64, 4), "f16", 2 * 256 * 64 * 4)
+    model = model_of("deepseek2", BASE | EXPERTS, (routed,))
+    with pytest.raises(Unsupported, match="a layer without experts follows"):
+        select_layers(model, model.metadata, [0, 1])
+    metadata, tensors = select_layers(model, model.metadata, [1, 0])
+    assert metadata["deepseek2.leading_dense_block_count"] == 1
+    assert [tensor.name for tensor in tensors] == ["blk.1.ffn_up_exps.weight"]
+
+
+@pytest.mark.parametrize("layers", [[], [6], [-1]])
+def test_a_layer_that_is_not_there_is_a_usage_error(layers: list[int]) -> None:
+    """The message has the range."""
+    model = model_of("llama", BASE)
+    with pytest.raises(UsageError, match="layers 0 to 5"):
+        select_layers(model, model.metadata, layers)

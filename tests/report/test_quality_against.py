@@ -1,0 +1,64 @@
+"""A score beside published ones: the text is known by its content, and the table fits its width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from ggbench.catalog.wikitext import SHA256
+from ggbench.records.quality import Divergence, Estimate, QualityResult, QualitySettings, ScoredText, TextSource
+from ggbench.records.run import Run
+from ggbench.records.summary import QuantSummary
+from ggbench.report.presenter import presenter_of
+from ggbench.report.quality_against import nearest_to_score, quality_against_document
+from ggbench.report.terminal.against import quality_against
+
+
+@pytest.fixture
+def run(completed: QuantSummary) -> Run:
+    """Qwen1.5 7B in Q4_K_M over the whole of WikiText-2, in a file of one's own, against a file of logits."""
+    one = Estimate(0.03, 0.001)
+    apart = Divergence(one, ((100.0, 1.0),), Estimate(0.9, 0.01), one, one, one, Estimate(14.0, 0.1))
+    text = TextSource("wiki.test.raw", SHA256, 1_290_590, "/texts/wiki.test.raw")
+    result = QualityResult(
+        text, 512, ScoredText(288_000, 562, 151_936, "0" * 64), 562, 143_310, Estimate(14.5, 0.1), divergence=apart
+    )
+    head = replace(completed.run.head, kind="quality", settings=QualitySettings(text))
+    return replace(completed.run, head=head, result=result)
+
+
+def _differences(run: Run) -> set[str]:
+    return {text for near in nearest_to_score(run) for text in near.differences}
+
+
+def test_wikitext_2_is_known_by_its_content(run: Run) -> None:
+    """Whatever its file is called; another content of that name is another text."""
+    assert not any(text.startswith("text wikitext-2") for text in _differences(run))
+    assert isinstance(run.result, QualityResult)
+    other = replace(run.result, text=TextSource("wikitext-2", "1" * 64, 5))
+    assert "text wikitext-2, not another wikitext-2" in _differences(replace(run, result=other))
+
+
+def test_the_nearest_is_the_own_models_row(run: Run) -> None:
+    """Every difference is named, and ln PPL ratio is derived."""
+    rows = quality_against_document(run)["against"]
+    assert isinstance(rows, list)
+    first, *others = rows
+    assert (first["source"], first["model"], first["perplexity"]) == ("article", "qwen1.5-7b", 14.35)
+    assert first["differences"] == [
+        "KV cache f16, not f16/q8_0", "text wiki test, not wikitext-2", "n_ctx not stated, not 512"
+    ]  # fmt: skip
+    assert first["ln_ppl_ratio"] == pytest.approx(0.0098, abs=1e-4)
+    assert all("compared with f16, not a file of logits" in each["differences"] for each in others)
+
+
+def test_the_table_fits_a_terminal(run: Run, render: Callable[..., str], golden: Callable[[str, str], None]) -> None:
+    """Nothing is cut at 80 characters, and what is left out is said."""
+    golden("quality_against_80.txt", render(quality_against([run], width=80), 80))
+
+
+def test_a_run_without_a_score_has_nothing_to_compare(run: Run) -> None:
+    """It ended before the first chunk."""
+    assert presenter_of("quality").against_document(replace(run, result=None)) is None

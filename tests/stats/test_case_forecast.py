@@ -1,0 +1,93 @@
+"""Forecasts of cases that did not run, against made-up machines whose cost is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ggbench.records.speed_cases import Case
+from ggbench.stats.case_forecast import CaseForecast
+
+
+def _prefill_s(n_input: int, n_seqs: int) -> float:
+    """20 ms, 2 ms a token, and attention that takes as long as all else at 8,000 tokens."""
+    return 0.020 + 2e-3 * n_seqs * n_input + 2.5e-7 * n_seqs * n_input**2
+
+
+def _step_ns(n_seqs: int, position: int) -> int:
+    """B is 25 ms and 5 ms for each sequence; W is 40 tokens/ms for one."""
+    return round(20e6 + 5e6 * n_seqs + n_seqs * position / 40 * 1e6)
+
+
+def _forecast(*lengths: int, batches: tuple[int, ...] = (1,)) -> CaseForecast:
+    """After prompts of these lengths with 8 tokens each, and short ones of each batch size."""
+    forecast = CaseForecast()
+    for n_seqs, n_input in [*((n_seqs, 16) for n_seqs in batches), *((1, length) for length in lengths)]:
+        forecast.add_prompts(n_input, n_seqs, _prefill_s(n_input, n_seqs))
+        positions = range(n_input + 1, n_input + 9)
+        forecast.add_steps(n_seqs, positions, [_step_ns(n_seqs, n) for n in positions])
+    return forecast
+
+
+def _true_s(case: Case) -> float:
+    positions = range(case.n_input + 1, case.n_input + case.n_gen + 1)
+    return _prefill_s(case.n_input, case.n_seqs) + sum(_step_ns(case.n_seqs, n) for n in positions) / 1e9
+
+
+@pytest.mark.parametrize("case", [Case(1, 6144, 2048), Case(1, 129024, 2048), Case(8, 1, 64), Case(8, 30720, 512)])
+def test_a_case_far_beyond_what_ran_is_foreseen(case: Case) -> None:
+    """Prompts up to 4,096 tokens show the square of the length, and W of one sequence that of several."""
+    forecast = _forecast(512, 1024, 2048, 4096, batches=(1, 8))
+    assert forecast.expected_s(case) == pytest.approx(_true_s(case), rel=0.02)
+
+
+def test_a_batch_that_was_seen_far_enough_has_its_own_w() -> None:
+    """Where steps of several sequences cost less than as many single ones, their own line says so."""
+    forecast = _forecast(512, 4096, batches=(1, 8))
+    positions = range(4097, 4161)
+    forecast.add_steps(8, positions, [_step_ns(4, n) for n in positions])
+    case = Case(8, 8192, 256)
+    assert forecast.expected_s(case) == pytest.approx(
+        _prefill_s(8192, 8) + 256 * _step_ns(4, 8192 + 128) / 1e9, rel=0.15
+    )
+
+
+def test_interrupted_steps_do_not_change_a_forecast() -> None:
+    """One step in ten that takes a hundred times as long, as of another program."""
+    forecast = CaseForecast()
+    forecast.add_prompts(16, 1, _prefill_s(16, 1))
+    positions = list(range(2, 2050))
+    steps = np.array([_step_ns(1, n) for n in positions])
+    steps[::10] *= 100
+    forecast.add_steps(1, positions, steps.tolist())
+    assert forecast.expected_s(Case(1, 6144, 2048)) == pytest.approx(
+        _true_s(Case(1, 6144, 2048)) - _prefill_s(6144, 1) + (forecast.prefill_s(6144) or 0), rel=0.02
+    )
+
+
+def test_a_decode_too_short_to_show_w_has_that_of_the_limit() -> None:
+    """8 steps lie in one stair; no machine reads a cache faster than its bandwidth allows."""
+    forecast = CaseForecast(least_slope_s=1 / 40e3)
+    forecast.add_prompts(16, 1, _prefill_s(16, 1))
+    forecast.add_steps(1, range(17, 25), [_step_ns(1, n) for n in range(17, 25)])
+    case = Case(1, 6144, 64)
+    decode_s = (forecast.expected_s(case) or 0) - (forecast.prefill_s(6144) or 0)
+    assert decode_s == pytest.approx(_true_s(case) - _prefill_s(6144, 1), rel=0.01)
+
+
+def test_nothing_is_foreseen_before_anything_of_the_kind_ran() -> None:
+    """Neither a prompt nor a step of that batch size."""
+    assert CaseForecast().expected_s(Case(1, 1, 1)) is None
+    assert CaseForecast().prefill_s(1) is None
+    assert _forecast(512).expected_s(Case(8, 1, 1)) is None
+
+
+def test_a_longer_prompt_never_takes_less() -> None:
+    """Noise that makes short prompts slower does not give the square a negative coefficient."""
+    forecast = CaseForecast()
+    for n_input, seconds in ((16, 0.3), (512, 1.2), (1024, 2.2), (2048, 4.0)):
+        forecast.add_prompts(n_input, 1, seconds)
+    lengths = (4096, 8192, 65536)
+    found = [forecast.prefill_s(length) or 0.0 for length in lengths]
+    assert found == sorted(found)
+    assert found[0] > 4.0
