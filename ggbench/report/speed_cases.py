@@ -9,7 +9,7 @@ from ggbench.records.run import Run
 from ggbench.records.speed import b_ratio, w_ratio
 from ggbench.records.speed_cases import BatchLine, Case, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.report.documents import picked, setup_document
-from ggbench.units import format_count, format_number
+from ggbench.units import format_count, format_length, format_number
 
 DEFINITIONS = (
     "tok/s as Qwen2.5's tables count: generated tokens / (prefill + decode); as Qwen3's: (input + generated) tokens / "
@@ -85,12 +85,12 @@ def speed_line(run: Run) -> str:
 
 
 def largest_case(run: Run) -> str:
-    """`12.3 tok/s at 2,048 x 8`, of the case with most tokens that ran; empty without any."""
+    """`12.3 tok/s at 2kx8`, of the case with most tokens that ran; empty without any."""
     ran = _ran(run)
     if not ran:
         return ""
     case = ran[-1].case
-    return f"{format_number(ran[-1].tok_s_qwen2_5)} tok/s at {format_count(case.n_input)} x {format_count(case.n_seqs)}"
+    return f"{format_number(ran[-1].tok_s_qwen2_5)} tok/s at {format_length(case.n_input)}x{case.n_seqs}"
 
 
 def all_cases(runs: Sequence[Run]) -> list[tuple[Run, SpeedCase]]:

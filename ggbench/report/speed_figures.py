@@ -15,8 +15,10 @@ from ggbench.report.plot.curves import Curve, Figure, PlottedRun, latency_figure
 from ggbench.report.speed_cases import case_name
 from ggbench.units import format_count, format_number
 
-_INPUT_WIDTH, _CELL_WIDTH, _BATCHES_ACROSS = 8, 5, 4
+_INPUT_WIDTH, _CELL_WIDTH, _BATCHES_ACROSS = 8, 6, 3
 """Of a grid of 28 characters: more batch sizes follow below."""
+_SLOW = 0.1
+"""Tokens/s below which a forecast has one digit, so that its cell holds it."""
 _WAITING, _RUNNING, _FAILED, _FORECAST = "·", "…", "✗", "~"
 
 
@@ -61,7 +63,8 @@ def _cell(case: Case, now: Case | None, ended: Mapping[Case, SpeedCase]) -> str:
         return format_number(found.tok_s_qwen2_5)
     expected_s = found.ended.expected_s
     if found.ended.outcome is Outcome.SKIPPED and expected_s:
-        return f"{_FORECAST}{format_number(case.n_seqs * case.n_gen / expected_s, 2)}"
+        tok_s = case.n_seqs * case.n_gen / expected_s
+        return f"{_FORECAST}{format_number(tok_s, 2 if tok_s >= _SLOW else 1)}"
     return _FAILED
 
 
@@ -74,7 +77,12 @@ def _figure(n_seqs: int, runs: Sequence[PlottedRun], measured: Sequence[Mapping[
         note = f"{format_number(found[-1][1])} tok/s at {format_count(found[-1][0])}" if found else ""
         curves.append(Curve(run.name, x, y, np.zeros(len(y)), note=note, dimmed=run.dimmed))
     name = f"speed as Qwen2.5 counts, batch {format_count(n_seqs)}"
-    return Figure(f"speed-b{n_seqs}", name, "tok/s", "input", "tokens", tuple(curves))
+    end = max((_longest_input(run) for run in runs if run.result is None), default=0)
+    return Figure(f"speed-b{n_seqs}", name, "tok/s", "input", "tokens", tuple(curves), end or None, y_low=0.0)
+
+
+def _longest_input(run: PlottedRun) -> int:
+    return max(run.settings.inputs) if isinstance(run.settings, SpeedSettings) else 0
 
 
 def _measured(run: PlottedRun) -> dict[Case, float]:

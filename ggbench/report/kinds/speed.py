@@ -36,7 +36,7 @@ class SpeedPresenter(Presenter):
         return case_grid(run)
 
     def short_answer(self, run: Run) -> str:
-        """`12.3 tok/s at 2,048 x 8`: of the largest case that ran."""
+        """`12.3 tok/s at 2kx8`: of the largest case that ran."""
         return largest_case(run)
 
     def headline(self, run: Run) -> str:

@@ -89,14 +89,15 @@ def x_axis(curves: Sequence[Curve], end: int | None = None) -> Axis:
     return Axis(low, max(high, low + 1))
 
 
-def y_range(curves: Sequence[Curve], x: Axis) -> tuple[float, float]:
+def y_range(curves: Sequence[Curve], x: Axis, y_low: float | None = None) -> tuple[float, float]:
     """Return the least and the largest y to draw: from the least of values and limits to the largest value, or to a
     tenth above 99.5 % of them, 0 and 1 without any.
 
     A single step of a second among thousands of 20 ms would flatten all others: it is marked at the top instead. Of
-    values with an error, the first ones scatter far more than where they settle, and do not count.
+    values with an error, the first ones scatter far more than where they settle, and do not count. `y_low` is drawn
+    whatever the values.
     """
-    lows, highs = [], []
+    lows, highs = [] if y_low is None else [y_low], []
     for one in curves:
         if one.error is not None and len(one.y):
             settled = slice(int(len(one.y) * _UNSETTLED) if one.error.any() else 0, None)
@@ -110,14 +111,14 @@ def y_range(curves: Sequence[Curve], x: Axis) -> tuple[float, float]:
         if one.limit is not None:
             lows.append(float(one.limit.ms(x.low)))
             highs.append(float(one.limit.ms(x.high)))
-    return (min(lows), max(highs)) if lows else (0.0, 1.0)
+    return (min(lows), max(highs)) if highs else (0.0, 1.0)
 
 
-def y_axis(curves: Sequence[Curve], x: Axis, least_range: float) -> Axis:
+def y_axis(curves: Sequence[Curve], x: Axis, least_range: float, y_low: float | None = None) -> Axis:
     """Return the axis of `y_range` with round ends, so that it seldom moves during a run; at least a fifth of
     `least_range` long.
     """
-    low, high = y_range(curves, x)
+    low, high = y_range(curves, x, y_low)
     if not any(len(one.y) or one.limit is not None for one in curves):
         return Axis(low, high)
     step = 10.0 ** math.floor(math.log10(max(high - low, least_range))) / 5

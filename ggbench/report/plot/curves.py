@@ -73,6 +73,8 @@ class Figure:
     """The last x that there will be; None for that of the last value."""
     least_range: float = 1e-3
     """Differences below it are not worth drawing."""
+    y_low: float | None = None
+    """Where the y axis begins at the latest; None for the least value."""
 
     @property
     def is_empty(self) -> bool:

@@ -63,7 +63,7 @@ def figure_as_svg(figure: Figure) -> str:
     curves = figure.curves
     drawn = [one for one in curves if len(one.x)]
     x = x_axis(drawn, figure.x_end)
-    area = _Area(from_a_tick(x, _X_TICKS), from_a_tick(y_axis(drawn, x, figure.least_range), _Y_TICKS))
+    area = _Area(from_a_tick(x, _X_TICKS), from_a_tick(y_axis(drawn, x, figure.least_range, figure.y_low), _Y_TICKS))
     legends = [_legend_lines(one) for one in curves]
     height = _TOP + _PLOT_HEIGHT + _X_AXIS + _LEGEND_LINE * sum(map(len, legends)) + 10
     parts = [

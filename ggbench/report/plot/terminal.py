@@ -48,7 +48,7 @@ def plot_text(figure: Figure, width: int, height: int, color: bool) -> str:
         return "no samples to plot"
     width, rows = max(_MIN_WIDTH, width), max(_MIN_HEIGHT, height) - 4
     whole_x = x_axis(figure.curves, figure.x_end)
-    low, high = y_range(list(curves.values()), whole_x)
+    low, high = y_range(list(curves.values()), whole_x, figure.y_low)
     high = max(high, low + figure.least_range)
     step = tick_step(low, high, max(2, rows // 3))
     y = Axis(min(low, tick_below(low, step)), high)

@@ -60,7 +60,8 @@ class QualityDialog(FieldsDialog[QualityAsked]):
     def lines_below(self) -> Iterable[Widget]:
         """The types of the KV cache."""
         types = "/".join(dict.fromkeys((self._setup.type_k, self._setup.type_v)))
-        yield line_of("KV cache", Static(f" {types}", markup=False), "the base's is f16; o in the Library changes it")
+        editor = Static(types, classes="fixed", markup=False)
+        yield line_of("KV cache", editor, "by the options (o); the base has f16")
 
     def asked(self, values: Mapping[str, Any]) -> QualityAsked:
         """Return what to score."""

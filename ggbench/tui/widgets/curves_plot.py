@@ -175,7 +175,7 @@ class CurvesPlot(PlotWidget):
             x_high = x.high + max(1.0, _ROOM_AT_THE_END * (x.high - x.low))
             self._y_ticks_by_rows.rows = max(self.query_one("#plot", Canvas).size.height - 2, 1)
             y, self._y_ticks_by_rows.step = in_rows(
-                y_axis(figure.curves, x, figure.least_range), self._y_ticks_by_rows.rows
+                y_axis(figure.curves, x, figure.least_range, figure.y_low), self._y_ticks_by_rows.rows
             )
             axes = from_a_tick(Axis(x.low, x_high), _X_TICKS), y
             if axes != self._axes:

@@ -1,0 +1,132 @@
+"""A run by input length and batch size in the TUI: asked for in the Library, watched, listed and compared."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from ggbench.catalog.selector import Target, resolve
+from ggbench.engine import protocol
+from ggbench.engine.endings import Ending
+from ggbench.engine.workloads.batched_decode import BatchedDecode
+from ggbench.experiments.registry import experiment_of
+from ggbench.recording.experiment import Job
+from ggbench.records.outcome import Outcome
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed_cases import Case, CaseEnded, SpeedCase, SpeedSettings
+from ggbench.report.plot.curves import PlottedRun
+from ggbench.report.presenter import figures_of
+from ggbench.report.speed_figures import case_grid
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.screens.speed_dialog import SpeedDialog
+from ggbench.tui.widgets.curves_plot import CurvesPlot
+from tests.fakes.driving import press
+from tests.fakes.engine import obey
+from tests.fakes.jobs import FakeServices
+from tests.fakes.watched import WAIT_S, WatchedQueue
+from tests.tui.conftest import Drive
+
+App = GgbenchApp
+Page = Pilot[None]
+SETTINGS = SpeedSettings((1, 512), 8, (1, 4), None)
+
+
+def speeds(targets: Sequence[Target]) -> list[Job]:
+    return [Job(experiment_of("speed"), target, LlamaSetup(), SETTINGS) for target in targets]
+
+
+def plotted(*cases: SpeedCase, doing: Case | None = None, settings: SpeedSettings = SETTINGS) -> PlottedRun:
+    import numpy as np
+
+    none = np.empty(0, np.int64)
+    return PlottedRun("q8_0", none, none, observations=cases, settings=settings, doing=doing)
+
+
+def test_cases_are_chosen_in_a_dialog(app: App, drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was typed is in the settings, and there the next time; bad input is a message in the dialog."""
+    asked: list[Job] = []
+
+    def add(jobs: Sequence[Job]) -> None:
+        asked.extend(jobs)
+
+    async def steps(app: App, pilot: Page) -> None:
+        monkeypatch.setattr(app.run_queue, "add", add)
+        await press(app, pilot, "slash", *"synth:small", "enter", "enter", "T")
+        assert isinstance(app.screen, SpeedDialog)
+        shown = await press(app, pilot, *"1,2k", "down", *"64", "down", *"1,300", "enter")
+        assert "✗ a batch of 300 sequences is more than llama.cpp takes" in shown
+        shown = await press(app, pilot, *["backspace"] * 3, "x", "enter")
+        assert "batch sizes: '1,x' is not a list of batch sizes" in shown
+        await press(app, pilot, "backspace", "8", "down", *"1h", "enter")
+        assert asked[0].settings == SpeedSettings((1, 2048), 64, (1, 8), 3600)
+        assert isinstance(asked[0].setup, LlamaSetup)
+        assert asked[0].setup.n_ctx is None
+        await press(app, pilot, "1", "T", "enter")
+        assert asked[1].settings == asked[0].settings
+
+    drive(app, steps, (100, 30))
+
+
+def test_the_grid_fills_as_cases_end(tiny_twin: Path, app: App, jobs: FakeServices, drive: Drive) -> None:
+    """The case at work, tokens/s of those that ended, and a curve for each batch size over the inputs there will be."""
+    reached, opened = threading.Event(), threading.Event()
+
+    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, BatchedDecode) and request.n_prompt == 512 and request.n_seqs == 4:
+            reached.set()
+            assert opened.wait(WAIT_S)
+        yield from obey(request)
+
+    jobs.answers.append(answer)
+
+    async def steps(app: App, pilot: Page) -> None:
+        queue = WatchedQueue(app.run_queue)
+        app.run_queue.add(2 * speeds(resolve(str(tiny_twin))))
+        await asyncio.to_thread(reached.wait, WAIT_S)
+        shown = await press(app, pilot, "2")
+        assert "input 512, batch 4" in shown
+        assert "   input    b1    b4" in shown
+        assert " 512  13.1     …" in shown
+        assert "W, B" not in shown
+        figures = app.screen.query_one(CurvesPlot).figures
+        assert [figure.key for figure in figures] == ["speed-b1", "speed-b4", "latency"]
+        assert (figures[0].curves[0].x.tolist(), figures[0].x_end) == ([1, 512], 512)
+        opened.set()
+        await queue.idle()
+        shown = await press(app, pilot, "3")
+        assert "14.5 tok/s at 512x4" in shown
+        shown = await press(app, pilot, "enter")
+        assert "speed as Qwen2.5 counts, batch 1" in shown
+        shown = await press(app, pilot, "escape", "space", "space", "c")
+        assert "input 512, batch 4 tok/s" in shown
+        assert "the same" in shown
+
+    drive(app, steps, (150, 50))
+
+
+def test_what_did_not_run_is_marked() -> None:
+    """A case that would take too long has its forecast, one that does not fit a cross, one that waits a dot."""
+    skipped = CaseEnded(Case(4, 512, 8), Outcome.SKIPPED, "would take about 16 s", expected_s=16.0)
+    failed = CaseEnded(Case(1, 512, 8), Outcome.OUT_OF_MEMORY, "no room")
+    lines = case_grid(plotted(SpeedCase(skipped), SpeedCase(failed), doing=Case(1, 1, 8)))
+    assert lines == (
+        "input 1, batch 1",
+        "   input    b1    b4",
+        "       1     …     ·",
+        "     512     ✗  ~2.0",
+        "~ forecast, and skipped",
+        "tok/s as Qwen2.5 counts",
+    )
+    assert figures_of(["speed"], [plotted(SpeedCase(skipped))]) == ()
+
+
+def test_many_batch_sizes_are_several_grids() -> None:
+    """None is wider than the side of the screen."""
+    lines = case_grid(plotted(settings=SpeedSettings((1, 129_024), 8, (1, 2, 4, 8, 16, 32, 64), None)))
+    assert max(map(len, lines)) <= 28
+    assert sum(line.startswith(" 129,024") for line in lines) == 3
