@@ -23,6 +23,7 @@ from ggbench.engine.events import (
 )
 from ggbench.engine.workloads.batched_decode import BatchedDecode
 from ggbench.engine.workloads.decode import Decode
+from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.engine.workloads.prefill import Prefill
 from ggbench.engine.workloads.prove_context import ProveContext
 from ggbench.engine.workloads.score import RowsFile, Score
@@ -50,6 +51,7 @@ WORKLOADS = (
     Prefill(25, repeat=3, warmup=1),
     Decode(25, 300),
     BatchedDecode(25, 300, 8),
+    DecodeAtDepth(4096, 8, 256),
     ProveContext(),
     Tokenize("Grüße\n"),
     Score(((1, 2, 3), (4, 5, 6)), ((3,), (6,)), 1, 2, 2, RowsFile("/rows", "f32", 0, 0, 1, 1, writes=True)),

@@ -1,0 +1,176 @@
+"""Forecasts over fake workers whose steps take what their layers and their cache cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.selector import resolve_one
+from ggbench.engine import protocol
+from ggbench.engine.endings import Completed, Ending, OutOfMemory
+from ggbench.engine.events import PromptRead, Steps
+from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.errors import UsageError
+from ggbench.experiments import twin_timer
+from ggbench.experiments.forecast import EXPERIMENT
+from ggbench.experiments.stored import read_run
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.twin import cached_twin
+from ggbench.machine.cpu import Cpu
+from ggbench.paths import forecasts_dir
+from ggbench.recording.driver import run_job
+from ggbench.recording.experiment import Job
+from ggbench.recording.progress import Finished
+from ggbench.records.forecast import ForecastResult, ForecastSettings
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run
+from ggbench.records.setup import LlamaSetup
+from ggbench.sizing import forecast_twins
+from ggbench.sizing.forecast_twins import step_cost, twin_layers
+from ggbench.stats.step_forecast import MODEL_ERROR
+from ggbench.store.database import Store
+from tests.conftest import TINY
+from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
+
+BASE_NS, LAYER_NS_PER_BYTE, KV_NS_PER_BYTE, BATCH_NS_PER_BYTE = 40e6, 0.05, 0.2, 2.0
+
+
+class _Costly:
+    """Workers whose steps take what the model that each was given costs, one after the other slower by `drift`."""
+
+    def __init__(self, paths: list[Path], drift: float = 0.0, dies_after: int | None = None) -> None:
+        self._paths, self._drift, self._left = paths, drift, dies_after
+        self._n_asked = 0
+
+    def __call__(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        match request:
+            case protocol.LoadModel(path=path):
+                self._paths.append(Path(path))
+                yield from obey(request)
+            case DecodeAtDepth():
+                self._n_asked += 1
+                if self._left is not None and self._n_asked > self._left:
+                    yield OutOfMemory("decode", "killed")
+                else:
+                    yield from self._timed(request)
+            case _:
+                yield from obey(request)
+
+    def _timed(self, request: DecodeAtDepth) -> Iterator[protocol.Message | Ending]:
+        """The first of three in each round is of the smaller twin, the others are of the larger."""
+        of_larger = len(self._paths) > 1 and self._n_asked % 3 != 1
+        file = read_model_file(self._paths[-1 if of_larger else 0])
+        cost, slower = step_cost(file, range(file.n_layer)), 1 + self._drift * (self._n_asked // 3)
+        layers_ns = (BASE_NS + LAYER_NS_PER_BYTE * cost.layer_bytes) * slower
+        first = request.n_depth + 2
+        steps = [round(layers_ns + KV_NS_PER_BYTE * cost.kv_bytes(n)) for n in range(first, first + request.n_gen)]
+        yield Steps(first, steps, [], "")
+        if request.n_batch:
+            yield PromptRead(request.n_batch, round(BATCH_NS_PER_BYTE * cost.layer_bytes))
+        yield Completed()
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of 16 layers, of which some have larger types; small as it is, it is not measured whole."""
+    monkeypatch.setattr(forecast_twins, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
+    return cached_twin("many", replace(TINY, n_layer=16), "q4_k_m", tmp_path)
+
+
+def _run(
+    model: Path, answer: Answer, store: Store | None = None, settings: ForecastSettings | None = None
+) -> tuple[Run, list[FakeWorker]]:
+    rig, workers = fake_rig(store, {0: answer, 1: answer})
+    job = Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(), settings or ForecastSettings())
+    *_, end = run_job(rig, job)
+    assert isinstance(end, Finished)
+    return end.run, workers
+
+
+def _result(run: Run) -> ForecastResult:
+    assert isinstance(run.result, ForecastResult)
+    return run.result
+
+
+def test_twins_of_few_layers_tell_what_all_layers_cost(model: Path) -> None:
+    """Where steps cost what they read: B, W, the speed at each position and the time of a prompt."""
+    paths: list[Path] = []
+    run, workers = _run(model, _Costly(paths))
+    found, cost = _result(run), step_cost(read_model_file(model), range(16))
+    base_ms = (BASE_NS + LAYER_NS_PER_BYTE * cost.layer_bytes) / 1e6
+    assert run.outcome is Outcome.COMPLETED
+    assert found.basis == "twins of 2 and 6 of 16 layers"
+    assert found.b_ms is not None
+    assert found.b_ms.value == pytest.approx(base_ms + KV_NS_PER_BYTE * cost.kv_bytes(1) / 1e6, rel=1e-4)
+    assert found.w_tokens_per_ms is not None
+    assert found.w_tokens_per_ms.value == pytest.approx(1e6 / (KV_NS_PER_BYTE * cost.full_kv_bytes), rel=1e-4)
+    far = dict(found.tok_s)[8192]
+    assert far.value == pytest.approx(1e3 / (base_ms + KV_NS_PER_BYTE * cost.kv_bytes(8192) / 1e6), rel=1e-4)
+    assert far.low < far.value < far.high
+    batch_ms = BATCH_NS_PER_BYTE * cost.layer_bytes / 1e6
+    assert dict(found.prefill_ms)[512].value == pytest.approx(2 * batch_ms, rel=1e-4)
+    assert [path.exists() for path in paths] == [False, False]
+    assert list(forecasts_dir().iterdir()) == []
+    assert all(worker.closed for worker in workers)
+
+
+def test_a_small_model_is_measured_whole(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a twin of all its layers, in one worker."""
+    monkeypatch.setattr(forecast_twins, "WHOLE_BYTES", 10**9)
+    run, workers = _run(model, _Costly([]))
+    assert _result(run).basis == "a twin of all 16 layers"
+    assert len(workers) == 1
+
+
+def test_rounds_that_differ_widen_the_interval(model: Path) -> None:
+    """By their spread, besides the error of the model."""
+    steady, _ = _run(model, _Costly([]))
+    noisy, _ = _run(model, _Costly([], drift=0.1))
+    narrow, wide = _result(steady).b_ms, _result(noisy).b_ms
+    assert narrow is not None and wide is not None
+    assert (narrow.high - narrow.low) / narrow.value == pytest.approx(2 * MODEL_ERROR)
+    assert (wide.high - wide.low) / wide.value > 3 * MODEL_ERROR
+
+
+def test_a_worker_that_dies_leaves_the_rounds_before(model: Path, tmp_path: Path) -> None:
+    """They are a forecast, live and when the run is read again; the twins are gone."""
+    answer = _Costly([], dies_after=8)
+    with Store.open(tmp_path / "results.sqlite") as store:
+        run, _ = _run(model, answer, store)
+        assert run.outcome is Outcome.OUT_OF_MEMORY
+        assert _result(run).b_ms is not None
+        assert run.run_id is not None
+        stored = replace(store.load_run(run.run_id), result_json=None)
+        assert read_run(store, stored).result == run.result
+    assert list(forecasts_dir().iterdir()) == []
+
+
+def test_settings_that_show_nothing_are_refused() -> None:
+    """One round has no spread, and a few cells no cost."""
+    with pytest.raises(UsageError, match="one round"):
+        ForecastSettings(rounds=1)
+    with pytest.raises(UsageError, match="depth"):
+        ForecastSettings(n_depth=10)
+
+
+def test_layers_are_sampled_over_their_sizes(model: Path) -> None:
+    """Each twin has small and large ones in the proportion of the model."""
+    file = read_model_file(model)
+    mean = step_cost(file, range(16)).layer_bytes / 16
+    for layers in twin_layers(file, None):
+        assert step_cost(file, layers).layer_bytes / len(layers) == pytest.approx(mean, rel=0.02)
+
+
+def test_a_large_cache_asks_for_more_layers(model: Path) -> None:
+    """A step of the smaller twin reads more than the cache holds, or all layers are measured."""
+    file = read_model_file(model)
+    (few, _), cache_bytes = twin_layers(file, None), 2 * round(step_cost(file, range(2)).layer_bytes)
+    more = twin_layers(file, cache_bytes)[0]
+    outside = (file.active_weight_bytes or 0) - step_cost(file, range(16)).layer_bytes
+    assert len(few) < len(more)
+    assert step_cost(file, more).layer_bytes + outside > cache_bytes
+    assert twin_layers(file, 10**12) == (tuple(range(16)),)
