@@ -44,7 +44,7 @@ class MeasuredScreen(RunsScreen):
     CSS_PATH = "measured_runs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.pop_screen", "Back", tooltip="Back to the list of runs"),
-        Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure: PPL, KLD and the distance of the PPLs"),
+        Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
         Binding("w", "save", "Save", tooltip="Save as CSV or SVG"),
     ]
 

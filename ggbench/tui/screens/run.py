@@ -60,7 +60,7 @@ class RunScreen(Screen[None]):
         Binding("p", "resume", "Resume", tooltip="Go on after a pause"),
         Binding("s", "skip", "Skip", tooltip="End the running job, keep what it has, start the next"),
         Binding("c", "cancel", "Cancel all", tooltip="End the running job and those that wait; what is measured stays"),
-        Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure: PPL, KLD and the distance of the PPLs"),
+        Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
         Binding("t", "toggle_text", "Text", tooltip="Show or hide the decoded text"),
     ]
 
