@@ -1,8 +1,8 @@
 """Forecasts beside what the whole model then takes, as the Markdown table of the README.
 
-Of each case a forecast is made; then a twin of all layers is timed near the beginning and behind 4,096 tokens, and reads
-prompts of 512 tokens. On a shared machine only a table made while nothing else runs is meaningful. Exit code 1 where any
-figure is off by more than its aim: 10 % of B and of a step at 4,096, 15 % of a prompt.
+Of each case a forecast is made; then a twin of all layers is timed near the beginning and behind 4,096 tokens, and
+reads prompts of 512 tokens. On a shared machine only a table made while nothing else runs is meaningful. Exit code 1
+where any figure is off by more than its aim: 10 % of B and of a step at 4,096, 15 % of a prompt.
 """
 
 from __future__ import annotations

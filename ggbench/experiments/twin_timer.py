@@ -111,6 +111,12 @@ def _rounds(
     """Time each twin near the beginning, and the largest behind a long context, as often as asked."""
     settings = session.settings(ForecastSettings)
     n_done, n_total = 0, settings.rounds * (len(twins) + 1)
+    for engine in engines:  # memory costs more at its first use
+        yield Working("probe", n_done, n_total, "warm-up")
+        *_, ending = engine.run(DecodeAtDepth(_NEAR, 1, settings.n_batch))
+        if not isinstance(ending, Completed):
+            assert isinstance(ending, Ending)
+            return ending
     for number in range(settings.rounds):
         n_batch = settings.n_batch if number < _BATCH_ROUNDS else 0
         asked = [(twin, _NEAR) for twin in twins] + [(twins[-1], settings.n_depth)]

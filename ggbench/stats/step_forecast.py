@@ -24,7 +24,7 @@ from ggbench.records.forecast import (
 )
 from ggbench.stats.noise import t_95
 
-MODEL_ERROR = 0.06
+MODEL_ERROR = 0.08
 """Share by which forecasts are off besides the spread of their rounds, at a probability of 95 %; the residuals of
 scripts/forecast_residuals lie within."""
 
