@@ -32,6 +32,9 @@ from ggbench.units import counted
 
 _BATCH_ROUNDS = 2
 """Rounds in which a batch is timed too."""
+_SMALL_BATCH = 64
+_SLOW_BATCH_NS = 1_500_000_000
+"""Where a small batch takes longer than this, no larger one is timed."""
 _NEAR = 1
 """Cells in use where a step costs its weights alone."""
 
@@ -111,18 +114,21 @@ def _rounds(
     """Time each twin near the beginning, and the largest behind a long context, as often as asked."""
     settings = session.settings(ForecastSettings)
     n_done, n_total = 0, settings.rounds * (len(twins) + 1)
+    n_batch = settings.n_batch
     for engine in engines:  # memory costs more at its first use
         yield Working("probe", n_done, n_total, "warm-up")
-        *_, ending = engine.run(DecodeAtDepth(_NEAR, 1, settings.n_batch))
+        *events, ending = engine.run(DecodeAtDepth(_NEAR, 1, min(_SMALL_BATCH, settings.n_batch)))
         if not isinstance(ending, Completed):
             assert isinstance(ending, Ending)
             return ending
+        if any(isinstance(event, PromptRead) and event.elapsed_ns > _SLOW_BATCH_NS for event in events):
+            n_batch = min(_SMALL_BATCH, settings.n_batch)
     for number in range(settings.rounds):
-        n_batch = settings.n_batch if number < _BATCH_ROUNDS else 0
+        of_batch = n_batch if number < _BATCH_ROUNDS else 0
         asked = [(twin, _NEAR) for twin in twins] + [(twins[-1], settings.n_depth)]
         for twin, n_depth in asked:
             yield Working("probe", n_done, n_total, f"round {number + 1} of {settings.rounds}")
-            *events, ending = engines[twin.number].run(DecodeAtDepth(n_depth, settings.n_gen, n_batch))
+            *events, ending = engines[twin.number].run(DecodeAtDepth(n_depth, settings.n_gen, of_batch))
             if not isinstance(ending, Completed):
                 assert isinstance(ending, Ending)
                 return ending
