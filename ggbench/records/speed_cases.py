@@ -10,6 +10,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.run import Result, Settings
 from ggbench.records.setup import whole_steps
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
+from ggbench.units import format_count
 
 INPUTS = (1, 6144, 14336, 30720, 63488, 129024)
 """Input lengths of the tables of Qwen1.5, Qwen2, Qwen2.5 and Qwen3."""
@@ -23,13 +24,18 @@ MOST_SEQS = 256
 
 @dataclass(frozen=True, slots=True, order=True)
 class Case:
-    """So many sequences at once, each with a prompt of its own and as many tokens generated after it."""
+    """Several sequences decoded at once, each after a prompt of its own."""
 
     n_seqs: int
     n_input: int
     """Tokens of each sequence's prompt."""
     n_gen: int
     """Tokens generated for each sequence."""
+
+    @property
+    def name(self) -> str:
+        """`input 6,144, batch 8`."""
+        return f"input {format_count(self.n_input)}, batch {format_count(self.n_seqs)}"
 
     @property
     def series(self) -> str:

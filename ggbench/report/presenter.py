@@ -93,8 +93,7 @@ class Presenter(abc.ABC):
         """How a run ended in one line: its answer, or why there is none. Printable."""
         if run.is_complete:
             return plain(self.headline(run))
-        words, why = run.outcome.text, plain(run.reason)
-        return (why if words in why.partition(":")[0] else f"{words}: {why}") if why else words
+        return run.outcome.because(plain(run.reason))
 
 
 class QuantPresenter(Presenter):

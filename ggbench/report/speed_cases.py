@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
 from ggbench.records.speed import b_ratio, w_ratio
-from ggbench.records.speed_cases import BatchLine, Case, SpeedCase, SpeedResult, SpeedSettings
+from ggbench.records.speed_cases import BatchLine, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.report.documents import picked, setup_document
 from ggbench.units import format_count, format_length, format_number
 
@@ -60,17 +60,10 @@ def result_of(run: Run) -> SpeedResult:
     return run.result if isinstance(run.result, SpeedResult) else SpeedResult()
 
 
-def case_name(case: Case) -> str:
-    """`input 6,144, batch 8`."""
-    return f"input {format_count(case.n_input)}, batch {format_count(case.n_seqs)}"
-
-
 def case_note(found: SpeedCase) -> str:
     """Why it has no figures, and what to know of those that it has; empty where there is nothing."""
     ended = found.ended
-    why = "" if ended.outcome is Outcome.COMPLETED else ended.outcome.text
-    if why and ended.reason:
-        why = ended.reason if why in ended.reason.partition(":")[0] else f"{why}: {ended.reason}"
+    why = "" if ended.outcome is Outcome.COMPLETED else ended.outcome.because(ended.reason)
     return "; ".join(filter(None, (why, _BEYOND if found.exceeds_training else "")))
 
 
@@ -80,7 +73,7 @@ def speed_line(run: Run) -> str:
     if not ran:
         return ""
     last = ran[-1]
-    speed = f"{format_number(last.tok_s_qwen2_5)} tok/s as Qwen2.5 counts at {case_name(last.case)}"
+    speed = f"{format_number(last.tok_s_qwen2_5)} tok/s as Qwen2.5 counts at {last.case.name}"
     return f"{format_count(len(ran))} of {format_count(_n_cases(run))} cases, {speed}"
 
 

@@ -17,7 +17,7 @@ from ggbench.report import UNKNOWN
 from ggbench.report.against import device_of
 from ggbench.report.names import quant_name
 from ggbench.report.speed_against import nearest_to_case
-from ggbench.report.speed_cases import case_name, case_note, result_of
+from ggbench.report.speed_cases import case_note, result_of
 from ggbench.report.terminal.against import difference_lines
 from ggbench.report.terminal.tables import new_table, spaced
 from ggbench.units import format_count, format_gb, format_number
@@ -36,7 +36,7 @@ def _table(run: Run, found: SpeedCase) -> RenderableType:
     near = nearest_to_case(run, found.case)
     rows = [_own(run, found), *map(_published, near)]
     figures = ("Qwen2.5\ntok/s", "throughput\ntok/s", "memory\nGiB", "input\ntokens", "batch")
-    table = new_table(case_name(found.case), {"": "left", "quant": "left"} | dict.fromkeys(figures, "right"))
+    table = new_table(found.case.name, {"": "left", "quant": "left"} | dict.fromkeys(figures, "right"))
     for number, row in enumerate(rows):
         table.add_row(*map(Text, row), style="" if number else "bold")
     device = device_of(QuantSummary.of([run])) or "device not known"

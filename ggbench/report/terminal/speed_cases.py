@@ -14,7 +14,7 @@ from ggbench.records.run import Run
 from ggbench.records.speed import b_ratio, w_ratio
 from ggbench.report.columns import b_text, w_text
 from ggbench.report.names import quant_name, row_labels
-from ggbench.report.speed_cases import DEFINITIONS, all_cases, case_name, case_note, result_of
+from ggbench.report.speed_cases import DEFINITIONS, all_cases, case_note, result_of
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
 from ggbench.report.terminal.tables import Cells, fitted_table, names, notes, right, spaced, twin_caption
 from ggbench.units import format_count, format_duration, format_gb, format_ms, format_number, format_percent
@@ -82,7 +82,7 @@ def _cases(runs: Sequence[Run], width: int | None, caption: str) -> RenderableTy
             notes(map(case_note, found)),
         ],
         labels=[
-            f"{f'{quant}, ' if len(runs) > 1 else ''}{case_name(each.case)}"
+            f"{f'{quant}, ' if len(runs) > 1 else ''}{each.case.name}"
             for quant, each in zip(quants, found, strict=True)
         ],
         dim=[each.tok_s_qwen2_5 is None for each in found],
