@@ -10,7 +10,6 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.run import Result, Settings
 from ggbench.records.setup import whole_steps
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
-from ggbench.units import format_count
 
 INPUTS = (1, 6144, 14336, 30720, 63488, 129024)
 """Input lengths of the tables of Qwen1.5, Qwen2, Qwen2.5 and Qwen3."""
@@ -35,7 +34,7 @@ class Case:
     @property
     def name(self) -> str:
         """`input 6,144, batch 8`."""
-        return f"input {format_count(self.n_input)}, batch {format_count(self.n_seqs)}"
+        return f"input {self.n_input:,}, batch {self.n_seqs}"
 
     @property
     def series(self) -> str:
