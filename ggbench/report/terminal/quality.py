@@ -40,7 +40,7 @@ def quality_table(runs: Sequence[Run], *, width: int | None = None) -> Renderabl
             notes(run.reason for run in runs),
         ],
         width=width,
-        caption="\n".join([*_base_line(found), *verdicts(runs)]),
+        caption="\n".join(map(plain, [*_base_line(found), *verdicts(runs)])),
     )
 
 

@@ -42,11 +42,11 @@ def _table(run: Run, found: SpeedCase) -> RenderableType:
     device = device_of(QuantSummary.of([run])) or "device not known"
     own = "; ".join(filter(None, (f"yours: llama.cpp, {device}", case_note(found))))
     lines = (
-        [plain(own), *difference_lines(near, lambda row: f"{row.system} {row.quant or UNKNOWN}")]
+        [own, *difference_lines(near, lambda row: f"{row.system} {row.quant or UNKNOWN}")]
         if near
         else ["no published row measures this model"]
     )
-    table.lines_below = tuple(map(Text, lines))
+    table.lines_below = tuple(Text(plain(line)) for line in lines)
     return table
 
 
