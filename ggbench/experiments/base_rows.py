@@ -42,11 +42,11 @@ class Rows(Protocol):
     """Where the base's rows are, or where the model's own go."""
 
     def of(self, request: Score, first_chunk: int) -> RowsFile | None:
-        """The rows of a request, once they are there; None for a model that is scored alone. Raises EngineEnded."""
+        """Return where a request finds or leaves its rows; None for a model scored alone. Raises EngineEnded."""
         ...
 
     def finish(self) -> None:
-        """Every chunk was scored."""
+        """Keep what was written, as every chunk was scored."""
 
 
 def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStack) -> Generator[Progress, None, Rows]:

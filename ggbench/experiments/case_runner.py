@@ -68,7 +68,7 @@ class _Runner:
         self._started = time.monotonic()
 
     def run(self) -> Generator[Progress, None, Conclusion]:
-        """All of them; what ends one case leaves the others running, but not a person who wants it to end."""
+        """Measure every case; one that fails leaves the others running, and only cancelling ends them all."""
         cases = self._settings.cases
         for n_seqs in self._settings.batches:
             limit = self._session.limit(n_seqs)

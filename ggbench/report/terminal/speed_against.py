@@ -24,7 +24,7 @@ from ggbench.units import format_count, format_gb, format_number
 
 
 def case_against_tables(runs: Sequence[Run]) -> RenderableType:
-    """A table for each case, the nearest published rows under its own figures, and every difference below."""
+    """Return a table for each case: its own figures, the nearest published rows, and every difference below."""
     parts: list[RenderableType] = []
     for run in runs:
         parts.append(Text(f"{quant_name(run.subject)} against published rows", style="bold"))

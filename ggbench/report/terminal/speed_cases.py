@@ -21,13 +21,13 @@ from ggbench.units import format_count, format_duration, format_gb, format_ms, f
 
 
 def speed_table(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-    """The cases of every run, then W and B of every batch size."""
+    """Return the cases of every run, then W and B of every batch size."""
     caption = "\n".join(filter(None, (DEFINITIONS, twin_caption([run.subject for run in runs]))))
     return spaced([_cases(runs, width, caption), *_lines(runs, width)])
 
 
 def speed_details(run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-    """Cases, W and B, machine and command of one run."""
+    """Return the cases, W and B, machine and command of one run."""
     heading = Text(quant_name(run.subject), style="bold")
     if run.reason:
         heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
