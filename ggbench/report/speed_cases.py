@@ -68,7 +68,7 @@ def case_note(found: SpeedCase) -> str:
 
 
 def speed_line(run: Run) -> str:
-    """Return `8 of 9 cases, 12.3 tok/s as Qwen2.5 counts at input 2,048, batch 8`, of the largest; empty without any."""
+    """Return `8 of 9 cases, 12.3 tok/s as Qwen2.5 counts at input 2,048, batch 8`, the largest; empty without any."""
     ran = _ran(run)
     if not ran:
         return ""
