@@ -1,8 +1,8 @@
 """The table behind scripts/compare_batched_bench; exit code 1 where any median differs by more than 2 %.
 
-llama-batched-bench is started with the libraries that ggbench loads, since two builds of one source differ by 2 to 4 %
-in prefill; the two take turns in going first. Both have the same threads, batch sizes, flash attention and cache types,
-ggbench's defaults. llama-batched-bench makes one context for its largest batch, of as many cells for each sequence as
+llama-batched-bench is started with the libraries that ggbench loads, since two builds of one source differ in speed;
+the two take turns in going first. Both have the same threads, batch sizes, flash attention and cache types, ggbench's
+defaults. llama-batched-bench makes one context for its largest batch, of as many cells for each sequence as
 ggbench's context of each case has.
 """
 

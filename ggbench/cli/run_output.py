@@ -21,7 +21,7 @@ _PLOT_HEIGHT = 18
 
 
 def show_measured(measured: Measured, *, samples: bool = False, plot: bool = False, against: str | None = None) -> None:
-    """One run in full, those of a sweep side by side; as JSON one document, named after their kind."""
+    """Show one run in full, or a sweep side by side; as JSON, one document named after their kind."""
     kind, output = measured.jobs[0].experiment.kind, measured.asked.output
     runs = [each.run for each in measured.finished]
     if output.as_json and measured.is_sweep:
@@ -52,7 +52,7 @@ def show_run_ids(measured: Measured) -> None:
 
 
 def run_document(run: Run, *, samples: bool = False, against: str | None = None) -> dict[str, object]:
-    """The run as JSON has it, with its raw samples and the nearest published figures where asked for."""
+    """Return the run for JSON, with its raw samples and the nearest published figures where asked for."""
     presenter = presenter_of(run.head.kind)
     fields = presenter.document(run)
     if against:
@@ -97,7 +97,7 @@ def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_fo
 
 
 def show_against(runs: Sequence[Run], output: Output) -> None:
-    """The nearest published figures under those of runs of one kind; nothing where none has a figure to compare."""
+    """Show the nearest published figures under those of runs of one kind; nothing where none has one to compare."""
     compared = [run for run in runs if presenter_of(run.head.kind).against_document(run) is not None]
     if compared:
         click.echo()
@@ -105,7 +105,7 @@ def show_against(runs: Sequence[Run], output: Output) -> None:
 
 
 def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
-    """The figures of stored runs, a curve for each run that has values; nothing without any."""
+    """Draw the figures of stored runs, a curve for each run that has values; nothing without any."""
     from ggbench.report.plot.terminal import plot_text
     from ggbench.report.saving import SavedRun, saved_figures
 

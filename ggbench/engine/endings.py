@@ -119,6 +119,20 @@ class Cancelled(Ending):
         return "stopped before its end"
 
 
+class EngineEnded(Exception):
+    """An engine did not do what was asked; `ending` says how that ended."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.reason)
+        self.ending = ending
+
+
+def require_completed(ending: Ending) -> None:
+    """Raise EngineEnded for any other ending."""
+    if not isinstance(ending, Completed):
+        raise EngineEnded(ending)
+
+
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name

@@ -20,15 +20,16 @@ import msgspec
 import numpy as np
 
 from ggbench.engine.contract import Engine, Source
-from ggbench.engine.endings import OutOfMemory
+from ggbench.engine.endings import OutOfMemory, require_completed
 from ggbench.engine.events import Tokenized
 from ggbench.engine.workloads.score import RowsFile, Score
 from ggbench.engine.workloads.tokenize import Tokenize
 from ggbench.errors import BadFile, DoesNotFit, Unsupported, UsageError
 from ggbench.experiments.logits_file import LogitsFile, begin_logits_file, read_logits_file
-from ggbench.experiments.score_requests import Scoring, follow, only, require_completed
+from ggbench.experiments.score_requests import Scoring, follow, only
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.paths import logits_dir
+from ggbench.paths import logits_dir, take_free_name
+from ggbench.plain import plain
 from ggbench.recording.progress import Point, Progress, Working
 from ggbench.recording.session import made_file, subject_of
 from ggbench.records.memory import Memory
@@ -41,26 +42,27 @@ class Rows(Protocol):
     """Where the base's rows are, or where the model's own go."""
 
     def of(self, request: Score, first_chunk: int) -> RowsFile | None:
-        """The rows of a request, once they are there; None for a model that is scored alone. Raises Ended."""
+        """Return where a request finds or leaves its rows; None for a model scored alone. Raises EngineEnded."""
         ...
 
     def finish(self) -> None:
-        """Every chunk was scored."""
+        """Keep what was written, as every chunk was scored."""
 
 
 def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStack) -> Generator[Progress, None, Rows]:
     """Open what the settings ask for: a file, a second engine, or nothing. Closed with the stack.
 
     `available_bytes` of main memory were free before the model was opened. Raises BadFile, UsageError and DoesNotFit
-    for a base that cannot be used, and Ended.
+    for a base that cannot be used, and EngineEnded.
     """
     session, settings = scoring.session, scoring.settings
     if settings.base_logits:
         return _FileRows(_checked_file(Path(settings.base_logits), scoring), writes=False)
     if settings.save_base_logits:
-        new = _NewFileRows(Path(settings.save_base_logits), scoring)
-        stack.callback(new.discard)
-        return new
+        path = Path(settings.save_base_logits)
+        if path.exists():
+            raise UsageError(f"{path.name} exists already", "name another file for --save-base-logits")
+        return _NewFileRows(path, scoring, stack)
     if session.base is None:
         return _NoRows()
     base = session.base
@@ -100,41 +102,41 @@ def require_trained(file: ModelFile) -> None:
 def _kept_logits(
     scoring: Scoring, setup: LlamaSetup, file: ModelFile, scored: ScoredBase, stack: contextlib.ExitStack
 ) -> Generator[Progress, None, Path]:
-    """The file of the base's logits in the cache, of an earlier run or written now; locked until the stack is closed.
+    """Return the file of the base's logits in the cache, of an earlier run or written now, locked with the stack.
 
     `setup` is the base's, which takes the place of the model while it is scored. Raises as `open_rows`.
     """
     session, n_chunks = scoring.session, scoring.n_chunks
     path = _cache_path(scoring, setup, file)
-    if stack.enter_context(_locked(path)):
+    if _lock(path, stack):
         return path
     if scoring.settings.within_s is not None:
         raise DoesNotFit(
             "the model and its base do not fit into memory together, so the base has to be scored first",
             "give --chunks N instead of --within",
         )
+    with contextlib.suppress(OSError):  # a folder that cannot be made cannot be written either, and that has a message
+        path.parent.mkdir(parents=True, exist_ok=True)
     _remove_unused(path.parent)
+    new = _NewFileRows(path, scoring, stack)
     name = f"{scored.subject.model} {scored.subject.quant}"
-    with contextlib.ExitStack() as unfinished:
-        new = _NewFileRows(path, scoring)
-        unfinished.callback(new.discard)
-        unfinished.enter_context(_locked(new.aside))
-        yield Point(
-            f"the model and its base do not fit into memory together: {name} is scored first, into a file of "
-            f"{format_bytes(new.n_bytes)} in ggbench's cache",
-            scored,
-        )
-        require_completed(follow(session.engine.open(Source(file.paths[0]), setup))[1])
-        _require_same_tokens(session.engine, scoring, scored)
-        for first in scoring.firsts():
-            yield Working("score", first, n_chunks, f"base {name}")
-            for request in scoring.requests(first):
-                asked = msgspec.structs.replace(request, rows=new.of(request, first))
-                require_completed((yield from session.ask(asked))[1])
-        new.finish()
-    require_completed((yield from session.open(scoring.setup)))
-    if not stack.enter_context(_locked(path)):
+    yield Point(
+        f"the model and its base do not fit into memory together: {name} is scored first, into a file of "
+        f"{format_bytes(new.n_bytes)} in ggbench's cache",
+        scored,
+    )
+    require_completed(follow(session.engine.open(Source(file.paths[0]), setup))[1])
+    _require_same_tokens(session.engine, scoring, scored)
+    for first in scoring.firsts():
+        yield Working("score", first, n_chunks, f"base {name}")
+        for request in scoring.requests(first):
+            asked = msgspec.structs.replace(request, rows=new.of(request, first))
+            require_completed((yield from session.ask(asked))[1])
+    with contextlib.suppress(FileExistsError):  # another process has scored the same base meanwhile
+        take_free_name(new.aside, path)
+    if not _lock(path, stack):
         raise BadFile(f"{path.name} was removed from the cache while it was in use", "run the command again")
+    require_completed((yield from session.open(scoring.setup)))
     return path
 
 
@@ -154,32 +156,39 @@ def _cache_path(scoring: Scoring, setup: LlamaSetup, file: ModelFile) -> Path:
     return logits_dir() / f"{digest.hexdigest()[:16]}.logits"
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Generator[bool]:
-    """Whether the file is there; then nobody removes it."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        yield False
-        return
-    try:
+def _lock(path: Path, stack: contextlib.ExitStack, *, create: bool = False) -> bool:
+    """Keep every process from removing the file until the stack is closed; return whether it is there.
+
+    With `create`, an empty one is made where there is none; False then means that the folder cannot be written.
+    """
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | (os.O_CREAT if create else 0), 0o600)
+        except OSError:
+            return False
+        stack.callback(os.close, descriptor)
         fcntl.flock(descriptor, fcntl.LOCK_SH)
-        yield path.exists()
-    finally:
-        os.close(descriptor)
+        if _is_at(descriptor, path):  # else it was removed before it was locked
+            return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the path still names the open file."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _remove_unused(folder: Path) -> None:
-    """Remove the logits of other bases that no run reads: each file has gigabytes."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Remove the logits of other bases that no process reads or writes: each file has gigabytes."""
     for path in (*folder.glob("*.logits"), *folder.glob(".*.part")):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             descriptor = os.open(path, os.O_RDONLY)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(descriptor, path):
                 path.unlink()
-            finally:
-                os.close(descriptor)
 
 
 class _NoRows:
@@ -212,11 +221,12 @@ class _FileRows:
 class _NewFileRows(_FileRows):
     """Rows of a file that is being written, aside until every chunk is in it."""
 
-    def __init__(self, path: Path, scoring: Scoring) -> None:
-        if path.exists():
-            raise UsageError(f"{path.name} exists already", "name another file for --save-base-logits")
+    def __init__(self, path: Path, scoring: Scoring, stack: contextlib.ExitStack) -> None:
+        """Begin the file; it is locked until the stack is closed, and then removed unless it has got its name."""
         self._path, self.aside = path, path.with_name(f".{path.name}.{os.getpid()}.part")
         n_ctx, n_vocab = scoring.settings.n_ctx, scoring.tokenized.n_vocab
+        _lock(self.aside, stack, create=True)
+        stack.callback(self.discard)
         super().__init__(begin_logits_file(self.aside, n_ctx, n_vocab, scoring.n_chunks, scoring.tokens), writes=True)
 
     @property
@@ -225,8 +235,15 @@ class _NewFileRows(_FileRows):
         return self._file.n_bytes
 
     def finish(self) -> None:
-        """Give the whole file its name."""
-        self.aside.rename(self._path)
+        """Give the whole file its name. Raises UsageError where another file has got it; then both are kept."""
+        try:
+            take_free_name(self.aside, self._path)
+        except FileExistsError:
+            kept = self.aside.rename(self._path.with_name(f"{self._path.name}.{os.getpid()}"))
+            raise UsageError(
+                f"{plain(self._path.name)} was made by another program meanwhile; the logits are in {plain(kept.name)}",
+                f"compare with them by --base-logits {plain(str(kept))}",
+            ) from None
 
     def discard(self) -> None:
         """Remove what was written where it was not kept."""

@@ -11,10 +11,11 @@ import time
 from collections.abc import Generator
 from dataclasses import replace
 
-from ggbench.engine.endings import Cancelled, Completed, Ending
+from ggbench.engine.endings import Cancelled, Completed, EngineEnded, require_completed
 from ggbench.engine.llama import LlamaEngine
 from ggbench.engine.workloads.batched_decode import BatchedDecode
 from ggbench.errors import Unsupported
+from ggbench.experiments.speed import ended_cases
 from ggbench.recording.experiment import Conclusion
 from ggbench.recording.progress import Point, Progress, Working
 from ggbench.recording.session import Session
@@ -25,9 +26,8 @@ from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed_cases import BatchLimit, Case, CaseEnded, CaseMemory, SpeedCase, SpeedSettings
 from ggbench.sizing.case_memory import CaseSize, size_cases
 from ggbench.stats.case_forecast import CaseForecast
-from ggbench.stats.speed_cases import CaseSteps, case_figures
 from ggbench.store.runs import WARMUP
-from ggbench.units import format_count, format_duration, format_number
+from ggbench.units import format_duration, format_number
 
 _SHORT_INPUT, _FEW_STEPS = 16, 8
 """Of what is read and decoded before any case, to forecast the first ones."""
@@ -56,14 +56,6 @@ def run_cases(session: Session) -> Generator[Progress, None, Conclusion]:
     return (yield from _Runner(session, setup, sizes).run())
 
 
-class _Ended(Exception):
-    """The engine ended a case in something else than what it was asked for."""
-
-    def __init__(self, ending: Ending) -> None:
-        super().__init__(ending.reason)
-        self.ending = ending
-
-
 class _Runner:
     """The cases of one quant."""
 
@@ -76,21 +68,21 @@ class _Runner:
         self._started = time.monotonic()
 
     def run(self) -> Generator[Progress, None, Conclusion]:
-        """All of them; what ends one case leaves the others running, but not a person who wants it to end."""
+        """Measure every case; one that fails leaves the others running, and only cancelling ends them all."""
         cases = self._settings.cases
         for n_seqs in self._settings.batches:
             limit = self._session.limit(n_seqs)
             if limit is not None:
                 self._session.recorder.observe(BatchLimit(n_seqs, limit))
         if self._settings.within_s is not None:
-            with contextlib.suppress(_Ended):  # the cases will meet the same end, each as its own row
+            with contextlib.suppress(EngineEnded):  # the cases will meet the same end, each as its own row
                 yield from self._calibrate()
         for number, case in enumerate(cases, 1):
             if self._session.cancel.is_set():
                 return Cancelled()
             ended = self._refused(case)
             if ended is None:
-                yield Working("prompt", text=f"case {number} of {len(cases)}: {_name(case)}", subject=case)
+                yield Working("prompt", text=f"case {number} of {len(cases)}: {case.name}", subject=case)
                 ended = yield from self._measure(case)
             if ended.outcome is Outcome.CANCELLED:
                 return Cancelled()
@@ -116,13 +108,14 @@ class _Runner:
     def _calibrate(self) -> Generator[Progress, None, None]:
         """Read and decode a little with every batch size, then longer prompts until the cases can be forecast.
 
-        Raises _Ended.
+        Raises EngineEnded.
         """
-        within_s, cases = self._settings.within_s or 0.0, self._settings.cases
+        within_s = self._settings.within_s or 0.0
+        cases = [case for case in self._settings.cases if not self._sizes[case].obstacle]
         yield Working("prompt", text="short prompts, to forecast the cases")
-        for n_seqs in sorted({1, *self._settings.batches}):
+        for n_seqs in sorted({1, *(case.n_seqs for case in cases)}):
             yield from self._try(Case(n_seqs, _SHORT_INPUT, _FEW_STEPS))
-        n_input, longest = _FIRST_RUNG, max(self._settings.inputs)
+        n_input, longest = _FIRST_RUNG, max((case.n_input for case in cases), default=0)
         while n_input < longest:
             total_s = sum(self._forecast.expected_s(case) or 0.0 for case in cases)
             expected_s = self._forecast.prefill_s(n_input) or 0.0
@@ -133,7 +126,7 @@ class _Runner:
             n_input *= 2
 
     def _try(self, case: Case) -> Generator[Progress, None, None]:
-        """A case that only the forecast knows. Raises _Ended."""
+        """A case that only the forecast knows. Raises EngineEnded."""
         series = f"{WARMUP}forecast/i{case.n_input}/b{case.n_seqs}"
         yield from self._open(case)
         yield from self._warm_up(case, f"{series}/first")
@@ -150,7 +143,7 @@ class _Runner:
             memory = _memory_of(session.recorder.recording.last(Memory)) or memory
             yield from self._warm_up(case, f"{WARMUP}i{case.n_input}/b{case.n_seqs}")
             timing = yield from self._decode(case, case.series)
-        except _Ended as ended:
+        except EngineEnded as ended:
             outcome, reason = ended.ending.outcome, ended.ending.reason
         recorder = session.recorder
         recorder.keep_readings()
@@ -170,23 +163,20 @@ class _Runner:
         )
 
     def _open(self, case: Case) -> Generator[Progress, None, None]:
-        """Raises _Ended."""
-        ending = yield from self._session.open(replace(self._setup, n_ctx=case.n_ctx, n_seq_max=case.n_seqs))
-        if not isinstance(ending, Completed):
-            raise _Ended(ending)
+        """Raises EngineEnded."""
+        setup = replace(self._setup, n_ctx=case.n_ctx, n_seq_max=case.n_seqs)
+        require_completed((yield from self._session.open(setup)))
 
     def _warm_up(self, case: Case, series: str) -> Generator[Progress, None, None]:
         """Compute one whole physical batch, or as much as the case has, since memory costs more at its first use.
 
-        Raises _Ended.
+        Raises EngineEnded.
         """
         n_prompt = min(case.n_input, -(-self._setup.n_ubatch // case.n_seqs))
-        ending = yield from self._session.run(BatchedDecode(n_prompt, 1, case.n_seqs), series)
-        if not isinstance(ending, Completed):
-            raise _Ended(ending)
+        require_completed((yield from self._session.run(BatchedDecode(n_prompt, 1, case.n_seqs), series)))
 
     def _decode(self, case: Case, series: str) -> Generator[Progress, None, PromptTiming | None]:
-        """Raises _Ended."""
+        """Raises EngineEnded."""
         recording, n_total = self._session.recorder.recording, len(self._settings.cases) * self._settings.n_gen
         n_before = len(recording.of(PromptTiming))
         request = BatchedDecode(case.n_input, case.n_gen, case.n_seqs)
@@ -197,31 +187,19 @@ class _Runner:
         if series in recording.series:
             steps = recording.series[series]
             self._forecast.add_steps(case.n_seqs, steps.position, steps.step_ns)
-        if not isinstance(ending, Completed):
-            raise _Ended(ending)
+        require_completed(ending)
         return timing
 
     def _point(self, ended: CaseEnded) -> Point:
         """The figures of a case that ended, as the result will have them."""
-        recording = self._session.recorder.recording
-        known = {
-            case: CaseSteps(series.position, series.step_ns)
-            for case in self._settings.cases
-            if (series := recording.series.get(case.series)) is not None
-        }
-        every = case_figures(recording.of(CaseEnded), known, recording.head.subject.n_ctx_train)
+        every = ended_cases(self._session.recorder.recording)
         found = next(each for each in every if each.case == ended.case)
-        return Point(f"{_name(ended.case)}: {_figures(found)}", found)
-
-
-def _name(case: Case) -> str:
-    """`input 6,144, batch 8`."""
-    return f"input {format_count(case.n_input)}, batch {format_count(case.n_seqs)}"
+        return Point(f"{ended.case.name}: {_figures(found)}", found)
 
 
 def _figures(found: SpeedCase) -> str:
     if found.tok_s_qwen2_5 is None:
-        return f"{found.ended.outcome.text}: {found.ended.reason}" if found.ended.reason else found.ended.outcome.text
+        return found.ended.outcome.because(found.ended.reason)
     qwen = f"{format_number(found.tok_s_qwen2_5)} tok/s as Qwen2.5 counts, {format_number(found.tok_s_qwen3)} as Qwen3"
     return f"{qwen}; decode {format_number(found.decode_tok_s)}, prefill {format_number(found.prefill_tok_s)}"
 

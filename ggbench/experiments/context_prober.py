@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 
 from ggbench.engine.contract import Source
-from ggbench.engine.endings import Completed, Ending, OutOfMemory
+from ggbench.engine.endings import Completed, Ending, EngineEnded, OutOfMemory
 from ggbench.engine.events import Allocated, ContextProven, Event, Loaded, Opened, Opening, Proving, Ready
 from ggbench.engine.llama import LlamaEngine
 from ggbench.engine.workloads.prove_context import ProveContext
@@ -18,7 +18,6 @@ from ggbench.records.context import Probe, ProofForeseen
 from ggbench.records.memory import Memory
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup
-from ggbench.sizing.dry_allocator import EngineEnded
 from ggbench.units import format_count, format_duration
 
 _LONG_S = 10.0

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
-from ggbench.engine.endings import Cancelled, OutOfMemory
+from ggbench.engine.endings import Cancelled, EngineEnded, OutOfMemory
 from ggbench.engine.llama import LlamaEngine
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
 from ggbench.experiments.context_prober import ContextProber
@@ -29,7 +29,6 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.setup import KV_CELLS, LlamaSetup
 from ggbench.sizing.bracket import Bracket
 from ggbench.sizing.budget import taken_bytes
-from ggbench.sizing.dry_allocator import EngineEnded
 from ggbench.sizing.look_ahead import LookAhead, SearchCancelled, look_ahead
 from ggbench.sizing.process_memory import context_overhead, decode_overhead
 from ggbench.sizing.smaller_quant import smaller_quant_advice

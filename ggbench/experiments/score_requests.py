@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ggbench.engine.endings import Completed, Ending
+from ggbench.engine.endings import Ending, require_completed
 from ggbench.engine.events import Event, Tokenized
 from ggbench.engine.workloads.score import Score
 from ggbench.recording.session import Session
@@ -21,14 +21,6 @@ _LARGEST_VOCABULARY = 1 << 18
 """Taken where the header does not say."""
 
 _E = TypeVar("_E", bound=Event)
-
-
-class Ended(Exception):
-    """An engine ended in something else than what it was asked for."""
-
-    def __init__(self, ending: Ending) -> None:
-        super().__init__(ending.reason)
-        self.ending = ending
 
 
 def scoring_setup(settings: QualitySettings, setup: LlamaSetup, n_vocab: int | None) -> LlamaSetup:
@@ -98,14 +90,8 @@ class Scoring:
             yield Score(with_bos, targets, start, stop, self.setup.threads or 1)
 
 
-def require_completed(ending: Ending) -> None:
-    """Raise Ended for any other ending."""
-    if not isinstance(ending, Completed):
-        raise Ended(ending)
-
-
 def only(kind: type[_E], events: Sequence[Event], ending: Ending) -> _E:
-    """Return the one event of that type. Raises Ended."""
+    """Return the one event of that type. Raises EngineEnded."""
     require_completed(ending)
     (found,) = (event for event in events if isinstance(event, kind))
     return found

@@ -18,11 +18,12 @@ from ggbench.recording.rig import Rig
 from ggbench.records.run import Settings
 from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.records.speed import Bandwidth
-from ggbench.records.speed_cases import BatchLimit, CaseEnded, SpeedResult, SpeedSettings
+from ggbench.records.speed_cases import BatchLimit, Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
 
 if TYPE_CHECKING:
     from ggbench.recording.progress import Progress
     from ggbench.recording.session import Session
+    from ggbench.stats.speed_cases import CaseSteps
 
 _DEFAULTS = SpeedSettings()
 
@@ -58,18 +59,10 @@ class SpeedExperiment(Experiment):
 
     def reduce(self, recording: Recording) -> SpeedResult:
         """Every case that ended, and a line for each batch size of which any step was timed."""
-        from ggbench.stats.speed_cases import CaseSteps, batch_lines, case_figures
+        from ggbench.stats.speed_cases import batch_lines
 
-        known = {
-            case: CaseSteps(series.position, series.step_ns)
-            for case in recording.settings(SpeedSettings).cases
-            if (series := recording.series.get(case.series)) is not None
-        }
         limits = {each.n_seqs: each.limit for each in recording.of(BatchLimit)}
-        return SpeedResult(
-            case_figures(recording.of(CaseEnded), known, recording.head.subject.n_ctx_train),
-            batch_lines(known, limits),
-        )
+        return SpeedResult(ended_cases(recording), batch_lines(_steps(recording), limits))
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench speed MODEL QUANT` with every option that is not the default."""
@@ -88,6 +81,24 @@ class SpeedExperiment(Experiment):
 
 
 EXPERIMENT = SpeedExperiment()
+
+
+def ended_cases(recording: Recording) -> tuple[SpeedCase, ...]:
+    """Return the cases that ended, with their figures."""
+    from ggbench.stats.speed_cases import case_figures
+
+    return case_figures(recording.of(CaseEnded), _steps(recording), recording.head.subject.n_ctx_train)
+
+
+def _steps(recording: Recording) -> dict[Case, CaseSteps]:
+    """The decode of each case of which any step was timed."""
+    from ggbench.stats.speed_cases import CaseSteps
+
+    return {
+        case: CaseSteps(series.position, series.step_ns)
+        for case in recording.settings(SpeedSettings).cases
+        if (series := recording.series.get(case.series)) is not None
+    }
 
 
 def run_within(rig: Rig, jobs: Sequence[Job]) -> Generator[Progress]:

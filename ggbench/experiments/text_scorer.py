@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 
 from ggbench.catalog.texts import read_text
-from ggbench.engine.endings import Completed
+from ggbench.engine.endings import Completed, EngineEnded, require_completed
 from ggbench.engine.events import Scored, Tokenized
 from ggbench.engine.workloads.tokenize import Tokenize
 from ggbench.errors import Unsupported, UsageError
 from ggbench.experiments.base_rows import Rows, open_rows, require_trained
 from ggbench.experiments.earlier_scores import earlier_scores
-from ggbench.experiments.score_requests import Ended, Scoring, only, require_completed, scoring_setup
+from ggbench.experiments.score_requests import Scoring, only, scoring_setup
 from ggbench.machine.memory import describe_ram
 from ggbench.recording.experiment import Concluded, Conclusion
 from ggbench.recording.progress import Point, Progress, Working
@@ -51,7 +51,7 @@ def score_text(session: Session) -> Generator[Progress, None, Conclusion]:
             if isinstance(conclusion, Completed):
                 rows.finish()
             return conclusion
-        except Ended as ended:
+        except EngineEnded as ended:
             return ended.ending
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ggbench.gguf_file.ggml_types import row_bytes
-from ggbench.gguf_file.model_file import LayerState, ModelFile, TensorInfo, active_bytes, layer_of
+from ggbench.gguf_file.model_file import LayerState, ModelFile, TensorInfo, active_bytes, tensors_by_layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,7 @@ class LayerKind:
 
 def layer_kinds(model: ModelFile) -> tuple[LayerKind, ...]:
     """Return the kinds of layer that decode a token, by their first layer; draft layers (NextN) are of no kind."""
-    by_layer: dict[int, list[TensorInfo]] = {}
-    for tensor in model.tensors:
-        layer = layer_of(tensor.name)
-        if layer is not None:
-            by_layer.setdefault(layer, []).append(tensor)
+    by_layer = tensors_by_layer(model.tensors)
     found: dict[object, list[int]] = {}
     for layer in range(model.n_layer - model.n_layer_nextn):
         state, source = _state_of(model, layer)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from ggbench.errors import Unsupported, UsageError
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.layer_states import FULL_ATTENTION_INTERVAL, RECURRENT_LAYERS, has_windows
-from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of, tensors_by_layer
 
 _NOT_ALONE = {
     "gemma3n": "has a table with a part for each layer",
@@ -35,11 +35,7 @@ def select_layers(
     """
     _check(model, layers)
     tensors = [tensor for tensor in model.tensors if layer_of(tensor.name) is None]
-    by_layer: dict[int, list[TensorInfo]] = {}
-    for tensor in model.tensors:
-        layer = layer_of(tensor.name)
-        if layer is not None:
-            by_layer.setdefault(layer, []).append(tensor)
+    by_layer = tensors_by_layer(model.tensors)
     for number, layer in enumerate(layers):
         for tensor in by_layer.get(layer, ()):
             name = f"blk.{number}.{tensor.name.split('.', 2)[2]}"

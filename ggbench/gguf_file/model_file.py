@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -187,6 +188,16 @@ def active_bytes(tensor: TensorInfo, model: ModelFile) -> float:
         n_used = model.experts_used[layer] if layer is not None and model.experts_used else model.n_expert_used
         share = n_used / model.n_expert
     return (tensor.n_bytes or 0) * share
+
+
+def tensors_by_layer(tensors: Iterable[TensorInfo]) -> dict[int, list[TensorInfo]]:
+    """Return the tensors of each layer in their order, without those outside the layers."""
+    found: dict[int, list[TensorInfo]] = {}
+    for tensor in tensors:
+        layer = layer_of(tensor.name)
+        if layer is not None:
+            found.setdefault(layer, []).append(tensor)
+    return found
 
 
 def layer_of(name: str) -> int | None:

@@ -24,3 +24,9 @@ class Outcome(enum.StrEnum):
     def text(self) -> str:
         """`out of memory` for `out_of_memory`."""
         return self.value.replace("_", " ")
+
+    def because(self, reason: str) -> str:
+        """`failed: no such tensor`; the reason alone where it begins with the outcome, as `out of memory in decode`."""
+        if not reason:
+            return self.text
+        return reason if self.text in reason.partition(":")[0] else f"{self.text}: {reason}"

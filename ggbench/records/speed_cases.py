@@ -23,13 +23,18 @@ MOST_SEQS = 256
 
 @dataclass(frozen=True, slots=True, order=True)
 class Case:
-    """So many sequences at once, each with a prompt of its own and as many tokens generated after it."""
+    """Several sequences decoded at once, each after a prompt of its own."""
 
     n_seqs: int
     n_input: int
     """Tokens of each sequence's prompt."""
     n_gen: int
     """Tokens generated for each sequence."""
+
+    @property
+    def name(self) -> str:
+        """`input 6,144, batch 8`."""
+        return f"input {self.n_input:,}, batch {self.n_seqs}"
 
     @property
     def series(self) -> str:

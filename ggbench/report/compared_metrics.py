@@ -16,7 +16,6 @@ from ggbench.records.speed import PrefillSpeed
 from ggbench.records.speed_cases import Case
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import COLUMNS, reader, tok_s_text
-from ggbench.report.speed_cases import case_name
 from ggbench.stats.intervals import Interval
 from ggbench.units import format_bytes, format_count, format_number
 
@@ -214,7 +213,7 @@ def _case(case: Case) -> Metric:
     def tok_s(summary: QuantSummary) -> float | None:
         return next((found.tok_s_qwen2_5 for found in summary.cases if found.case == case), None)
 
-    name = case_name(case)
+    name = case.name
     return Metric(
         f"tok_s_i{case.n_input}_b{case.n_seqs}",
         name,

@@ -63,8 +63,8 @@ class Presenter(abc.ABC):
         return None
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """The nearest published figures under those of runs that have an `against_document`."""
-        raise NotImplementedError
+        """Return the nearest published figures under those of the runs; nothing without an `against_document`."""
+        return ""
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
         """What there is to draw of these runs, of which some may be of other kinds: a curve for each, in their order.
@@ -93,8 +93,7 @@ class Presenter(abc.ABC):
         """How a run ended in one line: its answer, or why there is none. Printable."""
         if run.is_complete:
             return plain(self.headline(run))
-        words, why = run.outcome.text, plain(run.reason)
-        return (why if words in why.partition(":")[0] else f"{words}: {why}") if why else words
+        return run.outcome.because(plain(run.reason))
 
 
 class QuantPresenter(Presenter):

@@ -19,7 +19,7 @@ _BASE = "model quant file header_sha256"
 
 
 def quality_document(run: Run) -> dict[str, object]:
-    """The run as JSON has it; every key always there, null for unknown."""
+    """Return the run for JSON: every key is always there, null for unknown."""
     subject, setup = run.subject, run.head.setup
     llama = setup if isinstance(setup, LlamaSetup) else None
     found = run.result if isinstance(run.result, QualityResult) else None
@@ -74,7 +74,7 @@ def kv_name(quant: str, type_k: str = "f16", type_v: str = "f16") -> str:
 
 
 def verdicts(runs: Sequence[Run]) -> list[str]:
-    """One line for each pair of neighbours by perplexity: how much they differ, or that they cannot be distinguished.
+    """Return a line for each two neighbours by perplexity: how much they differ, or that they cannot be distinguished.
 
     Their bases are among them. Only what was scored over the same tokens is compared.
     """

@@ -21,13 +21,13 @@ _KV = "f16"
 
 
 def nearest_to_score(run: Run) -> tuple[NearRow, ...]:
-    """The published qualities nearest to a run; empty where it has scored nothing."""
+    """Return the published qualities nearest to a run; empty where it has scored nothing."""
     own = _scored(run)
     return () if own is None else nearest_quality(own)
 
 
 def quality_against_document(run: Run) -> dict[str, object]:
-    """The nearest published rows for JSON, each with its differences; `against` as the name of the field."""
+    """Return the field `against` for JSON: the nearest published rows, each with its differences."""
     rows = []
     for near in nearest_to_score(run):
         ratio, error = ln_ppl_ratio(near.row) or (None, None)

@@ -44,7 +44,7 @@ def nearest_to_case(run: Run, case: Case, limit: int = _NEAREST) -> tuple[NearRo
 
 
 def speed_against_document(run: Run) -> dict[str, object]:
-    """The `cases` of a run, each with the nearest published rows as `against`."""
+    """Return the `cases` of a run, each with the nearest published rows as `against`."""
     cases = []
     for found in result_of(run).cases:
         near = nearest_to_case(run, found.case)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
 from ggbench.records.speed import b_ratio, w_ratio
-from ggbench.records.speed_cases import BatchLine, Case, SpeedCase, SpeedResult, SpeedSettings
+from ggbench.records.speed_cases import BatchLine, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.report.documents import picked, setup_document
 from ggbench.units import format_count, format_length, format_number
 
@@ -19,7 +19,7 @@ _BEYOND = "beyond the model's training context"
 
 
 def speed_document(run: Run) -> dict[str, object]:
-    """The run as JSON has it; every key always there, null for unknown."""
+    """Return the run for JSON: every key is always there, null for unknown."""
     subject, found = run.subject, result_of(run)
     settings = run.head.settings
     return {
@@ -42,7 +42,7 @@ def speed_document(run: Run) -> dict[str, object]:
 
 
 def joined_documents(documents: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """The cases and lines of several runs in one list each, beside the runs without them."""
+    """Join the cases and the lines of several runs in one list each, beside the runs without them."""
     joined: dict[str, object] = {}
     for name in ("cases", "lines"):
         rows: list[object] = []
@@ -56,36 +56,29 @@ def joined_documents(documents: Sequence[Mapping[str, object]]) -> dict[str, obj
 
 
 def result_of(run: Run) -> SpeedResult:
-    """What was measured; nothing where the run did not get so far."""
+    """Return what was measured; nothing where the run ended before."""
     return run.result if isinstance(run.result, SpeedResult) else SpeedResult()
 
 
-def case_name(case: Case) -> str:
-    """`input 6,144, batch 8`."""
-    return f"input {format_count(case.n_input)}, batch {format_count(case.n_seqs)}"
-
-
 def case_note(found: SpeedCase) -> str:
-    """Why it has no figures, and what to know of those that it has; empty where there is nothing."""
+    """Return why a case has no figures, and what to know of those that it has; empty without either."""
     ended = found.ended
-    why = "" if ended.outcome is Outcome.COMPLETED else ended.outcome.text
-    if why and ended.reason:
-        why = ended.reason if why in ended.reason.partition(":")[0] else f"{why}: {ended.reason}"
+    why = "" if ended.outcome is Outcome.COMPLETED else ended.outcome.because(ended.reason)
     return "; ".join(filter(None, (why, _BEYOND if found.exceeds_training else "")))
 
 
 def speed_line(run: Run) -> str:
-    """`8 of 9 cases, 12.3 tok/s as Qwen2.5 counts at input 2,048, batch 8`: of the last that ran; empty without any."""
+    """Return `8 of 9 cases, 12.3 tok/s as Qwen2.5 counts at input 2,048, batch 8`, the largest; empty without any."""
     ran = _ran(run)
     if not ran:
         return ""
     last = ran[-1]
-    speed = f"{format_number(last.tok_s_qwen2_5)} tok/s as Qwen2.5 counts at {case_name(last.case)}"
+    speed = f"{format_number(last.tok_s_qwen2_5)} tok/s as Qwen2.5 counts at {last.case.name}"
     return f"{format_count(len(ran))} of {format_count(_n_cases(run))} cases, {speed}"
 
 
 def largest_case(run: Run) -> str:
-    """`12.3 tok/s at 2kx8`, of the case with most tokens that ran; empty without any."""
+    """Return `12.3 tok/s at 2kx8`, of the case with most tokens that ran; empty without any."""
     ran = _ran(run)
     if not ran:
         return ""
@@ -94,7 +87,7 @@ def largest_case(run: Run) -> str:
 
 
 def all_cases(runs: Sequence[Run]) -> list[tuple[Run, SpeedCase]]:
-    """Every case of these runs, the run that it belongs to beside it."""
+    """Return every case of these runs, each with its run."""
     return [(run, each) for run in runs for each in result_of(run).cases]
 
 
@@ -110,7 +103,7 @@ def _n_cases(run: Run) -> int:
 
 
 def case_document(quant: str, found: SpeedCase) -> dict[str, object]:
-    """One case for JSON; every key always there, null for unknown."""
+    """Return one case for JSON: every key is always there, null for unknown."""
     case, ended, memory = found.case, found.ended, found.ended.memory
     return {
         "quant": quant,

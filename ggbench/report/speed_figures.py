@@ -12,7 +12,6 @@ import numpy as np
 from ggbench.records.outcome import Outcome
 from ggbench.records.speed_cases import Case, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.report.plot.curves import Curve, Figure, PlottedRun, latency_figure
-from ggbench.report.speed_cases import case_name
 from ggbench.units import format_count, format_number
 
 _INPUT_WIDTH, _CELL_WIDTH, _BATCHES_ACROSS = 8, 6, 3
@@ -40,7 +39,7 @@ def case_grid(run: PlottedRun) -> tuple[str, ...]:
     if not isinstance(settings, SpeedSettings):
         return ()
     now = run.doing if isinstance(run.doing, Case) and run.doing not in ended else None
-    lines = [] if now is None else [case_name(now)]
+    lines = [] if now is None else [now.name]
     batches = sorted(set(settings.batches))
     for start in range(0, len(batches), _BATCHES_ACROSS):
         part = batches[start : start + _BATCHES_ACROSS]

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ggbench.engine.endings import EngineEnded
 from ggbench.engine.llama import LlamaEngine
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.records.setup import KV_CELLS, LARGEST_N_CTX, LlamaSetup
 from ggbench.records.speed_cases import Case, CaseMemory
 from ggbench.sizing.budget import SearchBudget, search_budget
-from ggbench.sizing.dry_allocator import DryAllocator, EngineEnded
+from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.placement import Placement
 from ggbench.units import format_bytes, format_count
 

@@ -12,20 +12,12 @@ from pathlib import Path
 from typing import Self
 
 from ggbench.engine.contract import Source
-from ggbench.engine.endings import Completed, Ending
+from ggbench.engine.endings import Completed, Ending, EngineEnded
 from ggbench.engine.events import Allocated, Loaded, Opened, Ready
 from ggbench.engine.llama import LlamaEngine
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.records.plan import Budget, KvCacheTypes
 from ggbench.records.setup import LlamaSetup
-
-
-class EngineEnded(Exception):
-    """llama.cpp refused a model or a context, or its worker ended; `ending` says how."""
-
-    def __init__(self, ending: Ending) -> None:
-        super().__init__(ending.reason)
-        self.ending = ending
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ggbench.engine.endings import Failed, OutOfMemory
+from ggbench.engine.endings import EngineEnded, Failed, OutOfMemory
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.records.setup import KV_CELLS
 from ggbench.sizing.bracket import largest_n_ctx
-from ggbench.sizing.dry_allocator import DryContext, EngineEnded
+from ggbench.sizing.dry_allocator import DryContext
 from ggbench.sizing.placement import Placement
 
 CEILING = 1 << 20

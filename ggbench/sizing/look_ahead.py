@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ggbench.engine.endings import Cancelled
+from ggbench.engine.endings import Cancelled, EngineEnded
 from ggbench.engine.llama import LlamaEngine
 from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile
@@ -17,7 +17,7 @@ from ggbench.records.context import Probe, SearchPlan
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import KV_CELLS, LARGEST_N_CTX, LlamaSetup
 from ggbench.sizing.budget import SearchBudget, search_budget
-from ggbench.sizing.dry_allocator import DryAllocator, DryContext, EngineEnded
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
 from ggbench.units import format_bytes, format_count

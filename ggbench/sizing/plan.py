@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ggbench.catalog.command_line import reproduce
 from ggbench.catalog.planned_variants import PlannedVariant
-from ggbench.engine.endings import Failed, OutOfMemory
+from ggbench.engine.endings import EngineEnded, Failed, OutOfMemory
 from ggbench.errors import GgbenchError, Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
@@ -20,7 +20,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, KvCacheTypes, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup, check_cache_types
 from ggbench.records.speed import DecodeLimit
-from ggbench.sizing.dry_allocator import DryAllocator, DryContext, EngineEnded
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest import LONGEST, longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
 from ggbench.theory.kv_cache import kv_cache

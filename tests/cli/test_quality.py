@@ -13,12 +13,10 @@ from ggbench.catalog.wikitext import ARCHIVE, REPO
 from ggbench.engine import protocol
 from ggbench.engine.endings import Ending, Failed
 from ggbench.engine.workloads.score import Score
-from ggbench.gguf_file.twin import cached_twin
 from tests.cli.conftest import FakeMachine, Run
-from tests.conftest import TINY
 from tests.fakes.engine import FakeWorker
 from tests.fakes.hub import TestHub
-from tests.fakes.scores import scores, without_mark
+from tests.fakes.scores import scores, trained_folder
 from tests.fakes.wikitext import TEXT, archive
 
 ROW = {
@@ -29,11 +27,8 @@ ROW = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two quants of one model."""
-    for quant in ("q8_0", "q4_0"):
-        twin = cached_twin("tiny", TINY, quant, tmp_path / "twins")
-        without_mark(twin, tmp_path / "model" / f"tiny-{quant}.gguf")
-    return tmp_path / "model"
+    """Two quants of one model that pass for trained ones; q8_0 is the larger."""
+    return trained_folder(tmp_path)
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +17,8 @@ from ggbench.catalog.texts import find_text
 from ggbench.engine import protocol
 from ggbench.engine.endings import Ending, OutOfMemory
 from ggbench.engine.workloads.score import Score
-from ggbench.experiments import text_scorer
+from ggbench.experiments import base_rows, text_scorer
+from ggbench.experiments.logits_file import LogitsFile, begin_logits_file, read_logits_file
 from ggbench.experiments.quality import EXPERIMENT
 from ggbench.experiments.stored import read_run
 from ggbench.machine.memory import Ram
@@ -174,6 +177,62 @@ def test_a_base_that_runs_out_of_memory_beside_the_model_goes_first(
     assert not list(logits_dir().iterdir())
 
 
+def test_logits_in_use_are_not_removed_by_another_process(
+    trained: Target, settings: QualitySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At no moment: while it is begun, while it is written, while the model is loaded again, while it is read."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(text_scorer, "describe_ram", lambda: Ram(1 << 30, 1))
+    folder = logits_dir()
+    seen: list[str] = []
+
+    def clean() -> None:
+        """What another process does before it writes the logits of another base."""
+        if folder.exists():
+            base_rows._remove_unused(folder)
+            seen.extend(path.suffix for path in folder.iterdir())
+
+    def begin_then_clean(path: Path, n_ctx: int, n_vocab: int, n_chunks: int, tokens: Sequence[int]) -> LogitsFile:
+        begun = begin_logits_file(path, n_ctx, n_vocab, n_chunks, tokens)
+        clean()
+        return begun
+
+    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        clean()
+        yield from scores()(request)
+
+    monkeypatch.setattr("ggbench.experiments.base_rows.begin_logits_file", begin_then_clean)
+    run, _, _ = _run(trained, settings, [answer], base=Base(trained))
+    assert (run.outcome, run.reason) == (Outcome.COMPLETED, "")
+    assert _result(run).divergence is not None
+    assert set(seen) == {".part", ".logits"}
+    clean()
+    assert not list(folder.iterdir())
+
+
+def test_logits_begun_under_a_name_that_was_just_removed_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock of a file that lost its name, to one who cleans or who writes, says nothing of the file that has it."""
+    path = tmp_path / ".base.logits.1.part"
+    path.write_text("of a run that was killed")
+    lock = fcntl.flock
+    with contextlib.ExitStack() as stack:
+
+        def replaced_meanwhile(descriptor: int, operation: int) -> None:
+            monkeypatch.setattr(fcntl, "flock", lock)
+            path.unlink()
+            assert base_rows._lock(path, stack, create=True)
+            path.write_text("new")
+            lock(descriptor, operation)
+
+        monkeypatch.setattr(fcntl, "flock", replaced_meanwhile)
+        base_rows._remove_unused(tmp_path)
+        assert path.read_text() == "new"
+    base_rows._remove_unused(tmp_path)
+    assert not path.exists()
+
+
 def test_a_base_with_other_tokens_is_refused(trained: Target, settings: QualitySettings) -> None:
     """Rows of two vocabularies do not compare."""
     run, _, _ = _run(trained, settings, [scores(), scores(n_tokens=9 * N_CTX)], base=Base(trained))
@@ -293,6 +352,24 @@ def test_a_file_of_logits_is_never_overwritten_nor_left_in_part(
     run, _, _ = _run(trained, asked, [scores()])
     assert "exists already" in run.reason
     assert path.read_text() == "mine"
+
+
+def test_a_file_that_another_program_made_meanwhile_is_kept_beside_the_logits(
+    trained: Target, settings: QualitySettings, tmp_path: Path
+) -> None:
+    """Neither is lost, and the message names where the logits are."""
+    path = tmp_path / "base.dat"
+
+    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, Score):
+            path.write_text("theirs")
+        yield from scores()(request)
+
+    run, _, _ = _run(trained, replace(settings, save_base_logits=str(path)), [answer])
+    (ours,) = tmp_path.glob("base.dat.*")
+    assert path.read_text() == "theirs"
+    assert f"the logits are in {ours.name}" in run.reason
+    assert read_logits_file(ours).n_chunks == 10
 
 
 def test_scores_are_kept_as_32_bit_floats(trained: Target, settings: QualitySettings) -> None:

@@ -173,6 +173,15 @@ def test_a_case_that_does_not_fit_leaves_the_others_running(target: Target, monk
     assert len(measured(workers[1])) == 3
 
 
+def test_prompts_longer_than_any_case_that_fits_are_not_read(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither would they fit, nor is there anything to forecast."""
+    monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: _Ram(4096 * MIB, 1088 * MIB))
+    rig, workers = fake_rig(answers={DRY: _sized})
+    (run,) = runs_of(rig, speed_job(target, (1, 8192), (1, 2), within_s=600))
+    assert outcomes(run)[1, 8192] is outcomes(run)[2, 8192] is Outcome.OUT_OF_MEMORY
+    assert {each.n_prompt for each in measured(workers[1])} == {16, 1}
+
+
 class _Ram:
     """Main memory of a small machine."""
 

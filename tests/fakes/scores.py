@@ -15,6 +15,7 @@ from ggbench.engine.endings import Completed, Ending
 from ggbench.engine.events import Scored, Tokenized
 from ggbench.engine.workloads.score import Score
 from ggbench.engine.workloads.tokenize import Tokenize
+from ggbench.gguf_file.twin import cached_twin
 from tests.conftest import TINY
 from tests.fakes.engine import Answer, obey
 from tests.fakes.watched import WAIT_S
@@ -86,3 +87,11 @@ def without_mark(twin: Path, path: Path) -> Path:
     content = twin.read_bytes().replace(b"ggbench.twin", b"ggbench.none")
     path.write_bytes(content.replace(_string(b"none"), _string(b"gpt2")))
     return path
+
+
+def trained_folder(path: Path) -> Path:
+    """Write two quants of one model that pass for trained ones, q8_0 the larger; return their folder."""
+    for quant in ("q8_0", "q4_0"):
+        twin = cached_twin("tiny", TINY, quant, path / "twins")
+        without_mark(twin, path / "model" / f"tiny-{quant}.gguf")
+    return path / "model"

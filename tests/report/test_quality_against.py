@@ -20,7 +20,7 @@ from ggbench.report.terminal.against import quality_against
 def run(completed: QuantSummary) -> Run:
     """Qwen1.5 7B in Q4_K_M over the whole of WikiText-2, in a file of one's own, against a file of logits."""
     one = Estimate(0.03, 0.001)
-    apart = Divergence(one, ((100.0, 1.0),), Estimate(0.9, 0.01), one, one, one, Estimate(14.0, 0.1))
+    apart = Divergence(one, ((100.0, 1.0), (99.0, 0.5)), Estimate(0.9, 0.01), one, one, one, Estimate(14.0, 0.1))
     text = TextSource("wiki.test.raw", SHA256, 1_290_590, "/texts/wiki.test.raw")
     result = QualityResult(
         text, 512, ScoredText(288_000, 562, 151_936, "0" * 64), 562, 143_310, Estimate(14.5, 0.1), divergence=apart
@@ -57,6 +57,17 @@ def test_the_nearest_is_the_own_models_row(run: Run) -> None:
 def test_the_table_fits_a_terminal(run: Run, render: Callable[..., str], golden: Callable[[str, str], None]) -> None:
     """Nothing is cut at 80 characters, and what is left out is said."""
     golden("quality_against_80.txt", render(quality_against([run], width=80), 80))
+
+
+def test_names_cannot_steer_the_terminal(run: Run, render: Callable[..., str]) -> None:
+    """Neither the text's nor the quant's, in any table."""
+    assert isinstance(run.result, QualityResult)
+    result = replace(run.result, text=replace(run.result.text, name="a\x1b[31m.txt", sha256="0" * 64))
+    subject = replace(run.subject, quant="q4\x1b[2J")
+    shown = replace(run, result=result, head=replace(run.head, subject=subject))
+    presenter = presenter_of("quality")
+    for table in (presenter.table([shown, shown]), presenter.against([shown]), presenter.details(shown)):
+        assert "\x1b" not in render(table, 80)
 
 
 def test_a_run_without_a_score_has_nothing_to_compare(run: Run) -> None:

@@ -11,17 +11,15 @@ from typing import cast
 import pytest
 from textual.pilot import Pilot
 
-from ggbench.gguf_file.twin import cached_twin
 from ggbench.hub.access import HubAccess
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import Planner
 from ggbench.tui.services import Services
-from tests.conftest import TINY
 from tests.fakes.driving import settle, wait_until_quiet
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import BUDGET, CATALOG, READING, FakePlanner
 from tests.fakes.measured import fill
-from tests.fakes.scores import without_mark
+from tests.fakes.scores import trained_folder
 
 Steps = Callable[[GgbenchApp, Pilot[None]], Awaitable[None]]
 Drive = Callable[..., None]
@@ -119,10 +117,7 @@ def look(services: Services, drive: Drive) -> Look:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Two quants of one model that pass for trained ones; q8_0 is the larger."""
-    for quant in ("q8_0", "q4_0"):
-        twin = cached_twin("tiny", TINY, quant, tmp_path / "twins")
-        without_mark(twin, tmp_path / "model" / f"tiny-{quant}.gguf")
-    return tmp_path / "model"
+    return trained_folder(tmp_path)
 
 
 @pytest.fixture

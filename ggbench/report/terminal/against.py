@@ -47,13 +47,13 @@ def against_tables(summaries: Sequence[QuantSummary]) -> RenderableType:
 
 
 def quality_against(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-    """For each run a table of its own figures with the nearest published ones below, and every difference."""
+    """Return a table for each run: its own figures, the nearest published ones below, and every difference."""
     parts = [_quality_table(run, near, width) for run in runs if (near := nearest_to_score(run))]
     return spaced([*parts, Text(_COMPARES, style="dim")])
 
 
 def difference_lines(near: Sequence[NearRow], name: Callable[[PublishedRow], str]) -> list[str]:
-    """What all rows differ in, then what else each does, and where it is published."""
+    """Return what all rows differ in, then what else each differs in and where it is published."""
     shared = [text for text in near[0].differences if all(text in each.differences for each in near)]
     lines = [f"all published rows: {'; '.join(shared)}"] if shared else []
     for each in near:
@@ -94,7 +94,7 @@ def _quality_table(run: Run, near: Sequence[NearRow], width: int | None) -> Tabl
         ],
         title=f"{model_name(run.subject)} {row_name(run)} against published rows",
         width=width,
-        caption="\n".join([plain(text), *difference_lines(near, lambda row: f"{row.model} {row.quant}")]),
+        caption="\n".join(map(plain, [text, *difference_lines(near, lambda row: f"{row.model} {row.quant}")])),
     )
 
 

@@ -22,7 +22,7 @@ from ggbench.units import format_bytes, format_count, format_number, format_perc
 
 
 def quality_table(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-    """A line for each run, its base above, and the verdicts below."""
+    """Return a line for each run, with the base and the verdicts below."""
     found = [run.result if isinstance(run.result, QualityResult) else None for run in runs]
     apart = [each.divergence if each else None for each in found]
     return fitted_table(
@@ -40,12 +40,12 @@ def quality_table(runs: Sequence[Run], *, width: int | None = None) -> Renderabl
             notes(run.reason for run in runs),
         ],
         width=width,
-        caption="\n".join([*_base_line(found), *verdicts(runs)]),
+        caption="\n".join(map(plain, [*_base_line(found), *verdicts(runs)])),
     )
 
 
 def quality_details(run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-    """Figures, text, machine and command of one run."""
+    """Return the figures, text, machine and command of one run."""
     found = run.result if isinstance(run.result, QualityResult) else None
     subject, apart = run.subject, None if found is None else found.divergence
     heading = Text(f"{model_name(subject)} {plain(row_name(run))}", style="bold")

@@ -17,14 +17,14 @@ from ggbench.report import UNKNOWN
 from ggbench.report.against import device_of
 from ggbench.report.names import quant_name
 from ggbench.report.speed_against import nearest_to_case
-from ggbench.report.speed_cases import case_name, case_note, result_of
+from ggbench.report.speed_cases import case_note, result_of
 from ggbench.report.terminal.against import difference_lines
 from ggbench.report.terminal.tables import new_table, spaced
 from ggbench.units import format_count, format_gb, format_number
 
 
 def case_against_tables(runs: Sequence[Run]) -> RenderableType:
-    """A table for each case, the nearest published rows under its own figures, and every difference below."""
+    """Return a table for each case: its own figures, the nearest published rows, and every difference below."""
     parts: list[RenderableType] = []
     for run in runs:
         parts.append(Text(f"{quant_name(run.subject)} against published rows", style="bold"))
@@ -36,17 +36,17 @@ def _table(run: Run, found: SpeedCase) -> RenderableType:
     near = nearest_to_case(run, found.case)
     rows = [_own(run, found), *map(_published, near)]
     figures = ("Qwen2.5\ntok/s", "throughput\ntok/s", "memory\nGiB", "input\ntokens", "batch")
-    table = new_table(case_name(found.case), {"": "left", "quant": "left"} | dict.fromkeys(figures, "right"))
+    table = new_table(found.case.name, {"": "left", "quant": "left"} | dict.fromkeys(figures, "right"))
     for number, row in enumerate(rows):
         table.add_row(*map(Text, row), style="" if number else "bold")
     device = device_of(QuantSummary.of([run])) or "device not known"
     own = "; ".join(filter(None, (f"yours: llama.cpp, {device}", case_note(found))))
     lines = (
-        [plain(own), *difference_lines(near, lambda row: f"{row.system} {row.quant or UNKNOWN}")]
+        [own, *difference_lines(near, lambda row: f"{row.system} {row.quant or UNKNOWN}")]
         if near
         else ["no published row measures this model"]
     )
-    table.lines_below = tuple(map(Text, lines))
+    table.lines_below = tuple(Text(plain(line)) for line in lines)
     return table
 
 

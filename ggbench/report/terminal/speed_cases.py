@@ -14,20 +14,20 @@ from ggbench.records.run import Run
 from ggbench.records.speed import b_ratio, w_ratio
 from ggbench.report.columns import b_text, w_text
 from ggbench.report.names import quant_name, row_labels
-from ggbench.report.speed_cases import DEFINITIONS, all_cases, case_name, case_note, result_of
+from ggbench.report.speed_cases import DEFINITIONS, all_cases, case_note, result_of
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
 from ggbench.report.terminal.tables import Cells, fitted_table, names, notes, right, spaced, twin_caption
 from ggbench.units import format_count, format_duration, format_gb, format_ms, format_number, format_percent
 
 
 def speed_table(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-    """The cases of every run, then W and B of every batch size."""
+    """Return the cases of every run, then W and B of every batch size."""
     caption = "\n".join(filter(None, (DEFINITIONS, twin_caption([run.subject for run in runs]))))
     return spaced([_cases(runs, width, caption), *_lines(runs, width)])
 
 
 def speed_details(run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-    """Cases, W and B, machine and command of one run."""
+    """Return the cases, W and B, machine and command of one run."""
     heading = Text(quant_name(run.subject), style="bold")
     if run.reason:
         heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
@@ -82,7 +82,7 @@ def _cases(runs: Sequence[Run], width: int | None, caption: str) -> RenderableTy
             notes(map(case_note, found)),
         ],
         labels=[
-            f"{f'{quant}, ' if len(runs) > 1 else ''}{case_name(each.case)}"
+            f"{f'{quant}, ' if len(runs) > 1 else ''}{each.case.name}"
             for quant, each in zip(quants, found, strict=True)
         ],
         dim=[each.tok_s_qwen2_5 is None for each in found],
