@@ -74,6 +74,17 @@ def test_one_quant_alone_has_a_perplexity(
     assert row["base"] is None
 
 
+def test_a_table_without_a_base_has_no_columns_for_it(
+    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
+) -> None:
+    """Perplexities alone, rather than five columns of dashes."""
+    machine.answers |= {0: scores(), 1: scores()}
+    out = ggbench("quality", folder, "--base", "none", *asked).out
+    assert "PPL" in out
+    assert "KLD" not in out
+    assert "ln PPL ratio" not in out
+
+
 def test_lists_of_types_are_rows(ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]) -> None:
     """Each pair of types against f16 of the base; the base with f16 is no row."""
     machine.answers |= dict.fromkeys(range(6), scores())
@@ -211,7 +222,7 @@ def test_a_quant_that_fails_is_a_row_and_alone_a_line(
     machine.answers |= {0: broken, 1: scores()}
     ran = ggbench("quality", folder, *asked, "--base", "none")
     assert ran.code == 0
-    assert "q8_0: score failed: the model's logits are not numbers" in ran.out
+    assert "score failed: the model's logits are not numbers" in ran.out
     assert "PPL 7.389 over 10 chunks" in ran.err
     machine.answers |= {0: broken}
     ran = ggbench("quality", folder, "q8_0", *asked, "--base", "none")
