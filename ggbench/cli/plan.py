@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -21,6 +21,7 @@ from ggbench.report.glossary import PLAN
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
+    from ggbench.catalog.planned_variants import PlannedVariant
     from ggbench.hub.repo_records import RepoListing
     from ggbench.records.plan import Budget, PlanRow
     from ggbench.records.setup import LlamaSetup
@@ -79,6 +80,8 @@ def command(
         with _reading(output) as on_progress:
             planned = planned_model(model, quants, hub=hub.access(), on_progress=on_progress)
         rows = list(plan(planned.variants, request, allocator))
+        if gpu is None and vram is None:
+            rows = _with_forecasts(rows, planned.variants, setup)
         alternative = None
         if (quants or len(rows) == 1) and not any(row.fits for row in rows):
             from ggbench.catalog.planned_variants import smaller_variants
@@ -127,6 +130,19 @@ def _budget(gpu: str | None, vram: str | None, reserve: str | None, bandwidth: s
         bandwidth=rate,
         limit_bytes=limit_bytes,
     )
+
+
+def _with_forecasts(rows: list[PlanRow], variants: Sequence[PlannedVariant], setup: LlamaSetup) -> list[PlanRow]:
+    """The rows with what was forecast for such models; as they are where results cannot be read."""
+    from ggbench.errors import StoreError
+    from ggbench.experiments.known_forecasts import with_forecasts
+    from ggbench.store.database import Store
+
+    try:
+        with Store.open() as store:
+            return with_forecasts(store, rows, [variant.file for variant in variants], setup)
+    except StoreError:
+        return rows
 
 
 def _largest_bytes(rows: list[PlanRow]) -> int:

@@ -13,21 +13,28 @@ from ggbench.engine.endings import Completed, Ending
 from ggbench.engine.events import PromptRead, Steps
 from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.errors import Unsupported
+from ggbench.experiments.known_forecasts import earlier_timings
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import fingerprint_of, twin_of
 from ggbench.gguf_file.twin_writer import write_twin
 from ggbench.machine.cpu import describe_cpu
 from ggbench.paths import forecasts_dir
-from ggbench.recording.experiment import Conclusion
+from ggbench.recording.experiment import Concluded, Conclusion
 from ggbench.recording.progress import Point, Progress, Working
+from ggbench.recording.recording import Recording
 from ggbench.recording.session import Session
 from ggbench.records.forecast import ForecastModel, ForecastSettings, ForecastTwin, TwinTiming
 from ggbench.records.setup import LlamaSetup
-from ggbench.sizing.forecast_twins import step_cost, twin_layers
+from ggbench.records.speed import DecodeLimit
+from ggbench.sizing.forecast_twins import shape_key, step_cost, twin_layers
+from ggbench.store.runs import StoredRun
 from ggbench.units import counted
 
 _BATCH_ROUNDS = 2
 """Rounds in which a batch is timed too."""
+_SMALL_BATCH = 64
+_SLOW_BATCH_NS = 1_500_000_000
+"""Where a small batch takes longer than this, no larger one is timed."""
 _NEAR = 1
 """Cells in use where a step costs its weights alone."""
 
@@ -43,6 +50,8 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twins-", dir=forecasts_dir())))
         twins, planned = _plan(session, model, setup)
+        if earlier := earlier_timings(session.rig.store, setup, twins, session.recorder.run_id):
+            return (yield from _taken_over(session, *earlier))
         paths = []
         for twin, file in zip(twins, planned, strict=True):
             path = folder / f"{len(twin.layers)}-layers.gguf"
@@ -58,11 +67,20 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
         return (yield from _rounds(session, engines, twins))
 
 
+def _taken_over(session: Session, stored: StoredRun, recording: Recording) -> Generator[Progress, None, Conclusion]:
+    """Take the timings of an earlier run, since nothing that decides them has changed."""
+    session.begin(stored.environment)
+    for each in (*recording.of(TwinTiming), *recording.of(DecodeLimit)[-1:]):
+        session.recorder.observe(each)
+    yield Point(f"run {stored.run_id} has timed the same twins", stored.run_id)
+    return Concluded(reason=f"the timings are those of run {stored.run_id}")
+
+
 def _plan(session: Session, model: ModelFile, setup: LlamaSetup) -> tuple[list[ForecastTwin], list[ModelFile]]:
     """The twins to measure, which are recorded with what decides the steps of the model."""
     types = setup.type_k, setup.type_v
     n_layer = model.n_layer - model.n_layer_nextn
-    session.recorder.observe(ForecastModel(step_cost(model, range(n_layer), *types)))
+    session.recorder.observe(ForecastModel(step_cost(model, range(n_layer), *types), shape_key(model)))
     twins, planned = [], []
     for number, layers in enumerate(twin_layers(model, describe_cpu().last_level_cache_bytes)):
         file = twin_of(model, model.name, None if len(layers) == n_layer else layers)
@@ -96,12 +114,21 @@ def _rounds(
     """Time each twin near the beginning, and the largest behind a long context, as often as asked."""
     settings = session.settings(ForecastSettings)
     n_done, n_total = 0, settings.rounds * (len(twins) + 1)
+    n_batch = settings.n_batch
+    for engine in engines:  # memory costs more at its first use
+        yield Working("probe", n_done, n_total, "warm-up")
+        *events, ending = engine.run(DecodeAtDepth(_NEAR, 1, min(_SMALL_BATCH, settings.n_batch)))
+        if not isinstance(ending, Completed):
+            assert isinstance(ending, Ending)
+            return ending
+        if any(isinstance(event, PromptRead) and event.elapsed_ns > _SLOW_BATCH_NS for event in events):
+            n_batch = min(_SMALL_BATCH, settings.n_batch)
     for number in range(settings.rounds):
-        n_batch = settings.n_batch if number < _BATCH_ROUNDS else 0
+        of_batch = n_batch if number < _BATCH_ROUNDS else 0
         asked = [(twin, _NEAR) for twin in twins] + [(twins[-1], settings.n_depth)]
         for twin, n_depth in asked:
             yield Working("probe", n_done, n_total, f"round {number + 1} of {settings.rounds}")
-            *events, ending = engines[twin.number].run(DecodeAtDepth(n_depth, settings.n_gen, n_batch))
+            *events, ending = engines[twin.number].run(DecodeAtDepth(n_depth, settings.n_gen, of_batch))
             if not isinstance(ending, Completed):
                 assert isinstance(ending, Ending)
                 return ending

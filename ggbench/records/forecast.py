@@ -62,6 +62,8 @@ class ForecastModel:
     """The model that is forecast."""
 
     cost: StepCost
+    shape_key: str
+    """Equal for models of the same tensors."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,15 @@ class PlannedSpeed:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedForecast:
+    """The speed that is expected with the context filled, from what this machine has measured."""
+
+    tok_s: float
+    tok_s_ci95: tuple[float, float]
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
 class KvCacheTypes:
     """The options that decide how large a KV cache is at a given n_ctx, by llama.cpp's names."""
 
@@ -113,6 +122,8 @@ class PlanRow:
     """At a few fixed positions, the same in every plan."""
     at_n_ctx: PlannedSpeed | None = None
     """With the context filled to `n_ctx`."""
+    expected: PlannedForecast | None = None
+    """At `n_ctx`; None where no forecast of a model of the same tensors is known."""
     flash_attn: bool | None = None
     swa_cells: int | None = None
     """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""

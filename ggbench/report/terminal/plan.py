@@ -9,11 +9,13 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ggbench.plain import plain
+from ggbench.records.forecast import Expected
 from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, KvCacheTypes, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
 from ggbench.report import UNKNOWN
 from ggbench.report.columns import swa_text
+from ggbench.report.forecast import expected_text
 from ggbench.report.names import models_title, row_labels
 from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
@@ -150,6 +152,8 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
     ]
     if any(row.at_n_ctx for row in rows):
         cells.append(right("tok/s", _speeds([row.at_n_ctx for row in rows]), there, stays=True))
+    if any(row.expected for row in rows):
+        cells.append(right("expected", map(_expected_text, rows), f"tok/s {there}", stays=True))
     limits = [row.limit for row in rows]
     if any(limits):
         cells += [
@@ -174,6 +178,12 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
             texts = _speeds([row.decode[index] if row.decode else None for row in rows])
             cells.append(right("tok/s", texts, f"at {format_length(speed.n)}", 8))
     return [*cells, notes(_note(row, shared) for row in rows)]
+
+
+def _expected_text(row: PlanRow) -> str:
+    if row.expected is None:
+        return UNKNOWN
+    return expected_text(Expected(row.expected.tok_s, *row.expected.tok_s_ci95))
 
 
 def _kv_elsewhere(rows: Sequence[PlanRow]) -> list[Cells]:
@@ -217,6 +227,8 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
         lines.append(f"*: beyond the training context of {' and '.join(map(format_count, trained))}")
     if any(row.decode for row in rows):
         lines.append("tok/s, W, B: the best that the bandwidth allows; latency(n) = (n - 1) / W + B")
+    if expected := [row.expected for row in rows if row.expected]:
+        lines.append(f"expected: ggbench forecast, from {' or '.join(dict.fromkeys(each.basis for each in expected))}")
     if any(speed.fits is False for row in rows for speed in (*row.decode, *([row.at_n_ctx] if row.at_n_ctx else []))):
         lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
     return "\n".join(lines)

@@ -1,0 +1,125 @@
+"""Forecasts beside what the whole model then takes, as the Markdown table of the README.
+
+Of each case a forecast is made; then a twin of all layers is timed near the beginning and behind 4,096 tokens, and
+reads prompts of 512 tokens. On a shared machine only a table made while nothing else runs is meaningful. Exit code 1
+where any figure is off by more than its aim: 10 % of B and of a step at 4,096, 15 % of a prompt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ggbench.catalog.selector import Target, materialize, resolve_one
+from ggbench.engine.contract import Engine, Source, Workload
+from ggbench.engine.endings import Completed
+from ggbench.engine.events import PromptRead, Steps
+from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engine.workloads.prefill import Prefill
+from ggbench.experiments.forecast import EXPERIMENT
+from ggbench.recording.driver import run_job
+from ggbench.recording.experiment import Job
+from ggbench.recording.progress import Finished
+from ggbench.recording.rig import Rig, make_rig
+from ggbench.records.forecast import Expected, ForecastResult, ForecastSettings
+from ggbench.records.setup import LlamaSetup
+from ggbench.stats.step_forecast import speed_at
+
+CASES = tuple(f"synth:qwen1.5-{size}:{quant}" for size in ("0.5b", "1.8b", "7b") for quant in ("q4_k_m", "q8_0"))
+N_DEPTH, N_PROMPT = 4096, 512
+AIMS = {"B": 0.10, "at 4,096": 0.10, "prompt of 512": 0.15}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure of a case, in ms."""
+
+    name: str
+    expected: Expected
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """Share by which the forecast is off."""
+        return self.expected.value / self.measured - 1
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the interval holds what was measured."""
+        return self.expected.low <= self.measured <= self.expected.high
+
+
+def main() -> int:
+    """Forecast and measure each case, and print a row of the table for each figure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=CASES, help="MODEL:QUANT, or files")
+    parser.add_argument("--remove", action="store_true", help="delete the twins of all layers that this writes")
+    asked = parser.parse_args()
+    print("| model | figure | forecast ms | measured ms | off by | within its interval |")
+    print("|---|---|---:|---:|---:|---|")
+    found: list[Figure] = []
+    for model in asked.models:
+        target, rig = resolve_one(model), make_rig(None, needs_bandwidth=False)
+        was_there = target.path is not None
+        result = _forecast(rig, target)
+        path = materialize(target).paths[0]
+        figures = list(_figures(rig, path, result))
+        for each in figures:
+            print(
+                f"| {target.model} {target.quant} | {each.name} | {each.expected.value:.1f} "
+                f"({each.expected.low:.1f}–{each.expected.high:.1f}) | {each.measured:.1f} | {each.error:+.1%} | "
+                f"{'yes' if each.is_within else 'no'} |",
+                flush=True,
+            )
+        if asked.remove and not was_there:
+            path.unlink()
+        found += figures
+    n_within = sum(each.is_within for each in found)
+    print(f"\n{n_within} of {len(found)} within their intervals; worst {max(abs(each.error) for each in found):.1%}")
+    return 0 if all(abs(each.error) <= AIMS[each.name] for each in found) else 1
+
+
+def _forecast(rig: Rig, target: Target) -> ForecastResult:
+    *_, end = run_job(rig, Job(EXPERIMENT, target, LlamaSetup(), ForecastSettings()))
+    assert isinstance(end, Finished)
+    if end.error is not None:
+        raise end.error
+    assert isinstance(end.run.result, ForecastResult)
+    return end.run.result
+
+
+def _figures(rig: Rig, path: Path, result: ForecastResult) -> list[Figure]:
+    setup = replace(LlamaSetup(), threads=rig.threads, n_ctx=N_DEPTH + 256)
+    engine = rig.launch(setup, rig.cancel)
+    with contextlib.closing(engine):
+        *_, ending = engine.open(Source(path), setup)
+        assert ending == Completed(), ending
+        near = [_step_ms(engine, DecodeAtDepth(1, 8)) for _ in range(3)]
+        far = [_step_ms(engine, DecodeAtDepth(N_DEPTH, 8)) for _ in range(3)]
+        prompts = [event for event in engine.run(Prefill(N_PROMPT, 3, 1)) if isinstance(event, PromptRead)]
+    assert result.b_ms is not None
+    speed = speed_at(result, N_DEPTH)
+    assert speed is not None
+    at_depth = Expected(1e3 / speed.value, 1e3 / speed.high, 1e3 / speed.low)
+    return [
+        Figure("B", result.b_ms, statistics.median(near)),
+        Figure("at 4,096", at_depth, statistics.median(far)),
+        Figure(
+            "prompt of 512",
+            dict(result.prefill_ms)[N_PROMPT],
+            statistics.median(each.elapsed_ns for each in prompts) / 1e6,
+        ),
+    ]
+
+
+def _step_ms(engine: Engine, workload: Workload) -> float:
+    (steps,) = (event for event in engine.run(workload) if isinstance(event, Steps))
+    return statistics.median(steps.step_ns) / 1e6
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""What a forecast prints."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from ggbench.experiments.forecast import EXPERIMENT
+from ggbench.records.forecast import Expected, ForecastResult, ForecastSettings
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run, RunHead
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import DecodeLimit
+from ggbench.records.subject import Subject
+from ggbench.report.forecast import expected_text
+from ggbench.report.presenter import presenter_of
+
+RUN = Run(
+    head=RunHead(
+        kind=EXPERIMENT.kind,
+        subject=Subject(model="qwen1.5-7b", quant="q4_k_m", source="twin", n_layer=32),
+        setup=LlamaSetup(),
+        settings=ForecastSettings(),
+        command="ggbench forecast qwen1.5-7b q4_k_m",
+    ),
+    outcome=Outcome.COMPLETED,
+    result=ForecastResult(
+        "twins of 2 and 6 of 32 layers",
+        Expected(250.0, 235.0, 265.0),
+        Expected(20.0, 18.0, 23.0),
+        ((1, Expected(4.0, 3.8, 4.3)), (4096, Expected(2.2, 2.0, 2.4))),
+        ((512, Expected(20_000.0, 18_000.0, 22_000.0)),),
+        DecodeLimit(w_tokens_per_ms=67.0, b_ms=126.0, bandwidth_bytes_per_s=35e9, bandwidth_source="measured"),
+    ),
+)
+FAILED = replace(RUN, outcome=Outcome.FAILED, reason="no layer stands alone", result=None)
+
+
+def _shown(*runs: Run) -> str:
+    console, presenter = Console(width=80, record=True, file=io.StringIO()), presenter_of("forecast")
+    console.print(presenter.details(runs[0]) if len(runs) == 1 else presenter.table(runs, width=80))
+    return console.export_text()
+
+
+def test_an_interval_is_one_number_where_it_is_even() -> None:
+    """Else its two ends."""
+    assert expected_text(Expected(250.0, 235.0, 265.0)) == "250 ±15"
+    assert expected_text(Expected(4.0, 3.0, 8.0)) == "4.00 (3.00–8.00)"
+    assert expected_text(None) == "—"
+
+
+def test_details_name_the_basis_and_the_limit() -> None:
+    """Every figure with its interval."""
+    text = _shown(RUN)
+    assert "250 ±15 ms; 126 ms at the memory's bandwidth" in text
+    assert "twins of 2 and 6 of 32 layers" in text
+    assert "prompt of 512" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_table_has_a_row_for_a_quant_that_failed() -> None:
+    """With its reason."""
+    text = _shown(RUN, FAILED)
+    assert "no layer stands alone" in text
+    assert "250 ±15" in text
+
+
+def test_json_has_every_field() -> None:
+    """Null for unknown."""
+    document, empty = (presenter_of("forecast").document(run) for run in (RUN, FAILED))
+    assert document.keys() == empty.keys()
+    assert document["b_ms"] == 250.0
+    assert document["w_ci95"] == (18.0, 23.0)
+    assert document["tok_s"] == {"1": 4.0, "4096": 2.2}
+    assert document["tok_s_ci95"] == {"1": (3.8, 4.3), "4096": (2.0, 2.4)}
+    assert document["prefill_tok_s"] == {"512": 25.6}
+    assert document["basis"] == "twins of 2 and 6 of 32 layers"
+    assert empty["b_ms"] is None
+
+
+def test_the_headline_is_one_line() -> None:
+    """And says how the run ended where there is none."""
+    presenter = presenter_of("forecast")
+    assert presenter.ending(RUN) == (
+        "expected 4.00 (3.80–4.30) tok/s at 1, 2.20 ±0.20 at 4,096, from twins of 2 and 6 of 32 layers"
+    )
+    assert presenter.ending(FAILED) == "failed: no layer stands alone"
