@@ -29,7 +29,7 @@ from ggbench.recording.rig import Rig, make_rig
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Settings
 from ggbench.records.summary import QuantSummary
-from ggbench.report.names import quant_names
+from ggbench.report.names import distinct_by_kv, quant_names
 from ggbench.store.database import Store
 
 _EXIT_CODES = {
@@ -153,7 +153,8 @@ def measure(
 def _follow(
     progress: Generator[Progress], rig: Rig, jobs: tuple[Job, ...], asked: Asked, *, is_sweep: bool
 ) -> Measured:
-    view = view_of(asked.output, quant_names([job.target.subject for job in jobs]))
+    names = quant_names([job.target.subject for job in jobs])
+    view = view_of(asked.output, distinct_by_kv(names, [job.setup for job in jobs]))
     ignored = IgnoredGpuOptions(asked.output)
     groups: list[list[Finished]] = []
     job, is_started, is_stopping = jobs[0], False, False

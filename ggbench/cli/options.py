@@ -182,8 +182,9 @@ _KV_OPTIONS = (
         default="f16",
     ),
 )
+_N_CTX = option("-c --n-ctx", "Context length, e.g. 16k or 16,384. Default: as long as the command needs.", TOKENS)
+_REFUSED_N_CTX = option("-c --n-ctx", "", TOKENS, hidden=True)
 _LOAD_OPTIONS = (
-    option("-c --n-ctx", "Context length, e.g. 16k or 16,384. Default: as long as the command needs.", TOKENS),
     option("-b --n-batch", "Logical batch size: tokens passed to llama.cpp at once.", TOKENS, default=2048),
     option("-ub --n-ubatch", "Physical batch size: tokens computed at once.", TOKENS, default=512),
     option("-fa --flash-attn", "Use flash attention, which shrinks the compute buffer.", _FLASH_ATTN, default="auto"),
@@ -301,10 +302,12 @@ def _names(record: type[Any]) -> list[str]:
 
 _LOADED = [*_names(LlamaSetup), *_SWITCHED_OFF.values()]
 
-load_options = as_record("setup", _setup, _LOADED, *_KV_OPTIONS, *_LOAD_OPTIONS)
+load_options = as_record("setup", _setup, _LOADED, *_KV_OPTIONS, _N_CTX, *_LOAD_OPTIONS)
 """Add the options of how llama.cpp loads a model; the command gets them as `setup`, a LlamaSetup."""
-load_options_but_kv_types = as_record("setup", _setup, _LOADED, *_LOAD_OPTIONS)
+load_options_but_kv_types = as_record("setup", _setup, _LOADED, _N_CTX, *_LOAD_OPTIONS)
 """The same without the types of the KV cache, for a command that takes several."""
+load_options_of_cases = as_record("setup", _setup, _LOADED, *_KV_OPTIONS, _REFUSED_N_CTX, *_LOAD_OPTIONS)
+"""The same for a command that chooses every n_ctx itself: its help has none, and a given one is refused."""
 offline_option = as_record("hub", HubOptions, _names(HubOptions), _OFFLINE)
 """Add `--offline`; the command gets `hub`, a HubOptions."""
 output_options = as_record("output", _output, _names(Output), *_OUTPUT_OPTIONS)

@@ -85,7 +85,8 @@ def command(
     """Score a text with each of QUANTS: perplexity, and KL divergence from a base, each with its error.
 
     The text is cut into chunks of --n-ctx tokens, 512 unless given, and the second half of each is scored, as
-    llama-perplexity does. With lists, --type-k f16,q8_0 --type-v f16,q8_0 shows what a quantized KV cache costs.
+    llama-perplexity does. With lists, --type-k f16,q8_0 --type-v f16,q8_0 shows what a quantized KV cache costs: unless
+    --base names another, it is compared with the f16 cache of the same quant.
     """
     from ggbench.catalog.texts import find_text
     from ggbench.catalog.wikitext import WIKITEXT_2
@@ -118,7 +119,9 @@ def command(
     is_alone = bool(base_logits or save_base_logits) or base_quant == _NO_BASE
     targets = [job.target for job in jobs]
     base = None if is_alone else _base(asked, base_quant, targets)
-    measured = measure(quality_jobs(targets, asked.setup, settings, base, kv_types), asked)
+    is_named = base_quant is not None
+    jobs = quality_jobs(targets, asked.setup, settings, base, kv_types, is_base_named=is_named)
+    measured = measure(jobs, asked)
     show_measured(measured, against=against)
     measured.leave()
 

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.cli.glossary import CommandWithTerms
-from ggbench.cli.options import TOKENS, Asked, against_option, measuring_options, option, parse_token_list
+from ggbench.cli.options import (
+    TOKENS,
+    Asked,
+    against_option,
+    load_options_of_cases,
+    measuring_options,
+    option,
+    parse_token_list,
+)
 from ggbench.errors import ExitCode, UsageError
 from ggbench.records.speed_cases import INPUTS, N_GEN
 from ggbench.report.glossary import SPEED
@@ -53,7 +61,7 @@ def _parse_batches(_ctx: click.Context, param: click.Parameter, text: str) -> tu
     metavar="TIME",
 )
 @against_option
-@measuring_options(many=True, timeout="3600, as a long prompt is slow on a CPU")
+@measuring_options(many=True, load=load_options_of_cases, timeout="3600, as a long prompt is slow on a CPU")
 def command(
     inputs: tuple[int, ...], n_gen: int, batches: tuple[int, ...], within: str | None, against: str | None, asked: Asked
 ) -> None:

@@ -106,7 +106,7 @@ class _Runner:
         return CaseEnded(case, Outcome.SKIPPED, reason, expected_s, memory=size.memory)
 
     def _calibrate(self) -> Generator[Progress, None, None]:
-        """Read and decode a little with every batch size, then longer prompts until the cases can be forecast.
+        """Read and decode a little with every batch size that the time allows, then longer prompts.
 
         Raises EngineEnded.
         """
@@ -114,7 +114,9 @@ class _Runner:
         cases = [case for case in self._settings.cases if not self._sizes[case].obstacle]
         yield Working("prompt", text="short prompts, to forecast the cases")
         for n_seqs in sorted({1, *(case.n_seqs for case in cases)}):
-            yield from self._try(Case(n_seqs, _SHORT_INPUT, _FEW_STEPS))
+            short = Case(n_seqs, _SHORT_INPUT, _FEW_STEPS)
+            if (self._forecast.expected_s(short) or 0.0) <= _RUNG_SHARE * within_s:
+                yield from self._try(short)
         n_input, longest = _FIRST_RUNG, max((case.n_input for case in cases), default=0)
         while n_input < longest:
             total_s = sum(self._forecast.expected_s(case) or 0.0 for case in cases)

@@ -24,16 +24,22 @@ def quality_jobs(
     settings: QualitySettings,
     base: Base | None,
     kv_types: Sequence[tuple[str, str]],
+    *,
+    is_base_named: bool = True,
 ) -> list[Job]:
     """Return a job for each quant and pair of KV cache types.
 
-    The base, whose figures the others have, is a job only if it is the only one.
+    The base, whose figures the others have, is a job only if it is the only one. Where nobody named it, a quantized
+    cache is compared with the f16 cache of its own quant, so that its price is not mixed with that of the quant.
     """
     rows = []
     for target in targets:
         for type_k, type_v in kv_types:
-            is_base = base is not None and (target, type_k, type_v) == (base.target, base.type_k, base.type_v)
+            own = base
+            if base is not None and not is_base_named and (type_k, type_v) != (base.type_k, base.type_v):
+                own = replace(base, target=target)
+            is_base = own is not None and (target, type_k, type_v) == (own.target, own.type_k, own.type_v)
             row = replace(setup, type_k=type_k, type_v=type_v)
-            rows.append(Job(EXPERIMENT, target, row, settings, None if is_base else base))
+            rows.append(Job(EXPERIMENT, target, row, settings, None if is_base else own))
     compared = [row for row in rows if row.base is not None]
     return compared or rows

@@ -25,7 +25,7 @@ from ggbench.recording.session import Session
 from ggbench.records.quality import ChunkScores, QualitySettings, ScoredText
 from ggbench.records.setup import LlamaSetup
 from ggbench.stats.quality import floats, perplexity
-from ggbench.units import format_count
+from ggbench.units import counted, format_count
 
 
 def score_text(session: Session) -> Generator[Progress, None, Conclusion]:
@@ -115,7 +115,7 @@ def _scored_text(settings: QualitySettings, tokenized: Tokenized) -> ScoredText:
     n_chunks = len(tokenized.tokens) // settings.n_ctx
     if n_chunks < 2:
         raise UsageError(
-            f"{settings.text.name} has {format_count(len(tokenized.tokens))} tokens, and two chunks of "
+            f"{settings.text.name} has {counted(len(tokenized.tokens), 'token')}, and two chunks of "
             f"{format_count(settings.n_ctx)} are needed",
             "give a longer text or a smaller --n-ctx",
         )

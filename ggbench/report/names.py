@@ -12,6 +12,7 @@ from pathlib import PurePath
 from ggbench.gguf_file import shards
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.plain import plain
+from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 
@@ -67,6 +68,24 @@ def quant_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
     """Model and quant of each, as `model_names` has them. Printable."""
     return tuple(
         f"{model} {plain(subject.quant)}" for model, subject in zip(model_names(subjects), subjects, strict=True)
+    )
+
+
+def kv_name(quant: str, type_k: str = "f16", type_v: str = "f16") -> str:
+    """Name a quant, and its KV cache where that is not f16: `q4_k_m, KV q8_0/q4_0`."""
+    if type_k == type_v == "f16":
+        return quant
+    return f"{quant}, KV {type_k if type_k == type_v else f'{type_k}/{type_v}'}"
+
+
+def distinct_by_kv(names: Sequence[str], setups: Sequence[Setup]) -> tuple[str, ...]:
+    """Return the names, those of one quant that is there with several types of the KV cache as `kv_name` has them."""
+    types = [(setup.type_k, setup.type_v) if isinstance(setup, LlamaSetup) else () for setup in setups]
+    kinds: dict[str, set[tuple[str, ...]]] = {}
+    for name, pair in zip(names, types, strict=True):
+        kinds.setdefault(name, set()).add(pair)
+    return tuple(
+        kv_name(name, *pair) if len(kinds[name]) > 1 else name for name, pair in zip(names, types, strict=True)
     )
 
 

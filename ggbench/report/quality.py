@@ -12,6 +12,7 @@ from ggbench.records.quality import QualityResult
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
 from ggbench.report.documents import picked, setup_document
+from ggbench.report.names import kv_name
 from ggbench.stats.quality import PairedDifference, paired_difference
 from ggbench.units import format_count, format_number
 
@@ -64,13 +65,6 @@ def row_name(run: Run) -> str:
     """`q4_k_m`, or `q4_k_m, KV q8_0/q4_0` where the cache is quantized."""
     setup = run.head.setup
     return kv_name(run.subject.quant, *((setup.type_k, setup.type_v) if isinstance(setup, LlamaSetup) else ()))
-
-
-def kv_name(quant: str, type_k: str = "f16", type_v: str = "f16") -> str:
-    """Name a quant, and its KV cache where that is not f16."""
-    if type_k == type_v == "f16":
-        return quant
-    return f"{quant}, KV {type_k if type_k == type_v else f'{type_k}/{type_v}'}"
 
 
 def verdicts(runs: Sequence[Run]) -> list[str]:

@@ -13,9 +13,8 @@ from ggbench.records.quality import QualityResult
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
 from ggbench.report.against import published_model
-from ggbench.report.names import model_name
+from ggbench.report.names import kv_name, model_name
 from ggbench.report.published_document import published_document
-from ggbench.report.quality import kv_name
 
 _KV = "f16"
 

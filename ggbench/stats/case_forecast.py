@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,7 +22,8 @@ class CaseForecast:
 
     A prefill of B prompts of n tokens takes a + b B n + c B n², the last for attention, with no coefficient below zero;
     a step of a decode takes what W and B of its batch size say, W being inversely proportional to the batch size where
-    it was not seen far enough.
+    it was not seen far enough. A batch size of which no step was seen takes as much longer than a smaller one as it is
+    larger, which is the most that it can take.
     """
 
     least_slope_s: float = 0.0
@@ -60,7 +61,11 @@ class CaseForecast:
     def _decode_s(self, case: Case) -> float | None:
         own = self._steps.get(case.n_seqs)
         if own is None:
-            return None
+            smaller = max((n_seqs for n_seqs in self._steps if n_seqs < case.n_seqs), default=None)
+            if smaller is None:
+                return None
+            at_most = self._decode_s(replace(case, n_seqs=smaller))
+            return None if at_most is None else at_most * case.n_seqs / smaller
         one = self._steps.get(1, own)
         line, line_of_one = _line(*own), _line(*one)
         slope = line.slope

@@ -11,7 +11,7 @@ import enum
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ggbench.errors import GgbenchError, StoreError
@@ -21,6 +21,7 @@ from ggbench.recording.progress import Finished, ModelReady, Point, Progress, Sa
 from ggbench.recording.rig import Rig
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
+from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.records.subject import Subject
 from ggbench.report.presenter import presenter_of
 from ggbench.store.database import Store
@@ -92,6 +93,7 @@ class QueueItem:
     """None until it has ended."""
     run_id: int | None = None
     """Of the store; None before the run is in it, and where it is not kept."""
+    setup: Setup = field(default_factory=LlamaSetup)
 
 
 class RunQueue:
@@ -145,7 +147,7 @@ class RunQueue:
         """Put jobs at the end; the first starts at once where none runs."""
         with self._changed:
             for job in jobs:
-                item = QueueItem(len(self._items), job.target.subject, job.experiment.kind)
+                item = QueueItem(len(self._items), job.target.subject, job.experiment.kind, setup=job.setup)
                 self._items[item.id] = item
                 self._jobs[item.id] = job
             if self._thread is None and not self._is_closed:

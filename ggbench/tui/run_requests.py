@@ -122,7 +122,14 @@ class QualityRequest:
                 base = largest_here([*targets, *(each for each in known if each.provenance != "twin")])
             elif asked.base != NO_BASE:
                 base = Base(resolve(model, (asked.base,), hub=hub, catalog=catalog)[0])
-            jobs += quality_jobs(targets, setup, settings, base, ((setup.type_k, setup.type_v),))
+            jobs += quality_jobs(
+                targets,
+                setup,
+                settings,
+                base,
+                ((setup.type_k, setup.type_v),),
+                is_base_named=asked.base != LARGEST,
+            )
         return tuple(jobs)
 
 

@@ -69,8 +69,19 @@ def test_one_quant_alone_has_a_perplexity(
     assert row["base"] is None
 
 
+def test_a_table_without_a_base_has_no_columns_for_it(
+    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
+) -> None:
+    """Perplexities alone, rather than five columns of dashes."""
+    machine.answers |= {0: scores(), 1: scores()}
+    out = ggbench("quality", folder, "--base", "none", *asked).out
+    assert "PPL" in out
+    assert "KLD" not in out
+    assert "ln PPL ratio" not in out
+
+
 def test_lists_of_types_are_rows(ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]) -> None:
-    """Each pair of types against f16 of the base; the base with f16 is no row."""
+    """A quantized cache against f16 of its own quant, unless a base is named; the base with f16 is no row."""
     machine.answers |= dict.fromkeys(range(6), scores())
     kv = "--type-k", "f16,q8_0", "--type-v", "f16,q4_0"
     document = ggbench("quality", folder, "q8_0", *asked, *kv, "--json").json
@@ -79,6 +90,9 @@ def test_lists_of_types_are_rows(ggbench: Run, machine: FakeMachine, folder: Pat
     assert [(row["quant"], row["type_k"], row["type_v"]) for row in document["rows"]] == [
         ("q8_0", "q8_0", "q4_0"), ("q4_0", "f16", "f16"), ("q4_0", "q8_0", "q4_0"),
     ]  # fmt: skip
+    assert [(row["base"]["quant"], row["base"]["type_k"]) for row in document["rows"]] == [
+        ("q8_0", "f16"), ("q8_0", "f16"), ("q4_0", "f16"),
+    ]  # fmt: skip
     command = shlex.split(document["rows"][2]["command"])
     assert command[-4:] == ["--type-k", "q8_0", "--type-v", "q4_0"]
     again = ggbench(*command[1:], "--json").json
@@ -86,6 +100,8 @@ def test_lists_of_types_are_rows(ggbench: Run, machine: FakeMachine, folder: Pat
         name: document["rows"][2][name] for name in ROW - {"base"}
     }
     assert again["base"]["file"] == document["rows"][2]["base"]["file"]
+    named = ggbench("quality", folder, "q4_0", "--base", "q8_0", *asked, *kv, "--json").json["rows"]
+    assert {row["base"]["quant"] for row in named} == {"q8_0"}
 
 
 def test_a_table_says_what_can_be_told_apart(
@@ -206,7 +222,7 @@ def test_a_quant_that_fails_is_a_row_and_alone_a_line(
     machine.answers |= {0: broken, 1: scores()}
     ran = ggbench("quality", folder, *asked, "--base", "none")
     assert ran.code == 0
-    assert "q8_0: score failed: the model's logits are not numbers" in ran.out
+    assert "score failed: the model's logits are not numbers" in ran.out
     assert "PPL 7.389 over 10 chunks" in ran.err
     machine.answers |= {0: broken}
     ran = ggbench("quality", folder, "q8_0", *asked, "--base", "none")

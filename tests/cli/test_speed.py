@@ -51,7 +51,8 @@ def test_a_run_is_found_again(ggbench: Run, machine: FakeMachine, tiny_twin: Pat
 def test_published_rows_stand_under_each_case(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
     """Of the same input length, with every difference; a model that nobody measured says so."""
     asked = "--inputs", "6144", "-n", "4", "--against", "published"
-    assert "no published row measures this model" in ggbench("speed", tiny_twin, *asked).out
+    several = "speed", tiny_twin, "--inputs", "1,6144", "-n", "4", "--against", "published"
+    assert ggbench(*several).out.count("no published row of speed measures this model") == 1
     named = tiny_twin.with_name("qwen2.5-7b-instruct-q8_0.gguf")
     named.hardlink_to(tiny_twin)
     (case,) = ggbench("speed", named, *asked, "--json").json["cases"]
@@ -86,6 +87,13 @@ def test_bad_input_is_one_line(
     assert message in ran.err.splitlines()[0]
     assert len(ran.err.splitlines()) == 2
     assert not machine.workers
+
+
+def test_help_does_not_offer_an_n_ctx(ggbench: Run) -> None:
+    """Each case makes its own, so a given one is refused."""
+    text = ggbench("speed", "--help").out
+    assert "--n-ctx" not in text
+    assert "--n-ubatch" in text
 
 
 def test_duplicates_are_measured_once(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:

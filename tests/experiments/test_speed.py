@@ -156,6 +156,14 @@ def test_prompts_that_show_the_forecast_take_a_twentieth_of_the_time(target: Tar
     assert [each.n_prompt for each in measured(workers[1]) if each.n_gen == 8] == [16, 128, 256, 512]
 
 
+def test_a_batch_too_large_to_try_leaves_time_for_the_others(target: Target) -> None:
+    """With 1,000 tokens/s a short run of 256 sequences takes 4 s of the 10, and is left out."""
+    rig, workers = fake_rig()
+    (run,) = runs_of(rig, speed_job(target, (1,), (1, 256), within_s=10))
+    assert [each.n_seqs for each in measured(workers[1]) if each.n_prompt == 16] == [1]
+    assert outcomes(run)[1, 1] == Outcome.COMPLETED
+
+
 def test_a_case_that_does_not_fit_leaves_the_others_running(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not even tried; its row has what it would need."""
     monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: _Ram(4096 * MIB, 1088 * MIB))

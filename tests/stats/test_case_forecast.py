@@ -75,11 +75,21 @@ def test_a_decode_too_short_to_show_w_has_that_of_the_limit() -> None:
     assert decode_s == pytest.approx(_true_s(case) - _prefill_s(6144, 1), rel=0.01)
 
 
+def test_a_batch_size_that_was_not_seen_takes_no_more_than_its_sequences_alone() -> None:
+    """The most that it can take, so that a time limit holds."""
+    forecast, case = _forecast(512, batches=(1, 4)), Case(256, 1, 64)
+    decode_s = forecast.expected_s(Case(4, 1, 64))
+    assert decode_s is not None
+    expected_s = forecast.expected_s(case)
+    assert expected_s is not None
+    assert _true_s(case) <= expected_s <= 64 * decode_s
+
+
 def test_nothing_is_foreseen_before_anything_of_the_kind_ran() -> None:
-    """Neither a prompt nor a step of that batch size."""
+    """Neither a prompt, nor a step of that batch size or a smaller one."""
     assert CaseForecast().expected_s(Case(1, 1, 1)) is None
     assert CaseForecast().prefill_s(1) is None
-    assert _forecast(512).expected_s(Case(8, 1, 1)) is None
+    assert _forecast(batches=(8,)).expected_s(Case(4, 1, 1)) is None
 
 
 def test_a_longer_prompt_never_takes_less() -> None:

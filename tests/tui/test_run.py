@@ -307,6 +307,19 @@ def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
     assert queue_lines([item], {}, paused=False) == ["✗   a[2Jb q8_0  no]0;title luck"]
 
 
+def test_kv_types_tell_the_rows_of_one_quant_apart() -> None:
+    """They are named only where one quant is queued with several."""
+    subject, other = (Subject(model="m", quant=quant, source="file") for quant in ("q4_1", "q2_k"))
+    quantized = LlamaSetup(type_k="q8_0", type_v="q8_0")
+    items = [
+        QueueItem(0, subject, "quality"),
+        QueueItem(1, subject, "quality", setup=quantized),
+        QueueItem(2, other, "quality", setup=quantized),
+    ]
+    names = [line[4:].split("  ")[0] for line in queue_lines(items, {}, paused=False)]
+    assert names == ["m q4_1", "m q4_1, KV q8_0", "m q2_k"]
+
+
 def test_two_files_of_a_queue_have_two_names() -> None:
     """Also where the width would cut off what distinguishes them."""
     paths = ("/m/a.gguf", "/m/b.gguf", f"/m/{'long' * 20}1.gguf", f"/m/{'long' * 20}2.gguf")

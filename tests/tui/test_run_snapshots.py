@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,16 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.catalog.selector import Target, resolve
-from ggbench.recording.experiment import Experiment
+from ggbench.engine import protocol
+from ggbench.engine.endings import Ending
+from ggbench.engine.workloads.batched_decode import BatchedDecode
+from ggbench.experiments.registry import experiment_of
+from ggbench.recording.experiment import Experiment, Job
 from ggbench.recording.rig import Rig
 from ggbench.records.context import ContextResult
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
+from ggbench.records.speed_cases import SpeedSettings
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.run_queue import JobState
@@ -123,6 +129,32 @@ def test_a_text_is_scored(
         await show_run(app, pilot)
         check_snapshot(app, f"run_quality_{size[0]}x{size[1]}")
         scattered.opened.set()
+
+    drive(app, steps, size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_grid_of_cases(
+    app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive: Drive, size: tuple[int, int]
+) -> None:
+    """One quant is done; of the other three cases have ended, and the last is being measured."""
+    gate = Gate()
+
+    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, BatchedDecode) and (request.n_prompt, request.n_seqs) == (512, 4):
+            gate.reached.set()
+            assert gate.opened.wait(60)
+        yield from obey(request)
+
+    jobs.answers += [obey, answer]
+    settings = SpeedSettings((1, 512), 8, (1, 4), None)
+
+    async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
+        app.run_queue.add([Job(experiment_of("speed"), target, LlamaSetup(), settings) for target in targets[:2]])
+        await asyncio.to_thread(gate.reached.wait, 60)
+        await show_run(app, pilot)
+        check_snapshot(app, f"run_speed_{size[0]}x{size[1]}")
+        gate.opened.set()
 
     drive(app, steps, size)
 

@@ -34,7 +34,7 @@ def colours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("state", ["library", "help", "card", "confirm", "options", "search"])
+@pytest.mark.parametrize("state", ["library", "help", "card", "confirm", "options", "search", "quality", "speed"])
 def test_the_library(services: Services, jobs: FakeServices, drive: Drive, size: tuple[int, int], state: str) -> None:
     """Models of every section, a plan with marks, two measured quants, one on this disk, and what can lie over them."""
     with Store.open(jobs.folder / "results.sqlite") as store:
@@ -49,6 +49,8 @@ def test_the_library(services: Services, jobs: FakeServices, drive: Drive, size:
         "confirm": [],
         "options": ["o", *"12GiB", "down", "down", "right"],
         "search": ["m"],
+        "quality": ["Q", "down", *"wikitext-2"],
+        "speed": ["T", *"1,2k"],
     }
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:

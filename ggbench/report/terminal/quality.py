@@ -14,8 +14,8 @@ from ggbench.records.quality import Estimate, QualityResult
 from ggbench.records.run import Run
 from ggbench.report import UNKNOWN
 from ggbench.report.columns import estimate_text
-from ggbench.report.names import model_name
-from ggbench.report.quality import kv_name, row_name, verdicts
+from ggbench.report.names import kv_name, model_name
+from ggbench.report.quality import row_name, verdicts
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
 from ggbench.report.terminal.tables import facts_table, fitted_table, names, notes, right, spaced
 from ggbench.units import format_bytes, format_count, format_number, format_percent
@@ -25,17 +25,20 @@ def quality_table(runs: Sequence[Run], *, width: int | None = None) -> Renderabl
     """Return a line for each run, with the base and the verdicts below."""
     found = [run.result if isinstance(run.result, QualityResult) else None for run in runs]
     apart = [each.divergence if each else None for each in found]
+    compared = [
+        right("KLD", _texts(apart, "kld", estimate_text), "nats"),
+        right("99 %", _texts(apart, "kld_percentiles", _largest_but_one_percent), "KLD", 3),
+        right("same top", _texts(apart, "same_top", _percent), priority=1),
+        right("RMS Δp", _texts(apart, "rms_p_diff", _percent), priority=2),
+        right("ln PPL ratio", _texts(apart, "ln_ppl_ratio", estimate_text), priority=3),
+    ]
     return fitted_table(
         [
             names("quant", map(row_name, runs)),
             right("BPW", (format_number(run.subject.bpw) for run in runs), "bits", 2),
             right("KV/token", (format_bytes(run.subject.kv_bytes_per_token) for run in runs), priority=4),
             right("PPL", _texts(found, "ppl", estimate_text)),
-            right("KLD", _texts(apart, "kld", estimate_text), "nats"),
-            right("99 %", _texts(apart, "kld_percentiles", _largest_but_one_percent), "KLD", 3),
-            right("same top", _texts(apart, "same_top", _percent), priority=1),
-            right("RMS Δp", _texts(apart, "rms_p_diff", _percent), priority=2),
-            right("ln PPL ratio", _texts(apart, "ln_ppl_ratio", estimate_text), priority=3),
+            *(compared if any(apart) else []),
             right("chunks", _texts(found, "n_chunks", format_count), priority=5),
             notes(run.reason for run in runs),
         ],

@@ -27,13 +27,16 @@ def case_against_tables(runs: Sequence[Run]) -> RenderableType:
     """Return a table for each case: its own figures, the nearest published rows, and every difference below."""
     parts: list[RenderableType] = []
     for run in runs:
-        parts.append(Text(f"{quant_name(run.subject)} against published rows", style="bold"))
-        parts += [_table(run, found) for found in result_of(run).cases]
+        found = [(each, nearest_to_case(run, each.case)) for each in result_of(run).cases]
+        if any(near for _, near in found):
+            parts.append(Text(f"{quant_name(run.subject)} against published rows", style="bold"))
+            parts += [_table(run, *each) for each in found if each[1]]
+        else:
+            parts.append(Text(f"{quant_name(run.subject)}: no published row of speed measures this model"))
     return spaced(parts)
 
 
-def _table(run: Run, found: SpeedCase) -> RenderableType:
-    near = nearest_to_case(run, found.case)
+def _table(run: Run, found: SpeedCase, near: Sequence[NearRow]) -> RenderableType:
     rows = [_own(run, found), *map(_published, near)]
     figures = ("Qwen2.5\ntok/s", "throughput\ntok/s", "memory\nGiB", "input\ntokens", "batch")
     table = new_table(found.case.name, {"": "left", "quant": "left"} | dict.fromkeys(figures, "right"))
@@ -41,12 +44,8 @@ def _table(run: Run, found: SpeedCase) -> RenderableType:
         table.add_row(*map(Text, row), style="" if number else "bold")
     device = device_of(QuantSummary.of([run])) or "device not known"
     own = "; ".join(filter(None, (f"yours: llama.cpp, {device}", case_note(found))))
-    lines = (
-        [own, *difference_lines(near, lambda row: f"{row.system} {row.quant or UNKNOWN}")]
-        if near
-        else ["no published row measures this model"]
-    )
-    table.lines_below = tuple(Text(plain(line)) for line in lines)
+    lines = [plain(own), *difference_lines(near, lambda row: f"{row.system} {row.quant or UNKNOWN}")]
+    table.lines_below = tuple(map(Text, lines))
     return table
 
 

@@ -77,7 +77,7 @@ class FieldsDialog(Dialog[Asked | None]):
             yield from self.lines_above()
             for field in self.FIELDS:
                 editor = Input(self._texts.get(field.name, ""), placeholder="default", id=field.name, compact=True)
-                yield line_of(field.label, editor, f"default: {field.unset}")
+                yield line_of(field.label, editor, field.unset)
             yield from self.lines_below()
             yield Static(self.ABOUT, id="about", markup=False)
 

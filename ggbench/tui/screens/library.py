@@ -22,13 +22,13 @@ from ggbench.records.plan import Budget
 from ggbench.records.setup import LlamaSetup
 from ggbench.tui.host import host_of
 from ggbench.tui.library_models import ModelEntry
-from ggbench.tui.library_quants import legend, quants_on_disk
+from ggbench.tui.library_quants import QuantRow, legend, quants_on_disk
 from ggbench.tui.library_results import LatestResults
 from ggbench.tui.messages import RunStored
-from ggbench.tui.run_requests import RunRequest, decode_request, next_length, search_request
+from ggbench.tui.run_requests import next_length
 from ggbench.tui.screens.card_picker import CardChoice, CardPicker
-from ggbench.tui.screens.library_choice import LibraryChoice
-from ggbench.tui.screens.models_screen import FIRST_START, ModelsScreen
+from ggbench.tui.screens.chosen_quants import ChosenQuantsScreen
+from ggbench.tui.screens.models_screen import FIRST_START
 from ggbench.tui.widgets.machine_bar import MachineBar
 from ggbench.tui.widgets.memory_bar import MemoryBar
 from ggbench.tui.widgets.models_pane import ModelsPane
@@ -53,7 +53,7 @@ class _ThisMachine:
     reading: MachineReading
 
 
-class LibraryScreen(ModelsScreen):
+class LibraryScreen(ChosenQuantsScreen):
     """Choose a model, mark its quants, measure or download them."""
 
     CSS_PATH = "library.tcss"
@@ -84,10 +84,8 @@ class LibraryScreen(ModelsScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._choice = LibraryChoice()
         self._machine: _ThisMachine | None = None
         self._results = LatestResults()
-        self._card = CardChoice()
         self._is_planning = self._is_draw_due = False
         self._offered = False, False
         """Whether there are quants, and any to download: the footer depends on it, and redrawing it is expensive."""
@@ -121,19 +119,19 @@ class LibraryScreen(ModelsScreen):
         if isinstance(self.focused, Input):
             return action in ("leave", "other_part")
         if action == "mark":
-            return bool(self._choice.rows) and self._table.has_focus
+            return bool(self.choice.rows) and self._table.has_focus
         if action == "pull":
-            return self._choice.can_pull
+            return self.choice.can_pull
         if action == "reset_options":
             return host_of(self).setup != LlamaSetup()
         if action in ("decode", "search", "quality", "speed", "sort", "reverse_sort"):
-            return bool(self._choice.rows)
+            return bool(self.choice.rows)
         return True
 
     def take_models(self, local: Sequence[LocalModel], catalog: Catalog) -> None:
         """Show which quants are on this disk."""
-        self._choice.set_on_disk(quants_on_disk(local, catalog))
-        self._show_rows()
+        self.choice.set_on_disk(quants_on_disk(local, catalog))
+        self.show_rows()
 
     def _read_machine(self, planner: Planner | None) -> None:
         """Read memory and devices; make a planner if there is none yet."""
@@ -165,8 +163,8 @@ class LibraryScreen(ModelsScreen):
 
     def _show_results(self) -> None:
         """Show what was measured here, unless another card is planned for."""
-        self._choice.set_results(self._results if self._card.is_here else LatestResults())
-        self._show_rows()
+        self.choice.set_results(self._results if self.card.is_here else LatestResults())
+        self.show_rows()
 
     def _take_planned(self, quant: PlannedQuant | None) -> None:
         """Take in the plan of a quant; None marks the end."""
@@ -174,20 +172,10 @@ class LibraryScreen(ModelsScreen):
             self._is_planning = False
             self.show_status()
             return
-        self._choice.add(quant)
+        self.choice.add(quant)
         if not self._is_draw_due:
             self._is_draw_due = True
-            self.call_later(self._show_rows)  # once for all rows that have arrived by then
-
-    def _start(self, request: RunRequest | None) -> None:
-        """Run the marked quants or the chosen one; without a request, download them."""
-        if selection := self._choice.selection(self._table.chosen):
-            self.find_targets(request, selection, self.catalog, is_here=self._card.is_here)
-
-    def show_started(self) -> None:
-        """Unmark what was started."""
-        self._choice.clear_marks()
-        self._show_rows()
+            self.call_later(self.show_rows)  # once for all rows that have arrived by then
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
         """Show why a task failed; a search only while its text is there."""
@@ -204,8 +192,8 @@ class LibraryScreen(ModelsScreen):
     def _take_model(self, message: ModelsPane.ModelChosen) -> None:
         """Plan a model when it is highlighted; one that needs the network, only when it is entered."""
         is_wanted = message.entered or not message.entry.needs_network
-        if is_wanted and self._choice.choose(message.entry):
-            self._show_rows()
+        if is_wanted and self.choice.choose(message.entry):
+            self.show_rows()
             self._replan()
         if message.entered:
             host = host_of(self)
@@ -221,8 +209,8 @@ class LibraryScreen(ModelsScreen):
     @on(QuantsTable.ContextChangeRequested)
     def _change_n_ctx(self, message: QuantsTable.ContextChangeRequested) -> None:
         chosen = self._table.chosen
-        if chosen is not None and (n_ctx := self._choice.setup.n_ctx or chosen.plan.n_ctx) is not None:
-            self._choice.n_ctx = message.applied_to(n_ctx, chosen.plan.n_ctx_train)
+        if chosen is not None and (n_ctx := self.choice.setup.n_ctx or chosen.plan.n_ctx) is not None:
+            self.choice.n_ctx = message.applied_to(n_ctx, chosen.plan.n_ctx_train)
             self._replan()
 
     @on(DataTable.RowSelected, "#quants")
@@ -230,32 +218,6 @@ class LibraryScreen(ModelsScreen):
         """Mark or unmark the chosen quant and move to the next."""
         self._table.toggle_mark()
         self.show_status()
-
-    def action_decode(self) -> None:
-        """Measure the marked quants, or the chosen one."""
-        setup = self._choice.planned_setup(self._choice.selection(self._table.chosen))
-        self._start(decode_request(setup, host_of(self).n_gen))
-
-    def action_search(self) -> None:
-        """Search the largest context of the marked quants, or of the chosen one."""
-        selection, machine = self._choice.selection(self._table.chosen), self._machine
-        if selection and machine is not None:
-            self.ask_to_search(selection, machine.budget, lambda setup: self._start(search_request(setup)))
-
-    def action_quality(self) -> None:
-        """Ask what to score with the marked quants, or the chosen one, and start."""
-        entry, selection = self._choice.entry, self._choice.selection(self._table.chosen)
-        if entry is not None and selection:
-            self.ask_for_quality(selection, {entry.model: self._choice.names_here()}, self._start)
-
-    def action_speed(self) -> None:
-        """Ask which cases to measure of the marked quants, or of the chosen one, and start."""
-        if selection := self._choice.selection(self._table.chosen):
-            self.ask_for_speed(selection, self._start)
-
-    def action_pull(self) -> None:
-        """Download the marked quants, or the chosen one."""
-        self._start(None)
 
     def action_filter(self) -> None:
         """Open the filter of the quants if their table has the focus, else that of the models."""
@@ -306,20 +268,20 @@ class LibraryScreen(ModelsScreen):
 
     def action_choose_card(self) -> None:
         """Choose a card to plan for; it need not be installed."""
-        self.app.push_screen(CardPicker(self._card), self._take_card)
+        self.app.push_screen(CardPicker(self.card), self._take_card)
 
     def _take_card(self, choice: CardChoice | None) -> None:
         if choice is not None:
-            self._card, self._choice.rows = choice, {}
+            self.card, self.choice.rows = choice, {}
             self._show_results()
             self._replan()
 
     def take_options(self) -> None:
         """Plan with other options, for which other memory may be free."""
-        self._choice.options, self._choice.n_ctx, self._choice.rows = host_of(self).setup, None, {}
+        self.choice.options, self.choice.n_ctx, self.choice.rows = host_of(self).setup, None, {}
         self.drop("plan")  # else its rows come with the former options
         self._is_planning = True
-        self._show_rows()
+        self.show_rows()
         self._read_machine(None if self._machine is None else self._machine.planner)
 
     def action_reload(self) -> None:
@@ -340,29 +302,39 @@ class LibraryScreen(ModelsScreen):
         return self.query_one(QuantsPane)
 
     @property
+    def chosen(self) -> QuantRow | None:
+        """The quant at the cursor."""
+        return self._table.chosen
+
+    @property
     def _table(self) -> QuantsTable:
         return self._right.table
 
     @property
-    def _budget(self) -> Budget | None:
-        if not self._card.is_here:
-            return self._card.budget(host_of(self).setup.memory_limit_bytes)
+    def machine_budget(self) -> Budget | None:
+        """The memory of this machine; None before it was read."""
         return None if self._machine is None else self._machine.budget
+
+    @property
+    def _budget(self) -> Budget | None:
+        if not self.card.is_here:
+            return self.card.budget(host_of(self).setup.memory_limit_bytes)
+        return self.machine_budget
 
     def _replan(self) -> None:
         """Plan the chosen model, starting with the quant at the cursor."""
         self.drop("plan")
         self.problems.pop("start", None)
         self._is_planning = False
-        machine, entry, budget = self._machine, self._choice.entry, self._budget
+        machine, entry, budget = self._machine, self.choice.entry, self._budget
         if machine is not None and budget is not None:
-            self.query_one(MachineBar).show(budget, machine.reading, is_here=self._card.is_here)
+            self.query_one(MachineBar).show(budget, machine.reading, is_here=self.card.is_here)
             if entry is not None and entry.model:
                 self._plan(machine.planner, entry, budget)
         self.show_status()
 
     def _plan(self, planner: Planner, entry: ModelEntry, budget: Budget) -> None:
-        chosen, setup = self._table.chosen, self._choice.setup
+        chosen, setup = self._table.chosen, self.choice.setup
         first = chosen.name if chosen else None
 
         def rows() -> Iterator[PlannedQuant | None]:
@@ -373,21 +345,22 @@ class LibraryScreen(ModelsScreen):
         self._is_planning = True
         self.perform("plan", rows, self._take_planned)
 
-    def _show_rows(self) -> None:
+    def show_rows(self) -> None:
+        """Draw the quants as they are now."""
         self._is_draw_due = False
-        self._table.show(self._choice.rows, self._choice.marks)
+        self._table.show(self.choice.rows, self.choice.marks)
         self._show_memory()
         self.show_status()
-        offered = bool(self._choice.rows), self._choice.can_pull
+        offered = bool(self.choice.rows), self.choice.can_pull
         if offered != self._offered:
             self._offered = offered
             self.refresh_bindings()
 
     def show_status(self) -> None:
         """Update the error message and the status line."""
-        table, choice, is_known = self._table, self._choice, self._machine is not None
+        table, choice, is_known = self._table, self.choice, self._machine is not None
         status = choice.status(table, host_of(self).n_gen, is_machine_known=is_known, is_planning=self._is_planning)
-        has_bandwidth = self._budget is None or self._budget.bandwidth is not None or self._card.is_here
+        has_bandwidth = self._budget is None or self._budget.bandwidth is not None or self.card.is_here
         explained = legend(list(choice.rows.values()), has_bandwidth=has_bandwidth) if choice.rows else ""
         self.query_one("#legend", Static).update(explained)
         self._right.show_empty(table.hidden if choice.rows and not table.n_shown else ())

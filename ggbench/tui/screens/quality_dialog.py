@@ -35,11 +35,11 @@ class QualityDialog(FieldsDialog[QualityAsked]):
 
     WHAT: ClassVar[str] = "Quality"
     ABOUT: ClassVar[str] = (
-        "Scores the second half of each chunk. What is scored is kept when you skip (s) or cancel (c) the run; the "
-        "same run started again goes on there."
+        "Scores the second half of each chunk of a text file, of wikitext-2 or of Python's manual. What is scored is "
+        "kept when you skip (s) or cancel (c) the run; the same run started again goes on there."
     )
     FIELDS: ClassVar[Sequence[TypedField]] = (
-        TypedField("text", "text", "Python's manual; wikitext-2; a path", str),
+        TypedField("text", "text", "Python's manual; wikitext-2", str),
         TypedField("n_chunks", "chunks", "the whole text", whole_number("a number of chunks", 1, _MOST_CHUNKS)),
         TypedField("within_s", "time limit", "none; or 10m for each quant", parse_duration),
         TypedField("n_ctx", "tokens a chunk", f"{N_CTX}, as llama-perplexity", _n_ctx),
@@ -61,7 +61,7 @@ class QualityDialog(FieldsDialog[QualityAsked]):
         """The types of the KV cache."""
         types = "/".join(dict.fromkeys((self._setup.type_k, self._setup.type_v)))
         editor = Static(types, classes="fixed", markup=False)
-        yield line_of("KV cache", editor, "by the options (o); the base has f16")
+        yield line_of("KV cache", editor, "by options (o); base: f16")
 
     def asked(self, values: Mapping[str, Any]) -> QualityAsked:
         """Return what to score."""

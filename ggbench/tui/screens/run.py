@@ -19,7 +19,7 @@ from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Footer, OptionList, Static
 
 from ggbench.plain import plain
-from ggbench.report.names import row_labels
+from ggbench.report.names import distinct_by_kv, row_labels
 from ggbench.report.plot.palette import letter
 from ggbench.report.presenter import LiveView, figures_of, presenter_of
 from ggbench.tui.host import Host, host_of
@@ -211,7 +211,8 @@ class RunScreen(Screen[None]):
         if isinstance(view, BracketPlot):
             view.answers, view.question, view.asked_s = live.answers, live.question, self._drawn_asked_s
         elif isinstance(view, CurvesPlot):
-            names = row_labels([items[job.item_id].subject for job in plotted])
+            shown = [items[job.item_id] for job in plotted]
+            names = distinct_by_kv(row_labels([each.subject for each in shown]), [each.setup for each in shown])
             runs = [job.plotted(name, dimmed=job is not live) for job, name in zip(plotted, names, strict=True)]
             view.show(figures_of([item.kind], runs))
             view.visible = bool(view.figures)  # axes of nothing have no scale

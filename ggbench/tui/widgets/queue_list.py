@@ -11,7 +11,7 @@ from textual.widgets import OptionList
 
 from ggbench.plain import plain, shorten_middle
 from ggbench.records.outcome import Outcome
-from ggbench.report.names import model_names
+from ggbench.report.names import distinct_by_kv, model_names
 from ggbench.report.presenter import presenter_of
 from ggbench.tui.run_queue import JobState, QueueItem
 
@@ -71,7 +71,7 @@ def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str], *, pause
 
 
 def _names(items: Sequence[QueueItem]) -> list[str]:
-    """Return model and quant of each; only the model is truncated, and only if that makes no two the same."""
+    """Return model, quant and KV types of each; only the model is truncated, and only if no two become the same."""
     subjects = [item.subject for item in items]
     models, quants = model_names(subjects), [plain(subject.quant) for subject in subjects]
     whole = [f"{model} {quant}" for model, quant in zip(models, quants, strict=True)]
@@ -79,7 +79,8 @@ def _names(items: Sequence[QueueItem]) -> list[str]:
         f"{shorten_middle(model, max(8, _NAME_WIDTH - len(quant)))} {quant}"
         for model, quant in zip(models, quants, strict=True)
     ]
-    return short if len(set(short)) == len(set(whole)) else whole
+    shown = short if len(set(short)) == len(set(whole)) else whole
+    return list(distinct_by_kv(shown, [item.setup for item in items]))
 
 
 def _state_text(item: QueueItem, *, paused: bool) -> str:
