@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 @click.command()
 @measuring_options(many=True)
 def command(asked: Asked) -> None:
-    """Foresee the speed of QUANTS of MODEL on this machine, with nothing downloaded but headers.
+    """Forecast the speed of QUANTS of MODEL on this machine; nothing is downloaded but headers.
 
     Twins of a few of the model's layers are written, timed by turns and removed: two depths show what a layer costs,
     a long context what the KV cache costs. A model of up to 1 GB is measured as a twin of all its layers. The model
-    itself may be larger than the machine's memory.
+    itself may be larger than the machine's memory. A forecast of the same twins is not measured again.
     """
     from ggbench.cli.measuring import measure
     from ggbench.cli.run_output import show_measured

@@ -7,7 +7,7 @@ from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
 from ggbench.report import UNKNOWN
 from ggbench.report.documents import picked, setup_document
-from ggbench.units import format_count, format_number
+from ggbench.units import format_count, format_interval
 
 
 def forecast_document(run: Run) -> dict[str, object]:
@@ -46,13 +46,8 @@ def result_of(run: Run) -> ForecastResult:
 
 
 def expected_text(expected: Expected | None) -> str:
-    """`4.28 ±0.27`; where one side of the interval is longer, its ends."""
-    if expected is None:
-        return UNKNOWN
-    below, above = expected.value - expected.low, expected.high - expected.value
-    if max(below, above) < 1.3 * min(below, above):
-        return f"{format_number(expected.value)} ±{format_number(max(below, above), 2)}"
-    return f"{format_number(expected.value)} ({format_number(expected.low)}–{format_number(expected.high)})"
+    """`4.28 ±0.27`; where one side of the interval is much longer, its ends."""
+    return UNKNOWN if expected is None else format_interval(expected.value, expected.low, expected.high)
 
 
 def forecast_line(run: Run) -> str:

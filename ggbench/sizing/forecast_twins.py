@@ -1,4 +1,4 @@
-"""Which layers of a model its forecast measures: as few as tell what one costs, and as many as no CPU cache holds."""
+"""Choose the layers of a model that a forecast measures: few, but more than the CPU's cache holds."""
 
 from __future__ import annotations
 

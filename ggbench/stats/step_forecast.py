@@ -1,4 +1,4 @@
-"""Foresee the steps of a model from those of twins of a few of its layers.
+"""Forecast the steps of a model from those of twins of a few of its layers.
 
 t(n) = embedding and output + layers + KV cache. Two twins of different depth show what a layer costs, a long context
 what a byte of KV costs; both are proportional to the bytes that are read, so that layers of different types count by

@@ -47,7 +47,7 @@ def _shown(*runs: Run) -> str:
 def test_an_interval_is_one_number_where_it_is_even() -> None:
     """Else its two ends."""
     assert expected_text(Expected(250.0, 235.0, 265.0)) == "250 ±15"
-    assert expected_text(Expected(4.0, 3.0, 8.0)) == "4.00 (3.00–8.00)"
+    assert expected_text(Expected(4.0, 3.0, 8.0)) == "4.0 (3.0–8.0)"
     assert expected_text(None) == "—"
 
 
@@ -84,6 +84,6 @@ def test_the_headline_is_one_line() -> None:
     """And says how the run ended where there is none."""
     presenter = presenter_of("forecast")
     assert presenter.ending(RUN) == (
-        "expected 4.00 (3.80–4.30) tok/s at 1, 2.20 ±0.20 at 4,096, from twins of 2 and 6 of 32 layers"
+        "expected 4.00 ±0.30 tok/s at 1, 2.20 ±0.20 at 4,096, from twins of 2 and 6 of 32 layers"
     )
     assert presenter.ending(FAILED) == "failed: no layer stands alone"
