@@ -174,6 +174,19 @@ def _plan_row(row: PlanRow) -> dict[str, object]:
     return asdict(row) | known
 
 
+def origin_document(run: Run) -> dict[str, object]:
+    """Return how a run ended and what reproduces it: the last fields of the documents of its kind."""
+    return {
+        "outcome": run.outcome,
+        "reason": run.reason or None,
+        "config": setup_document(run.head.setup),
+        "header_sha256": run.subject.header_sha256 or None,
+        "environment": run.head.environment,
+        "command": run.head.command,
+        "run_id": run.run_id,
+    }
+
+
 def setup_document(setup: Setup) -> dict[str, object]:
     """How the model was loaded, by its engine's own names."""
     return {field.name: getattr(setup, field.name) for field in fields(setup)} if is_dataclass(setup) else {}

@@ -6,7 +6,7 @@ from ggbench.records.forecast import Expected, ForecastResult
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
 from ggbench.report import UNKNOWN
-from ggbench.report.documents import picked, setup_document
+from ggbench.report.documents import origin_document, picked
 from ggbench.units import format_count, format_interval
 
 
@@ -30,13 +30,7 @@ def forecast_document(run: Run) -> dict[str, object]:
         "prefill_tok_s": {str(n): 1e3 * n / each.value for n, each in found.prefill_ms},
         "basis": found.basis or None,
         "limit": found.limit,
-        "outcome": run.outcome,
-        "reason": run.reason or None,
-        "config": setup_document(setup),
-        "header_sha256": subject.header_sha256 or None,
-        "environment": run.head.environment,
-        "command": run.head.command,
-        "run_id": run.run_id,
+        **origin_document(run),
     }
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ggbench.records.quality import QualityResult
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
-from ggbench.report.documents import picked, setup_document
+from ggbench.report.documents import origin_document, picked
 from ggbench.report.names import kv_name
 from ggbench.stats.quality import PairedDifference, paired_difference
 from ggbench.units import format_count, format_number
@@ -51,13 +51,7 @@ def quality_document(run: Run) -> dict[str, object]:
         "text_sha256": found and found.text.sha256,
         "tokens_sha256": found and found.scored and found.scored.tokens_sha256,
         "chunk_nll": found and found.chunk_nll,
-        "outcome": run.outcome,
-        "reason": run.reason or None,
-        "config": setup_document(setup),
-        "header_sha256": subject.header_sha256 or None,
-        "environment": run.head.environment,
-        "command": run.head.command,
-        "run_id": run.run_id,
+        **origin_document(run),
     }
 
 

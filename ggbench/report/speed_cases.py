@@ -8,7 +8,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
 from ggbench.records.speed import b_ratio, w_ratio
 from ggbench.records.speed_cases import BatchLine, SpeedCase, SpeedResult, SpeedSettings
-from ggbench.report.documents import picked, setup_document
+from ggbench.report.documents import origin_document, picked
 from ggbench.units import format_count, format_length, format_number
 
 DEFINITIONS = (
@@ -31,13 +31,7 @@ def speed_document(run: Run) -> dict[str, object]:
         "lines": [_line_document(subject.quant, each) for each in found.lines],
         "gpu_use": run.gpu_use,
         **picked(run.memory, "flash_attn swa_cells"),
-        "outcome": run.outcome,
-        "reason": run.reason or None,
-        "config": setup_document(run.head.setup),
-        "header_sha256": subject.header_sha256 or None,
-        "environment": run.head.environment,
-        "command": run.head.command,
-        "run_id": run.run_id,
+        **origin_document(run),
     }
 
 

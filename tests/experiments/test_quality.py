@@ -78,6 +78,14 @@ def _requests(worker: FakeWorker) -> list[Score]:
     return [request for request in worker.requests if isinstance(request, Score)]
 
 
+def _dies(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    """Answer until the fifth chunk, at which the worker dies."""
+    if isinstance(request, Score) and request.chunks[0][0] == 4 * N_CTX:
+        yield OutOfMemory("score", "killed")
+    else:
+        yield from scores()(request)
+
+
 def test_every_chunk_is_scored_in_its_second_half(trained: Target, settings: QualitySettings) -> None:
     """Each token once, its target the one that follows, two chunks at a time."""
     run, progress, (worker,) = _run(trained, settings, [scores()])
@@ -166,13 +174,7 @@ def test_a_base_that_runs_out_of_memory_beside_the_model_goes_first(
     (kept,) = logits_dir().iterdir()
     kept.unlink()
 
-    def dies(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        if isinstance(request, Score) and request.chunks[0][0] == 4 * N_CTX:
-            yield OutOfMemory("score", "killed")
-        else:
-            yield from scores()(request)
-
-    run, _, _ = _run(trained, settings, [dies, full], base=Base(trained))
+    run, _, _ = _run(trained, settings, [_dies, full], base=Base(trained))
     assert run.outcome is Outcome.OUT_OF_MEMORY
     assert not list(logits_dir().iterdir())
 
@@ -283,15 +285,8 @@ def test_a_worker_that_dies_leaves_the_chunks_before(
     trained: Target, settings: QualitySettings, tmp_path: Path
 ) -> None:
     """In the run, and in the store as of a kill."""
-
-    def dies(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        if isinstance(request, Score) and request.chunks[0][0] == 4 * N_CTX:
-            yield OutOfMemory("score", "killed")
-        else:
-            yield from scores()(request)
-
     with Store.open(tmp_path / "results.sqlite") as store:
-        run, _, _ = _run(trained, settings, [dies], store)
+        run, _, _ = _run(trained, settings, [_dies], store)
         assert (run.outcome, _result(run).n_chunks) == (Outcome.OUT_OF_MEMORY, 4)
         assert run.run_id is not None
         stored = replace(store.load_run(run.run_id), result_json=None)
@@ -300,15 +295,8 @@ def test_a_worker_that_dies_leaves_the_chunks_before(
 
 def test_a_run_goes_on_where_an_earlier_one_stopped(trained: Target, settings: QualitySettings, tmp_path: Path) -> None:
     """Only the chunks that are missing are scored; a run that has them all, or of another setup, is not taken."""
-
-    def dies(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        if isinstance(request, Score) and request.chunks[0][0] == 4 * N_CTX:
-            yield OutOfMemory("score", "killed")
-        else:
-            yield from scores()(request)
-
     with Store.open(tmp_path / "results.sqlite") as store:
-        stopped, _, _ = _run(trained, settings, [dies], store)
+        stopped, _, _ = _run(trained, settings, [_dies], store)
         rig, workers = fake_rig(store, {0: scores()})
         other = list(run_job(rig, Job(EXPERIMENT, trained, LlamaSetup(type_k="q8_0"), settings)))
         assert _requests(workers[0])[0].chunks[0][0] == 0

@@ -113,7 +113,7 @@ WINDOWED: dict[str, Keys] = {
 }
 
 N_SEQUENCES = 64
-"""The log rounds to 0.01 MiB; with so many states a difference of 42 numbers in one of them shows."""
+"""The log rounds to 0.01 MiB; over this number of states, a difference of 42 elements in one of them shows."""
 
 
 @dataclass(frozen=True)
