@@ -1,0 +1,28 @@
+"""How fast a quant is on one machine, by the best that is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ggbench.records.forecast import Expected
+
+SpeedBasis = Literal["measured", "forecast", "other runs", "bound"]
+"""From the surest: runs of this very quant; twins of its layers; the share of the bound that this machine's other runs
+reach; the memory's bandwidth alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSpeed:
+    """Latency of a step by position, and time of a prompt by its length, each with a 95 % interval.
+
+    Of a `bound` the value is the least that is possible, and the interval is open: `high` is infinite.
+    """
+
+    basis: SpeedBasis
+    source: str
+    """For people: `run 12`, `twins of 2 and 6 of 32 layers`."""
+    step_ms: tuple[tuple[int, Expected], ...]
+    """By rising position; at least two."""
+    prefill_ms: tuple[tuple[int, Expected], ...] = ()
+    """By rising length of a prompt that is read from an empty context; empty where unknown."""
