@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import statistics
 import tempfile
 from collections.abc import Generator, Sequence
 from dataclasses import replace
@@ -127,7 +128,8 @@ def _rounds(
     """Time each twin near the beginning, and the largest behind a long context, as often as asked."""
     settings = session.settings(ForecastSettings)
     n_done, n_total = 0, settings.rounds * (len(twins) + 1)
-    n_batch, n_gen = settings.n_batch, {}
+    n_batch = settings.n_batch
+    step_s: dict[tuple[int, int], float] = {}  # of the last timing, by twin and depth
     for twin, engine in zip(twins, engines, strict=True):  # memory costs more at its first use
         yield Working("probe", n_done, n_total, "warm-up")
         *events, ending = engine.run(DecodeAtDepth(_NEAR, 2, min(_SMALL_BATCH, settings.n_batch)))
@@ -136,18 +138,19 @@ def _rounds(
             return ending
         if any(isinstance(event, PromptRead) and event.elapsed_ns > _SLOW_BATCH_NS for event in events):
             n_batch = min(_SMALL_BATCH, settings.n_batch)
-        step_ns = [ns for event in events if isinstance(event, Steps) for ns in event.step_ns]
-        n_gen[twin.number] = n_gen_of(settings, step_ns[-1] / 1e9)
+        step_s[twin.number, _NEAR] = _timing(twin, 0, _NEAR, events).step_ns[-1] / 1e9
     for number in range(settings.rounds):
         of_batch = n_batch if number < BATCH_ROUNDS else 0
         asked = [(twin, _NEAR) for twin in twins] + [(twins[-1], settings.n_depth)]
         for twin, n_depth in asked:
             yield Working("probe", n_done, n_total, f"round {number + 1} of {settings.rounds}")
-            *events, ending = engines[twin.number].run(DecodeAtDepth(n_depth, n_gen[twin.number], of_batch))
+            n_gen = n_gen_of(settings, step_s.get((twin.number, n_depth), step_s[twin.number, _NEAR]))
+            *events, ending = engines[twin.number].run(DecodeAtDepth(n_depth, n_gen, of_batch))
             if not isinstance(ending, Completed):
                 assert isinstance(ending, Ending)
                 return ending
             timing = _timing(twin, number, n_depth, events)
+            step_s[twin.number, n_depth] = statistics.median(timing.step_ns) / 1e9
             session.recorder.observe(timing)
             session.recorder.keep_readings()
             n_done += 1

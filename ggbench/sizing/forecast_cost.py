@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from ggbench.records.forecast import ForecastCost, ForecastSettings, ForecastTwin
 from ggbench.records.speed import Bandwidth
 
-BATCH_ROUNDS = 2
-"""Rounds in which a batch is timed too."""
+BATCH_ROUNDS = 3
+"""Rounds in which a batch is timed too: the spread of two says little."""
 _FEWEST_TOKENS = 4
 _TIMED_S = 1.0
 """A timing of slow steps takes no longer, unless the fewest tokens do."""
 _UNKNOWN_BYTES_PER_S = 20e9
-_EFFICIENCY = 0.5
-"""Share of the memory's bandwidth that a step reaches."""
-_MADE_BYTES_PER_S = 0.4e9
+_WEIGHTS_SHARE, _KV_SHARE = 0.5, 0.1
+"""Of the memory's bandwidth, that reading weights and a KV cache reach."""
+_MADE_BYTES_PER_S = 0.3e9
 """Of a twin that is written, loaded, put into the order that the CPU's kernels read, and removed."""
 _STARTED_S = 2.0
 """For each worker."""
@@ -44,11 +44,11 @@ def forecast_cost(
 
     A step reads `outside_bytes` besides the layers.
     """
-    rate = _EFFICIENCY * (bandwidth.bytes_per_s if bandwidth is not None else _UNKNOWN_BYTES_PER_S)
-    near_s = [(outside_bytes + twin.cost.layer_bytes) / rate for twin in twins]
-    far_s = near_s[-1] + twins[-1].cost.kv_bytes(settings.n_depth) / rate
+    rate = bandwidth.bytes_per_s if bandwidth is not None else _UNKNOWN_BYTES_PER_S
+    near_s = [(outside_bytes + twin.cost.layer_bytes) / (_WEIGHTS_SHARE * rate) for twin in twins]
+    far_s = near_s[-1] + twins[-1].cost.kv_bytes(settings.n_depth) / (_KV_SHARE * rate)
     timed_s = sum((n_gen_of(settings, step_s) + 1) * step_s for step_s in [*near_s, far_s])
-    batch_s = (sum(near_s) + near_s[-1]) * settings.n_batch / _BATCH_TOKENS_PER_STEP
+    batch_s = (sum(near_s) + far_s) * settings.n_batch / _BATCH_TOKENS_PER_STEP
     fill_s = near_s[-1] * _FILL_TOKENS / _BATCH_TOKENS_PER_STEP
     probed_s = settings.rounds * (timed_s + fill_s) + min(BATCH_ROUNDS, settings.rounds) * batch_s
     warm_s = 6 * sum(near_s)

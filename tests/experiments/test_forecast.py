@@ -243,8 +243,9 @@ def test_a_disk_without_room_is_an_error_before_anything_is_written(
 
 
 def test_slow_steps_are_timed_fewer_at_once(model: Path) -> None:
-    """At least four; a tenth of a second allows all eight."""
+    """At least four, by the last timing at that depth; a tenth of a second allows all eight."""
     for warm_up_ns, n_gen in ((100_000_000, 8), (200_000_000, 5), (3_000_000_000, 4)):
         _, workers = _run(model, _Costly([], warm_up_ns=warm_up_ns))
         timed = [each for each in workers[0].requests if isinstance(each, DecodeAtDepth)][1:]
-        assert {each.n_gen for each in timed} == {n_gen}
+        assert timed[0].n_gen == n_gen
+        assert timed[-1].n_gen == 8

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.header import read_model_file
