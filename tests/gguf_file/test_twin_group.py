@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import twin_of
