@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -29,7 +29,6 @@ from ggbench.report.glossary import PLAN
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.catalog.planned_variants import PlannedVariant
     from ggbench.hub.repo_records import RepoListing
     from ggbench.records.plan import Budget, PlanRow
     from ggbench.records.setup import LlamaSetup
@@ -87,13 +86,14 @@ def command(
     engine = launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)  # first of all, as its worker takes a while
     with DryAllocator(engine, loaded) as allocator:
         from ggbench.catalog.planned_variants import planned_model
+        from ggbench.experiments.known_speeds import known_here, with_expected
         from ggbench.sizing.plan import PlanRequest, plan
 
         request = PlanRequest(budget, setup, options)
         with _reading(output) as on_progress:
             planned = planned_model(model, quants, hub=hub.access(), on_progress=on_progress)
         rows = list(plan(planned.variants, request, allocator))
-        rows = _with_expected(rows, planned.variants, setup, budget)
+        rows = with_expected(rows, known_here([variant.file for variant in planned.variants], setup, budget))
         alternative = None
         if (quants or len(rows) == 1) and not any(row.fits for row in rows):
             from ggbench.catalog.planned_variants import smaller_variants
@@ -151,23 +151,6 @@ def _budget(
         limit_bytes=limit_bytes,
         measures=measures,
     )
-
-
-def _with_expected(
-    rows: list[PlanRow], variants: Sequence[PlannedVariant], setup: LlamaSetup, budget: Budget
-) -> list[PlanRow]:
-    """The rows with the speed that this machine is known to reach; as they are where results cannot be read."""
-    from ggbench.errors import StoreError
-    from ggbench.experiments.known_speeds import known_speeds, with_expected
-    from ggbench.store.database import Store
-
-    if not budget.is_here:
-        return rows
-    try:
-        with Store.open() as store:
-            return with_expected(rows, known_speeds(store, [variant.file for variant in variants], setup, budget))
-    except StoreError:
-        return rows
 
 
 def _largest_bytes(rows: list[PlanRow]) -> int:
