@@ -6,14 +6,22 @@ import contextlib
 import dataclasses
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from ggbench.cli.glossary import CommandWithTerms
 from ggbench.cli.gpu_options import IgnoredGpuOptions
-from ggbench.cli.options import HubOptions, load_options, offline_option, option, output_options, parse_reserve
+from ggbench.cli.options import (
+    HubOptions,
+    load_options,
+    no_measure_option,
+    offline_option,
+    option,
+    output_options,
+    parse_reserve,
+)
 from ggbench.cli.output import Output
 from ggbench.errors import ExitCode, UsageError
 from ggbench.plain import plain
@@ -21,7 +29,6 @@ from ggbench.report.glossary import PLAN
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.catalog.planned_variants import PlannedVariant
     from ggbench.hub.repo_records import RepoListing
     from ggbench.records.plan import Budget, PlanRow
     from ggbench.records.setup import LlamaSetup
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
 @option("--vram", "Plan for a GPU with this much memory, e.g. 24GiB.", metavar="SIZE")
 @option("--reserve", "Memory to leave free for driver and runtime; 0 for none. Default: printed.", metavar="SIZE")
 @option("--bandwidth", "Memory bandwidth for the limits, e.g. 1008GB/s.", metavar="RATE")
+@no_measure_option
 @load_options
 @offline_option
 @output_options
@@ -45,6 +53,7 @@ def command(
     vram: str | None,
     reserve: str | None,
     bandwidth: str | None,
+    no_measure: bool,
     setup: LlamaSetup,
     hub: HubOptions,
     output: Output,
@@ -54,6 +63,9 @@ def command(
     A catalog model needs no file, and of a file only the header is read; of a repo of the Hub, org/name, the headers
     are read by range and cached. Without --n-ctx the plan is for 8192 tokens, or the training context where that is
     shorter. The exit code is 3 where none of the named quants fits, or the only one there is does not.
+
+    The first time the memory's bandwidth is measured, for a second or two. Expected speeds are of what this machine has
+    run or forecast already: ggbench forecast measures those of a model.
 
     Defaults are those of llama-server with one slot (-np 1): logits of one token, flash attention where it works,
     sliding-window layers that keep their window alone. The README lists what differs.
@@ -67,21 +79,21 @@ def command(
 
     if setup.tensor_split:
         raise UsageError("plan counts one GPU", "omit --tensor-split; --main-gpu says which one")
-    budget = _budget(gpu, vram, reserve, bandwidth, setup)
+    budget = _budget(gpu, vram, reserve, bandwidth, setup, measures=not no_measure)
     given = {"gpu": gpu, "vram": vram, "reserve": reserve, "bandwidth": bandwidth}
     options = tuple((name, value) for name, value in given.items() if value is not None)
     loaded = dataclasses.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
     engine = launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)  # first of all, as its worker takes a while
     with DryAllocator(engine, loaded) as allocator:
         from ggbench.catalog.planned_variants import planned_model
+        from ggbench.experiments.known_speeds import known_here, with_expected
         from ggbench.sizing.plan import PlanRequest, plan
 
         request = PlanRequest(budget, setup, options)
         with _reading(output) as on_progress:
             planned = planned_model(model, quants, hub=hub.access(), on_progress=on_progress)
         rows = list(plan(planned.variants, request, allocator))
-        if gpu is None and vram is None:
-            rows = _with_forecasts(rows, planned.variants, setup)
+        rows = with_expected(rows, known_here([variant.file for variant in planned.variants], setup, budget))
         alternative = None
         if (quants or len(rows) == 1) and not any(row.fits for row in rows):
             from ggbench.catalog.planned_variants import smaller_variants
@@ -108,7 +120,15 @@ def command(
     raise click.exceptions.Exit(_exit_code(rows, named=bool(quants) or len(rows) == 1))
 
 
-def _budget(gpu: str | None, vram: str | None, reserve: str | None, bandwidth: str | None, setup: LlamaSetup) -> Budget:
+def _budget(
+    gpu: str | None,
+    vram: str | None,
+    reserve: str | None,
+    bandwidth: str | None,
+    setup: LlamaSetup,
+    *,
+    measures: bool,
+) -> Budget:
     from ggbench.machine.cpu import default_threads
     from ggbench.records.speed import Bandwidth
     from ggbench.sizing.budget import given_budget, machine_budget
@@ -129,20 +149,8 @@ def _budget(gpu: str | None, vram: str | None, reserve: str | None, bandwidth: s
         reserve_bytes=reserve_bytes,
         bandwidth=rate,
         limit_bytes=limit_bytes,
+        measures=measures,
     )
-
-
-def _with_forecasts(rows: list[PlanRow], variants: Sequence[PlannedVariant], setup: LlamaSetup) -> list[PlanRow]:
-    """The rows with what was forecast for such models; as they are where results cannot be read."""
-    from ggbench.errors import StoreError
-    from ggbench.experiments.known_forecasts import with_forecasts
-    from ggbench.store.database import Store
-
-    try:
-        with Store.open() as store:
-            return with_forecasts(store, rows, [variant.file for variant in variants], setup)
-    except StoreError:
-        return rows
 
 
 def _largest_bytes(rows: list[PlanRow]) -> int:

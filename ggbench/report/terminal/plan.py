@@ -11,7 +11,7 @@ from rich.text import Text
 from ggbench.plain import plain
 from ggbench.records.forecast import Expected
 from ggbench.records.outcome import Outcome
-from ggbench.records.plan import Budget, KvCacheTypes, PlannedSpeed, PlanRow
+from ggbench.records.plan import Budget, KvCacheTypes, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
 from ggbench.report import UNKNOWN
 from ggbench.report.columns import swa_text
@@ -21,6 +21,8 @@ from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_tab
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
 
 FITS, FITS_NOT = "✓", "✗"
+_MOST_SOURCES = 4
+"""Of expected speeds, named under the table."""
 
 
 def plan_report(
@@ -186,6 +188,18 @@ def _expected_text(row: PlanRow) -> str:
     return expected_text(Expected(row.expected.tok_s, *row.expected.tok_s_ci95))
 
 
+def _bases(expected: Sequence[PlannedForecast]) -> list[str]:
+    """Where the expected speeds are from, a line for each kind of basis."""
+    sources: dict[str, dict[str, None]] = {}
+    for each in expected:
+        sources.setdefault(each.speed_basis, {})[each.basis] = None
+    lines = []
+    for basis, found in sources.items():
+        named, n_more = list(found)[:_MOST_SOURCES], len(found) - _MOST_SOURCES
+        lines.append(f"expected, {basis}: {', '.join(named)}{f' and {n_more} more' if n_more > 0 else ''}")
+    return lines
+
+
 def _kv_elsewhere(rows: Sequence[PlanRow]) -> list[Cells]:
     """The part of the cache that is in main memory, where the plan is for a GPU and any is."""
     sizes = [None if row.kv_bytes is None else row.kv_bytes - (row.device_kv_bytes or 0) for row in rows]
@@ -227,8 +241,7 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
         lines.append(f"*: beyond the training context of {' and '.join(map(format_count, trained))}")
     if any(row.decode for row in rows):
         lines.append("tok/s, W, B: the best that the bandwidth allows; latency(n) = (n - 1) / W + B")
-    if expected := [row.expected for row in rows if row.expected]:
-        lines.append(f"expected: ggbench forecast, from {' or '.join(dict.fromkeys(each.basis for each in expected))}")
+    lines += _bases([row.expected for row in rows if row.expected])
     if any(speed.fits is False for row in rows for speed in (*row.decode, *([row.at_n_ctx] if row.at_n_ctx else []))):
         lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
     return "\n".join(lines)
