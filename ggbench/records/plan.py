@@ -75,6 +75,9 @@ class PlanRow:
     quant: str
     provenance: str
     """`file`, `twin`, `hub`, or `catalog`: a header drawn from the catalog's hyperparameters."""
+    type_k: str = "f16"
+    """Of the KV cache that is planned."""
+    type_v: str = "f16"
     file: str = ""
     """Path of the file or its first shard; empty where there is none."""
     file_bytes: int | None = None
