@@ -13,7 +13,6 @@ from ggbench.records.plan import PlanRow
 from ggbench.records.setup import LARGEST_N_CTX, whole_steps
 
 Preference = Literal["quality", "speed", "context"]
-LossMetric = Literal["KLD", "ln PPL ratio"]
 LossBasis = Literal["measured", "published typical", "unquantized"]
 Need = Literal["memory", "speed", "loss"]
 Label = Literal["better", "faster", "more context"]
@@ -104,22 +103,32 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedLoss:
+    """What a quant of a published model loses."""
+
+    of: str
+    """The model and the importance matrix that the quant was made with: two of the same compare."""
+    nats: float
+    error: float
+    """Standard error; 0 where none is printed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Loss:
-    """What is lost in quality, in nats for each token, with where the figure comes from."""
+    """What is lost in quality: mean KL divergence in nats for each token, with where the figure comes from."""
 
     nats: Expected
-    """Measured: mean and 95 % interval. Typical: median and range over models, open where only one is published."""
-    metric: LossMetric
+    """Measured: mean and 95 % interval. Typical: median and range over models."""
     basis: LossBasis
     source: str
-    """For people: `run 12`, `3 models of 0.5B to 4B`."""
-    by_model: tuple[tuple[str, float], ...] = ()
-    """Of a typical loss, the published ones that it is the median of."""
+    """For people: `run 12, from q8_0`, `q4_k_m of llama-3-8b`."""
+    published: tuple[PublishedLoss, ...] = ()
+    """Of a typical loss, what it is taken from."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnSpeed:
-    """How fast the turn of the workload is. Of a `bound` the best that is possible: real speed is lower, time longer."""
+    """How fast the turn of the workload is. Of a `bound` the best that is possible."""
 
     tok_s: Expected
     """Of the answer."""
