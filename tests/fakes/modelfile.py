@@ -8,9 +8,10 @@ cannot be printed are dropped; a line that begins with `#` is a comment.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 
 _INSTRUCTIONS = ("from", "license", "template", "system", "adapter", "renderer", "parser", "parameter", "message")
-_PARAMETERS = {
+_PARAMETERS: dict[str, Callable[[str], object]] = {
     "num_ctx": int, "num_gpu": int, "main_gpu": int, "num_batch": int, "num_thread": int,
     "use_mmap": {"true": True, "false": False}.__getitem__,
 }  # fmt: skip
