@@ -80,8 +80,7 @@ def command(
         with _reading(output) as on_progress:
             planned = planned_model(model, quants, hub=hub.access(), on_progress=on_progress)
         rows = list(plan(planned.variants, request, allocator))
-        if gpu is None and vram is None:
-            rows = _with_forecasts(rows, planned.variants, setup)
+        rows = _with_expected(rows, planned.variants, setup, budget)
         alternative = None
         if (quants or len(rows) == 1) and not any(row.fits for row in rows):
             from ggbench.catalog.planned_variants import smaller_variants
@@ -132,15 +131,19 @@ def _budget(gpu: str | None, vram: str | None, reserve: str | None, bandwidth: s
     )
 
 
-def _with_forecasts(rows: list[PlanRow], variants: Sequence[PlannedVariant], setup: LlamaSetup) -> list[PlanRow]:
-    """The rows with what was forecast for such models; as they are where results cannot be read."""
+def _with_expected(
+    rows: list[PlanRow], variants: Sequence[PlannedVariant], setup: LlamaSetup, budget: Budget
+) -> list[PlanRow]:
+    """The rows with the speed that this machine is known to reach; as they are where results cannot be read."""
     from ggbench.errors import StoreError
-    from ggbench.experiments.known_forecasts import with_forecasts
+    from ggbench.experiments.known_speeds import known_speeds, with_expected
     from ggbench.store.database import Store
 
+    if not budget.is_here:
+        return rows
     try:
         with Store.open() as store:
-            return with_forecasts(store, rows, [variant.file for variant in variants], setup)
+            return with_expected(rows, known_speeds(store, [variant.file for variant in variants], setup, budget))
     except StoreError:
         return rows
 

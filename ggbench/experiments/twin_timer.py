@@ -13,7 +13,7 @@ from ggbench.engine.endings import Completed, Ending
 from ggbench.engine.events import PromptRead, Steps
 from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.errors import Unsupported
-from ggbench.experiments.known_forecasts import earlier_timings
+from ggbench.experiments.earlier_timings import earlier_timings
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import fingerprint_of, twin_of
 from ggbench.gguf_file.twin_writer import write_twin
@@ -26,7 +26,7 @@ from ggbench.recording.session import Session
 from ggbench.records.forecast import ForecastModel, ForecastSettings, ForecastTwin, TwinTiming
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import DecodeLimit
-from ggbench.sizing.forecast_twins import shape_key, step_cost, twin_layers
+from ggbench.sizing.forecast_twins import step_cost, twin_layers
 from ggbench.store.runs import StoredRun
 from ggbench.units import counted
 
@@ -50,7 +50,7 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twins-", dir=forecasts_dir())))
         twins, planned = _plan(session, model, setup)
-        if earlier := earlier_timings(session.rig.store, setup, twins, session.recorder.run_id):
+        if earlier := earlier_timings(session, twins):
             return (yield from _taken_over(session, *earlier))
         paths = []
         for twin, file in zip(twins, planned, strict=True):
@@ -80,7 +80,7 @@ def _plan(session: Session, model: ModelFile, setup: LlamaSetup) -> tuple[list[F
     """The twins to measure, which are recorded with what decides the steps of the model."""
     types = setup.type_k, setup.type_v
     n_layer = model.n_layer - model.n_layer_nextn
-    session.recorder.observe(ForecastModel(step_cost(model, range(n_layer), *types), shape_key(model)))
+    session.recorder.observe(ForecastModel(step_cost(model, range(n_layer), *types), model.shape_key))
     twins, planned = [], []
     for number, layers in enumerate(twin_layers(model, describe_cpu().last_level_cache_bytes)):
         file = twin_of(model, model.name, None if len(layers) == n_layer else layers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ggbench.records.known_speed import SpeedBasis
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import FlashAttn
 from ggbench.records.speed import Bandwidth, DecodeLimit
@@ -26,6 +27,8 @@ class Budget:
     """None where it is unknown, so that there are no limits."""
     process_bytes: int = 0
     """Of the reserve, what the process that allocates takes itself; a search for the largest context may use it."""
+    is_here: bool = True
+    """Whether it is this machine's, so that what was measured here is known of it."""
 
     @property
     def kept_bytes(self) -> int:
@@ -55,7 +58,10 @@ class PlannedForecast:
 
     tok_s: float
     tok_s_ci95: tuple[float, float]
-    basis: str
+    basis: SpeedBasis
+    """Never the bound alone."""
+    source: str
+    """For people: `run 12`, `twins of 2 and 6 of 32 layers`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,9 @@ class PlanRow:
     quant: str
     provenance: str
     """`file`, `twin`, `hub`, or `catalog`: a header drawn from the catalog's hyperparameters."""
+    type_k: str = "f16"
+    """Of the KV cache that is planned."""
+    type_v: str = "f16"
     file: str = ""
     """Path of the file or its first shard; empty where there is none."""
     file_bytes: int | None = None
@@ -123,7 +132,7 @@ class PlanRow:
     at_n_ctx: PlannedSpeed | None = None
     """With the context filled to `n_ctx`."""
     expected: PlannedForecast | None = None
-    """At `n_ctx`; None where no forecast of a model of the same tensors is known."""
+    """At `n_ctx`; None where nothing is known but the bound."""
     flash_attn: bool | None = None
     swa_cells: int | None = None
     """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""

@@ -117,13 +117,14 @@ def given_budget(
         if vram_bytes is None:
             raise UsageError("no memory to plan for", "name a card with --gpu, or a size with --vram")
         budget = _OF_A_CARD.budget("a GPU of the given size", True, vram_bytes, "given", limit_bytes, reserve_bytes)
-        return replace(budget, bandwidth=bandwidth)
+        return replace(budget, bandwidth=bandwidth, is_here=False)
     known = find_gpu(gpu)
     memory_bytes, source = round(known.memory_gib * GIB), known.memory_source
     if vram_bytes is not None:
         memory_bytes, source = vram_bytes, "given"
     budget = _OF_A_CARD.budget(known.name, True, memory_bytes, source, limit_bytes, reserve_bytes)
-    return replace(budget, bandwidth=bandwidth or Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source))
+    rate = bandwidth or Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
+    return replace(budget, bandwidth=rate, is_here=False)
 
 
 def machine_budget(

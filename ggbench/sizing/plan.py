@@ -58,43 +58,65 @@ class PlanRequest:
 def plan(variants: Sequence[PlannedVariant], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
     """One row for each variant, in their order; one that cannot be planned is a row with its reason."""
     for variant in variants:
-        named = _named(variant, request)
-        if variant.file is None:
-            yield replace(named, outcome=Outcome.FAILED, reason=variant.reason)
-            continue
-        placement = Placement(variant.file, request.setup, on_gpu=request.budget.on_gpu)
-        unplanned = _with_header(named, variant.file, placement)
         try:
-            check_overrides(variant.file, request.setup)
-            with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
-                weight_buffers = allocator.load(variant.file, write_sparse(variant.file, Path(folder)))
-            yield _planned(unplanned, variant.file, placement, request, allocator, weight_buffers)
-        except EngineEnded as end:
-            yield replace(unplanned, outcome=end.ending.outcome, reason=end.ending.reason)
+            yield from plan_variant(variant, request, allocator)
         except GgbenchError as error:
             if len(variants) == 1:
                 raise
-            yield replace(unplanned, outcome=Outcome.FAILED, reason=error.message)
+            yield replace(_unplanned(variant, request), outcome=Outcome.FAILED, reason=error.message)
+
+
+def plan_variant(
+    variant: PlannedVariant, request: PlanRequest, allocator: DryAllocator, caches: Sequence[KvCacheTypes] = ()
+) -> Iterator[PlanRow]:
+    """One row for each of `caches`, for which the variant is loaded once; without any, one for that of the setup.
+
+    What llama.cpp does not load is one row with its reason. Raises GgbenchError for what cannot be planned.
+    """
+    unplanned = _unplanned(variant, request)
+    if variant.file is None:
+        yield replace(unplanned, outcome=Outcome.FAILED, reason=variant.reason)
+        return
+    check_overrides(variant.file, request.setup)
+    try:
+        with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
+            weight_buffers = allocator.load(variant.file, write_sparse(variant.file, Path(folder)))
+    except EngineEnded as end:
+        yield replace(unplanned, outcome=end.ending.outcome, reason=end.ending.reason)
+        return
+    for cache in caches or (None,):
+        asked = request if cache is None else replace(request, setup=with_cache(request.setup, cache))
+        row = _unplanned(variant, asked)
+        try:
+            yield _planned(row, variant.file, asked, allocator, weight_buffers, cache)
+        except EngineEnded as end:
+            yield replace(row, outcome=end.ending.outcome, reason=end.ending.reason)
+
+
+def with_cache(setup: LlamaSetup, cache: KvCacheTypes) -> LlamaSetup:
+    """The setup with another KV cache."""
+    return replace(setup, type_k=cache.type_k, type_v=cache.type_v, flash_attn=cache.flash_attn)
 
 
 def _planned(
     row: PlanRow,
     file: ModelFile,
-    placement: Placement,
     request: PlanRequest,
     allocator: DryAllocator,
     weight_buffers: Sequence[str],
+    cache: KvCacheTypes | None,
 ) -> PlanRow:
     budget, setup = request.budget, request.setup
+    placement = Placement(file, setup, on_gpu=budget.on_gpu)
     n_ctx = setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
     weights = placement.weight_bytes
-    asked = allocator.context(n_ctx)
+    asked = allocator.context(n_ctx, cache)
     notes = [*_notes(file, placement, weight_buffers, asked.cache_bytes), *placement.disagreement(asked)]
     need = None if weights is None else weights + placement.context_bytes(asked)
     ceiling = planning_ceiling(file, asked.n_ctx)
     longest = None
     if weights is not None:
-        longest = longest_n_ctx(placement, budget.usable_bytes, allocator.context, asked, ceiling)
+        longest = longest_n_ctx(placement, budget.usable_bytes, lambda n: allocator.context(n, cache), asked, ceiling)
     unreserved = placement.unreserved_bytes(asked)
     left = None if need is None else budget.usable_bytes - need - unreserved
     if unreserved:
@@ -115,7 +137,9 @@ def _planned(
         needed_bytes=need,
         left_bytes=left,
         fits=None if left is None else left >= 0,
-        fits_with=None if left is None or left >= 0 else _fitting_cache(asked, setup, -left, placement, allocator),
+        fits_with=_fitting_cache(asked, setup, -left, placement, allocator)
+        if cache is None and left is not None and left < 0
+        else None,
         planned_n_ctx=longest or None,
         reached_ceiling=longest is not None and longest >= ceiling,
         theory_n_ctx=None if weights is None else placement.theory_n_ctx(budget.usable_bytes - weights),
@@ -128,23 +152,24 @@ def _planned(
     )
 
 
-def _named(variant: PlannedVariant, request: PlanRequest) -> PlanRow:
-    """The row with what is known without a header."""
-    return PlanRow(
+def _unplanned(variant: PlannedVariant, request: PlanRequest) -> PlanRow:
+    """The row with what is known without the allocator."""
+    named = PlanRow(
         model=variant.model,
         quant=variant.quant,
         provenance=variant.provenance,
+        type_k=request.setup.type_k,
+        type_v=request.setup.type_v,
         budget_bytes=request.budget.usable_bytes,
         command=reproduce(
             "plan", (variant.model, variant.selector or variant.quant), request.setup, dict(request.options)
         ),
     )
-
-
-def _with_header(row: PlanRow, file: ModelFile, placement: Placement) -> PlanRow:
-    """The row with what follows from the header alone."""
+    if variant.file is None:
+        return named
+    file, placement = variant.file, Placement(variant.file, request.setup, on_gpu=request.budget.on_gpu)
     return replace(
-        row,
+        named,
         file=str(file.paths[0]) if file.paths else "",
         file_bytes=file.file_bytes,
         n_params=file.n_params,

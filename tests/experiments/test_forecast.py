@@ -16,9 +16,7 @@ from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.errors import UsageError
 from ggbench.experiments import twin_timer
 from ggbench.experiments.forecast import EXPERIMENT
-from ggbench.experiments.known_forecasts import with_forecasts
 from ggbench.experiments.stored import read_run
-from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.cpu import Cpu
@@ -28,7 +26,6 @@ from ggbench.recording.experiment import Job
 from ggbench.recording.progress import Finished
 from ggbench.records.forecast import ForecastResult, ForecastSettings
 from ggbench.records.outcome import Outcome
-from ggbench.records.plan import PlanRow
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
 from ggbench.sizing import forecast_twins
@@ -196,25 +193,3 @@ def test_a_second_forecast_takes_the_timings_of_the_first(model: Path, tmp_path:
         job = Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(type_k="q8_0"), ForecastSettings())
         list(run_job(rig, job))
         assert len(workers) == 2
-
-
-def test_a_plan_has_the_speed_that_was_forecast(model: Path, tmp_path: Path) -> None:
-    """At its n_ctx, between the positions of the forecast; a model of other tensors has none."""
-    file = read_model_file(model)
-    other = build_model(replace(TINY, n_layer=3), "other")
-    rows = [PlanRow("many", "q4_k_m", "file", n_ctx=n_ctx) for n_ctx in (4096, 6144, 65536)]
-    with Store.open(tmp_path / "results.sqlite") as store:
-        run, _ = _run(model, _Costly([]), store)
-        near, between, beyond = with_forecasts(store, rows, [file] * 3, LlamaSetup(n_ctx=4096))
-        (unknown,) = with_forecasts(store, rows[:1], [other], LlamaSetup())
-        (loaded_otherwise,) = with_forecasts(store, rows[:1], [file], LlamaSetup(type_k="q8_0"))
-    known = dict(_result(run).tok_s)
-    assert near.expected is not None and between.expected is not None and beyond.expected is not None
-    assert near.expected.tok_s == pytest.approx(known[4096].value)
-    assert near.expected.tok_s_ci95 == pytest.approx((known[4096].low, known[4096].high))
-    assert 1 / between.expected.tok_s == pytest.approx((1 / known[4096].value + 1 / known[8192].value) / 2)
-    grown = 1 / known[32768].value - 1 / known[8192].value
-    assert 1 / beyond.expected.tok_s == pytest.approx(1 / known[32768].value + grown * 32768 / 24576)
-    assert near.expected.basis == "twins of 2 and 6 of 16 layers"
-    assert unknown.expected is None
-    assert loaded_otherwise.expected is None

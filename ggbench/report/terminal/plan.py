@@ -11,7 +11,7 @@ from rich.text import Text
 from ggbench.plain import plain
 from ggbench.records.forecast import Expected
 from ggbench.records.outcome import Outcome
-from ggbench.records.plan import Budget, KvCacheTypes, PlannedSpeed, PlanRow
+from ggbench.records.plan import Budget, KvCacheTypes, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
 from ggbench.report import UNKNOWN
 from ggbench.report.columns import swa_text
@@ -186,6 +186,14 @@ def _expected_text(row: PlanRow) -> str:
     return expected_text(Expected(row.expected.tok_s, *row.expected.tok_s_ci95))
 
 
+def _bases(expected: Sequence[PlannedForecast]) -> list[str]:
+    """Where the expected speeds are from, a line for each basis."""
+    sources: dict[str, dict[str, None]] = {}
+    for each in expected:
+        sources.setdefault(each.basis, {})[each.source] = None
+    return [f"expected, {basis}: {' or '.join(found)}" for basis, found in sources.items()]
+
+
 def _kv_elsewhere(rows: Sequence[PlanRow]) -> list[Cells]:
     """The part of the cache that is in main memory, where the plan is for a GPU and any is."""
     sizes = [None if row.kv_bytes is None else row.kv_bytes - (row.device_kv_bytes or 0) for row in rows]
@@ -227,8 +235,7 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
         lines.append(f"*: beyond the training context of {' and '.join(map(format_count, trained))}")
     if any(row.decode for row in rows):
         lines.append("tok/s, W, B: the best that the bandwidth allows; latency(n) = (n - 1) / W + B")
-    if expected := [row.expected for row in rows if row.expected]:
-        lines.append(f"expected: ggbench forecast, from {' or '.join(dict.fromkeys(each.basis for each in expected))}")
+    lines += _bases([row.expected for row in rows if row.expected])
     if any(speed.fits is False for row in rows for speed in (*row.decode, *([row.at_n_ctx] if row.at_n_ctx else []))):
         lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
     return "\n".join(lines)
