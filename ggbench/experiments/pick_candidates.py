@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ggbench.catalog.picked_models import PickedModel
 from ggbench.catalog.planned_variants import PlannedVariant
 from ggbench.catalog.published.typical import UNQUANTIZED, typical_loss
 from ggbench.errors import GgbenchError, StoreError
@@ -29,14 +30,6 @@ from ggbench.store.database import Store
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 """Of both K and V, tried for each quant."""
 _F16_LOSS = Loss(Expected(0.0, 0.0, 0.0), "unquantized", "an f16 cache is what others are compared with")
-
-
-@dataclass(frozen=True, slots=True)
-class PickedModel:
-    """The quants of one model, whose losses compare."""
-
-    key: str
-    variants: tuple[PlannedVariant, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +137,7 @@ class _Finder:
             weights_loss=losses.of_weights(header) or typical_loss(variant.quant, row.n_params),
             cache_loss=_cache_loss(losses, header, (row.type_k, row.type_v)),
             joint_loss=losses.of_both(header, (row.type_k, row.type_v)),
-            download_bytes=_download_bytes(variant),
-            notes=row.notes,
+            to_run=variant.to_run,
         )
 
     def _probe(self, variant: PlannedVariant, row: PlanRow) -> tuple[int, int] | None:
@@ -190,9 +182,3 @@ def _cache_loss(losses: MeasuredLosses, header: str, cache: tuple[str, str]) -> 
 
 def _is_unquantized(cache: Collection[str]) -> bool:
     return UNQUANTIZED.issuperset(cache)
-
-
-def _download_bytes(variant: PlannedVariant) -> int:
-    if variant.provenance != "hub" or variant.file is None or variant.file.paths:
-        return 0
-    return variant.file.file_bytes

@@ -10,8 +10,8 @@
    Context: the longest, then the least loss.
 5. Then speed, the longer context, the smaller file and the name.
 
-Alternatives come from the front too and miss no need. Better: what loses clearly less. Faster: the fastest of those that
-lose little. More context: with half as much again, the one that loses least.
+Alternatives come from the front too and miss no need. Better: what loses clearly less. Faster: the fastest of those
+that lose little. More context: with half as much again, the one that loses least.
 
 Quality does not compare between models. Of several each has its own choice by these rules, and among those the
 preference for quality takes the model with the most parameters, which is a habit and no measurement.
@@ -45,11 +45,19 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
     open_to_choice = [each for each in checked if each.meets is not False and each.candidate.name in names]
     surest = [each for each in open_to_choice if each.meets] or open_to_choice
     best = _best([each.candidate for each in surest], needs, needs.prefer)
-    recommended = next((each for each in checked if best is not None and each.candidate is best), None)
-    if recommended is None:
+    by_name = {each.candidate.name: each for each in checked}
+    if best is None:
         return Pick(needs, checked, front, None, nearest_miss=_nearest_miss(checked))
-    alternatives = _alternatives(recommended, open_to_choice, needs)
-    return Pick(needs, checked, front, recommended, alternatives, _next_larger(recommended, checked))
+    recommended, ideal = by_name[best.name], _best(front, needs, needs.prefer)
+    return Pick(
+        needs,
+        checked,
+        front,
+        recommended,
+        _alternatives(recommended, open_to_choice, needs),
+        _next_larger(recommended, checked),
+        by_name[ideal.name] if ideal is not None else None,
+    )
 
 
 def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
