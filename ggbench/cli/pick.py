@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import sys
+import time
 from typing import TYPE_CHECKING, get_args
 
 import click
@@ -25,6 +26,7 @@ from ggbench.cli.options import (
 from ggbench.errors import ExitCode, UsageError
 from ggbench.records.pick import Needs, Preference
 from ggbench.report.glossary import PICK
+from ggbench.units import parse_duration
 
 if TYPE_CHECKING:
     from ggbench.catalog.picked_models import PickedModel
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from ggbench.cli.output import Output
     from ggbench.experiments.pick_candidates import PickRequest
     from ggbench.records.pick import Pick
+    from ggbench.records.plan import Budget
     from ggbench.records.setup import LlamaSetup
     from ggbench.sizing.dry_allocator import DryAllocator
 
@@ -74,6 +77,12 @@ _need_options = as_record(
 @click.argument("quants", nargs=-1)
 @_need_options
 @option("--family", "Choose among the sizes of a family of the catalog, e.g. qwen3.", metavar="NAME")
+@option(
+    "--measure measures",
+    "Forecast the speed of the pick and its alternatives by twins where it is not known, and pick again.",
+    is_flag=True,
+)
+@option("--within", "With --measure, start no measurement after this time.", metavar="TIME", default="5m")
 @option("--all show_all", "Show every candidate.", is_flag=True)
 @option("--plot", "Plot loss over speed in the terminal.", is_flag=True)
 @budget_options
@@ -86,6 +95,8 @@ def command(
     quants: tuple[str, ...],
     needs: Needs,
     family: str | None,
+    measures: bool,
+    within: str,
     show_all: bool,
     plot: bool,
     memory: BudgetOptions,
@@ -107,6 +118,28 @@ def command(
     context the longest. Between models quality does not compare: of those the one with the most parameters is taken.
     The exit code is 3 where nothing meets the needs.
     """
+    if model is not None and family is not None:
+        raise UsageError("MODEL and --family are two choices", "give one of them")
+    if measures and (memory.gpu or memory.vram):
+        raise UsageError("--measure measures this machine", "omit --gpu and --vram")
+    within_s = parse_duration(within)
+    budget = memory.budget(setup)
+    with _allocator(setup, budget) as allocator:  # first of all, as its worker takes a while
+        from ggbench.experiments.pick_candidates import PickRequest, caches_of
+
+        planned, models = _models(model, quants, family, hub, output)
+        request = PickRequest(needs, budget, setup, caches_of(kv_types, setup), memory.given)
+        pick = _pick(models, request, allocator)
+    if measures:
+        pick = _measured(pick, models, request, within_s, hub, output)
+    _show(pick, request, output, show_all=show_all, plot=plot)
+    if planned is not None and planned.listing is not None:
+        output.notice(reading_notice(planned.listing, planned.moved_bytes))
+    raise click.exceptions.Exit(_exit_code(pick))
+
+
+def _allocator(setup: LlamaSetup, budget: Budget) -> DryAllocator:
+    """Start llama.cpp to size contexts."""
     import threading
 
     from ggbench.engine.contract import DEFAULT_TIMEOUT_S
@@ -114,21 +147,31 @@ def command(
     from ggbench.machine.cpu import default_threads
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 
-    if model is not None and family is not None:
-        raise UsageError("MODEL and --family are two choices", "give one of them")
-    budget = memory.budget(setup)
     loaded = dataclasses.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
-    engine = launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)  # first of all, as its worker takes a while
-    with DryAllocator(engine, loaded) as allocator:
-        from ggbench.experiments.pick_candidates import PickRequest, caches_of
+    return DryAllocator(launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S), loaded)
 
-        planned, models = _models(model, quants, family, hub, output)
-        request = PickRequest(needs, budget, setup, caches_of(kv_types, setup), memory.given)
-        pick = _pick(models, request, allocator)
-    _show(pick, request, output, show_all=show_all, plot=plot)
-    if planned is not None and planned.listing is not None:
-        output.notice(reading_notice(planned.listing, planned.moved_bytes))
-    raise click.exceptions.Exit(_exit_code(pick))
+
+def _measured(
+    pick: Pick, models: tuple[PickedModel, ...], request: PickRequest, within_s: float, hub: HubOptions, output: Output
+) -> Pick:
+    """Measure what matters and pick again, until all that matters is known or the time is over."""
+    from ggbench.cli.measuring import measure
+    from ggbench.cli.options import Asked
+    from ggbench.experiments.pick_measurements import forecast_job, next_to_measure
+
+    end, tried = time.monotonic() + within_s, set[tuple[str, str, str, str]]()
+    while (candidate := next_to_measure(pick, tried)) is not None:
+        if time.monotonic() >= end:
+            output.notice(f"--within {within_s:g}s is over; not all that matters is measured")
+            break
+        tried.add(candidate.name)
+        job = forecast_job(candidate, request.setup, hub.access())
+        asked = Asked(candidate.row.model, (candidate.row.quant,), request.setup, hub, output)
+        if measure([job], asked, is_sweep=True).is_cancelled:
+            break
+        with _allocator(request.setup, request.budget) as allocator:
+            pick = _pick(models, request, allocator)
+    return pick
 
 
 def _models(
