@@ -53,7 +53,9 @@ def command(
     from ggbench.engine.contract import DEFAULT_TIMEOUT_S
     from ggbench.engine.llama import launch
     from ggbench.machine.cpu import default_threads
+    from ggbench.machine.programs import programs_that_hold_memory
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
+    from ggbench.sizing.what_helps import with_other_quants, with_programs
 
     budget = memory.budget(setup)
     loaded = dataclasses.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
@@ -74,6 +76,9 @@ def command(
             others = smaller_variants(model, planned, _largest_bytes(rows), hub=hub.access())
             smaller = [row for row in plan(others, request, allocator) if row.fits or row.fits_with]
             alternative = next((row for row in smaller if row.fits), smaller[0] if smaller else None)
+        rows = with_other_quants(rows, [] if alternative is None else [alternative])
+        if gpu is None and vram is None and not all(row.fits for row in rows):
+            rows = with_programs(rows, programs_that_hold_memory(on_gpu=budget.on_gpu, gpu_index=setup.main_gpu or 0))
         sources = _sources(rows, budget, allocator)
     if output.as_json:
         from ggbench.report.documents import plan_document
@@ -83,7 +88,7 @@ def command(
         from ggbench.report.terminal.plan import plan_report
 
         width = output.console().width
-        output.show(plan_report(budget, setup, sources, rows, width=width, alternative=alternative))
+        output.show(plan_report(budget, setup, sources, rows, width=width))
     if planned.listing is not None:
         output.notice(reading_notice(planned.listing, planned.moved_bytes))
     if not budget.on_gpu and setup.n_gpu_layers:
