@@ -28,8 +28,11 @@ class BudgetOptions:
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         return tuple((name, value) for name, value in values if value is not None)
 
-    def budget(self, setup: LlamaSetup) -> Budget:
-        """Return the memory. Raises UsageError and UnknownName as `sizing.budget` does, and for several GPUs."""
+    def budget(self, setup: LlamaSetup, *, measures: bool = True) -> Budget:
+        """Return the memory; `measures` lets the bandwidth of main memory be measured the first time.
+
+        Raises UsageError and UnknownName as `sizing.budget` does, and for several GPUs.
+        """
         from ggbench.machine.cpu import default_threads
         from ggbench.records.speed import Bandwidth
         from ggbench.sizing.budget import given_budget, machine_budget
@@ -56,6 +59,7 @@ class BudgetOptions:
             reserve_bytes=reserve_bytes,
             bandwidth=rate,
             limit_bytes=limit_bytes,
+            measures=measures,
         )
 
 

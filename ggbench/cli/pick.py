@@ -19,6 +19,7 @@ from ggbench.cli.options import (
     HubOptions,
     as_record,
     load_options_but_cache,
+    no_measure_option,
     offline_option,
     option,
     output_options,
@@ -86,6 +87,7 @@ _need_options = as_record(
 @option("--all show_all", "Show every candidate.", is_flag=True)
 @option("--plot", "Plot loss over speed in the terminal.", is_flag=True)
 @budget_options
+@no_measure_option
 @kv_list_options(_CACHES)
 @load_options_but_cache
 @offline_option
@@ -100,6 +102,7 @@ def command(
     show_all: bool,
     plot: bool,
     memory: BudgetOptions,
+    no_measure: bool,
     kv_types: tuple[tuple[str, str], ...],
     setup: LlamaSetup,
     hub: HubOptions,
@@ -123,7 +126,7 @@ def command(
     if measures and (memory.gpu or memory.vram):
         raise UsageError("--measure measures this machine", "omit --gpu and --vram")
     within_s = parse_duration(within)
-    budget = memory.budget(setup)
+    budget = memory.budget(setup, measures=measures or not no_measure)
     with _allocator(setup, budget) as allocator:  # first of all, as its worker takes a while
         from ggbench.experiments.pick_candidates import PickRequest, caches_of
 
