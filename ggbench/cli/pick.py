@@ -194,7 +194,7 @@ def _models(
 def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryAllocator) -> Pick:
     """Choose by what is stored; without it where results cannot be read."""
     from ggbench.errors import StoreError
-    from ggbench.experiments.pick_candidates import find_candidates
+    from ggbench.experiments.pick_candidates import find_candidates, what_would_help
     from ggbench.stats.recommendation import recommend
     from ggbench.store.database import Store
 
@@ -203,7 +203,11 @@ def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryA
             candidates = find_candidates(models, request, allocator, store)
     except StoreError:
         candidates = find_candidates(models, request, allocator, None)
-    return recommend(candidates, request.needs)
+    pick = recommend(candidates, request.needs)
+    if pick.nearest_miss is None:
+        return pick
+    changes = what_would_help(pick.nearest_miss.candidate, models, request, allocator)
+    return dataclasses.replace(pick, changes=changes)
 
 
 def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, plot: bool) -> None:
