@@ -20,13 +20,13 @@ from ggbench.records.plan import PlanRow
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import LineFit
 from ggbench.records.summary import QuantSummary
-from ggbench.report import UNKNOWN
+from ggbench.report import FITS, FITS_NOT, UNKNOWN
 from ggbench.report.columns import b_text, speed_text, w_text
 from ggbench.report.forecast import expected_text
 from ggbench.report.glossary import UNSTEADY
 from ggbench.report.plot.curves import Line, fitted_line
-from ggbench.report.terminal.plan import FITS, FITS_NOT, longest_text
-from ggbench.sizing.plan import DECODE_POSITIONS
+from ggbench.report.terminal.plan import longest_text
+from ggbench.theory.limits import DECODE_POSITIONS
 from ggbench.tui.library_models import ModelEntry, Section
 from ggbench.tui.library_results import LatestResults
 from ggbench.tui.tables import Column
