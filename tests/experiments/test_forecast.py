@@ -248,3 +248,13 @@ def test_slow_steps_are_timed_fewer_at_once(model: Path) -> None:
         timed = [each for each in workers[0].requests if isinstance(each, DecodeAtDepth)][1:]
         assert timed[0].n_gen == n_gen
         assert timed[-1].n_gen == 8
+
+
+def test_a_forecast_that_was_disturbed_is_made_again(model: Path, tmp_path: Path) -> None:
+    """Its interval says so."""
+    with Store.open(tmp_path / "results.sqlite") as store:
+        disturbed, _ = _run(model, _Costly([], drift=1.0), store)
+        b_ms = _result(disturbed).b_ms
+        assert b_ms is not None and b_ms.high > 1.25 * b_ms.value
+        _, workers = _run(model, _Costly([]), store)
+        assert len(workers) == 2
