@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import sys
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.budget_options import BudgetOptions, budget_options
 from ggbench.cli.glossary import CommandWithTerms
 from ggbench.cli.gpu_options import IgnoredGpuOptions
-from ggbench.cli.options import HubOptions, load_options, offline_option, option, output_options, parse_reserve
+from ggbench.cli.header_progress import reading_headers, reading_notice
+from ggbench.cli.options import HubOptions, load_options, offline_option, output_options
 from ggbench.cli.output import Output
-from ggbench.errors import ExitCode, UsageError
-from ggbench.plain import plain
+from ggbench.errors import ExitCode
 from ggbench.report.glossary import PLAN
-from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
     from ggbench.catalog.planned_variants import PlannedVariant
-    from ggbench.hub.repo_records import RepoListing
     from ggbench.records.plan import Budget, PlanRow
     from ggbench.records.setup import LlamaSetup
     from ggbench.sizing.dry_allocator import DryAllocator
@@ -31,20 +27,14 @@ if TYPE_CHECKING:
 @click.command(cls=CommandWithTerms, terms=PLAN)
 @click.argument("model")
 @click.argument("quants", nargs=-1)
-@option("--gpu", "Plan for a known GPU, e.g. rtx-4090. Default: this machine.", metavar="NAME")
-@option("--vram", "Plan for a GPU with this much memory, e.g. 24GiB.", metavar="SIZE")
-@option("--reserve", "Memory to leave free for driver and runtime; 0 for none. Default: printed.", metavar="SIZE")
-@option("--bandwidth", "Memory bandwidth for the limits, e.g. 1008GB/s.", metavar="RATE")
+@budget_options
 @load_options
 @offline_option
 @output_options
 def command(
     model: str,
     quants: tuple[str, ...],
-    gpu: str | None,
-    vram: str | None,
-    reserve: str | None,
-    bandwidth: str | None,
+    memory: BudgetOptions,
     setup: LlamaSetup,
     hub: HubOptions,
     output: Output,
@@ -67,19 +57,15 @@ def command(
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
     from ggbench.sizing.what_helps import with_other_quants, with_programs
 
-    if setup.tensor_split:
-        raise UsageError("plan counts one GPU", "omit --tensor-split; --main-gpu says which one")
-    budget = _budget(gpu, vram, reserve, bandwidth, setup)
-    given = {"gpu": gpu, "vram": vram, "reserve": reserve, "bandwidth": bandwidth}
-    options = tuple((name, value) for name, value in given.items() if value is not None)
+    budget = memory.budget(setup)
     loaded = dataclasses.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
     engine = launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)  # first of all, as its worker takes a while
     with DryAllocator(engine, loaded) as allocator:
         from ggbench.catalog.planned_variants import planned_model
         from ggbench.sizing.plan import PlanRequest, plan
 
-        request = PlanRequest(budget, setup, options)
-        with _reading(output) as on_progress:
+        request = PlanRequest(budget, setup, memory.given)
+        with reading_headers(output) as on_progress:
             planned = planned_model(model, quants, hub=hub.access(), on_progress=on_progress)
         rows = list(plan(planned.variants, request, allocator))
         rows = _with_expected(rows, planned.variants, setup, budget)
@@ -104,36 +90,12 @@ def command(
         width = output.console().width
         output.show(plan_report(budget, setup, sources, rows, width=width))
     if planned.listing is not None:
-        output.notice(_reading_notice(planned.listing, planned.moved_bytes))
+        output.notice(reading_notice(planned.listing, planned.moved_bytes))
     if not budget.on_gpu and setup.n_gpu_layers:
         IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu or --vram plans for a GPU")
     if budget.bandwidth is None:
         output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
     raise click.exceptions.Exit(_exit_code(rows, named=bool(quants) or len(rows) == 1))
-
-
-def _budget(gpu: str | None, vram: str | None, reserve: str | None, bandwidth: str | None, setup: LlamaSetup) -> Budget:
-    from ggbench.machine.cpu import default_threads
-    from ggbench.records.speed import Bandwidth
-    from ggbench.sizing.budget import given_budget, machine_budget
-    from ggbench.units import parse_bandwidth, parse_size
-
-    reserve_bytes = parse_reserve(reserve)
-    rate = None if bandwidth is None else Bandwidth(parse_bandwidth(bandwidth), "given")
-    vram_bytes = None if vram is None else parse_size(vram)
-    limit_bytes = setup.memory_limit_bytes
-    if gpu is not None or vram_bytes is not None:
-        return given_budget(
-            gpu=gpu, vram_bytes=vram_bytes, reserve_bytes=reserve_bytes, bandwidth=rate, limit_bytes=limit_bytes
-        )
-    return machine_budget(
-        n_gpu_layers=setup.n_gpu_layers,
-        main_gpu=setup.main_gpu,
-        threads=default_threads(),  # the memory's bandwidth is all that its processors can read, as for a run
-        reserve_bytes=reserve_bytes,
-        bandwidth=rate,
-        limit_bytes=limit_bytes,
-    )
 
 
 def _with_expected(
@@ -170,27 +132,6 @@ def _sources(rows: list[PlanRow], budget: Budget, allocator: DryAllocator) -> di
     if budget.on_gpu and allocator.compute_devices and not allocator.has_gpu:
         sized += ", whose buffer stands for the GPU's, as this build has no GPU backend"
     return {"weights": weights, "kv_and_compute": sized}
-
-
-@contextlib.contextmanager
-def _reading(output: Output) -> Iterator[Callable[[int, int], None]]:
-    """Yield what takes the number of headers read and of all: a status line in a terminal, nothing elsewhere."""
-    if output.quiet or not sys.stderr.isatty():
-        yield lambda _done, _total: None
-        return
-    with output.console(stderr=True).status("") as status:
-        yield lambda done, total: status.update(f"reading headers, {done} of {total}")
-
-
-def _reading_notice(listing: RepoListing, moved_bytes: int | None) -> str:
-    """What the headers of a repo cost, in lines of at most 80 characters where its name allows it."""
-    total = format_bytes(listing.total_bytes)
-    cost = f"{format_bytes(moved_bytes)} read of {total}"
-    if not moved_bytes:
-        cost = f"from this disk, nothing read of the {total}"
-    listed = f" (listed {listing.listed_at[:10]})" if listing.listed_at else ""
-    notice = plain(f"headers: {cost} in {listing.repo} at commit {listing.commit[:12]}{listed}")
-    return textwrap.fill(notice, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _exit_code(rows: list[PlanRow], *, named: bool) -> ExitCode:

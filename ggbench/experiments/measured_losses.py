@@ -54,7 +54,7 @@ class MeasuredLosses:
             return _loss(own, f"from {own.base.subject.quant}")
         based = next((each for each in group if each.base.subject.header_sha256 == header), None)
         if based is not None:
-            return Loss(Expected(0.0, 0.0, 0.0), "KLD", "measured", f"the base of run {based.run_id}")
+            return Loss(Expected(0.0, 0.0, 0.0), "measured", f"the base of run {based.run_id}")
         return None
 
     def of_cache(self, header: str, cache: tuple[str, str]) -> Loss | None:
@@ -115,7 +115,7 @@ def _has_other_base(each: _Scored) -> bool:
 
 
 def _loss(each: _Scored, base: str) -> Loss:
-    return Loss(_interval(each.divergence.kld), "KLD", "measured", f"run {each.run_id}, {base}")
+    return Loss(_interval(each.divergence.kld), "measured", f"run {each.run_id}, {base}")
 
 
 def _interval(estimate: Estimate) -> Expected:

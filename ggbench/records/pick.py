@@ -10,10 +10,10 @@ from ggbench.errors import UsageError
 from ggbench.records.forecast import Expected
 from ggbench.records.known_speed import SpeedBasis
 from ggbench.records.plan import PlanRow
+from ggbench.records.run_commands import FileToRun
 from ggbench.records.setup import LARGEST_N_CTX, whole_steps
 
 Preference = Literal["quality", "speed", "context"]
-LossMetric = Literal["KLD", "ln PPL ratio"]
 LossBasis = Literal["measured", "published typical", "unquantized"]
 Need = Literal["memory", "speed", "loss"]
 Label = Literal["better", "faster", "more context"]
@@ -104,22 +104,32 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedLoss:
+    """What a quant of a published model loses."""
+
+    of: str
+    """The model and the importance matrix that the quant was made with: two of the same compare."""
+    nats: float
+    error: float
+    """Standard error; 0 where none is printed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Loss:
-    """What is lost in quality, in nats for each token, with where the figure comes from."""
+    """What is lost in quality: mean KL divergence in nats for each token, with where the figure comes from."""
 
     nats: Expected
-    """Measured: mean and 95 % interval. Typical: median and range over models, open where only one is published."""
-    metric: LossMetric
+    """Measured: mean and 95 % interval. Typical: median and range over models."""
     basis: LossBasis
     source: str
-    """For people: `run 12`, `3 models of 0.5B to 4B`."""
-    by_model: tuple[tuple[str, float], ...] = ()
-    """Of a typical loss, the published ones that it is the median of."""
+    """For people: `run 12, from q8_0`, `q4_k_m of llama-3-8b`."""
+    published: tuple[PublishedLoss, ...] = ()
+    """Of a typical loss, what it is taken from."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnSpeed:
-    """How fast the turn of the workload is. Of a `bound` the best that is possible: real speed is lower, time longer."""
+    """How fast the turn of the workload is. Of a `bound` the best that is possible."""
 
     tok_s: Expected
     """Of the answer."""
@@ -157,9 +167,8 @@ class Candidate:
     cache_loss: Loss | None = None
     joint_loss: Loss | None = None
     """Of both together, where that was measured at once."""
-    download_bytes: int = 0
-    """Bytes that are not on this disk; 0 also for a catalog model, which has no file."""
-    notes: tuple[str, ...] = ()
+    to_run: FileToRun | None = None
+    """Its file; None where the header cannot be read."""
 
     @property
     def cache(self) -> tuple[str, str]:
@@ -179,6 +188,13 @@ class Candidate:
             return None
         one, other = self.weights_loss.nats, self.cache_loss.nats
         return Expected(one.value + other.value, one.low + other.low, one.high + other.high)
+
+    @property
+    def download_bytes(self) -> int | None:
+        """Bytes to download before it can be run; None where no published file is known."""
+        if self.to_run is None or self.to_run.is_here:
+            return 0
+        return self.row.file_bytes if self.to_run.repo else None
 
     @property
     def least_loss(self) -> Expected | None:
@@ -255,10 +271,12 @@ class Pick:
     alternatives: tuple[Alternative, ...] = ()
     next_larger: Checked | None = None
     """The same cache with the next larger quant of the same model."""
+    without_needs: Checked | None = None
+    """What would be recommended if nothing was needed."""
     nearest_miss: Checked | None = None
     """Where nothing is recommended, what misses the needs by least."""
 
     @property
-    def models(self) -> tuple[str, ...]:
-        """Keys of the models, in order."""
-        return tuple(dict.fromkeys(each.candidate.model_key for each in self.checked))
+    def n_models(self) -> int:
+        """Models among the candidates, whose qualities do not compare."""
+        return len({each.candidate.model_key for each in self.checked})

@@ -93,9 +93,10 @@ def plan_variant(
             yield row
 
 
-def with_cache(setup: LlamaSetup, cache: KvCacheTypes) -> LlamaSetup:
-    """The setup with another KV cache."""
-    return replace(setup, type_k=cache.type_k, type_v=cache.type_v, flash_attn=cache.flash_attn)
+def with_cache(setup: LlamaSetup, cache: KvCacheTypes, n_ctx: int | None = None) -> LlamaSetup:
+    """The setup with another KV cache, and another n_ctx where one is given."""
+    types = replace(setup, type_k=cache.type_k, type_v=cache.type_v, flash_attn=cache.flash_attn)
+    return types if n_ctx is None else replace(types, n_ctx=n_ctx)
 
 
 def _planned(

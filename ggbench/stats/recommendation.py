@@ -10,6 +10,9 @@
    Context: the longest, then the least loss.
 5. Then speed, the longer context, the smaller file and the name.
 
+Alternatives come from the front too and miss no need. Better: what loses clearly less. Faster: the fastest of those
+that lose little. More context: with half as much again, the one that loses least.
+
 Quality does not compare between models. Of several each has its own choice by these rules, and among those the
 preference for quality takes the model with the most parameters, which is a habit and no measurement.
 """
@@ -17,18 +20,18 @@ preference for quality takes the model with the most parameters, which is a habi
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 
 from ggbench.records.forecast import Expected
-from ggbench.records.pick import Alternative, Candidate, Checked, Label, Loss, Needs, Pick, Preference
+from ggbench.records.pick import Alternative, Candidate, Checked, Label, Needs, Pick, Preference
 from ggbench.stats.needs import check
-from ggbench.stats.noise import t_95
 from ggbench.stats.pareto import pareto_front
 
-_FEWEST_PAIRS = 3
+_Z_95 = 1.959963984540054
 _FASTER = 1.05
-"""An alternative is called faster from this ratio on."""
+"""Ratio from which on an alternative is called faster."""
+_MORE_CONTEXT = 1.5
+"""Ratio from which on an alternative with more context is chosen for its quality."""
 _CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0}
 _FEWEST_BITS = 4.5
 """Of the other types of a cache: q4_0 and iq4_nl."""
@@ -42,27 +45,33 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
     open_to_choice = [each for each in checked if each.meets is not False and each.candidate.name in names]
     surest = [each for each in open_to_choice if each.meets] or open_to_choice
     best = _best([each.candidate for each in surest], needs, needs.prefer)
-    recommended = next((each for each in checked if best is not None and each.candidate is best), None)
-    if recommended is None:
+    by_name = {each.candidate.name: each for each in checked}
+    if best is None:
         return Pick(needs, checked, front, None, nearest_miss=_nearest_miss(checked))
-    alternatives = _alternatives(recommended, open_to_choice, needs)
-    return Pick(needs, checked, front, recommended, alternatives, _next_larger(recommended, checked))
+    recommended, ideal = by_name[best.name], _best(front, needs, needs.prefer)
+    return Pick(
+        needs,
+        checked,
+        front,
+        recommended,
+        _alternatives(recommended, open_to_choice, needs),
+        _next_larger(recommended, checked),
+        by_name[ideal.name] if ideal is not None else None,
+    )
 
 
 def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
     """Return whether the first loses more than the second beyond doubt.
 
-    Typical losses of both are paired by the models that both were published of: their differences have a 95 % interval
-    above zero, or of fewer than three all are. Other losses have intervals that are apart.
+    Typical losses of both are paired by the models that both were published of: in each the difference is beyond its
+    error. Other losses have intervals that are apart.
     """
-    mine, theirs = _typical(one), _typical(other)
-    if mine is not None and theirs is not None and one.cache == other.cache:
-        published = dict(theirs.by_model)
-        differences = [loss - published[model] for model, loss in mine.by_model if model in published]
-        if len(differences) < _FEWEST_PAIRS:
-            return bool(differences) and min(differences) > 0
-        error = statistics.stdev(differences) / math.sqrt(len(differences))
-        return statistics.fmean(differences) > t_95(len(differences) - 1) * error
+    if one.joint_loss is None and other.joint_loss is None and one.cache == other.cache:
+        mine, theirs = one.weights_loss, other.weights_loss
+        if mine is not None and theirs is not None and mine.published and theirs.published:
+            known = {each.of: each for each in theirs.published}
+            pairs = [(each, known[each.of]) for each in mine.published if each.of in known]
+            return bool(pairs) and all(a.nats - b.nats > _Z_95 * math.hypot(a.error, b.error) for a, b in pairs)
     loss, base = one.least_loss, other.least_loss
     return loss is not None and base is not None and loss.low > base.high
 
@@ -148,12 +157,6 @@ def _clearly_slower(one: Candidate, other: Candidate) -> bool:
     return one.speed.tok_s.high < other.speed.tok_s.low
 
 
-def _typical(candidate: Candidate) -> Loss | None:
-    """The published loss that the candidate's is taken from."""
-    found = candidate.weights_loss
-    return found if candidate.joint_loss is None and found is not None and found.by_model else None
-
-
 def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -> tuple[Alternative, ...]:
     """Up to one for each label, none twice, of the front and with no need missed."""
     own = recommended.candidate
@@ -161,7 +164,7 @@ def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -
     wanted: tuple[tuple[Label, Sequence[Checked], Preference], ...] = (
         ("better", [each for each in same_model if _is_better(each.candidate, own)], "quality"),
         ("faster", [each for each in pool if _pace(each.candidate) > _FASTER * _pace(own) > 0], "speed"),
-        ("more context", [each for each in pool if _has_more_context(each.candidate, own)], "context"),
+        ("more context", _with_more_context(pool, own), "quality"),
     )
     found: list[Alternative] = []
     for label, among, prefer in wanted:
@@ -178,8 +181,10 @@ def _is_better(one: Candidate, other: Candidate) -> bool:
     return is_known and _loss_order(one) < _loss_order(other) and clearly_loses_more(other, one)
 
 
-def _has_more_context(one: Candidate, other: Candidate) -> bool:
-    return (one.offered_n_ctx or 0) > (other.offered_n_ctx or 0)
+def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]:
+    """Those with half as much again; where there are none, those with more by more than a twentieth."""
+    gains = [(each, (each.candidate.offered_n_ctx or 0) / (own.offered_n_ctx or 1)) for each in pool]
+    return [each for each, gain in gains if gain >= _MORE_CONTEXT] or [each for each, gain in gains if gain > _FASTER]
 
 
 def _next_larger(recommended: Checked, checked: Sequence[Checked]) -> Checked | None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ggbench.catalog.published.quality import ln_ppl_ratio, size_octaves
-from ggbench.catalog.published.rows import load_published
+from ggbench.catalog.published.rows import PublishedRow, load_published
 from ggbench.catalog.published.selection import fold_quant
 from ggbench.records.forecast import Expected
-from ggbench.records.pick import Loss
+from ggbench.records.pick import Loss, PublishedLoss
 from ggbench.units import counted
 
 UNQUANTIZED = frozenset({"f32", "f16", "bf16"})
@@ -22,42 +21,58 @@ _FEWEST = 3
 
 
 def typical_loss(quant: str, n_params: int | None) -> Loss | None:
-    """Return what a quant of this type loses in models of about this size, against 16 bits; None where unpublished.
+    """Return what a quant of this type loses in other models, against 16 bits; None where nobody published it.
 
-    The figure is ln(PPL / PPL of the 16-bit model), which most sources have: the median over models, with their range.
-    Where a table prints both, the KL divergence agrees within a fifth from 0.02 nats on. Of a model that several rows
-    are of, with and without an importance matrix, it is the mean.
+    The value is the median KL divergence over models. Those were published of few models, so the interval is their
+    range together with that of ln(PPL / PPL of the 16-bit model), of models of about this size: where a table prints
+    both, they agree within a fifth from 0.02 nats on.
     """
     name = fold_quant(quant)
     if name in UNQUANTIZED:
-        return Loss(Expected(0.0, 0.0, 0.0), "ln PPL ratio", "unquantized", "16 bits are what others are compared with")
-    published = _published().get(name)
-    if published is None:
+        return Loss(Expected(0.0, 0.0, 0.0), "unquantized", "16 bits are what others are compared with")
+    rows = _rows().get(name, ())
+    klds = _by_model([(row, row.kld.value) for row in rows if row.kld is not None and row.kld.value is not None])
+    if not klds:
         return None
-    by_distance = sorted(published, key=lambda model: (size_octaves(published[model][0], n_params), model))
-    near = [model for model in by_distance if size_octaves(published[model][0], n_params) <= _NEAR_OCTAVES]
-    chosen = near if len(near) >= _FEWEST else by_distance[:_FEWEST]
-    losses = {model: published[model][1] for model in chosen}
-    low, high = (min(losses.values()), max(losses.values())) if len(losses) > 1 else (0.0, math.inf)
-    names = ", ".join(losses) if len(losses) <= _FEWEST else counted(len(losses), "model")
+    ratios = _by_model([(row, ratio[0]) for row in rows if (ratio := ln_ppl_ratio(row)) is not None])
+    near = _near(ratios, {row.model: size_octaves(row.size, n_params) for row in rows})
+    value, known = statistics.median(klds.values()), [*klds.values(), *(ratios[model] for model in near)]
+    others = [model for model in near if model not in klds]
+    source = f"{name} of {' and '.join(klds)}"
+    if others:
+        source += f"; range with ln PPL ratios of {counted(len(others), 'model')}"
     return Loss(
-        Expected(statistics.median(losses.values()), low, high),
-        "ln PPL ratio",
+        Expected(value, max(0.0, min(known)), max(known)),
         "published typical",
-        f"{name} of {names}",
-        tuple((model, loss) for model, (_, loss) in published.items()),
+        source,
+        tuple(
+            PublishedLoss(f"{row.model}, imatrix {row.imatrix}", row.kld.value, row.kld.error or 0.0)
+            for row in rows
+            if row.kld is not None and row.kld.value is not None
+        ),
     )
 
 
+def _near(ratios: Mapping[str, float], octaves: Mapping[str, float]) -> list[str]:
+    """The models of about the size, at least a few."""
+    by_distance = sorted(ratios, key=lambda model: (octaves[model], model))
+    near = [model for model in by_distance if octaves[model] <= _NEAR_OCTAVES]
+    return near if len(near) >= _FEWEST else by_distance[:_FEWEST]
+
+
+def _by_model(rows: Sequence[tuple[PublishedRow, float]]) -> dict[str, float]:
+    """The median of each model, with and without an importance matrix."""
+    found: dict[str, list[float]] = {}
+    for row, loss in rows:
+        found.setdefault(row.model, []).append(loss)
+    return {model: statistics.median(losses) for model, losses in found.items()}
+
+
 @functools.cache
-def _published() -> Mapping[str, Mapping[str, tuple[str, float]]]:
-    """By quant and model: its size as printed, and its loss."""
-    found: dict[str, dict[str, tuple[str, list[float]]]] = {}
+def _rows() -> Mapping[str, tuple[PublishedRow, ...]]:
+    """The rows with a perplexity, by quant."""
+    found: dict[str, list[PublishedRow]] = {}
     for row in load_published():
-        ratio = ln_ppl_ratio(row)
-        if ratio is not None and row.quant is not None:
-            found.setdefault(row.quant, {}).setdefault(row.model, (row.size, []))[1].append(ratio[0])
-    return {
-        quant: {model: (size, statistics.fmean(losses)) for model, (size, losses) in models.items()}
-        for quant, models in found.items()
-    }
+        if row.perplexity is not None and row.quant is not None:
+            found.setdefault(row.quant, []).append(row)
+    return {quant: tuple(rows) for quant, rows in found.items()}
