@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ggbench.cli.options import as_record, option, parse_reserve
+from ggbench.cli.options import as_record, option, parse_reserve, projector_option
 from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,15 +22,28 @@ class BudgetOptions:
     vram: str | None = None
     reserve: str | None = None
     bandwidth: str | None = None
+    mmproj: Path | None = None
 
     @property
     def given(self) -> tuple[tuple[str, str], ...]:
         """Names and values, for the line that reproduces what they were given for."""
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return tuple((name, value) for name, value in values if value is not None)
+        return tuple((name, str(value)) for name, value in values if value is not None)
 
     def budget(self, setup: LlamaSetup) -> Budget:
-        """Return the memory. Raises UsageError and UnknownName as `sizing.budget` does, and for several GPUs."""
+        """Return the memory. Raises UsageError and UnknownName as `sizing.budget` does, and for several GPUs; BadFile
+        for a projector that is none.
+        """
+        from ggbench.gguf_file.projector import read_projector
+
+        budget = self._whole(setup)
+        if self.mmproj is None:
+            return budget
+        projector = read_projector(self.mmproj)
+        return replace(budget, mmproj=str(self.mmproj.absolute()), mmproj_bytes=projector.weight_bytes)
+
+    def _whole(self, setup: LlamaSetup) -> Budget:
+        """The memory without regard to a projector."""
         from ggbench.machine.cpu import default_threads
         from ggbench.records.speed import Bandwidth
         from ggbench.sizing.budget import given_budget, machine_budget
@@ -59,7 +73,7 @@ class BudgetOptions:
         )
 
 
-def _record(**given: str | None) -> BudgetOptions:
+def _record(**given: Any) -> BudgetOptions:  # noqa: ANN401 - the fields' own types
     return BudgetOptions(**given)
 
 
@@ -71,5 +85,6 @@ budget_options = as_record(
     option("--vram", "Plan for a GPU with this much memory, e.g. 24GiB.", metavar="SIZE"),
     option("--reserve", "Memory to leave free for driver and runtime; 0 for none. Default: printed.", metavar="SIZE"),
     option("--bandwidth", "Memory bandwidth for the limits, e.g. 1008GB/s.", metavar="RATE"),
+    projector_option,
 )
-"""Add --gpu, --vram, --reserve and --bandwidth; the command gets them as `memory`, a BudgetOptions."""
+"""Add --gpu, --vram, --reserve, --bandwidth and --mmproj; the command gets them as `memory`, a BudgetOptions."""

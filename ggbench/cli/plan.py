@@ -77,7 +77,7 @@ def command(
             smaller = [row for row in plan(others, request, allocator) if row.fits or row.fits_with]
             alternative = next((row for row in smaller if row.fits), smaller[0] if smaller else None)
         rows = with_other_quants(rows, [] if alternative is None else [alternative])
-        if gpu is None and vram is None and not all(row.fits for row in rows):
+        if budget.is_here and not all(row.fits for row in rows):
             rows = with_programs(rows, programs_that_hold_memory(on_gpu=budget.on_gpu, gpu_index=setup.main_gpu or 0))
         sources = _sources(rows, budget, allocator)
     if output.as_json:

@@ -28,6 +28,8 @@ class Budget:
     """None where it is unknown, so that there are no limits."""
     process_bytes: int = 0
     """Of the reserve, what the process that allocates takes itself; a search for the largest context may use it."""
+    mmproj: str = ""
+    """Path of a projector; empty for none."""
     mmproj_bytes: int = 0
     """Of a projector that is loaded there beside the model, without its compute buffer."""
     is_here: bool = True

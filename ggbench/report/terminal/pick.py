@@ -13,7 +13,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.pick import Candidate, Checked, Pick
 from ggbench.records.plan import Budget
 from ggbench.records.run_commands import RunCommands
-from ggbench.report import UNKNOWN
+from ggbench.report import FITS_NOT, UNKNOWN
 from ggbench.report.names import model_names
 from ggbench.report.pick import (
     candidate_name,
@@ -28,7 +28,7 @@ from ggbench.report.pick import (
     turn_text,
     workload_text,
 )
-from ggbench.report.terminal.plan import FITS_NOT, fit_text, longest_text
+from ggbench.report.terminal.plan import fit_text, longest_text
 from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
 
