@@ -236,6 +236,13 @@ def format_compute(flop_per_s: float | None, *, binary: bool = False) -> str:
     return "—" if flop_per_s is None else f"{format_number(flop_per_s / (1 << 40 if binary else 1e12), 4)} TFLOPS"
 
 
+def format_rough_seconds(seconds: float) -> str:
+    """Return `35 s`, `2 min`: of an estimate, to 5 s below 90 s and whole minutes above."""
+    if seconds < 90:
+        return f"{max(5, 5 * round(seconds / 5))} s"
+    return f"{round(seconds / 60)} min"
+
+
 def format_duration(seconds: float | None) -> str:
     """Return `0:42`, `12:05`, `1:02:30`; an em dash when unknown."""
     if seconds is None or not math.isfinite(seconds):

@@ -27,7 +27,7 @@ from ggbench.recording.progress import Finished
 from ggbench.recording.rig import Rig, make_rig
 from ggbench.records.forecast import Expected, ForecastResult, ForecastSettings
 from ggbench.records.setup import LlamaSetup
-from ggbench.stats.step_forecast import speed_at
+from ggbench.stats.known_speed import inverse
 
 CASES = tuple(f"synth:qwen1.5-{size}:{quant}" for size in ("0.5b", "1.8b", "7b") for quant in ("q4_k_m", "q8_0"))
 N_DEPTH, N_PROMPT = 4096, 512
@@ -102,9 +102,7 @@ def _figures(rig: Rig, path: Path, result: ForecastResult) -> list[Figure]:
         far = [_step_ms(engine, DecodeAtDepth(N_DEPTH, 8)) for _ in range(3)]
         prompts = [event for event in engine.run(Prefill(N_PROMPT, 3, 1)) if isinstance(event, PromptRead)]
     assert result.b_ms is not None
-    speed = speed_at(result, N_DEPTH)
-    assert speed is not None
-    at_depth = Expected(1e3 / speed.value, 1e3 / speed.high, 1e3 / speed.low)
+    at_depth = inverse(dict(result.tok_s)[N_DEPTH])
     return [
         Figure("B", result.b_ms, statistics.median(near)),
         Figure("at 4,096", at_depth, statistics.median(far)),

@@ -30,19 +30,20 @@ class BudgetOptions:
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         return tuple((name, str(value)) for name, value in values if value is not None)
 
-    def budget(self, setup: LlamaSetup) -> Budget:
-        """Return the memory. Raises UsageError and UnknownName as `sizing.budget` does, and for several GPUs; BadFile
-        for a projector that is none.
+    def budget(self, setup: LlamaSetup, *, measures: bool = True) -> Budget:
+        """Return the memory; `measures` lets the bandwidth of main memory be measured the first time.
+
+        Raises UsageError and UnknownName as `sizing.budget` does, and for several GPUs; BadFile for a projector that is
+        none.
         """
         from ggbench.gguf_file.projector import read_projector
 
-        budget = self._whole(setup)
+        budget = self._whole(setup, measures=measures)
         if self.mmproj is None:
             return budget
-        projector = read_projector(self.mmproj)
-        return replace(budget, mmproj=str(self.mmproj.absolute()), mmproj_bytes=projector.weight_bytes)
+        return replace(budget, mmproj=str(self.mmproj), mmproj_bytes=read_projector(self.mmproj).weight_bytes)
 
-    def _whole(self, setup: LlamaSetup) -> Budget:
+    def _whole(self, setup: LlamaSetup, *, measures: bool) -> Budget:
         """The memory without regard to a projector."""
         from ggbench.machine.cpu import default_threads
         from ggbench.records.speed import Bandwidth
@@ -70,11 +71,13 @@ class BudgetOptions:
             reserve_bytes=reserve_bytes,
             bandwidth=rate,
             limit_bytes=limit_bytes,
+            measures=measures,
         )
 
 
 def _record(**given: Any) -> BudgetOptions:  # noqa: ANN401 - the fields' own types
-    return BudgetOptions(**given)
+    path = given.pop("mmproj", None)
+    return BudgetOptions(**given, mmproj=path and path.absolute())
 
 
 budget_options = as_record(

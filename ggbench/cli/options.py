@@ -249,6 +249,7 @@ _BANDWIDTH = option(
     metavar="RATE",
 )
 
+no_measure_option = option("--no-measure", "Measure nothing: neither a model nor the memory's bandwidth.", is_flag=True)
 n_gen_option = option(
     "-n --n-gen",
     "Number of tokens to decode, e.g. 1k, which is 1024; fewer than 247 are too few for W and B.",

@@ -19,6 +19,7 @@ from ggbench.cli.options import (
     HubOptions,
     as_record,
     load_options_but_cache,
+    no_measure_option,
     offline_option,
     option,
     output_options,
@@ -86,6 +87,7 @@ _need_options = as_record(
 @option("--all show_all", "Show every candidate.", is_flag=True)
 @option("--plot", "Plot loss over speed in the terminal.", is_flag=True)
 @budget_options
+@no_measure_option
 @kv_list_options(_CACHES)
 @load_options_but_cache
 @offline_option
@@ -100,6 +102,7 @@ def command(
     show_all: bool,
     plot: bool,
     memory: BudgetOptions,
+    no_measure: bool,
     kv_types: tuple[tuple[str, str], ...],
     setup: LlamaSetup,
     hub: HubOptions,
@@ -123,7 +126,7 @@ def command(
     if measures and (memory.gpu or memory.vram):
         raise UsageError("--measure measures this machine", "omit --gpu and --vram")
     within_s = parse_duration(within)
-    budget = memory.budget(setup)
+    budget = memory.budget(setup, measures=measures or not no_measure)
     with _allocator(setup, budget) as allocator:  # first of all, as its worker takes a while
         from ggbench.experiments.pick_candidates import PickRequest, caches_of
 
@@ -191,7 +194,7 @@ def _models(
 def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryAllocator) -> Pick:
     """Choose by what is stored; without it where results cannot be read."""
     from ggbench.errors import StoreError
-    from ggbench.experiments.pick_candidates import find_candidates
+    from ggbench.experiments.pick_candidates import find_candidates, what_would_help
     from ggbench.stats.recommendation import recommend
     from ggbench.store.database import Store
 
@@ -200,7 +203,11 @@ def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryA
             candidates = find_candidates(models, request, allocator, store)
     except StoreError:
         candidates = find_candidates(models, request, allocator, None)
-    return recommend(candidates, request.needs)
+    pick = recommend(candidates, request.needs)
+    if pick.nearest_miss is None:
+        return pick
+    changes = what_would_help(pick.nearest_miss.candidate, models, request, allocator)
+    return dataclasses.replace(pick, changes=changes)
 
 
 def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, plot: bool) -> None:

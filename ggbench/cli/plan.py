@@ -12,7 +12,7 @@ from ggbench.cli.budget_options import BudgetOptions, budget_options
 from ggbench.cli.glossary import CommandWithTerms
 from ggbench.cli.gpu_options import IgnoredGpuOptions
 from ggbench.cli.header_progress import reading_headers, reading_notice
-from ggbench.cli.options import HubOptions, load_options, offline_option, output_options
+from ggbench.cli.options import HubOptions, load_options, no_measure_option, offline_option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import ExitCode
 from ggbench.report.glossary import PLAN
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @click.argument("model")
 @click.argument("quants", nargs=-1)
 @budget_options
+@no_measure_option
 @load_options
 @offline_option
 @output_options
@@ -35,6 +36,7 @@ def command(
     model: str,
     quants: tuple[str, ...],
     memory: BudgetOptions,
+    no_measure: bool,
     setup: LlamaSetup,
     hub: HubOptions,
     output: Output,
@@ -44,6 +46,9 @@ def command(
     A catalog model needs no file, and of a file only the header is read; of a repo of the Hub, org/name, the headers
     are read by range and cached. Without --n-ctx the plan is for 8192 tokens, or the training context where that is
     shorter. The exit code is 3 where none of the named quants fits, or the only one there is does not.
+
+    The first time the memory's bandwidth is measured, for a second or two. Expected speeds are of what this machine has
+    run or forecast already: ggbench forecast measures those of a model.
 
     Defaults are those of llama-server with one slot (-np 1): logits of one token, flash attention where it works,
     sliding-window layers that keep their window alone. The README lists what differs.
@@ -57,7 +62,7 @@ def command(
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
     from ggbench.sizing.what_helps import with_other_quants, with_programs
 
-    budget = memory.budget(setup)
+    budget = memory.budget(setup, measures=not no_measure)
     loaded = dataclasses.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
     engine = launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)  # first of all, as its worker takes a while
     with DryAllocator(engine, loaded) as allocator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,24 +15,28 @@ from ggbench.units import counted, format_number
 
 _FEWEST = 2
 """Models that have to be measured before others are expected to be like them."""
+_LEAST_DEVIATION = 0.15
+"""Of the shares' logarithms: how far quants and models of all sizes differ on the Xeon that this was written on. A few
+models may happen to be alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class BandwidthShares:
-    """Median over the models, with the lowest and the highest."""
+    """Median over the models, with the interval of one more model."""
 
     weights: Expected
     """Of the bandwidth, that reading the weights reaches; 1.0 is all of it."""
     kv_cache: Expected
     """As above, of what a longer context adds."""
-    n_models: int
+    seen: tuple[float, ...]
+    """Of the weights, of each model."""
 
     @property
     def source(self) -> str:
         """For people: `this machine's other runs reach 41 to 52 % of the bound (5 models)`."""
-        low, high = (format_number(100 * each, 2) for each in (self.weights.low, self.weights.high))
+        low, high = (format_number(100 * each, 2) for each in (min(self.seen), max(self.seen)))
         share = low if low == high else f"{low} to {high}"
-        return f"this machine's other runs reach {share} % of the bound ({counted(self.n_models, 'model')})"
+        return f"this machine's other runs reach {share} % of the bound ({counted(len(self.seen), 'model')})"
 
 
 def bandwidth_shares(runs: Iterable[Run], bandwidth_bytes_per_s: float) -> BandwidthShares | None:
@@ -44,9 +49,9 @@ def bandwidth_shares(runs: Iterable[Run], bandwidth_bytes_per_s: float) -> Bandw
     if len(found) < _FEWEST:
         return None
     weights, kv_cache = (
-        _spread([rate / bandwidth_bytes_per_s for rate in rates]) for rates in zip(*found.values(), strict=True)
+        [rate / bandwidth_bytes_per_s for rate in rates] for rates in zip(*found.values(), strict=True)
     )
-    return BandwidthShares(weights, kv_cache, len(found))
+    return BandwidthShares(_next_of(weights), _next_of(kv_cache), tuple(weights))
 
 
 def _rates(run: Run) -> tuple[float, float] | None:
@@ -69,5 +74,9 @@ def _of_line(limit: DecodeLimit, b_ms: float, w_tokens_per_ms: float | None) -> 
     return weights, limit.bandwidth_bytes_per_s * w_tokens_per_ms / limit.w_tokens_per_ms
 
 
-def _spread(values: Sequence[float]) -> Expected:
-    return Expected(statistics.median(values), min(values), max(values))
+def _next_of(shares: Sequence[float]) -> Expected:
+    """The median, and where one more share lies with 95 %; they spread evenly as logarithms, and to 1 at most."""
+    median = statistics.median(shares)
+    deviation = max(_LEAST_DEVIATION, statistics.stdev(math.log(each) for each in shares))
+    factor = math.exp(2 * deviation * math.sqrt(1 + 1 / len(shares)))
+    return Expected(median, median / factor, max(median, min(1.0, median * factor)))

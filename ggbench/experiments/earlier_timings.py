@@ -16,18 +16,27 @@ from ggbench.store.runs import StoredRun
 
 
 def earlier_timings(session: Session, twins: Sequence[ForecastTwin]) -> tuple[StoredRun, Recording] | None:
-    """Return the newest run that timed the same twins under the same setup on this machine, and what it recorded."""
+    """Return the newest run that timed such twins under the same setup on this machine, and what it recorded.
+
+    They may be those of another model of the same shape. Timings of several runs are not joined: twins are timed by
+    turns, so that a machine that slows down does so for all of them.
+    """
     store, own = session.rig.store, session.recorder.recording.head
     if store is None:
         return None
-    here, wanted = ThisMachine.describe(), [twin.fingerprint for twin in twins]
+    here, wanted = ThisMachine.describe(), [_decisive(twin) for twin in twins]
     for stored in store.list_runs(kind=own.kind, state=Outcome.COMPLETED):
         if stored.run_id == session.recorder.run_id or not here.made(stored.environment):
             continue
         with contextlib.suppress(StoreError, UnknownName):
             found = read_recording(store, stored)
-            measured = [twin.fingerprint for twin in found.of(ForecastTwin)]
+            measured = [_decisive(twin) for twin in found.of(ForecastTwin)]
             is_alike = here.decisive(found.head.setup, None) == here.decisive(own.setup, None)
-            if is_alike and measured == wanted and found.of(TwinTiming):
+            if is_alike and found.head.settings == own.settings and measured == wanted and found.of(TwinTiming):
                 return stored, found
     return None
+
+
+def _decisive(twin: ForecastTwin) -> object:
+    """What decides the timings of a twin."""
+    return twin.shape_key, twin.cost

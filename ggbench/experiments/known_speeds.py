@@ -57,7 +57,7 @@ def _expected(known: KnownSpeed | None, n_ctx: int | None) -> PlannedForecast | 
     if known is None or known.basis == "bound" or n_ctx is None:
         return None
     tok_s = tok_s_at(known, n_ctx)
-    return PlannedForecast(tok_s.value, (tok_s.low, tok_s.high), known.basis, known.source)
+    return PlannedForecast(tok_s.value, (tok_s.low, tok_s.high), known.source, known.basis)
 
 
 class _Runs:
@@ -172,9 +172,8 @@ def _bound(file: ModelFile, setup: LlamaSetup, budget: Budget, shares: Bandwidth
     positions = sorted({*POSITIONS, *([cache.window] if cache.window else [])})
     latencies = [float(ms) for ms in decode_read_ms(weights, cache, budget.bandwidth.bytes_per_s, positions)]
     if shares is None:
-        source = f"bandwidth: {budget.bandwidth.source}"
         steps = tuple((n, Expected(ms, ms, math.inf)) for n, ms in zip(positions, latencies, strict=True))
-        return KnownSpeed("bound", source, steps)
+        return KnownSpeed("bound", f"bandwidth: {budget.bandwidth.source}", steps)
     first = latencies[0]
     steps = tuple((n, _at_shares(first, ms - first, shares)) for n, ms in zip(positions, latencies, strict=True))
     return KnownSpeed("other runs", shares.source, steps)

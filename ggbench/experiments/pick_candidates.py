@@ -14,6 +14,8 @@ from ggbench.experiments.known_speeds import known_speeds
 from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
 from ggbench.experiments.measured_losses import MeasuredLosses, measured_losses
 from ggbench.experiments.stored import listed_run
+from ggbench.machine.programs import programs_that_hold_memory
+from ggbench.records.change import Change
 from ggbench.records.context import ContextResult
 from ggbench.records.forecast import Expected
 from ggbench.records.known_speed import KnownSpeed
@@ -24,6 +26,7 @@ from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
+from ggbench.sizing.what_helps import with_programs
 from ggbench.stats.turn import longest_fast_enough, turn_speed
 from ggbench.store.database import Store
 
@@ -60,6 +63,24 @@ def find_candidates(
     """
     finder = _Finder(models, request, allocator, store)
     return tuple(candidate for model in models for candidate in finder.of_model(model))
+
+
+def what_would_help(
+    candidate: Candidate, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator
+) -> tuple[Change, ...]:
+    """Return the single changes that would make a candidate fit the context needed, the best first; none if it fits."""
+    variants = (each for model in models if model.key == candidate.model_key for each in model.variants)
+    wanted = candidate.row.model, candidate.row.quant, candidate.selector
+    variant = next((each for each in variants if (each.model, each.quant, each.selector) == wanted), None)
+    if variant is None or candidate.row.fits is not False:
+        return ()
+    cache = KvCacheTypes(*candidate.cache, request.setup.flash_attn)
+    asked = with_cache(request.setup, cache, request.needs.n_ctx)
+    rows = list(plan_variant(variant, PlanRequest(request.budget, asked, request.options), allocator))
+    if request.budget.is_here:
+        held = programs_that_hold_memory(on_gpu=request.budget.on_gpu, gpu_index=asked.main_gpu or 0)
+        rows = with_programs(rows, held)
+    return rows[0].changes
 
 
 class _Finder:

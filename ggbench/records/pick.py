@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ggbench.errors import UsageError
+from ggbench.records.change import Change
 from ggbench.records.forecast import Expected
 from ggbench.records.known_speed import SpeedBasis
 from ggbench.records.plan import PlanRow
@@ -275,6 +276,8 @@ class Pick:
     """What would be recommended if nothing was needed."""
     nearest_miss: Checked | None = None
     """Where nothing is recommended, what misses the needs by least."""
+    changes: tuple[Change, ...] = ()
+    """What would make the nearest miss fit, the best first; empty where it fits."""
 
     @property
     def n_models(self) -> int:

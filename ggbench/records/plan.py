@@ -63,10 +63,10 @@ class PlannedForecast:
 
     tok_s: float
     tok_s_ci95: tuple[float, float]
-    basis: SpeedBasis
-    """Never the bound alone."""
-    source: str
+    basis: str
     """For people: `run 12`, `twins of 2 and 6 of 32 layers`."""
+    speed_basis: SpeedBasis
+    """Never the bound alone."""
 
 
 @dataclass(frozen=True, slots=True)

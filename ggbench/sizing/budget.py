@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ggbench.errors import DoesNotFit, UsageError
-from ggbench.machine.bandwidth import cached_bandwidth
+from ggbench.machine.bandwidth import cached_bandwidth, known_bandwidth
 from ggbench.machine.cpu import describe_cpu
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, visible_gpus
 from ggbench.machine.known_gpus import find_gpu
@@ -135,11 +135,12 @@ def machine_budget(
     reserve_bytes: int | None,
     bandwidth: Bandwidth | None,
     limit_bytes: int | None = None,
+    measures: bool = True,
 ) -> Budget:
     """What is free on this machine's GPU; of its main memory where it has none, or where no layer is offloaded.
 
-    `limit_bytes` is a `--memory-limit`. May measure the bandwidth of main memory, which takes a second or two the first
-    time. Raises UsageError for a GPU that is not here.
+    `limit_bytes` is a `--memory-limit`. Measures the bandwidth of main memory the first time, which takes a second or
+    two, unless `measures` is false. Raises UsageError for a GPU that is not here.
     """
     gpus = visible_gpus() if n_gpu_layers else ()
     if gpus and (main_gpu or 0) >= len(gpus):
@@ -148,7 +149,7 @@ def machine_budget(
     free = None if gpu is None else gpu.free_bytes if gpu.free_bytes is not None else gpu.total_bytes
     if gpu is None or free is None:
         budget = _in_main_memory(limit_bytes, reserve_bytes)
-        return replace(budget, bandwidth=bandwidth or cached_bandwidth(threads))
+        return replace(budget, bandwidth=bandwidth or (cached_bandwidth if measures else known_bandwidth)(threads))
     free_source = "NVML" if gpu.free_bytes is None else "free at this moment, NVML"
     if len(gpus) > 1:
         free_source += f"; GPU {gpu.index} of {len(gpus)} alone"

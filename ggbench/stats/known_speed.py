@@ -9,7 +9,7 @@ import bisect
 import math
 from collections.abc import Sequence
 
-from ggbench.records.forecast import Expected
+from ggbench.records.forecast import POSITIONS, PROMPTS, Expected, ForecastResult
 from ggbench.records.known_speed import KnownSpeed
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 
@@ -44,6 +44,29 @@ def inverse(expected: Expected, numerator: float = 1e3) -> Expected:
         numerator / each if each else math.inf for each in (expected.value, expected.high, expected.low)
     )
     return Expected(value, low, high)
+
+
+def forecast_of(known: KnownSpeed) -> ForecastResult:
+    """Return a known speed at the positions and the lengths of a forecast; W is that of the last line."""
+    first, last = known.step_ms[-2:]
+    grown = tuple(
+        (after - before) / (last[0] - first[0]) if math.isfinite(after) else math.inf
+        for before, after in (
+            (first[1].value, last[1].value),
+            (first[1].low, last[1].low),
+            (first[1].high, last[1].high),
+        )
+    )
+    ends = sorted(grown[1:])
+    slope = Expected(grown[0], max(0.0, min(ends[0], grown[0])), max(ends[1], grown[0]))
+    prefills = tuple((n, ms) for n in PROMPTS if (ms := prefill_ms_at(known, n)) is not None)
+    return ForecastResult(
+        known.source if known.basis != "bound" else known.basis,
+        step_ms_at(known, 1),
+        inverse(slope, 1.0) if slope.value > 0 else None,
+        tuple((n, tok_s_at(known, n)) for n in POSITIONS),
+        prefills,
+    )
 
 
 def measured_steps(

@@ -109,7 +109,8 @@ def test_without_any_run_the_bound_is_known(store: Store) -> None:
     limit = decode_limit(file, BANDWIDTH)
     known = _one(store, file)
     assert known.basis == "bound"
-    assert step_ms_at(known, 1) == Expected(pytest.approx(limit.b_ms), pytest.approx(limit.b_ms), math.inf)
+    first = step_ms_at(known, 1)
+    assert (first.value, first.low, first.high) == (pytest.approx(limit.b_ms), pytest.approx(limit.b_ms), math.inf)
     assert limit.w_tokens_per_ms is not None
     assert step_ms_at(known, 5000).value == pytest.approx(limit.b_ms + 4999 / limit.w_tokens_per_ms)
     assert known_speeds(store, [None, file], LlamaSetup(), replace(BUDGET, bandwidth=None)) == [None, None]
@@ -156,7 +157,7 @@ def test_a_forecast_comes_before_other_runs(store: Store) -> None:
 
 
 def test_other_runs_say_what_share_of_the_bound_is_reached(store: Store) -> None:
-    """Of two models or more; the interval spans their shares, each by its newest run."""
+    """Of two models or more, each by its newest run; the interval is that of a third model."""
     file, limit = _file(), decode_limit(_file(), BANDWIDTH)
     _add(store, _file(3), _decode(_file(3), 0.9))
     _add(store, _file(3), _decode(_file(3), 0.4))
@@ -167,9 +168,20 @@ def test_other_runs_say_what_share_of_the_bound_is_reached(store: Store) -> None
     assert known.source == "this machine's other runs reach 40 to 50 % of the bound (2 models)"
     found = step_ms_at(known, 1)
     assert found.value == pytest.approx(limit.b_ms / 0.45)
-    assert (found.low, found.high) == pytest.approx((limit.b_ms / 0.5, limit.b_ms / 0.4))
+    factor = math.exp(2 * math.log(0.5 / 0.4) / math.sqrt(2) * math.sqrt(1.5))
+    assert (found.low, found.high) == pytest.approx((found.value / factor, found.value * factor))
     faster = replace(BUDGET, bandwidth=Bandwidth(40e9, "given"))
     assert step_ms_at(_one(store, file, budget=faster), 1).value == pytest.approx(found.value)
+
+
+def test_two_models_may_happen_to_be_alike(store: Store) -> None:
+    """So the interval has a width at least; no share is above the whole bandwidth."""
+    file, limit = _file(), decode_limit(_file(), BANDWIDTH)
+    for n_layer in (3, 4):
+        _add(store, _file(n_layer), _decode(_file(n_layer), 0.9))
+    found = step_ms_at(_one(store, file), 1)
+    assert found.high > 1.3 * found.value
+    assert found.low == pytest.approx(limit.b_ms)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +243,7 @@ def test_a_plan_shows_what_is_expected_at_its_n_ctx(store: Store) -> None:
     known = known_speeds(store, [file, _file(9), None], LlamaSetup(), BUDGET)
     found, bound, unknown = with_expected([row] * 3, known)
     assert found.expected is not None
-    assert (found.expected.basis, found.expected.source) == ("forecast", "twins of 2 and 6 of 32 layers")
+    assert (found.expected.basis, found.expected.speed_basis) == ("twins of 2 and 6 of 32 layers", "forecast")
     assert (found.expected.tok_s, *found.expected.tok_s_ci95) == pytest.approx((5.0, 4.5, 5.5))
     assert bound.expected is None
     assert unknown.expected is None

@@ -28,6 +28,7 @@ from ggbench.report.pick import (
     turn_text,
     workload_text,
 )
+from ggbench.report.terminal.changes import changes_report
 from ggbench.report.terminal.plan import fit_text, longest_text
 from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
@@ -53,6 +54,10 @@ def pick_report(
         ),
         Text(_legend(shown), style="dim"),
     ]
+    if pick.nearest_miss is not None and pick.changes:
+        name = candidate_name(pick.nearest_miss.candidate, with_model=pick.n_models > 1)
+        title = f"what would make {name} fit at n_ctx {format_count(pick.needs.n_ctx)}"
+        parts.append(Padding(changes_report(title, pick.changes, width=width), (1, 0, 0, 0)))
     return Group(*parts, *([] if commands is None else [commands_text(commands)]))
 
 

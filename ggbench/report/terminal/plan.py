@@ -21,6 +21,9 @@ from ggbench.report.terminal.changes import changes_report
 from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
 
+_MOST_SOURCES = 4
+"""Of expected speeds, named under the table."""
+
 
 def plan_report(
     budget: Budget,
@@ -160,11 +163,15 @@ def _expected_text(row: PlanRow) -> str:
 
 
 def _bases(expected: Sequence[PlannedForecast]) -> list[str]:
-    """Where the expected speeds are from, a line for each basis."""
+    """Where the expected speeds are from, a line for each kind of basis."""
     sources: dict[str, dict[str, None]] = {}
     for each in expected:
-        sources.setdefault(each.basis, {})[each.source] = None
-    return [f"expected, {basis}: {' or '.join(found)}" for basis, found in sources.items()]
+        sources.setdefault(each.speed_basis, {})[each.basis] = None
+    lines = []
+    for basis, found in sources.items():
+        named, n_more = list(found)[:_MOST_SOURCES], len(found) - _MOST_SOURCES
+        lines.append(f"expected, {basis}: {', '.join(named)}{f' and {n_more} more' if n_more > 0 else ''}")
+    return lines
 
 
 def _kv_elsewhere(rows: Sequence[PlanRow]) -> list[Cells]:
