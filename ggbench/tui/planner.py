@@ -21,7 +21,10 @@ from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 from ggbench.sizing.plan import PlanRequest, plan
 
 if TYPE_CHECKING:
+    from ggbench.experiments.pick_candidates import PickRequest
     from ggbench.hub.access import HubAccess
+    from ggbench.records.pick import Pick
+    from ggbench.store.database import Store
 
 _MODELS_KEPT = 16
 """Models whose headers are cached; a header with its tokens takes several MB."""
@@ -63,6 +66,15 @@ class Planner:
                 rows = plan(ordered, PlanRequest(budget, setup), self._allocator_for(budget, setup))
                 for variant, row in zip(ordered, rows, strict=True):
                     yield PlannedQuant(variant.selector or variant.quant, row)
+
+    def pick(self, model: str, quants: Sequence[str], request: PickRequest, store: Store) -> Pick:
+        """Choose what to run of a model. Raises GgbenchError where none of its quants can be planned."""
+        from ggbench.catalog.picked_models import of_model
+        from ggbench.experiments.pick import choose
+
+        _, models = of_model(model, quants, self._hub)
+        with self._lock:
+            return choose(models, request, self._allocator_for(request.budget, request.setup), store)
 
     def forget(self) -> None:
         """Drop the cached headers and listings."""
