@@ -40,6 +40,7 @@ def pick_document(pick: Pick, budget: Budget, setup: LlamaSetup) -> dict[str, ob
         "front": [_candidate(each) for each in pick.front],
         "candidates": [_checked(each) for each in pick.checked],
         "commands": commands,
+        "changes": pick.changes,
         "nearest_miss": pick.nearest_miss and _checked(pick.nearest_miss) | {"reason": " ".join(reason(pick))},
         "workload": {
             **picked(pick.needs.workload, "name n_prompt n_gen n_depth"),
@@ -186,11 +187,15 @@ def _what_decided(pick: Pick, recommended: Checked) -> str:
     own, ideal, needs = recommended.candidate, pick.without_needs, pick.needs
     several = pick.n_models > 1
     name = candidate_name(own, with_model=several)
-    best = {"quality": "loses least", "speed": "is fastest", "context": "has the longest context"}[needs.prefer]
+    best = {
+        "quality": "loses least",
+        "speed": "is the fastest of those that lose little",
+        "context": "has the longest context of those that lose little",
+    }[needs.prefer]
     if several and needs.prefer == "quality":
         best = "has the most parameters"
     if ideal is None or ideal.candidate.name == own.name:
-        return f"{name} {best} by the rules below, also if nothing were needed."
+        return f"{name} {best}, and no need decides."
     other = candidate_name(ideal.candidate, with_model=several)
     if ideal.missed:
         decided = {"memory": "memory", "speed": "speed", "loss": "--max-loss"}
