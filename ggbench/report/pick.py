@@ -94,7 +94,7 @@ def position_text(workload: Workload) -> str:
 
 
 def headline(pick: Pick) -> str:
-    """Return `Run q6_k with a q8_0 KV cache.`, or that nothing meets the needs."""
+    """Return `Run q6_k with a q8_0 KV cache and n_ctx 8,192: a turn in 14.3 ±0.7 s.`, or that nothing is to be run."""
     if pick.recommended is None:
         return "Nothing meets the needs."
     candidate = pick.recommended.candidate
@@ -102,7 +102,9 @@ def headline(pick: Pick) -> str:
     model = f" of {candidate.row.model}" if pick.n_models > 1 else ""
     article = "an" if cache.startswith("f") else "a"
     name = candidate.selector or candidate.row.quant
-    return plain(f"Run {name}{model} with {article} {cache} KV cache and n_ctx {format_count(candidate.n_ctx)}.")
+    turn = turn_text(candidate)
+    seconds = "" if turn == UNKNOWN else f": a turn in {turn} s"
+    return plain(f"Run {name}{model} with {article} {cache} KV cache and n_ctx {format_count(candidate.n_ctx)}{seconds}.")
 
 
 def reason(pick: Pick) -> tuple[str, ...]:
