@@ -86,8 +86,8 @@ def _announced(session: Session, model: ModelFile, twins: Sequence[ForecastTwin]
     ).layer_bytes
     cost = forecast_cost(twins, group.file_bytes, outside_bytes, session.settings(ForecastSettings), bandwidth)
     require_room(folder, cost.disk_bytes, "the twins take", "free some space, set XDG_CACHE_HOME to a folder with room")
-    text = f"about {format_rough_seconds(cost.seconds)} and {format_bytes(cost.disk_bytes)} of disk in {folder}, removed after"
-    return Point(text, cost)
+    seconds, disk = format_rough_seconds(cost.seconds), format_bytes(cost.disk_bytes)
+    return Point(f"about {seconds} and {disk} of disk in {folder}, removed after", cost)
 
 
 def _plan(session: Session, model: ModelFile, setup: LlamaSetup) -> tuple[list[ForecastTwin], list[ModelFile]]:
