@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from ggbench.plain import in_words, plain
 from ggbench.records.forecast import Expected
@@ -68,7 +69,13 @@ def commands_of(candidate: Candidate, budget: Budget, setup: LlamaSetup) -> RunC
     if candidate.to_run is None:
         return None
     asked = with_cache(setup, KvCacheTypes(*candidate.cache, setup.flash_attn), candidate.n_ctx)
-    return run_commands(candidate.to_run, asked, on_gpu=budget.on_gpu, n_ctx_train=candidate.row.n_ctx_train)
+    return run_commands(
+        candidate.to_run,
+        asked,
+        on_gpu=budget.on_gpu,
+        n_ctx_train=candidate.row.n_ctx_train,
+        mmproj=Path(budget.mmproj) if budget.mmproj else None,
+    )
 
 
 def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
