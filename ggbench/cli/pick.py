@@ -62,7 +62,9 @@ _need_options = as_record(
         metavar="NAME",
         default="chat",
     ),
-    option("-c --need-ctx", "Context that has to fit, e.g. 32k. Default: what the workload needs.", TOKENS),
+    option(
+        "-c --need-ctx --n-ctx need_ctx", "Context that has to fit, e.g. 32k. Default: what the workload needs.", TOKENS
+    ),
     option("--min-speed", "Least speed of the answer in tokens/s.", float, metavar="TOK_S"),
     option("--max-loss", "Most that weights and KV cache may lose, in nats of KL divergence.", float, metavar="NATS"),
     option(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +17,6 @@ from ggbench.errors import ExitCode
 from ggbench.report.glossary import PLAN
 
 if TYPE_CHECKING:
-    from ggbench.catalog.planned_variants import PlannedVariant
     from ggbench.records.plan import Budget, PlanRow
     from ggbench.records.setup import LlamaSetup
     from ggbench.sizing.dry_allocator import DryAllocator
@@ -67,13 +65,14 @@ def command(
     engine = launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)  # first of all, as its worker takes a while
     with DryAllocator(engine, loaded) as allocator:
         from ggbench.catalog.planned_variants import planned_model
+        from ggbench.experiments.known_speeds import known_here, with_expected
         from ggbench.sizing.plan import PlanRequest, plan
 
         request = PlanRequest(budget, setup, memory.given)
         with reading_headers(output) as on_progress:
             planned = planned_model(model, quants, hub=hub.access(), on_progress=on_progress)
         rows = list(plan(planned.variants, request, allocator))
-        rows = _with_expected(rows, planned.variants, setup, budget)
+        rows = with_expected(rows, known_here([variant.file for variant in planned.variants], setup, budget))
         alternative = None
         if (quants or len(rows) == 1) and not any(row.fits for row in rows):
             from ggbench.catalog.planned_variants import smaller_variants
@@ -101,23 +100,6 @@ def command(
     if budget.bandwidth is None:
         output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
     raise click.exceptions.Exit(_exit_code(rows, named=bool(quants) or len(rows) == 1))
-
-
-def _with_expected(
-    rows: list[PlanRow], variants: Sequence[PlannedVariant], setup: LlamaSetup, budget: Budget
-) -> list[PlanRow]:
-    """The rows with the speed that this machine is known to reach; as they are where results cannot be read."""
-    from ggbench.errors import StoreError
-    from ggbench.experiments.known_speeds import known_speeds, with_expected
-    from ggbench.store.database import Store
-
-    if not budget.is_here:
-        return rows
-    try:
-        with Store.open() as store:
-            return with_expected(rows, known_speeds(store, [variant.file for variant in variants], setup, budget))
-    except StoreError:
-        return rows
 
 
 def _largest_bytes(rows: list[PlanRow]) -> int:

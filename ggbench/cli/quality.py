@@ -66,6 +66,13 @@ def command(
 
     if base_logits and (base_quant or save_base_logits):
         raise UsageError("--base-logits is the base already", "omit --base and --save-base-logits")
+    if save_base_logits and save_base_logits.exists():
+        raise UsageError(f"{save_base_logits.name} exists already", "name another file for --save-base-logits")
+    if base_logits and not base_logits.is_file():
+        why = "not a regular file" if base_logits.exists() else "No such file"
+        raise UsageError(
+            f"{base_logits.name} cannot be read: {why}", "name a file that llama-perplexity or ggbench has written"
+        )
     if text == WIKITEXT_2:
         _fetch_wikitext(asked)
     source, _ = find_text(text)

@@ -48,15 +48,24 @@ def known_speeds(
     return [None if file is None else _known(file, setup, budget, runs) for file in files]
 
 
+def known_here(files: Sequence[ModelFile | None], setup: LlamaSetup, budget: Budget) -> list[KnownSpeed | None]:
+    """Return what `known_speeds` does from a person's own results; as without any where they cannot be read."""
+    if budget.is_here:
+        with contextlib.suppress(StoreError), Store.open() as store:
+            return known_speeds(store, files, setup, budget)
+    return known_speeds(None, files, setup, budget)
+
+
 def with_expected(rows: Sequence[PlanRow], known: Sequence[KnownSpeed | None]) -> list[PlanRow]:
     """Return the rows with the speed that is expected at their n_ctx; the bound alone is no expectation."""
-    return [replace(row, expected=_expected(each, row.n_ctx)) for row, each in zip(rows, known, strict=True)]
+    return [replace(row, expected=expected_at(each, row.n_ctx)) for row, each in zip(rows, known, strict=True)]
 
 
-def _expected(known: KnownSpeed | None, n_ctx: int | None) -> PlannedForecast | None:
-    if known is None or known.basis == "bound" or n_ctx is None:
+def expected_at(known: KnownSpeed | None, n: int | None) -> PlannedForecast | None:
+    """Return the speed that is expected at position n; None of a bound."""
+    if known is None or known.basis == "bound" or n is None:
         return None
-    tok_s = tok_s_at(known, n_ctx)
+    tok_s = tok_s_at(known, n)
     return PlannedForecast(tok_s.value, (tok_s.low, tok_s.high), known.source, known.basis)
 
 

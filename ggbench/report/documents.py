@@ -57,7 +57,7 @@ def summary_document(summary: QuantSummary) -> dict[str, object]:
         "prefill_ms": decode and decode.prefill_ms,
         **picked(summary, "prefills fit"),
         **picked(summary.latency, "p50_ms p95_ms p99_ms tok_s tok_s_ci95 sample_p50_ms"),
-        "limit": summary.limit,
+        **picked(summary, "expected limit"),
         **picked(decode, "w_ratio b_ratio"),
         "b_w16_ms": summary.b_w16_ms,
         "unsteady": summary.unsteady or None,

@@ -111,20 +111,29 @@ def given_budget(
 ) -> Budget:
     """A card that need not be here: a known one by its name, a size, or a known one with another size.
 
-    `limit_bytes` is a `--memory-limit`. Raises UnknownName for a card, UsageError where neither is given.
+    `limit_bytes` is a `--memory-limit`. Raises UnknownName for a card, UsageError where neither is given, or where the
+    reserve leaves nothing.
     """
     if gpu is None:
         if vram_bytes is None:
             raise UsageError("no memory to plan for", "name a card with --gpu, or a size with --vram")
         budget = _OF_A_CARD.budget("a GPU of the given size", True, vram_bytes, "given", limit_bytes, reserve_bytes)
-        return replace(budget, bandwidth=bandwidth, is_here=False)
+        return replace(_with_room(budget), bandwidth=bandwidth, is_here=False)
     known = find_gpu(gpu)
     memory_bytes, source = round(known.memory_gib * GIB), known.memory_source
     if vram_bytes is not None:
         memory_bytes, source = vram_bytes, "given"
     budget = _OF_A_CARD.budget(known.name, True, memory_bytes, source, limit_bytes, reserve_bytes)
     rate = bandwidth or Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
-    return replace(budget, bandwidth=rate, is_here=False)
+    return replace(_with_room(budget), bandwidth=rate, is_here=False)
+
+
+def _with_room(budget: Budget) -> Budget:
+    """Return the budget. Raises UsageError where its reserve leaves nothing."""
+    if budget.usable_bytes:
+        return budget
+    kept, memory = format_bytes(budget.reserve_bytes), format_bytes(budget.memory_bytes)
+    raise UsageError(f"a reserve of {kept} leaves nothing of {memory}", "give a smaller --reserve; 0 for none")
 
 
 def machine_budget(

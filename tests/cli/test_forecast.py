@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ggbench.engine import protocol
+from ggbench.engine.endings import Ending, OutOfMemory
+from ggbench.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
 
 
@@ -56,3 +60,26 @@ def test_bad_input_is_refused_in_two_lines(ggbench: Run, tiny_twin: Path) -> Non
         ran = ggbench(*arguments)
         assert ran.code in (2, 5), ran.err
         assert ran.out == ""
+
+
+def test_a_bench_shows_what_is_expected_of_a_quant_that_failed(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path
+) -> None:
+    """From its forecast, in the table and in JSON; a quant that ran has its own speed alone."""
+    assert ggbench("forecast", tiny_twin).code == 0
+    (row,) = ggbench("bench", tiny_twin, "-n", "300", "--json").json["rows"]
+    assert row["expected"] is None
+    with Store.open() as store:
+        (decode,) = store.list_runs(kind="decode")
+        store.delete_run(decode.run_id)
+    machine.answers.update(dict.fromkeys(range(9), _starve))
+    (row,) = ggbench("bench", tiny_twin, "-n", "300", "--json").json["rows"]
+    assert (row["outcome"], row["tok_s"]) == ("out_of_memory", None)
+    assert row["expected"]["basis"] == "a twin of all 2 layers"
+    low, high = row["expected"]["tok_s_ci95"]
+    assert low < row["expected"]["tok_s"] < high
+    assert "expected" in ggbench("bench", tiny_twin, "-n", "300").out
+
+
+def _starve(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    yield OutOfMemory("load", "out of memory")

@@ -18,7 +18,6 @@ from ggbench.errors import DoesNotFit, UsageError
 from ggbench.experiments import twin_timer
 from ggbench.experiments.forecast import EXPERIMENT
 from ggbench.experiments.stored import read_run
-from ggbench.gguf_file import twin_writer
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin, twin_of
 from ggbench.gguf_file.twin_writer import write_twin
@@ -232,7 +231,7 @@ def test_a_disk_without_room_is_an_error_before_anything_is_written(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With what to do; no engine is started."""
-    monkeypatch.setattr(twin_writer.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
     rig, workers = fake_rig()
     *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(), ForecastSettings()))
     assert isinstance(end, Finished) and isinstance(end.error, DoesNotFit)

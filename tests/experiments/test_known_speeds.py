@@ -110,7 +110,7 @@ def test_without_any_run_the_bound_is_known(store: Store) -> None:
     known = _one(store, file)
     assert known.basis == "bound"
     first = step_ms_at(known, 1)
-    assert (first.value, first.low, first.high) == (pytest.approx(limit.b_ms), pytest.approx(limit.b_ms), math.inf)
+    assert (first.value, first.low, first.high) == pytest.approx((limit.b_ms, limit.b_ms, math.inf))
     assert limit.w_tokens_per_ms is not None
     assert step_ms_at(known, 5000).value == pytest.approx(limit.b_ms + 4999 / limit.w_tokens_per_ms)
     assert known_speeds(store, [None, file], LlamaSetup(), replace(BUDGET, bandwidth=None)) == [None, None]

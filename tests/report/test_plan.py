@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from ggbench.records.change import Change, Program
 from ggbench.records.outcome import Outcome
-from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
+from ggbench.records.plan import Budget, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth, DecodeLimit
 from ggbench.report.documents import document, plan_document
@@ -172,3 +174,16 @@ def test_where_no_change_is_enough_all_are_shown_with_what_is_missing(render: Ca
     text = render(plan_report(BUDGET, LlamaSetup(), {}, rows, width=120))
     assert "what would make q2_k fit at n_ctx 8,192; no single change is enough" in text
     assert "-ctk q8_0 -ctv q8_0  5.00 GiB  ✗ 1.00 GiB missing" in text
+
+
+def test_expected_speeds_say_where_they_are_from() -> None:
+    """A line for each kind of basis, with the first few sources."""
+    expected = [PlannedForecast(10.0 + n, (9.0, 19.0), f"run {n}", "measured") for n in range(6)]
+    expected.append(PlannedForecast(8.0, (6.0, 9.0), "twins of 2 and 6 of 32 layers", "forecast"))
+    rows = [replace(FITS, quant=f"q{n}", expected=each) for n, each in enumerate(expected)]
+    console = Console(width=140, record=True, file=io.StringIO())
+    console.print(plan_report(BUDGET, LlamaSetup(), SOURCES, rows, width=140))
+    text = console.export_text()
+    assert "expected, measured: run 0, run 1, run 2, run 3 and 2 more" in text
+    assert "expected, forecast: twins of 2 and 6 of 32 layers" in text
+    assert "8.0 (6.0–9.0)" in text
