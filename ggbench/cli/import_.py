@@ -42,7 +42,7 @@ def command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> 
         state = "" if each.is_new else "  already there"
         click.echo(f"run {each.run_id}  {plain(head.kind)}  {quant_name(head.subject)}  from {plain(mark.tool)}{state}")
     lacks = dict.fromkeys(lack for each in kept if each.is_new for lack in each.imported.mark.lacks)
-    output.notice(*(f"not in the file: {plain(lack)}" for lack in lacks))
+    output.notice(*(f"note: {plain(lack)}" for lack in lacks))
 
 
 def _row(kept: object) -> dict[str, object]:

@@ -110,36 +110,36 @@ def read_document(document: object, file: SourceFile, where: str) -> ImportedRun
         found = document.get("schema") if isinstance(document, dict) else None
         hint = "upgrade ggbench to read it" if str(found).startswith("ggbench.run/") else _HINT
         raise BadFile(f"{where}: this is no run of this version ({SCHEMA})", hint)
-    document = _printable(document)
-    kind, engine = _text(document, "kind", where), _text(document, "engine", where)
+    fields: _Document = _printable(document)
+    kind, engine = _text(fields, "kind", where), _text(fields, "engine", where)
     try:
         experiment, setup_type = experiment_of(kind), engine_module(engine).SETUP
     except StoreError as error:
         raise BadFile(f"{where}: {error.message}", error.hint) from None
-    environment = _record(document, "environment", Environment, where, optional=True)
-    outcome = _text(document, "outcome", where)
+    environment = _record(fields, "environment", Environment, where, optional=True)
+    outcome = _text(fields, "outcome", where)
     if outcome not in set(Outcome):
         raise BadFile(f"{where}: outcome is {outcome!r}", "export it once the run has ended")
     head = RunHead(
         kind=kind,
-        subject=_require(document, "subject", Subject, where),
-        setup=_require(document, "setup", setup_type, where),
-        settings=_require(document, "settings", experiment.settings_type, where),
-        environment=_marked(environment, document, file),
-        command=_text(document, "command", where),
-        started_at=_text(document, "started_at", where),
+        subject=_require(fields, "subject", Subject, where),
+        setup=_require(fields, "setup", setup_type, where),
+        settings=_require(fields, "settings", experiment.settings_type, where),
+        environment=_marked(environment, fields, file),
+        command=_text(fields, "command", where),
+        started_at=_text(fields, "started_at", where),
     )
-    finished_at = document.get("finished_at")
+    finished_at = fields.get("finished_at")
     run = Run(
         head=head,
         outcome=Outcome(outcome),
-        reason=_text(document, "reason", where),
-        memory=_record(document, "memory", Memory, where, optional=True) or Memory(),
-        gpu_use=_record(document, "gpu_use", GpuUse, where, optional=True),
-        result=_record(document, "result", experiment.result_type, where, optional=True),
+        reason=_text(fields, "reason", where),
+        memory=_record(fields, "memory", Memory, where, optional=True) or Memory(),
+        gpu_use=_record(fields, "gpu_use", GpuUse, where, optional=True),
+        result=_record(fields, "result", experiment.result_type, where, optional=True),
         finished_at=finished_at if isinstance(finished_at, str) else None,
     )
-    return ImportedRun(run, _observations(document, where), _chunks(document, where))
+    return ImportedRun(run, _observations(fields, where), _chunks(fields, where))
 
 
 _HINT = "give a file that `ggbench export` wrote"
