@@ -197,7 +197,7 @@ def _subject(row: BenchRow, named: Named) -> Subject:
     quant = named.quant or quant_from_file_name(file_name) or _quant_of(model_type) or "unknown"
     n_params, n_bytes = row.integer("model_n_params") or None, row.integer("model_size") or None
     return Subject(
-        model=named.model or name_without_quant(file_name) or _name_of(model_type) or "unknown",
+        model=named.model or name_without_quant(file_name).strip() or _name_of(model_type) or "unknown",
         quant=quant,
         source=SOURCE,
         n_params=n_params,
