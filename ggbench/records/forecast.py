@@ -18,10 +18,10 @@ PROMPTS = (512, 2048, 8192)
 class ForecastSettings(Settings):
     """How the twins are measured. Raises UsageError for numbers that make no measurement."""
 
-    n_depth: int = 4096
-    """Cells in use where the cost of the KV cache is measured."""
+    n_depth: int = 4097
+    """Cells in use where the cost of the KV cache is measured: one more than whole steps of what is copied at once."""
     n_gen: int = 8
-    """Tokens timed each time."""
+    """Tokens timed each time; fewer where they are slow."""
     rounds: int = 5
     """Times that each twin is measured, in turn, so that a machine that slows down does so for all of them."""
     n_batch: int = 256
@@ -76,8 +76,16 @@ class ForecastTwin:
     """Of the model."""
     cost: StepCost
     file_bytes: int
-    fingerprint: str
-    """Equal for twins of the same shapes and types."""
+    shape_key: str
+    """Equal for twins of the same tensors, as of two models of one shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastCost:
+    """What a forecast takes before it is known, roughly."""
+
+    disk_bytes: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ their size. Each round of measurements makes a forecast of its own, and their sp
 
 from __future__ import annotations
 
-import bisect
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -17,7 +16,6 @@ from ggbench.records.forecast import (
     POSITIONS,
     PROMPTS,
     Expected,
-    ForecastResult,
     ForecastTwin,
     StepCost,
     TwinTiming,
@@ -103,25 +101,6 @@ def step_forecast(model: StepCost, twins: Sequence[ForecastTwin], timings: Seque
     by_key = {(each.twin, each.round, each.n_depth > 1): each for each in timings}
     rounds = [_round(model, twins, by_key, number) for number in sorted({each.round for each in timings})]
     return StepForecast(tuple(each for each in rounds if each is not None))
-
-
-def speed_at(found: ForecastResult, n: int) -> Expected | None:
-    """Return the speed at a position between those of the forecast, or beyond; None where too few are known.
-
-    Latencies are interpolated, as they grow by a line.
-    """
-    known = sorted(found.tok_s)
-    if len(known) < 2:
-        return None
-    positions = [position for position, _ in known]
-    above = min(max(bisect.bisect_left(positions, n), 1), len(known) - 1)
-    (n0, one), (n1, other) = known[above - 1], known[above]
-    share = (n - n0) / (n1 - n0)
-    value, low, high = (
-        1 / (1 / before + share * (1 / after - 1 / before))
-        for before, after in ((one.value, other.value), (one.low, other.low), (one.high, other.high))
-    )
-    return Expected(value, low, high)
 
 
 def _round(

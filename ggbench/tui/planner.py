@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ggbench.catalog.planned_variants import PlannedModel, planned_model
 from ggbench.engine.llama import LlamaEngine, launch
+from ggbench.experiments.known_speeds import known_here, with_expected
 from ggbench.machine.cpu import default_threads
 from ggbench.records.plan import Budget, PlanRow
 from ggbench.records.setup import LlamaSetup
@@ -61,8 +62,10 @@ class Planner:
         with self._lock:
             if not self._is_closed:
                 rows = plan(ordered, PlanRequest(budget, setup), self._allocator_for(budget, setup))
-                for variant, row in zip(ordered, rows, strict=True):
-                    yield PlannedQuant(variant.selector or variant.quant, row)
+                known = known_here([variant.file for variant in ordered], setup, budget)
+                for variant, row, speed in zip(ordered, rows, known, strict=True):
+                    (expected,) = with_expected([row], [speed])
+                    yield PlannedQuant(variant.selector or variant.quant, expected)
 
     def forget(self) -> None:
         """Drop the cached headers and listings."""

@@ -110,9 +110,11 @@ def _largest_but_one_percent(percentiles: Sequence[tuple[float, float]] | None) 
 
 def _base_line(found: Sequence[QualityResult | None]) -> list[str]:
     """The base that the rows were compared with, where it is one and the same."""
-    bases = {(each.base, each.divergence.base_ppl) for each in found if each and each.base and each.divergence}
+    bases = dict.fromkeys(
+        (each.base, each.divergence.base_ppl) for each in found if each and each.base and each.divergence
+    )
     lines = [f"base: {model_name(base.subject)} {base.subject.quant}, PPL {estimate_text(ppl)}" for base, ppl in bases]
-    texts = {each.text for each in found if each}
+    texts = dict.fromkeys(each.text for each in found if each)
     return [*lines, *(f"text: {text.name}, sha256 {text.sha256[:12]}" for text in texts)]
 
 
