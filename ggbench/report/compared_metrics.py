@@ -62,7 +62,7 @@ class Metric:
 
 def metrics_of(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
     """Return what these runs are compared by, with the prompts and cases that several have and any largest context."""
-    lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills]
+    lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills if not prefill.n_depth]
     cases = [found.case for summary in summaries for found in summary.cases if found.tok_s_qwen2_5 is not None]
     searched = any(summary.max_n_ctx is not None for summary in summaries)
     return (
@@ -192,7 +192,7 @@ def _derived(key: str, base: Metric, *, inverse: bool = False, more_is_better: b
 
 def _prefill(n_prompt: int) -> Metric:
     def speed(summary: QuantSummary) -> PrefillSpeed | None:
-        return next((each for each in summary.prefills if each.n_prompt == n_prompt), None)
+        return next((each for each in summary.prefills if each.n_prompt == n_prompt and not each.n_depth), None)
 
     name = f"prefill {format_count(n_prompt)}"
     metric = Metric(
