@@ -111,7 +111,9 @@ def headline(pick: Pick) -> str:
     name = candidate.selector or candidate.row.quant
     turn = turn_text(candidate)
     seconds = "" if turn == UNKNOWN else f": a turn in {turn} s"
-    return plain(f"Run {name}{model} with {article} {cache} KV cache and n_ctx {format_count(candidate.n_ctx)}{seconds}.")
+    return plain(
+        f"Run {name}{model} with {article} {cache} KV cache and n_ctx {format_count(candidate.n_ctx)}{seconds}."
+    )
 
 
 def reason(pick: Pick) -> tuple[str, ...]:

@@ -150,7 +150,9 @@ def _ollama_server(setup: LlamaSetup) -> list[str]:
         environment.append(f"OLLAMA_FLASH_ATTENTION={_OLLAMA_FLASH_ATTN[flash_attn]}")
     if setup.type_k != "f16":
         environment.append(f"OLLAMA_KV_CACHE_TYPE={setup.type_k}")
-    return [f"# restart Ollama's server, for all of its models: {' '.join(environment)} ollama serve"] * bool(environment)
+    return [f"# restart Ollama's server, for all of its models: {' '.join(environment)} ollama serve"] * bool(
+        environment
+    )
 
 
 def _ollama_name(file: FileToRun) -> str:

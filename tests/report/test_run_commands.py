@@ -114,7 +114,9 @@ def test_ollama_takes_kv_type_and_flash_attention_from_its_servers_environment()
     assert parse_modelfile(made.modelfile) == {
         "model": ["/models/model-q4_k_m.gguf"], "num_ctx": ["8192"], "num_batch": ["256"], "num_thread": ["4"],
     }  # fmt: skip
-    assert commands(setup=replace(DEFAULT, flash_attn="off")).ollama[0] == f"{server}OLLAMA_FLASH_ATTENTION=0 ollama serve"
+    assert (
+        commands(setup=replace(DEFAULT, flash_attn="off")).ollama[0] == f"{server}OLLAMA_FLASH_ATTENTION=0 ollama serve"
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,9 @@ def test_what_ollama_cannot_do_is_said(setup: LlamaSetup, mmproj: Path | None, o
 
 def test_the_lines_of_a_modelfile_write_it(tmp_path: Path) -> None:
     """What a shell writes with them is the Modelfile, whatever is in the name of a file; comments do nothing."""
-    made = commands(replace(HERE, paths=(Path("/models/$HOME `id`.gguf"),)), replace(DEFAULT, type_k="q8_0", type_v="q8_0"))
+    made = commands(
+        replace(HERE, paths=(Path("/models/$HOME `id`.gguf"),)), replace(DEFAULT, type_k="q8_0", type_v="q8_0")
+    )
     lines = [line for line in modelfile_lines(made) if not line.startswith("ollama ")]
     subprocess.run(["sh", "-c", "\n".join(lines)], cwd=tmp_path, check=True)
     assert (tmp_path / "Modelfile").read_text() == made.modelfile
