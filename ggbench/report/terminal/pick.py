@@ -28,6 +28,7 @@ from ggbench.report.pick import (
     turn_text,
     workload_text,
 )
+from ggbench.report.run_commands import commands_lines
 from ggbench.report.terminal.changes import changes_report
 from ggbench.report.terminal.plan import longest_text
 from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
@@ -63,11 +64,7 @@ def pick_report(
 
 def commands_text(commands: RunCommands) -> RenderableType:
     """Return the lines that download and run it, each whole on a line of its own."""
-    lines = ["", *filter(None, (commands.pull, commands.llama_server, commands.llama_cli))]
-    if commands.modelfile:
-        lines += ["", "For Ollama, a file named Modelfile:", *(f"  {line}" for line in commands.modelfile.splitlines())]
-        lines += commands.ollama
-    whole = Text("\n".join(lines), no_wrap=True, overflow="ignore")
+    whole = Text("\n".join(["", *commands_lines(commands)]), no_wrap=True, overflow="ignore")
     return Group(whole, *map(Text, ["", *commands.notes] if commands.notes else []))
 
 

@@ -99,15 +99,17 @@ class ChosenQuantsScreen(ModelsScreen):
             with services.open_store() as store:
                 return planner.pick(entry.model, entry.quants, PickRequest(needs, budget, setup, caches), store)
 
-        def start(request: RunRequest | None, candidate: Candidate) -> None:
-            selection = [(entry.model, (candidate.selector or candidate.row.quant,))]
-            self.find_targets(request, selection, self.catalog, is_here=self.card.is_here)
-
         def measure(candidate: Candidate) -> None:
             planned = replace(setup, type_k=candidate.row.type_k, type_v=candidate.row.type_v, n_ctx=candidate.n_ctx)
-            start(decode_request(planned, host_of(self).n_gen), candidate)
+            selection = [(entry.model, (candidate.selector or candidate.row.quant,))]
+            request = decode_request(planned, host_of(self).n_gen)
+            self.find_targets(request, selection, self.catalog, is_here=self.card.is_here)
 
-        return PickTask(entry.title, budget, setup, choose, measure, lambda candidate: start(None, candidate))
+        def pull(candidate: Candidate) -> None:
+            if (file := candidate.to_run) is not None:  # of a twin the published file
+                self.find_targets(None, [(file.model, (file.quant,))], self.catalog, is_here=self.card.is_here)
+
+        return PickTask(entry.title, budget, setup, choose, measure, pull)
 
     def action_decode(self) -> None:
         """Measure the marked quants, or the chosen one."""

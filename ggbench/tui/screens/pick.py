@@ -143,7 +143,8 @@ class PickScreen(TaskScreen):
         if action in ("copy", "copy_modelfile", "measure"):
             return candidate is not None and candidate.to_run is not None
         if action == "pull":
-            return candidate is not None and candidate.to_run is not None and not candidate.to_run.is_here
+            file = None if candidate is None else candidate.to_run
+            return file is not None and bool(file.repo) and not file.is_here
         return True
 
     def action_edit(self) -> None:
@@ -242,7 +243,7 @@ class PickScreen(TaskScreen):
             style = "dim" if checked.meets is False else "bold" if checked is pick.recommended else ""
             table.add_row(*(Text(text, style) for text in _cells(letters.get(name, ""), label, checked.candidate)))
         self._show_commands()
-        self._draw_plot()
+        self.call_after_refresh(self._draw_plot)  # what is above it may take other lines than before
 
     def _draw_plot(self) -> None:
         plot = self.query_one("#plot", Static)
