@@ -21,7 +21,9 @@ COMMANDS = {
     "compare": "Compare stored runs: which is better in what, and by how much.",
     "decode": "Time every token of a long decode, and fit W and B.",
     "demo": "Measure twins of a small model in about two minutes, without a network.",
+    "export": "Write stored runs as llama-bench's files, as CSV, or as a bundle.",
     "help": "Help of a command; `help numbers` explains every number and mark.",
+    "import": "Read results of llama-bench and other tools, or a bundle.",
     "inspect": "Contents of a GGUF file: metadata, tensor types, BPW.",
     "limits": "Theoretical limits of a model on a GPU: context that fits, prefill knees, W and B.",
     "maxctx": "Find the largest n_ctx that works, by real allocations, and prove it.",
@@ -39,8 +41,8 @@ COMMANDS = {
     "tui": "Choose, measure and compare in a terminal interface.",
 }
 """Every command, in `ggbench.cli.<name>` unless `_ELSEWHERE`, with its one line of help."""
-_ELSEWHERE = {"tui": "ggbench.tui.entry_point"}
-"""The other front end, found by its name: neither imports the other."""
+_ELSEWHERE = {"tui": "ggbench.tui.entry_point", "import": "ggbench.cli.import_"}
+"""The other front end, found by its name, as neither imports the other; and a word that Python keeps to itself."""
 
 
 class _LazyGroup(click.Group):

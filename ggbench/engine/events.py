@@ -72,6 +72,8 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     where nothing is limited."""
     tensor_bytes: int | None = None
     """All its tensors, each once; None where the engine does not say."""
+    description: str = ""
+    """The engine's own words for it; empty where it has none."""
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):

@@ -72,6 +72,16 @@ def place_of(name: str, places: Mapping[str, Place]) -> Place:
     return places[max(beginnings, key=len)] if beginnings else Place.HOST
 
 
+def build_commit(library: Path) -> str:
+    """Return the short hash that ggml was built from, `0c1e570`; empty where the build does not know it."""
+    commit = getattr(ctypes.CDLL(str(library)), "ggml_commit", None)
+    if commit is None:
+        return ""
+    commit.restype = ctypes.c_char_p
+    text = (commit() or b"").decode(errors="replace")
+    return "" if text == "unknown" else text
+
+
 def _open(library: Path) -> ctypes.CDLL:
     ggml = ctypes.CDLL(str(library))
     pointer, name, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t

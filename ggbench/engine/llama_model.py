@@ -19,7 +19,7 @@ import llama_cpp
 from llama_cpp import llama_cpp as lib
 
 from ggbench.engine.contract import Stage, Workload
-from ggbench.engine.ggml_devices import GgmlDevices
+from ggbench.engine.ggml_devices import GgmlDevices, build_commit
 from ggbench.engine.llama_defaults import CONTEXT, MODEL, set_defaults
 from ggbench.records.setup import LlamaSetup
 
@@ -90,6 +90,7 @@ class LlamaModel:
         return {
             "llama_cpp_python": str(llama_cpp.__version__),
             "llama_cpp": lib.llama_version().decode(errors="replace"),
+            "llama_cpp_commit": build_commit(llama_library()),
             "system_info": lib.llama_print_system_info().decode(errors="replace").strip(),
         }
 
@@ -97,6 +98,13 @@ class LlamaModel:
     def vocab(self) -> Any:  # noqa: ANN401 - ctypes pointers have no useful type
         """llama.cpp's vocabulary of the model."""
         return lib.llama_model_get_vocab(self.handle)
+
+    @property
+    def description(self) -> str:
+        """llama.cpp's words for the model, as llama-bench prints them: `llama 256M Q4_1`."""
+        text = ctypes.create_string_buffer(128)
+        lib.llama_model_desc(self.handle, text, len(text))
+        return text.value.decode(errors="replace")
 
     @property
     def tensor_bytes(self) -> int:

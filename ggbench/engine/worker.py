@@ -77,7 +77,10 @@ class Worker:
                     self._gpus = GpuMemory(devices, setup.main_gpu) if setup.n_gpu_layers else None
                     self._limit(request)
                 self._model.load(path, setup, devices, self._send_opening, dry=request.dry)
-                self._send(Loaded(time.perf_counter() - started, self._left_bytes(), self._model.tensor_bytes))
+                model = self._model
+                self._send(
+                    Loaded(time.perf_counter() - started, self._left_bytes(), model.tensor_bytes, model.description)
+                )
             case protocol.MakeContext(setup):
                 sizes = self._model.make_context(setup)
                 self._send(Opened(time.perf_counter() - started, *sizes, self._left_bytes()))

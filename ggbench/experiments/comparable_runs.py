@@ -35,8 +35,11 @@ class ThisMachine:
         )
 
     def made(self, environment: Environment | None) -> bool:
-        """Return whether a run was made here, with as many cores, the same GPUs and the same llama.cpp."""
-        return environment is not None and (
+        """Return whether a run was made here, with as many cores, the same GPUs and the same llama.cpp.
+
+        An imported run never was: another machine may have the same names.
+        """
+        return (environment is not None and environment.imported is None) and (
             environment.cpu,
             environment.n_cores,
             tuple(gpu.name for gpu in environment.gpus),

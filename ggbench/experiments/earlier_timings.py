@@ -8,13 +8,17 @@ from dataclasses import dataclass, replace
 
 from ggbench.errors import StoreError, UnknownName
 from ggbench.experiments.comparable_runs import ThisMachine
-from ggbench.experiments.stored import read_recording
+from ggbench.experiments.stored import listed_run, read_recording
 from ggbench.recording.recording import Recording
 from ggbench.recording.session import Session
-from ggbench.records.forecast import ForecastPlacement, ForecastTwin, TwinTiming
+from ggbench.records.forecast import ForecastPlacement, ForecastResult, ForecastTwin, TwinTiming
 from ggbench.records.machine import Environment
 from ggbench.records.outcome import Outcome
+from ggbench.records.run import Result
 from ggbench.records.speed import DecodeLimit
+
+_STEADY = 0.25
+"""Half the interval of B, as a share of it, above which a forecast was disturbed, so that it is better made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ def earlier_timings(
         if stored.run_id == session.recorder.run_id or not here.made(stored.environment):
             continue
         with contextlib.suppress(StoreError, UnknownName):
+            if not _is_steady(listed_run(stored).result):
+                continue
             found = read_recording(store, stored)
             if found.head.settings != own.settings or _decisive(found.of(ForecastTwin)) != _decisive(twins):
                 continue
@@ -55,6 +61,11 @@ def earlier_timings(
                 limit = found.last(DecodeLimit) if is_same else None
                 return EarlierTimings(stored.run_id, stored.environment, tuple(placements), timings, limit)
     return None
+
+
+def _is_steady(result: Result | None) -> bool:
+    b_ms = result.b_ms if isinstance(result, ForecastResult) else None
+    return b_ms is not None and b_ms.high - b_ms.low <= 2 * _STEADY * b_ms.value
 
 
 def _timings(

@@ -10,9 +10,17 @@ from ggbench.errors import StoreError
 from ggbench.experiments.registry import experiment_of
 from ggbench.recording.experiment import Concluded
 from ggbench.recording.recording import Observation, Recording, Series, kind_of
+from ggbench.records.imported import ImportedRow
 from ggbench.records.machine import MachineReading
 from ggbench.records.memory import Memory
-from ggbench.records.observation import GpusInUse, PromptTiming, WorkerPeak, WorkerStarted
+from ggbench.records.observation import (
+    DecodeWindow,
+    GpusInUse,
+    ModelDescribed,
+    PromptTiming,
+    WorkerPeak,
+    WorkerStarted,
+)
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Result, Run, RunHead
 from ggbench.records.speed import DecodeLimit
@@ -23,7 +31,8 @@ from ggbench.store.runs import RUNNING, StoredRun
 _T = TypeVar("_T")
 
 _OBSERVED: tuple[type, ...] = (
-    DecodeLimit, GpusInUse, MachineReading, Memory, PromptTiming, WorkerPeak, WorkerStarted,
+    DecodeLimit, DecodeWindow, GpusInUse, ImportedRow, MachineReading, Memory, ModelDescribed, PromptTiming,
+    WorkerPeak, WorkerStarted,
 )  # fmt: skip
 """What every experiment may observe; an experiment's own types are in its `observed`."""
 

@@ -26,6 +26,7 @@ def environment(versions: Mapping[str, str]) -> Environment:
         n_cores=cpu.n_cores,
         ram_bytes=describe_ram().total_bytes,
         gpus=list_gpus(),
+        llama_cpp_commit=versions.get("llama_cpp_commit", ""),
     )
 
 

@@ -98,10 +98,11 @@ class Recording:
 
     @property
     def prompt_ns(self) -> dict[int, list[int]]:
-        """Nanoseconds of every timed prompt, by its length."""
+        """Nanoseconds of every prompt that was read from an empty cache, by its length."""
         by_length: dict[int, list[int]] = {}
         for each in self.of(PromptTiming):
-            by_length.setdefault(each.n_prompt, []).append(each.elapsed_ns)
+            if not each.n_depth:
+                by_length.setdefault(each.n_prompt, []).append(each.elapsed_ns)
         return by_length
 
     @property

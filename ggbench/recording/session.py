@@ -35,7 +35,7 @@ from ggbench.recording.recorder import Recorder
 from ggbench.recording.rig import Rig
 from ggbench.records.machine import Environment
 from ggbench.records.memory import Memory
-from ggbench.records.observation import GpusInUse, PromptTiming, WorkerStarted
+from ggbench.records.observation import GpusInUse, ModelDescribed, PromptTiming, WorkerStarted
 from ggbench.records.run import Settings
 from ggbench.records.setup import LlamaSetup, Setup, setup_for
 from ggbench.records.speed import DecodeLimit
@@ -169,6 +169,8 @@ class Session:
                     self.allocated = event
                 case Loaded():
                     self._is_loaded = True
+                    if event.description:
+                        self.recorder.observe(ModelDescribed(event.description))
                 case Opened():
                     yield self._ready(event)
                 case ReadingPrompts(share):

@@ -19,15 +19,19 @@ class DecodeSettings(Settings):
     n_gen: int
     """Tokens to decode and time in each repetition."""
     n_prompt: int = N_PROMPT
+    """Tokens in the cache before the first that is timed; 0 only in an imported run."""
     repeat: int = 1
     n_warmup: int = 8
     """Tokens decoded before anything is timed."""
+    depths: tuple[int, ...] = ()
+    """Of an imported run: tokens in the cache before each window of `n_gen`; empty of one decode from its prompt."""
 
     def __post_init__(self) -> None:
         if self.n_gen < 1 or self.n_warmup < 0:
             raise UsageError("the number of tokens to decode is below 1", "give 1 or more")
-        for what, value in (("the repeat", self.repeat), ("a prompt length", self.n_prompt)):
-            require_positive(what, value)
+        if self.n_prompt < 0:
+            raise UsageError(f"a prompt length is {self.n_prompt}", "it has to be at least 0")
+        require_positive("the repeat", self.repeat)
 
     @property
     def n_ctx_needed(self) -> int:

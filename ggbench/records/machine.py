@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ggbench.records.imported import Imported
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
@@ -121,7 +123,11 @@ class Environment:
     """`llama_print_system_info()`: the instruction sets and backends compiled in."""
     os: str
     cpu: str
-    n_cores: int
-    """Physical cores this process may use."""
-    ram_bytes: int
+    n_cores: int | None
+    """Physical cores this process may use; None in an imported run whose file does not say, as below."""
+    ram_bytes: int | None
     gpus: tuple[Gpu, ...] = ()
+    llama_cpp_commit: str = ""
+    """Short hash that llama.cpp was built from; empty where the build or an earlier ggbench does not say."""
+    imported: Imported | None = None
+    """None of a run that was measured here."""

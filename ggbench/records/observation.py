@@ -28,8 +28,15 @@ class GpusInUse:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelDescribed:
+    """The engine's own words for what it loaded: llama.cpp's `llama 256M Q4_1`."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class PromptTiming:
-    """How long one prompt took to read from an empty cache."""
+    """How long one prompt took to read."""
 
     n_prompt: int
     """Tokens of each sequence."""
@@ -37,3 +44,28 @@ class PromptTiming:
     n_seqs: int = 1
     sample_ns: int | None = None
     """Of sampling one first token from its logits; None where it was not timed."""
+    n_depth: int = 0
+    """Tokens in the cache before; 0 of every prompt that ggbench measures."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeWindow:
+    """Some consecutive steps that another tool timed together: of one repetition, or the mean of several."""
+
+    n_depth: int
+    """Tokens in the cache of each sequence before the first step."""
+    n_gen: int
+    elapsed_ns: float
+    n_seqs: int = 1
+    repeat: int | None = 1
+    """Repetitions that it is the mean of; None where the tool does not say."""
+
+    @property
+    def mean_position(self) -> float:
+        """Position of the middle of the window, 1-based: the mean over its steps."""
+        return self.n_depth + (self.n_gen + 1) / 2
+
+    @property
+    def step_ms(self) -> float:
+        """Mean latency of a step."""
+        return self.elapsed_ns / 1e6 / self.n_gen

@@ -181,8 +181,9 @@ class Candidate:
     def loss(self) -> Expected | None:
         """Nats that weights and cache lose; None where either is unknown.
 
-        Where they were measured apart they are added: to second order the divergences of two independent small
-        disturbances do.
+        Where they were measured apart they are added, as to second order the divergences of two independent small
+        disturbances do: of SmolLM2 135M over the same text q4_k_m loses 0.0590, a q4_0 cache of q4_1 0.0573, and q4_k_m
+        with a q4_0 cache 0.1145.
         """
         if self.joint_loss is not None:
             return self.joint_loss.nats

@@ -20,7 +20,8 @@ class TextSource:
     """`pydoc_data.topics`, `wikitext-2`, or the name of a file."""
     sha256: str
     """Of its UTF-8 bytes."""
-    n_bytes: int
+    n_bytes: int | None
+    """None in an imported run, whose file does not name its text; the name is then `unknown text`, the hash empty."""
     path: str = ""
     """Absolute; empty for a text that is found by its name."""
     source: str = ""

@@ -60,9 +60,10 @@ def b_ratio(fit: LineFit | None, limit: DecodeLimit | None) -> float | None:
 class LatencySummary:
     """Percentiles and rate of the timed steps."""
 
-    p50_ms: float
-    p95_ms: float
-    p99_ms: float
+    p50_ms: float | None
+    """None where single steps were not timed, as in an imported run; so are the next two."""
+    p95_ms: float | None
+    p99_ms: float | None
     tok_s: float
     """Tokens per second over all timed decode steps, sampling left out, as llama-bench counts tg."""
     sample_p50_ms: float | None
@@ -82,3 +83,5 @@ class PrefillSpeed:
     repeat: int
     tok_s_ci95: tuple[float, float | None] | None = None
     """95 % interval of `tok_s`, as of a decode. None: fewer than 3 timings, or stored by an earlier ggbench."""
+    n_depth: int = 0
+    """Tokens in the cache before the prompt; 0 of every prompt that ggbench measures."""

@@ -20,7 +20,7 @@ def nearest_to(summary: QuantSummary, limit: int = _NEAREST) -> tuple[NearRow, .
         return ()
     decode = summary.decode
     n_gen = decode.n_gen or None if decode else None
-    longest = max((speed.n_prompt for speed in summary.prefills), default=None)
+    longest = max((speed.n_prompt for speed in summary.prefills if not speed.n_depth), default=None)
     n_prompt = decode.n_prompt if decode and (n_gen or longest is None) else longest
     quant, device = summary.subject.quant, device_of(summary)
     return nearest_published(load_published(), model, quant, device=device, n_prompt=n_prompt, n_gen=n_gen, limit=limit)

@@ -11,6 +11,7 @@ from functools import reduce
 from typing import Any, TypeAlias
 
 from ggbench.plain import plain
+from ggbench.records.machine import Environment
 from ggbench.records.outcome import Outcome
 from ggbench.records.quality import Estimate
 from ggbench.records.speed import LatencySummary, LineFit, PrefillSpeed
@@ -56,7 +57,16 @@ def note(summary: QuantSummary) -> str:
     if summary.outcome is not Outcome.COMPLETED:
         return plain(summary.run.reason) or summary.outcome.text
     lacks = {"unsteady": summary.unsteady, "max n_ctx": summary.max_n_ctx_reason}
-    return "; ".join([*_too_few(summary), *(f"{what}: {plain(text)}" for what, text in lacks.items() if text)])
+    origin = imported_text(summary.environment)
+    return "; ".join(
+        filter(None, [origin, *_too_few(summary), *(f"{what}: {plain(text)}" for what, text in lacks.items() if text)])
+    )
+
+
+def imported_text(environment: Environment | None) -> str:
+    """`imported: llama-bench, results.json`; empty for a run that was measured here. Printable."""
+    imported = environment and environment.imported
+    return plain(f"imported: {imported.tool}, {imported.file}") if imported else ""
 
 
 def _too_few(summary: QuantSummary) -> list[str]:

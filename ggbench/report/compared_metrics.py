@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ggbench.records.decode import DecodeSettings
 from ggbench.records.outcome import Outcome
 from ggbench.records.quality import Estimate
 from ggbench.records.speed import PrefillSpeed
@@ -62,7 +63,7 @@ class Metric:
 
 def metrics_of(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
     """Return what these runs are compared by, with the prompts and cases that several have and any largest context."""
-    lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills]
+    lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills if not prefill.n_depth]
     cases = [found.case for summary in summaries for found in summary.cases if found.tok_s_qwen2_5 is not None]
     searched = any(summary.max_n_ctx is not None for summary in summaries)
     return (
@@ -95,17 +96,21 @@ def _max_n_ctx_interval(summary: QuantSummary) -> Interval | None:
 
 
 def decoded_lengths(summary: QuantSummary) -> object:
-    """Tokens of prompt and of the decode, on which speed depends; None without a decode."""
-    return summary.decode and (summary.decode.n_gen, summary.decode.n_prompt)
+    """Tokens of prompt and of the decode, on which speed depends, and where its parts lie; None without a decode."""
+    settings = summary.run.head.settings
+    depths = settings.depths if isinstance(settings, DecodeSettings) else ()
+    return summary.decode and (summary.decode.n_gen, summary.decode.n_prompt, depths)
 
 
 def scored_text(summary: QuantSummary) -> dict[str, object]:
     """What has to be the same for perplexities to compare, by what people call it; empty where nothing was scored."""
     found = summary.quality
-    if found is None or found.scored is None or found.ppl is None:
+    if found is None or found.ppl is None:
         return {}
+    imported = summary.environment and summary.environment.imported
+    unknown = imported.content_sha256 if imported else ""  # which is of this run alone
     return {
-        "texts": found.scored.tokens_sha256,
+        "texts": found.scored.tokens_sha256 if found.scored else unknown,
         "chunk lengths": found.n_ctx,
         "numbers of chunks": found.n_chunks,
         "n_batch": summary.llama and summary.llama.n_batch,
@@ -192,7 +197,7 @@ def _derived(key: str, base: Metric, *, inverse: bool = False, more_is_better: b
 
 def _prefill(n_prompt: int) -> Metric:
     def speed(summary: QuantSummary) -> PrefillSpeed | None:
-        return next((each for each in summary.prefills if each.n_prompt == n_prompt), None)
+        return next((each for each in summary.prefills if each.n_prompt == n_prompt and not each.n_depth), None)
 
     name = f"prefill {format_count(n_prompt)}"
     metric = Metric(

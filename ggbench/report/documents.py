@@ -139,6 +139,7 @@ def run_summary_document(listed: ListedRun) -> dict[str, object]:
         **picked(decode, "prefill_ms fit"),
         **picked(decode and decode.latency, "tok_s tok_s_ci95"),
         "reason": stored.reason or listed.problem or None,
+        "imported": stored.environment and stored.environment.imported,
         "command": stored.command,
     }
 

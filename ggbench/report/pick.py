@@ -226,7 +226,7 @@ def _next_larger(own: Candidate, larger: Checked) -> str:
     changes = []
     if larger.candidate.weights_loss is not None and own.weights_loss is not None:
         theirs, mine = larger.candidate.weights_loss.nats.value, own.weights_loss.nats.value
-        changes.append(f"its weights lose {format_number(theirs, 2)} nats, not {format_number(mine, 2)}")
+        changes.append(f"its weights lose {format_number(theirs, 2)} nats instead of {format_number(mine, 2)}")
     if larger.candidate.speed is not None and own.speed is not None:
         ratio = larger.candidate.speed.tok_s.value / own.speed.tok_s.value
         changes.append(f"it answers at {format_number(ratio * 100, 2)} % of the speed")

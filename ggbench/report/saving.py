@@ -74,17 +74,28 @@ def save_runs_as(runs: Sequence[SavedRun], form: SavedForm, path: Path, *, force
     """
     texts = {path.with_name(f"{path.stem}{part}{path.suffix}"): text for part, text in texts_of(runs, form).items()}
     for each in texts:
-        if each.is_dir():
-            raise UsageError(f"{plain(str(each))} is a folder", "give the name of a file")
-        if each.exists() and not force:
-            raise _exists(each)
+        check_free(each, force=force)
     for each, text in texts.items():
-        with _written_aside(each.parent, each.name, text) as aside:
-            try:
-                aside.replace(each) if force else take_free_name(aside, each)
-            except FileExistsError:
-                raise _exists(each) from None
+        write_as(each, text.encode(), force=force)
     return tuple(texts)
+
+
+def check_free(path: Path, *, force: bool) -> None:
+    """Raise UsageError for a folder, and for a file that exists unless `force` overwrites it."""
+    if path.is_dir():
+        raise UsageError(f"{plain(str(path))} is a folder", "give the name of a file")
+    if path.exists() and not force:
+        raise _exists(path)
+
+
+def write_as(path: Path, content: bytes, *, force: bool) -> None:
+    """Write a file under a name of the user's, whole or not at all. Raises as `check_free`, and GgbenchError."""
+    check_free(path, force=force)
+    with _written_aside(path.parent, path.name, content) as aside:
+        try:
+            aside.replace(path) if force else take_free_name(aside, path)
+        except FileExistsError:
+            raise _exists(path) from None
 
 
 def texts_of(runs: Sequence[SavedRun], form: SavedForm) -> dict[str, str]:
@@ -128,7 +139,7 @@ def _samples_as_csv(runs: Sequence[SavedRun]) -> str:
 
 def write_new(folder: Path, stem: str, suffix: str, text: str) -> Path:
     """Write a file under the first free name of `stem`, `stem-2`, ... and return it. Raises GgbenchError."""
-    with _written_aside(folder, stem, text) as aside:
+    with _written_aside(folder, stem, text.encode()) as aside:
         for number in itertools.count(1):
             target = folder / f"{stem}{'' if number == 1 else f'-{number}'}{suffix}"
             with contextlib.suppress(FileExistsError):
@@ -138,13 +149,13 @@ def write_new(folder: Path, stem: str, suffix: str, text: str) -> Path:
 
 
 @contextlib.contextmanager
-def _written_aside(folder: Path, name: str, text: str) -> Iterator[Path]:
-    """Write the text to a file that gets its name only when it is whole, and is gone otherwise. Raises GgbenchError."""
+def _written_aside(folder: Path, name: str, content: bytes) -> Iterator[Path]:
+    """Write to a file that gets its name only when it is whole, and is gone otherwise. Raises GgbenchError."""
     aside = folder / f".{name}-{secrets.token_hex(4)}.part"
     try:
         try:
-            with aside.open("x", encoding="utf-8") as file:
-                file.write(text)
+            with aside.open("xb") as file:
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             yield aside

@@ -39,19 +39,23 @@ def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> 
     """A GitHub table of the columns' texts, the units in the headers."""
     columns = [COLUMNS[key] for key in keys]
     lines = [
-        [_escape(f"{column.header} [{column.unit}]" if column.unit else column.header) for column in columns],
+        [markdown_escaped(f"{column.header} [{column.unit}]" if column.unit else column.header) for column in columns],
         ["---:" if column.right_aligned else "---" for column in columns],
-        *(map(_escape, cells) for cells in zip(*(column_texts(key, summaries) for key in keys), strict=True)),
+        *(map(markdown_escaped, cells) for cells in zip(*(column_texts(key, summaries) for key in keys), strict=True)),
     ]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def _csv_cell(value: Value) -> Value:
-    if not isinstance(value, str):
-        return value
-    text = plain(value)
+def without_formula(text: str) -> str:
+    """Return plain text, with an apostrophe in front where a spreadsheet would take it for a formula."""
+    text = plain(text)
     return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
 
 
-def _escape(text: str) -> str:
+def _csv_cell(value: Value) -> Value:
+    return without_formula(value) if isinstance(value, str) else value
+
+
+def markdown_escaped(text: str) -> str:
+    """Return plain text that Markdown shows as it is."""
     return _MARKDOWN.sub(lambda match: f"\\{match[0]}", plain(text))

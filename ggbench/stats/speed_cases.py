@@ -25,13 +25,13 @@ def case_figures(
     ended: Sequence[CaseEnded], steps: Mapping[Case, CaseSteps], n_ctx_train: int | None
 ) -> tuple[SpeedCase, ...]:
     """Return the cases that ended, by batch size and input length, with the figures of those that completed."""
-    found = [_figures(each, steps.get(each.case, CaseSteps()), n_ctx_train) for each in ended]
-    alone = {each.case.n_input: each.decode_tok_s for each in found if each.case.n_seqs == 1 and each.decode_tok_s}
-    return tuple(
-        replace(each, gain=each.decode_tok_s / alone[each.case.n_input])
-        if each.decode_tok_s and each.case.n_input in alone
-        else each
-        for each in sorted(found, key=lambda each: each.case)
+    return _with_gains([_figures(each, steps.get(each.case, CaseSteps()), n_ctx_train) for each in ended])
+
+
+def timed_cases(ended: Sequence[CaseEnded], decode_ns: Mapping[Case, int]) -> tuple[SpeedCase, ...]:
+    """Return cases as above, of which only the whole time of each decode is known: another tool's."""
+    return _with_gains(
+        [_timed(SpeedCase(each), each.prefill_ns or 0, decode_ns[each.case], each.case.n_gen) for each in ended]
     )
 
 
@@ -48,21 +48,36 @@ def batch_lines(steps: Mapping[Case, CaseSteps], limits: Mapping[int, DecodeLimi
     return tuple(lines)
 
 
+def _with_gains(found: Sequence[SpeedCase]) -> tuple[SpeedCase, ...]:
+    """The cases in their order, with the throughput over that of batch 1."""
+    alone = {each.case.n_input: each.decode_tok_s for each in found if each.case.n_seqs == 1 and each.decode_tok_s}
+    return tuple(
+        replace(each, gain=each.decode_tok_s / alone[each.case.n_input])
+        if each.decode_tok_s and each.case.n_input in alone
+        else each
+        for each in sorted(found, key=lambda each: each.case)
+    )
+
+
 def _figures(ended: CaseEnded, steps: CaseSteps, n_ctx_train: int | None) -> SpeedCase:
     case = ended.case
     found = SpeedCase(ended, exceeds_training=bool(n_ctx_train) and case.n_input + case.n_gen > (n_ctx_train or 0))
     if ended.outcome is not Outcome.COMPLETED or ended.prefill_ns is None or not steps.step_ns:
         return found
-    prefill_ns, decode_ns = ended.prefill_ns, sum(steps.step_ns)
-    n_read, n_generated = case.n_seqs * case.n_input, case.n_seqs * len(steps.step_ns)
+    timed = _timed(found, ended.prefill_ns, sum(steps.step_ns), len(steps.step_ns))
+    ttft_ms = (ended.prefill_ns + (ended.sample_ns or 0)) / 1e6
+    return replace(timed, ttft_ms=ttft_ms, latency=summarize(steps.position, steps.step_ns))
+
+
+def _timed(found: SpeedCase, prefill_ns: int, decode_ns: int, n_steps: int) -> SpeedCase:
+    """The case with what follows from the time of its prompts and of its decode."""
+    n_read, n_generated = found.case.n_seqs * found.case.n_input, found.case.n_seqs * n_steps
     whole_s = (prefill_ns + decode_ns) / 1e9
     return replace(
         found,
         prefill_ms=prefill_ns / 1e6,
-        ttft_ms=(prefill_ns + (ended.sample_ns or 0)) / 1e6,
         decode_ms=decode_ns / 1e6,
-        latency=summarize(steps.position, steps.step_ns),
-        token_ms=decode_ns / 1e6 / len(steps.step_ns),
+        token_ms=decode_ns / 1e6 / n_steps,
         prefill_tok_s=n_read * 1e9 / prefill_ns,
         decode_tok_s=n_generated * 1e9 / decode_ns,
         tok_s_qwen2_5=n_generated / whole_s,

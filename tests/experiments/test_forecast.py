@@ -26,6 +26,7 @@ from ggbench.paths import forecasts_dir
 from ggbench.recording.driver import run_job
 from ggbench.recording.experiment import Job
 from ggbench.recording.progress import Finished, Point, Working
+from ggbench.recording.rig import make_rig
 from ggbench.records.forecast import ForecastCost, ForecastResult, ForecastSettings
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
@@ -248,3 +249,25 @@ def test_slow_steps_are_timed_fewer_at_once(model: Path) -> None:
         timed = [each for each in workers[0].requests if isinstance(each, DecodeAtDepth)][1:]
         assert timed[0].n_gen == n_gen
         assert timed[-1].n_gen == 8
+
+
+def test_a_forecast_that_was_disturbed_is_made_again(model: Path, tmp_path: Path) -> None:
+    """Its interval says so."""
+    with Store.open(tmp_path / "results.sqlite") as store:
+        disturbed, _ = _run(model, _Costly([], drift=1.0), store)
+        b_ms = _result(disturbed).b_ms
+        assert b_ms is not None and b_ms.high > 1.25 * b_ms.value
+        _, workers = _run(model, _Costly([]), store)
+        assert len(workers) == 2
+
+
+@pytest.mark.llama
+def test_llama_cpp_loads_twins_that_share_a_file(model: Path) -> None:
+    """Two real workers, and a forecast of what they time."""
+    job = Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(), ForecastSettings(n_depth=257, n_gen=2, rounds=2))
+    *_, end = run_job(make_rig(None, needs_bandwidth=False), job)
+    assert isinstance(end, Finished)
+    assert end.run.outcome is Outcome.COMPLETED, end.run.reason
+    assert _result(end.run).basis == "twins of 2 and 6 of 16 layers"
+    assert _result(end.run).b_ms is not None
+    assert list(forecasts_dir().iterdir()) == []

@@ -18,6 +18,7 @@ from ggbench.machine.cpu import Cpu
 from ggbench.machine.environment import environment as environment_of
 from ggbench.records.decode import DecodeResult, DecodeSettings
 from ggbench.records.forecast import Expected, ForecastResult, ForecastSettings
+from ggbench.records.imported import Imported
 from ggbench.records.known_speed import KnownSpeed
 from ggbench.records.machine import Environment
 from ggbench.records.memory import DeviceBuffers, Memory, Place
@@ -38,6 +39,7 @@ from tests.fakes.engine import VERSIONS
 BANDWIDTH = Bandwidth(20e9, "measured")
 BUDGET = Budget("main memory", False, 1 << 34, "given", 0, "", BANDWIDTH)
 HERE = environment_of(VERSIONS)
+ELSEWHERE = Imported(tool="ggbench 0.1.0", file="x.zip", file_sha256="1", content_sha256="2")
 ON_CPU = Memory(buffers=(DeviceBuffers("CPU", weight_bytes=100),))
 ON_GPU = Memory(buffers=(DeviceBuffers("CUDA0", Place.GPU, weight_bytes=100),))
 FORECAST = ForecastResult(
@@ -188,11 +190,12 @@ def test_two_models_may_happen_to_be_alike(store: Store) -> None:
     "changed",
     [
         {"environment": replace(HERE, cpu="another")},
-        {"environment": replace(HERE, n_cores=HERE.n_cores + 1)},
+        {"environment": replace(HERE, n_cores=(HERE.n_cores or 0) + 1)},
         {"environment": replace(HERE, llama_cpp_python="0.0.1")},
         {"environment": None},
+        {"environment": replace(HERE, imported=ELSEWHERE)},
         {"setup": LlamaSetup(type_k="q8_0")},
-        {"setup": LlamaSetup(threads=HERE.n_cores + 1)},
+        {"setup": LlamaSetup(threads=(HERE.n_cores or 0) + 1)},
         {"outcome": Outcome.INTERRUPTED},
     ],
 )

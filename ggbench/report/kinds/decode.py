@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.records.decode import DecodeResult
+from ggbench.records.observation import DecodeWindow
 from ggbench.records.run import Run
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import b_text, bench_columns, tok_s_text, w_text
@@ -20,6 +21,7 @@ class DecodePresenter(QuantPresenter):
     """Runs of kind `decode`."""
 
     kind: ClassVar[str] = "decode"
+    plotted: ClassVar[tuple[type, ...]] = (DecodeWindow,)
 
     def so_far(self, run: Run) -> str:
         """`29.3 ±0.8 tok/s  W 31 (20–53) tokens/ms  B 25 ±5 ms`; empty without a fit."""

@@ -26,7 +26,7 @@ class PrefillPresenter(QuantPresenter):
         """`prompt of 512: 2204.00 ms, 232 tok/s`, of the longest one; empty where none was timed."""
         if not isinstance(run.result, PrefillResult) or not run.result.prefills:
             return ""
-        longest = run.result.prefills[-1]
+        longest = max(run.result.prefills, key=lambda each: (each.n_depth == 0, each.n_prompt))
         speed = f"{format_ms(longest.prefill_ms)} ms, {tok_s_text(longest)} tok/s"
         return f"prompt of {format_count(longest.n_prompt)}: {speed}"
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ggbench.records.observation import DecodeWindow
 from ggbench.records.run import Result, Settings
 from ggbench.records.speed import DecodeLimit, LineFit
 from ggbench.report.columns import b_text, w_text
@@ -117,21 +118,43 @@ class PlottedRun:
 
 
 def latency_figure(runs: Sequence[PlottedRun]) -> Figure:
-    """Return latency against position of every timed step; a run without any has an empty curve."""
-    curves = tuple(
-        Curve(
-            name=run.name,
-            x=run.positions,
-            y=run.step_ns / 1e6,
-            fit=fitted_line(run.fit),
-            limit=limit_line(run.limit),
-            note="" if run.fit is None else _fit_text(run.fit),
-            dimmed=run.dimmed,
-        )
-        for run in runs
-    )
+    """Return latency against position of every timed step; a run without any has an empty curve.
+
+    Of an imported run, which has no steps, the means of the windows that another tool timed together.
+    """
+    curves = tuple(_latency_curve(run) for run in runs)
     end = max((run.end for run in runs if run.end is not None and len(run.positions)), default=None)
     return Figure("latency", "latency of one token", "ms", "position", "tokens", curves, end)
+
+
+def _latency_curve(run: PlottedRun) -> Curve:
+    x, y, error = run.positions, run.step_ns / 1e6, None
+    windows = [each for each in run.observations if isinstance(each, DecodeWindow) and each.n_seqs == 1]
+    if not len(x) and windows:
+        x, y, error = _window_means(windows)
+    return Curve(
+        name=run.name,
+        x=x,
+        y=y,
+        error=error,
+        fit=fitted_line(run.fit),
+        limit=limit_line(run.limit),
+        note="" if run.fit is None else _fit_text(run.fit),
+        dimmed=run.dimmed,
+    )
+
+
+def _window_means(windows: Sequence[DecodeWindow]) -> tuple[Integers, Floats, Floats]:
+    """Return the middle of each window, its mean latency in ms, and the standard error of that over repetitions."""
+    found: dict[int, list[float]] = {}
+    for window in windows:
+        found.setdefault(round(window.mean_position), []).append(window.step_ms)
+    x = sorted(found)
+    y = [float(np.mean(found[each])) for each in x]
+    error = [
+        float(np.std(found[each], ddof=1)) / len(found[each]) ** 0.5 if len(found[each]) > 1 else 0.0 for each in x
+    ]
+    return np.asarray(x, np.int64), np.asarray(y, np.float64), np.asarray(error, np.float64)
 
 
 def fitted_line(fit: LineFit | None) -> Line | None:

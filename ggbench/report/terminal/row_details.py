@@ -19,7 +19,7 @@ from ggbench.records.machine import GpuUse, MachineReading
 from ggbench.records.memory import DeviceBuffers, Memory
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import DecodeLimit
+from ggbench.records.speed import DecodeLimit, PrefillSpeed
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import b_text, note, swa_text, tok_s_text, w_text
 from ggbench.report.names import quant_name
@@ -85,7 +85,7 @@ def _model(summary: QuantSummary) -> Facts:
     run += [f"decoded {format_count(summary.n_gen)}{repeat}"] if decode and decode.n_gen else []
     facts = [
         ("file", subject.file),
-        ("source", f"{subject.source}, {format_bytes(subject.file_bytes)}"),
+        ("source", subject.source + (f", {format_bytes(subject.file_bytes)}" if subject.file_bytes else "")),
         ("header", f"sha256 {subject.header_sha256}" if subject.header_sha256 else ""),
         ("parameters", f"{format_params(subject.n_params)} at {format_number(subject.bpw)} BPW"),
         ("context", ", ".join(run)),
@@ -164,10 +164,15 @@ def _split(buffers: DeviceBuffers) -> list[int]:
 def _prefills(summary: QuantSummary) -> Table:
     headers = ("  prompt\n  tokens", "time\nms", "speed\ntok/s", "timings")
     rows = [
-        (format_count(each.n_prompt), format_ms(each.prefill_ms), tok_s_text(each), format_count(each.repeat))
+        (_prompt_text(each), format_ms(each.prefill_ms), tok_s_text(each), format_count(each.repeat))
         for each in summary.prefills
     ]
     return new_table("Prefill", dict.fromkeys(headers, "right"), rows)
+
+
+def _prompt_text(prefill: PrefillSpeed) -> str:
+    """`512`, or `512 @ d4096` after 4096 tokens in the cache, as llama-bench writes it."""
+    return format_count(prefill.n_prompt) + (f" @ d{prefill.n_depth}" if prefill.n_depth else "")
 
 
 def _latency(summary: QuantSummary, decode: DecodeResult) -> Facts:
@@ -187,8 +192,8 @@ def _latency(summary: QuantSummary, decode: DecodeResult) -> Facts:
         ]
     if latency is not None:
         percentiles = [("p50", latency.p50_ms), ("p95", latency.p95_ms), ("p99", latency.p99_ms)]
-        per_token = ", ".join(f"{name} {format_ms(ms)}" for name, ms in percentiles)
-        facts += [("token", f"{per_token} ms"), ("speed", f"{tok_s_text(latency)} tok/s")]
+        per_token = ", ".join(f"{name} {format_ms(ms)}" for name, ms in percentiles if ms is not None)
+        facts += [("token", f"{per_token} ms" if per_token else ""), ("speed", f"{tok_s_text(latency)} tok/s")]
         if latency.sample_p50_ms is not None:
             facts.append(("sampling", f"{format_ms(latency.sample_p50_ms)} ms per token, not included above"))
     return facts
@@ -230,6 +235,7 @@ def _gpu(use: GpuUse) -> Facts:
 def _origin(summary: QuantSummary, *, folded: bool) -> Group:
     lines, environment = again_line(summary.run.head.command, folded=folded), summary.environment
     if environment is not None:
-        text = f"Measured with {environment_line(environment)}; {plain(environment.system_info)}"
+        info = f"; {plain(environment.system_info)}" if environment.system_info else ""
+        text = f"Measured with {environment_line(environment)}{info}"
         lines.insert(0, Text(text, style="dim"))
     return Group(*lines)

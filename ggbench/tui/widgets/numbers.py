@@ -81,7 +81,8 @@ def _latency_lines(numbers: LiveNumbers, latency: LatencySummary, limit: DecodeL
         lines.append(_with_unit(f"W     {w_text(fit)}", "tokens/ms"))
         lines.append(_with_unit(f"B     {b_text(fit)}", "ms"))
         lines += _limit_lines(fit, limit)
-    lines.append(_with_unit(f"p50   {format_ms(latency.p50_ms)}, p99 {format_ms(latency.p99_ms)}", "ms"))
+    if latency.p50_ms is not None:
+        lines.append(_with_unit(f"p50   {format_ms(latency.p50_ms)}, p99 {format_ms(latency.p99_ms)}", "ms"))
     return lines
 
 

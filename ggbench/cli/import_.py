@@ -1,0 +1,66 @@
+"""`ggbench import`: results of other tools and of other machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.cli.options import PATH, option, output_options
+from ggbench.cli.output import Output
+
+if TYPE_CHECKING:
+    from ggbench.interchange.keeping import Kept
+
+
+@click.command("import")
+@click.argument("paths", metavar="FILE...", type=PATH, nargs=-1, required=True)
+@option("--model", "Name of the model, where a file does not say it.", metavar="NAME", default="", show_default=False)
+@option("--quant", "Name of the quant, where a file does not say it.", metavar="NAME", default="", show_default=False)
+@output_options
+def command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> None:
+    """Read results into the store: of llama-bench, llama-batched-bench, llama-perplexity, or `ggbench export`.
+
+    The format is recognized by the content; - is stdin. Imported runs are marked; a run that is there already is not
+    stored again.
+    """
+    from ggbench.interchange.formats import read_runs
+    from ggbench.interchange.imported_run import Named
+    from ggbench.interchange.keeping import keep
+    from ggbench.plain import plain
+    from ggbench.report.names import quant_name
+    from ggbench.store.database import Store
+
+    named = Named(plain(model), plain(quant).lower())
+    found = [(path, list(read_runs(path, named))) for path in paths]  # all are read before any is stored
+    kept: list[Kept] = []
+    with Store.open() as store:
+        output.notice(*store.notices)
+        for _, runs in found:
+            kept += keep(store, runs)
+    if output.as_json:
+        output.document("import", rows=[_row(each) for each in kept])
+        return
+    for each in kept:
+        head, mark = each.imported.run.head, each.imported.mark
+        state = "" if each.is_new else "  already there"
+        click.echo(f"run {each.run_id}  {plain(head.kind)}  {quant_name(head.subject)}  from {plain(mark.tool)}{state}")
+    lacks = dict.fromkeys(lack for each in kept if each.is_new for lack in each.imported.mark.lacks)
+    output.notice(*(f"note: {plain(lack)}" for lack in lacks))
+
+
+def _row(kept: Kept) -> dict[str, object]:
+    head, mark = kept.imported.run.head, kept.imported.mark
+    return {
+        "run_id": kept.run_id,
+        "is_new": kept.is_new,
+        "kind": head.kind,
+        "model": head.subject.model,
+        "quant": head.subject.quant,
+        "tool": mark.tool,
+        "file": mark.file,
+        "file_sha256": mark.file_sha256,
+        "content_sha256": mark.content_sha256,
+        "lacks": mark.lacks,
+    }
