@@ -31,6 +31,15 @@ MOST_TOKENS = (1 << 31) - 1
 """What llama.cpp's 32-bit counts hold."""
 
 
+def parse_batch_sizes(text: str) -> tuple[int, ...]:
+    """Parse numbers of sequences separated by commas, without duplicates. Raises UsageError."""
+    try:
+        return tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        hint = "write numbers of sequences separated by commas: 1,8,32"
+        raise UsageError(f"{text!r} is not a list of batch sizes", hint) from None
+
+
 def parse_tokens(text: str, *, least: int = 1, most: int = MOST_TOKENS) -> int:
     """Parse a number of tokens: `16384`, `16,384`, `16_384` or `16k`, where k is 1024 and m is 1024 k.
 
@@ -236,10 +245,19 @@ def format_compute(flop_per_s: float | None, *, binary: bool = False) -> str:
     return "—" if flop_per_s is None else f"{format_number(flop_per_s / (1 << 40 if binary else 1e12), 4)} TFLOPS"
 
 
+def format_rough_seconds(seconds: float) -> str:
+    """Return `35 s`, `2 min`: of an estimate, to 5 s below 90 s and whole minutes above."""
+    if seconds < 90:
+        return f"{max(5, 5 * round(seconds / 5))} s"
+    return f"{round(seconds / 60)} min"
+
+
 def format_duration(seconds: float | None) -> str:
-    """Return `0:42`, `12:05`, `1:02:30`; an em dash when unknown."""
+    """Return `0:42`, `12:05`, `1:02:30`, `<0:01`; an em dash when unknown."""
     if seconds is None or not math.isfinite(seconds):
         return "—"
+    if 0 < seconds < 0.5:
+        return "<0:01"
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

@@ -252,7 +252,16 @@ def test_parameters(n_params: int | None, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0:00"), (42.4, "0:42"), (725, "12:05"), (3750, "1:02:30"), (59.7, "1:00"), (math.inf, "—"), (None, "—")],
+    [
+        (0, "0:00"),
+        (0.4, "<0:01"),
+        (42.4, "0:42"),
+        (725, "12:05"),
+        (3750, "1:02:30"),
+        (59.7, "1:00"),
+        (math.inf, "—"),
+        (None, "—"),
+    ],
 )
 def test_durations(seconds: float | None, text: str) -> None:
     """Minutes and seconds, and hours where there are some."""

@@ -33,7 +33,9 @@ from ggbench.gguf_file.quants import name_without_quant, quant_label
 from ggbench.gguf_file.twin import plan_twin, twin_of
 from ggbench.hub.access import HubAccess
 from ggbench.hub.headers import HeaderRead, read_headers, read_variant_header
+from ggbench.hub.hf_cache import repo_folder
 from ggbench.hub.repo_records import RepoListing
+from ggbench.records.run_commands import FileToRun
 
 Provenance = Literal["file", "twin", "catalog", "hub"]
 
@@ -55,6 +57,8 @@ class PlannedVariant:
     """Why the header cannot be read, in one line."""
     selector: str = ""
     """QUANT argument that selects only this variant of its repo, where `quant` is ambiguous."""
+    to_run: FileToRun | None = None
+    """The file that a person would run: of a twin that is not written the published one; None for a broken file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +142,12 @@ def _smaller_of_repo(
 
 def _from_catalog(model: CatalogModel, quants: Sequence[str]) -> tuple[PlannedVariant, ...]:
     planned = plan_twin(model.hyper, quants, name=model.id, source=f"catalog:{model.id}")
-    return tuple(PlannedVariant(model.id, quant, "catalog", planned[quant]) for quant in quants)
+
+    def to_run(quant: str) -> FileToRun:
+        is_published = quant in model.quants or not model.quants
+        return FileToRun(model.id, quant, repo=(model.repo or "") if is_published else "")
+
+    return tuple(PlannedVariant(model.id, quant, "catalog", planned[quant], to_run=to_run(quant)) for quant in quants)
 
 
 def _with_header(variant: PlannedVariant, read: Callable[[], ModelFile], *, alone: bool) -> PlannedVariant:
@@ -153,7 +162,10 @@ def _with_header(variant: PlannedVariant, read: Callable[[], ModelFile], *, alon
 
 def _from_disk(target: Target, *, alone: bool) -> PlannedVariant:
     variant = PlannedVariant(target.model, target.quant, target.provenance, None, selector=target.selector)
-    return _with_header(variant, target.header, alone=alone)
+    variant = _with_header(variant, target.header, alone=alone)
+    if variant.file is None:
+        return variant
+    return replace(variant, to_run=FileToRun(variant.file.name, variant.quant, variant.file.paths, is_here=True))
 
 
 def _from_hub(
@@ -182,8 +194,16 @@ def _from_hub(
         variant = _with_header(named, partial(read, each), alone=len(found) == 1)
         if variant.file is not None and each.variant.quant is None:
             variant = replace(variant, quant=quant_label(variant.file))
-        variants.append(variant)
+        variants.append(variant if variant.file is None else replace(variant, to_run=_published(label, ref, each)))
     return PlannedModel(tuple(variants), found[0].listing, sum(read.moved_bytes for read in reads.values()))
+
+
+def _published(label: str, ref: HubRef | TwinRef, found: FoundVariant) -> FileToRun:
+    """Return where a published file is, or where `ggbench pull` will put it."""
+    model = f"hf:{label.partition(':')[2]}" if isinstance(ref, TwinRef) else label
+    snapshot = repo_folder(found.access, found.repo) / "snapshots" / found.commit
+    paths = found.paths or tuple(snapshot / each.path for each in found.variant.files)
+    return FileToRun(model, found.selector, paths, is_here=found.paths is not None, repo=found.repo)
 
 
 def _read_remote(

@@ -33,7 +33,7 @@ def command(
     """
     from ggbench.cli.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.cli.run_output import show_run_ids, show_summaries
-    from ggbench.experiments.bench import run_bench
+    from ggbench.experiments.bench import run_bench, with_expected_speeds
     from ggbench.experiments.decode import EXPERIMENT
     from ggbench.experiments.maxctx import SEARCH_TIMEOUT_S
     from ggbench.records.decode import DecodeSettings
@@ -55,7 +55,8 @@ def command(
     measured = measure(
         jobs, asked, run=lambda rig, _jobs: run_bench(rig, targets, asked.setup, settings, maxctx=maxctx)
     )
-    summaries = measured.summaries
+    begun = targets[: len(measured.summaries)]
+    summaries = with_expected_speeds(measured.summaries, begun, asked.setup, asked.bandwidth)
     if output.as_json:
         from ggbench.report.against import against_document
 

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from ggbench.store.database import Store
     from ggbench.store.runs import StoredRun
 
-_FORMATS = ("llama-bench-json", "llama-bench-jsonl", "llama-bench-csv", "llama-bench-sql", "llama-bench-md", "csv")
+_FORMATS = (
+    "llama-bench-json",
+    "llama-bench-jsonl",
+    "llama-bench-csv",
+    "llama-bench-sql",
+    "llama-bench-md",
+    "csv",
+    "json",
+)
 _STDOUT = Path("-")
 
 
@@ -27,7 +35,7 @@ def _depths(ctx: click.Context, param: click.Parameter, text: str | None) -> tup
 @click.command()
 @click.argument("run_ids", metavar="[RUN]...", type=int, nargs=-1)
 @option("--model", "Export every run of this MODEL, as it was given then.")
-@option("--format form", "Rows of llama-bench, or `csv`: every sample.", click.Choice(_FORMATS))
+@option("--format form", "Rows of llama-bench; `csv`: every sample; `json`: whole runs.", click.Choice(_FORMATS))
 @option("-o --output path", "Write to FILE; - is stdout.", PATH, metavar="FILE", default=_STDOUT)
 @option("--bundle", "Write the runs with their samples to a ZIP file for `ggbench import`.", PATH, metavar="FILE")
 @option(
@@ -57,8 +65,9 @@ def command(
     with llama-bench's own rows in llama.cpp's scripts/compare-llama-bench.py.
     """
     from ggbench.interchange.bundle import bundle_of
-    from ggbench.interchange.formats import SAMPLES
+    from ggbench.interchange.formats import SAMPLES, WHOLE
     from ggbench.interchange.llama_bench_export import DEPTHS, ExportOptions
+    from ggbench.interchange.run_document import as_json
     from ggbench.interchange.samples_csv import samples_csv
     from ggbench.report.saving import check_free, write_as
     from ggbench.store.database import Store
@@ -81,6 +90,9 @@ def command(
             return
         if form == SAMPLES:
             content = samples_csv(store, runs)
+        elif form == WHOLE:
+            content = as_json(store, runs, with_paths=with_paths)
+            output.notice(*_left_out(with_paths))
         else:
             options = ExportOptions(DEPTHS if depths is None else depths, n_gen, build or "", with_paths)
             assert form is not None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ggbench.cli.options import PATH, option, output_options
 from ggbench.cli.output import Output
+
+if TYPE_CHECKING:
+    from ggbench.interchange.keeping import Kept
 
 
 @click.command("import")
@@ -22,7 +26,8 @@ def command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> 
     stored again.
     """
     from ggbench.interchange.formats import read_runs
-    from ggbench.interchange.imported_run import Kept, Named, keep
+    from ggbench.interchange.imported_run import Named
+    from ggbench.interchange.keeping import keep
     from ggbench.plain import plain
     from ggbench.report.names import quant_name
     from ggbench.store.database import Store
@@ -42,13 +47,10 @@ def command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> 
         state = "" if each.is_new else "  already there"
         click.echo(f"run {each.run_id}  {plain(head.kind)}  {quant_name(head.subject)}  from {plain(mark.tool)}{state}")
     lacks = dict.fromkeys(lack for each in kept if each.is_new for lack in each.imported.mark.lacks)
-    output.notice(*(f"not in the file: {plain(lack)}" for lack in lacks))
+    output.notice(*(f"note: {plain(lack)}" for lack in lacks))
 
 
-def _row(kept: object) -> dict[str, object]:
-    from ggbench.interchange.imported_run import Kept
-
-    assert isinstance(kept, Kept)
+def _row(kept: Kept) -> dict[str, object]:
     head, mark = kept.imported.run.head, kept.imported.mark
     return {
         "run_id": kept.run_id,

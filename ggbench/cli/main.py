@@ -28,6 +28,7 @@ COMMANDS = {
     "limits": "Theoretical limits of a model on a GPU: context that fits, prefill knees, W and B.",
     "maxctx": "Find the largest n_ctx that works, by real allocations, and prove it.",
     "models": "List the models of the catalog and on this disk.",
+    "pick": "The quant and the KV cache to run, why, and the commands that run it.",
     "plan": "Memory and best speed of each quant, before any download.",
     "prefill": "Time prompts of several lengths.",
     "published": "Published measurements of other systems.",

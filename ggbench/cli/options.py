@@ -249,6 +249,7 @@ _BANDWIDTH = option(
     metavar="RATE",
 )
 
+no_measure_option = option("--no-measure", "Measure nothing: neither a model nor the memory's bandwidth.", is_flag=True)
 n_gen_option = option(
     "-n --n-gen",
     "Number of tokens to decode, e.g. 1k, which is 1024; fewer than 247 are too few for W and B.",
@@ -259,6 +260,9 @@ repeat_option = option(
     "-r --repeat", "Measure N times, and fit all samples together.", click.IntRange(1), default=1, metavar="N"
 )
 samples_option = option("--samples", "With --json, include the time of every token.", is_flag=True)
+projector_option = option(
+    "--mmproj", "Leave room for this projector (mmproj GGUF), loaded beside the model.", PATH, metavar="FILE"
+)
 plot_option = option("--plot", "Plot latency against position in the terminal.", is_flag=True)
 against_option = option("--against", "Show the nearest published figures below your own.", click.Choice(["published"]))
 
@@ -306,6 +310,8 @@ load_options = as_record("setup", _setup, _LOADED, *_KV_OPTIONS, _N_CTX, *_LOAD_
 """Add the options of how llama.cpp loads a model; the command gets them as `setup`, a LlamaSetup."""
 load_options_but_kv_types = as_record("setup", _setup, _LOADED, _N_CTX, *_LOAD_OPTIONS)
 """The same without the types of the KV cache, for a command that takes several."""
+load_options_but_cache = as_record("setup", _setup, _LOADED, *_LOAD_OPTIONS)
+"""The same without n_ctx too, for a command that chooses the whole cache."""
 load_options_of_cases = as_record("setup", _setup, _LOADED, *_KV_OPTIONS, _REFUSED_N_CTX, *_LOAD_OPTIONS)
 """The same for a command that chooses every n_ctx itself: its help has none, and a given one is refused."""
 offline_option = as_record("hub", HubOptions, _names(HubOptions), _OFFLINE)

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import sys
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.budget_options import BudgetOptions, budget_options
 from ggbench.cli.glossary import CommandWithTerms
 from ggbench.cli.gpu_options import IgnoredGpuOptions
-from ggbench.cli.options import HubOptions, load_options, offline_option, option, output_options, parse_reserve
+from ggbench.cli.header_progress import reading_headers, reading_notice
+from ggbench.cli.options import HubOptions, load_options, no_measure_option, offline_option, output_options
 from ggbench.cli.output import Output
-from ggbench.errors import ExitCode, UsageError
-from ggbench.plain import plain
+from ggbench.errors import ExitCode
 from ggbench.report.glossary import PLAN
-from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.catalog.planned_variants import PlannedVariant
-    from ggbench.hub.repo_records import RepoListing
     from ggbench.records.plan import Budget, PlanRow
     from ggbench.records.setup import LlamaSetup
     from ggbench.sizing.dry_allocator import DryAllocator
@@ -31,20 +25,16 @@ if TYPE_CHECKING:
 @click.command(cls=CommandWithTerms, terms=PLAN)
 @click.argument("model")
 @click.argument("quants", nargs=-1)
-@option("--gpu", "Plan for a known GPU, e.g. rtx-4090. Default: this machine.", metavar="NAME")
-@option("--vram", "Plan for a GPU with this much memory, e.g. 24GiB.", metavar="SIZE")
-@option("--reserve", "Memory to leave free for driver and runtime; 0 for none. Default: printed.", metavar="SIZE")
-@option("--bandwidth", "Memory bandwidth for the limits, e.g. 1008GB/s.", metavar="RATE")
+@budget_options
+@no_measure_option
 @load_options
 @offline_option
 @output_options
 def command(
     model: str,
     quants: tuple[str, ...],
-    gpu: str | None,
-    vram: str | None,
-    reserve: str | None,
-    bandwidth: str | None,
+    memory: BudgetOptions,
+    no_measure: bool,
     setup: LlamaSetup,
     hub: HubOptions,
     output: Output,
@@ -55,6 +45,9 @@ def command(
     are read by range and cached. Without --n-ctx the plan is for 8192 tokens, or the training context where that is
     shorter. The exit code is 3 where none of the named quants fits, or the only one there is does not.
 
+    The first time the memory's bandwidth is measured, for a second or two. Expected speeds are of what this machine has
+    run or forecast already: ggbench forecast measures those of a model.
+
     Defaults are those of llama-server with one slot (-np 1): logits of one token, flash attention where it works,
     sliding-window layers that keep their window alone. The README lists what differs.
     """
@@ -63,25 +56,23 @@ def command(
     from ggbench.engine.contract import DEFAULT_TIMEOUT_S
     from ggbench.engine.llama import launch
     from ggbench.machine.cpu import default_threads
+    from ggbench.machine.programs import programs_that_hold_memory
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
+    from ggbench.sizing.what_helps import with_other_quants, with_programs
 
-    if setup.tensor_split:
-        raise UsageError("plan counts one GPU", "omit --tensor-split; --main-gpu says which one")
-    budget = _budget(gpu, vram, reserve, bandwidth, setup)
-    given = {"gpu": gpu, "vram": vram, "reserve": reserve, "bandwidth": bandwidth}
-    options = tuple((name, value) for name, value in given.items() if value is not None)
+    budget = memory.budget(setup, measures=not no_measure)
     loaded = dataclasses.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
     engine = launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)  # first of all, as its worker takes a while
     with DryAllocator(engine, loaded) as allocator:
         from ggbench.catalog.planned_variants import planned_model
+        from ggbench.experiments.known_speeds import known_here, with_expected
         from ggbench.sizing.plan import PlanRequest, plan
 
-        request = PlanRequest(budget, setup, options)
-        with _reading(output) as on_progress:
+        request = PlanRequest(budget, setup, memory.given)
+        with reading_headers(output) as on_progress:
             planned = planned_model(model, quants, hub=hub.access(), on_progress=on_progress)
         rows = list(plan(planned.variants, request, allocator))
-        if gpu is None and vram is None:
-            rows = _with_forecasts(rows, planned.variants, setup)
+        rows = with_expected(rows, known_here([variant.file for variant in planned.variants], setup, budget))
         alternative = None
         if (quants or len(rows) == 1) and not any(row.fits for row in rows):
             from ggbench.catalog.planned_variants import smaller_variants
@@ -89,6 +80,9 @@ def command(
             others = smaller_variants(model, planned, _largest_bytes(rows), hub=hub.access())
             smaller = [row for row in plan(others, request, allocator) if row.fits or row.fits_with]
             alternative = next((row for row in smaller if row.fits), smaller[0] if smaller else None)
+        rows = with_other_quants(rows, [] if alternative is None else [alternative])
+        if budget.is_here and not all(row.fits for row in rows):
+            rows = with_programs(rows, programs_that_hold_memory(on_gpu=budget.on_gpu, gpu_index=setup.main_gpu or 0))
         sources = _sources(rows, budget, allocator)
     if output.as_json:
         from ggbench.report.documents import plan_document
@@ -98,51 +92,14 @@ def command(
         from ggbench.report.terminal.plan import plan_report
 
         width = output.console().width
-        output.show(plan_report(budget, setup, sources, rows, width=width, alternative=alternative))
+        output.show(plan_report(budget, setup, sources, rows, width=width))
     if planned.listing is not None:
-        output.notice(_reading_notice(planned.listing, planned.moved_bytes))
+        output.notice(reading_notice(planned.listing, planned.moved_bytes))
     if not budget.on_gpu and setup.n_gpu_layers:
         IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu or --vram plans for a GPU")
     if budget.bandwidth is None:
         output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
     raise click.exceptions.Exit(_exit_code(rows, named=bool(quants) or len(rows) == 1))
-
-
-def _budget(gpu: str | None, vram: str | None, reserve: str | None, bandwidth: str | None, setup: LlamaSetup) -> Budget:
-    from ggbench.machine.cpu import default_threads
-    from ggbench.records.speed import Bandwidth
-    from ggbench.sizing.budget import given_budget, machine_budget
-    from ggbench.units import parse_bandwidth, parse_size
-
-    reserve_bytes = parse_reserve(reserve)
-    rate = None if bandwidth is None else Bandwidth(parse_bandwidth(bandwidth), "given")
-    vram_bytes = None if vram is None else parse_size(vram)
-    limit_bytes = setup.memory_limit_bytes
-    if gpu is not None or vram_bytes is not None:
-        return given_budget(
-            gpu=gpu, vram_bytes=vram_bytes, reserve_bytes=reserve_bytes, bandwidth=rate, limit_bytes=limit_bytes
-        )
-    return machine_budget(
-        n_gpu_layers=setup.n_gpu_layers,
-        main_gpu=setup.main_gpu,
-        threads=default_threads(),  # the memory's bandwidth is all that its processors can read, as for a run
-        reserve_bytes=reserve_bytes,
-        bandwidth=rate,
-        limit_bytes=limit_bytes,
-    )
-
-
-def _with_forecasts(rows: list[PlanRow], variants: Sequence[PlannedVariant], setup: LlamaSetup) -> list[PlanRow]:
-    """The rows with what was forecast for such models; as they are where results cannot be read."""
-    from ggbench.errors import StoreError
-    from ggbench.experiments.known_forecasts import with_forecasts
-    from ggbench.store.database import Store
-
-    try:
-        with Store.open() as store:
-            return with_forecasts(store, rows, [variant.file for variant in variants], setup)
-    except StoreError:
-        return rows
 
 
 def _largest_bytes(rows: list[PlanRow]) -> int:
@@ -162,27 +119,6 @@ def _sources(rows: list[PlanRow], budget: Budget, allocator: DryAllocator) -> di
     if budget.on_gpu and allocator.compute_devices and not allocator.has_gpu:
         sized += ", whose buffer stands for the GPU's, as this build has no GPU backend"
     return {"weights": weights, "kv_and_compute": sized}
-
-
-@contextlib.contextmanager
-def _reading(output: Output) -> Iterator[Callable[[int, int], None]]:
-    """Yield what takes the number of headers read and of all: a status line in a terminal, nothing elsewhere."""
-    if output.quiet or not sys.stderr.isatty():
-        yield lambda _done, _total: None
-        return
-    with output.console(stderr=True).status("") as status:
-        yield lambda done, total: status.update(f"reading headers, {done} of {total}")
-
-
-def _reading_notice(listing: RepoListing, moved_bytes: int | None) -> str:
-    """What the headers of a repo cost, in lines of at most 80 characters where its name allows it."""
-    total = format_bytes(listing.total_bytes)
-    cost = f"{format_bytes(moved_bytes)} read of {total}"
-    if not moved_bytes:
-        cost = f"from this disk, nothing read of the {total}"
-    listed = f" (listed {listing.listed_at[:10]})" if listing.listed_at else ""
-    notice = plain(f"headers: {cost} in {listing.repo} at commit {listing.commit[:12]}{listed}")
-    return textwrap.fill(notice, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _exit_code(rows: list[PlanRow], *, named: bool) -> ExitCode:

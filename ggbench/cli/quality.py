@@ -9,48 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.options import (
-    PATH,
-    Asked,
-    against_option,
-    as_record,
-    load_options_but_kv_types,
-    measuring_options,
-    option,
-)
+from ggbench.cli.kv_options import kv_list_options
+from ggbench.cli.options import PATH, Asked, against_option, load_options_but_kv_types, measuring_options, option
 from ggbench.errors import ExitCode, UsageError
-from ggbench.records.setup import KV_TYPES
 
 if TYPE_CHECKING:
     from ggbench.catalog.selector import Target
     from ggbench.recording.experiment import Base
 
 _NO_BASE = "none"
-
-
-def _kv_pairs(type_k: str, type_v: str) -> tuple[tuple[str, str], ...]:
-    """Pairs of types of K and V; one type goes with each of several. Raises UsageError."""
-    lists = [[part.strip().lower() for part in text.split(",")] for text in (type_k, type_v)]
-    for name in (*lists[0], *lists[1]):
-        if name not in KV_TYPES:
-            raise UsageError(f"{name!r} is not a type of a KV cache", f"llama.cpp has {', '.join(KV_TYPES)}")
-    longest = max(map(len, lists))
-    if any(len(each) not in (1, longest) for each in lists):
-        raise UsageError(
-            f"{len(lists[0])} types of the K cache and {len(lists[1])} of the V cache do not pair up",
-            "give as many of each, or one",
-        )
-    pairs = zip(*(each * longest if len(each) == 1 else each for each in lists), strict=True)
-    return tuple(dict.fromkeys((k, v) for k, v in pairs))
-
-
-_kv_list_options = as_record(
-    "kv_types",
-    _kv_pairs,
-    ("type_k", "type_v"),
-    option("-ctk --type-k", "Data types of the K cache, e.g. f16,q8_0.", metavar="TYPE,...", default="f16"),
-    option("-ctv --type-v", "Data types of the V cache, as many or one.", metavar="TYPE,...", default="f16"),
-)
 
 
 @click.command()
@@ -70,7 +37,7 @@ _kv_list_options = as_record(
 @option("--base-logits", "Compare with a file of logits of llama-perplexity's.", PATH, metavar="FILE")
 @option("--save-base-logits", "Save the logits of the one QUANT for --base-logits.", PATH, metavar="FILE")
 @against_option
-@measuring_options(many=True, load=lambda function: _kv_list_options(load_options_but_kv_types(function)))
+@measuring_options(many=True, load=lambda function: kv_list_options()(load_options_but_kv_types(function)))
 def command(
     text: str | None,
     n_chunks: int | None,
@@ -99,6 +66,13 @@ def command(
 
     if base_logits and (base_quant or save_base_logits):
         raise UsageError("--base-logits is the base already", "omit --base and --save-base-logits")
+    if save_base_logits and save_base_logits.exists():
+        raise UsageError(f"{save_base_logits.name} exists already", "name another file for --save-base-logits")
+    if base_logits and not base_logits.is_file():
+        why = "not a regular file" if base_logits.exists() else "No such file"
+        raise UsageError(
+            f"{base_logits.name} cannot be read: {why}", "name a file that llama-perplexity or ggbench has written"
+        )
     if text == WIKITEXT_2:
         _fetch_wikitext(asked)
     source, _ = find_text(text)

@@ -24,19 +24,34 @@ def show_measured(measured: Measured, *, samples: bool = False, plot: bool = Fal
     """Show one run in full, or a sweep side by side; as JSON, one document named after their kind."""
     kind, output = measured.jobs[0].experiment.kind, measured.asked.output
     runs = [each.run for each in measured.finished]
-    if output.as_json and measured.is_sweep:
-        rows = [run_document(run, samples=samples, against=against) for run in runs]
-        output.document(f"{kind}.all", model=measured.asked.model, rows=rows)
-    elif output.as_json:
-        for run in runs:
-            output.document(kind, **run_document(run, samples=samples, against=against))
-    elif measured.is_sweep and runs:
-        output.show(presenter_of(kind).table(runs, width=output.console().width))
-    elif runs and measured.error is None and presenter_of(kind).has_details(runs[0]):
-        show_run(runs[0], output, plot=plot)
+    if output.as_json or measured.is_sweep or measured.error is None:
+        documents = [run_document(run, samples=samples, against=against) for run in runs] if output.as_json else []
+        show_runs(kind, runs, output, documents, model=measured.asked.model, is_sweep=measured.is_sweep, plot=plot)
     if against and not output.as_json and measured.error is None:
         show_against(runs, output)
     show_run_ids(measured)
+
+
+def show_runs(
+    kind: str,
+    runs: Sequence[Run],
+    output: Output,
+    documents: Sequence[dict[str, object]],
+    *,
+    model: str,
+    is_sweep: bool,
+    plot: bool = False,
+) -> None:
+    """Show runs of one kind, a sweep side by side, else one in full; as JSON, these documents of them."""
+    if output.as_json and is_sweep:
+        output.document(f"{kind}.all", model=model, rows=documents)
+    elif output.as_json:
+        for document in documents:
+            output.document(kind, **document)
+    elif is_sweep and runs:
+        output.show(presenter_of(kind).table(runs, width=output.console().width))
+    elif runs and presenter_of(kind).has_details(runs[0]):
+        show_run(runs[0], output, plot=plot)
 
 
 def show_run_ids(measured: Measured) -> None:

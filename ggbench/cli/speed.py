@@ -19,6 +19,7 @@ from ggbench.cli.options import (
 from ggbench.errors import ExitCode, UsageError
 from ggbench.records.speed_cases import INPUTS, N_GEN
 from ggbench.report.glossary import SPEED
+from ggbench.units import parse_batch_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,12 +30,11 @@ if TYPE_CHECKING:
 
 
 def _parse_batches(_ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, ...]:
-    """Parse numbers of sequences separated by commas, without duplicates. Raises UsageError, naming the option."""
+    """As `parse_batch_sizes`, naming the option."""
     try:
-        return tuple(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError:
-        hint = "write numbers of sequences separated by commas: 1,8,32"
-        raise UsageError(f"{param.opts[-1]}: {text!r} is not a list of batch sizes", hint) from None
+        return parse_batch_sizes(text)
+    except UsageError as error:
+        raise UsageError(f"{param.opts[-1]}: {error.message}", error.hint) from None
 
 
 @click.command(cls=CommandWithTerms, terms=SPEED)

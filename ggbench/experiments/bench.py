@@ -7,16 +7,25 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from ggbench.catalog.selector import Target
+from ggbench.errors import GgbenchError
 from ggbench.experiments.decode import EXPERIMENT as DECODE
+from ggbench.experiments.known_speeds import expected_at, known_here
 from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.cpu import default_threads
 from ggbench.recording.driver import run_job
 from ggbench.recording.experiment import Job
 from ggbench.recording.progress import Finished, Progress, Started
 from ggbench.recording.rig import Rig
 from ggbench.records.context import ContextSettings
 from ggbench.records.decode import DecodeSettings
+from ggbench.records.known_speed import KnownSpeed
 from ggbench.records.outcome import Outcome
+from ggbench.records.plan import PlannedForecast
 from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.records.speed import Bandwidth
+from ggbench.records.summary import QuantSummary
+from ggbench.sizing.budget import machine_budget
 
 
 def run_bench(
@@ -41,6 +50,41 @@ def run_bench(
         searches = outcome in (Outcome.COMPLETED, Outcome.OUT_OF_MEMORY) and error is None
         if maxctx and searches and not rig.cancel.is_set():
             yield from _search(rig, target, setup)
+
+
+def with_expected_speeds(
+    summaries: Sequence[QuantSummary], targets: Sequence[Target], setup: LlamaSetup, bandwidth: Bandwidth | None
+) -> list[QuantSummary]:
+    """Return the summaries of the targets, those without a speed with the one that is known of their file.
+
+    It is that in the middle of the decode that was asked for. Measures nothing.
+    """
+    files = [_header(target) if each.latency is None else None for each, target in zip(summaries, targets, strict=True)]
+    if not any(files):
+        return list(summaries)
+    budget = machine_budget(
+        n_gpu_layers=setup.n_gpu_layers,
+        main_gpu=setup.main_gpu,
+        threads=default_threads(),
+        reserve_bytes=None,
+        bandwidth=bandwidth,
+        measures=False,
+    )
+    known = known_here(files, setup, budget)
+    return [replace(each, expected=_expected(each, speed)) for each, speed in zip(summaries, known, strict=True)]
+
+
+def _header(target: Target) -> ModelFile | None:
+    try:
+        return target.header()
+    except GgbenchError:
+        return None
+
+
+def _expected(summary: QuantSummary, known: KnownSpeed | None) -> PlannedForecast | None:
+    settings = summary.run.head.settings
+    assert isinstance(settings, DecodeSettings)
+    return expected_at(known, settings.n_prompt + (settings.n_gen + 1) // 2)
 
 
 def _search(rig: Rig, target: Target, setup: Setup) -> Generator[Progress]:

@@ -20,6 +20,8 @@ from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
 
 _VALUE_TYPES = {code: value_type for value_type, code in NUMBER_CODES.items()}
+_CODES_BY_KEY = {"split.no": "H", "split.count": "H", "split.tensors.count": "i"}
+"""Of the keys that llama.cpp takes in one type alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class EncodedHeader:
 def encode_header(metadata: Mapping[str, object], tensors: Iterable[TensorInfo]) -> EncodedHeader:
     """Return the header of one file with this metadata and these tensors, in their order.
 
-    Integers become uint32 where they fit, floats float32, lists arrays of one type: what llama.cpp expects.
+    Integers become uint32 where they fit, floats float32, lists arrays of one type: what llama.cpp expects. Those of a
+    split model have types of their own.
     Raises Unsupported for a value or a tensor type that cannot be encoded.
     """
     table = tuple(tensors)
@@ -99,6 +102,8 @@ def _type_of_all(key: str, values: Sequence[object]) -> int:
         return STRING
     if all(isinstance(value, bool) for value in values):
         return _VALUE_TYPES["?"]
+    if key in _CODES_BY_KEY:
+        return _VALUE_TYPES[_CODES_BY_KEY[key]]
     whole = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
     if len(whole) == len(values):
         for code, low, high in (("I", 0, 1 << 32), ("i", -(1 << 31), 1 << 31), ("Q", 0, 1 << 64)):

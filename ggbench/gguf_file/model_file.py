@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Iterable
@@ -167,6 +168,12 @@ class ModelFile(Shape):
         """
         self.require_kv()
         return sum(row_bytes(type_k, state.k_width) + row_bytes(type_v, state.v_width) for state in self.states)
+
+    @cached_property
+    def shape_key(self) -> str:
+        """What is equal for models of the same architecture, tensors, shapes and types: they have one speed."""
+        tensors = sorted((tensor.name, tensor.shape, tensor.type_name) for tensor in self.tensors)
+        return hashlib.sha256(repr((self.architecture, self.n_expert_used, tensors)).encode()).hexdigest()[:16]
 
     @property
     def is_twin(self) -> bool:

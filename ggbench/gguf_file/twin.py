@@ -110,11 +110,6 @@ def write_cached(planned: ModelFile, name: str, directory: Path, on_progress: Pr
     return path
 
 
-def fingerprint_of(planned: ModelFile) -> str:
-    """Return what is equal for twins of the same metadata, tensors and types."""
-    return str(planned.metadata[_FINGERPRINT])
-
-
 def _planned(
     name: str, metadata: Mapping[str, object], tensors: Sequence[TensorInfo], model_name: str, source: str
 ) -> ModelFile:

@@ -64,7 +64,7 @@ def write_twin(planned: ModelFile, path: Path, on_progress: Progress | None = No
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise UsageError(f"{path} is a folder", "name a file to write")
-        _require_room(path.parent, header.file_bytes)
+        require_room(path.parent, header.file_bytes)
         with _replacing(path) as part, part.open("xb") as file:
             report_at = 0
             for chunk in _pieces(planned, header.data):
@@ -76,6 +76,18 @@ def write_twin(planned: ModelFile, path: Path, on_progress: Progress | None = No
         raise _explained(error, path, header.file_bytes) from error
     if on_progress is not None:
         on_progress(header.file_bytes, header.file_bytes)
+
+
+def require_room(
+    folder: Path, n_bytes: int, what: str = "the twin takes", hint: str = "free some space, name another folder"
+) -> None:
+    """Raise DoesNotFit if the disk of this folder, which is there, has less free than `n_bytes`."""
+    free = shutil.disk_usage(folder).free
+    if free < n_bytes:
+        raise DoesNotFit(
+            f"{folder} has {format_bytes(free)} free, and {what} {format_bytes(n_bytes)}",
+            f"{hint}, or take a smaller quant",
+        )
 
 
 def remove_abandoned_parts(directory: Path) -> None:
@@ -91,15 +103,6 @@ def _pieces(planned: ModelFile, header: bytes) -> Iterator[bytes | memoryview]:
     for tensor in planned.tensors:
         yield from _chunks(tensor)
         yield bytes(n_padding(tensor.n_bytes or 0))
-
-
-def _require_room(folder: Path, n_bytes: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < n_bytes:
-        raise DoesNotFit(
-            f"{folder} has {format_bytes(free)} free, and the twin takes {format_bytes(n_bytes)}",
-            "free some space, name another folder, or take a smaller quant",
-        )
 
 
 @contextlib.contextmanager

@@ -29,8 +29,11 @@ TOOL = "llama-batched-bench"
 
 _COLUMNS = ("PP", "TG", "B", "N_KV", "T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s", "T s", "S t/s")
 _IN_JSON = {"PP": "pp", "TG": "tg", "B": "pl", "T_PP s": "t_pp", "T_TG s": "t_tg"}
-_HEAD = re.compile(r"(n_batch|n_ubatch|n_gpu_layers|n_threads|n_threads_batch|flash_attn|is_pp_shared|is_tg_separate)"
-                   r" = (-?\d{1,9})")  # fmt: skip
+_SETTINGS = (
+    "n_batch", "n_ubatch", "n_gpu_layers", "n_threads", "n_threads_batch", "flash_attn", "is_pp_shared",
+    "is_tg_separate",
+)  # fmt: skip
+_HEAD = re.compile(rf"({'|'.join(_SETTINGS)}) = (-?\d{{1,9}})")
 _HINT = f"give the file as {TOOL} wrote it"
 _MOST = 1 << 31
 
@@ -73,8 +76,7 @@ def read_runs(file: SourceFile, named: Named) -> list[ImportedRun]:
 
 def _objects(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
     for where, entry in read_objects(text, name):
-        settings = {key: entry[key] for key in ("n_batch", "n_ubatch", "n_gpu_layers", "n_threads", "n_threads_batch",
-                                                "flash_attn", "is_pp_shared", "is_tg_separate") if key in entry}  # fmt: skip
+        settings = {name: entry[name] for name in _SETTINGS if name in entry}
         yield where, {column: entry.get(key) for column, key in _IN_JSON.items()} | settings
 
 
@@ -143,9 +145,9 @@ def _run(rows: Sequence[_Row], file: SourceFile, model: str, quant: str) -> Impo
             TOOL, model, quant, settings, [(*_case(row.case), row.prefill_ns, row.decode_ns) for row in rows]
         ),
         lacks=(
-            "the machine, and the file that was measured: the model's name was given at import",
-            "the time of single steps, so percentiles are unknown, and the sampling of the first token",
-            "the memory that it took",
+            "the machine and the file that was measured are unknown: the model's name was given at import",
+            "single steps were not timed, so percentiles are unknown, nor was the sampling of the first token",
+            "the memory that it took is unknown",
         ),
     )
     setup = LlamaSetup(

@@ -29,6 +29,8 @@ LLAMA_BENCH: dict[str, Callable[[Sequence[BenchRow]], str]] = {
 """What writes rows of llama-bench, by the format's name."""
 SAMPLES = "csv"
 """Every timed step."""
+WHOLE = "json"
+"""All that the store has of a run, as a bundle holds it."""
 
 _Rows = Callable[[str, str], Iterator[tuple[str, Mapping[str, object]]]]
 

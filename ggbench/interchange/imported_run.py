@@ -15,7 +15,6 @@ from ggbench.recording.recording import kind_of
 from ggbench.records.imported import Imported
 from ggbench.records.machine import Environment
 from ggbench.records.run import Run
-from ggbench.store.database import Store
 from ggbench.store.runs import SampleChunk
 
 SOURCE = "imported"
@@ -56,16 +55,6 @@ class ImportedRun:
         return environment.imported
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A run of a file, and where it is in the store."""
-
-    imported: ImportedRun
-    run_id: int
-    is_new: bool
-    """Whether it was not there before."""
-
-
 def observed(records: Sequence[object], at_ns: int = 0) -> list[tuple[int, str, object]]:
     """Return records as the store takes them."""
     return [(at_ns, kind_of(type(record)), record) for record in records]
@@ -100,20 +89,3 @@ def utc_text(text: str) -> str:
     except ValueError:
         return ""
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat(timespec="seconds")
-
-
-def keep(store: Store, runs: Sequence[ImportedRun]) -> list[Kept]:
-    """Store runs; those that are there already, by the hash of their content, are left as they are."""
-    there: dict[str, int] = {}
-    for stored in store.list_runs():
-        imported = stored.environment and stored.environment.imported
-        if imported:
-            there[imported.content_sha256] = stored.run_id
-    kept = []
-    for each in runs:
-        sha256 = each.mark.content_sha256
-        is_new = sha256 not in there
-        if is_new:
-            there[sha256] = store.add(each.run, each.chunks, each.observations)
-        kept.append(Kept(each, there[sha256], is_new))
-    return kept

@@ -106,8 +106,8 @@ def _decode(rows: _Rows) -> _Measured:
         fit=fit_windows(windows),
         latency=window_speed(windows),
     )
-    lacks = ["the time of single tokens, so percentiles, spikes and steadiness are unknown"]
-    where = f"{format_count(len(windows))} timings of {format_count(n_gen)} tokens at depth {_counts(depths)}"
+    lacks = ["single tokens were not timed, so percentiles, spikes and steadiness are unknown"]
+    where = f"{format_count(len(windows))} timings of {format_count(n_gen)} tokens, {_places(depths)}"
     if result.fit is not None:
         lacks.append(
             f"W and B are a straight line through {where}; llama.cpp reads its cache in steps of 256 cells, which such "
@@ -117,7 +117,7 @@ def _decode(rows: _Rows) -> _Measured:
         lacks.append(f"{where} show no W and B, which take several depths")
     else:
         lacks.append(f"{where} are too few for W and B with an interval, which take {FEWEST}")
-    settings = DecodeSettings(n_gen=n_gen, n_prompt=depths[0], repeat=repeat, n_warmup=0)
+    settings = DecodeSettings(n_gen=n_gen, n_prompt=depths[0], repeat=repeat, n_warmup=0, depths=tuple(depths))
     return _Measured("decode", settings, result, windows, tuple(lacks))
 
 
@@ -139,10 +139,10 @@ def _speed(rows: _Rows) -> _Measured:
     cases = []
     for row in sorted(rows, key=lambda row: row.n_prompt):
         case, whole_s = Case(1, row.n_prompt, row.n_gen), row.elapsed_ns / 1e9
-        rates = {"tok_s_qwen2_5": row.n_gen / whole_s, "tok_s_qwen3": (row.n_prompt + row.n_gen) / whole_s}
-        cases.append(SpeedCase(CaseEnded(case), **rates))
+        read_too = (row.n_prompt + row.n_gen) / whole_s
+        cases.append(SpeedCase(CaseEnded(case), tok_s_qwen2_5=row.n_gen / whole_s, tok_s_qwen3=read_too))
     settings = SpeedSettings(tuple(row.n_prompt for row in rows), rows[0].n_gen, within_s=None)
-    lacks = ("the times of prompt and generation apart",)
+    lacks = ("prompt and generation were timed together, so only the rates over both are known",)
     return _Measured("speed", settings, SpeedResult(tuple(cases)), [each.ended for each in cases], lacks)
 
 
@@ -151,19 +151,19 @@ def _timings(row: BenchRow) -> list[tuple[float, int | None]]:
     return [(float(each), 1) for each in row.samples_ns] or [(row.elapsed_ns, None)]
 
 
-def _counts(values: Sequence[int]) -> str:
-    return in_words([format_count(value) for value in values])
+def _places(depths: Sequence[int]) -> str:
+    return f"at depth{'s' if len(depths) > 1 else ''} {in_words([format_count(depth) for depth in depths])}"
 
 
 def _run(rows: _Rows, measure: _Measure, file: SourceFile, named: Named) -> ImportedRun:
     first, measured = rows[0], measure(rows)
     subject = _subject(first, named)
     times = sorted(filter(None, (utc_text(row.text("test_time")) for row in rows)))
-    lacks = ["the memory that it took, and the header of its file"]
+    lacks = ["the memory that it took, and the header of its file, are unknown"]
     if not all(row.samples_ns for row in rows):
-        lacks.append("single repetitions: each time is the mean of several")
+        lacks.append("each time is the mean of several repetitions, which this format leaves out")
     if not all(row.number("avg_ns") or row.samples_ns for row in rows):
-        lacks.append("times in full: they are computed from rounded tokens per second")
+        lacks.append("times are computed from rounded tokens per second")
     records = [row.record for row in rows]
     imported = Imported(
         tool=TOOL,
@@ -197,7 +197,7 @@ def _subject(row: BenchRow, named: Named) -> Subject:
     quant = named.quant or quant_from_file_name(file_name) or _quant_of(model_type) or "unknown"
     n_params, n_bytes = row.integer("model_n_params") or None, row.integer("model_size") or None
     return Subject(
-        model=named.model or name_without_quant(file_name) or model_type or "unknown",
+        model=named.model or name_without_quant(file_name).strip() or _name_of(model_type) or "unknown",
         quant=quant,
         source=SOURCE,
         n_params=n_params,
@@ -205,6 +205,11 @@ def _subject(row: BenchRow, named: Named) -> Subject:
         weight_bytes=n_bytes,
         architecture=model_type.split(" ")[0] or None,
     )
+
+
+def _name_of(model_type: str) -> str:
+    """`llama 7B` of `llama 7B Q4_K - Medium`."""
+    return model_type[: found.start("name")].rstrip() if (found := _FILE_TYPE.match(model_type)) else model_type
 
 
 def _quant_of(model_type: str) -> str:

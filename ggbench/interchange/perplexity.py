@@ -75,10 +75,9 @@ def read_runs(file: SourceFile, named: Named) -> list[ImportedRun]:
         file_sha256=file.sha256,
         content_sha256=content_sha256(TOOL, subject.model, subject.quant, n_ctx, n_chunks, _plain(figures), repr(ppl)),
         lacks=(
-            "the text that was scored, so it compares with no other run",
-            "the perplexity of single chunks",
-            *(("the base that it was compared with",) if divergence else ()),
-            "the machine, the memory, and how the model was loaded",
+            "the text that was scored is unknown, so it compares with no other run",
+            *(("the base that it was compared with is unknown",) if divergence else ()),
+            "the machine, the memory, and how the model was loaded are unknown",
         ),
     )
     settings = QualitySettings(TextSource("unknown text", "", None), n_ctx, n_chunks, n_seqs=n_seqs)
@@ -88,7 +87,7 @@ def read_runs(file: SourceFile, named: Named) -> list[ImportedRun]:
         n_chunks=n_chunks,
         n_scored=n_chunks * settings.n_scored_per_chunk,
         ppl=ppl,
-        base=None if divergence is None else ScoredBase(Subject(model="unknown", quant="its base", source=SOURCE)),
+        base=None if divergence is None else ScoredBase(Subject(model="unknown", quant="base", source=SOURCE)),
         divergence=divergence,
     )
     head = RunHead(

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, TypeVar
 
 import msgspec
 
+import ggbench
 from ggbench.engine.contract import engine_module
-from ggbench.errors import BadFile, StoreError
+from ggbench.errors import BadFile, StoreError, UsageError
 from ggbench.experiments.registry import experiment_of
 from ggbench.interchange.imported_run import ImportedRun, Named, content_sha256, environment_of
 from ggbench.interchange.source_file import SourceFile
@@ -29,13 +30,15 @@ from ggbench.records.run import Run, RunHead
 from ggbench.records.subject import Subject
 from ggbench.store.codec import storable_text
 from ggbench.store.database import Store
-from ggbench.store.runs import SampleChunk, StoredRun
+from ggbench.store.runs import RUNNING, SampleChunk, StoredRun
 
 SCHEMA = "ggbench.run/1"
+SEVERAL = "ggbench.runs/1"
 
 _Document = dict[str, Any]
 _Record = TypeVar("_Record")
 
+_STARTS = re.compile(r'\s*\{\s*"schema":\s*"ggbench\.')
 _LARGEST_NS = (1 << 63) - 1
 _LONGEST_NAME = 200
 _IDENTIFYING = frozenset(("uuid", "pci_bus_id"))
@@ -46,7 +49,12 @@ _HOMES = re.compile(r"^(?:/home|/Users|[A-Za-z]:\\Users)[/\\][^/\\]+$|^(?:/root|
 
 
 def document_of(store: Store, stored: StoredRun, *, with_paths: bool = False) -> _Document:
-    """Return a run with samples and observations; without the paths and serial numbers that say who measured it."""
+    """Return a run with samples and observations; without the paths and serial numbers that say who measured it.
+
+    Raises UsageError for one that is still running.
+    """
+    if stored.state == RUNNING:
+        raise UsageError(f"run {stored.run_id} is still running", "export it once it has ended")
     document = {
         "schema": SCHEMA,
         **{name: getattr(stored, name) for name in ("kind", "engine", "command", "started_at", "finished_at")},
@@ -70,7 +78,7 @@ def document_of(store: Store, stored: StoredRun, *, with_paths: bool = False) ->
 
 def document_sha256(document: Mapping[str, Any]) -> str:
     """Return the hash of what a run holds, whether its paths were left out, and wherever it was imported."""
-    bare = anonymous(dict(document))
+    bare = anonymous(_printable(dict(document)))
     environment = bare.get("environment")
     if isinstance(environment, dict):
         environment = environment | {"imported": None}
@@ -90,18 +98,31 @@ def anonymous(value: Any) -> Any:  # noqa: ANN401 - JSON
     return value
 
 
+def as_json(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False) -> str:
+    """Return runs as one document, which a bundle holds too."""
+    documents = [document_of(store, stored, with_paths=with_paths) for stored in runs]
+    whole = {"schema": SEVERAL, "ggbench": ggbench.__version__, "runs": documents}
+    return json.dumps(whole, ensure_ascii=True, separators=(",", ":")) + "\n"
+
+
 def is_document(text: str) -> bool:
     """Whether it is JSON of ggbench."""
-    return text.lstrip().startswith("{") and '"schema"' in text[:200] and "ggbench." in text[:200]
+    return _STARTS.match(text) is not None
 
 
 def read_documents(file: SourceFile, _named: Named) -> list[ImportedRun]:
-    """Return the run of a file that holds one document. Raises BadFile."""
+    """Return the runs of a file. Raises BadFile."""
     try:
-        document = json.loads(file.text)
+        whole = json.loads(file.text)
     except (ValueError, RecursionError):
         raise BadFile(f"{file.name} is no whole JSON document", _HINT) from None
-    return [read_document(document, file, file.name)]
+    schema, runs = whole.get("schema"), whole.get("runs")
+    if schema != SEVERAL or not isinstance(runs, list):
+        raise BadFile(
+            f"{file.name} is {plain(str(schema))!r}, which does not hold whole runs",
+            "where it was measured: ggbench export RUN --format json -o FILE",
+        )
+    return [read_document(each, file, f"{file.name}, run {number}") for number, each in enumerate(runs, start=1)]
 
 
 def read_document(document: object, file: SourceFile, where: str) -> ImportedRun:
@@ -110,36 +131,36 @@ def read_document(document: object, file: SourceFile, where: str) -> ImportedRun
         found = document.get("schema") if isinstance(document, dict) else None
         hint = "upgrade ggbench to read it" if str(found).startswith("ggbench.run/") else _HINT
         raise BadFile(f"{where}: this is no run of this version ({SCHEMA})", hint)
-    document = _printable(document)
-    kind, engine = _text(document, "kind", where), _text(document, "engine", where)
+    fields: _Document = _printable(document)
+    kind, engine = _text(fields, "kind", where), _text(fields, "engine", where)
     try:
         experiment, setup_type = experiment_of(kind), engine_module(engine).SETUP
     except StoreError as error:
         raise BadFile(f"{where}: {error.message}", error.hint) from None
-    environment = _record(document, "environment", Environment, where, optional=True)
-    outcome = _text(document, "outcome", where)
+    environment = _record(fields, "environment", Environment, where, optional=True)
+    outcome = _text(fields, "outcome", where)
     if outcome not in set(Outcome):
         raise BadFile(f"{where}: outcome is {outcome!r}", "export it once the run has ended")
     head = RunHead(
         kind=kind,
-        subject=_require(document, "subject", Subject, where),
-        setup=_require(document, "setup", setup_type, where),
-        settings=_require(document, "settings", experiment.settings_type, where),
-        environment=_marked(environment, document, file),
-        command=_text(document, "command", where),
-        started_at=_text(document, "started_at", where),
+        subject=_require(fields, "subject", Subject, where),
+        setup=_require(fields, "setup", setup_type, where),
+        settings=_require(fields, "settings", experiment.settings_type, where),
+        environment=_marked(environment, fields, file),
+        command=_text(fields, "command", where),
+        started_at=_text(fields, "started_at", where),
     )
-    finished_at = document.get("finished_at")
+    finished_at = fields.get("finished_at")
     run = Run(
         head=head,
         outcome=Outcome(outcome),
-        reason=_text(document, "reason", where),
-        memory=_record(document, "memory", Memory, where, optional=True) or Memory(),
-        gpu_use=_record(document, "gpu_use", GpuUse, where, optional=True),
-        result=_record(document, "result", experiment.result_type, where, optional=True),
+        reason=_text(fields, "reason", where),
+        memory=_record(fields, "memory", Memory, where, optional=True) or Memory(),
+        gpu_use=_record(fields, "gpu_use", GpuUse, where, optional=True),
+        result=_record(fields, "result", experiment.result_type, where, optional=True),
         finished_at=finished_at if isinstance(finished_at, str) else None,
     )
-    return ImportedRun(run, _observations(document, where), _chunks(document, where))
+    return ImportedRun(run, _observations(fields, where), _chunks(fields, where))
 
 
 _HINT = "give a file that `ggbench export` wrote"
@@ -203,7 +224,7 @@ def _record(
         return None
     try:
         return msgspec.convert(value, record_type)
-    except (msgspec.ValidationError, ValueError, ArithmeticError) as error:
+    except (msgspec.ValidationError, ValueError, ArithmeticError, UsageError) as error:
         raise BadFile(f"{where}: {name}: {plain(str(error))}", _HINT) from None
 
 
@@ -218,7 +239,7 @@ def _printable(value: Any) -> Any:  # noqa: ANN401 - JSON
     """JSON with every text, names included, on one line without control characters."""
     if isinstance(value, str):
         return plain(storable_text(value))
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_printable(each) for each in value]
     if isinstance(value, dict):
         return {plain(storable_text(name)): _printable(each) for name, each in value.items()}

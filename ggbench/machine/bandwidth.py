@@ -47,6 +47,14 @@ def cached_bandwidth(threads: int, *, remeasure: bool = False, file: Path | None
     return Bandwidth(entry.bytes_per_s, entry.source)
 
 
+def known_bandwidth(threads: int, file: Path | None = None) -> Bandwidth | None:
+    """Return the bandwidth as `cached_bandwidth` has cached it; None where it has not been measured."""
+    known = _read(paths.machine_cache_file() if file is None else file).get(
+        _machine_key(describe_cpu(), describe_ram(), threads)
+    )
+    return None if known is None else Bandwidth(known.bytes_per_s, known.source)
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     bytes_per_s: float

@@ -252,6 +252,7 @@ def subject_of(target: Target, file: ModelFile | None, setup: Setup) -> Subject:
         file=str(file.paths[0].absolute()) if file.paths else "",
         file_bytes=file.file_bytes,
         header_sha256=file.header_sha256,
+        shape_key=file.shape_key,
         n_params=file.n_params,
         bpw=file.bpw,
         weight_bytes=file.weight_bytes,

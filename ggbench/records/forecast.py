@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ggbench.errors import UsageError
 from ggbench.records.run import Result, Settings
+from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import DecodeLimit
 
 POSITIONS = (1, 1024, 4096, 8192, 32768)
@@ -18,10 +19,10 @@ PROMPTS = (512, 2048, 8192)
 class ForecastSettings(Settings):
     """How the twins are measured. Raises UsageError for numbers that make no measurement."""
 
-    n_depth: int = 4096
-    """Cells in use where the cost of the KV cache is measured."""
+    n_depth: int = 4097
+    """Cells in use where the cost of the KV cache is measured: one more than whole steps of what is copied at once."""
     n_gen: int = 8
-    """Tokens timed each time."""
+    """Tokens timed each time; fewer where they are slow."""
     rounds: int = 5
     """Times that each twin is measured, in turn, so that a machine that slows down does so for all of them."""
     n_batch: int = 256
@@ -67,6 +68,19 @@ class ForecastModel:
 
 
 @dataclass(frozen=True, slots=True)
+class ForecastPlacement:
+    """Layers of the model that are placed alike, on the GPU or in main memory; a twin is timed with all of its so."""
+
+    number: int
+    """From 0; the first has the output."""
+    cost: StepCost
+    setup: LlamaSetup
+    """That places all layers of a twin so."""
+    name: str = ""
+    """For people: `30 on the GPU`; empty where there is nothing to say."""
+
+
+@dataclass(frozen=True, slots=True)
 class ForecastTwin:
     """A twin that is measured."""
 
@@ -76,8 +90,16 @@ class ForecastTwin:
     """Of the model."""
     cost: StepCost
     file_bytes: int
-    fingerprint: str
-    """Equal for twins of the same shapes and types."""
+    shape_key: str
+    """Equal for twins of the same tensors, as of two models of one shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastCost:
+    """What a forecast takes before it is known, roughly."""
+
+    disk_bytes: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +112,8 @@ class TwinTiming:
     step_ns: tuple[int, ...]
     batch_ns: int | None = None
     n_batch: int = 0
+    placement: int = 0
+    """Number of the placement of its layers."""
 
 
 @dataclass(frozen=True, slots=True)

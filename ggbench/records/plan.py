@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ggbench.records.change import Change
+from ggbench.records.known_speed import SpeedBasis
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import FlashAttn
 from ggbench.records.speed import Bandwidth, DecodeLimit
@@ -26,6 +28,12 @@ class Budget:
     """None where it is unknown, so that there are no limits."""
     process_bytes: int = 0
     """Of the reserve, what the process that allocates takes itself; a search for the largest context may use it."""
+    mmproj: str = ""
+    """Path of a projector; empty for none."""
+    mmproj_bytes: int = 0
+    """Of a projector that is loaded there beside the model, without its compute buffer."""
+    is_here: bool = True
+    """Whether it is this machine's, so that what was measured here is known of it."""
 
     @property
     def kept_bytes(self) -> int:
@@ -35,7 +43,7 @@ class Budget:
     @property
     def usable_bytes(self) -> int:
         """What weights, cache and compute buffers may take; never negative."""
-        return max(0, self.memory_bytes - self.reserve_bytes)
+        return max(0, self.memory_bytes - self.reserve_bytes - self.mmproj_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,9 @@ class PlannedForecast:
     tok_s: float
     tok_s_ci95: tuple[float, float]
     basis: str
+    """For people: `run 12`, `twins of 2 and 6 of 32 layers`."""
+    speed_basis: SpeedBasis
+    """Never the bound alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,9 @@ class PlanRow:
     quant: str
     provenance: str
     """`file`, `twin`, `hub`, or `catalog`: a header drawn from the catalog's hyperparameters."""
+    type_k: str = "f16"
+    """Of the KV cache that is planned."""
+    type_v: str = "f16"
     file: str = ""
     """Path of the file or its first shard; empty where there is none."""
     file_bytes: int | None = None
@@ -108,9 +122,8 @@ class PlanRow:
     left_bytes: int | None = None
     """Of the budget at `n_ctx`; negative is what is missing."""
     fits: bool | None = None
-    fits_with: KvCacheTypes | None = None
-    """The largest cache with which it would fit at `n_ctx`, sized by the allocator; None where it fits as it is, or
-    with none of those that were tried."""
+    changes: tuple[Change, ...] = ()
+    """What would help where it does not fit, the best first."""
     planned_n_ctx: int | None = None
     """The longest context within the budget; None where not even 256 tokens are."""
     reached_ceiling: bool = False
@@ -123,7 +136,7 @@ class PlanRow:
     at_n_ctx: PlannedSpeed | None = None
     """With the context filled to `n_ctx`."""
     expected: PlannedForecast | None = None
-    """At `n_ctx`; None where no forecast of a model of the same tensors is known."""
+    """At `n_ctx`; None where nothing is known but the bound."""
     flash_attn: bool | None = None
     swa_cells: int | None = None
     """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""
@@ -140,6 +153,14 @@ class PlanRow:
         return Subject(
             model=self.model, quant=self.quant, source=self.provenance, file=self.file, n_params=self.n_params
         )
+
+    @property
+    def fits_with(self) -> KvCacheTypes | None:
+        """The largest cache with which it would fit at `n_ctx`; None where it fits as it is, or with none."""
+        caches = ("flash attention", "KV q8_0", "KV q4_0")
+        setups = {change.kind: change.setup for change in self.changes if change.setup is not None and change.fits}
+        setup = next((setups[kind] for kind in caches if kind in setups), None)
+        return None if setup is None else KvCacheTypes(setup.type_k, setup.type_v, setup.flash_attn)
 
     @property
     def exceeds_training(self) -> bool:

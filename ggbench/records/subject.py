@@ -20,6 +20,8 @@ class Subject:
     """Over all shards."""
     header_sha256: str = ""
     """`ModelFile.header_sha256`; empty when unknown."""
+    shape_key: str = ""
+    """`ModelFile.shape_key`, equal for files of one speed; empty when unknown, as in an earlier ggbench's run."""
     n_params: int | None = None
     bpw: float | None = None
     """Tensor bytes x 8 / parameters."""

@@ -11,6 +11,7 @@ from ggbench.records.decode import DecodeResult, DecodeSettings
 from ggbench.records.machine import Environment, GpuUse
 from ggbench.records.memory import Memory
 from ggbench.records.outcome import Outcome
+from ggbench.records.plan import PlannedForecast
 from ggbench.records.prefill import PrefillResult
 from ggbench.records.quality import QualityResult
 from ggbench.records.run import Result, Run
@@ -28,6 +29,8 @@ class QuantSummary:
 
     runs: tuple[Run, ...]
     """At least one; the first gives subject, setup, memory, outcome and environment."""
+    expected: PlannedForecast | None = None
+    """Of a quant that was to be decoded and was not, the speed that it would have; None also where it is not known."""
 
     @classmethod
     def of(cls, runs: Iterable[Run]) -> QuantSummary:

@@ -4,3 +4,5 @@ UNKNOWN = "—"
 """What people read where a value is not known."""
 ESSENTIAL = 0
 """The priority of a column that no table leaves out."""
+FITS, FITS_NOT = "✓", "✗"
+"""Whether something fits."""

@@ -123,6 +123,11 @@ def speed_text(summary: QuantSummary) -> str:
     return f"{UNSTEADY} {tok_s_text(summary.latency)}" if summary.unsteady else tok_s_text(summary.latency)
 
 
+def _expected_text(summary: QuantSummary) -> str:
+    found = summary.expected
+    return UNKNOWN if found is None else format_interval(found.tok_s, *found.tok_s_ci95)
+
+
 def max_n_ctx_text(summary: QuantSummary) -> str:
     """`8,192`; `8,192?` where no decode proved it; an em dash where none is known."""
     unproven = summary.max_n_ctx is not None and not summary.max_n_ctx_verified
@@ -157,6 +162,11 @@ def _yes_no(is_so: bool | None) -> str:
 def on_off(is_on: bool | None) -> str:
     """Format a switch; an em dash where its state is unknown."""
     return {None: UNKNOWN, True: "on", False: "off"}[is_on]
+
+
+def projector_text(mmproj_bytes: int) -> str:
+    """Return what a projector takes beside the model; empty without one."""
+    return f"{format_bytes(mmproj_bytes)} (--mmproj, without its compute buffer)" if mmproj_bytes else ""
 
 
 def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
@@ -270,6 +280,11 @@ _ALL = (
         reader("latency.tok_s"), speed_text, priority=1,
     ),
     *_ends("tok_s_ci95", "speed", "tok/s", "latency.tok_s_ci95", format_number),
+    Column(
+        "expected_tok_s", "expected", "tok/s",
+        "Of a quant that was not decoded, the speed that it would have, as forecasts and other runs say.",
+        reader("expected.tok_s"), _expected_text, priority=1,
+    ),
     _column("p50_ms", "p50", "ms", "Median latency of a token.", "latency.p50_ms", format_ms, 5),
     _column("p95_ms", "p95", "ms", "Latency that 95 % of the tokens keep.", "latency.p95_ms", format_ms, 6),
     _column("p99_ms", "p99", "ms", "Latency that 99 % of the tokens keep.", "latency.p99_ms", format_ms, 5),
@@ -347,8 +362,10 @@ def column_texts(key: str, summaries: Sequence[QuantSummary]) -> tuple[str, ...]
 
 
 def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
-    """`BENCH`, with the largest context after its length where it was searched for."""
-    if not any(summary.max_n_ctx is not None or summary.max_n_ctx_reason for summary in summaries):
-        return BENCH
-    place = BENCH.index("n_ctx") + 1
-    return (*BENCH[:place], "max_n_ctx", *BENCH[place:])
+    """`BENCH`, with the largest context after its length where it was searched for, and any expected speed."""
+    rows, keys = list(summaries), list(BENCH)
+    if any(row.expected for row in rows):
+        keys.insert(keys.index("tok_s") + 1, "expected_tok_s")
+    if any(row.max_n_ctx is not None or row.max_n_ctx_reason for row in rows):
+        keys.insert(keys.index("n_ctx") + 1, "max_n_ctx")
+    return tuple(keys)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ggbench.records.decode import DecodeSettings
 from ggbench.records.outcome import Outcome
 from ggbench.records.quality import Estimate
 from ggbench.records.speed import PrefillSpeed
@@ -95,17 +96,21 @@ def _max_n_ctx_interval(summary: QuantSummary) -> Interval | None:
 
 
 def decoded_lengths(summary: QuantSummary) -> object:
-    """Tokens of prompt and of the decode, on which speed depends; None without a decode."""
-    return summary.decode and (summary.decode.n_gen, summary.decode.n_prompt)
+    """Tokens of prompt and of the decode, on which speed depends, and where its parts lie; None without a decode."""
+    settings = summary.run.head.settings
+    depths = settings.depths if isinstance(settings, DecodeSettings) else ()
+    return summary.decode and (summary.decode.n_gen, summary.decode.n_prompt, depths)
 
 
 def scored_text(summary: QuantSummary) -> dict[str, object]:
     """What has to be the same for perplexities to compare, by what people call it; empty where nothing was scored."""
     found = summary.quality
-    if found is None or found.scored is None or found.ppl is None:
+    if found is None or found.ppl is None:
         return {}
+    imported = summary.environment and summary.environment.imported
+    unknown = imported.content_sha256 if imported else ""  # which is of this run alone
     return {
-        "texts": found.scored.tokens_sha256,
+        "texts": found.scored.tokens_sha256 if found.scored else unknown,
         "chunk lengths": found.n_ctx,
         "numbers of chunks": found.n_chunks,
         "n_batch": summary.llama and summary.llama.n_batch,

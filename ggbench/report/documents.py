@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass, replace
 from typing import TYPE_CHECKING
 
 from ggbench.records.context import ContextResult
@@ -14,6 +14,7 @@ from ggbench.records.plan import Budget, PlanRow
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.records.summary import QuantSummary
+from ggbench.report.changes import change_document
 
 if TYPE_CHECKING:
     from ggbench.catalog.planned_variants import PlannedModel
@@ -56,7 +57,7 @@ def summary_document(summary: QuantSummary) -> dict[str, object]:
         "prefill_ms": decode and decode.prefill_ms,
         **picked(summary, "prefills fit"),
         **picked(summary.latency, "p50_ms p95_ms p99_ms tok_s tok_s_ci95 sample_p50_ms"),
-        "limit": summary.limit,
+        **picked(summary, "expected limit"),
         **picked(decode, "w_ratio b_ratio"),
         "b_w16_ms": summary.b_w16_ms,
         "unsteady": summary.unsteady or None,
@@ -85,7 +86,9 @@ def certificate_document(run: Run) -> dict[str, object]:
         **picked(found, "max_n_ctx first_fail_n_ctx"),
         **picked(found.plan, "planned_n_ctx is_planned_higher theory_n_ctx ceiling_n_ctx"),
         "verified_by_decode": found.verified_by_decode,
-        **picked(found.plan, "budget_bytes memory_bytes memory_source reserve_bytes reserve_source free_bytes"),
+        **picked(
+            found.plan, "budget_bytes memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes free_bytes"
+        ),
         "kv_bytes": kv_bytes,
         "compute_bytes": compute_bytes,
         **picked(memory, "peak_bytes other_bytes"),
@@ -155,7 +158,7 @@ def plan_document(
     bandwidth, listing = budget.bandwidth, planned and planned.listing
     return {
         "machine": {
-            **picked(budget, "device on_gpu memory_bytes memory_source reserve_bytes reserve_source"),
+            **picked(budget, "device on_gpu memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes"),
             "budget_bytes": budget.usable_bytes,
             "bandwidth_bytes_per_s": bandwidth and bandwidth.bytes_per_s,
             "bandwidth_source": bandwidth and bandwidth.source,
@@ -172,7 +175,8 @@ def plan_document(
 
 def _plan_row(row: PlanRow) -> dict[str, object]:
     known = {"file": row.file or None, "exceeds_training": row.exceeds_training, "reason": row.reason or None}
-    return asdict(row) | known
+    helps = {"fits_with": row.fits_with, "changes": [change_document(change) for change in row.changes]}
+    return asdict(replace(row, changes=())) | helps | known
 
 
 def origin_document(run: Run) -> dict[str, object]:

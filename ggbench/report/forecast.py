@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from ggbench.records.forecast import Expected, ForecastResult
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
 from ggbench.report import UNKNOWN
 from ggbench.report.documents import origin_document, picked
-from ggbench.units import format_count, format_interval
+from ggbench.units import format_count, format_interval, format_number
 
 
 def forecast_document(run: Run) -> dict[str, object]:
@@ -40,8 +42,14 @@ def result_of(run: Run) -> ForecastResult:
 
 
 def expected_text(expected: Expected | None) -> str:
-    """`4.28 ±0.27`; where one side of the interval is much longer, its ends."""
-    return UNKNOWN if expected is None else format_interval(expected.value, expected.low, expected.high)
+    """`4.28 ±0.27`; where one side of the interval is much longer, its ends; `≥ 126`, `≤ 7.92` of a bound."""
+    if expected is None:
+        return UNKNOWN
+    if not math.isfinite(expected.high):
+        return f"≥ {format_number(expected.value)}"
+    if not expected.low and expected.value == expected.high:
+        return f"≤ {format_number(expected.value)}"
+    return format_interval(expected.value, expected.low, expected.high)
 
 
 def forecast_line(run: Run) -> str:

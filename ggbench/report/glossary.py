@@ -88,6 +88,19 @@ TERMS: dict[str, Term] = {
         " plan, before anything is allocated.",
     ),
     "theory": Term("theory", "The largest n_ctx if there were only weights and KV cache; it is never reached."),
+    "loss": Term(
+        "loss",
+        "Mean KL divergence in nats for each token, from the base of a quality run, else (~) the published typical of"
+        " the quant's type from 16 bits. What a KV cache loses is added; + ? where that is unknown.",
+    ),
+    "turn": Term(
+        "turn",
+        "Seconds to read the prompt of the workload and to answer it, from measured or forecast prefill and decode.",
+    ),
+    "answer": Term(
+        "answer",
+        "Tokens/s of the workload's answer; ≤ the best that the bandwidth allows, which a measured speed is below.",
+    ),
     "knee": Term(
         "knee",
         "The prompt length where prefill is no longer bound by reading memory but by compute: rough if lm_head were"
@@ -128,6 +141,8 @@ SPEED = ("qwen2_5", "qwen3", "throughput", "ttft", "step", "case_memory", "w", "
 """What a run by input length and batch size shows."""
 PLAN = ("w", "b", "bpw", "best_speed", "unknown", "training", "ceiling", "fits")
 """What a plan shows."""
+PICK = ("loss", "answer", "turn", "interval", "unknown", "training", "ceiling", "fits")
+"""What a pick shows."""
 MAXCTX = ("planned", "theory", "unknown")
 """What a search for the largest context shows."""
 LIMITS = ("w", "b", "bpw", "best_speed", "knee", "unknown")

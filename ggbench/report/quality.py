@@ -84,16 +84,23 @@ class _Scored(NamedTuple):
     chunk_nll: tuple[float, ...]
 
 
-def _scored(runs: Sequence[Run]) -> set[_Scored]:
-    found = set()
+def _scored(runs: Sequence[Run]) -> list[_Scored]:
+    """Each once, in the order of the runs, a base after the first that is compared with it.
+
+    A base that has a row of its own is that row.
+    """
+    found = []
+    rows = {(run.subject.model, row_name(run)) for run in runs}
     for run in runs:
         result = run.result
         if isinstance(result, QualityResult) and result.scored is not None and result.chunk_nll:
-            found.add(_Scored((result.scored.tokens_sha256, result.n_ctx), row_name(run), result.chunk_nll))
+            found.append(_Scored((result.scored.tokens_sha256, result.n_ctx), row_name(run), result.chunk_nll))
             if result.base is not None and result.base_chunk_nll:
-                base = f"{kv_name(result.base.subject.quant, result.base.type_k, result.base.type_v)} (base)"
-                found.add(_Scored((result.scored.tokens_sha256, result.n_ctx), base, result.base_chunk_nll))
-    return found
+                base = kv_name(result.base.subject.quant, result.base.type_k, result.base.type_v)
+                if (result.base.subject.model, base) not in rows:
+                    chunks = result.scored.tokens_sha256, result.n_ctx
+                    found.append(_Scored(chunks, f"{base} (base)", result.base_chunk_nll))
+    return list(dict.fromkeys(found))
 
 
 def _verdict(better: str, worse: str, difference: PairedDifference) -> str:

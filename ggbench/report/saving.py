@@ -171,7 +171,7 @@ def write_new(folder: Path, stem: str, suffix: str, content: bytes) -> Path:
 
 @contextlib.contextmanager
 def _written_aside(folder: Path, name: str, content: bytes) -> Iterator[Path]:
-    """Write the content to a file that gets its name only when whole, and is gone otherwise. Raises GgbenchError."""
+    """Write to a file that gets its name only when it is whole, and is gone otherwise. Raises GgbenchError."""
     aside = folder / f".{name}-{secrets.token_hex(4)}.part"
     try:
         try:

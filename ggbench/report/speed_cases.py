@@ -58,6 +58,8 @@ def case_note(found: SpeedCase) -> str:
     """Return why a case has no figures, and what to know of those that it has; empty without either."""
     ended = found.ended
     why = "" if ended.outcome is Outcome.COMPLETED else ended.outcome.because(ended.reason)
+    if ended.outcome is Outcome.SKIPPED and ended.memory is not None:
+        why += "; the memory is planned"
     return "; ".join(filter(None, (why, _BEYOND if found.exceeds_training else "")))
 
 

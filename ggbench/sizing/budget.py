@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ggbench.errors import DoesNotFit, UsageError
-from ggbench.machine.bandwidth import cached_bandwidth
+from ggbench.machine.bandwidth import cached_bandwidth, known_bandwidth
 from ggbench.machine.cpu import describe_cpu
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, visible_gpus
 from ggbench.machine.known_gpus import find_gpu
@@ -111,19 +111,29 @@ def given_budget(
 ) -> Budget:
     """A card that need not be here: a known one by its name, a size, or a known one with another size.
 
-    `limit_bytes` is a `--memory-limit`. Raises UnknownName for a card, UsageError where neither is given.
+    `limit_bytes` is a `--memory-limit`. Raises UnknownName for a card, UsageError where neither is given, or where the
+    reserve leaves nothing.
     """
     if gpu is None:
         if vram_bytes is None:
             raise UsageError("no memory to plan for", "name a card with --gpu, or a size with --vram")
         budget = _OF_A_CARD.budget("a GPU of the given size", True, vram_bytes, "given", limit_bytes, reserve_bytes)
-        return replace(budget, bandwidth=bandwidth)
+        return replace(_with_room(budget), bandwidth=bandwidth, is_here=False)
     known = find_gpu(gpu)
     memory_bytes, source = round(known.memory_gib * GIB), known.memory_source
     if vram_bytes is not None:
         memory_bytes, source = vram_bytes, "given"
     budget = _OF_A_CARD.budget(known.name, True, memory_bytes, source, limit_bytes, reserve_bytes)
-    return replace(budget, bandwidth=bandwidth or Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source))
+    rate = bandwidth or Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
+    return replace(_with_room(budget), bandwidth=rate, is_here=False)
+
+
+def _with_room(budget: Budget) -> Budget:
+    """Return the budget. Raises UsageError where its reserve leaves nothing."""
+    if budget.usable_bytes:
+        return budget
+    kept, memory = format_bytes(budget.reserve_bytes), format_bytes(budget.memory_bytes)
+    raise UsageError(f"a reserve of {kept} leaves nothing of {memory}", "give a smaller --reserve; 0 for none")
 
 
 def machine_budget(
@@ -134,11 +144,12 @@ def machine_budget(
     reserve_bytes: int | None,
     bandwidth: Bandwidth | None,
     limit_bytes: int | None = None,
+    measures: bool = True,
 ) -> Budget:
     """What is free on this machine's GPU; of its main memory where it has none, or where no layer is offloaded.
 
-    `limit_bytes` is a `--memory-limit`. May measure the bandwidth of main memory, which takes a second or two the first
-    time. Raises UsageError for a GPU that is not here.
+    `limit_bytes` is a `--memory-limit`. Measures the bandwidth of main memory the first time, which takes a second or
+    two, unless `measures` is false. Raises UsageError for a GPU that is not here.
     """
     gpus = visible_gpus() if n_gpu_layers else ()
     if gpus and (main_gpu or 0) >= len(gpus):
@@ -147,7 +158,7 @@ def machine_budget(
     free = None if gpu is None else gpu.free_bytes if gpu.free_bytes is not None else gpu.total_bytes
     if gpu is None or free is None:
         budget = _in_main_memory(limit_bytes, reserve_bytes)
-        return replace(budget, bandwidth=bandwidth or cached_bandwidth(threads))
+        return replace(budget, bandwidth=bandwidth or (cached_bandwidth if measures else known_bandwidth)(threads))
     free_source = "NVML" if gpu.free_bytes is None else "free at this moment, NVML"
     if len(gpus) > 1:
         free_source += f"; GPU {gpu.index} of {len(gpus)} alone"
@@ -267,6 +278,22 @@ def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) ->
         worker_limit_bytes=held,
         warning=_lower_than_asked(planned.memory_bytes, limit_bytes),
     )
+
+
+def beside_projector(budget: SearchBudget, mmproj_bytes: int) -> SearchBudget:
+    """Return the budget with room for a projector, which no worker loads: of several GPUs an equal share on each.
+
+    Raises DoesNotFit where nothing is left.
+    """
+    planned, held = replace(budget.planned, mmproj_bytes=mmproj_bytes), budget.held_bytes - mmproj_bytes
+    if held <= 0:
+        taken, place = format_bytes(mmproj_bytes), budget.place
+        hint = "omit --mmproj, or close programs that use the memory"
+        raise DoesNotFit(f"a projector of {taken} leaves nothing of {format_bytes(budget.held_bytes)} of {place}", hint)
+    if not budget.on_gpu:
+        return replace(budget, planned=planned, held_bytes=held, worker_limit_bytes=held)
+    share = -(-mmproj_bytes // max(1, len(budget.gpus)))
+    return replace(budget, planned=planned, held_bytes=held, worker_reserve_bytes=budget.worker_reserve_bytes + share)
 
 
 def taken_bytes(budget: SearchBudget, gpus: Sequence[Gpu]) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ggbench.engine.endings import EngineEnded
@@ -59,7 +59,7 @@ def size_cases(
 def _size(dry: DryAllocator, file: ModelFile, setup: LlamaSetup, case: Case, budget: SearchBudget) -> CaseSize:
     """Raises EngineEnded."""
     placement = Placement(file, setup, on_gpu=budget.on_gpu)
-    found = dry.context(case.n_ctx, n_seqs=case.n_seqs)
+    found = dry.context(case.n_ctx, replace(setup, n_seq_max=case.n_seqs))
     if placement.weight_bytes is None or file.weight_bytes is None:
         return CaseSize()
     needed = placement.weight_bytes + placement.context_bytes(found) + placement.unreserved_bytes(found)

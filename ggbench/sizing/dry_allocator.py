@@ -16,7 +16,7 @@ from ggbench.engine.endings import Completed, Ending, EngineEnded
 from ggbench.engine.events import Allocated, Loaded, Opened, Ready
 from ggbench.engine.llama import LlamaEngine
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.records.plan import Budget, KvCacheTypes
+from ggbench.records.plan import Budget
 from ggbench.records.setup import LlamaSetup
 
 
@@ -55,7 +55,7 @@ class DryAllocator:
         self._engine = engine
         self._setup = replace(setup, n_ctx=None, memory_limit_bytes=None)
         self._source: Source | None = None
-        self._known: dict[tuple[object, int, KvCacheTypes | None, int], DryContext] = {}
+        self._known: dict[tuple[object, LlamaSetup], DryContext] = {}
         self._shape: object = None
         self.versions: Mapping[str, str] | None = None
         """As the engine reports them; None before the first load."""
@@ -81,30 +81,37 @@ class DryAllocator:
         Raises EngineEnded.
         """
         self._shape, self._source = None, Source(path)
-        allocated, loaded, _ = self._open(None)
+        allocated, loaded, _ = self._open(self._setup)
         self._shape = _shape(file)
         self.gpu_devices = allocated.gpu_devices
         self.free_bytes = (loaded.left_bytes if loaded else None) or 0
         return tuple(device.device for device in allocated.buffers)
 
-    def context(self, n_ctx: int, types: KvCacheTypes | None = None, n_seqs: int | None = None) -> DryContext:
-        """What a context of `n_ctx` tokens would take with the loaded model, or with a cache of other types.
+    def context(self, n_ctx: int, setup: LlamaSetup | None = None) -> DryContext:
+        """What a context of `n_ctx` tokens would take with the loaded model.
 
-        `n_seqs` sequences share its tokens; None takes the setup's. Raises EngineEnded.
+        `setup` is another way to load it than the allocator's own: its cache, its batch, its sequences, where it puts
+        layers and tensors. Raises EngineEnded.
         """
-        n_seqs = n_seqs or self._setup.n_seq_max
-        key = self._shape, n_ctx, types, n_seqs
+        wanted = self._setup
+        if setup is not None:
+            # What the budget decides stays: for which card, and whether for any.
+            n_gpu_layers = setup.n_gpu_layers if self._setup.n_gpu_layers else 0
+            kept = {name: getattr(self._setup, name) for name in ("main_gpu", "tensor_split", "threads")}
+            wanted = replace(setup, n_gpu_layers=n_gpu_layers, memory_limit_bytes=None, **kept)
+        wanted = replace(wanted, n_ctx=n_ctx)
+        key = self._shape, wanted
         if key not in self._known:
-            self._known[key] = self._make(n_ctx, types, n_seqs)
+            self._known[key] = self._make(wanted)
         return self._known[key]
 
-    def _make(self, n_ctx: int, types: KvCacheTypes | None, n_seqs: int) -> DryContext:
-        allocated, _, opened = self._open(n_ctx, types, n_seqs)
+    def _make(self, setup: LlamaSetup) -> DryContext:
+        allocated, _, opened = self._open(setup)
         buffers = allocated.buffers
         self.compute_devices = tuple(device.device for device in buffers if device.compute_bytes)
         self.has_gpu = any(device.compute_bytes for device in buffers if not device.is_host)
         return DryContext(
-            n_ctx=(opened.n_ctx if opened else None) or n_ctx,
+            n_ctx=(opened.n_ctx if opened else None) or setup.n_ctx or 0,
             cache_bytes=allocated.cache_bytes or 0,
             device_compute_bytes=sum(device.compute_bytes for device in buffers if not device.is_host),
             host_compute_bytes=sum(device.compute_bytes for device in buffers if device.is_host),
@@ -113,14 +120,9 @@ class DryAllocator:
             swa_cells=allocated.swa_cells,
         )
 
-    def _open(
-        self, n_ctx: int | None, types: KvCacheTypes | None = None, n_seqs: int | None = None
-    ) -> tuple[Allocated, Loaded | None, Opened | None]:
-        """What llama.cpp reports of the load, and of a context where one is asked for. Raises EngineEnded."""
+    def _open(self, setup: LlamaSetup) -> tuple[Allocated, Loaded | None, Opened | None]:
+        """What llama.cpp reports of the load, and of a context where there is an n_ctx. Raises EngineEnded."""
         assert self._source is not None
-        setup = replace(self._setup, n_ctx=n_ctx, n_seq_max=n_seqs or self._setup.n_seq_max)
-        if types is not None:
-            setup = replace(setup, type_k=types.type_k, type_v=types.type_v, flash_attn=types.flash_attn)
         allocated, loaded, opened = Allocated(()), None, None
         for event in self._engine.open(self._source, setup, dry=True):
             match event:
@@ -133,7 +135,7 @@ class DryAllocator:
                 case Opened():
                     opened = event
                 case Ending() if not isinstance(event, Completed):
-                    if n_ctx is None:
+                    if setup.n_ctx is None:
                         self.gpu_devices = allocated.gpu_devices
                     raise EngineEnded(event)
         return allocated, loaded, opened

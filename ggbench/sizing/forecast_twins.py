@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -63,12 +62,6 @@ def step_cost(model: ModelFile, layers: Sequence[int], type_k: str = "f16", type
         windowed,
         kv_cache(model, type_k, type_v).window,
     )
-
-
-def shape_key(model: ModelFile) -> str:
-    """Return what is equal for models of the same architecture, tensors, shapes and types: they have one speed."""
-    tensors = sorted((tensor.name, tensor.shape, tensor.type_name) for tensor in model.tensors)
-    return hashlib.sha256(repr((model.architecture, model.n_expert_used, tensors)).encode()).hexdigest()[:16]
 
 
 def _groups(model: ModelFile) -> list[_Group]:

@@ -12,28 +12,23 @@ from pathlib import Path
 
 from ggbench.catalog.command_line import reproduce
 from ggbench.catalog.planned_variants import PlannedVariant
-from ggbench.engine.endings import EngineEnded, Failed, OutOfMemory
-from ggbench.errors import GgbenchError, Unsupported, UsageError
+from ggbench.engine.endings import EngineEnded
+from ggbench.errors import GgbenchError, UsageError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.records.outcome import Outcome
-from ggbench.records.plan import Budget, KvCacheTypes, PlannedSpeed, PlanRow
+from ggbench.records.plan import Budget, KvCacheTypes, PlanRow
 from ggbench.records.setup import LlamaSetup, check_cache_types
-from ggbench.records.speed import DecodeLimit
-from ggbench.sizing.dry_allocator import DryAllocator, DryContext
+from ggbench.sizing.bounds import speed_bounds
+from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.longest import LONGEST, longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
-from ggbench.theory.kv_cache import kv_cache
+from ggbench.sizing.what_helps import what_helps
 from ggbench.theory.offload import check_overrides
-from ggbench.theory.roofline import decode_limit, decode_read_ms
-from ggbench.theory.weights import file_weights
 from ggbench.units import format_bytes, format_count
 
 DEFAULT_N_CTX = 8192
 """Tokens that a plan is made for when none are given, or the model's training context where that is shorter."""
-DECODE_POSITIONS = (1024, 8192, 32768)
-SMALLER_KV_TYPES = ("q8_0", "q4_0")
-"""Of both K and V, tried in this order where a quant does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,50 +53,77 @@ class PlanRequest:
 def plan(variants: Sequence[PlannedVariant], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
     """One row for each variant, in their order; one that cannot be planned is a row with its reason."""
     for variant in variants:
-        named = _named(variant, request)
-        if variant.file is None:
-            yield replace(named, outcome=Outcome.FAILED, reason=variant.reason)
-            continue
-        placement = Placement(variant.file, request.setup, on_gpu=request.budget.on_gpu)
-        unplanned = _with_header(named, variant.file, placement)
         try:
-            check_overrides(variant.file, request.setup)
-            with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
-                weight_buffers = allocator.load(variant.file, write_sparse(variant.file, Path(folder)))
-            yield _planned(unplanned, variant.file, placement, request, allocator, weight_buffers)
-        except EngineEnded as end:
-            yield replace(unplanned, outcome=end.ending.outcome, reason=end.ending.reason)
+            yield from plan_variant(variant, request, allocator)
         except GgbenchError as error:
             if len(variants) == 1:
                 raise
-            yield replace(unplanned, outcome=Outcome.FAILED, reason=error.message)
+            yield replace(_unplanned(variant, request), outcome=Outcome.FAILED, reason=error.message)
+
+
+def plan_variant(
+    variant: PlannedVariant, request: PlanRequest, allocator: DryAllocator, caches: Sequence[KvCacheTypes] = ()
+) -> Iterator[PlanRow]:
+    """One row for each of `caches`, for which the variant is loaded once; without any, one for that of the setup, with
+    what would help where it does not fit.
+
+    What llama.cpp does not load is one row with its reason. Raises GgbenchError for what cannot be planned.
+    """
+    unplanned = _unplanned(variant, request)
+    if variant.file is None:
+        yield replace(unplanned, outcome=Outcome.FAILED, reason=variant.reason)
+        return
+    check_overrides(variant.file, request.setup)
+    with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:  # until the end: a change may load it again
+        try:
+            weight_buffers = allocator.load(variant.file, write_sparse(variant.file, Path(folder)))
+        except EngineEnded as end:
+            yield replace(unplanned, outcome=end.ending.outcome, reason=end.ending.reason)
+            return
+        for cache in caches or (None,):
+            asked = request if cache is None else replace(request, setup=with_cache(request.setup, cache))
+            row = _unplanned(variant, asked)
+            try:
+                row = _planned(row, variant.file, asked, allocator, weight_buffers)
+                if row.fits is False and cache is None:
+                    changes = what_helps(variant.file, asked.setup, asked.budget, allocator, row)
+                    row = replace(row, changes=changes)
+            except EngineEnded as end:
+                row = replace(row, outcome=end.ending.outcome, reason=end.ending.reason)
+            yield row
+
+
+def with_cache(setup: LlamaSetup, cache: KvCacheTypes, n_ctx: int | None = None) -> LlamaSetup:
+    """The setup with another KV cache, and another n_ctx where one is given."""
+    types = replace(setup, type_k=cache.type_k, type_v=cache.type_v, flash_attn=cache.flash_attn)
+    return types if n_ctx is None else replace(types, n_ctx=n_ctx)
 
 
 def _planned(
     row: PlanRow,
     file: ModelFile,
-    placement: Placement,
     request: PlanRequest,
     allocator: DryAllocator,
     weight_buffers: Sequence[str],
 ) -> PlanRow:
     budget, setup = request.budget, request.setup
+    placement = Placement(file, setup, on_gpu=budget.on_gpu)
     n_ctx = setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
     weights = placement.weight_bytes
-    asked = allocator.context(n_ctx)
+    asked = allocator.context(n_ctx, setup)
     notes = [*_notes(file, placement, weight_buffers, asked.cache_bytes), *placement.disagreement(asked)]
     need = None if weights is None else weights + placement.context_bytes(asked)
     ceiling = planning_ceiling(file, asked.n_ctx)
     longest = None
     if weights is not None:
-        longest = longest_n_ctx(placement, budget.usable_bytes, allocator.context, asked, ceiling)
+        longest = longest_n_ctx(placement, budget.usable_bytes, lambda n: allocator.context(n, setup), asked, ceiling)
     unreserved = placement.unreserved_bytes(asked)
     left = None if need is None else budget.usable_bytes - need - unreserved
     if unreserved:
         notes.append(
             f"besides its buffers llama.cpp takes {format_bytes(unreserved)} more than the reserve at this n_ctx"
         )
-    limit, decode = _limits(file, request, placement, longest, asked.n_ctx)
+    limit, decode = speed_bounds(file, setup, budget, placement, longest, asked.n_ctx)
     return replace(
         row,
         n_ctx=asked.n_ctx,
@@ -115,7 +137,6 @@ def _planned(
         needed_bytes=need,
         left_bytes=left,
         fits=None if left is None else left >= 0,
-        fits_with=None if left is None or left >= 0 else _fitting_cache(asked, setup, -left, placement, allocator),
         planned_n_ctx=longest or None,
         reached_ceiling=longest is not None and longest >= ceiling,
         theory_n_ctx=None if weights is None else placement.theory_n_ctx(budget.usable_bytes - weights),
@@ -128,23 +149,24 @@ def _planned(
     )
 
 
-def _named(variant: PlannedVariant, request: PlanRequest) -> PlanRow:
-    """The row with what is known without a header."""
-    return PlanRow(
+def _unplanned(variant: PlannedVariant, request: PlanRequest) -> PlanRow:
+    """The row with what is known without the allocator."""
+    named = PlanRow(
         model=variant.model,
         quant=variant.quant,
         provenance=variant.provenance,
+        type_k=request.setup.type_k,
+        type_v=request.setup.type_v,
         budget_bytes=request.budget.usable_bytes,
         command=reproduce(
             "plan", (variant.model, variant.selector or variant.quant), request.setup, dict(request.options)
         ),
     )
-
-
-def _with_header(row: PlanRow, file: ModelFile, placement: Placement) -> PlanRow:
-    """The row with what follows from the header alone."""
+    if variant.file is None:
+        return named
+    file, placement = variant.file, Placement(variant.file, request.setup, on_gpu=request.budget.on_gpu)
     return replace(
-        row,
+        named,
         file=str(file.paths[0]) if file.paths else "",
         file_bytes=file.file_bytes,
         n_params=file.n_params,
@@ -154,47 +176,6 @@ def _with_header(row: PlanRow, file: ModelFile, placement: Placement) -> PlanRow
         n_gpu_layers=placement.offload.n_gpu_layers if placement.on_gpu else None,
         device_weight_bytes=placement.weight_bytes,
         host_weight_bytes=placement.host_weight_bytes,
-    )
-
-
-def _fitting_cache(
-    asked: DryContext, setup: LlamaSetup, missing_bytes: int, placement: Placement, allocator: DryAllocator
-) -> KvCacheTypes | None:
-    """The first smaller cache that saves what is missing; it is flash attention that lets V be quantized."""
-    types = [(setup.type_k, setup.type_v)] if setup.flash_attn == "off" else []
-    for type_k, type_v in [*types, *((name, name) for name in SMALLER_KV_TYPES)]:
-        tried = KvCacheTypes(type_k, type_v, "on" if setup.flash_attn == "off" else setup.flash_attn)
-        try:
-            context = allocator.context(asked.n_ctx, tried)
-        except EngineEnded as end:
-            if not isinstance(end.ending, Failed | OutOfMemory):
-                raise
-            continue
-        if placement.context_bytes(asked) - placement.context_bytes(context) >= missing_bytes:
-            return tried
-    return None
-
-
-def _limits(
-    file: ModelFile, request: PlanRequest, placement: Placement, longest: int | None, n_ctx: int
-) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
-    """The bound of the planned memory's bandwidth, and the speeds at the fixed positions and at `n_ctx`.
-
-    None where weights lie in memories of two speeds.
-    """
-    bandwidth, setup = request.budget.bandwidth, request.setup
-    if bandwidth is None or placement.has_two_speeds:
-        return None, ()
-    try:
-        limit = decode_limit(file, bandwidth, setup.type_k, setup.type_v)
-        weights, cache = file_weights(file, file.name), kv_cache(file, setup.type_k, setup.type_v)
-    except Unsupported:
-        return None, ()
-    positions = (*DECODE_POSITIONS, n_ctx)
-    latencies = decode_read_ms(weights, cache, bandwidth.bytes_per_s, positions)
-    return limit, tuple(
-        PlannedSpeed(n, float(ms), 1e3 / float(ms), None if longest is None else longest >= n)
-        for n, ms in zip(positions, latencies, strict=True)
     )
 
 

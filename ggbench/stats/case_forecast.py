@@ -55,7 +55,7 @@ class CaseForecast:
         rows = np.array([_terms(n, seqs) for n, seqs, _ in self._prompts])
         seconds = np.array([each for *_, each in self._prompts])
         # Relative errors, so that short prompts decide the coefficient of what they cost and long ones the square's.
-        coefficients = _least_squares_above_zero(rows / seconds[:, None], np.ones_like(seconds))
+        coefficients = least_squares_above_zero(rows / seconds[:, None], np.ones_like(seconds))
         return float(_terms(n_input, n_seqs) @ coefficients)
 
     def _decode_s(self, case: Case) -> float | None:
@@ -80,7 +80,7 @@ def _terms(n_input: int, n_seqs: int) -> Floats:
     return np.array([1.0, n_seqs * n_input, n_seqs * float(n_input) ** 2])
 
 
-def _least_squares_above_zero(rows: Floats, values: Floats) -> Floats:
+def least_squares_above_zero(rows: Floats, values: Floats) -> Floats:
     """Return the coefficients of least squares among those that are not negative.
 
     Of a few coefficients every subset can be tried; with fewer rows than coefficients, only as many are used.

@@ -14,17 +14,19 @@ from pathlib import PurePath
 from ggbench.catalog.disk import LocalModel
 from ggbench.catalog.models import Catalog
 from ggbench.plain import plain
+from ggbench.records.forecast import Expected
 from ggbench.records.outcome import Outcome
 from ggbench.records.plan import PlanRow
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import LineFit
 from ggbench.records.summary import QuantSummary
-from ggbench.report import UNKNOWN
+from ggbench.report import FITS, FITS_NOT, UNKNOWN
 from ggbench.report.columns import b_text, speed_text, w_text
+from ggbench.report.forecast import expected_text
 from ggbench.report.glossary import UNSTEADY
 from ggbench.report.plot.curves import Line, fitted_line
-from ggbench.report.terminal.plan import FITS, FITS_NOT, longest_text
-from ggbench.sizing.plan import DECODE_POSITIONS
+from ggbench.report.terminal.plan import longest_text
+from ggbench.theory.limits import DECODE_POSITIONS
 from ggbench.tui.library_models import ModelEntry, Section
 from ggbench.tui.library_results import LatestResults
 from ggbench.tui.tables import Column
@@ -32,6 +34,7 @@ from ggbench.units import format_bytes, format_count, format_length, format_ms, 
 
 _TO_DOWNLOAD, _PROVEN, _BEYOND_TRAINING, _EXTRAPOLATED = "↓", FITS, "*", "~"
 _AT_MOST, _AT_LEAST = "≤", "≥"
+_BASES = {"measured": "from runs", "forecast": "from a forecast", "other runs": "from other models' runs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +148,26 @@ def _measured_tok_s(row: QuantRow) -> float | None:
     return row.measured.latency.tok_s if row.measured and row.measured.latency else None
 
 
+def _expected_tok_s(row: QuantRow) -> float | None:
+    return row.plan.expected.tok_s if row.plan.expected else None
+
+
 def _size(row: QuantRow) -> str:
     text = format_bytes(row.plan.file_bytes)
     return text if row.is_here or row.is_twin or text == UNKNOWN else f"{_TO_DOWNLOAD} {text}"
 
 
-def quant_columns(n_ctx: int | None) -> tuple[Column[QuantRow], ...]:
-    """Return the columns of a plan for this n_ctx, the most telling first; a unit is on a header's second line."""
+def _expected(row: QuantRow) -> str:
+    found = row.plan.expected
+    return UNKNOWN if found is None else expected_text(Expected(found.tok_s, *found.tok_s_ci95))
+
+
+def quant_columns(n_ctx: int | None, *, has_expected: bool = False) -> tuple[Column[QuantRow], ...]:
+    """Return the columns of a plan for this n_ctx, the most telling first; a unit is on a header's second line.
+
+    `has_expected` is whether a speed is expected of any quant.
+    """
+    expected = Column("expected", "expected\ntok/s", _expected, _expected_tok_s, descending=True)
     there = "" if n_ctx is None else f"\nat {format_length(n_ctx)}"
     return (
         Column("quant", "quant", lambda v: v.title, lambda v: v.title, right_aligned=False),
@@ -159,6 +175,7 @@ def quant_columns(n_ctx: int | None) -> tuple[Column[QuantRow], ...]:
         Column("memory", f"memory{there}", lambda v: format_bytes(v.plan.needed_bytes), lambda v: v.plan.needed_bytes),
         Column("fits", "fits", _verdict, lambda v: v.plan.left_bytes, right_aligned=False, descending=True),
         Column("n_ctx", "max\nn_ctx", _longest, lambda v: v.max_n_ctx, descending=True),
+        *([expected] if has_expected else []),
         Column("speed", f"tok/s{there}", _speed, lambda v: v.tok_s, descending=True),
         Column("w", "W\ntok/ms", _w, _either("w_tokens_per_ms"), descending=True),
         Column("b", "B\nms", _b, _either("b_ms")),
@@ -205,6 +222,8 @@ def legend(rows: Sequence[QuantRow], *, has_bandwidth: bool = True) -> str:
         parts.append("≥ before an n_ctx: none longer was tried")
     if any(row.searched is not None for row in rows):
         parts.insert(0, f"max n_ctx {_PROVEN} found by maxctx, ? not proven by a decode")
+    if bases := dict.fromkeys(row.plan.expected.speed_basis for row in rows if row.plan.expected):
+        parts.append(f"expected: {', '.join(_BASES[basis] for basis in bases)}")
     if not has_bandwidth:
         parts.append("no speeds for a size alone: g chooses a card")
     return " · ".join(parts)

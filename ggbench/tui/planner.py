@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ggbench.catalog.planned_variants import PlannedModel, planned_model
 from ggbench.engine.llama import LlamaEngine, launch
+from ggbench.experiments.known_speeds import known_here, with_expected
 from ggbench.machine.cpu import default_threads
 from ggbench.records.plan import Budget, PlanRow
 from ggbench.records.setup import LlamaSetup
@@ -21,7 +22,10 @@ from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 from ggbench.sizing.plan import PlanRequest, plan
 
 if TYPE_CHECKING:
+    from ggbench.experiments.pick_candidates import PickRequest
     from ggbench.hub.access import HubAccess
+    from ggbench.records.pick import Pick
+    from ggbench.store.database import Store
 
 _MODELS_KEPT = 16
 """Models whose headers are cached; a header with its tokens takes several MB."""
@@ -61,8 +65,19 @@ class Planner:
         with self._lock:
             if not self._is_closed:
                 rows = plan(ordered, PlanRequest(budget, setup), self._allocator_for(budget, setup))
-                for variant, row in zip(ordered, rows, strict=True):
-                    yield PlannedQuant(variant.selector or variant.quant, row)
+                known = known_here([variant.file for variant in ordered], setup, budget)
+                for variant, row, speed in zip(ordered, rows, known, strict=True):
+                    (expected,) = with_expected([row], [speed])
+                    yield PlannedQuant(variant.selector or variant.quant, expected)
+
+    def pick(self, model: str, quants: Sequence[str], request: PickRequest, store: Store) -> Pick:
+        """Choose what to run of a model. Raises GgbenchError where none of its quants can be planned."""
+        from ggbench.catalog.picked_models import of_model
+        from ggbench.experiments.pick import choose
+
+        _, models = of_model(model, quants, self._hub)
+        with self._lock:
+            return choose(models, request, self._allocator_for(request.budget, request.setup), store)
 
     def forget(self) -> None:
         """Drop the cached headers and listings."""

@@ -158,17 +158,52 @@ def test_what_would_fit_is_named_and_does(ggbench: Run) -> None:
     asked = ("plan", "qwen1.5-7b", "--vram", "12GiB", "--reserve", "0", "-c", "16384")
     ran = ggbench(*asked, "q8_0")
     assert ran.code == 3
-    assert "would fit at n_ctx 16,384: q8_0 with -ctk q8_0 -ctv q8_0; q4_0 as planned" in ran.out
+    assert "what would make it fit at n_ctx 16,384" in ran.out
+    assert "-ctk q8_0 -ctv q8_0 " in ran.out
+    assert "q4_0 as planned " in ran.out
     document = ggbench(*asked, "q8_0", "--json").json
     [row] = document["rows"]
     assert row["fits_with"] == {"type_k": "q8_0", "type_v": "q8_0", "flash_attn": "auto"}
     assert document["alternative"]["quant"] == "q4_0"
-    assert f"fits as planned: q8_0 with -c {row['planned_n_ctx']}" in ran.out
+    assert f"-c {row['planned_n_ctx']} " in ran.out
+    for change in row["changes"]:
+        words = (change["options"] or "").split()
+        again = ggbench(*asked, change["quant"] or "q8_0", *words, "--json")
+        assert (change["fits"], again.code) in ((True, 0), (False, 3)), change
+        [planned] = again.json["rows"]
+        assert (planned["needed_bytes"], planned["left_bytes"]) == (change["needed_bytes"], change["left_bytes"])
+        assert planned["planned_n_ctx"] == change["planned_n_ctx"], change
     assert ggbench(*asked, "q8_0", "-ctk", "q8_0", "-ctv", "q8_0").code == 0
     assert ggbench(*asked, "q4_0").code == 0
     assert ggbench(*asked, "q4_k_m").code == 3
     assert ggbench(*asked[:-1], str(row["planned_n_ctx"]), "q8_0").code == 0
     assert ggbench(*asked[:-1], str(row["planned_n_ctx"] + 256), "q8_0").code == 3
+
+
+def test_a_projector_takes_of_the_budget(ggbench: Run, projector: Path, tiny_twin: Path) -> None:
+    """As much as its tensors, on the GPU that is planned for; the commands of a pick load it."""
+    asked = ("plan", "qwen1.5-0.5b", "q4_k_m", *CARD, "--json")
+    plain, beside = ggbench(*asked).json, ggbench(*asked, "--mmproj", projector).json
+    assert beside["machine"]["mmproj_bytes"] == 4 << 20
+    assert beside["machine"]["budget_bytes"] == plain["machine"]["budget_bytes"] - (4 << 20)
+    assert beside["rows"][0]["left_bytes"] == plain["rows"][0]["left_bytes"] - (4 << 20)
+    assert beside["rows"][0]["needed_bytes"] == plain["rows"][0]["needed_bytes"]
+    assert f"--mmproj {projector}" in beside["rows"][0]["command"]
+    assert "4.00 MiB (--mmproj, without its compute buffer)" in ggbench(*asked[:-1], "--mmproj", projector).out
+    picked = ggbench("pick", "qwen1.5-0.5b", *CARD, "--mmproj", projector, "--json").json
+    assert f"--mmproj {projector} " in picked["commands"]["llama_server"]
+    refused = ggbench(*asked, "--mmproj", tiny_twin)
+    assert (refused.code, refused.out) == (5, "")
+
+
+def test_experts_in_main_memory_are_proposed_as_they_fit(ggbench: Run) -> None:
+    """The fewest layers of them that are enough, before other quants; one layer fewer is not."""
+    asked = ("plan", "qwen3-30b-a3b", "q4_k_m", "--vram", "16GiB", "--reserve", "0", "--json")
+    [row] = ggbench(*asked).json["rows"]
+    assert [change["change"] for change in row["changes"] if change["fits"]] == ["n_cpu_moe", "quant", "n_gpu_layers"]
+    option, number = row["changes"][0]["options"].split()
+    assert ggbench(*asked, option, number).code == 0
+    assert ggbench(*asked, option, str(int(number) - 1)).code == 3
 
 
 def test_a_file_that_does_not_fit_is_given_the_quant_beside_it(ggbench: Run, tmp_path: Path) -> None:

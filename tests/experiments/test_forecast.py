@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,22 +14,21 @@ from ggbench.engine import protocol
 from ggbench.engine.endings import Completed, Ending, OutOfMemory
 from ggbench.engine.events import PromptRead, Steps
 from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.errors import UsageError
+from ggbench.errors import DoesNotFit, UsageError
 from ggbench.experiments import twin_timer
 from ggbench.experiments.forecast import EXPERIMENT
-from ggbench.experiments.known_forecasts import with_forecasts
 from ggbench.experiments.stored import read_run
-from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.twin import cached_twin
+from ggbench.gguf_file.twin import cached_twin, twin_of
+from ggbench.gguf_file.twin_writer import write_twin
 from ggbench.machine.cpu import Cpu
 from ggbench.paths import forecasts_dir
 from ggbench.recording.driver import run_job
 from ggbench.recording.experiment import Job
-from ggbench.recording.progress import Finished
-from ggbench.records.forecast import ForecastResult, ForecastSettings
+from ggbench.recording.progress import Finished, Point, Working
+from ggbench.recording.rig import make_rig
+from ggbench.records.forecast import ForecastCost, ForecastResult, ForecastSettings
 from ggbench.records.outcome import Outcome
-from ggbench.records.plan import PlanRow
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
 from ggbench.sizing import forecast_twins
@@ -44,8 +44,10 @@ BASE_NS, LAYER_NS_PER_BYTE, KV_NS_PER_BYTE, BATCH_NS_PER_BYTE = 40e6, 0.05, 0.2,
 class _Costly:
     """Workers whose steps take what the model that each was given costs, one after the other slower by `drift`."""
 
-    def __init__(self, paths: list[Path], drift: float = 0.0, dies_after: int | None = None) -> None:
-        self._paths, self._drift, self._left = paths, drift, dies_after
+    def __init__(
+        self, paths: list[Path], drift: float = 0.0, dies_after: int | None = None, warm_up_ns: int = 1
+    ) -> None:
+        self._paths, self._drift, self._left, self._warm_up_ns = paths, drift, dies_after, warm_up_ns
         self._n_asked = 0
 
     def __call__(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
@@ -53,8 +55,8 @@ class _Costly:
             case protocol.LoadModel(path=path):
                 self._paths.append(Path(path))
                 yield from obey(request)
-            case DecodeAtDepth(n_gen=1):
-                yield from (Steps(3, [1], [], ""), Completed())
+            case DecodeAtDepth(n_gen=2):
+                yield from (Steps(3, [1, self._warm_up_ns], [], ""), Completed())
             case DecodeAtDepth():
                 self._n_asked += 1
                 if self._left is not None and self._n_asked > self._left:
@@ -198,23 +200,74 @@ def test_a_second_forecast_takes_the_timings_of_the_first(model: Path, tmp_path:
         assert len(workers) == 2
 
 
-def test_a_plan_has_the_speed_that_was_forecast(model: Path, tmp_path: Path) -> None:
-    """At its n_ctx, between the positions of the forecast; a model of other tensors has none."""
+def test_a_model_of_the_same_shape_takes_the_timings_of_another(model: Path, tmp_path: Path) -> None:
+    """Whatever its name and its metadata say; measured otherwise, it is measured again."""
     file = read_model_file(model)
-    other = build_model(replace(TINY, n_layer=3), "other")
-    rows = [PlanRow("many", "q4_k_m", "file", n_ctx=n_ctx) for n_ctx in (4096, 6144, 65536)]
+    other = replace(twin_of(file, "a fine-tune"), name="fine")
+    other = replace(other, metadata=other.metadata | {"general.author": "another"})
+    write_twin(other, tmp_path / "fine.gguf")
     with Store.open(tmp_path / "results.sqlite") as store:
-        run, _ = _run(model, _Costly([]), store)
-        near, between, beyond = with_forecasts(store, rows, [file] * 3, LlamaSetup(n_ctx=4096))
-        (unknown,) = with_forecasts(store, rows[:1], [other], LlamaSetup())
-        (loaded_otherwise,) = with_forecasts(store, rows[:1], [file], LlamaSetup(type_k="q8_0"))
-    known = dict(_result(run).tok_s)
-    assert near.expected is not None and between.expected is not None and beyond.expected is not None
-    assert near.expected.tok_s == pytest.approx(known[4096].value)
-    assert near.expected.tok_s_ci95 == pytest.approx((known[4096].low, known[4096].high))
-    assert 1 / between.expected.tok_s == pytest.approx((1 / known[4096].value + 1 / known[8192].value) / 2)
-    grown = 1 / known[32768].value - 1 / known[8192].value
-    assert 1 / beyond.expected.tok_s == pytest.approx(1 / known[32768].value + grown * 32768 / 24576)
-    assert near.expected.basis == "twins of 2 and 6 of 16 layers"
-    assert unknown.expected is None
-    assert loaded_otherwise.expected is None
+        first, _ = _run(model, _Costly([]), store)
+        second, workers = _run(tmp_path / "fine.gguf", _Costly([]), store)
+        assert not workers
+        assert second.result == first.result
+        _, workers = _run(model, _Costly([]), store, ForecastSettings(rounds=2))
+        assert len(workers) == 2
+
+
+def test_what_it_takes_is_said_before_anything_is_written(model: Path) -> None:
+    """Time and disk, that of the tensors outside the layers once."""
+    rig, _ = fake_rig(None, {0: (answer := _Costly([])), 1: answer})
+    progress = list(run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(), ForecastSettings())))
+    texts = [each.text for each in progress if isinstance(each, Point) and isinstance(each.observation, ForecastCost)]
+    assert len(texts) == 1
+    assert texts[0].startswith("about 5 s and ")
+    assert texts[0].endswith(f" of disk in {forecasts_dir()}, removed after")
+    kinds = [type(each) for each in progress]
+    written = next(i for i, each in enumerate(progress) if isinstance(each, Working) and each.stage == "write")
+    assert kinds.index(Point) < written
+
+
+def test_a_disk_without_room_is_an_error_before_anything_is_written(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what to do; no engine is started."""
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
+    rig, workers = fake_rig()
+    *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(), ForecastSettings()))
+    assert isinstance(end, Finished) and isinstance(end.error, DoesNotFit)
+    assert "free, and the twins take" in end.error.message
+    assert "XDG_CACHE_HOME" in end.error.hint
+    assert not workers
+    assert list(forecasts_dir().iterdir()) == []
+
+
+def test_slow_steps_are_timed_fewer_at_once(model: Path) -> None:
+    """At least four, by the last timing at that depth; a tenth of a second allows all eight."""
+    for warm_up_ns, n_gen in ((100_000_000, 8), (200_000_000, 5), (3_000_000_000, 4)):
+        _, workers = _run(model, _Costly([], warm_up_ns=warm_up_ns))
+        timed = [each for each in workers[0].requests if isinstance(each, DecodeAtDepth)][1:]
+        assert timed[0].n_gen == n_gen
+        assert timed[-1].n_gen == 8
+
+
+def test_a_forecast_that_was_disturbed_is_made_again(model: Path, tmp_path: Path) -> None:
+    """Its interval says so."""
+    with Store.open(tmp_path / "results.sqlite") as store:
+        disturbed, _ = _run(model, _Costly([], drift=1.0), store)
+        b_ms = _result(disturbed).b_ms
+        assert b_ms is not None and b_ms.high > 1.25 * b_ms.value
+        _, workers = _run(model, _Costly([]), store)
+        assert len(workers) == 2
+
+
+@pytest.mark.llama
+def test_llama_cpp_loads_twins_that_share_a_file(model: Path) -> None:
+    """Two real workers, and a forecast of what they time."""
+    job = Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(), ForecastSettings(n_depth=257, n_gen=2, rounds=2))
+    *_, end = run_job(make_rig(None, needs_bandwidth=False), job)
+    assert isinstance(end, Finished)
+    assert end.run.outcome is Outcome.COMPLETED, end.run.reason
+    assert _result(end.run).basis == "twins of 2 and 6 of 16 layers"
+    assert _result(end.run).b_ms is not None
+    assert list(forecasts_dir().iterdir()) == []

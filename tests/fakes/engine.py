@@ -11,6 +11,7 @@ from ggbench.engine.events import Loaded, Opened, PromptRead, Ready, Steps
 from ggbench.engine.llama import LlamaEngine
 from ggbench.engine.workloads.batched_decode import BatchedDecode
 from ggbench.engine.workloads.decode import Decode
+from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.engine.workloads.prefill import Prefill
 from ggbench.machine.environment import environment
 from ggbench.recording.rig import Rig
@@ -72,6 +73,11 @@ def obey(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
                 positions = range(start, min(start + 100, n_prompt + 1 + n_gen))
                 step_ns = [10_000_000 + (n - 1) * 5_000 + n % 7 * 1000 for n in positions]
                 yield Steps(start, step_ns, [50_000] * len(step_ns))
+        case DecodeAtDepth(n_depth, n_gen, n_batch):
+            first = n_depth + 2
+            yield Steps(first, [10_000_000 + (n - 1) * 5_000 for n in range(first, first + n_gen)], [])
+            if n_batch:
+                yield PromptRead(n_batch, n_batch * 1_000_000)
         case BatchedDecode(n_prompt, n_gen, n_seqs):
             yield PromptRead(n_prompt, n_seqs * n_prompt * 1_000_000, n_seqs, 50_000)
             for start in range(n_prompt + 1, n_prompt + 1 + n_gen, 100):

@@ -24,8 +24,8 @@ def test_a_run_records_versions_and_machine(monkeypatch: pytest.MonkeyPatch) -> 
     assert recorded.system_info == "CPU : AVX2 = 1"
     assert recorded.python == platform.python_version()
     assert recorded.cpu == describe_cpu().name
-    assert recorded.n_cores >= 1
-    assert recorded.ram_bytes > 0
+    assert recorded.n_cores is not None and recorded.n_cores >= 1
+    assert recorded.ram_bytes is not None and recorded.ram_bytes > 0
     assert recorded.gpus == ()
 
 

@@ -18,7 +18,7 @@ from tests.fakes.summaries import with_decode
 Golden = Callable[[str, str], None]
 
 # The field names of the JSON documents, as the design lists them for a measured row.
-ROW_KEYS = {
+ROW_KEYS = {"expected",
     "model", "quant", "file", "provenance", "file_bytes", "n_params", "bpw", "weight_bytes", "kv_bytes",
     "kv_bytes_per_token", "compute_bytes", "other_bytes", "buffers", "n_ctx", "n_batch", "n_ubatch", "n_prompt",
     "n_gen", "repeat", "max_n_ctx", "max_n_ctx_verified", "max_n_ctx_reason", "prefill_ms", "prefills", "fit",

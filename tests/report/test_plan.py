@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
+from ggbench.records.change import Change, Program
 from ggbench.records.outcome import Outcome
-from ggbench.records.plan import Budget, KvCacheTypes, PlannedSpeed, PlanRow
+from ggbench.records.plan import Budget, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth, DecodeLimit
 from ggbench.report.documents import document, plan_document
-from ggbench.report.terminal.plan import plan_report, what_would_fit
+from ggbench.report.terminal.plan import plan_report
 
 Golden = Callable[[str, str], None]
 GIB, MIB = 1 << 30, 1 << 20
@@ -58,9 +61,10 @@ FITS = PlanRow(
     flash_attn=True,
     command="ggbench plan qwen1.5-7b q4_k_m --gpu 3060",
 )
+KV = Change("KV q8_0", LlamaSetup(n_ctx=8192, type_k="q8_0", type_v="q8_0"), 5 * GIB, GIB, 12_800, 41.3)
 FITS_NOT = replace(
     FITS, quant="q8_0", bpw=8.5, left_bytes=-1_500_000_000, fits=False, planned_n_ctx=None,
-    fits_with=KvCacheTypes("q8_0", "q8_0", "auto"), at_n_ctx=PlannedSpeed(8192, 24.2, 41.3, False),
+    changes=(KV,), at_n_ctx=PlannedSpeed(8192, 24.2, 41.3, False),
 )  # fmt: skip
 LONG = replace(
     FITS, quant="q2_k", planned_n_ctx=1 << 20, reached_ceiling=True, notes=("KV: the theory differs\x1b[2J",)
@@ -144,31 +148,42 @@ def test_lines_below_the_table_take_the_whole_width(render: Callable[..., str]) 
     assert f"q4_k_m: {' '.join(['word'] * 22)}\n" in text
 
 
-CACHE = KvCacheTypes("q4_0", "q4_0", "on")
+def test_what_helps_is_a_table_below_the_plan(render: Callable[..., str]) -> None:
+    """Only changes that are enough, by their options, other quants and programs by name; the notes of none."""
+    changes = (
+        replace(KV, kind="close programs", setup=None, programs=(Program("a\x1b[2J", (7, 8), GIB),)),
+        KV,
+        replace(KV, kind="quant", setup=None, quant="q4_k_m"),
+        replace(KV, kind="n_ctx", setup=LlamaSetup(n_ctx=4096), left_bytes=-1),
+    )
+    row = replace(FITS_NOT, changes=changes)
+    lines = render(plan_report(BUDGET, LlamaSetup(), {}, [row], width=150), width=150).splitlines()
+    below = lines[next(index for index, line in enumerate(lines) if line.startswith("what would")) :]
+    assert below[0].rstrip() == "what would make it fit at n_ctx 8,192"
+    assert [line.split("  ")[0] for line in below[4:7]] == [
+        "close a[2J (1.00 GiB in 2 processes)", "-ctk q8_0 -ctv q8_0", "q4_k_m as planned",
+    ]  # fmt: skip
+    assert len(below) == 7
+    assert "what would" not in render(plan_report(BUDGET, LlamaSetup(), {}, [FITS], width=120))
 
 
-@pytest.mark.parametrize(
-    ("rows", "alternative", "said"),
-    [
-        ([FITS], None, ""),
-        ([FITS_NOT, FITS], None, "would fit at n_ctx 8,192: q8_0 with -ctk q8_0 -ctv q8_0; q4_k_m as planned"),
-        (
-            [replace(FITS_NOT, fits_with=CACHE, planned_n_ctx=4096)],
-            None,
-            "would fit at n_ctx 8,192: q8_0 with -ctk q4_0 -ctv q4_0 -fa on\nfits as planned: q8_0 with -c 4096",
-        ),
-        (
-            [replace(FITS_NOT, quant=quant) for quant in ("q8_0", "q6_k", "q5_k_m", "q5_0")],
-            replace(FITS, quant="q2_k"),
-            "would fit at n_ctx 8,192: q8_0 to q5_0 with -ctk q8_0 -ctv q8_0; q2_k as planned",
-        ),
-        (
-            [replace(FITS_NOT, fits_with=None)],
-            None,
-            "the weights alone exceed the budget: take a smaller model, or give it more memory",
-        ),
-    ],
-)
-def test_what_would_fit_is_said_in_a_line(rows: list[PlanRow], alternative: PlanRow | None, said: str) -> None:
-    """By its options: another cache at that quant, another quant as planned, or a shorter context."""
-    assert what_would_fit(rows, alternative) == said
+def test_where_no_change_is_enough_all_are_shown_with_what_is_missing(render: Callable[..., str]) -> None:
+    """Of the row that misses least."""
+    short = replace(KV, left_bytes=-GIB)
+    rows = [replace(FITS_NOT, changes=(short,)), replace(FITS_NOT, quant="q2_k", left_bytes=-1, changes=(short,))]
+    text = render(plan_report(BUDGET, LlamaSetup(), {}, rows, width=120))
+    assert "what would make q2_k fit at n_ctx 8,192; no single change is enough" in text
+    assert "-ctk q8_0 -ctv q8_0  5.00 GiB  ✗ 1.00 GiB missing" in text
+
+
+def test_expected_speeds_say_where_they_are_from() -> None:
+    """A line for each kind of basis, with the first few sources."""
+    expected = [PlannedForecast(10.0 + n, (9.0, 19.0), f"run {n}", "measured") for n in range(6)]
+    expected.append(PlannedForecast(8.0, (6.0, 9.0), "twins of 2 and 6 of 32 layers", "forecast"))
+    rows = [replace(FITS, quant=f"q{n}", expected=each) for n, each in enumerate(expected)]
+    console = Console(width=140, record=True, file=io.StringIO())
+    console.print(plan_report(BUDGET, LlamaSetup(), SOURCES, rows, width=140))
+    text = console.export_text()
+    assert "expected, measured: run 0, run 1, run 2, run 3 and 2 more" in text
+    assert "expected, forecast: twins of 2 and 6 of 32 layers" in text
+    assert "8.0 (6.0–9.0)" in text

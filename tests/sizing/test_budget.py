@@ -30,8 +30,15 @@ def test_what_is_given_goes_before_what_is_known() -> None:
     budget = given_budget(gpu="4090", vram_bytes=16 * GIB, reserve_bytes=0, bandwidth=RATE)
     assert (budget.usable_bytes, budget.bandwidth) == (16 * GIB, RATE)
     assert (budget.memory_source, budget.reserve_source) == ("given", "given")
-    unnamed = given_budget(gpu=None, vram_bytes=GIB, reserve_bytes=2 * GIB, bandwidth=None)
-    assert (unnamed.usable_bytes, unnamed.bandwidth) == (0, None)
+    unnamed = given_budget(gpu=None, vram_bytes=3 * GIB, reserve_bytes=2 * GIB, bandwidth=None)
+    assert (unnamed.usable_bytes, unnamed.bandwidth) == (GIB, None)
+
+
+def test_a_reserve_that_leaves_nothing() -> None:
+    """The error names both sizes and the option that decides."""
+    with pytest.raises(UsageError, match=r"a reserve of 1.25 GiB leaves nothing of 1.00 GiB") as error:
+        given_budget(gpu=None, vram_bytes=GIB, reserve_bytes=None, bandwidth=None)
+    assert "--reserve" in error.value.hint
 
 
 def test_a_card_that_nobody_knows() -> None:

@@ -8,6 +8,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from ggbench.records.plan import PlannedForecast
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.services import Services
@@ -16,7 +17,7 @@ from ggbench.tui.widgets.quants_pane import QuantsTable
 from tests.fakes.driving import press, settle
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
 from tests.fakes.library_screen import choose, names, table, with_disk
-from tests.fakes.snapshots import words_of
+from tests.fakes.snapshots import check_snapshot, words_of
 from tests.tui.conftest import Drive
 
 App = GgbenchApp
@@ -177,3 +178,31 @@ def test_a_new_user_reads_what_to_do_next(services: Services, drive: Drive, size
 
     drive(App(services), empty, size)
     drive(with_disk(services, local("maker/small-gguf", "q8_0")), filled, size)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 45)])
+def test_what_is_expected_stands_before_the_bound(
+    app: App, planner: FakePlanner, drive: Drive, size: tuple[int, int]
+) -> None:
+    """With its interval, also at 80 columns; the legend says what it is from."""
+    row = plan_row("small-0.6b", "q8_0", BUDGET, 16384)
+    expected = (
+        PlannedForecast(31.2, (28.0, 34.4), "twins of 2 and 6 of 24 layers", "forecast"),
+        PlannedForecast(40.0, (20.0, 90.0), "this machine's other runs", "other runs"),
+        None,
+    )
+    planner.rows_of["synth:small-0.6b"] = [
+        PlannedQuant(quant, dataclasses.replace(row, quant=quant, expected=each))
+        for quant, each in zip(("q8_0", "q6_k", "q4_0"), expected, strict=True)
+    ]
+
+    async def steps(app: App, pilot: Page) -> None:
+        app.animation_level = "none"
+        await choose(app, pilot, "synth:small-0.6b")
+        shown = words_of(app)
+        assert "31 ±3" in shown
+        assert "40 (20–90)" in shown
+        assert "expected: from a forecast, from other models' runs" in " ".join(shown.split())
+        check_snapshot(app, f"library_expected_{size[0]}x{size[1]}")
+
+    drive(app, steps, size)

@@ -13,15 +13,22 @@ from ggbench.catalog.planned_variants import PlannedModel, planned_model
 from ggbench.engine.llama import LlamaEngine
 from ggbench.engine.process import Transport, WorkerProcess
 from ggbench.errors import BadFile
+from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.access import HubAccess
+from ggbench.machine.environment import environment
+from ggbench.records.forecast import Expected, ForecastResult, ForecastSettings
+from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget
+from ggbench.records.run import Run, RunHead
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
+from ggbench.records.subject import Subject
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
+from ggbench.store.database import Store
 from ggbench.tui.planner import Planner
 from ggbench.units import GIB
-from tests.fakes.engine import FakeWorker
+from tests.fakes.engine import VERSIONS, FakeWorker
 
 BUDGET = Budget("this test", False, 4 * GIB, "given", GIB // 4, "given", Bandwidth(20e9, "given"))
 
@@ -78,6 +85,30 @@ def test_the_worker_is_kept_until_it_has_to_be_another(
     assert [worker.closed for worker in workers] == [True, False]
     planner.close()
     assert all(worker.closed for worker in workers)
+
+
+def test_what_was_forecast_is_expected(
+    offline: HubAccess, start: Callable[[], LlamaEngine], tiny_twin: Path, home: Path
+) -> None:
+    """Of the person's own results; not for another card."""
+    file = read_model_file(tiny_twin)
+    head = RunHead(
+        kind="forecast",
+        subject=Subject(model="tiny", quant="q8_0", source="twin", shape_key=file.shape_key),
+        setup=LlamaSetup(),
+        settings=ForecastSettings(),
+        environment=environment(VERSIONS),
+    )
+    tok_s = ((1, Expected(10.0, 9.0, 11.0)), (4096, Expected(5.0, 4.5, 5.5)))
+    with Store.open() as store:
+        store.add(Run(head=head, outcome=Outcome.COMPLETED, result=ForecastResult("twins", None, None, tok_s)))
+    planner = Planner(offline, start)
+    (planned,) = planner.rows(str(tiny_twin), (), BUDGET, LlamaSetup(n_ctx=4096))
+    assert planned.row.expected is not None
+    assert (planned.row.expected.basis, planned.row.expected.speed_basis) == ("twins", "forecast")
+    (elsewhere,) = planner.rows(str(tiny_twin), (), dataclasses.replace(BUDGET, is_here=False), LlamaSetup())
+    assert elsewhere.row.expected is None
+    planner.close()
 
 
 def test_whoever_leaves_a_plan_lets_the_next_one_in(

@@ -49,7 +49,7 @@ def nearest_quality(own: Scored, limit: int = 3) -> tuple[NearRow, ...]:
             -1.0 if same else abs(nominal_bits(row.quant or "") - nominal_bits(own.quant)),
             row.model != own.model,
             row.kld is None,
-            _octaves(row, own.n_params),
+            size_octaves(row.size, own.n_params),
             row.imatrix is not None,
         )
 
@@ -102,7 +102,7 @@ def _differences(row: PublishedRow, own: Scored) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _octaves(row: PublishedRow, n_params: int | None) -> float:
-    """Return the distance of two models' sizes in octaves."""
-    size = _BILLION.match(row.size)
+def size_octaves(printed: str, n_params: int | None) -> float:
+    """Return the distance of a printed size, `7B`, from a number of parameters, in octaves; far where unknown."""
+    size = _BILLION.match(printed)
     return _FAR_OCTAVES if size is None or not n_params else abs(math.log2(float(size[1]) * 1e9 / n_params))

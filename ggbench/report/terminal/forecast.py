@@ -18,7 +18,7 @@ from ggbench.units import format_count, format_number
 
 _AT = (1, 4096, 32768)
 """Positions of which a table of several quants shows the speed."""
-_CAPTION = "Expected of this machine, with 95 % intervals; measured on twins that are removed after."
+_CAPTION = "Expected of this machine, with 95 % intervals."
 
 
 def forecast_table(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:

@@ -10,9 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.plain import plain
-from ggbench.report import UNKNOWN
+from ggbench.report import FITS_NOT, UNKNOWN
 from ggbench.report.limits_document import knees_text
-from ggbench.report.terminal.plan import FITS_NOT
 from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
 from ggbench.theory.hardware import Hardware, KvReads
 from ggbench.theory.kv_cache import KvCache

@@ -60,13 +60,19 @@ def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
             right("samples", (format_count(run.stored.n_samples) for run in runs), priority=6),
             *(replace(_cells(key, (run.text(key) for run in runs)), priority=rank) for key, rank in _ANSWERS.items()),
             left("outcome", (run.answer for run in runs)),
-            notes("; ".join(filter(None, (imported_text(run.stored.environment), _problem(run)))) for run in runs),
+            notes(_note(run) for run in runs),
         ],
         labels=[f"run {label}" for label in labels],
         dim=[not run.is_completed for run in runs],
         width=width,
         caption=_caption(is_marked and MARKED_RUN, twin_caption(run.subject for run in runs)),
     )
+
+
+def _note(run: ListedRun) -> str:
+    """What is wrong with a run, after what marks one that was not measured here."""
+    mark, problem = imported_text(run.stored.environment), _problem(run)
+    return problem if mark in problem else "; ".join(filter(None, (mark, problem)))
 
 
 def _problem(run: ListedRun) -> str:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.plain import plain
+from ggbench.records.imported import Imported
 from ggbench.records.machine import Environment, GpuReading, GpuUse, MachineReading
 from ggbench.report.terminal.tables import new_table
 from ggbench.units import counted, format_bytes, format_count, format_number, format_percent
@@ -50,7 +51,14 @@ def environment_line(environment: Environment) -> str:
     cores = f"{environment.n_cores} cores" if environment.n_cores else ""
     ram = f"{format_bytes(environment.ram_bytes)} RAM" if environment.ram_bytes else ""
     cpu = ", ".join(filter(None, (environment.cpu, cores, ram)))
-    return plain("; ".join(filter(None, (software, environment.os, cpu, *gpus))))
+    return plain("; ".join(filter(None, (software, environment.os, cpu, *gpus, *_imported(environment.imported)))))
+
+
+def _imported(imported: Imported | None) -> tuple[str, ...]:
+    """Where an imported run comes from, and what it lacks."""
+    if imported is None:
+        return ()
+    return f"imported from {imported.file} of {imported.tool}, sha256 {imported.file_sha256}", *imported.lacks
 
 
 def machine_table(readings: Sequence[MachineReading], use: GpuUse | None = None) -> Table | None:

@@ -11,16 +11,18 @@ from rich.text import Text
 from ggbench.plain import plain
 from ggbench.records.forecast import Expected
 from ggbench.records.outcome import Outcome
-from ggbench.records.plan import Budget, KvCacheTypes, PlannedSpeed, PlanRow
+from ggbench.records.plan import Budget, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
-from ggbench.report import UNKNOWN
-from ggbench.report.columns import swa_text
+from ggbench.report import FITS, FITS_NOT, UNKNOWN
+from ggbench.report.columns import projector_text, swa_text
 from ggbench.report.forecast import expected_text
 from ggbench.report.names import models_title, row_labels
+from ggbench.report.terminal.changes import changes_report
 from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
 
-FITS, FITS_NOT = "✓", "✗"
+_MOST_SOURCES = 4
+"""Of expected speeds, named under the table."""
 
 
 def plan_report(
@@ -30,12 +32,8 @@ def plan_report(
     rows: Sequence[PlanRow],
     *,
     width: int,
-    alternative: PlanRow | None = None,
 ) -> RenderableType:
-    """The facts and the table, no wider than `width` characters.
-
-    `alternative` is a smaller quant that was not asked for, where none of the rows fits.
-    """
+    """The facts and the table, no wider than `width` characters, and what would help where a row does not fit."""
     subjects, shared = [row.subject for row in rows], _shared_notes(rows)
     title = f"{models_title(subjects)} on {budget.device}"
     parts: list[RenderableType] = [
@@ -47,10 +45,11 @@ def plan_report(
             width=width,
         ),
     ]
-    if advice := what_would_fit(rows, alternative):
-        parts.append(Text(advice))
+    helps = _what_helps(rows, width)
     if legend := _legend(rows, budget):
         parts.append(Text(legend, style="dim"))
+    if helps is not None:
+        parts.append(Padding(helps, (1, 0, 0, 0)))
     return Group(*parts)
 
 
@@ -63,41 +62,17 @@ def fit_text(row: PlanRow) -> str:
     return f"{FITS_NOT} {format_bytes(-row.left_bytes)} missing"
 
 
-def what_would_fit(rows: Sequence[PlanRow], alternative: PlanRow | None = None) -> str:
-    """What would fit where a row does not: a KV cache, a quant or an n_ctx, as the allocator has them; else empty.
-
-    `alternative` is a smaller quant that was not asked for.
-    """
-    too_large = [row for row in rows if row.fits is False]
-    if not too_large:
-        return ""
-    known = [*rows, *([alternative] if alternative else [])]
-    fitting = max((row for row in known if row.fits), key=lambda row: row.weight_bytes or 0, default=None)
-    longest = max(too_large, key=lambda row: row.planned_n_ctx or 0)
-    caches = dict.fromkeys(row.fits_with for row in known if row.fits_with is not None)
-    remedies = [f"{_range(known, [row for row in known if row.fits_with == c])} with {options_text(c)}" for c in caches]
-    if fitting is not None:
-        remedies.append(f"{fitting.quant} as planned")
-    lengths = " or ".join(format_count(n) for n in sorted({row.n_ctx for row in too_large if row.n_ctx}))
-    lines = [f"would fit at n_ctx {lengths}: {'; '.join(remedies)}"] if remedies else []
-    if longest.planned_n_ctx and (fitting is None or len(rows) == 1):
-        lines.append(f"fits as planned: {longest.quant} with -c {longest.planned_n_ctx}")
-    if not lines:
-        lines.append("the weights alone exceed the budget: take a smaller model, or give it more memory")
-    return "\n".join(map(plain, lines))
-
-
-def _range(rows: Sequence[PlanRow], some: Sequence[PlanRow]) -> str:
-    """`q8_0, q6_k`; neighbours as `q6_k to q2_k` where there are more than three."""
-    first = rows.index(some[0])
-    if len(some) > 3 and list(rows[first : first + len(some)]) == list(some):
-        return f"{some[0].quant} to {some[-1].quant}"
-    return ", ".join(row.quant for row in some)
-
-
-def options_text(types: KvCacheTypes) -> str:
-    """`-ctk q8_0 -ctv q8_0`, with `-fa on` where flash attention was off."""
-    return f"-ctk {types.type_k} -ctv {types.type_v}{' -fa on' if types.flash_attn == 'on' else ''}"
+def _what_helps(rows: Sequence[PlanRow], width: int) -> RenderableType | None:
+    """What would help the row that misses least; None where every row fits, or is of unknown size."""
+    missing = max(
+        (row for row in rows if row.fits is False and row.changes), key=lambda row: row.left_bytes or 0, default=None
+    )
+    if missing is None or missing.n_ctx is None:
+        return None
+    name = missing.quant if len(rows) > 1 else "it"
+    return changes_report(
+        f"what would make {plain(name)} fit at n_ctx {format_count(missing.n_ctx)}", missing.changes, width=width
+    )
 
 
 def longest_text(row: PlanRow) -> str:
@@ -115,6 +90,7 @@ def _facts(
     return [
         ("memory", f"{format_bytes(budget.memory_bytes)} ({budget.memory_source})"),
         ("reserve", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
+        ("projector", projector_text(budget.mmproj_bytes)),
         ("budget", format_bytes(budget.usable_bytes)),
         ("bandwidth", f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known"),
         ("planned at", _setting(config, rows)),
@@ -186,6 +162,18 @@ def _expected_text(row: PlanRow) -> str:
     return expected_text(Expected(row.expected.tok_s, *row.expected.tok_s_ci95))
 
 
+def _bases(expected: Sequence[PlannedForecast]) -> list[str]:
+    """Where the expected speeds are from, a line for each kind of basis."""
+    sources: dict[str, dict[str, None]] = {}
+    for each in expected:
+        sources.setdefault(each.speed_basis, {})[each.basis] = None
+    lines = []
+    for basis, found in sources.items():
+        named, n_more = list(found)[:_MOST_SOURCES], len(found) - _MOST_SOURCES
+        lines.append(f"expected, {basis}: {', '.join(named)}{f' and {n_more} more' if n_more > 0 else ''}")
+    return lines
+
+
 def _kv_elsewhere(rows: Sequence[PlanRow]) -> list[Cells]:
     """The part of the cache that is in main memory, where the plan is for a GPU and any is."""
     sizes = [None if row.kv_bytes is None else row.kv_bytes - (row.device_kv_bytes or 0) for row in rows]
@@ -227,8 +215,7 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
         lines.append(f"*: beyond the training context of {' and '.join(map(format_count, trained))}")
     if any(row.decode for row in rows):
         lines.append("tok/s, W, B: the best that the bandwidth allows; latency(n) = (n - 1) / W + B")
-    if expected := [row.expected for row in rows if row.expected]:
-        lines.append(f"expected: ggbench forecast, from {' or '.join(dict.fromkeys(each.basis for each in expected))}")
+    lines += _bases([row.expected for row in rows if row.expected])
     if any(speed.fits is False for row in rows for speed in (*row.decode, *([row.at_n_ctx] if row.at_n_ctx else []))):
         lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ggbench.plain import plain
 from ggbench.records.machine import MachineReading
-from ggbench.records.quality import Estimate, QualityResult
+from ggbench.records.quality import Estimate, QualityResult, TextSource
 from ggbench.records.run import Run
 from ggbench.report import UNKNOWN
 from ggbench.report.columns import estimate_text
@@ -64,8 +64,7 @@ def quality_details(run: Run, *, folded: bool = False, readings: Sequence[Machin
                     ("PPL", estimate_text(found.ppl)),
                     ("scored", f"{format_count(found.n_scored)} tokens in {format_count(found.n_chunks)} chunks of "
                                f"{format_count(found.n_ctx)}; the second half of each"),
-                    ("text", ", ".join(filter(None, (plain(found.text.name), format_bytes(found.text.n_bytes),
-                                                     plain(found.text.source))))),
+                    ("text", _text(found.text)),
                     ("sha256", found.text.sha256),
                     ("tokens", "" if scored is None else f"{format_count(scored.n_tokens)} of a vocabulary of "
                                                          f"{format_count(scored.n_vocab)}"),
@@ -111,7 +110,14 @@ def _largest_but_one_percent(percentiles: Sequence[tuple[float, float]] | None) 
 
 def _base_line(found: Sequence[QualityResult | None]) -> list[str]:
     """The base that the rows were compared with, where it is one and the same."""
-    bases = {(each.base, each.divergence.base_ppl) for each in found if each and each.base and each.divergence}
+    bases = dict.fromkeys(
+        (each.base, each.divergence.base_ppl) for each in found if each and each.base and each.divergence
+    )
     lines = [f"base: {model_name(base.subject)} {base.subject.quant}, PPL {estimate_text(ppl)}" for base, ppl in bases]
-    texts = {each.text for each in found if each}
+    texts = dict.fromkeys(each.text for each in found if each)
     return [*lines, *(f"text: {text.name}, sha256 {text.sha256[:12]}" for text in texts)]
+
+
+def _text(text: TextSource) -> str:
+    size = "" if text.n_bytes is None else format_bytes(text.n_bytes)
+    return ", ".join(filter(None, (plain(text.name), size, plain(text.source))))

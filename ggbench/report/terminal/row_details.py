@@ -85,7 +85,7 @@ def _model(summary: QuantSummary) -> Facts:
     run += [f"decoded {format_count(summary.n_gen)}{repeat}"] if decode and decode.n_gen else []
     facts = [
         ("file", subject.file),
-        ("source", f"{subject.source}, {format_bytes(subject.file_bytes)}"),
+        ("source", subject.source + (f", {format_bytes(subject.file_bytes)}" if subject.file_bytes else "")),
         ("header", f"sha256 {subject.header_sha256}" if subject.header_sha256 else ""),
         ("parameters", f"{format_params(subject.n_params)} at {format_number(subject.bpw)} BPW"),
         ("context", ", ".join(run)),
@@ -235,6 +235,7 @@ def _gpu(use: GpuUse) -> Facts:
 def _origin(summary: QuantSummary, *, folded: bool) -> Group:
     lines, environment = again_line(summary.run.head.command, folded=folded), summary.environment
     if environment is not None:
-        text = f"Measured with {environment_line(environment)}; {plain(environment.system_info)}"
+        info = f"; {plain(environment.system_info)}" if environment.system_info else ""
+        text = f"Measured with {environment_line(environment)}{info}"
         lines.insert(0, Text(text, style="dim"))
     return Group(*lines)

@@ -19,6 +19,8 @@ from ggbench.report.terminal.machine import again_line, environment_line, machin
 from ggbench.report.terminal.tables import Cells, fitted_table, names, notes, right, spaced, twin_caption
 from ggbench.units import format_count, format_duration, format_gb, format_ms, format_number, format_percent
 
+_FEW_STEPS = "A dash: too few timed steps for W and B; a longer -n times more."
+
 
 def speed_table(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
     """Return the cases of every run, then W and B of every batch size."""
@@ -110,6 +112,7 @@ def _lines(runs: Sequence[Run], width: int | None) -> list[RenderableType]:
         ],
         title="Latency of a step: (n - 1) / W + B, n tokens in each sequence's cache",
         width=width,
+        caption=_FEW_STEPS if any(each.fit is None or each.fit.w_ci95 is None for each in lines) else "",
     )
     return [table]
 

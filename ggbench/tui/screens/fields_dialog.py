@@ -34,6 +34,16 @@ class TypedField:
     """Read what was typed. Raises UsageError."""
 
 
+def typed_text(asked: object, defaults: object, name: str) -> str:
+    """Return what stood in a field when the dialog was last closed; empty for the default."""
+    value = getattr(asked, name)
+    if value is None or value == getattr(defaults, name):
+        return ""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return f"{value:g}s" if name.endswith("_s") else str(value)
+
+
 class FieldsDialog(Dialog[Asked | None]):
     """Ends with what was asked for, or with None for no run."""
 

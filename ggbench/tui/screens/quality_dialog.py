@@ -14,7 +14,7 @@ from ggbench.plain import plain
 from ggbench.records.quality import N_CTX
 from ggbench.records.setup import LlamaSetup
 from ggbench.tui.run_requests import LARGEST, NO_BASE, QualityAsked
-from ggbench.tui.screens.fields_dialog import FieldsDialog, TypedField, line_of
+from ggbench.tui.screens.fields_dialog import FieldsDialog, TypedField, line_of, typed_text
 from ggbench.tui.screens.options import ChoiceField
 from ggbench.tui.setup_fields import whole_number
 from ggbench.units import parse_duration, parse_tokens
@@ -47,7 +47,7 @@ class QualityDialog(FieldsDialog[QualityAsked]):
 
     def __init__(self, names: Sequence[str], bases: Sequence[str], setup: LlamaSetup, asked: QualityAsked) -> None:
         """`bases` are the quants that they can be compared with, the largest first."""
-        super().__init__(names, {field.name: _typed(asked, field.name) for field in self.FIELDS})
+        super().__init__(names, {field.name: typed_text(asked, QualityAsked(), field.name) for field in self.FIELDS})
         self._bases = (LARGEST, *bases, NO_BASE)
         self._largest = f"the largest here is {plain(bases[0])}" if bases else "the largest here"
         self._setup, self._asked = setup, asked
@@ -66,11 +66,3 @@ class QualityDialog(FieldsDialog[QualityAsked]):
     def asked(self, values: Mapping[str, Any]) -> QualityAsked:
         """Return what to score."""
         return replace(QualityAsked(), base=self.query_one("#base", ChoiceField).value, **values)
-
-
-def _typed(asked: QualityAsked, name: str) -> str:
-    """What stood in the field when the dialog was last closed."""
-    value = getattr(asked, name)
-    if value is None or value == getattr(QualityAsked(), name):
-        return ""
-    return f"{value:g}s" if name == "within_s" else str(value)

@@ -75,7 +75,8 @@ class QuantsTable(ColumnTable):
     def show(self, rows: Mapping[str, QuantRow], marks: dict[str, None]) -> None:
         """Show these quants; `marks` holds the names of the marked ones, and `toggle_mark` changes it."""
         self._rows, self._marks = labelled(rows.values()), marks
-        self._columns = quant_columns(next((row.plan.n_ctx for row in self._rows if row.plan.n_ctx), None))
+        n_ctx = next((row.plan.n_ctx for row in self._rows if row.plan.n_ctx), None)
+        self._columns = quant_columns(n_ctx, has_expected=any(row.plan.expected for row in self._rows))
         self._draw()
 
     @property

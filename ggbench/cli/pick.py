@@ -1,0 +1,237 @@
+"""`ggbench pick`: the quant and the KV cache to run, why, and the commands that run it."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import sys
+import time
+from typing import TYPE_CHECKING, get_args
+
+import click
+
+from ggbench.cli.budget_options import BudgetOptions, budget_options
+from ggbench.cli.glossary import CommandWithTerms
+from ggbench.cli.header_progress import reading_headers, reading_notice
+from ggbench.cli.kv_options import kv_list_options
+from ggbench.cli.options import (
+    TOKENS,
+    HubOptions,
+    as_record,
+    load_options_but_cache,
+    no_measure_option,
+    offline_option,
+    option,
+    output_options,
+)
+from ggbench.errors import ExitCode, UsageError
+from ggbench.records.pick import Needs, Preference
+from ggbench.report.glossary import PICK
+from ggbench.units import parse_duration
+
+if TYPE_CHECKING:
+    from ggbench.catalog.picked_models import PickedModel
+    from ggbench.catalog.planned_variants import PlannedModel
+    from ggbench.cli.output import Output
+    from ggbench.experiments.pick_candidates import PickRequest
+    from ggbench.records.pick import Pick
+    from ggbench.records.plan import Budget
+    from ggbench.records.setup import LlamaSetup
+    from ggbench.sizing.dry_allocator import DryAllocator
+
+_CACHES = "f16,q8_0,q4_0"
+
+
+def _needs(
+    workload: str, need_ctx: int | None, min_speed: float | None, max_loss: float | None, prefer: Preference | None
+) -> Needs:
+    from ggbench.stats.turn import parse_workload
+
+    return Needs(parse_workload(workload), need_ctx, min_speed, max_loss, prefer)
+
+
+_need_options = as_record(
+    "needs",
+    _needs,
+    ("workload", "need_ctx", "min_speed", "max_loss", "prefer"),
+    option(
+        "--workload",
+        "The turn that speed is judged by: chat (512 tokens in, 300 out after 4k), agent (16k in, 800 out after 48k,"
+        " in 128k), documents (30k in, 500 out), longest (all the context that is answered at 15 tok/s), or"
+        " IN+OUT@DEPTH.",
+        metavar="NAME",
+        default="chat",
+    ),
+    option(
+        "-c --need-ctx --n-ctx need_ctx", "Context that has to fit, e.g. 32k. Default: what the workload needs.", TOKENS
+    ),
+    option("--min-speed", "Least speed of the answer in tokens/s.", float, metavar="TOK_S"),
+    option("--max-loss", "Most that weights and KV cache may lose, in nats of KL divergence.", float, metavar="NATS"),
+    option(
+        "--prefer",
+        "What decides among those that meet the needs. Default: quality; context for --workload longest.",
+        click.Choice(get_args(Preference)),
+    ),
+)
+
+
+@click.command(cls=CommandWithTerms, terms=PICK)
+@click.argument("model", required=False)
+@click.argument("quants", nargs=-1)
+@_need_options
+@option("--family", "Choose among the sizes of a family of the catalog, e.g. qwen3.", metavar="NAME")
+@option(
+    "--measure measures",
+    "Forecast the speed of the pick and its alternatives by twins where it is not known, and pick again.",
+    is_flag=True,
+)
+@option("--within", "With --measure, start no measurement after this time.", metavar="TIME", default="5m")
+@option("--all show_all", "Show every candidate.", is_flag=True)
+@option("--plot", "Plot loss over speed in the terminal.", is_flag=True)
+@budget_options
+@no_measure_option
+@kv_list_options(_CACHES)
+@load_options_but_cache
+@offline_option
+@output_options
+def command(
+    model: str | None,
+    quants: tuple[str, ...],
+    needs: Needs,
+    family: str | None,
+    measures: bool,
+    within: str,
+    show_all: bool,
+    plot: bool,
+    memory: BudgetOptions,
+    no_measure: bool,
+    kv_types: tuple[tuple[str, str], ...],
+    setup: LlamaSetup,
+    hub: HubOptions,
+    output: Output,
+) -> None:
+    """Recommend one of QUANTS of MODEL and a KV cache, say why, and print the commands that run it.
+
+    MODEL is as for plan; without it, every model on this disk. Each quant is sized with each KV cache; its speed is
+    measured, else forecast, else bounded by the memory's bandwidth; its loss is that of a quality run, else the
+    published typical of its type. Nothing is measured or downloaded but headers.
+
+    Out is what misses a need, and what another is as good as in everything and clearly better than in something. What
+    meets all needs comes before what may meet them, where a figure is unknown. A little loss, up to --max-loss or 0.05
+    nats, comes before an unknown one, and that before more. Then --prefer decides: quality takes the least loss and, of
+    what is not clearly worse, the fastest; speed the fastest and, of what is not clearly slower, the least loss;
+    context the longest. Between models quality does not compare: of those the one with the most parameters is taken.
+    The exit code is 3 where nothing meets the needs.
+    """
+    if model is not None and family is not None:
+        raise UsageError("MODEL and --family are two choices", "give one of them")
+    if measures and (memory.gpu or memory.vram):
+        raise UsageError("--measure measures this machine", "omit --gpu and --vram")
+    within_s = parse_duration(within)
+    budget = memory.budget(setup, measures=measures or not no_measure)
+    with _allocator(setup, budget) as allocator:  # first of all, as its worker takes a while
+        from ggbench.experiments.pick_candidates import PickRequest, caches_of
+
+        planned, models = _models(model, quants, family, hub, output)
+        request = PickRequest(needs, budget, setup, caches_of(kv_types, setup), memory.given)
+        pick = _pick(models, request, allocator)
+    if measures:
+        pick = _measured(pick, models, request, within_s, hub, output)
+    _show(pick, request, output, show_all=show_all, plot=plot)
+    if planned is not None and planned.listing is not None:
+        output.notice(reading_notice(planned.listing, planned.moved_bytes))
+    raise click.exceptions.Exit(_exit_code(pick))
+
+
+def _allocator(setup: LlamaSetup, budget: Budget) -> DryAllocator:
+    """Start llama.cpp to size contexts."""
+    import threading
+
+    from ggbench.engine.contract import DEFAULT_TIMEOUT_S
+    from ggbench.engine.llama import launch
+    from ggbench.machine.cpu import default_threads
+    from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
+
+    loaded = dataclasses.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
+    return DryAllocator(launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S), loaded)
+
+
+def _measured(
+    pick: Pick, models: tuple[PickedModel, ...], request: PickRequest, within_s: float, hub: HubOptions, output: Output
+) -> Pick:
+    """Measure what matters and pick again, until all that matters is known or the time is over."""
+    from ggbench.cli.measuring import measure
+    from ggbench.cli.options import Asked
+    from ggbench.experiments.pick_measurements import forecast_job, next_to_measure
+
+    end, tried = time.monotonic() + within_s, set[tuple[str, str, str, str]]()
+    while (candidate := next_to_measure(pick, tried)) is not None:
+        if time.monotonic() >= end:
+            output.notice(f"--within {within_s:g}s is over; not all that matters is measured")
+            break
+        tried.add(candidate.name)
+        job = forecast_job(candidate, request.setup, hub.access())
+        asked = Asked(candidate.row.model, (candidate.row.quant,), request.setup, hub, output)
+        if measure([job], asked, is_sweep=True).is_cancelled:
+            break
+        with _allocator(request.setup, request.budget) as allocator:
+            pick = _pick(models, request, allocator)
+    return pick
+
+
+def _models(
+    model: str | None, quants: tuple[str, ...], family: str | None, hub: HubOptions, output: Output
+) -> tuple[PlannedModel | None, tuple[PickedModel, ...]]:
+    """What to choose from, and the repo that it is from."""
+    from ggbench.catalog.picked_models import of_family, of_model, on_disk
+
+    if family is not None:
+        return None, of_family(family, quants)
+    if model is None:
+        return None, on_disk(quants)
+    with reading_headers(output) as on_progress:
+        return of_model(model, quants, hub.access(), on_progress)
+
+
+def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryAllocator) -> Pick:
+    """Choose by what is stored; without it where results cannot be read."""
+    from ggbench.errors import StoreError
+    from ggbench.experiments.pick import choose
+    from ggbench.store.database import Store
+
+    try:
+        with Store.open() as store:
+            return choose(models, request, allocator, store)
+    except StoreError:
+        return choose(models, request, allocator, None)
+
+
+def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, plot: bool) -> None:
+    if output.as_json:
+        from ggbench.report.pick import pick_document
+
+        output.document("pick", **pick_document(pick, request.budget, request.setup))
+        return
+    from ggbench.report.pick import commands_of
+    from ggbench.report.pick_plot import pick_plot
+    from ggbench.report.terminal.pick import pick_report
+
+    console = output.console()
+    recommended = pick.recommended
+    commands = None if recommended is None else commands_of(recommended.candidate, request.budget, request.setup)
+    output.show(pick_report(pick, request.budget, commands, width=console.width, show_all=show_all))
+    if plot:
+        height = min(24, shutil.get_terminal_size().lines - 4)
+        text = pick_plot(pick, console.width, height, color=console.color_system is not None)
+        sys.stdout.write(f"\n{text or 'no two candidates with a speed and a loss to plot'}\n")
+
+
+def _exit_code(pick: Pick) -> ExitCode:
+    from ggbench.records.outcome import Outcome
+
+    rows = [each.candidate.row for each in pick.checked]
+    if all(row.n_params is None for row in rows):
+        return ExitCode.BAD_FILE
+    if all(row.outcome is not Outcome.COMPLETED for row in rows):
+        return ExitCode.ENGINE_FAILED
+    return ExitCode.DONE if pick.recommended is not None else ExitCode.DOES_NOT_FIT

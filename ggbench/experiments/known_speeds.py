@@ -1,0 +1,202 @@
+"""How fast quants are on this machine, by the best that is known of each without measuring anything.
+
+From the surest: runs of a file of the same tensors, a forecast from twins of its layers, the share of the memory's
+bandwidth that other models reach here, the bandwidth alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ggbench.errors import StoreError, Unsupported
+from ggbench.experiments.bandwidth_shares import BandwidthShares, bandwidth_shares
+from ggbench.experiments.comparable_runs import ThisMachine, without_placement
+from ggbench.experiments.stored import listed_run
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.cpu import describe_cpu
+from ggbench.records.decode import DecodeResult, DecodeSettings
+from ggbench.records.forecast import POSITIONS, Expected, ForecastResult
+from ggbench.records.known_speed import KnownSpeed
+from ggbench.records.outcome import Outcome
+from ggbench.records.plan import Budget, PlannedForecast, PlanRow
+from ggbench.records.prefill import PrefillResult
+from ggbench.records.run import Run
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed_cases import SpeedResult
+from ggbench.stats.known_speed import Known, inverse, measured_prefills, measured_steps, tok_s_at
+from ggbench.store.database import Store
+from ggbench.theory.kv_cache import kv_cache
+from ggbench.theory.offload import offload
+from ggbench.theory.roofline import decode_read_ms
+from ggbench.theory.weights import file_weights
+
+_KINDS = ("decode", "speed", "prefill", "forecast")
+"""Experiments whose results have a speed of one sequence."""
+
+
+def known_speeds(
+    store: Store | None, files: Sequence[ModelFile | None], setup: LlamaSetup, budget: Budget
+) -> list[KnownSpeed | None]:
+    """Return the best that is known of each file under this setup; None where not even the bound is.
+
+    Of a budget that is not this machine's, and without a store, only the bound is known. Raises StoreError.
+    """
+    runs = _Runs(store, setup, budget) if store is not None and budget.is_here else None
+    return [None if file is None else _known(file, setup, budget, runs) for file in files]
+
+
+def known_here(files: Sequence[ModelFile | None], setup: LlamaSetup, budget: Budget) -> list[KnownSpeed | None]:
+    """Return what `known_speeds` does from a person's own results; as without any where they cannot be read."""
+    if budget.is_here:
+        with contextlib.suppress(StoreError), Store.open() as store:
+            return known_speeds(store, files, setup, budget)
+    return known_speeds(None, files, setup, budget)
+
+
+def with_expected(rows: Sequence[PlanRow], known: Sequence[KnownSpeed | None]) -> list[PlanRow]:
+    """Return the rows with the speed that is expected at their n_ctx; the bound alone is no expectation."""
+    return [replace(row, expected=expected_at(each, row.n_ctx)) for row, each in zip(rows, known, strict=True)]
+
+
+def expected_at(known: KnownSpeed | None, n: int | None) -> PlannedForecast | None:
+    """Return the speed that is expected at position n; None of a bound."""
+    if known is None or known.basis == "bound" or n is None:
+        return None
+    tok_s = tok_s_at(known, n)
+    return PlannedForecast(tok_s.value, (tok_s.low, tok_s.high), known.source, known.basis)
+
+
+class _Runs:
+    """The stored runs of this machine, read once."""
+
+    def __init__(self, store: Store, setup: LlamaSetup, budget: Budget) -> None:
+        self._here = ThisMachine.describe()
+        self._setup = setup
+        self._runs = list(self._of_this_machine(store))
+        self._by_file: dict[str, list[Run]] = {}
+        for run in self._runs:
+            for key in {run.subject.shape_key, run.subject.header_sha256} - {""}:
+                self._by_file.setdefault(key, []).append(run)
+        self.shares: BandwidthShares | None = None
+        """That other models reach of the budget's bandwidth, all of their weights in the planned memory."""
+        if budget.bandwidth is not None:
+            least_bytes = 0 if budget.on_gpu else describe_cpu().last_level_cache_bytes or 0
+            alike = (run for run in self._runs if self._is_alike(run, budget.on_gpu, least_bytes))
+            self.shares = bandwidth_shares(alike, budget.bandwidth.bytes_per_s)
+
+    def of(self, file: ModelFile) -> list[Run]:
+        """Return the runs of files of the same tensors under the same setup, newest first."""
+        wanted = self._here.decisive(self._setup, file.n_layer)
+        found = {run.run_id: run for key in (file.shape_key, file.header_sha256) for run in self._by_file.get(key, ())}
+        same = [run for run in found.values() if self._here.decisive(run.head.setup, run.subject.n_layer) == wanted]
+        return sorted(same, key=lambda run: run.run_id or 0, reverse=True)
+
+    def _of_this_machine(self, store: Store) -> Iterator[Run]:
+        for kind in _KINDS:
+            for stored in store.list_runs(kind=kind, state=Outcome.COMPLETED):
+                if self._here.made(stored.environment):
+                    with contextlib.suppress(StoreError):  # written by another ggbench
+                        yield listed_run(stored)
+
+    def _is_alike(self, run: Run, on_gpu: bool, least_bytes: int) -> bool:
+        """Whether a run read its weights from the planned memory alone, and not from the CPU's cache."""
+        ran, asked = run.head.setup, self._here.decisive(self._setup, None)
+        decisive = self._here.decisive(ran, run.subject.n_layer)
+        if decisive is None or asked is None or without_placement(decisive) != without_placement(asked):
+            return False
+        if (run.subject.weight_bytes or 0) <= least_bytes or run.memory.weights_on_gpu is not on_gpu:
+            return False
+        return not on_gpu or (decisive.n_gpu_layers < 0 and not decisive.tensor_overrides and decisive.kv_offload)
+
+
+def _known(file: ModelFile, setup: LlamaSetup, budget: Budget, runs: _Runs | None) -> KnownSpeed | None:
+    of_file = runs.of(file) if runs is not None else []
+    measured, forecast = _measured(of_file), _forecast(of_file)
+    prefills = next(
+        ((found, run) for run in of_file if isinstance(run.result, PrefillResult)
+         if (found := measured_prefills(run.result.prefills))),
+        None,
+    )  # fmt: skip
+    best = measured or forecast
+    if best is None:
+        best = _bound(file, setup, budget, runs.shares if runs is not None else None)
+    if best is None:
+        return None
+    if prefills is not None:
+        return replace(best, prefill_ms=prefills[0])
+    return replace(best, prefill_ms=forecast.prefill_ms) if forecast is not None else best
+
+
+def _measured(runs: Sequence[Run]) -> KnownSpeed | None:
+    """From the newest run that was steady; the newest of all where none was."""
+    unsteady = None
+    for run in runs:
+        if steps := _steps(run):
+            known = KnownSpeed("measured", f"run {run.run_id}", steps)
+            if not (isinstance(run.result, DecodeResult) and run.result.unsteady):
+                return known
+            unsteady = unsteady or known
+    return unsteady
+
+
+def _steps(run: Run) -> Known:
+    """Latencies of a run of one sequence; empty where its steps show no line."""
+    match run.result, run.head.settings:
+        case DecodeResult(fit=fit, latency=latency, limit=limit) as found, DecodeSettings(n_gen=n_gen):
+            middle = found.n_prompt + (min(n_gen, found.n_gen) + 1) // 2
+            return measured_steps([(middle, latency)] if latency is not None else [], fit, limit)
+        case SpeedResult(cases=cases, lines=lines), _:
+            line = next((each for each in lines if each.n_seqs == 1), None)
+            latencies = [
+                (each.case.n_input + (each.case.n_gen + 1) // 2, each.latency)
+                for each in cases
+                if each.case.n_seqs == 1 and each.latency is not None and each.seconds is not None
+            ]
+            return () if line is None else measured_steps(latencies, line.fit, line.limit)
+    return ()
+
+
+def _forecast(runs: Sequence[Run]) -> KnownSpeed | None:
+    for run in runs:
+        if isinstance(run.result, ForecastResult) and len(run.result.tok_s) > 1:
+            steps = tuple((n, inverse(tok_s)) for n, tok_s in sorted(run.result.tok_s))
+            return KnownSpeed("forecast", run.result.basis, steps, run.result.prefill_ms)
+    return None
+
+
+def _bound(file: ModelFile, setup: LlamaSetup, budget: Budget, shares: BandwidthShares | None) -> KnownSpeed | None:
+    """What the bandwidth allows, or the share of it that other models reach.
+
+    None without a bandwidth, where a step reads from two memories, and where what it reads is not counted.
+    """
+    if budget.bandwidth is None or (budget.on_gpu and _has_two_speeds(file, setup)):
+        return None
+    try:
+        weights, cache = file_weights(file, file.name), kv_cache(file, setup.type_k, setup.type_v)
+    except Unsupported:
+        return None
+    positions = sorted({*POSITIONS, *([cache.window] if cache.window else [])})
+    latencies = [float(ms) for ms in decode_read_ms(weights, cache, budget.bandwidth.bytes_per_s, positions)]
+    if shares is None:
+        steps = tuple((n, Expected(ms, ms, math.inf)) for n, ms in zip(positions, latencies, strict=True))
+        return KnownSpeed("bound", f"bandwidth: {budget.bandwidth.source}", steps)
+    first = latencies[0]
+    steps = tuple((n, _at_shares(first, ms - first, shares)) for n, ms in zip(positions, latencies, strict=True))
+    return KnownSpeed("other runs", shares.source, steps)
+
+
+def _at_shares(weights_ms: float, kv_ms: float, shares: BandwidthShares) -> Expected:
+    """The latency of two parts, each at its share of the bandwidth."""
+    weights, kv = shares.weights, shares.kv_cache
+    return Expected(
+        weights_ms / weights.value + kv_ms / kv.value,
+        weights_ms / weights.high + kv_ms / kv.high,
+        weights_ms / weights.low + kv_ms / kv.low,
+    )
+
+
+def _has_two_speeds(file: ModelFile, setup: LlamaSetup) -> bool:
+    return not setup.kv_offload or offload(file, setup.n_gpu_layers, setup.tensor_overrides).is_partial

@@ -1,0 +1,180 @@
+"""What would help where a quant does not fit: single changes to the load, sized by the allocator as the plan is.
+
+Each is the least of its kind that is enough; where none is, the one that saves most. What saves nothing is left out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from ggbench.engine.endings import EngineEnded, Failed, OutOfMemory
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.records.change import Change, ChangeKind, Program
+from ggbench.records.plan import Budget, PlanRow
+from ggbench.records.setup import LlamaSetup
+from ggbench.sizing.bounds import speed_bounds
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.longest import longest_n_ctx, planning_ceiling
+from ggbench.sizing.placement import Placement
+
+_SMALLER_UBATCHES = (256, 128, 64)
+_SMALLER_CACHES: tuple[tuple[ChangeKind, str], ...] = (("KV q8_0", "q8_0"), ("KV q4_0", "q4_0"))
+_COSTS: tuple[ChangeKind, ...] = get_args(ChangeKind)
+
+
+def what_helps(
+    file: ModelFile, setup: LlamaSetup, budget: Budget, allocator: DryAllocator, row: PlanRow
+) -> tuple[Change, ...]:
+    """Return the changes to the load of a quant that does not fit, the best first; the allocator has it loaded.
+
+    Raises EngineEnded where the worker ends, but not where llama.cpp refuses a change.
+    """
+    sizes = _Sizes(file, replace(setup, n_ctx=row.n_ctx), budget, allocator)
+    changes = [*_of_context(sizes, row), *_of_placement(sizes)]
+    return _in_order((change for change in changes if change.needed_bytes < (row.needed_bytes or 0)), row)
+
+
+def with_other_quants(rows: Sequence[PlanRow], others: Sequence[PlanRow] = ()) -> list[PlanRow]:
+    """Return the rows, those that do not fit with the largest smaller quant that does: of them, or of the others."""
+    fitting = [row for row in (*rows, *others) if row.fits]
+
+    def changed(row: PlanRow) -> PlanRow:
+        smaller = [each for each in fitting if (each.weight_bytes or 0) < (row.weight_bytes or 0)]
+        if row.fits is not False or not smaller:
+            return row
+        other = max(smaller, key=lambda each: each.weight_bytes or 0)
+        change = Change(
+            kind="quant",
+            setup=None,
+            needed_bytes=other.needed_bytes or 0,
+            left_bytes=other.left_bytes or 0,
+            planned_n_ctx=other.planned_n_ctx,
+            tok_s=other.at_n_ctx.tok_s if other.at_n_ctx else None,
+            quant=other.quant,
+        )
+        return replace(row, changes=_in_order([*row.changes, change], row))
+
+    return [changed(row) for row in rows]
+
+
+def with_programs(rows: Sequence[PlanRow], programs: Sequence[Program]) -> list[PlanRow]:
+    """Return the rows, those that do not fit with the fewest programs whose memory is enough, the largest first."""
+
+    def changed(row: PlanRow) -> PlanRow:
+        missing = -(row.left_bytes or 0)
+        freed = [sum(each.held_bytes for each in programs[: count + 1]) for count in range(len(programs))]
+        count = bisect_left(freed, missing) + 1
+        if row.fits is not False or count > len(programs):
+            return row
+        change = Change(
+            kind="close programs",
+            setup=None,
+            needed_bytes=row.needed_bytes or 0,
+            left_bytes=freed[count - 1] - missing,
+            planned_n_ctx=None,
+            tok_s=row.at_n_ctx.tok_s if row.at_n_ctx else None,
+            programs=tuple(programs[:count]),
+        )
+        return replace(row, changes=_in_order([*row.changes, change], row))
+
+    return [changed(row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Sizes changed loads of one file."""
+
+    file: ModelFile
+    setup: LlamaSetup
+    """As planned, with its n_ctx."""
+    budget: Budget
+    allocator: DryAllocator
+
+    def placement(self, setup: LlamaSetup) -> Placement:
+        return Placement(self.file, setup, on_gpu=self.budget.on_gpu)
+
+    def change(self, kind: ChangeKind, setup: LlamaSetup) -> Change | None:
+        """The change to this setup; None where llama.cpp refuses it."""
+        assert setup.n_ctx is not None
+        placement = self.placement(setup)
+        weights, usable = placement.weight_bytes, self.budget.usable_bytes
+        assert weights is not None  # or the plan would not know that it does not fit
+        try:
+            context = self.allocator.context(setup.n_ctx, setup)
+        except EngineEnded as end:
+            if not isinstance(end.ending, Failed | OutOfMemory):
+                raise
+            return None
+        needed = weights + placement.context_bytes(context)
+        ceiling = planning_ceiling(self.file, setup.n_ctx)
+        longest = longest_n_ctx(placement, usable, lambda n: self.allocator.context(n, setup), context, ceiling)
+        _, bounds = speed_bounds(self.file, setup, self.budget, placement, longest, setup.n_ctx)
+        return Change(
+            kind=kind,
+            setup=setup,
+            needed_bytes=needed,
+            left_bytes=usable - needed - placement.unreserved_bytes(context),
+            planned_n_ctx=longest or None,
+            tok_s=bounds[-1].tok_s if bounds else None,
+        )
+
+
+def _of_context(sizes: _Sizes, row: PlanRow) -> Iterator[Change]:
+    """A smaller physical batch, flash attention, smaller caches, a shorter context."""
+    setup = sizes.setup
+    batches = [size for size in _SMALLER_UBATCHES if size < min(setup.n_ubatch, setup.n_batch)]
+    smaller = [sizes.change("n_ubatch", replace(setup, n_ubatch=size)) for size in batches]
+    yield from _enough(filter(None, smaller))
+    flash_attn = "on" if setup.flash_attn == "off" else setup.flash_attn
+    wanted = [(kind, replace(setup, type_k=name, type_v=name, flash_attn=flash_attn)) for kind, name in _SMALLER_CACHES]
+    if setup.flash_attn == "off":
+        wanted.append(("flash attention", replace(setup, flash_attn="on")))
+    if row.planned_n_ctx:
+        wanted.append(("n_ctx", replace(setup, n_ctx=row.planned_n_ctx)))
+    yield from filter(None, (sizes.change(kind, changed) for kind, changed in wanted))
+
+
+def _of_placement(sizes: _Sizes) -> Iterator[Change]:
+    """On a GPU experts, else whole layers, in main memory: as few as are enough."""
+    if not sizes.budget.on_gpu:
+        return
+    setup, n_layer = sizes.setup, sizes.file.n_layer
+    if sizes.file.n_expert and not setup.cpu_moe:
+        kept = _least(sizes, range(setup.n_cpu_moe + 1, n_layer + 1), lambda n: replace(setup, n_cpu_moe=n))
+        yield from filter(None, [kept and sizes.change("n_cpu_moe", kept)])
+    n_offloaded = sizes.placement(setup).offload.n_gpu_layers
+    fewer = _least(sizes, range(n_offloaded - 1, -1, -1), lambda n: replace(setup, n_gpu_layers=n))
+    yield from filter(None, [fewer and sizes.change("n_gpu_layers", fewer)])
+
+
+def _least(sizes: _Sizes, numbers: Sequence[int], changed: Callable[[int], LlamaSetup]) -> LlamaSetup | None:
+    """The first setup of those that save ever more with which the context as it is fits; else the last."""
+    assert sizes.setup.n_ctx is not None
+    context = sizes.allocator.context(sizes.setup.n_ctx, sizes.setup)
+
+    def fits(number: int) -> bool:
+        placement = sizes.placement(changed(number))
+        return (placement.weight_bytes or 0) + placement.context_bytes(context) <= sizes.budget.usable_bytes
+
+    if not numbers:
+        return None
+    return changed(numbers[min(bisect_left(numbers, True, key=fits), len(numbers) - 1)])
+
+
+def _enough(changes: Iterable[Change]) -> Iterator[Change]:
+    """The first that fits, else the last."""
+    known = list(changes)
+    yield from [next((each for each in known if each.fits), known[-1])] if known else []
+
+
+def _in_order(changes: Iterable[Change], row: PlanRow) -> tuple[Change, ...]:
+    """Those that are enough first, the cheapest before the others; then by what is still missing."""
+
+    def cost(change: Change) -> int:
+        is_drastic = change.kind == "n_ctx" and (row.planned_n_ctx or 0) < (row.n_ctx or 0) / 2
+        return len(_COSTS) if is_drastic else _COSTS.index(change.kind)
+
+    return tuple(sorted(changes, key=lambda each: (not each.fits, 0 if each.fits else -each.left_bytes, cost(each))))

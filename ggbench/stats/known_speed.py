@@ -1,0 +1,144 @@
+"""Read a known speed at any position, and make one of what a run has measured.
+
+Latencies grow by a line, so they are interpolated between the positions that are known, and continue by the last line.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+
+from ggbench.records.forecast import POSITIONS, PROMPTS, Expected, ForecastResult
+from ggbench.records.known_speed import KnownSpeed
+from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+
+_FAR = 32768
+"""Position up to which a measured line is given; a straight line continues from there."""
+
+Known = tuple[tuple[int, Expected], ...]
+"""By rising position or length."""
+
+
+def step_ms_at(known: KnownSpeed, n: int) -> Expected:
+    """Return the latency [ms] of the n-th token; beyond the last position that is known, by the line through it."""
+    return _at(known.step_ms, n)
+
+
+def tok_s_at(known: KnownSpeed, n: int) -> Expected:
+    """Return the tokens/s at position n; the low end is 0 where the latency has no upper end."""
+    return inverse(step_ms_at(known, n))
+
+
+def prefill_ms_at(known: KnownSpeed, n_prompt: int) -> Expected | None:
+    """Return the time [ms] of a prompt, which an empty one does not take; None where none is known."""
+    if not known.prefill_ms:
+        return None
+    nothing = Expected(0.0, 0.0, 0.0)
+    return _at(((0, nothing), *known.prefill_ms), n_prompt)
+
+
+def inverse(expected: Expected, numerator: float = 1e3) -> Expected:
+    """Return tokens/s of milliseconds, and back; an end of zero becomes infinite, an infinite one zero."""
+    value, low, high = (
+        numerator / each if each else math.inf for each in (expected.value, expected.high, expected.low)
+    )
+    return Expected(value, low, high)
+
+
+def forecast_of(known: KnownSpeed) -> ForecastResult:
+    """Return a known speed at the positions and the lengths of a forecast; W is that of the last line."""
+    first, last = known.step_ms[-2:]
+    grown = tuple(
+        (after - before) / (last[0] - first[0]) if math.isfinite(after) else math.inf
+        for before, after in (
+            (first[1].value, last[1].value),
+            (first[1].low, last[1].low),
+            (first[1].high, last[1].high),
+        )
+    )
+    ends = sorted(grown[1:])
+    slope = Expected(grown[0], max(0.0, min(ends[0], grown[0])), max(ends[1], grown[0]))
+    prefills = tuple((n, ms) for n in PROMPTS if (ms := prefill_ms_at(known, n)) is not None)
+    return ForecastResult(
+        known.source if known.basis != "bound" else known.basis,
+        step_ms_at(known, 1),
+        inverse(slope, 1.0) if slope.value > 0 else None,
+        tuple((n, tok_s_at(known, n)) for n in POSITIONS),
+        prefills,
+    )
+
+
+def measured_steps(
+    latencies: Sequence[tuple[int, LatencySummary]], fit: LineFit | None, limit: DecodeLimit | None
+) -> Known:
+    """Return latencies by position from mean latencies and the line through their steps; empty for too few steps.
+
+    `latencies` are each of the middle position of a stretch. Level and slope of a line are independent at the mean of
+    its positions, so away from it their intervals add as squares. Where W does not differ from zero the slope is the
+    limit's, within its interval.
+    """
+    levels = sorted((n, level) for n, each in latencies if (level := _level(each)) is not None)
+    slope = _slope(fit, limit)
+    if not levels or slope is None:
+        return ()
+    floor = limit.b_ms if limit is not None else 0.0
+    (first, lowest), (last, highest) = levels[0], levels[-1]
+    found = [(1, _moved(lowest, slope, 1 - first, floor))] if first > 1 else []
+    found += levels
+    return (*found, (max(_FAR, 2 * last), _moved(highest, slope, max(_FAR, 2 * last) - last, floor)))
+
+
+def measured_prefills(prefills: Sequence[PrefillSpeed]) -> Known:
+    """Return the times of prompts by length, those that have an interval."""
+    return tuple(
+        (
+            each.n_prompt,
+            Expected(each.prefill_ms, 1e3 * each.n_prompt / high if high else 0.0, 1e3 * each.n_prompt / low),
+        )
+        for each in sorted(prefills, key=lambda each: each.n_prompt)
+        if each.tok_s_ci95 is not None and (low := each.tok_s_ci95[0]) > 0
+        for high in (each.tok_s_ci95[1],)
+    )
+
+
+def _at(known: Known, n: int) -> Expected:
+    if len(known) == 1:
+        return known[0][1]
+    positions = [position for position, _ in known]
+    above = min(max(bisect.bisect_left(positions, n), 1), len(known) - 1)
+    (n0, one), (n1, other) = known[above - 1], known[above]
+    share = (n - n0) / (n1 - n0)
+    value, low, high = (
+        before if before == after else before + share * (after - before)  # also where both are infinite
+        for before, after in ((one.value, other.value), (one.low, other.low), (one.high, other.high))
+    )
+    return Expected(value, min(low, value), max(high, value))
+
+
+def _level(latency: LatencySummary) -> Expected | None:
+    """The mean latency of a stretch; None where its interval is unknown, or has no upper end."""
+    if latency.tok_s_ci95 is None or latency.tok_s_ci95[0] <= 0:
+        return None
+    low, high = latency.tok_s_ci95
+    return Expected(1e3 / latency.tok_s, 1e3 / high if high else 0.0, 1e3 / low)
+
+
+def _slope(fit: LineFit | None, limit: DecodeLimit | None) -> Expected | None:
+    """Milliseconds that each position adds; None where not even an upper end is known."""
+    if fit is None or fit.w_ci95 is None or fit.w_ci95[0] <= 0:
+        return None
+    steepest, flattest = 1 / fit.w_ci95[0], 1 / fit.w_ci95[1] if fit.w_ci95[1] else 0.0
+    if fit.w_tokens_per_ms is not None:
+        return Expected(1 / fit.w_tokens_per_ms, flattest, steepest)
+    least = 0.0 if limit is None or limit.w_tokens_per_ms is None else 1 / limit.w_tokens_per_ms
+    return Expected(min(max(least, flattest), steepest), flattest, steepest)
+
+
+def _moved(level: Expected, slope: Expected, distance: int, floor: float) -> Expected:
+    """The level `distance` positions away, at least `floor` [ms]."""
+    value = max(level.value + distance * slope.value, floor)
+    steeper, flatter = abs(distance) * (slope.high - slope.value), abs(distance) * (slope.value - slope.low)
+    up, down = (steeper, flatter) if distance > 0 else (flatter, steeper)
+    low = max(value - math.hypot(level.value - level.low, down), min(floor, value))
+    return Expected(value, low, value + math.hypot(level.high - level.value, up))

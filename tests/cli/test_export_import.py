@@ -1,0 +1,169 @@
+"""export and import."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import FakeMachine, Run
+from tests.interchange.conftest import PEERS
+
+
+@pytest.fixture
+def decoded(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> Path:
+    """A store with a decode of 500 tokens as run 1."""
+    assert ggbench("decode", tiny_twin, "-n", "500").code == 0
+    return tiny_twin
+
+
+def test_import_names_each_run_and_what_it_lacks(ggbench: Run) -> None:
+    """A line for each on stdout, notes on stderr; a second time they are there already."""
+    ran = ggbench("import", PEERS / "llama-bench.json")
+
+    assert ran.code == 0
+    assert ran.out.splitlines() == [
+        "run 1  prefill  SmolLM2-135M-Instruct q4_1  from llama-bench",
+        "run 2  decode  SmolLM2-135M-Instruct q4_1  from llama-bench",
+    ]
+    assert "note: single tokens were not timed" in ran.err
+    again = ggbench("import", PEERS / "llama-bench.json")
+    assert [line.endswith("already there") for line in again.out.splitlines()] == [True, True]
+    assert again.err == ""
+
+
+def test_imported_runs_are_listed_shown_compared_and_plotted(ggbench: Run) -> None:
+    """Like any other, with a mark that says where they come from."""
+    ggbench("import", PEERS / "llama-bench.json", PEERS / "llama-bench.jsonl")
+
+    listed = ggbench("results")
+    rows = ggbench("results", "--json").json["rows"]
+    shown = ggbench("results", "show", "2", "--plot")
+    compared = ggbench("compare", "2", "4")
+
+    assert "run 2: imported: llama-bench, llama-bench.json" in listed.out
+    assert listed.out.count("imported: llama-bench, llama-bench.jsonl") == 2
+    assert {row["provenance"] for row in rows} == {"imported"}
+    assert {row["imported"]["tool"] for row in rows} == {"llama-bench"}
+    assert "imported from llama-bench.json of llama-bench, sha256 " in " ".join(shown.out.split())
+    assert "position [tokens]" in shown.out
+    assert (compared.code, "cannot be distinguished" in compared.out) == (0, True)
+
+
+def test_import_as_json(ggbench: Run) -> None:
+    """One document with the file's hash."""
+    rows = ggbench("import", PEERS / "llama-batched-bench.md", "--model", "m", "--quant", "Q4_1", "--json").json["rows"]
+
+    assert [(row["run_id"], row["is_new"], row["kind"], row["quant"]) for row in rows] == [(1, True, "speed", "q4_1")]
+    assert len(rows[0]["file_sha256"]) == 64
+
+
+def test_nothing_is_stored_where_one_file_is_broken(ggbench: Run, tmp_path: Path) -> None:
+    """All files are read before any is stored."""
+    broken = tmp_path / "broken.json"
+    broken.write_text("[{]")
+
+    ran = ggbench("import", PEERS / "llama-bench.json", broken)
+
+    assert ran.code == 5
+    assert ran.err.startswith("Error: broken.json, line 1, column 3")
+    assert "Hint: " in ran.err
+    assert ggbench("results", "--json").json["rows"] == []
+
+
+def test_a_decode_is_exported_as_rows_of_llama_bench(ggbench: Run, decoded: Path) -> None:
+    """On stdout, with what is unknown on stderr; read again they are a decode and its prompt."""
+    ran = ggbench("export", "1", "--format", "llama-bench-json")
+
+    rows = json.loads(ran.out)
+    assert [(row["n_prompt"], row["n_gen"], row["n_depth"]) for row in rows][-2:] == [(0, 500, 25), (0, 128, 256)]
+    assert rows[0]["model_filename"] == decoded.name
+    assert "written as llama-bench's default: build_commit" in ran.err
+
+
+def test_windows_are_where_they_are_asked_for(ggbench: Run, decoded: Path) -> None:
+    """One that the decode does not reach is left out."""
+    ran = ggbench(
+        "export", "1", "--format", "llama-bench-md", "--depths", "100,300,9000", "-n", "64", "--build", "mine"
+    )
+
+    assert "tg64 @ d100" in ran.out
+    assert "tg64 @ d300" in ran.out
+    assert "d9000" not in ran.out
+    assert "build: mine (0)" in ran.out
+
+
+def test_samples_are_exported_as_csv(ggbench: Run, decoded: Path) -> None:
+    """A line for each timed step, warm-up left out."""
+    rows = list(csv.DictReader(io.StringIO(ggbench("export", "1", "--format", "csv").out)))
+
+    assert len(rows) == 500
+    assert (rows[0]["run_id"], rows[0]["kind"], rows[0]["position"]) == ("1", "decode", "26")
+    assert int(rows[0]["step_ns"]) > 0
+
+
+def test_a_bundle_brings_a_run_home(
+    ggbench: Run, decoded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To another store, where it is listed and shown; not over a file unless asked for."""
+    path = tmp_path / "runs.zip"
+    saved = ggbench("export", "1", "--bundle", path)
+    assert (saved.code, saved.out) == (0, "")
+    assert "--with-paths keeps them" in saved.err
+    over = ggbench("export", "1", "--bundle", path)
+    assert (over.code, "exists already" in over.err) == (2, True)
+    assert ggbench("export", "1", "--bundle", path, "--force").code == 0
+
+    assert "already there" in ggbench("import", path).out
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "elsewhere"))
+    assert "already there" not in ggbench("import", path).out
+    shown = ggbench("results", "show", "1", "--json").json
+    assert shown["environment"]["imported"]["file"] == "runs.zip"
+    assert shown["n_gen"] == 500
+    assert str(decoded.parent) not in json.dumps(shown)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("1",), "nothing says what to write"),
+        (("1", "--format", "csv", "--bundle", "x.zip"), "exclude each other"),
+        (("--format", "csv"), "no run was given"),
+        (("1", "--model", "x", "--format", "csv"), "exclude each other"),
+        (("--model", "x", "--format", "csv"), "no run of 'x' is stored"),
+        (("7", "--format", "csv"), "no run named '7'"),
+        (("1", "--bundle", "-"), "a bundle is no text"),
+        (("1", "--format", "parquet"), "'parquet' is not one of"),
+        (("1", "--format", "csv", "-o", "."), "is a folder"),
+    ],
+)
+def test_what_cannot_be_exported(arguments: tuple[str, ...], expected: str, ggbench: Run, decoded: Path) -> None:
+    """A usage error that says what to give."""
+    ran = ggbench("export", *arguments)
+
+    assert ran.code == 2
+    assert expected in ran.err
+    assert ran.out == ""
+
+
+def test_a_run_without_tests_of_llama_bench_is_named(ggbench: Run) -> None:
+    """A perplexity has no rows; alone it is an error."""
+    ggbench("import", PEERS / "llama-perplexity.txt", "--model", "m", "--quant", "q4_1")
+    ggbench("import", PEERS / "llama-bench.json")
+
+    alone = ggbench("export", "1", "--format", "llama-bench-csv")
+    beside = ggbench("export", "1", "2", "--format", "llama-bench-csv")
+
+    assert (alone.code, "none of these runs" in alone.err) == (2, True)
+    assert "run 1 (quality) has nothing that llama-bench measures" in beside.err
+    assert len(beside.out.splitlines()) == 4
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(ggbench: Run, decoded: Path, tmp_path: Path) -> None:
+    """And leaves nothing behind."""
+    ran = ggbench("export", "1", "--format", "csv", "-o", tmp_path / "missing" / "x.csv")
+
+    assert (ran.code, "cannot save in" in ran.err) == (1, True)

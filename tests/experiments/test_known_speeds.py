@@ -1,0 +1,252 @@
+"""What is known of a quant's speed, from runs that were stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ggbench.experiments import known_speeds as module
+from ggbench.experiments.known_speeds import known_speeds, with_expected
+from ggbench.gguf_file.blueprint import build_model
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.cpu import Cpu
+from ggbench.machine.environment import environment as environment_of
+from ggbench.records.decode import DecodeResult, DecodeSettings
+from ggbench.records.forecast import Expected, ForecastResult, ForecastSettings
+from ggbench.records.imported import Imported
+from ggbench.records.known_speed import KnownSpeed
+from ggbench.records.machine import Environment
+from ggbench.records.memory import DeviceBuffers, Memory, Place
+from ggbench.records.outcome import Outcome
+from ggbench.records.plan import Budget, PlanRow
+from ggbench.records.prefill import PrefillResult, PrefillSettings
+from ggbench.records.run import Result, Run, RunHead, Settings
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import Bandwidth, LatencySummary, LineFit, PrefillSpeed
+from ggbench.records.speed_cases import BatchLine, Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
+from ggbench.records.subject import Subject
+from ggbench.stats.known_speed import step_ms_at
+from ggbench.store.database import Store
+from ggbench.theory.roofline import decode_limit
+from tests.conftest import TINY
+from tests.fakes.engine import VERSIONS
+
+BANDWIDTH = Bandwidth(20e9, "measured")
+BUDGET = Budget("main memory", False, 1 << 34, "given", 0, "", BANDWIDTH)
+HERE = environment_of(VERSIONS)
+ELSEWHERE = Imported(tool="ggbench 0.1.0", file="x.zip", file_sha256="1", content_sha256="2")
+ON_CPU = Memory(buffers=(DeviceBuffers("CPU", weight_bytes=100),))
+ON_GPU = Memory(buffers=(DeviceBuffers("CUDA0", Place.GPU, weight_bytes=100),))
+FORECAST = ForecastResult(
+    "twins of 2 and 6 of 32 layers",
+    Expected(100.0, 90.0, 110.0),
+    Expected(40.0, 30.0, 50.0),
+    ((1, Expected(10.0, 9.0, 11.0)), (4096, Expected(5.0, 4.5, 5.5))),
+    ((512, Expected(900.0, 800.0, 1000.0)),),
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """An empty one, on a machine whose cache holds none of the tiny models."""
+    monkeypatch.setattr(module, "describe_cpu", lambda: Cpu("test", 1, 1, None))
+    with Store.open(tmp_path / "results.sqlite") as opened:
+        yield opened
+
+
+def _file(n_layer: int = 2) -> ModelFile:
+    return build_model(replace(TINY, n_layer=n_layer), f"tiny-{n_layer}")
+
+
+def _latency(ms: float) -> LatencySummary:
+    return LatencySummary(ms, ms, ms, 1e3 / ms, None, (0.99e3 / ms, 1.01e3 / ms))
+
+
+def _decode(file: ModelFile, share: float = 0.5, unsteady: str = "") -> DecodeResult:
+    """Of 1,000 tokens at a share of the bandwidth."""
+    limit = decode_limit(file, BANDWIDTH)
+    assert limit.w_tokens_per_ms is not None
+    w, b_ms = limit.w_tokens_per_ms * share, limit.b_ms / share
+    fit = LineFit(1000, w, (0.9 * w, 1.1 * w), b_ms, (0.9 * b_ms, 1.1 * b_ms), 1.0, w)
+    return DecodeResult(25, 1000, None, fit, _latency(b_ms + 524 / w), limit, unsteady)
+
+
+def _add(
+    store: Store,
+    file: ModelFile,
+    result: Result,
+    kind: str = "decode",
+    settings: Settings | None = None,
+    *,
+    setup: LlamaSetup | None = None,
+    environment: Environment | None = HERE,
+    outcome: Outcome = Outcome.COMPLETED,
+    memory: Memory = ON_CPU,
+) -> int:
+    """Store a run of a file of these tensors."""
+    head = RunHead(
+        kind=kind,
+        subject=Subject(model="tiny", quant="f32", source="twin", shape_key=file.shape_key, weight_bytes=1000),
+        setup=setup or LlamaSetup(n_ctx=1280),
+        settings=settings or DecodeSettings(1000),
+        environment=environment,
+    )
+    return store.add(Run(head=head, outcome=outcome, memory=memory, result=result))
+
+
+def _one(store: Store | None, file: ModelFile, setup: LlamaSetup | None = None, budget: Budget = BUDGET) -> KnownSpeed:
+    (known,) = known_speeds(store, [file], setup or LlamaSetup(), budget)
+    assert known is not None
+    return known
+
+
+def test_without_any_run_the_bound_is_known(store: Store) -> None:
+    """With an open interval; without a bandwidth or a file nothing is."""
+    file = _file()
+    limit = decode_limit(file, BANDWIDTH)
+    known = _one(store, file)
+    assert known.basis == "bound"
+    first = step_ms_at(known, 1)
+    assert (first.value, first.low, first.high) == pytest.approx((limit.b_ms, limit.b_ms, math.inf))
+    assert limit.w_tokens_per_ms is not None
+    assert step_ms_at(known, 5000).value == pytest.approx(limit.b_ms + 4999 / limit.w_tokens_per_ms)
+    assert known_speeds(store, [None, file], LlamaSetup(), replace(BUDGET, bandwidth=None)) == [None, None]
+
+
+def test_a_run_of_the_same_tensors_is_the_surest(store: Store) -> None:
+    """The newest that was steady; above a forecast, whose prompts it takes where it has none."""
+    file = _file()
+    number = _add(store, file, _decode(file, 0.5))
+    _add(store, file, FORECAST, "forecast", ForecastSettings())
+    _add(store, file, _decode(file, 0.1, unsteady="busy"))
+    known, limit = _one(store, file), decode_limit(file, BANDWIDTH)
+    assert (known.basis, known.source) == ("measured", f"run {number}")
+    assert step_ms_at(known, 1).value == pytest.approx(limit.b_ms / 0.5)
+    assert known.prefill_ms == FORECAST.prefill_ms
+    prefill = PrefillResult((PrefillSpeed(256, 300.0, 853.0, 3, (800.0, 900.0)),))
+    _add(store, file, prefill, "prefill", PrefillSettings((256,)))
+    assert [n for n, _ in _one(store, file).prefill_ms] == [256]
+
+
+def test_a_speed_run_shows_several_positions(store: Store) -> None:
+    """Those of one sequence; cases of a batch are of another speed."""
+    file = _file()
+    cases = [
+        SpeedCase(CaseEnded(Case(n_seqs, n_input, 100)), 1.0, decode_ms=1.0, latency=_latency(ms))
+        for n_seqs, n_input, ms in ((1, 50, 10.0), (1, 1050, 20.0), (8, 50, 99.0))
+    ]
+    fit = LineFit(200, 100.0, (90.0, 110.0), 9.0, (8.0, 10.0), 1.0, 100.0)
+    _add(store, file, SpeedResult(tuple(cases), (BatchLine(1, fit, None),)), "speed", SpeedSettings(n_gen=100))
+    known = _one(store, file)
+    assert known.basis == "measured"
+    assert [step_ms_at(known, n).value for n in (100, 600, 1100)] == pytest.approx([10.0, 15.0, 20.0])
+
+
+def test_a_forecast_comes_before_other_runs(store: Store) -> None:
+    """As latencies, with the ends of the interval exchanged."""
+    file = _file()
+    for n_layer in (3, 4):
+        _add(store, _file(n_layer), _decode(_file(n_layer)))
+    _add(store, file, FORECAST, "forecast", ForecastSettings())
+    known = _one(store, file)
+    assert (known.basis, known.source) == ("forecast", "twins of 2 and 6 of 32 layers")
+    assert known.step_ms[0] == (1, Expected(100.0, 1e3 / 11, 1e3 / 9))
+
+
+def test_other_runs_say_what_share_of_the_bound_is_reached(store: Store) -> None:
+    """Of two models or more, each by its newest run; the interval is that of a third model."""
+    file, limit = _file(), decode_limit(_file(), BANDWIDTH)
+    _add(store, _file(3), _decode(_file(3), 0.9))
+    _add(store, _file(3), _decode(_file(3), 0.4))
+    assert _one(store, file).basis == "bound"
+    _add(store, _file(4), _decode(_file(4), 0.5))
+    known = _one(store, file)
+    assert known.basis == "other runs"
+    assert known.source == "this machine's other runs reach 40 to 50 % of the bound (2 models)"
+    found = step_ms_at(known, 1)
+    assert found.value == pytest.approx(limit.b_ms / 0.45)
+    factor = math.exp(2 * math.log(0.5 / 0.4) / math.sqrt(2) * math.sqrt(1.5))
+    assert (found.low, found.high) == pytest.approx((found.value / factor, found.value * factor))
+    faster = replace(BUDGET, bandwidth=Bandwidth(40e9, "given"))
+    assert step_ms_at(_one(store, file, budget=faster), 1).value == pytest.approx(found.value)
+
+
+def test_two_models_may_happen_to_be_alike(store: Store) -> None:
+    """So the interval has a width at least; no share is above the whole bandwidth."""
+    file, limit = _file(), decode_limit(_file(), BANDWIDTH)
+    for n_layer in (3, 4):
+        _add(store, _file(n_layer), _decode(_file(n_layer), 0.9))
+    found = step_ms_at(_one(store, file), 1)
+    assert found.high > 1.3 * found.value
+    assert found.low == pytest.approx(limit.b_ms)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"environment": replace(HERE, cpu="another")},
+        {"environment": replace(HERE, n_cores=(HERE.n_cores or 0) + 1)},
+        {"environment": replace(HERE, llama_cpp_python="0.0.1")},
+        {"environment": None},
+        {"environment": replace(HERE, imported=ELSEWHERE)},
+        {"setup": LlamaSetup(type_k="q8_0")},
+        {"setup": LlamaSetup(threads=(HERE.n_cores or 0) + 1)},
+        {"outcome": Outcome.INTERRUPTED},
+    ],
+)
+def test_what_was_run_otherwise_says_nothing(store: Store, changed: dict[str, Any]) -> None:
+    """On another machine, under another setup, or not to its end."""
+    file = _file()
+    for each in (file, _file(3), _file(4)):
+        _add(store, each, _decode(each), **changed)
+    assert _one(store, file).basis == "bound"
+
+
+def test_what_does_not_decide_the_speed_may_differ(store: Store) -> None:
+    """The context's length, a memory limit, and without a GPU what would go there."""
+    file = _file()
+    _add(store, file, _decode(file))
+    setup = LlamaSetup(n_ctx=8192, n_gpu_layers=0, memory_limit_bytes=1 << 30, mmap=False)
+    assert _one(store, file, setup).basis == "measured"
+
+
+def test_of_another_card_only_the_bound_is_known(store: Store) -> None:
+    """Whatever was measured here."""
+    file = _file()
+    _add(store, file, _decode(file))
+    assert _one(store, file, budget=replace(BUDGET, is_here=False)).basis == "bound"
+
+
+def test_runs_on_a_gpu_say_nothing_of_main_memory(store: Store) -> None:
+    """Each memory has a bandwidth of its own."""
+    file = _file()
+    for n_layer in (3, 4):
+        _add(store, _file(n_layer), _decode(_file(n_layer)), memory=ON_GPU)
+    assert _one(store, file).basis == "bound"
+
+
+def test_a_model_within_the_cache_says_nothing_of_the_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may reach more than the memory's bandwidth."""
+    for n_layer in (3, 4):
+        _add(store, _file(n_layer), _decode(_file(n_layer)))
+    monkeypatch.setattr(module, "describe_cpu", lambda: Cpu("test", 1, 1, 1000))
+    assert _one(store, _file()).basis == "bound"
+
+
+def test_a_plan_shows_what_is_expected_at_its_n_ctx(store: Store) -> None:
+    """With its basis; a bound is no expectation."""
+    file = _file()
+    _add(store, file, FORECAST, "forecast", ForecastSettings())
+    row = PlanRow("tiny", "f32", "file", n_ctx=4096)
+    known = known_speeds(store, [file, _file(9), None], LlamaSetup(), BUDGET)
+    found, bound, unknown = with_expected([row] * 3, known)
+    assert found.expected is not None
+    assert (found.expected.basis, found.expected.speed_basis) == ("twins of 2 and 6 of 32 layers", "forecast")
+    assert (found.expected.tok_s, *found.expected.tok_s_ci95) == pytest.approx((5.0, 4.5, 5.5))
+    assert bound.expected is None
+    assert unknown.expected is None

@@ -1,0 +1,73 @@
+"""Candidates of a pick, made up."""
+
+from __future__ import annotations
+
+from ggbench.records.forecast import Expected
+from ggbench.records.known_speed import SpeedBasis
+from ggbench.records.pick import Candidate, Loss, TurnSpeed
+from ggbench.records.plan import PlanRow
+from ggbench.units import GIB
+
+
+def around(value: float, error: float = 0.0) -> Expected:
+    """The value with an interval of that share on either side."""
+    return Expected(value, value * (1 - error), value * (1 + error))
+
+
+def measured_loss(nats: float, error: float = 0.02) -> Loss:
+    """As of a quality run."""
+    return Loss(around(nats, error), "measured", "run 1, from q8_0")
+
+
+def turn_of(
+    tok_s: float, error: float = 0.05, basis: SpeedBasis = "measured", turn_s: float | None = None
+) -> TurnSpeed:
+    """A speed, of a bound the best that is possible."""
+    seconds = 300 / tok_s if turn_s is None else turn_s
+    if basis == "bound":
+        return TurnSpeed(Expected(tok_s, 0.0, tok_s), None, basis, "bandwidth")
+    return TurnSpeed(around(tok_s, error), around(seconds, error), basis, "run 2")
+
+
+def candidate(
+    quant: str = "q4_k_m",
+    cache: str = "f16",
+    *,
+    model: str = "m",
+    loss: float | Loss | None = 0.01,
+    cache_loss: float | None = 0.0,
+    tok_s: float | TurnSpeed | None = 20.0,
+    n_ctx: int | None = 32768,
+    gib: float = 4.0,
+    n_params: int | None = 7_000_000_000,
+    missing_gib: float = 0.0,
+) -> Candidate:
+    """One of 8 GiB of memory; numbers as measured."""
+    row = PlanRow(
+        model=model,
+        quant=quant,
+        provenance="file",
+        type_k=cache,
+        type_v=cache,
+        file_bytes=round(gib * GIB),
+        weight_bytes=round(gib * GIB),
+        needed_bytes=round((gib + 1) * GIB),
+        left_bytes=round((-missing_gib or 7 - gib) * GIB),
+        fits=not missing_gib,
+        budget_bytes=8 * GIB,
+        bpw=gib,
+        n_params=n_params,
+        n_ctx=8192,
+        planned_n_ctx=n_ctx or None,
+    )
+    return Candidate(
+        row=row,
+        model_key=model,
+        selector="",
+        n_ctx=8192,
+        max_n_ctx=n_ctx,
+        offered_n_ctx=n_ctx,
+        speed=turn_of(tok_s) if isinstance(tok_s, int | float) else tok_s,
+        weights_loss=measured_loss(loss) if isinstance(loss, int | float) else loss,
+        cache_loss=None if cache_loss is None else measured_loss(cache_loss),
+    )

@@ -1,0 +1,40 @@
+"""Results that the tools really wrote, and a store to import them into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ggbench.interchange.formats import read_runs
+from ggbench.interchange.imported_run import ImportedRun, Named
+from ggbench.store.database import Store
+
+PEERS = Path(__file__).parent.parent / "data" / "peers"
+"""SmolLM2-135M-Instruct Q4_1 on two cores: `llama-bench -p 64 -n 16 -d 0,256,512 -r 2` in each of its formats,
+`llama-batched-bench -c 2048 -npp 64,128 -ntg 16 -npl 1,2,4`, and `llama-perplexity -c 256 --chunks 6` with both of its
+streams, alone and with Q2_K against it."""
+
+ReadRuns = Callable[..., list[ImportedRun]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty one."""
+    with Store.open(tmp_path / "results.sqlite") as opened:
+        yield opened
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> ReadRuns:
+    """Reads a recorded file by its name, or a text of the test's own."""
+
+    def read_file(name: str, text: str | None = None, model: str = "", quant: str = "") -> list[ImportedRun]:
+        path = PEERS / name
+        if text is not None:
+            path = tmp_path / name
+            path.write_text(text)
+        return list(read_runs(path, Named(model, quant)))
+
+    return read_file

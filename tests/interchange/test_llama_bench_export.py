@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sqlite3
+from dataclasses import replace
+
+import pytest
+
+from ggbench.experiments.stored import read_recording, read_run
+from ggbench.interchange.bench_row import measured_row
+from ggbench.interchange.formats import LLAMA_BENCH
+from ggbench.interchange.keeping import keep
+from ggbench.interchange.llama_bench_export import ExportedRun, ExportOptions, export_run
+from ggbench.recording.recording import kind_of
+from ggbench.records.machine import GpuReading, MachineReading
+from ggbench.records.observation import ModelDescribed, PromptTiming
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run
+from ggbench.records.setup import LlamaSetup
+from ggbench.store.database import Store
+from ggbench.store.runs import SampleChunk
+from tests.fakes import machines, measured
+from tests.interchange.conftest import PEERS, ReadRuns
+
+NO_WINDOWS = ExportOptions(depths=())
+
+
+def exported(store: Store, run_id: int, options: ExportOptions = NO_WINDOWS) -> ExportedRun:
+    """The rows of a stored run."""
+    stored = store.load_run(run_id)
+    return export_run(read_run(store, stored), read_recording(store, stored), options)
+
+
+def put_decode(store: Store, *observed: object, setup: LlamaSetup | None = None) -> int:
+    """A decode of two repetitions of 600 steps after 25 tokens, each of as many microseconds as its position."""
+    head = replace(measured.start(), environment=machines.ENVIRONMENT, setup=setup or LlamaSetup())
+    run = Run(head=head, outcome=Outcome.COMPLETED)
+    chunks = [
+        SampleChunk(f"decode/p25/b1/r{number}", 26, 0, tuple(n * 1000 for n in range(26, 626)), ())
+        for number in range(2)
+    ]
+    chunks.append(SampleChunk("warmup/p25/b1/r0", 26, 0, (1, 2, 3), ()))
+    return store.add(run, chunks, [(0, kind_of(type(each)), each) for each in observed])
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "csv", "sql"])
+def test_imported_rows_are_written_as_llama_bench_wrote_them(form: str, store: Store, read: ReadRuns) -> None:
+    """Every field of every row, in llama-bench's order, whichever format carried it."""
+    kept = keep(store, read(f"llama-bench.{form}"))
+    rows = [row for each in kept for row in exported(store, each.run_id).rows]
+
+    written = LLAMA_BENCH["llama-bench-json"](rows)
+    original = json.loads((PEERS / "llama-bench.json").read_text())
+
+    entries = json.loads(written)
+    assert list(entries[0])[:42] == list(original[0])[:42]
+    if form == "json":
+        by_test = sorted(original, key=lambda row: (row["n_gen"] != 0, row["n_depth"]))
+        for entry, row in zip(entries, by_test, strict=True):
+            assert entry | {"samples_ts": None} == row | {"samples_ts": None}
+            assert entry["samples_ts"] == pytest.approx(row["samples_ts"], rel=1e-4)
+
+
+@pytest.mark.parametrize("form", ["csv", "sql"])
+def test_text_formats_come_back_line_by_line(form: str, store: Store, read: ReadRuns) -> None:
+    """The very lines of llama-bench, in another order."""
+    kept = keep(store, read(f"llama-bench.{form}"))
+    rows = [row for each in kept for row in exported(store, each.run_id).rows]
+
+    written = LLAMA_BENCH[f"llama-bench-{form}"](rows)
+
+    assert sorted(written.splitlines()) == sorted((PEERS / f"llama-bench.{form}").read_text().splitlines())
+
+
+def test_the_table_comes_back_with_the_same_cells(store: Store, read: ReadRuns) -> None:
+    """Of rows with times; a table's own rows have no size and no number of parameters left."""
+    kept = keep(store, read("llama-bench.json"))
+    rows = [row for each in kept for row in exported(store, each.run_id).rows]
+
+    lines = LLAMA_BENCH["llama-bench-md"](rows).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    original = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (PEERS / "llama-bench.md").read_text().splitlines()
+    ]
+
+    assert cells[0] == original[0]
+    assert {tuple(row[:6]) for row in cells[2:8]} == {tuple(row[:6]) for row in original[2:8]}
+    assert lines[-1] == "build: 0c1e570 (1)"
+
+
+def test_a_decode_is_one_row_for_all_its_steps_and_one_for_each_window(store: Store) -> None:
+    """A row tg N @ d D is the sum of the steps at positions D+1 to D+N, of each repetition; warm-up is none."""
+    run_id = put_decode(store)
+
+    rows = exported(store, run_id, ExportOptions(depths=(16, 256, 512), n_gen=100)).rows
+
+    assert [row.test for row in rows] == ["tg600 @ d25", "tg100 @ d256", "tg100 @ d512"]
+    assert rows[1].samples_ns == (sum(n * 1000 for n in range(257, 357)),) * 2
+    assert rows[1].whole["avg_ns"] == sum(n * 1000 for n in range(257, 357))
+    assert rows[1].whole["avg_ts"] == pytest.approx(100e9 / sum(n * 1000 for n in range(257, 357)), abs=1e-6)
+
+
+def test_mean_and_deviation_are_llama_bench_s(store: Store) -> None:
+    """Of its own samples; its deviation of ns comes from integers and differs in the third digit."""
+    for row in json.loads((PEERS / "llama-bench.json").read_text()):
+        counts = {name: row[name] for name in ("n_prompt", "n_gen", "n_depth")}
+        ours = measured_row(counts, row["samples_ns"]).whole
+        for name in ("avg_ns", "stddev_ns", "avg_ts", "stddev_ts"):
+            assert ours[name] == pytest.approx(row[name], abs=1, rel=0.01 if name == "stddev_ns" else 1e-5)
+
+
+def test_prompts_are_rows_unless_they_are_of_several_sequences(store: Store) -> None:
+    """llama-bench reads one prompt at a time."""
+    run_id = put_decode(store, PromptTiming(25, 5_000_000), PromptTiming(25, 7_000_000), PromptTiming(64, 9, n_seqs=4))
+
+    rows = exported(store, run_id).rows
+
+    assert [(row.test, row.samples_ns) for row in rows[:-1]] == [("pp25", (5_000_000, 7_000_000))]
+    assert rows[-1].test == "tg600 @ d25"
+
+
+def test_fields_say_what_the_run_knows_and_name_what_it_does_not(store: Store) -> None:
+    """The file's name without its folder, the setup as llama-bench writes it, and no invented build."""
+    setup = LlamaSetup(
+        type_k="q8_0", flash_attn="on", kv_offload=False, threads=8, tensor_split=(3.0, 1.0), n_cpu_moe=2
+    )
+    run_id = put_decode(store, ModelDescribed("qwen2 0.5B Q4_K - Medium"), setup=setup)
+
+    found = exported(store, run_id)
+
+    whole = found.rows[0].whole
+    assert whole["model_filename"] == "q4_k_m.gguf"
+    assert whole["model_type"] == "qwen2 0.5B Q4_K - Medium"
+    assert (whole["cpu_info"], whole["gpu_info"], whole["backends"]) == ("AMD EPYC 9B14", "NVIDIA RTX 4090", "CUDA")
+    assert (whole["type_k"], whole["flash_attn"], whole["no_kv_offload"]) == ("q8_0", 1, True)
+    assert (whole["tensor_split"], whole["n_cpu_moe"], whole["n_threads"]) == ("3.00/1.00", 2, 8)
+    assert found.unknown == ("build_commit", "build_number")
+    with_paths = exported(store, run_id, replace(NO_WINDOWS, with_paths=True, build="mine")).rows[0].whole
+    assert (with_paths["model_filename"], with_paths["build_commit"]) == ("/cache/twins/q4_k_m.gguf", "mine")
+
+
+def test_a_run_without_steps_and_prompts_has_no_row(store: Store) -> None:
+    """Readings of the machine are no test."""
+    head = replace(measured.start_search(), environment=machines.ENVIRONMENT)
+    reading = MachineReading(1, None, None, None, (GpuReading(0, "GPU"),))
+    run_id = store.add(Run(head=head, outcome=Outcome.COMPLETED), (), [(1, "machine_reading", reading)])
+
+    assert exported(store, run_id).rows == ()
+
+
+def test_hostile_names_harm_no_format(store: Store, read: ReadRuns) -> None:
+    """A formula, a quote, a pipe and HTML in a model's name: CSV, SQL and Markdown show them as text."""
+    rows = json.loads((PEERS / "llama-bench.json").read_text())
+    name = "=cmd|' /C calc'!A0');DROP TABLE llama_bench;--<script>.gguf"
+    hostile = [row | {"model_filename": name, "model_type": name} for row in rows]
+    kept = keep(store, read("hostile.json", json.dumps(hostile)))
+    found = [row for each in kept for row in exported(store, each.run_id).rows]
+
+    written = list(csv.DictReader(io.StringIO(LLAMA_BENCH["llama-bench-csv"](found))))
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(LLAMA_BENCH["llama-bench-sql"](found))
+    stored = connection.execute("SELECT DISTINCT model_filename, count(*) FROM llama_bench").fetchall()
+    connection.close()
+    table = LLAMA_BENCH["llama-bench-md"](found)
+
+    assert {row["model_filename"] for row in written} == {f"'{name}"}
+    assert stored == [(name, 6)]
+    assert "<script>" not in table.replace("\\<script\\>", "")
+    assert all(line.replace("\\|", "").count("|") == 8 for line in table.splitlines()[:8])
+
+
+def test_a_killed_decode_has_rows_for_what_it_timed(store: Store) -> None:
+    """Its steps until then are one row."""
+    run_id = measured.put_interrupted(store, measured.start(), n_gen=100)
+
+    (row,) = exported(store, run_id).rows
+
+    assert (row.test, len(row.samples_ns)) == ("tg100 @ d25", 1)

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import pytest
+
+from ggbench.errors import BadFile, UsageError
+from ggbench.interchange.keeping import keep
+from ggbench.records.quality import Estimate, QualityResult
+from ggbench.records.summary import QuantSummary
+from ggbench.report.comparison import compare_quants
+from ggbench.store.database import Store
+from tests.interchange.conftest import PEERS, ReadRuns
+
+
+def test_a_perplexity_is_read_with_its_error(read: ReadRuns) -> None:
+    """As printed, over the positions that the tool scores: 127 of 256 in each chunk."""
+    (run,) = read("llama-perplexity.txt", model="smollm2", quant="q4_1")
+
+    found = run.run.result
+    assert isinstance(found, QualityResult)
+    assert found.ppl == Estimate(6.3991, 0.66258)
+    assert (found.n_ctx, found.n_chunks, found.n_scored) == (256, 6, 762)
+    assert (found.divergence, found.base) == (None, None)
+
+
+def test_a_divergence_is_read_with_percentiles_and_errors(read: ReadRuns) -> None:
+    """Shares are shares, not percent."""
+    (run,) = read("llama-perplexity-kl.txt", model="smollm2", quant="q2_k")
+
+    found = run.run.result
+    assert isinstance(found, QualityResult)
+    apart = found.divergence
+    assert apart is not None
+    assert found.ppl == Estimate(8.681482, 0.905043)
+    assert apart.kld == Estimate(0.362284, 0.014854)
+    assert apart.same_top.mean == pytest.approx(0.7769)
+    assert apart.p_diff.mean == pytest.approx(-0.08288)
+    assert apart.rms_p_diff.error == pytest.approx(0.0079)
+    assert (apart.base_ppl, apart.ln_ppl_ratio) == (Estimate(6.399098, 0.662581), Estimate(0.305035, 0.032187))
+    assert apart.kld_percentiles[0] == (100.0, 3.496181)
+    assert apart.kld_percentiles[-1] == (0.0, 0.000269)
+    assert dict(apart.kld_percentiles)[50.0] == 0.24112
+    assert len(apart.kld_percentiles) == 11
+
+
+def test_a_log_that_names_its_file_needs_no_name(read: ReadRuns) -> None:
+    """llama.cpp's loader prints the path when it is verbose."""
+    text = (PEERS / "llama-perplexity.txt").read_text()
+    line = (
+        "llama_model_loader: loaded meta data with 34 key-value pairs and 272 tensors from /home/me/smol-Q4_K_M.gguf\n"
+    )
+
+    (run,) = read("log.txt", line + text)
+
+    assert (run.run.subject.model, run.run.subject.quant) == ("smol", "q4_k_m")
+
+
+def test_unknown_texts_do_not_compare(store: Store, read: ReadRuns) -> None:
+    """Two perplexities say nothing about each other where nobody knows what was scored."""
+    runs = [
+        QuantSummary.of([each.run])
+        for name, quant in (("llama-perplexity.txt", "q4_1"), ("llama-perplexity-kl.txt", "q2_k"))
+        for each in read(name, model="smollm2", quant=quant)
+    ]
+
+    lines = {line.key: line for line in compare_quants(runs).lines}
+
+    assert lines["ppl"].verdict == "different texts or chunks"
+    assert lines["ppl"].better == (False, False)
+
+
+def test_it_is_stored_once(store: Store, read: ReadRuns) -> None:
+    """By its figures, since the clock in the log differs from run to run and the file's hash with it."""
+    text = (PEERS / "llama-perplexity.txt").read_text()
+
+    kept = keep(store, read("llama-perplexity.txt", model="a", quant="b"))
+    again = keep(store, read("copy.txt", text.replace("0.18.", "0.19."), model="a", quant="b"))
+
+    assert [each.is_new for each in (*kept, *again)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "expected"),
+    [
+        ("llama-perplexity.txt", "Final", "Fin", "no final estimate"),
+        ("llama-perplexity.txt", "calculating perplexity over", "calculating", "over how many chunks"),
+        ("llama-perplexity.txt", "PPL = 6.3991", "PPL = nan", "'nan' is no number"),
+        ("llama-perplexity.txt", "PPL = 6.3991", "PPL = 6.39.91", "'6.39.91' is no number"),
+        ("llama-perplexity.txt", "over 6 chunks", "over 0 chunks", "cannot be scored"),
+        ("llama-perplexity-kl.txt", "Same top p", "Same", "the statistics end before same_top"),
+    ],
+)
+def test_what_is_incomplete_is_refused(name: str, old: str, new: str, expected: str, read: ReadRuns) -> None:
+    """What is missing, and how to save it next time."""
+    text = (PEERS / name).read_text()
+    assert old in text
+
+    with pytest.raises(BadFile) as caught:
+        read("x.txt", text.replace(old, new), model="a", quant="b")
+
+    assert expected in caught.value.message
+    assert caught.value.hint
+
+
+def test_two_runs_in_one_file_are_refused(read: ReadRuns) -> None:
+    """Their figures would mix."""
+    with pytest.raises(BadFile, match="holds 2 runs"):
+        read("x.txt", (PEERS / "llama-perplexity.txt").read_text() * 2, model="a", quant="b")
+
+
+def test_the_model_has_to_be_named(read: ReadRuns) -> None:
+    """The output does not say it."""
+    with pytest.raises(UsageError, match="does not name its model"):
+        read("llama-perplexity.txt")

@@ -1,0 +1,83 @@
+"""The printed llama-server line, started: a real llama-server on the PATH gives one user the whole context."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ggbench.catalog.planned_variants import planned_model
+from ggbench.records.setup import LlamaSetup
+from ggbench.report.run_commands import run_commands
+
+pytestmark = [pytest.mark.llama, pytest.mark.skipif(shutil.which("llama-server") is None, reason="needs llama-server")]
+
+SETUPS = (
+    LlamaSetup(n_ctx=2048),
+    LlamaSetup(n_ctx=1024, type_k="q8_0", type_v="q8_0", n_ubatch=128, n_batch=256, threads=1, threads_batch=2),
+    LlamaSetup(n_ctx=768, type_k="q4_0", type_v="q4_0", flash_attn="on", n_gpu_layers=0),
+    LlamaSetup(n_ctx=512, flash_attn="off", mmap=False, kv_offload=False, swa_full=True),
+    LlamaSetup(n_ctx=512, mlock=True, override_tensor=(r"\.ffn_up=CPU",), cpu_moe=True, split_mode="none"),
+    LlamaSetup(n_ctx=512, n_cpu_moe=1),
+)
+
+
+def _properties(line: str) -> dict[str, Any]:
+    """What llama-server answers for `/props` when it is started by a shell with this line."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    log: list[str] = []
+    # `exec`, so that ending the process ends the server and not the shell around it.
+    started = ["sh", "-c", f"exec {line} --host 127.0.0.1 --port {port}"]
+    with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+        try:
+            assert server.stdout is not None
+            for text in server.stdout:
+                log.append(text)
+                if "listening on" in text:
+                    break
+            assert server.poll() is None, "".join(log)
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/props", timeout=60) as response:
+                return dict(json.load(response))
+        finally:
+            server.kill()
+
+
+def _assert_serves(path: Path, setup: LlamaSetup) -> None:
+    (variant,) = planned_model(str(path)).variants
+    assert variant.to_run is not None
+    properties = _properties(run_commands(variant.to_run, setup, on_gpu=False).llama_server)
+    assert properties["total_slots"] == 1
+    assert properties["default_generation_settings"]["n_ctx"] == setup.n_ctx
+    assert properties["model_path"] == str(path)
+
+
+@pytest.mark.parametrize("setup", SETUPS)
+def test_the_line_starts_a_server_with_this_context(setup: LlamaSetup, tiny_twin: Path, tmp_path: Path) -> None:
+    """Of a twin whose name a shell would split."""
+    path = tmp_path / "it's $HOME & more-q8_0.gguf"
+    path.hardlink_to(tiny_twin)
+    _assert_serves(path, setup)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("type_kv", ["f16", "q8_0"])
+def test_a_trained_model_is_served_with_its_context(type_kv: str, smollm2: Path) -> None:
+    """8,192 tokens, what SmolLM2 was trained on; beyond it the slot is capped, as the notes say."""
+    setup = LlamaSetup(n_ctx=8192, type_k=type_kv, type_v=type_kv)
+    _assert_serves(smollm2, setup)
+    (variant,) = planned_model(str(smollm2)).variants
+    assert variant.to_run is not None
+    assert variant.file is not None
+    beyond = run_commands(
+        variant.to_run, replace(setup, n_ctx=16384), on_gpu=False, n_ctx_train=variant.file.n_ctx_train
+    )
+    assert any("8,192" in note for note in beyond.notes)
+    assert _properties(beyond.llama_server)["default_generation_settings"]["n_ctx"] == 8192

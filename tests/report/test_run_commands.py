@@ -1,0 +1,168 @@
+"""The commands that run a quant. That llama-server starts with them is for tests/real."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggbench.records.run_commands import FileToRun, RunCommands
+from ggbench.records.setup import LlamaSetup
+from ggbench.report.run_commands import commands_lines, modelfile_lines, run_commands
+from tests.fakes.modelfile import parse_modelfile
+
+HERE = FileToRun("model", "q4_k_m", (Path("/models/model-q4_k_m.gguf"),), is_here=True)
+DEFAULT = LlamaSetup(n_ctx=8192)
+
+
+def commands(file: FileToRun = HERE, setup: LlamaSetup = DEFAULT, **more: object) -> RunCommands:
+    """Return the commands for main memory, unless said otherwise."""
+    return run_commands(file, setup, **{"on_gpu": False, **more})  # type: ignore[arg-type]
+
+
+def test_a_default_load_names_the_context_and_one_slot_alone() -> None:
+    """One slot, since llama-server's default of four grows the sliding-window caches beyond what was planned."""
+    made = commands()
+    assert made.llama_server == "llama-server -m /models/model-q4_k_m.gguf -c 8192 -np 1"
+    assert made.llama_cli == "llama-cli -m /models/model-q4_k_m.gguf -c 8192"
+    assert made.pull == ""
+
+
+@pytest.mark.parametrize(
+    ("setup", "words"),
+    [
+        (LlamaSetup(type_k="q8_0", type_v="q4_0"), "-ctk q8_0 -ctv q4_0"),
+        (LlamaSetup(flash_attn="off"), "-fa off"),
+        (LlamaSetup(n_batch=1024, n_ubatch=256), "-b 1024 -ub 256"),
+        (LlamaSetup(n_gpu_layers=12), "-ngl 12"),
+        (LlamaSetup(main_gpu=1), "-sm none -mg 1"),
+        (LlamaSetup(split_mode="row", tensor_split=(3.0, 1.0)), "-sm row -ts 3,1"),
+        (LlamaSetup(n_cpu_moe=5), "-ncmoe 5"),
+        (LlamaSetup(cpu_moe=True), "-cmoe"),
+        (LlamaSetup(override_tensor=("ffn_up=CPU", "blk.1=CPU")), "-ot ffn_up=CPU,blk.1=CPU"),
+        (LlamaSetup(threads=4, threads_batch=8), "-t 4 -tb 8"),
+        (LlamaSetup(mmap=False), "-lm none"),
+        (LlamaSetup(mlock=True), "-lm mmap+mlock"),
+        (LlamaSetup(mmap=False, mlock=True), "-lm mlock"),
+        (LlamaSetup(kv_offload=False), "-nkvo"),
+        (LlamaSetup(swa_full=True), "--swa-full"),
+    ],
+)
+def test_every_setting_is_named_as_llama_cpp_names_it(setup: LlamaSetup, words: str) -> None:
+    """By the short names of common/arg.cpp, in both programs."""
+    made = commands(setup=replace(setup, n_ctx=512))
+    assert made.llama_server == f"llama-server -m /models/model-q4_k_m.gguf -c 512 {words} -np 1"
+    assert made.llama_cli == f"llama-cli -m /models/model-q4_k_m.gguf -c 512 {words}"
+
+
+def test_all_layers_are_stated_for_a_gpu() -> None:
+    """llama-server's default, `auto`, may leave some in main memory, where the plan had them on the GPU."""
+    made = commands(on_gpu=True)
+    assert "-ngl 999" in made.llama_server
+    assert parse_modelfile(made.modelfile)["num_gpu"] == ["999"]
+    assert "-ngl 4" in commands(setup=replace(DEFAULT, n_gpu_layers=4), on_gpu=True).llama_server
+
+
+@pytest.mark.parametrize("name", ["my model.gguf", "it's.gguf", "$(id).gguf", '"q".gguf', "-x.gguf", "é模.gguf"])
+def test_hostile_names_are_one_word_of_a_shell_and_one_line_of_a_modelfile(name: str) -> None:
+    """An absolute path never begins with a dash or a quote."""
+    path = Path("/models") / name
+    made = commands(replace(HERE, paths=(path,)))
+    assert shlex.split(made.llama_server)[2] == str(path)
+    assert parse_modelfile(made.modelfile) == {"model": [str(path)], "num_ctx": ["8192"]}
+
+
+def test_control_characters_are_escaped_for_the_shell() -> None:
+    """So that a line can be printed; a Modelfile cannot express them."""
+    made = commands(replace(HERE, paths=(Path("/models/a\x1b[2J'\n.gguf"),)))
+    assert made.llama_server.startswith(r"llama-server -m $'/models/a\x1b[2J\'\x0a.gguf' -c")
+    assert made.modelfile == ""
+    assert made.ollama == ()
+    assert "Ollama has no setting for a file name with control characters." in made.notes
+
+
+def test_a_published_file_is_pulled_first() -> None:
+    """Its path is the one that `ggbench pull` gives it."""
+    file = FileToRun("org/name", "q4_0", (Path("/cache/name.gguf"),), repo="org/name")
+    made = commands(file)
+    assert made.pull == "ggbench pull org/name q4_0"
+    assert made.llama_server.startswith("llama-server -m /cache/name.gguf ")
+    assert commands(replace(file, is_here=True)).pull == ""
+
+
+def test_a_catalog_model_is_run_from_its_repo() -> None:
+    """Without the projector that `-hf` would add; no file is named where no repo is known."""
+    made = commands(FileToRun("qwen1.5-7b", "q4_k_m", repo="Qwen/Q-GGUF"))
+    assert made.pull == "ggbench pull qwen1.5-7b q4_k_m"
+    assert made.llama_server == "llama-server -hf Qwen/Q-GGUF:q4_k_m --no-mmproj -c 8192 -np 1"
+    assert parse_modelfile(made.modelfile)["model"] == ["hf.co/Qwen/Q-GGUF:q4_k_m"]
+    assert made.ollama == ("ollama create qwen1.5-7b-q4_k_m -f Modelfile", "ollama run qwen1.5-7b-q4_k_m")
+    unknown = commands(FileToRun("mine", "q4_0"))
+    assert unknown.pull == ""
+    assert unknown.llama_server.startswith("llama-server -m MODEL.gguf ")
+    assert any("write the path of yours in place of MODEL.gguf" in note for note in unknown.notes)
+
+
+def test_ollama_takes_kv_type_and_flash_attention_from_its_servers_environment() -> None:
+    """A quantized V cache needs flash attention, as in llama.cpp."""
+    made = commands(setup=replace(DEFAULT, type_k="q8_0", type_v="q8_0", threads=4, n_ubatch=256))
+    server = "# restart Ollama's server, for all of its models: "
+    assert made.ollama[0] == f"{server}OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve"
+    assert parse_modelfile(made.modelfile) == {
+        "model": ["/models/model-q4_k_m.gguf"], "num_ctx": ["8192"], "num_batch": ["256"], "num_thread": ["4"],
+    }  # fmt: skip
+    assert (
+        commands(setup=replace(DEFAULT, flash_attn="off")).ollama[0] == f"{server}OLLAMA_FLASH_ATTENTION=0 ollama serve"
+    )
+
+
+@pytest.mark.parametrize(
+    ("setup", "mmproj", "obstacle"),
+    [
+        (LlamaSetup(type_k="q8_0"), None, "a KV cache of K q8_0 and V f16"),
+        (LlamaSetup(type_k="q5_1", type_v="q5_1"), None, "a KV cache of K q5_1 and V q5_1"),
+        (LlamaSetup(n_cpu_moe=2), None, "experts or single tensors in main memory"),
+        (LlamaSetup(), Path("/models/mmproj.gguf"), "a projector in a file of its own"),
+    ],
+)
+def test_what_ollama_cannot_do_is_said(setup: LlamaSetup, mmproj: Path | None, obstacle: str) -> None:
+    """Nothing is printed that would run otherwise than planned."""
+    made = commands(setup=setup, mmproj=mmproj)
+    assert (made.modelfile, made.ollama) == ("", ())
+    assert f"Ollama has no setting for {obstacle}." in made.notes
+
+
+def test_the_lines_of_a_modelfile_write_it(tmp_path: Path) -> None:
+    """What a shell writes with them is the Modelfile, whatever is in the name of a file; comments do nothing."""
+    made = commands(
+        replace(HERE, paths=(Path("/models/$HOME `id`.gguf"),)), replace(DEFAULT, type_k="q8_0", type_v="q8_0")
+    )
+    lines = [line for line in modelfile_lines(made) if not line.startswith("ollama ")]
+    subprocess.run(["sh", "-c", "\n".join(lines)], cwd=tmp_path, check=True)
+    assert (tmp_path / "Modelfile").read_text() == made.modelfile
+    assert commands_lines(made)[:2] == [made.llama_server, made.llama_cli]
+    assert modelfile_lines(commands(setup=replace(DEFAULT, n_cpu_moe=1))) == []
+
+
+def test_all_shards_are_named_in_a_modelfile() -> None:
+    """llama.cpp finds the others from the first."""
+    shards = tuple(Path(f"/m/x-0000{n}-of-00002.gguf") for n in (1, 2))
+    made = commands(replace(HERE, paths=shards))
+    assert parse_modelfile(made.modelfile)["model"] == list(map(str, shards))
+    assert "-m /m/x-00001-of-00002.gguf -c" in made.llama_server
+
+
+def test_a_context_beyond_training_is_not_one_users() -> None:
+    """llama-server caps a slot at the training context, whatever -c says."""
+    assert any("at most the training context, 4,096 tokens" in note for note in commands(n_ctx_train=4096).notes)
+    assert not any("training" in note for note in commands(n_ctx_train=8192).notes)
+
+
+def test_a_projector_is_loaded_from_its_file() -> None:
+    """By its whole path."""
+    assert (
+        "-m /models/model-q4_k_m.gguf --mmproj /models/p.gguf -c" in commands(mmproj=Path("/models/p.gguf")).llama_cli
+    )

@@ -1,0 +1,64 @@
+"""What would help where a quant does not fit. That each change is what a plan with it says is for tests/cli."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ggbench.records.change import Change, Program
+from ggbench.records.plan import PlanRow
+from ggbench.records.setup import LlamaSetup
+from ggbench.sizing.what_helps import with_other_quants, with_programs
+
+GIB = 1 << 30
+SHORT = PlanRow("m", "q8_0", "catalog", weight_bytes=8 * GIB, needed_bytes=12 * GIB, left_bytes=-3 * GIB, fits=False)
+FITS = replace(SHORT, quant="q4_0", weight_bytes=4 * GIB, needed_bytes=8 * GIB, left_bytes=GIB, fits=True)
+PROGRAMS = (Program("a", (1,), 2 * GIB), Program("b", (2, 3), GIB), Program("c", (4,), GIB))
+
+
+def kinds(row: PlanRow) -> list[tuple[str, bool]]:
+    """Each change, and whether it is enough."""
+    return [(change.kind, change.fits) for change in row.changes]
+
+
+def test_another_quant_is_the_largest_smaller_one_that_fits() -> None:
+    """Of those planned, or of others; a row that fits is left as it is."""
+    smallest = replace(FITS, quant="q2_k", weight_bytes=GIB)
+    larger = replace(FITS, quant="f16", weight_bytes=16 * GIB)
+    changed, *same = with_other_quants([SHORT, smallest, larger], [FITS])
+    assert [(change.quant, change.needed_bytes, change.left_bytes) for change in changed.changes] == [
+        ("q4_0", 8 * GIB, GIB)
+    ]
+    assert same == [smallest, larger]
+    assert with_other_quants([SHORT]) == [SHORT]
+
+
+@pytest.mark.parametrize(("missing_gib", "names"), [(1, "a"), (2, "a"), (3, "ab"), (4, "abc"), (5, "")])
+def test_as_few_programs_as_are_enough_are_named(missing_gib: int, names: str) -> None:
+    """The largest first; none where all of them together are not enough."""
+    [row] = with_programs([replace(SHORT, left_bytes=-missing_gib * GIB)], PROGRAMS)
+    assert "".join(program.name for change in row.changes for program in change.programs) == names
+    assert all(change.fits for change in row.changes)
+    assert with_programs([FITS], PROGRAMS) == [FITS]
+
+
+def test_what_is_enough_comes_first_and_what_costs_least_before_the_rest() -> None:
+    """What is not enough follows by what is missing; a context of less than half comes last of those enough."""
+    load = LlamaSetup(n_ctx=1024)
+    n_ctx, cache = Change("n_ctx", load, 1, GIB, None, None), Change("KV q8_0", load, 1, -GIB, None, None)
+    half = replace(SHORT, n_ctx=8192, planned_n_ctx=4096, changes=(cache, n_ctx, replace(n_ctx, kind="n_gpu_layers")))
+    [row] = with_programs([half], PROGRAMS)
+    assert kinds(row) == [("close programs", True), ("n_ctx", True), ("n_gpu_layers", True), ("KV q8_0", False)]
+    [row] = with_programs([replace(half, planned_n_ctx=1024)], PROGRAMS)
+    assert kinds(row) == [("close programs", True), ("n_gpu_layers", True), ("n_ctx", True), ("KV q8_0", False)]
+
+
+def test_the_cache_that_fits_is_the_first_of_the_caches() -> None:
+    """Without a change to one, none."""
+    q4 = Change("KV q4_0", LlamaSetup(type_k="q4_0", type_v="q4_0", flash_attn="on"), 1, GIB, None, None)
+    short = replace(q4, kind="KV q8_0", setup=LlamaSetup(type_k="q8_0", type_v="q8_0"), left_bytes=-1)
+    found = replace(SHORT, changes=(q4, short)).fits_with
+    assert found is not None
+    assert (found.type_k, found.type_v, found.flash_attn) == ("q4_0", "q4_0", "on")
+    assert replace(SHORT, changes=(short,)).fits_with is None

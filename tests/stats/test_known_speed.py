@@ -1,0 +1,88 @@
+"""A known speed between the positions that were measured, and the intervals of a measured line."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from ggbench.records.forecast import Expected
+from ggbench.records.known_speed import KnownSpeed
+from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.known_speed import measured_prefills, measured_steps, prefill_ms_at, step_ms_at, tok_s_at
+
+LINE = KnownSpeed(
+    "forecast",
+    "made up",
+    ((1, Expected(100.0, 90.0, 110.0)), (1001, Expected(200.0, 170.0, 240.0)), (2001, Expected(250.0, 200.0, 300.0))),
+    ((512, Expected(1000.0, 900.0, 1100.0)), (1024, Expected(2500.0, 2000.0, 3000.0))),
+)
+LIMIT = DecodeLimit(w_tokens_per_ms=50.0, b_ms=40.0, bandwidth_bytes_per_s=20e9, bandwidth_source="given")
+
+
+def _latency(ms: float, share: float = 0.02) -> LatencySummary:
+    tok_s = 1e3 / ms
+    return LatencySummary(ms, ms, ms, tok_s, None, (tok_s * (1 - share), tok_s * (1 + share)))
+
+
+def _fit(w: float | None, interval: tuple[float, float | None] | None) -> LineFit:
+    return LineFit(1000, w, interval, None, None, None, None)
+
+
+def test_latencies_are_interpolated_and_continued() -> None:
+    """Between positions by the line, beyond the last by the one through the last two; each end of an interval too."""
+    assert step_ms_at(LINE, 501) == Expected(150.0, 130.0, 175.0)
+    assert step_ms_at(LINE, 1001) == Expected(200.0, 170.0, 240.0)
+    assert step_ms_at(LINE, 4001) == Expected(350.0, 260.0, 420.0)
+    assert tok_s_at(LINE, 1) == Expected(10.0, 1e3 / 110, 1e3 / 90)
+
+
+def test_a_bound_has_no_upper_end() -> None:
+    """So its speed may be zero, at every position."""
+    bound = KnownSpeed("bound", "", ((1, Expected(10.0, 10.0, math.inf)), (101, Expected(20.0, 20.0, math.inf))))
+    for n, ms in ((1, 10.0), (51, 15.0), (201, 30.0)):
+        assert step_ms_at(bound, n) == Expected(ms, ms, math.inf)
+        assert tok_s_at(bound, n) == Expected(1e3 / ms, 0.0, 1e3 / ms)
+
+
+def test_the_time_of_a_prompt_begins_at_nothing() -> None:
+    """A shorter one than is known takes its share; without any nothing is known."""
+    assert prefill_ms_at(LINE, 256) == Expected(500.0, 450.0, 550.0)
+    assert prefill_ms_at(LINE, 2048) == Expected(5500.0, 4200.0, 6800.0)
+    assert prefill_ms_at(KnownSpeed("bound", "", LINE.step_ms), 256) is None
+
+
+def test_a_measured_line_is_surest_where_it_was_measured() -> None:
+    """Away from the middle the slope's interval adds to that of the level."""
+    known = KnownSpeed("measured", "", measured_steps([(501, _latency(100.0))], _fit(20.0, (10.0, 40.0)), LIMIT))
+    first, middle, far = (step_ms_at(known, n) for n in (1, 501, 32768))
+    assert middle.value == pytest.approx(100.0)
+    assert (middle.low, middle.high) == pytest.approx((100 / 1.02, 100 / 0.98))
+    assert first.value == pytest.approx(75.0)
+    assert (first.low, first.high) == pytest.approx(
+        (75 - math.hypot(100 - 100 / 1.02, 25), 75 + math.hypot(2.04, 12.5)), rel=1e-3
+    )
+    grown = 32768 - 501
+    assert far.value == pytest.approx(100 + grown / 20)
+    assert far.high == pytest.approx(far.value + grown * (1 / 10 - 1 / 20), rel=1e-3)
+
+
+def test_a_slope_that_is_not_known_is_the_limits() -> None:
+    """Within its interval; without any, a level alone says nothing of other positions."""
+    (_, middle), (far, last) = measured_steps([(1, _latency(60.0))], _fit(None, (25.0, None)), LIMIT)
+    assert middle.value == pytest.approx(60.0)
+    assert last.value == pytest.approx(60 + (far - 1) / 50)
+    assert last.high == pytest.approx(60 + (far - 1) / 25, rel=1e-3)
+    assert measured_steps([(1, _latency(60.0))], _fit(None, None), LIMIT) == ()
+
+
+def test_no_step_is_faster_than_the_limit() -> None:
+    """Also where the line through the samples says so."""
+    ((_, first), *_) = measured_steps([(5001, _latency(100.0))], _fit(20.0, (10.0, 40.0)), LIMIT)
+    assert (first.value, first.low) == (40.0, 40.0)
+
+
+def test_prompts_without_an_interval_are_left_out() -> None:
+    """Two timings have none."""
+    known, unknown = PrefillSpeed(512, 500.0, 1024.0, 3, (1000.0, None)), PrefillSpeed(64, 60.0, 1066.0, 1)
+    assert measured_prefills([known, unknown]) == ((512, Expected(500.0, 0.0, 512.0)),)

@@ -1,0 +1,314 @@
+"""Which quant is recommended: by properties that hold for any candidates, and by the stated rules one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ggbench.catalog.published.typical import typical_loss
+from ggbench.errors import UsageError
+from ggbench.records.forecast import Expected
+from ggbench.records.known_speed import SpeedBasis
+from ggbench.records.outcome import Outcome
+from ggbench.records.pick import WORKLOADS, Candidate, Loss, Needs, Pick, TurnSpeed
+from ggbench.stats.needs import check
+from ggbench.stats.pareto import dominates, pareto_front
+from ggbench.stats.recommendation import recommend
+from tests.fakes.candidates import candidate, measured_loss, turn_of
+
+_SMALL = st.sampled_from([0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.5])
+
+
+@st.composite
+def losses(draw: st.DrawFn) -> Loss | None:
+    """Measured, typical or unknown."""
+    kind = draw(st.sampled_from(["measured", "typical", "unknown"]))
+    if kind == "typical":
+        return typical_loss(draw(st.sampled_from(["q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0", "q2_k"])), 7 * 10**9)
+    return measured_loss(draw(_SMALL), draw(st.sampled_from([0.0, 0.1, 0.9]))) if kind == "measured" else None
+
+
+@st.composite
+def speeds(draw: st.DrawFn) -> TurnSpeed | None:
+    """Of any basis, with and without a prompt, or unknown."""
+    basis: SpeedBasis | None = draw(st.sampled_from(["measured", "forecast", "other runs", "bound", None]))
+    if basis is None:
+        return None
+    found = turn_of(draw(st.sampled_from([5.0, 10.0, 10.5, 20.0, 40.0])), draw(st.sampled_from([0.0, 0.1, 0.4])), basis)
+    return replace(found, turn_s=None) if draw(st.booleans()) else found
+
+
+@st.composite
+def candidate_lists(draw: st.DrawFn) -> list[Candidate]:
+    """Up to eight, of one model or two; some do not fit, some could not be sized."""
+    found = []
+    for number in range(draw(st.integers(1, 8))):
+        cache = draw(st.sampled_from(["f16", "q8_0", "q4_0"]))
+        one = candidate(
+            f"q{number}",
+            cache,
+            model=draw(st.sampled_from(["m", "m", "n"])),
+            loss=draw(losses()),
+            cache_loss=0.0 if cache == "f16" else draw(st.sampled_from([None, 0.0, 0.02, 0.2])),
+            tok_s=draw(speeds()),
+            n_ctx=draw(st.sampled_from([None, 0, 4096, 8192, 16384, 32768])),
+            gib=draw(st.sampled_from([2.0, 3.0, 4.0])),
+        )
+        if draw(st.integers(0, 9)) == 0:
+            one = replace(one, row=replace(one.row, outcome=Outcome.FAILED, reason="no"), max_n_ctx=None)
+        found.append(one)
+    return found
+
+
+@st.composite
+def any_needs(draw: st.DrawFn) -> Needs:
+    """With each need or without."""
+    return Needs(
+        WORKLOADS["chat"],
+        draw(st.sampled_from([None, 4096, 16384, 65536])),
+        draw(st.sampled_from([None, 8.0, 15.0])),
+        draw(st.sampled_from([None, 0.0, 0.02, 0.2])),
+        draw(st.sampled_from([None, "quality", "speed", "context"])),
+    )
+
+
+def _chosen(pick: Pick) -> Candidate | None:
+    return None if pick.recommended is None else pick.recommended.candidate
+
+
+@given(candidate_lists(), any_needs())
+def test_the_recommendation_is_never_dominated_and_meets_every_need(found: list[Candidate], needs: Needs) -> None:
+    """What is unknown of it may miss a need only where no candidate is known to meet them all."""
+    pick = recommend(found, needs)
+    checked = [check(each, needs) for each in found]
+    chosen = _chosen(pick)
+    if chosen is None:
+        assert all(each.meets is False for each in checked)
+        assert pick.nearest_miss is not None and pick.nearest_miss.missed
+        return
+    assert not any(dominates(each, chosen) for each in found)
+    own = check(chosen, needs)
+    assert own.meets is not False
+    assert own.meets or not any(each.meets for each in checked)
+    assert own.meets is None or (chosen.max_n_ctx or 0) >= needs.n_ctx
+    for alternative in pick.alternatives:
+        assert alternative.checked.meets is not False
+        assert not any(dominates(each, alternative.checked.candidate) for each in found)
+
+
+@given(candidate_lists(), any_needs(), st.data())
+def test_rows_that_are_dominated_change_nothing(found: list[Candidate], needs: Needs, data: st.DataObject) -> None:
+    """Neither in the recommendation nor in its alternatives, nor does their order."""
+    pick = recommend(found, needs)
+    worse = [_worse(each, data) for each in data.draw(st.lists(st.sampled_from(found), max_size=3))]
+    added = [replace(each, selector=f"added {number}") for number, each in enumerate(worse) if each is not None]
+    added = [each for each in added if any(dominates(one, each) for one in found)]
+    again = recommend(data.draw(st.permutations([*found, *added])), needs)
+    assert _chosen(again) == _chosen(pick)
+    assert [each.checked.candidate for each in again.alternatives] == [
+        each.checked.candidate for each in pick.alternatives
+    ]
+
+
+def _worse(one: Candidate, data: st.DataObject) -> Candidate | None:
+    """The same with less context, and a loss and a speed that are no better."""
+    if not one.offered_n_ctx or one.speed is None or one.weights_loss is None:
+        return None
+    factor = data.draw(st.sampled_from([1.0, 1.0001, 2.0, 50.0]))
+    loss, speed = one.weights_loss, one.speed
+    nats = Expected(loss.nats.value * factor, loss.nats.low * factor, loss.nats.high * factor)
+    tok_s = Expected(speed.tok_s.value / factor, speed.tok_s.low / factor, speed.tok_s.high / factor)
+    turn = speed.turn_s and Expected(
+        *(each * factor for each in (speed.turn_s.value, speed.turn_s.low, speed.turn_s.high))
+    )
+    n_ctx = one.offered_n_ctx - 256
+    return replace(
+        one,
+        weights_loss=replace(loss, nats=nats, published=()),
+        speed=replace(speed, tok_s=tok_s, turn_s=turn),
+        max_n_ctx=n_ctx,
+        offered_n_ctx=n_ctx,
+    )
+
+
+@given(candidate_lists())
+def test_what_is_dominated_by_the_dominated_is_dominated(found: list[Candidate]) -> None:
+    """So that the front is never empty, and rows that leave it bring none back."""
+    for one in found:
+        assert not dominates(one, one)
+        for other in found:
+            if dominates(one, other):
+                assert not dominates(other, one)
+                assert all(dominates(one, third) for third in found if dominates(other, third))
+    assert pareto_front(found)
+
+
+def test_intervals_that_overlap_do_not_dominate() -> None:
+    """Equal in speed and context, a smaller loss only dominates where the intervals are apart."""
+    close = candidate("a", loss=measured_loss(0.010, 0.2)), candidate("b", loss=measured_loss(0.012, 0.2))
+    apart = candidate("a", loss=measured_loss(0.010, 0.01)), candidate("b", loss=measured_loss(0.012, 0.01))
+    assert not dominates(*close)
+    assert dominates(*apart)
+
+
+def test_an_unknown_loss_dominates_nothing_and_is_not_dominated() -> None:
+    """Also where speed and context are far apart."""
+    known, unknown = candidate("a", tok_s=50, n_ctx=65536), candidate("b", loss=None, tok_s=5, n_ctx=8192)
+    assert not dominates(known, unknown)
+    assert not dominates(replace(unknown, max_n_ctx=65536), known)
+
+
+def test_one_unknown_cache_compares_with_itself() -> None:
+    """What a q8_0 cache loses is unknown of both, but the same."""
+    better = candidate("a", "q8_0", loss=0.01, cache_loss=None)
+    worse = candidate("b", "q8_0", loss=0.03, cache_loss=None)
+    assert dominates(better, worse)
+    assert not dominates(candidate("a", loss=0.01), worse)
+
+
+def test_a_bound_on_speed_does_not_beat_a_measurement() -> None:
+    """And a measurement does not beat a bound above it, as the real speed may be anywhere below."""
+    measured, bound = candidate("a", tok_s=20.0), candidate("b", tok_s=turn_of(30.0, basis="bound"), loss=0.5)
+    assert not dominates(replace(bound, weights_loss=measured_loss(0.001)), measured)
+    assert not dominates(measured, bound)
+
+
+def test_quality_takes_the_least_loss_then_the_faster() -> None:
+    """Of two that cannot be told apart by loss."""
+    found = [
+        candidate("q8_0", loss=measured_loss(0.010, 0.3), tok_s=10, gib=7),
+        candidate("q6_k", loss=measured_loss(0.011, 0.3), tok_s=15, gib=6),
+        candidate("q4_k_m", loss=measured_loss(0.040, 0.3), tok_s=25, gib=4),
+    ]
+    pick = recommend(found, Needs())
+    assert pick.recommended is not None
+    assert pick.recommended.candidate.row.quant == "q6_k"
+    assert [(each.label, each.checked.candidate.row.quant) for each in pick.alternatives] == [("faster", "q4_k_m")]
+    assert pick.next_larger is not None
+    assert pick.next_larger.candidate.row.quant == "q8_0"
+
+
+@pytest.mark.parametrize(
+    ("needs", "quant"),
+    [
+        (Needs(), "q8_0"),
+        (Needs(given_tok_s=12), "q4_k_m"),
+        (Needs(given_tok_s=22), "q2_k"),
+        (Needs(given_n_ctx=20000), "q4_k_m"),
+        (Needs(given_n_ctx=40000), "q2_k"),
+        (Needs(given_prefer="speed"), "q4_k_m"),
+        (Needs(given_prefer="speed", max_loss=0.5), "q2_k"),
+        (Needs(given_prefer="context"), "q4_k_m"),
+    ],
+)
+def test_the_answer_changes_where_a_need_crosses_a_figure(needs: Needs, quant: str) -> None:
+    """Without --max-loss, neither speed nor context takes what loses more than a little."""
+    found = [
+        candidate("q8_0", loss=0.001, tok_s=10, n_ctx=16384, gib=7),
+        candidate("q4_k_m", loss=0.03, tok_s=20, n_ctx=32768, gib=4),
+        candidate("q2_k", loss=0.3, tok_s=30, n_ctx=49152, gib=3),
+    ]
+    chosen = _chosen(recommend(found, needs))
+    assert chosen is not None
+    assert chosen.row.quant == quant
+
+
+def test_an_unknown_loss_comes_after_a_little_and_before_much() -> None:
+    """A q8_0 cache of unknown loss is not taken while an f16 cache with little loss meets the needs."""
+    little, unknown, much = (
+        candidate("q4_k_m", loss=0.03, n_ctx=16384),
+        candidate("q6_k", "q8_0", loss=0.004, cache_loss=None, n_ctx=32768),
+        candidate("q2_k", loss=0.3, n_ctx=65536),
+    )
+    order = [_chosen(recommend(found, Needs())) for found in ([much, unknown, little], [much, unknown], [much])]
+    assert order == [little, unknown, much]
+
+
+def test_without_published_losses_the_more_bits_win() -> None:
+    """Quants of unknown type: their bits per weight are all that is known of their quality."""
+    found = [candidate("ud-q2_k_xl", loss=None, gib=3), candidate("ud-q4_k_xl", loss=None, gib=5)]
+    chosen = _chosen(recommend(found, Needs()))
+    assert chosen is not None
+    assert chosen.row.quant == "ud-q4_k_xl"
+    assert chosen.loss is None
+
+
+def test_typical_losses_of_published_pairs_decide_though_their_ranges_overlap() -> None:
+    """Of llama-3-8b and llama-2-7b both, q4_k_m loses more than q6_k, while both ranges over models overlap."""
+    found = [candidate(quant, loss=typical_loss(quant, 7 * 10**9), tok_s=tok_s) for quant, tok_s in
+             (("q6_k", 10.0), ("q4_k_m", 30.0))]  # fmt: skip
+    chosen = _chosen(recommend(found, Needs()))
+    assert chosen is not None
+    assert chosen.row.quant == "q6_k"
+
+
+def test_a_bound_can_only_prove_that_a_speed_is_missed() -> None:
+    """Above the need it is unknown, and what is measured comes first."""
+    below, above = candidate("a", tok_s=turn_of(9, basis="bound")), candidate("b", tok_s=turn_of(90, basis="bound"))
+    assert check(below, Needs(given_tok_s=10)).meets is False
+    assert check(above, Needs(given_tok_s=10)).meets is None
+    slower = candidate("c", tok_s=11.0, loss=0.04)
+    assert _chosen(recommend([above, slower], Needs(given_tok_s=10))) is slower
+    assert _chosen(recommend([above, below], Needs(given_tok_s=10))) is above
+
+
+def test_a_bound_is_not_taken_for_speed() -> None:
+    """Whatever is preferred, what is known comes before a bound of any height, which is no faster alternative."""
+    measured = candidate("q4_1", loss=measured_loss(0.010, 0.5), tok_s=54.0)
+    bound = candidate("q4_1", "q8_0", loss=measured_loss(0.008, 0.5), tok_s=turn_of(332.0, basis="bound"), n_ctx=40000)
+    without_prompt = replace(measured, speed=replace(turn_of(54.0), turn_s=None))
+    for known in (measured, without_prompt):
+        for prefer in ("quality", "speed"):
+            pick = recommend([bound, known], Needs(given_prefer=prefer))
+            assert _chosen(pick) is known
+            assert [each.label for each in pick.alternatives] == ["more context"]
+
+
+def test_a_known_part_of_a_loss_can_prove_that_it_is_too_much() -> None:
+    """The cache cannot lose less than nothing."""
+    one = candidate("a", "q8_0", loss=0.03, cache_loss=None)
+    assert check(one, Needs(max_loss=0.02)).meets is False
+    assert check(one, Needs(max_loss=0.04)).meets is None
+
+
+def test_the_nearest_miss_is_the_smallest_share_of_what_is_wanted() -> None:
+    """By the worst of the needs that a candidate misses."""
+    found = [
+        candidate("far", tok_s=5, n_ctx=16384),
+        candidate("near", tok_s=9.5, n_ctx=16384),
+        candidate("large", tok_s=20, n_ctx=4096, missing_gib=3),
+    ]
+    pick = recommend(found, Needs(given_tok_s=10))
+    assert pick.recommended is None
+    assert pick.nearest_miss is not None
+    assert pick.nearest_miss.candidate.row.quant == "near"
+    assert pick.nearest_miss.missed[0].short_by == pytest.approx(0.05)
+
+
+def test_of_several_models_the_one_with_most_parameters() -> None:
+    """Quality does not compare between models; speed and context do."""
+    large = candidate("q2_k", model="large", loss=0.04, tok_s=8, n_params=14_000_000_000)
+    small = candidate("q8_0", model="small", loss=0.001, tok_s=40, n_params=1_000_000_000)
+    assert _chosen(recommend([small, large], Needs())) is large
+    assert _chosen(recommend([small, large], Needs(given_tok_s=10))) is small
+    assert _chosen(recommend([small, large], Needs(given_prefer="speed"))) is small
+    assert recommend([small, large], Needs()).n_models == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"given_tok_s": -1.0},
+        {"given_tok_s": float("nan")},
+        {"max_loss": -0.1},
+        {"given_n_ctx": 0},
+        {"given_n_ctx": 2**40},
+    ],
+)
+def test_needs_that_nothing_meets(wrong: dict[str, float]) -> None:
+    """One line says what, one what to do."""
+    with pytest.raises(UsageError):
+        Needs(**wrong)  # type: ignore[arg-type]
