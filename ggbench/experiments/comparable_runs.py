@@ -37,19 +37,14 @@ class ThisMachine:
     def made(self, environment: Environment | None) -> bool:
         """Return whether a run was made here, with as many cores, the same GPUs and the same llama.cpp.
 
-        An imported one was not, however alike its machine is.
+        An imported run never was: another machine may have the same names.
         """
-        return (
-            environment is not None
-            and environment.imported is None
-            and (
-                environment.cpu,
-                environment.n_cores,
-                tuple(gpu.name for gpu in environment.gpus),
-                environment.llama_cpp_python,
-            )
-            == (self.cpu, self.n_cores, self.gpus, self.llama_cpp_python)
-        )
+        return (environment is not None and environment.imported is None) and (
+            environment.cpu,
+            environment.n_cores,
+            tuple(gpu.name for gpu in environment.gpus),
+            environment.llama_cpp_python,
+        ) == (self.cpu, self.n_cores, self.gpus, self.llama_cpp_python)
 
     def decisive(self, setup: Setup, n_layer: int | None) -> LlamaSetup | None:
         """Return what of a setup decides the speed of a model of `n_layer` layers; None of another engine.

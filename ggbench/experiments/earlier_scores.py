@@ -16,14 +16,16 @@ from ggbench.store.runs import RUNNING
 def earlier_scores(session: Session, n_chunks: int) -> tuple[int, tuple[ChunkScores, ...]]:
     """Return the number and the scores of the newest run of the same file, setup, text, base and llama.cpp.
 
-    0 and nothing where there is none, and where it has all `n_chunks`: whoever asks again wants them scored again.
+    Imported runs do not count. 0 and nothing where there is none, and where it has all `n_chunks`: whoever asks again
+    wants them scored again.
     """
     store, own = session.rig.store, session.recorder.recording
     if store is None or session.settings(QualitySettings).save_base_logits:
         return 0, ()
     for stored in store.list_runs(kind=own.head.kind):
         same_file = stored.subject.header_sha256 == own.head.subject.header_sha256
-        if stored.state == RUNNING or not same_file or stored.run_id == session.recorder.run_id:
+        is_over_here = stored.state != RUNNING and not stored.is_imported
+        if not is_over_here or not same_file or stored.run_id == session.recorder.run_id:
             continue
         with contextlib.suppress(StoreError, UnknownName):
             found = read_recording(store, stored)

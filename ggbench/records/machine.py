@@ -130,4 +130,4 @@ class Environment:
     llama_cpp_commit: str = ""
     """Short hash that llama.cpp was built from; empty where the build or an earlier ggbench does not say."""
     imported: Imported | None = None
-    """None of a run that this ggbench measured itself."""
+    """None of a run that was measured here."""

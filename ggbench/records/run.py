@@ -70,6 +70,11 @@ class Run:
         return self.head.subject
 
     @property
+    def is_imported(self) -> bool:
+        """Whether it was read from a file, and says nothing of this machine."""
+        return self.head.environment is not None and self.head.environment.imported is not None
+
+    @property
     def is_complete(self) -> bool:
         """Whether it ended as planned."""
         return self.outcome is Outcome.COMPLETED

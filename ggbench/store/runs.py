@@ -56,6 +56,11 @@ class StoredRun:
     """As `memory`, and None for a run that measured nothing."""
 
     @property
+    def is_imported(self) -> bool:
+        """As `records.run.Run.is_imported`."""
+        return self.environment is not None and self.environment.imported is not None
+
+    @property
     def is_finished(self) -> bool:
         """Whether the run itself said how it ended."""
         return self.finished_at is not None

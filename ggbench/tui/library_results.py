@@ -30,7 +30,7 @@ class LatestResults:
         found = cls({}, {})
         for run in runs:
             setup, subject = run.head.setup, run.subject
-            if not run.is_complete or not isinstance(setup, LlamaSetup):
+            if not run.is_complete or run.is_imported or not isinstance(setup, LlamaSetup):
                 continue
             summary = QuantSummary.of([run])
             for name in _names(subject.model, subject.quant, subject.file):

@@ -38,8 +38,8 @@ from tests.fakes.engine import VERSIONS
 
 BANDWIDTH = Bandwidth(20e9, "measured")
 BUDGET = Budget("main memory", False, 1 << 34, "given", 0, "", BANDWIDTH)
-IMPORTED = Imported(tool="ggbench 0.1.0", file="runs.zip", file_sha256="0" * 64, content_sha256="1" * 64)
 HERE = environment_of(VERSIONS)
+ELSEWHERE = Imported(tool="ggbench 0.1.0", file="x.zip", file_sha256="1", content_sha256="2")
 ON_CPU = Memory(buffers=(DeviceBuffers("CPU", weight_bytes=100),))
 ON_GPU = Memory(buffers=(DeviceBuffers("CUDA0", Place.GPU, weight_bytes=100),))
 FORECAST = ForecastResult(
@@ -193,7 +193,7 @@ def test_two_models_may_happen_to_be_alike(store: Store) -> None:
         {"environment": replace(HERE, n_cores=(HERE.n_cores or 0) + 1)},
         {"environment": replace(HERE, llama_cpp_python="0.0.1")},
         {"environment": None},
-        {"environment": replace(HERE, imported=IMPORTED)},
+        {"environment": replace(HERE, imported=ELSEWHERE)},
         {"setup": LlamaSetup(type_k="q8_0")},
         {"setup": LlamaSetup(threads=(HERE.n_cores or 0) + 1)},
         {"outcome": Outcome.INTERRUPTED},

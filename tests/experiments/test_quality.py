@@ -26,6 +26,7 @@ from ggbench.paths import logits_dir
 from ggbench.recording.driver import run_job
 from ggbench.recording.experiment import Base, Job
 from ggbench.recording.progress import Finished, Progress, Working
+from ggbench.records.imported import Imported
 from ggbench.records.outcome import Outcome
 from ggbench.records.quality import QualityResult, QualitySettings
 from ggbench.records.run import Run
@@ -307,6 +308,22 @@ def test_a_run_goes_on_where_an_earlier_one_stopped(trained: Target, settings: Q
         assert (_result(run).n_chunks, _result(run).n_scored) == (10, 10 * N_SCORED)
         _, _, (again,) = _run(trained, settings, [scores()], store)
         assert _requests(again)[0].chunks[0][0] == 0
+
+
+def test_a_run_does_not_go_on_where_another_machine_stopped(
+    trained: Target, settings: QualitySettings, tmp_path: Path
+) -> None:
+    """Its processor may round differently; what was imported is left as it is."""
+    imported = Imported(tool="ggbench", file="x.zip", file_sha256="1", content_sha256="2")
+    with Store.open(tmp_path / "results.sqlite") as store:
+        stopped, _, _ = _run(trained, settings, [_dies], store)
+        assert stopped.run_id is not None
+        assert stopped.head.environment is not None
+        environment = replace(stopped.head.environment, imported=imported)
+        store.finish(stopped.run_id, replace(stopped, head=replace(stopped.head, environment=environment)))
+        _, _, (worker,) = _run(trained, settings, [scores()], store)
+
+    assert _requests(worker)[0].chunks[0][0] == 0
 
 
 def test_logits_are_saved_and_compared_with(trained: Target, settings: QualitySettings, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_pick_is_two_keys_away(app: App, drive: Drive) -> None:
         assert isinstance(app.screen, PickDialog)
         words = await press(app, pilot, "enter")
         assert isinstance(app.screen, PickScreen)
-        assert "Run q8_0 with an f16 KV cache and n_ctx 8,192." in words
+        assert "Run q8_0 with an f16 KV cache and n_ctx 8,192: a turn in 25.0 ±1.2 s." in words
         assert "→ pick" in words
         assert "loss [nats]" in words
         pull, run = "ggbench pull small-0.6b q8_0", "llama-server -m /cache/small-q8_0.gguf -c 8192 -ngl 999 -np 1"

@@ -1,8 +1,8 @@
 """Figures in a plain terminal: the typical latency as a line, and every step faint behind it.
 
 Every fourth dot from the least to the largest step of a column is drawn, so a single slow step among 10,000 stays
-visible and does not hide the line. Drawn here and not by a plotting library: in plotext 6 curves differ by colour alone, tick labels read `1.7e3`,
-and a figure is global and no wider than the terminal it finds.
+visible and does not hide the line. Drawn here and not by a plotting library: in plotext 6 curves differ by colour
+alone, tick labels read `1.7e3`, and a figure is global and no wider than the terminal it finds.
 """
 
 from __future__ import annotations

@@ -67,7 +67,9 @@ class LibraryScreen(ChosenQuantsScreen):
         Binding("space", "mark", "Mark", tooltip="Mark or unmark the quant, move to the next"),
         Binding("b", "decode", "Run", tooltip="Measure the marked quants, or the chosen one"),
         Binding("m", "search", "Maxctx", tooltip="Search the maximum n_ctx that works"),
-        Binding("Q", "quality", "Quality", tooltip="Score a text: perplexity, and KL divergence from a base"),
+        Binding(
+            "Q", "quality", "Quality", show=False, tooltip="Score a text: perplexity, and KL divergence from a base"
+        ),
         Binding("T", "speed", "Speed table", show=False, tooltip="Measure tokens/s by input length and batch size"),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
         Binding("slash", "filter", "Filter", show=False, key_display="/", tooltip="Filter the models or the quants"),

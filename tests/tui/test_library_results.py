@@ -1,0 +1,28 @@
+"""Which stored runs the Library takes for its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ggbench.experiments.stored import read_run
+from ggbench.records.imported import Imported
+from ggbench.records.setup import LlamaSetup
+from ggbench.store.database import Store
+from ggbench.tui.library_results import LatestResults
+from tests.fakes import measured
+
+IMPORTED = Imported(tool="ggbench 0.1.0", file="x.zip", file_sha256="1", content_sha256="2")
+
+
+def test_an_imported_decode_is_not_this_machine_s(tmp_path: Path) -> None:
+    """A run of another machine stands in Results and not beside a plan."""
+    head = measured.start()
+    with Store.open(tmp_path / "results.sqlite") as store:
+        run = read_run(store, store.load_run(measured.put_run(store, head)))
+    environment = replace(measured.ENVIRONMENT, imported=IMPORTED)
+    elsewhere = replace(run, head=replace(run.head, environment=environment))
+
+    asked = (head.subject.model, head.subject.quant, head.subject.file, LlamaSetup())
+    assert LatestResults.of([run]).decode(*asked) is not None
+    assert LatestResults.of([elsewhere]).decode(*asked) is None
