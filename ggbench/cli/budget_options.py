@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ggbench.cli.options import as_record, option, parse_reserve
+from ggbench.cli.options import as_record, option, parse_reserve, projector_option
 from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,18 +22,29 @@ class BudgetOptions:
     vram: str | None = None
     reserve: str | None = None
     bandwidth: str | None = None
+    mmproj: Path | None = None
 
     @property
     def given(self) -> tuple[tuple[str, str], ...]:
         """Names and values, for the line that reproduces what they were given for."""
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return tuple((name, value) for name, value in values if value is not None)
+        return tuple((name, str(value)) for name, value in values if value is not None)
 
     def budget(self, setup: LlamaSetup, *, measures: bool = True) -> Budget:
         """Return the memory; `measures` lets the bandwidth of main memory be measured the first time.
 
-        Raises UsageError and UnknownName as `sizing.budget` does, and for several GPUs.
+        Raises UsageError and UnknownName as `sizing.budget` does, and for several GPUs; BadFile for a projector that is
+        none.
         """
+        from ggbench.gguf_file.projector import read_projector
+
+        budget = self._whole(setup, measures=measures)
+        if self.mmproj is None:
+            return budget
+        return replace(budget, mmproj=str(self.mmproj), mmproj_bytes=read_projector(self.mmproj).weight_bytes)
+
+    def _whole(self, setup: LlamaSetup, *, measures: bool) -> Budget:
+        """The memory without regard to a projector."""
         from ggbench.machine.cpu import default_threads
         from ggbench.records.speed import Bandwidth
         from ggbench.sizing.budget import given_budget, machine_budget
@@ -63,8 +75,9 @@ class BudgetOptions:
         )
 
 
-def _record(**given: str | None) -> BudgetOptions:
-    return BudgetOptions(**given)
+def _record(**given: Any) -> BudgetOptions:  # noqa: ANN401 - the fields' own types
+    path = given.pop("mmproj", None)
+    return BudgetOptions(**given, mmproj=path and path.absolute())
 
 
 budget_options = as_record(
@@ -75,5 +88,6 @@ budget_options = as_record(
     option("--vram", "Plan for a GPU with this much memory, e.g. 24GiB.", metavar="SIZE"),
     option("--reserve", "Memory to leave free for driver and runtime; 0 for none. Default: printed.", metavar="SIZE"),
     option("--bandwidth", "Memory bandwidth for the limits, e.g. 1008GB/s.", metavar="RATE"),
+    projector_option,
 )
-"""Add --gpu, --vram, --reserve and --bandwidth; the command gets them as `memory`, a BudgetOptions."""
+"""Add --gpu, --vram, --reserve, --bandwidth and --mmproj; the command gets them as `memory`, a BudgetOptions."""

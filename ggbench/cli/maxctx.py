@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import click
 
 from ggbench.cli.glossary import CommandWithTerms
-from ggbench.cli.options import Asked, measuring_options, option, parse_reserve, timeout_option
+from ggbench.cli.options import Asked, measuring_options, option, parse_reserve, projector_option, timeout_option
 from ggbench.errors import UsageError
 from ggbench.report.glossary import MAXCTX
 
@@ -19,10 +22,13 @@ from ggbench.report.glossary import MAXCTX
     metavar="SIZE",
 )
 @option("--cap-train", "Search no further than the context that the model was trained on.", is_flag=True)
+@projector_option
 @option("--prove/--no-prove", "Decode at the far end of the largest context.", default=True)
 @timeout_option("3600, as a batch at the far end is slow on a CPU")
 @measuring_options(many=True, has_own_timeout=True)
-def command(every: bool, reserve_bytes: int | None, cap_train: bool, prove: bool, asked: Asked) -> None:
+def command(
+    every: bool, reserve_bytes: int | None, cap_train: bool, mmproj: Path | None, prove: bool, asked: Asked
+) -> None:
     """Find the largest n_ctx by real allocations, and decode at its far end to prove it.
 
     The search begins near the max n_ctx of ggbench plan. It makes contexts until the largest that loads and the
@@ -33,12 +39,16 @@ def command(every: bool, reserve_bytes: int | None, cap_train: bool, prove: bool
     from ggbench.cli.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.cli.run_output import show_measured
     from ggbench.experiments.maxctx import EXPERIMENT
+    from ggbench.gguf_file.projector import read_projector
     from ggbench.records.context import ContextSettings
 
     if every and asked.quants:
         raise UsageError(f"--all and the quant {asked.quants[0]!r} exclude each other", "omit one of them")
     is_sweep = every or len(asked.quants) > 1
     settings = ContextSettings(reserve_bytes=reserve_bytes, prove=prove, cap_train=cap_train)
+    if mmproj is not None:
+        projector = read_projector(mmproj)
+        settings = replace(settings, mmproj=str(mmproj.absolute()), mmproj_bytes=projector.weight_bytes)
     jobs = make_jobs(EXPERIMENT, settings, asked, every=is_sweep)
     warn_of_memory_use(asked)
     measured = measure(jobs, asked, is_sweep=is_sweep)

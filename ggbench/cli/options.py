@@ -260,6 +260,9 @@ repeat_option = option(
     "-r --repeat", "Measure N times, and fit all samples together.", click.IntRange(1), default=1, metavar="N"
 )
 samples_option = option("--samples", "With --json, include the time of every token.", is_flag=True)
+projector_option = option(
+    "--mmproj", "Leave room for this projector (mmproj GGUF), loaded beside the model.", PATH, metavar="FILE"
+)
 plot_option = option("--plot", "Plot latency against position in the terminal.", is_flag=True)
 against_option = option("--against", "Show the nearest published figures below your own.", click.Choice(["published"]))
 

@@ -62,7 +62,9 @@ _need_options = as_record(
         metavar="NAME",
         default="chat",
     ),
-    option("-c --need-ctx", "Context that has to fit, e.g. 32k. Default: what the workload needs.", TOKENS),
+    option(
+        "-c --need-ctx --n-ctx need_ctx", "Context that has to fit, e.g. 32k. Default: what the workload needs.", TOKENS
+    ),
     option("--min-speed", "Least speed of the answer in tokens/s.", float, metavar="TOK_S"),
     option("--max-loss", "Most that weights and KV cache may lose, in nats of KL divergence.", float, metavar="NATS"),
     option(
@@ -194,20 +196,14 @@ def _models(
 def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryAllocator) -> Pick:
     """Choose by what is stored; without it where results cannot be read."""
     from ggbench.errors import StoreError
-    from ggbench.experiments.pick_candidates import find_candidates, what_would_help
-    from ggbench.stats.recommendation import recommend
+    from ggbench.experiments.pick import choose
     from ggbench.store.database import Store
 
     try:
         with Store.open() as store:
-            candidates = find_candidates(models, request, allocator, store)
+            return choose(models, request, allocator, store)
     except StoreError:
-        candidates = find_candidates(models, request, allocator, None)
-    pick = recommend(candidates, request.needs)
-    if pick.nearest_miss is None:
-        return pick
-    changes = what_would_help(pick.nearest_miss.candidate, models, request, allocator)
-    return dataclasses.replace(pick, changes=changes)
+        return choose(models, request, allocator, None)
 
 
 def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, plot: bool) -> None:

@@ -57,7 +57,7 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
             file = yield from session.prepare()
             path = file.paths[0]
         engine = _new_engine(session)
-        return look_ahead(engine, file, path, setup, settings.reserve_bytes, cap_train=settings.cap_train)
+        return look_ahead(engine, file, path, setup, settings)
 
 
 def _llama_setup(session: Session) -> LlamaSetup:
@@ -276,6 +276,8 @@ class _Search:
             advice.append("-ngl N puts only N layers on the GPU")
         if self._settings.reserve_bytes:
             advice.append("a smaller --reserve leaves more memory")
+        if self._settings.mmproj_bytes:
+            advice.append(f"without --mmproj {format_bytes(self._settings.mmproj_bytes)} more are left")
         return DoesNotFit(what, "; ".join(advice))
 
     @property

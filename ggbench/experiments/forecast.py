@@ -9,7 +9,14 @@ from ggbench.catalog.command_line import named, reproduce, stated_bandwidth
 from ggbench.errors import UsageError
 from ggbench.recording.experiment import Conclusion, Experiment, Job
 from ggbench.recording.recording import Recording
-from ggbench.records.forecast import ForecastModel, ForecastResult, ForecastSettings, ForecastTwin, TwinTiming
+from ggbench.records.forecast import (
+    ForecastModel,
+    ForecastPlacement,
+    ForecastResult,
+    ForecastSettings,
+    ForecastTwin,
+    TwinTiming,
+)
 from ggbench.records.run import Settings
 from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.records.speed import Bandwidth, DecodeLimit
@@ -26,7 +33,7 @@ class ForecastExperiment(Experiment):
     kind: ClassVar[str] = "forecast"
     settings_type = ForecastSettings
     result_type = ForecastResult
-    observed = (ForecastModel, ForecastTwin, TwinTiming)
+    observed = (ForecastModel, ForecastPlacement, ForecastTwin, TwinTiming)
 
     def check(self, setup: Setup, settings: Settings) -> None:
         """Raise UsageError also where a context is asked for: the twins have one of their own."""
@@ -45,16 +52,17 @@ class ForecastExperiment(Experiment):
         from ggbench.stats.step_forecast import step_forecast
 
         model, twins = recording.last(ForecastModel), sorted(recording.of(ForecastTwin), key=lambda each: each.number)
-        if model is None or not twins:
+        placements = recording.of(ForecastPlacement)
+        if model is None or not twins or not placements:
             return None
-        found = step_forecast(model.cost, twins, recording.of(TwinTiming))
+        found = step_forecast(placements, twins, recording.of(TwinTiming))
         numbers = " and ".join(str(twin.cost.n_layer) for twin in twins)
         basis = f"twins of {numbers} of {model.cost.n_layer} layers"
         if len(twins) == 1:
             basis = f"a twin of all {counted(model.cost.n_layer, 'layer')}"
-        return ForecastResult(
-            basis, found.b_ms, found.w_tokens_per_ms, found.tok_s, found.prefill_ms, recording.last(DecodeLimit)
-        )
+        basis = ", ".join([basis, *(each.name for each in placements if each.name)])
+        limit = recording.last(DecodeLimit) if len(placements) == 1 else None
+        return ForecastResult(basis, found.b_ms, found.w_tokens_per_ms, found.tok_s, found.prefill_ms, limit)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench forecast MODEL QUANT` with every option that is not the default."""

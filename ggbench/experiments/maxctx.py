@@ -77,9 +77,10 @@ class MaxctxExperiment(Experiment):
         """`ggbench maxctx MODEL QUANT` with every option that is not the default."""
         settings = job.settings
         assert isinstance(settings, ContextSettings)
-        reserve = {} if settings.reserve_bytes is None else {"reserve": exact_size(settings.reserve_bytes)}
+        given = {} if settings.reserve_bytes is None else {"reserve": exact_size(settings.reserve_bytes)}
+        given |= {"mmproj": settings.mmproj} if settings.mmproj else {}
         flags = [*(["--cap-train"] if settings.cap_train else []), *([] if settings.prove else ["--no-prove"])]
-        return " ".join([reproduce("maxctx", named(job.target), job.setup, reserve), *flags])
+        return " ".join([reproduce("maxctx", named(job.target), job.setup, given), *flags])
 
 
 EXPERIMENT = MaxctxExperiment()

@@ -23,7 +23,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.pick import Candidate, Loss, Needs, TurnSpeed
 from ggbench.records.plan import Budget, KvCacheTypes, PlanRow
 from ggbench.records.run import Run
-from ggbench.records.setup import LlamaSetup
+from ggbench.records.setup import LlamaSetup, check_cache_types
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
 from ggbench.sizing.what_helps import with_programs
@@ -49,9 +49,12 @@ class PickRequest:
 
 
 def caches_of(types: Sequence[tuple[str, str]], setup: LlamaSetup) -> tuple[KvCacheTypes, ...]:
-    """Return the caches to try; without flash attention only those that need none."""
-    found = (KvCacheTypes(type_k, type_v, setup.flash_attn) for type_k, type_v in types)
-    return tuple(each for each in found if setup.flash_attn != "off" or each.type_v in UNQUANTIZED)
+    """Return the caches to try; without flash attention only those that need none. Raises UsageError for none."""
+    found = [KvCacheTypes(type_k, type_v, setup.flash_attn) for type_k, type_v in types]
+    usable = tuple(each for each in found if setup.flash_attn != "off" or each.type_v in UNQUANTIZED)
+    if found and not usable:
+        check_cache_types(with_cache(setup, found[0]))
+    return usable
 
 
 def find_candidates(

@@ -14,23 +14,23 @@ from ggbench.engine.endings import Completed, Ending
 from ggbench.engine.events import PromptRead, Steps
 from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.errors import Unsupported
-from ggbench.experiments.earlier_timings import earlier_timings
+from ggbench.experiments.earlier_timings import EarlierTimings, earlier_timings
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import twin_of
 from ggbench.gguf_file.twin_group import TwinGroup, group_twins
 from ggbench.gguf_file.twin_writer import require_room
 from ggbench.machine.cpu import describe_cpu
+from ggbench.machine.gpus import list_gpus
 from ggbench.paths import forecasts_dir
 from ggbench.recording.experiment import Concluded, Conclusion
 from ggbench.recording.progress import Point, Progress, Working
-from ggbench.recording.recording import Recording
 from ggbench.recording.session import Session
-from ggbench.records.forecast import ForecastModel, ForecastSettings, ForecastTwin, TwinTiming
+from ggbench.records.forecast import ForecastModel, ForecastPlacement, ForecastSettings, ForecastTwin, TwinTiming
+from ggbench.records.memory import Memory
 from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import DecodeLimit
 from ggbench.sizing.forecast_cost import BATCH_ROUNDS, forecast_cost, n_gen_of
+from ggbench.sizing.forecast_placement import LayerPlacement, layer_placements, without_gpu
 from ggbench.sizing.forecast_twins import step_cost, twin_layers
-from ggbench.store.runs import StoredRun
 from ggbench.units import counted, format_bytes, format_rough_seconds
 
 _SMALL_BATCH = 64
@@ -49,42 +49,78 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
     session.use_file(model)
     forecasts_dir().mkdir(parents=True, exist_ok=True)
     twins, planned = _plan(session, model, setup)
-    if earlier := earlier_timings(session, twins):
-        return (yield from _taken_over(session, *earlier))
+    placements = _placements(model, twins, setup)
+    if earlier := earlier_timings(session, twins, placements):
+        return (yield from _taken_over(session, earlier))
     group = group_twins(planned)
-    yield _announced(session, model, twins, group)
+    yield _announced(session, model, twins, group, len(placements))
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twins-", dir=forecasts_dir())))
         paths = []
         for twin, own in zip(twins, group.own, strict=True):
             yield Working("write", 0, own.file_bytes, counted(len(twin.layers), "layer"))
             paths.append(group.write(twin.number, folder))
-        opened = replace(setup, n_ctx=settings.n_ctx_needed)
-        engines: list[Engine] = []
-        for path in paths:
-            ending = yield from _opened(session, path, opened, engines, stack)
+        engines = [session.engine]
+        for _ in paths[1:]:
+            engines.append(session.rig.launch(setup, session.cancel))
+            stack.callback(engines[-1].close)
+        for placement in placements:
+            ending = yield from _opened(session, engines, paths, replace(placement.setup, n_ctx=settings.n_ctx_needed))
             if not isinstance(ending, Completed):
                 return ending
-        return (yield from _rounds(session, engines, twins))
+            is_split = len(placements) > 1
+            if is_split and placement.number == 0 and not _is_on_gpu(session):
+                placement, is_split = _placed(0, model, without_gpu(model, setup)), False
+            session.recorder.observe(placement)
+            ending = yield from _rounds(session, engines, twins, placement)
+            if not isinstance(ending, Completed) or not is_split:
+                return ending
+        return Completed()
 
 
-def _taken_over(session: Session, stored: StoredRun, recording: Recording) -> Generator[Progress, None, Conclusion]:
+def _placements(model: ModelFile, twins: Sequence[ForecastTwin], setup: LlamaSetup) -> tuple[ForecastPlacement, ...]:
+    """Where the model's layers are; a twin of all of them is placed as the model is."""
+    found = layer_placements(model, setup)
+    if len(found) > 1 and not list_gpus():
+        found = (without_gpu(model, setup),)
+    elif len(found) > 1 and len(twins) == 1:
+        found = (LayerPlacement(twins[0].layers, setup, ", ".join(each.name for each in found if each.name)),)
+    return tuple(_placed(number, model, each) for number, each in enumerate(found))
+
+
+def _placed(number: int, model: ModelFile, placement: LayerPlacement) -> ForecastPlacement:
+    cost = step_cost(model, placement.layers, placement.setup.type_k, placement.setup.type_v)
+    return ForecastPlacement(number, cost, placement.setup, placement.name)
+
+
+def _is_on_gpu(session: Session) -> bool:
+    return session.allocated is not None and Memory(buffers=session.allocated.buffers).weights_on_gpu
+
+
+def _taken_over(session: Session, earlier: EarlierTimings) -> Generator[Progress, None, Conclusion]:
     """Take the timings of an earlier run, since nothing that decides them has changed."""
-    session.begin(stored.environment)
-    for each in (*recording.of(TwinTiming), *recording.of(DecodeLimit)[-1:]):
+    session.begin(earlier.environment)
+    for each in (*earlier.placements, *earlier.timings, *([earlier.limit] if earlier.limit else [])):
         session.recorder.observe(each)
-    yield Point(f"run {stored.run_id} has timed the same twins", stored.run_id)
-    return Concluded(reason=f"the timings are those of run {stored.run_id}")
+    yield Point(f"run {earlier.run_id} has timed the same twins", earlier.run_id)
+    return Concluded(reason=f"the timings are those of run {earlier.run_id}")
 
 
-def _announced(session: Session, model: ModelFile, twins: Sequence[ForecastTwin], group: TwinGroup) -> Point:
+def _announced(
+    session: Session, model: ModelFile, twins: Sequence[ForecastTwin], group: TwinGroup, n_placements: int
+) -> Point:
     """What it will take, said before anything is written. Raises DoesNotFit where the disk has no room."""
     rig, folder = session.rig, forecasts_dir()
     bandwidth = rig.given_bandwidth or rig.cpu_bandwidth
-    outside_bytes = (model.active_weight_bytes or 0) - step_cost(
-        model, range(model.n_layer - model.n_layer_nextn)
-    ).layer_bytes
-    cost = forecast_cost(twins, group.file_bytes, outside_bytes, session.settings(ForecastSettings), bandwidth)
+    in_layers = step_cost(model, range(model.n_layer - model.n_layer_nextn)).layer_bytes
+    cost = forecast_cost(
+        twins,
+        group.file_bytes,
+        (model.active_weight_bytes or 0) - in_layers,
+        session.settings(ForecastSettings),
+        bandwidth,
+        n_placements,
+    )
     require_room(folder, cost.disk_bytes, "the twins take", "free some space, set XDG_CACHE_HOME to a folder with room")
     seconds, disk = format_rough_seconds(cost.seconds), format_bytes(cost.disk_bytes)
     return Point(f"about {seconds} and {disk} of disk in {folder}, removed after", cost)
@@ -107,23 +143,20 @@ def _plan(session: Session, model: ModelFile, setup: LlamaSetup) -> tuple[list[F
 
 
 def _opened(
-    session: Session, path: Path, setup: LlamaSetup, engines: list[Engine], stack: contextlib.ExitStack
+    session: Session, engines: Sequence[Engine], paths: Sequence[Path], setup: LlamaSetup
 ) -> Generator[Progress, None, Ending]:
-    """Open one more twin, in a worker of its own; the first is the session's."""
-    if not engines:
-        ending = yield from session.open(setup, path)
-        engines.append(session.engine)
-        return ending
-    engine = session.rig.launch(setup, session.cancel)
-    stack.callback(engine.close)
-    engines.append(engine)
-    *_, last = engine.open(Source(path), setup)
-    assert isinstance(last, Ending)
-    return last
+    """Open each twin in a worker of its own; the first is the session's."""
+    ending = yield from session.open(setup, paths[0])
+    for engine, path in zip(engines[1:], paths[1:], strict=True):
+        if isinstance(ending, Completed):
+            *_, last = engine.open(Source(path), setup)
+            assert isinstance(last, Ending)
+            ending = last
+    return ending
 
 
 def _rounds(
-    session: Session, engines: Sequence[Engine], twins: Sequence[ForecastTwin]
+    session: Session, engines: Sequence[Engine], twins: Sequence[ForecastTwin], placement: ForecastPlacement
 ) -> Generator[Progress, None, Ending]:
     """Time each twin near the beginning, and the largest behind a long context, as often as asked."""
     settings = session.settings(ForecastSettings)
@@ -138,7 +171,7 @@ def _rounds(
             return ending
         if any(isinstance(event, PromptRead) and event.elapsed_ns > _SLOW_BATCH_NS for event in events):
             n_batch = min(_SMALL_BATCH, settings.n_batch)
-        step_s[twin.number, _NEAR] = _timing(twin, 0, _NEAR, events).step_ns[-1] / 1e9
+        step_s[twin.number, _NEAR] = _timing(twin, placement, 0, _NEAR, events).step_ns[-1] / 1e9
     for number in range(settings.rounds):
         of_batch = n_batch if number < BATCH_ROUNDS else 0
         asked = [(twin, _NEAR) for twin in twins] + [(twins[-1], settings.n_depth)]
@@ -149,7 +182,7 @@ def _rounds(
             if not isinstance(ending, Completed):
                 assert isinstance(ending, Ending)
                 return ending
-            timing = _timing(twin, number, n_depth, events)
+            timing = _timing(twin, placement, number, n_depth, events)
             step_s[twin.number, n_depth] = statistics.median(timing.step_ns) / 1e9
             session.recorder.observe(timing)
             session.recorder.keep_readings()
@@ -158,7 +191,9 @@ def _rounds(
     return Completed()
 
 
-def _timing(twin: ForecastTwin, number: int, n_depth: int, events: Sequence[object]) -> TwinTiming:
+def _timing(
+    twin: ForecastTwin, placement: ForecastPlacement, number: int, n_depth: int, events: Sequence[object]
+) -> TwinTiming:
     (steps,) = (event for event in events if isinstance(event, Steps))
     batch = next((event for event in events if isinstance(event, PromptRead)), None)
     return TwinTiming(
@@ -168,4 +203,5 @@ def _timing(twin: ForecastTwin, number: int, n_depth: int, events: Sequence[obje
         tuple(steps.step_ns),
         None if batch is None else batch.elapsed_ns,
         0 if batch is None else batch.n_prompt,
+        placement.number,
     )

@@ -23,6 +23,10 @@ class ContextSettings(Settings):
     """Decode at the far end of the largest context."""
     cap_train: bool = False
     """Search no further than the training context."""
+    mmproj: str = ""
+    """Path of a projector that will be loaded beside the model; empty for none."""
+    mmproj_bytes: int = 0
+    """Of its tensors, which are kept free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,8 @@ class SearchPlan:
     """What of the memory the budget leaves out."""
     reserve_source: str = ""
     """Why it is left out, for people."""
+    mmproj_bytes: int = 0
+    """Kept free for a projector, besides the reserve."""
     free_bytes: int | None = None
     """Free memory before anything was loaded: of the GPUs, or of main memory."""
     gpu_processes: tuple[GpuProcess, ...] = ()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ggbench.errors import UsageError
 from ggbench.records.run import Result, Settings
+from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import DecodeLimit
 
 POSITIONS = (1, 1024, 4096, 8192, 32768)
@@ -67,6 +68,19 @@ class ForecastModel:
 
 
 @dataclass(frozen=True, slots=True)
+class ForecastPlacement:
+    """Layers of the model that are placed alike, on the GPU or in main memory; a twin is timed with all of its so."""
+
+    number: int
+    """From 0; the first has the output."""
+    cost: StepCost
+    setup: LlamaSetup
+    """That places all layers of a twin so."""
+    name: str = ""
+    """For people: `30 on the GPU`; empty where there is nothing to say."""
+
+
+@dataclass(frozen=True, slots=True)
 class ForecastTwin:
     """A twin that is measured."""
 
@@ -98,6 +112,8 @@ class TwinTiming:
     step_ns: tuple[int, ...]
     batch_ns: int | None = None
     n_batch: int = 0
+    placement: int = 0
+    """Number of the placement of its layers."""
 
 
 @dataclass(frozen=True, slots=True)

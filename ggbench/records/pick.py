@@ -33,7 +33,7 @@ class Workload:
     n_depth: int | None
     """Tokens in the KV cache before the prompt; None: as many as the context holds beside prompt and answer."""
     n_ctx_least: int = 0
-    """Tokens that the context should hold at least."""
+    """Tokens that the context should hold where nothing else is asked for."""
     min_tok_s: float | None = None
     """Speed of the answer that the workload asks for by itself."""
     prefer: Preference = "quality"
@@ -44,9 +44,9 @@ class Workload:
         return self.n_prompt + self.n_gen
 
     @property
-    def n_ctx(self) -> int:
+    def n_ctx_of_turn(self) -> int:
         """The smallest context that holds the turn, in whole steps of llama.cpp's padding."""
-        return whole_steps(max(self.n_ctx_least, (self.n_depth or 0) + self.n_turn))
+        return whole_steps((self.n_depth or 0) + self.n_turn)
 
     def depth_in(self, n_ctx: int) -> int:
         """Tokens before the prompt in a context of this length."""
@@ -86,7 +86,8 @@ class Needs:
     @property
     def n_ctx(self) -> int:
         """Tokens that the context has to hold, in whole steps of llama.cpp's padding."""
-        return max(whole_steps(self.given_n_ctx or 0), self.workload.n_ctx)
+        wanted = self.workload.n_ctx_least if self.given_n_ctx is None else self.given_n_ctx
+        return max(whole_steps(wanted), self.workload.n_ctx_of_turn)
 
     @property
     def tok_s(self) -> float | None:
@@ -180,8 +181,9 @@ class Candidate:
     def loss(self) -> Expected | None:
         """Nats that weights and cache lose; None where either is unknown.
 
-        Where they were measured apart they are added: to second order the divergences of two independent small
-        disturbances do.
+        Where they were measured apart they are added, as to second order the divergences of two independent small
+        disturbances do: of SmolLM2 135M over the same text q4_k_m loses 0.0590, a q4_0 cache of q4_1 0.0573, and q4_k_m
+        with a q4_0 cache 0.1145.
         """
         if self.joint_loss is not None:
             return self.joint_loss.nats

@@ -28,6 +28,10 @@ class Budget:
     """None where it is unknown, so that there are no limits."""
     process_bytes: int = 0
     """Of the reserve, what the process that allocates takes itself; a search for the largest context may use it."""
+    mmproj: str = ""
+    """Path of a projector; empty for none."""
+    mmproj_bytes: int = 0
+    """Of a projector that is loaded there beside the model, without its compute buffer."""
     is_here: bool = True
     """Whether it is this machine's, so that what was measured here is known of it."""
 
@@ -39,7 +43,7 @@ class Budget:
     @property
     def usable_bytes(self) -> int:
         """What weights, cache and compute buffers may take; never negative."""
-        return max(0, self.memory_bytes - self.reserve_bytes)
+        return max(0, self.memory_bytes - self.reserve_bytes - self.mmproj_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,8 @@ class RunCommands:
     modelfile: str = ""
     """For `ollama create`; empty where Ollama has no equivalent."""
     ollama: tuple[str, ...] = ()
-    """Lines in order: the server with its environment, where that differs from the default, then `ollama create` and
-    `ollama run`. They expect the text of `modelfile` in a file of that name.
+    """Lines in order: a comment on the server's environment, where that differs from the default, then `ollama create`
+    and `ollama run`. They expect the text of `modelfile` in a file of that name.
     """
     notes: tuple[str, ...] = ()
     """What the lines cannot express, a sentence each."""

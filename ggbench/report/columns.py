@@ -164,6 +164,11 @@ def on_off(is_on: bool | None) -> str:
     return {None: UNKNOWN, True: "on", False: "off"}[is_on]
 
 
+def projector_text(mmproj_bytes: int) -> str:
+    """Return what a projector takes beside the model; empty without one."""
+    return f"{format_bytes(mmproj_bytes)} (--mmproj, without its compute buffer)" if mmproj_bytes else ""
+
+
 def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
     """Say what the caches of sliding-window layers hold, and what holds the other; empty for a model without any."""
     if swa_cells is None or n_ctx is None:

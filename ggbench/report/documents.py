@@ -86,7 +86,9 @@ def certificate_document(run: Run) -> dict[str, object]:
         **picked(found, "max_n_ctx first_fail_n_ctx"),
         **picked(found.plan, "planned_n_ctx is_planned_higher theory_n_ctx ceiling_n_ctx"),
         "verified_by_decode": found.verified_by_decode,
-        **picked(found.plan, "budget_bytes memory_bytes memory_source reserve_bytes reserve_source free_bytes"),
+        **picked(
+            found.plan, "budget_bytes memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes free_bytes"
+        ),
         "kv_bytes": kv_bytes,
         "compute_bytes": compute_bytes,
         **picked(memory, "peak_bytes other_bytes"),
@@ -156,7 +158,7 @@ def plan_document(
     bandwidth, listing = budget.bandwidth, planned and planned.listing
     return {
         "machine": {
-            **picked(budget, "device on_gpu memory_bytes memory_source reserve_bytes reserve_source"),
+            **picked(budget, "device on_gpu memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes"),
             "budget_bytes": budget.usable_bytes,
             "bandwidth_bytes_per_s": bandwidth and bandwidth.bytes_per_s,
             "bandwidth_source": bandwidth and bandwidth.source,

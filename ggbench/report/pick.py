@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from ggbench.plain import in_words, plain
 from ggbench.records.forecast import Expected
@@ -40,6 +41,7 @@ def pick_document(pick: Pick, budget: Budget, setup: LlamaSetup) -> dict[str, ob
         "front": [_candidate(each) for each in pick.front],
         "candidates": [_checked(each) for each in pick.checked],
         "commands": commands,
+        "changes": pick.changes,
         "nearest_miss": pick.nearest_miss and _checked(pick.nearest_miss) | {"reason": " ".join(reason(pick))},
         "workload": {
             **picked(pick.needs.workload, "name n_prompt n_gen n_depth"),
@@ -67,7 +69,13 @@ def commands_of(candidate: Candidate, budget: Budget, setup: LlamaSetup) -> RunC
     if candidate.to_run is None:
         return None
     asked = with_cache(setup, KvCacheTypes(*candidate.cache, setup.flash_attn), candidate.n_ctx)
-    return run_commands(candidate.to_run, asked, on_gpu=budget.on_gpu, n_ctx_train=candidate.row.n_ctx_train)
+    return run_commands(
+        candidate.to_run,
+        asked,
+        on_gpu=budget.on_gpu,
+        n_ctx_train=candidate.row.n_ctx_train,
+        mmproj=Path(budget.mmproj) if budget.mmproj else None,
+    )
 
 
 def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
@@ -93,7 +101,7 @@ def position_text(workload: Workload) -> str:
 
 
 def headline(pick: Pick) -> str:
-    """Return `Run q6_k with a q8_0 KV cache.`, or that nothing meets the needs."""
+    """Return `Run q6_k with a q8_0 KV cache and n_ctx 8,192: a turn in 14.3 ±0.7 s.`, or that nothing is to be run."""
     if pick.recommended is None:
         return "Nothing meets the needs."
     candidate = pick.recommended.candidate
@@ -101,7 +109,11 @@ def headline(pick: Pick) -> str:
     model = f" of {candidate.row.model}" if pick.n_models > 1 else ""
     article = "an" if cache.startswith("f") else "a"
     name = candidate.selector or candidate.row.quant
-    return plain(f"Run {name}{model} with {article} {cache} KV cache and n_ctx {format_count(candidate.n_ctx)}.")
+    turn = turn_text(candidate)
+    seconds = "" if turn == UNKNOWN else f": a turn in {turn} s"
+    return plain(
+        f"Run {name}{model} with {article} {cache} KV cache and n_ctx {format_count(candidate.n_ctx)}{seconds}."
+    )
 
 
 def reason(pick: Pick) -> tuple[str, ...]:
@@ -186,11 +198,15 @@ def _what_decided(pick: Pick, recommended: Checked) -> str:
     own, ideal, needs = recommended.candidate, pick.without_needs, pick.needs
     several = pick.n_models > 1
     name = candidate_name(own, with_model=several)
-    best = {"quality": "loses least", "speed": "is fastest", "context": "has the longest context"}[needs.prefer]
+    best = {
+        "quality": "loses least",
+        "speed": "is the fastest of those that lose little",
+        "context": "has the longest context of those that lose little",
+    }[needs.prefer]
     if several and needs.prefer == "quality":
         best = "has the most parameters"
     if ideal is None or ideal.candidate.name == own.name:
-        return f"{name} {best} by the rules below, also if nothing were needed."
+        return f"{name} {best}, and no need decides."
     other = candidate_name(ideal.candidate, with_model=several)
     if ideal.missed:
         decided = {"memory": "memory", "speed": "speed", "loss": "--max-loss"}
@@ -210,7 +226,7 @@ def _next_larger(own: Candidate, larger: Checked) -> str:
     changes = []
     if larger.candidate.weights_loss is not None and own.weights_loss is not None:
         theirs, mine = larger.candidate.weights_loss.nats.value, own.weights_loss.nats.value
-        changes.append(f"its weights lose {format_number(theirs, 2)} nats, not {format_number(mine, 2)}")
+        changes.append(f"its weights lose {format_number(theirs, 2)} nats instead of {format_number(mine, 2)}")
     if larger.candidate.speed is not None and own.speed is not None:
         ratio = larger.candidate.speed.tok_s.value / own.speed.tok_s.value
         changes.append(f"it answers at {format_number(ratio * 100, 2)} % of the speed")

@@ -20,16 +20,19 @@ _PICK, _UNKNOWN = "★", "?"
 _ROOM = 0.05
 
 
-def pick_plot(pick: Pick, width: int, height: int, *, color: bool) -> str:
-    """Return the front and the recommendation as letters with a mark, and a legend; dots of those that miss a need.
+def lettered(pick: Pick) -> tuple[Checked, ...]:
+    """Return those that the plot gives letters, in the order of these: of the front what misses no need."""
+    front = {each.name for each in pick.front}
+    return tuple(each for each in _open_to_choice(pick) if each.candidate.name in front)
+
+
+def pick_plot(pick: Pick, width: int, height: int, *, color: bool, has_legend: bool = True) -> str:
+    """Return the front and the recommendation as letters with a mark, and a legend; dots of those that are dominated.
 
     A loss of which only a part is known stands at that part, with `?` in place of the mark. Empty where fewer than two
     candidates have a speed and a loss.
     """
-    front = {each.name for each in pick.front}
-    placed = [each for each in pick.checked if _place(each.candidate) is not None]
-    open_to_choice = [each for each in placed if each.meets is not False]
-    shown = [each for each in open_to_choice if each.candidate.name in front]
+    open_to_choice, shown = _open_to_choice(pick), lettered(pick)
     if len(open_to_choice) < 2:
         return ""
     points = [place for each in open_to_choice if (place := _place(each.candidate)) is not None]
@@ -57,7 +60,12 @@ def pick_plot(pick: Pick, width: int, height: int, *, color: bool) -> str:
     places = [(int(x.bins(tick, canvas.columns)), tick) for tick in ticks]
     lines = framed(canvas, at_row, places, ("loss [nats]", "answer [tok/s]"), margin, color=color)
     key = f"{_SIZES[1:]} more memory, {_PICK} the pick, {_UNKNOWN} loses an unknown amount more, {_SIZES[0]} dominated"
-    return "\n".join([*lines, *legend_lines([key], width, ""), *legend])
+    return "\n".join([*lines, *(legend_lines([key], width, "") + legend if has_legend else [])])
+
+
+def _open_to_choice(pick: Pick) -> list[Checked]:
+    """Those with a place in the plot that miss no need."""
+    return [each for each in pick.checked if each.meets is not False and _place(each.candidate) is not None]
 
 
 def _put(

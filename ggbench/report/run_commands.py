@@ -57,6 +57,19 @@ def run_commands(
     )
 
 
+def commands_lines(commands: RunCommands) -> list[str]:
+    """Return all lines, each to be run as it is: the download, llama-server, llama-cli, then those for Ollama."""
+    lines = [line for line in (commands.pull, commands.llama_server, commands.llama_cli) if line]
+    return [*lines, *(["", *modelfile_lines(commands)] if commands.modelfile else [])]
+
+
+def modelfile_lines(commands: RunCommands) -> list[str]:
+    """Return the lines that write the Modelfile and use it; none where Ollama has no equivalent."""
+    if not commands.modelfile:
+        return []
+    return ["cat > Modelfile <<'EOF'", *commands.modelfile.splitlines(), "EOF", *commands.ollama]
+
+
 def _model_words(file: FileToRun, mmproj: Path | None) -> list[str]:
     projector = [] if mmproj is None else ["--mmproj", str(mmproj.absolute())]
     if file.paths:
@@ -125,7 +138,7 @@ def _modelfile(file: FileToRun, setup: LlamaSetup, *, on_gpu: bool, mmproj: Path
 
 
 def _ollama_server(setup: LlamaSetup) -> list[str]:
-    """The line that starts Ollama's server; none where it needs no environment variable.
+    """How to start Ollama's server, as a comment since it may run already; none where it needs no variable.
 
     Source: Ollama's FAQ. Both variables hold for all models of the server.
     """
@@ -137,7 +150,9 @@ def _ollama_server(setup: LlamaSetup) -> list[str]:
         environment.append(f"OLLAMA_FLASH_ATTENTION={_OLLAMA_FLASH_ATTN[flash_attn]}")
     if setup.type_k != "f16":
         environment.append(f"OLLAMA_KV_CACHE_TYPE={setup.type_k}")
-    return [" ".join([*environment, "ollama serve"])] if environment else []
+    return [f"# restart Ollama's server, for all of its models: {' '.join(environment)} ollama serve"] * bool(
+        environment
+    )
 
 
 def _ollama_name(file: FileToRun) -> str:

@@ -280,6 +280,22 @@ def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) ->
     )
 
 
+def beside_projector(budget: SearchBudget, mmproj_bytes: int) -> SearchBudget:
+    """Return the budget with room for a projector, which no worker loads: of several GPUs an equal share on each.
+
+    Raises DoesNotFit where nothing is left.
+    """
+    planned, held = replace(budget.planned, mmproj_bytes=mmproj_bytes), budget.held_bytes - mmproj_bytes
+    if held <= 0:
+        taken, place = format_bytes(mmproj_bytes), budget.place
+        hint = "omit --mmproj, or close programs that use the memory"
+        raise DoesNotFit(f"a projector of {taken} leaves nothing of {format_bytes(budget.held_bytes)} of {place}", hint)
+    if not budget.on_gpu:
+        return replace(budget, planned=planned, held_bytes=held, worker_limit_bytes=held)
+    share = -(-mmproj_bytes // max(1, len(budget.gpus)))
+    return replace(budget, planned=planned, held_bytes=held, worker_reserve_bytes=budget.worker_reserve_bytes + share)
+
+
 def taken_bytes(budget: SearchBudget, gpus: Sequence[Gpu]) -> int | None:
     """How much less the GPUs of a budget have free than before; None where NVML does not report each."""
     free_now = {gpu.index: gpu.free_bytes for gpu in gpus}

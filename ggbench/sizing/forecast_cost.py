@@ -39,8 +39,9 @@ def forecast_cost(
     outside_bytes: float,
     settings: ForecastSettings,
     bandwidth: Bandwidth | None,
+    n_placements: int = 1,
 ) -> ForecastCost:
-    """Return what it takes to make twins of `disk_bytes` together and to time them.
+    """Return what it takes to make twins of `disk_bytes` together and to time them in each placement.
 
     A step reads `outside_bytes` besides the layers.
     """
@@ -52,4 +53,5 @@ def forecast_cost(
     fill_s = near_s[-1] * _FILL_TOKENS / _BATCH_TOKENS_PER_STEP
     probed_s = settings.rounds * (timed_s + fill_s) + min(BATCH_ROUNDS, settings.rounds) * batch_s
     warm_s = 6 * sum(near_s)
-    return ForecastCost(disk_bytes, len(twins) * _STARTED_S + disk_bytes / _MADE_BYTES_PER_S + warm_s + probed_s)
+    made_s = len(twins) * _STARTED_S + disk_bytes / _MADE_BYTES_PER_S
+    return ForecastCost(disk_bytes, made_s + n_placements * (warm_s + probed_s))

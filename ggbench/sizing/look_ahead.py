@@ -13,10 +13,10 @@ from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
-from ggbench.records.context import Probe, SearchPlan
+from ggbench.records.context import ContextSettings, Probe, SearchPlan
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import KV_CELLS, LARGEST_N_CTX, LlamaSetup
-from ggbench.sizing.budget import SearchBudget, search_budget
+from ggbench.sizing.budget import SearchBudget, beside_projector, search_budget
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
@@ -66,9 +66,7 @@ def look_ahead(
     file: ModelFile,
     path: Path,
     setup: LlamaSetup,
-    reserve_bytes: int | None,
-    *,
-    cap_train: bool = False,
+    settings: ContextSettings,
 ) -> LookAhead:
     """Ask theory, then llama.cpp's allocator run dry, in milliseconds once its worker is ready; ends the engine.
 
@@ -85,7 +83,9 @@ def look_ahead(
             least, line = dry.context(KV_CELLS), (dry.context(_NEAR), dry.context(_FAR))
         except EngineEnded as ended:
             _raise_if_cancelled(ended)
-        budget = search_budget(dry, least, gpus, setup, reserve_bytes)
+        budget = search_budget(dry, least, gpus, setup, settings.reserve_bytes)
+        if settings.mmproj_bytes:
+            budget = beside_projector(budget, settings.mmproj_bytes)
         if budget.on_gpu and not setup.kv_offload:
             raise UsageError(
                 "with the KV cache in main memory a GPU does not limit the context",
@@ -97,7 +97,7 @@ def look_ahead(
         theory = None
         if grows and weight_bytes is not None:
             theory = placement.theory_n_ctx(max(0, usable_bytes - weight_bytes))
-        ceiling, warnings = _ceiling(file, setup, grows=grows, cap_train=cap_train)
+        ceiling, warnings = _ceiling(file, setup, grows=grows, cap_train=settings.cap_train)
         if budget.warning:
             warnings = (budget.warning, *warnings)
 
@@ -138,6 +138,7 @@ def look_ahead(
             memory_source=budget.planned.memory_source,
             reserve_bytes=budget.planned.reserve_bytes,
             reserve_source=budget.planned.reserve_source,
+            mmproj_bytes=budget.planned.mmproj_bytes,
             free_bytes=budget.free_bytes,
             gpu_processes=list_gpu_processes([gpu.index for gpu in budget.gpus]) if budget.on_gpu else (),
             warnings=warnings,

@@ -8,7 +8,7 @@
 4. Among these the preference decides. Quality: the least loss, where it is unknown the most bits per weight; among
    those that are not clearly worse the fastest. Speed: the fastest; among those not clearly slower the least loss.
    Context: the longest, then the least loss.
-5. Then speed, the longer context, the smaller file and the name.
+5. Then speed, the longer context, the smaller file and the name. A bound on speed comes after what is known.
 
 Alternatives come from the front too and miss no need. Better: what loses clearly less. Faster: the fastest of those
 that lose little. More context: with half as much again, the one that loses least.
@@ -102,6 +102,7 @@ def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Prefer
     if prefer == "context":
         return min(pool, key=lambda each: (-(each.offered_n_ctx or 0), _loss_order(each), *_last_order(each)))
     if prefer == "speed":
+        pool = [each for each in pool if not _is_unsure(each)] or pool
         fastest = min(pool, key=_last_order)
         near = [each for each in pool if not _clearly_slower(each, fastest)]
         return min(near, key=lambda each: (_loss_order(each), *_last_order(each)))
@@ -132,10 +133,15 @@ def _loss_order(candidate: Candidate) -> tuple[bool, float]:
     return False, (candidate.least_loss or Expected(0, 0, 0)).value
 
 
-def _last_order(candidate: Candidate) -> tuple[float, float, int, tuple[str, str, str, str]]:
-    """Faster, then longer, then smaller, then by name."""
-    size = candidate.row.file_bytes or 0
-    return -_pace(candidate), -float(candidate.offered_n_ctx or 0), size, candidate.name
+def _last_order(candidate: Candidate) -> tuple[bool, float, float, int, tuple[str, str, str, str]]:
+    """Faster, a bound after what is known, then longer, then smaller, then by name."""
+    size, longest = candidate.row.file_bytes or 0, float(candidate.offered_n_ctx or 0)
+    return _is_unsure(candidate), -_pace(candidate), -longest, size, candidate.name
+
+
+def _is_unsure(candidate: Candidate) -> bool:
+    """Whether its speed is unknown but for a bound at most."""
+    return candidate.speed is None or candidate.speed.is_bound
 
 
 def _pace(candidate: Candidate) -> float:
@@ -163,7 +169,7 @@ def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -
     same_model = [each for each in pool if each.candidate.model_key == own.model_key]
     wanted: tuple[tuple[Label, Sequence[Checked], Preference], ...] = (
         ("better", [each for each in same_model if _is_better(each.candidate, own)], "quality"),
-        ("faster", [each for each in pool if _pace(each.candidate) > _FASTER * _pace(own) > 0], "speed"),
+        ("faster", [each for each in pool if _is_faster(each.candidate, own)], "speed"),
         ("more context", _with_more_context(pool, own), "quality"),
     )
     found: list[Alternative] = []
@@ -179,6 +185,12 @@ def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -
 def _is_better(one: Candidate, other: Candidate) -> bool:
     is_known = one.loss is not None and other.least_loss is not None
     return is_known and _loss_order(one) < _loss_order(other) and clearly_loses_more(other, one)
+
+
+def _is_faster(one: Candidate, other: Candidate) -> bool:
+    """A bound is no faster than what is known."""
+    is_comparable = not _is_unsure(one) or _is_unsure(other)
+    return is_comparable and _pace(one) > _FASTER * _pace(other) > 0
 
 
 def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]:

@@ -2,7 +2,8 @@
 
 t(n) = embedding and output + layers + KV cache. Two twins of different depth show what a layer costs, a long context
 what a byte of KV costs; both are proportional to the bytes that are read, so that layers of different types count by
-their size. Each round of measurements makes a forecast of its own, and their spread is the statistical error.
+their size. Where some layers are on a GPU and others in main memory, each kind is timed by itself and counted. Each
+round of measurements makes a forecast of its own, and their spread is the statistical error.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ggbench.records.forecast import (
     POSITIONS,
     PROMPTS,
     Expected,
+    ForecastPlacement,
     ForecastTwin,
     StepCost,
     TwinTiming,
@@ -28,30 +30,58 @@ scripts/forecast_residuals lie within."""
 
 
 @dataclass(frozen=True, slots=True)
+class _Line:
+    """Time of a step or of a batch by what it reads [ms, ms per byte]."""
+
+    outside_ms: float
+    """Of what is not in the layers; of all, where one twin has every layer."""
+    per_layer_byte: float
+    per_kv_byte: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one round says of the layers that are placed alike."""
+
+    cost: StepCost
+    """Of those of the model."""
+    step: _Line
+    batch: _Line | None
+    """At the beginning of a prompt; None where none was timed."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Round:
     """What one round of measurements says of the model."""
 
-    cost: StepCost
-    base_ms: float
-    """Everything but the KV cache."""
-    ms_per_kv_byte: float
-    batch_ms: float | None
-    """Of a batch at the beginning of a prompt."""
-    batch_ms_per_kv_byte: float
+    parts: tuple[_Part, ...]
+    """By placement; the first has what is outside the layers."""
     n_batch: int
 
+    @property
+    def has_batch(self) -> bool:
+        return all(part.batch is not None for part in self.parts)
+
+    @property
+    def growth_ms(self) -> float:
+        """Of a step, with each position beyond any window."""
+        return sum(part.step.per_kv_byte * part.cost.full_kv_bytes for part in self.parts)
+
     def latency_ms(self, n: int) -> float:
-        return self.base_ms + self.ms_per_kv_byte * self.cost.kv_bytes(n)
+        return _total([(part.cost, part.step) for part in self.parts], n)
 
     def prefill_ms(self, n_prompt: int) -> float:
-        assert self.batch_ms is not None
+        lines = [(part.cost, part.batch) for part in self.parts if part.batch is not None]
         whole, rest = divmod(n_prompt, self.n_batch)
-        parts = [(index * self.n_batch, 1.0) for index in range(whole)]
-        if rest:
-            parts.append((whole * self.n_batch, rest / self.n_batch))
-        return sum(
-            share * (self.batch_ms + self.batch_ms_per_kv_byte * self.cost.kv_bytes(before)) for before, share in parts
-        )
+        shares = [*([1.0] * whole), rest / self.n_batch]
+        return sum(share * _total(lines, index * self.n_batch) for index, share in enumerate(shares) if share)
+
+
+def _total(lines: Sequence[tuple[StepCost, _Line]], n: int) -> float:
+    """Of all parts, with n positions in the KV cache."""
+    return lines[0][1].outside_ms + sum(
+        line.per_layer_byte * cost.layer_bytes + line.per_kv_byte * cost.kv_bytes(n) for cost, line in lines
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +98,7 @@ class StepForecast:
     @property
     def w_tokens_per_ms(self) -> Expected | None:
         """Tokens until a step takes 1 ms longer, beyond any window; None where that is never, or below the noise."""
-        growth = self._expected(lambda each: each.ms_per_kv_byte * each.cost.full_kv_bytes)
+        growth = self._expected(lambda each: each.growth_ms)
         return _inverse(growth, 1.0)
 
     @property
@@ -80,7 +110,7 @@ class StepForecast:
     @property
     def prefill_ms(self) -> tuple[tuple[int, Expected], ...]:
         """Time by the length of the prompt."""
-        timed = StepForecast(tuple(each for each in self.rounds if each.batch_ms is not None))
+        timed = StepForecast(tuple(each for each in self.rounds if each.has_batch))
         found = ((n, timed._expected(lambda each, n=n: each.prefill_ms(n))) for n in PROMPTS)  # type: ignore[misc]
         return tuple((n, expected) for n, expected in found if expected is not None)
 
@@ -96,43 +126,49 @@ class StepForecast:
         return Expected(mean, mean - half, mean + half)
 
 
-def step_forecast(model: StepCost, twins: Sequence[ForecastTwin], timings: Sequence[TwinTiming]) -> StepForecast:
-    """Return what the rounds say that have timings of every twin, near the beginning and far into the context."""
-    by_key = {(each.twin, each.round, each.n_depth > 1): each for each in timings}
-    rounds = [_round(model, twins, by_key, number) for number in sorted({each.round for each in timings})]
-    return StepForecast(tuple(each for each in rounds if each is not None))
+def step_forecast(
+    placements: Sequence[ForecastPlacement], twins: Sequence[ForecastTwin], timings: Sequence[TwinTiming]
+) -> StepForecast:
+    """Return what the rounds say that have timings of every twin in every placement, near the beginning and far into
+    the context.
+    """
+    by_key = {(each.placement, each.round, each.twin, each.n_depth > 1): each for each in timings}
+    rounds = []
+    for number in sorted({each.round for each in timings}):
+        parts = []
+        for placement in placements:
+            near = [by_key.get((placement.number, number, twin.number, False)) for twin in twins]
+            far = by_key.get((placement.number, number, twins[-1].number, True))
+            if far is not None and all(near):
+                parts.append(_part(placement.cost, twins, [each for each in near if each is not None], far))
+        if len(parts) == len(placements) and parts:
+            rounds.append(_Round(tuple(parts), max(each.n_batch for each in timings)))
+    return StepForecast(tuple(rounds))
 
 
-def _round(
-    model: StepCost, twins: Sequence[ForecastTwin], by_key: dict[tuple[int, int, bool], TwinTiming], number: int
-) -> _Round | None:
-    near = [by_key.get((twin.number, number, False)) for twin in twins]
-    far = by_key.get((twins[-1].number, number, True)) if twins else None
-    if far is None or not all(near):
-        return None
-    known = [each for each in near if each is not None]
-    deepest = twins[-1].cost
-    grown_bytes = deepest.kv_bytes(_middle(far)) - deepest.kv_bytes(_middle(known[-1]))
-    ms_per_kv_byte = max(0.0, (_median_ms(far) - _median_ms(known[-1])) / grown_bytes) if grown_bytes else 0.0
+def _part(cost: StepCost, twins: Sequence[ForecastTwin], near: Sequence[TwinTiming], far: TwinTiming) -> _Part:
+    step = _line(twins, [_median_ms(each) for each in near], _median_ms(far), [_middle(each) for each in (*near, far)])
+    batches = [each.batch_ns / 1e6 for each in (*near, far) if each.batch_ns is not None]
+    batch = None
+    if len(batches) == len(near) + 1:
+        depths = [0.0 if each is not far else _middle(far) - _middle(near[-1]) for each in (*near, far)]
+        batch = _line(twins, batches[:-1], batches[-1], depths)
+    return _Part(cost, step, batch)
+
+
+def _line(twins: Sequence[ForecastTwin], near_ms: Sequence[float], far_ms: float, depths: Sequence[float]) -> _Line:
+    """From each twin's time near the beginning, the last one's far into the context, and the depths of all."""
+    last = twins[-1].cost
+    grown_bytes = last.kv_bytes(depths[-1]) - last.kv_bytes(depths[-2])
+    per_kv_byte = max(0.0, (far_ms - near_ms[-1]) / grown_bytes) if grown_bytes else 0.0
     base = [
-        _median_ms(each) - ms_per_kv_byte * twin.cost.kv_bytes(_middle(each))
-        for twin, each in zip(twins, known, strict=True)
+        ms - per_kv_byte * twin.cost.kv_bytes(depth)
+        for ms, twin, depth in zip(near_ms, twins, depths[:-1], strict=True)
     ]
-    batches = [each.batch_ns / 1e6 for each in known if each.batch_ns is not None]
-    batch_ms, batch_growth = None, 0.0
-    if len(batches) == len(twins) and far.batch_ns is not None:
-        batch_ms = _extrapolated(model, twins, batches)
-        batch_growth = max(0.0, (far.batch_ns / 1e6 - batches[-1]) / grown_bytes) if grown_bytes else 0.0
-    return _Round(model, _extrapolated(model, twins, base), ms_per_kv_byte, batch_ms, batch_growth, known[-1].n_batch)
-
-
-def _extrapolated(model: StepCost, twins: Sequence[ForecastTwin], values: Sequence[float]) -> float:
-    """The value of a model with all layers; one twin has them all."""
     if len(twins) == 1:
-        return values[0]
-    first, last = twins[0].cost.layer_bytes, twins[-1].cost.layer_bytes
-    rate = (values[-1] - values[0]) / (last - first)
-    return values[-1] + rate * (model.layer_bytes - last)
+        return _Line(base[0], 0.0, per_kv_byte)
+    per_layer_byte = (base[-1] - base[0]) / (last.layer_bytes - twins[0].cost.layer_bytes)
+    return _Line(base[-1] - per_layer_byte * last.layer_bytes, per_layer_byte, per_kv_byte)
 
 
 def _median_ms(timing: TwinTiming) -> float:

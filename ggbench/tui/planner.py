@@ -22,7 +22,10 @@ from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 from ggbench.sizing.plan import PlanRequest, plan
 
 if TYPE_CHECKING:
+    from ggbench.experiments.pick_candidates import PickRequest
     from ggbench.hub.access import HubAccess
+    from ggbench.records.pick import Pick
+    from ggbench.store.database import Store
 
 _MODELS_KEPT = 16
 """Models whose headers are cached; a header with its tokens takes several MB."""
@@ -66,6 +69,15 @@ class Planner:
                 for variant, row, speed in zip(ordered, rows, known, strict=True):
                     (expected,) = with_expected([row], [speed])
                     yield PlannedQuant(variant.selector or variant.quant, expected)
+
+    def pick(self, model: str, quants: Sequence[str], request: PickRequest, store: Store) -> Pick:
+        """Choose what to run of a model. Raises GgbenchError where none of its quants can be planned."""
+        from ggbench.catalog.picked_models import of_model
+        from ggbench.experiments.pick import choose
+
+        _, models = of_model(model, quants, self._hub)
+        with self._lock:
+            return choose(models, request, self._allocator_for(request.budget, request.setup), store)
 
     def forget(self) -> None:
         """Drop the cached headers and listings."""

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from ggbench.cli.main import main
 from ggbench.recording.rig import Rig
 from ggbench.store.database import Store
 from tests.fakes.engine import Answer, FakeWorker, fake_rig
+from tests.fakes.projector import a_projector
 
 
 @dataclass(frozen=True)
@@ -70,3 +72,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
 
     monkeypatch.setattr("ggbench.cli.measuring.make_rig", make_rig)
     return fake
+
+
+@pytest.fixture
+def projector(tmp_path: Path) -> Path:
+    """A projector of 4 MiB."""
+    path = tmp_path / "mmproj-f16.gguf"
+    path.write_bytes(a_projector())
+    return path

@@ -77,6 +77,21 @@ def test_a_certificate_for_people(ggbench: Run, searching: FakeMachine, tiny_twi
         assert words in ran.out
 
 
+def test_a_projector_is_left_room_for(ggbench: Run, searching: FakeMachine, tiny_twin: Path, projector: Path) -> None:
+    """The worker gets that much less of a limit; another file is refused before anything is searched."""
+    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--mmproj", projector)
+    assert ran.code == 0, ran.err
+    assert "4.00 MiB (--mmproj, without its compute buffer)" in ran.out
+    assert f"--mmproj {projector}" in ran.out
+    real = searching.workers[1].requests[0]
+    assert isinstance(real, protocol.LoadModel)
+    assert real.setup.memory_limit_bytes == 96 << 20
+    refused = ggbench("maxctx", tiny_twin, "--mmproj", tiny_twin)
+    assert refused.code == 5
+    assert "not a projector" in refused.err
+    assert len(searching.workers) == 2
+
+
 def test_options_reach_llama_cpp(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
     """The dry and the real worker are asked for the same types; the reserve is kept out of the limit."""
     ran = ggbench("maxctx", tiny_twin, "-ctk", "q8_0", "-fa", "on", "--memory-limit", "100MiB", "--reserve", "20MiB")

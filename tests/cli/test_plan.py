@@ -180,6 +180,22 @@ def test_what_would_fit_is_named_and_does(ggbench: Run) -> None:
     assert ggbench(*asked[:-1], str(row["planned_n_ctx"] + 256), "q8_0").code == 3
 
 
+def test_a_projector_takes_of_the_budget(ggbench: Run, projector: Path, tiny_twin: Path) -> None:
+    """As much as its tensors, on the GPU that is planned for; the commands of a pick load it."""
+    asked = ("plan", "qwen1.5-0.5b", "q4_k_m", *CARD, "--json")
+    plain, beside = ggbench(*asked).json, ggbench(*asked, "--mmproj", projector).json
+    assert beside["machine"]["mmproj_bytes"] == 4 << 20
+    assert beside["machine"]["budget_bytes"] == plain["machine"]["budget_bytes"] - (4 << 20)
+    assert beside["rows"][0]["left_bytes"] == plain["rows"][0]["left_bytes"] - (4 << 20)
+    assert beside["rows"][0]["needed_bytes"] == plain["rows"][0]["needed_bytes"]
+    assert f"--mmproj {projector}" in beside["rows"][0]["command"]
+    assert "4.00 MiB (--mmproj, without its compute buffer)" in ggbench(*asked[:-1], "--mmproj", projector).out
+    picked = ggbench("pick", "qwen1.5-0.5b", *CARD, "--mmproj", projector, "--json").json
+    assert f"--mmproj {projector} " in picked["commands"]["llama_server"]
+    refused = ggbench(*asked, "--mmproj", tiny_twin)
+    assert (refused.code, refused.out) == (5, "")
+
+
 def test_experts_in_main_memory_are_proposed_as_they_fit(ggbench: Run) -> None:
     """The fewest layers of them that are enough, before other quants; one layer fewer is not."""
     asked = ("plan", "qwen3-30b-a3b", "q4_k_m", "--vram", "16GiB", "--reserve", "0", "--json")

@@ -26,6 +26,7 @@ from ggbench.paths import forecasts_dir
 from ggbench.recording.driver import run_job
 from ggbench.recording.experiment import Job
 from ggbench.recording.progress import Finished, Point, Working
+from ggbench.recording.rig import make_rig
 from ggbench.records.forecast import ForecastCost, ForecastResult, ForecastSettings
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
@@ -83,6 +84,7 @@ class _Costly:
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of 16 layers, of which some have larger types; small as it is, it is not measured whole."""
     monkeypatch.setattr(forecast_twins, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(forecast_twins, "LARGER_BYTES", 0)
     monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
     return cached_twin("many", replace(TINY, n_layer=16), "q4_k_m", tmp_path)
 
@@ -171,6 +173,15 @@ def test_layers_are_sampled_over_their_sizes(model: Path) -> None:
         assert step_cost(file, layers).layer_bytes / len(layers) == pytest.approx(mean, rel=0.02)
 
 
+def test_twins_of_small_layers_are_further_apart(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that noise counts less; a model that is hardly larger is measured whole."""
+    file = read_model_file(model)
+    layer_bytes = sum(each.n_bytes or 0 for each in file.tensors if each.name.startswith("blk.")) // 16
+    for n_layers, found in ((3, [2, 6]), (9, [2, 9]), (16, [16])):
+        monkeypatch.setattr(forecast_twins, "LARGER_BYTES", n_layers * layer_bytes + 100)
+        assert [len(layers) for layers in twin_layers(file, None)] == found
+
+
 def test_a_large_cache_asks_for_more_layers(model: Path) -> None:
     """A step of the smaller twin reads more than the cache holds, or all layers are measured."""
     file = read_model_file(model)
@@ -248,3 +259,25 @@ def test_slow_steps_are_timed_fewer_at_once(model: Path) -> None:
         timed = [each for each in workers[0].requests if isinstance(each, DecodeAtDepth)][1:]
         assert timed[0].n_gen == n_gen
         assert timed[-1].n_gen == 8
+
+
+def test_a_forecast_that_was_disturbed_is_made_again(model: Path, tmp_path: Path) -> None:
+    """Its interval says so."""
+    with Store.open(tmp_path / "results.sqlite") as store:
+        disturbed, _ = _run(model, _Costly([], drift=1.0), store)
+        b_ms = _result(disturbed).b_ms
+        assert b_ms is not None and b_ms.high > 1.25 * b_ms.value
+        _, workers = _run(model, _Costly([]), store)
+        assert len(workers) == 2
+
+
+@pytest.mark.llama
+def test_llama_cpp_loads_twins_that_share_a_file(model: Path) -> None:
+    """Two real workers, and a forecast of what they time."""
+    job = Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(), ForecastSettings(n_depth=257, n_gen=2, rounds=2))
+    *_, end = run_job(make_rig(None, needs_bandwidth=False), job)
+    assert isinstance(end, Finished)
+    assert end.run.outcome is Outcome.COMPLETED, end.run.reason
+    assert _result(end.run).basis == "twins of 2 and 6 of 16 layers"
+    assert _result(end.run).b_ms is not None
+    assert list(forecasts_dir().iterdir()) == []

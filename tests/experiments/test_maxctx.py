@@ -100,7 +100,7 @@ def test_what_is_planned_is_what_plan_finds(target: Target, tiny_twin: Path, kv_
     assert isinstance(engines[1], LlamaEngine)
     variants = planned_model(str(tiny_twin), (), hub=HubAccess.from_environment(offline=True)).variants
     [row] = plan(variants, PlanRequest(budget, setup), DryAllocator(engines[0], setup))
-    seen = look_ahead(engines[1], read_model_file(tiny_twin), tiny_twin, setup, None)
+    seen = look_ahead(engines[1], read_model_file(tiny_twin), tiny_twin, setup, ContextSettings())
     assert seen.plan.planned_n_ctx == row.planned_n_ctx
     assert (row.planned_n_ctx is None) == (limit_mib == 70)
     assert seen.plan.budget_bytes == row.budget_bytes

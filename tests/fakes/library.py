@@ -11,11 +11,15 @@ from ggbench.catalog.disk import LocalModel
 from ggbench.catalog.file_sources import ARTICLE_QUANTS
 from ggbench.catalog.models import Catalog, CatalogModel
 from ggbench.errors import GgbenchError
+from ggbench.experiments.pick_candidates import PickRequest
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.records.machine import GpuReading, MachineReading
+from ggbench.records.pick import Candidate, Pick
 from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth, DecodeLimit
+from ggbench.stats.recommendation import recommend
+from ggbench.store.database import Store
 from ggbench.tui.planner import PlannedQuant
 from ggbench.units import GIB
 from tests.fakes.watched import WAIT_S
@@ -87,6 +91,9 @@ class FakePlanner:
     errors: dict[str, GgbenchError] = field(default_factory=dict)
     rows_of: dict[str, Sequence[PlannedQuant]] = field(default_factory=dict)
     """Instead of those that are made up, by model."""
+    candidates: Sequence[Candidate] = ()
+    """What a pick chooses from."""
+    picked: list[tuple[str, PickRequest]] = field(default_factory=list)
     n_forgotten: int = 0
     is_closed: bool = False
 
@@ -106,6 +113,13 @@ class FakePlanner:
             return
         for quant in sorted(quants or ARTICLE_QUANTS, key=lambda quant: quant != first):
             yield PlannedQuant(quant, plan_row(model, quant, budget, setup.n_ctx))
+
+    def pick(self, model: str, quants: Sequence[str], request: PickRequest, store: Store) -> Pick:
+        """As the planner does, from made-up candidates."""
+        self.picked.append((model, request))
+        if model in self.errors:
+            raise self.errors[model]
+        return recommend(self.candidates, request.needs)
 
     def forget(self) -> None:
         """Noted."""

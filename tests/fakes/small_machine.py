@@ -124,9 +124,11 @@ def limited(limit_bytes: int = LIMIT) -> LlamaSetup:
     return LlamaSetup(memory_limit_bytes=limit_bytes)
 
 
-def search(rig: Rig, target: Target, setup: LlamaSetup | None = None, **settings: bool) -> Finished:
+def search(
+    rig: Rig, target: Target, setup: LlamaSetup | None = None, *, prove: bool = True, cap_train: bool = False
+) -> Finished:
     """How a search ends."""
-    job = Job(EXPERIMENT, target, setup or limited(), ContextSettings(**settings))
+    job = Job(EXPERIMENT, target, setup or limited(), ContextSettings(prove=prove, cap_train=cap_train))
     *_, finished = run_job(rig, job)
     assert isinstance(finished, Finished)
     return finished

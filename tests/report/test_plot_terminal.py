@@ -108,11 +108,12 @@ def test_any_samples_keep_to_the_size(step_ms: list[float], width: int, height: 
     assert len(lines) - max(height, 8) in (1, 2, 3)
 
 
-def test_column_reaches_from_its_least_to_its_greatest_sample() -> None:
-    """Two levels in every column fill it from bottom to top, however many samples share it."""
-    text = latency_plot([samples(*[10.0, 20.0] * 5000)], 80, 18, False)
-    rows = [line.split("┤")[-1].split("│")[-1] for line in text.splitlines()[1:15]]
-    assert all(row.startswith("⣿") for row in rows[1:-1])
+def test_spikes_are_faint_behind_the_typical_latency() -> None:
+    """Every eighth step takes twice as long: the line stays below, and dots reach up to the slow steps."""
+    text = latency_plot([samples(*[10.0, 10.0, 10.0, 20.0, 10.0, 10.0, 10.0, 10.0] * 1250)], 80, 18, False)
+    *above, lowest = [line.split("┤")[-1].split("│")[-1] for line in text.splitlines()[1:15]]
+    assert {"".join(above)} == {"⠡" * (76 * 13)}
+    assert lowest == "⣡" * 76
 
 
 @pytest.mark.parametrize("w", [None, 205.0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from ggbench.records.run_commands import FileToRun, RunCommands
 from ggbench.records.setup import LlamaSetup
-from ggbench.report.run_commands import run_commands
+from ggbench.report.run_commands import commands_lines, modelfile_lines, run_commands
 from tests.fakes.modelfile import parse_modelfile
 
 HERE = FileToRun("model", "q4_k_m", (Path("/models/model-q4_k_m.gguf"),), is_here=True)
@@ -108,11 +109,14 @@ def test_a_catalog_model_is_run_from_its_repo() -> None:
 def test_ollama_takes_kv_type_and_flash_attention_from_its_servers_environment() -> None:
     """A quantized V cache needs flash attention, as in llama.cpp."""
     made = commands(setup=replace(DEFAULT, type_k="q8_0", type_v="q8_0", threads=4, n_ubatch=256))
-    assert made.ollama[0] == "OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve"
+    server = "# restart Ollama's server, for all of its models: "
+    assert made.ollama[0] == f"{server}OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve"
     assert parse_modelfile(made.modelfile) == {
         "model": ["/models/model-q4_k_m.gguf"], "num_ctx": ["8192"], "num_batch": ["256"], "num_thread": ["4"],
     }  # fmt: skip
-    assert commands(setup=replace(DEFAULT, flash_attn="off")).ollama[0] == "OLLAMA_FLASH_ATTENTION=0 ollama serve"
+    assert (
+        commands(setup=replace(DEFAULT, flash_attn="off")).ollama[0] == f"{server}OLLAMA_FLASH_ATTENTION=0 ollama serve"
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,6 +133,18 @@ def test_what_ollama_cannot_do_is_said(setup: LlamaSetup, mmproj: Path | None, o
     made = commands(setup=setup, mmproj=mmproj)
     assert (made.modelfile, made.ollama) == ("", ())
     assert f"Ollama has no setting for {obstacle}." in made.notes
+
+
+def test_the_lines_of_a_modelfile_write_it(tmp_path: Path) -> None:
+    """What a shell writes with them is the Modelfile, whatever is in the name of a file; comments do nothing."""
+    made = commands(
+        replace(HERE, paths=(Path("/models/$HOME `id`.gguf"),)), replace(DEFAULT, type_k="q8_0", type_v="q8_0")
+    )
+    lines = [line for line in modelfile_lines(made) if not line.startswith("ollama ")]
+    subprocess.run(["sh", "-c", "\n".join(lines)], cwd=tmp_path, check=True)
+    assert (tmp_path / "Modelfile").read_text() == made.modelfile
+    assert commands_lines(made)[:2] == [made.llama_server, made.llama_cli]
+    assert modelfile_lines(commands(setup=replace(DEFAULT, n_cpu_moe=1))) == []
 
 
 def test_all_shards_are_named_in_a_modelfile() -> None:

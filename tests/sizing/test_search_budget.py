@@ -10,7 +10,13 @@ from ggbench.errors import DoesNotFit
 from ggbench.machine.memory import Ram
 from ggbench.records.machine import Gpu
 from ggbench.records.speed import Bandwidth
-from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, gpu_budget, machine_budget, main_memory_budget
+from ggbench.sizing.budget import (
+    BESIDE_BUFFERS_BYTES,
+    beside_projector,
+    gpu_budget,
+    machine_budget,
+    main_memory_budget,
+)
 from ggbench.units import GIB, MIB
 
 CARD = Gpu(0, "card", None, None, 24 * GIB, 22 * GIB, None, None, None)
@@ -37,6 +43,20 @@ def test_a_limit_is_what_the_worker_is_held_to() -> None:
         budget = main_memory_budget(limit_bytes=3 * GIB, reserve_bytes=reserve_bytes)
         assert budget.held_bytes == budget.worker_limit_bytes == 3 * GIB - (reserve_bytes or 0)
         assert budget.planned.usable_bytes == budget.held_bytes - BESIDE_BUFFERS_BYTES
+
+
+def test_a_projector_takes_of_what_is_held() -> None:
+    """In main memory the worker is held to less; of GPUs it sets more aside, on several an equal share."""
+    before = main_memory_budget(limit_bytes=3 * GIB, reserve_bytes=None)
+    after = beside_projector(before, GIB)
+    assert after.held_bytes == after.worker_limit_bytes == 2 * GIB
+    assert after.planned.usable_bytes == before.planned.usable_bytes - GIB
+    two = gpu_budget([CARD, CARD], (), limit_bytes=None, reserve_bytes=GIB)
+    after = beside_projector(two, GIB + 1)
+    assert after.worker_reserve_bytes == GIB + GIB // 2 + 1
+    assert (after.worker_limit_bytes, after.held_bytes) == (None, two.held_bytes - GIB - 1)
+    with pytest.raises(DoesNotFit, match=r"a projector of 3\.00 GiB leaves nothing of 3\.00 GiB of main memory"):
+        beside_projector(before, 3 * GIB)
 
 
 @pytest.mark.parametrize("n_gpu_layers", [-1, 0])

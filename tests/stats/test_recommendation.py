@@ -255,6 +255,18 @@ def test_a_bound_can_only_prove_that_a_speed_is_missed() -> None:
     assert _chosen(recommend([above, below], Needs(given_tok_s=10))) is above
 
 
+def test_a_bound_is_not_taken_for_speed() -> None:
+    """Whatever is preferred, what is known comes before a bound of any height, which is no faster alternative."""
+    measured = candidate("q4_1", loss=measured_loss(0.010, 0.5), tok_s=54.0)
+    bound = candidate("q4_1", "q8_0", loss=measured_loss(0.008, 0.5), tok_s=turn_of(332.0, basis="bound"), n_ctx=40000)
+    without_prompt = replace(measured, speed=replace(turn_of(54.0), turn_s=None))
+    for known in (measured, without_prompt):
+        for prefer in ("quality", "speed"):
+            pick = recommend([bound, known], Needs(given_prefer=prefer))
+            assert _chosen(pick) is known
+            assert [each.label for each in pick.alternatives] == ["more context"]
+
+
 def test_a_known_part_of_a_loss_can_prove_that_it_is_too_much() -> None:
     """The cache cannot lose less than nothing."""
     one = candidate("a", "q8_0", loss=0.03, cache_loss=None)

@@ -1,4 +1,4 @@
-"""From values to the characters inside of a plot's axes: spikes stay visible, however many values share a column.
+"""From values to the characters inside of a plot's axes: the typical latency as a line, spikes faint behind it.
 
 Pure functions of arrays: the TUI draws a live plot from them several times a second, beside a decode on every core.
 """
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ggbench.report.plot.axes import Axis
 from ggbench.report.plot.braille import BITS, BLANK, DOTS_ACROSS, DOTS_DOWN
 from ggbench.report.plot.curves import Curve, Floats, Integers, Line
+from ggbench.report.plot.typical import rolling_median
 
 Cell = tuple[int, int, str]
 """Column and row from the top left, and a character."""
@@ -26,6 +27,14 @@ class Columns(NamedTuple):
     """From 0 at the left, ascending."""
     least: Floats
     largest: Floats
+
+
+def typical_columns(curve: Curve, x: Axis, n_columns: int) -> Columns:
+    """Return the typical latency of single steps in the middle of every column that has any, without a range."""
+    column = min_max_columns(curve, x, n_columns).column
+    middle = x.low + (column + 0.5) / n_columns * (x.high - x.low)
+    typical = rolling_median(curve.x, curve.y, middle)
+    return Columns(column, typical, typical)
 
 
 def min_max_columns(curve: Curve, x: Axis, n_columns: int, *, is_band: bool = False) -> Columns:
@@ -59,9 +68,16 @@ class Frame:
     n_columns: int
     n_rows: int
 
-    def columns(self, curve: Curve, *, is_band: bool = False) -> Columns:
-        """Return the range of the values in every column of dots, or of the band around them."""
-        return min_max_columns(curve, self.x, self.n_columns * DOTS_ACROSS, is_band=is_band)
+    def columns(self, curve: Curve) -> Columns:
+        """Return what the line of a curve is in every column of dots: the range of values that have an error, the
+        typical latency of single steps.
+        """
+        of_curve = typical_columns if curve.error is None else min_max_columns
+        return of_curve(curve, self.x, self.n_columns * DOTS_ACROSS)
+
+    def band(self, curve: Curve) -> Columns:
+        """Return the band around the line: of the errors, or from the least to the largest step."""
+        return min_max_columns(curve, self.x, self.n_columns * DOTS_ACROSS, is_band=True)
 
     def row(self, y: float) -> int:
         """Return the row of a value, from the top; what lies beyond the axis counts as its edge."""
@@ -73,12 +89,10 @@ class Frame:
         return self._cells(self._dots(self.columns(curve)))
 
     def band_cells(self, curve: Curve) -> list[Cell]:
-        """Return every fourth dot of the band around a curve that has errors, and is not dimmed, with the dots of the
-        curve itself.
-        """
-        if curve.error is None or curve.dimmed:
+        """Return every fourth dot of the band around a curve that is not dimmed, with the dots of the curve itself."""
+        if curve.dimmed:
             return []
-        band = self._dots(self.columns(curve, is_band=True)) & self._every_fourth()
+        band = self._dots(self.band(curve)) & self._every_fourth()
         return self._cells(band | self._dots(self.columns(curve)))
 
     def _cells(self, dots: npt.NDArray[np.bool_]) -> list[Cell]:
@@ -134,5 +148,5 @@ class Frame:
         """
         if curve.error is not None:
             return []
-        columns = self.columns(curve)
+        columns = self.band(curve)
         return [int(column) for column in np.unique(columns.column[columns.largest > self.y.high] // DOTS_ACROSS)]

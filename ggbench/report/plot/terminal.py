@@ -1,8 +1,8 @@
-"""Figures in a plain terminal: every value counts, however many share a column.
+"""Figures in a plain terminal: the typical latency as a line, and every step faint behind it.
 
-A column of dots reaches from the least to the largest of its values, so a single slow step among 10,000 stays
-visible. Drawn here and not by a plotting library: in plotext 6 curves differ by colour alone, tick labels read `1.7e3`,
-and a figure is global and no wider than the terminal it finds.
+Every fourth dot from the least to the largest step of a column is drawn, so a single slow step among 10,000 stays
+visible and does not hide the line. Drawn here and not by a plotting library: in plotext 6 curves differ by colour
+alone, tick labels read `1.7e3`, and a figure is global and no wider than the terminal it finds.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _LETTER_SHIFT = 5
 
 
 def plot_text(figure: Figure, width: int, height: int, color: bool) -> str:
-    """Return lines of text: values as dots, the band of their errors as fewer, the fitted line as dashes with the
-    curve's letter, the limit as points.
+    """Return lines of text: values as dots, their errors or the single steps behind them as fewer, the fitted line as
+    dashes with the curve's letter, the limit as points.
 
     `width` and `height` are of the plot with its axes, in characters, at least 40 x 8; a legend follows below. The
     y axis ends a tenth above 99.5 % of the steps; slower ones are marked at the top and counted in the legend.

@@ -17,7 +17,7 @@ from ggbench.records.memory import DeviceBuffers, Memory
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup, Setup
-from ggbench.report.columns import swa_text
+from ggbench.report.columns import projector_text, swa_text
 from ggbench.report.documents import context_bytes, context_of
 from ggbench.report.names import models_title, quant_name, row_labels
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
@@ -105,6 +105,7 @@ def _facts(run: Run, found: ContextResult) -> Facts:
         ("planned", _planned(plan, n_dry)),
         ("memory", _limit(plan)),
         ("reserve", f"{format_bytes(plan.reserve_bytes)} ({plan.reserve_source})" if plan.reserve_source else ""),
+        ("projector", projector_text(plan.mmproj_bytes)),
         ("budget", _budget(setup, plan)),
         ("buffers", _buffers(run)),
         ("peak", _peak(memory)),

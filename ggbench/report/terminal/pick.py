@@ -11,7 +11,7 @@ from rich.text import Text
 from ggbench.plain import in_words, plain
 from ggbench.records.outcome import Outcome
 from ggbench.records.pick import Candidate, Checked, Pick
-from ggbench.records.plan import Budget
+from ggbench.records.plan import Budget, PlanRow
 from ggbench.records.run_commands import RunCommands
 from ggbench.report import FITS_NOT, UNKNOWN
 from ggbench.report.names import model_names
@@ -28,8 +28,9 @@ from ggbench.report.pick import (
     turn_text,
     workload_text,
 )
+from ggbench.report.run_commands import commands_lines
 from ggbench.report.terminal.changes import changes_report
-from ggbench.report.terminal.plan import fit_text, longest_text
+from ggbench.report.terminal.plan import longest_text
 from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
 
@@ -63,11 +64,7 @@ def pick_report(
 
 def commands_text(commands: RunCommands) -> RenderableType:
     """Return the lines that download and run it, each whole on a line of its own."""
-    lines = ["", *filter(None, (commands.pull, commands.llama_server, commands.llama_cli))]
-    if commands.modelfile:
-        lines += ["", "For Ollama, a file named Modelfile:", *(f"  {line}" for line in commands.modelfile.splitlines())]
-        lines += commands.ollama
-    whole = Text("\n".join(lines), no_wrap=True, overflow="ignore")
+    whole = Text("\n".join(["", *commands_lines(commands)]), no_wrap=True, overflow="ignore")
     return Group(whole, *map(Text, ["", *commands.notes] if commands.notes else []))
 
 
@@ -114,23 +111,36 @@ def _cells(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[Cells]:
     rows = [each.row for each in candidates]
     models = [names("model", model_names([each.subject for each in rows]))] if pick.n_models > 1 else []
     speeds = (each.speed.basis if each.speed else UNKNOWN for each in candidates)
-    return [
+    cells = [
         names("", (label for label, _ in shown)),
         *models,
         names("quant", (each.selector or each.row.quant for each in candidates)),
         left("KV", ("/".join(dict.fromkeys(each.cache)) for each in candidates), stays=True),
         right("loss", map(loss_text, candidates), "nats", stays=True),
         right("answer", map(tok_s_text, candidates), "tok/s", stays=True),
-        left("speed is", speeds, priority=3),
+        left("speed is", speeds, priority=4),
         right("turn", map(turn_text, candidates), "s", 1),
-        right("memory", (format_bytes(each.needed_bytes) for each in rows), "", 2),
-        left("fits", map(fit_text, rows), stays=True),
+        right("memory", (format_bytes(each.needed_bytes) for each in rows), "", 3),
+        right("left", map(_left_text, rows), "", 2),
         right("max n_ctx", map(_longest, candidates), "tokens", stays=True),
-        right("file", (format_bytes(each.file_bytes) for each in rows), "", 4),
-        right("download", (format_bytes(each.download_bytes) for each in candidates), "", 5),
-        right("BPW", (format_number(each.bpw) for each in rows), "bits", 6),
+        right("file", (format_bytes(each.file_bytes) for each in rows), "", 5),
+        right("download", map(_download_text, candidates), "", 6),
+        right("BPW", (format_number(each.bpw) for each in rows), "bits", 7),
         notes(_note(checked) for _, checked in shown),
     ]
+    return [each for each in cells if not each.is_empty or each.is_note]
+
+
+def _left_text(row: PlanRow) -> str:
+    """`1.50 GiB`; `✗ -1.40 GiB` where as much is missing."""
+    if row.left_bytes is None or row.fits is None:
+        return UNKNOWN
+    return format_bytes(row.left_bytes) if row.fits else f"{FITS_NOT} {format_bytes(row.left_bytes)}"
+
+
+def _download_text(candidate: Candidate) -> str:
+    """Nothing of what is on this disk."""
+    return "" if candidate.download_bytes == 0 else format_bytes(candidate.download_bytes)
 
 
 def _longest(candidate: Candidate) -> str:

@@ -14,7 +14,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
 from ggbench.report import FITS, FITS_NOT, UNKNOWN
-from ggbench.report.columns import swa_text
+from ggbench.report.columns import projector_text, swa_text
 from ggbench.report.forecast import expected_text
 from ggbench.report.names import models_title, row_labels
 from ggbench.report.terminal.changes import changes_report
@@ -90,6 +90,7 @@ def _facts(
     return [
         ("memory", f"{format_bytes(budget.memory_bytes)} ({budget.memory_source})"),
         ("reserve", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
+        ("projector", projector_text(budget.mmproj_bytes)),
         ("budget", format_bytes(budget.usable_bytes)),
         ("bandwidth", f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known"),
         ("planned at", _setting(config, rows)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ggbench.tui.host import host_of
@@ -11,8 +12,11 @@ from ggbench.tui.screens.library_choice import LibraryChoice
 from ggbench.tui.screens.models_screen import ModelsScreen
 
 if TYPE_CHECKING:
+    from ggbench.records.pick import Candidate, Needs, Pick
     from ggbench.records.plan import Budget
     from ggbench.tui.library_quants import QuantRow
+    from ggbench.tui.planner import Planner
+    from ggbench.tui.screens.pick import PickTask
 
 
 class ChosenQuantsScreen(ModelsScreen):
@@ -22,6 +26,8 @@ class ChosenQuantsScreen(ModelsScreen):
         super().__init__()
         self.choice = LibraryChoice()
         self.card = CardChoice()
+        self._needs: Needs | None = None
+        """What was last asked of a pick."""
 
     @property
     def chosen(self) -> QuantRow | None:
@@ -31,6 +37,16 @@ class ChosenQuantsScreen(ModelsScreen):
     @property
     def machine_budget(self) -> Budget | None:
         """The memory of this machine; None before it was read."""
+        raise NotImplementedError
+
+    @property
+    def planned_budget(self) -> Budget | None:
+        """The memory that is planned for: this machine's, or that of the chosen card; None before it was read."""
+        raise NotImplementedError
+
+    @property
+    def planner(self) -> Planner | None:
+        """What sizes quants; None before this machine was read."""
         raise NotImplementedError
 
     def show_rows(self) -> None:
@@ -46,6 +62,54 @@ class ChosenQuantsScreen(ModelsScreen):
         """Unmark what was started."""
         self.choice.clear_marks()
         self.show_rows()
+
+    def action_pick(self) -> None:
+        """Ask what is needed, and pick one of the quants of the chosen model."""
+        from ggbench.records.pick import Needs
+        from ggbench.tui.screens.pick import PickScreen
+        from ggbench.tui.screens.pick_dialog import PickDialog
+
+        task = self._pick_task()
+        if task is None:
+            return
+
+        def keep(needs: Needs) -> None:
+            self._needs = needs
+
+        def take(needs: Needs | None) -> None:
+            if needs is not None:
+                keep(needs)
+                self.app.push_screen(PickScreen(task, needs, keep))
+
+        self.app.push_screen(PickDialog([task.title], self._needs or Needs()), take)
+
+    def _pick_task(self) -> PickTask | None:
+        """What to pick from; None where no model is chosen, or this machine is not known."""
+        from ggbench.tui.screens.pick import PickTask
+
+        entry, budget, planner = self.choice.entry, self.planned_budget, self.planner
+        if entry is None or not entry.model or budget is None or planner is None:
+            return None
+        setup, services = self.choice.options, host_of(self).services
+
+        def choose(needs: Needs) -> Pick:
+            from ggbench.experiments.pick_candidates import CACHE_TYPES, PickRequest, caches_of
+
+            caches = caches_of([(name, name) for name in CACHE_TYPES], setup)
+            with services.open_store() as store:
+                return planner.pick(entry.model, entry.quants, PickRequest(needs, budget, setup, caches), store)
+
+        def measure(candidate: Candidate) -> None:
+            planned = replace(setup, type_k=candidate.row.type_k, type_v=candidate.row.type_v, n_ctx=candidate.n_ctx)
+            selection = [(entry.model, (candidate.selector or candidate.row.quant,))]
+            request = decode_request(planned, host_of(self).n_gen)
+            self.find_targets(request, selection, self.catalog, is_here=self.card.is_here)
+
+        def pull(candidate: Candidate) -> None:
+            if (file := candidate.to_run) is not None:  # of a twin the published file
+                self.find_targets(None, [(file.model, (file.quant,))], self.catalog, is_here=self.card.is_here)
+
+        return PickTask(entry.title, budget, setup, choose, measure, pull)
 
     def action_decode(self) -> None:
         """Measure the marked quants, or the chosen one."""

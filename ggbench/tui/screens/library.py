@@ -59,10 +59,11 @@ class LibraryScreen(ChosenQuantsScreen):
     CSS_PATH = "library.tcss"
     HELP = (
         "Choose a model on the left. The table shows how much memory each of its quants needs, its maximum n_ctx and "
-        "its predicted speed, before any download. Mark quants and run them. Twins need no download. A path typed or "
-        "pasted into the filter adds a folder or a file of yours to the list."
+        "its predicted speed, before any download. P picks the one to run. Mark quants and run them. Twins need no "
+        "download. A path typed or pasted into the filter adds a folder or a file of yours to the list."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("P", "pick", "Pick", tooltip="Say which quant of the model to run, why, and by which command"),
         Binding("space", "mark", "Mark", tooltip="Mark or unmark the quant, move to the next"),
         Binding("b", "decode", "Run", tooltip="Measure the marked quants, or the chosen one"),
         Binding("m", "search", "Maxctx", tooltip="Search the maximum n_ctx that works"),
@@ -118,6 +119,8 @@ class LibraryScreen(ChosenQuantsScreen):
         """Enable a key only where it has an effect."""
         if isinstance(self.focused, Input):
             return action in ("leave", "other_part")
+        if action == "pick":
+            return self.choice.entry is not None and not self.choice.entry.reason
         if action == "mark":
             return bool(self.choice.rows) and self._table.has_focus
         if action == "pull":
@@ -202,7 +205,7 @@ class LibraryScreen(ChosenQuantsScreen):
 
     @on(DataTable.RowHighlighted, "#quants")
     def _show_memory(self) -> None:
-        chosen, budget = self._table.chosen, self._budget
+        chosen, budget = self._table.chosen, self.planned_budget
         shown = None if chosen is None or budget is None else (chosen.title, chosen.plan, budget)
         self.query_one(MemoryBar).shown = shown
 
@@ -316,7 +319,13 @@ class LibraryScreen(ChosenQuantsScreen):
         return None if self._machine is None else self._machine.budget
 
     @property
-    def _budget(self) -> Budget | None:
+    def planner(self) -> Planner | None:
+        """What sizes quants; None before this machine was read."""
+        return None if self._machine is None else self._machine.planner
+
+    @property
+    def planned_budget(self) -> Budget | None:
+        """The memory of this machine, or of the chosen card."""
         if not self.card.is_here:
             return self.card.budget(host_of(self).setup.memory_limit_bytes)
         return self.machine_budget
@@ -326,7 +335,7 @@ class LibraryScreen(ChosenQuantsScreen):
         self.drop("plan")
         self.problems.pop("start", None)
         self._is_planning = False
-        machine, entry, budget = self._machine, self.choice.entry, self._budget
+        machine, entry, budget = self._machine, self.choice.entry, self.planned_budget
         if machine is not None and budget is not None:
             self.query_one(MachineBar).show(budget, machine.reading, is_here=self.card.is_here)
             if entry is not None and entry.model:
@@ -360,7 +369,7 @@ class LibraryScreen(ChosenQuantsScreen):
         """Update the error message and the status line."""
         table, choice, is_known = self._table, self.choice, self._machine is not None
         status = choice.status(table, host_of(self).n_gen, is_machine_known=is_known, is_planning=self._is_planning)
-        has_bandwidth = self._budget is None or self._budget.bandwidth is not None or self.card.is_here
+        has_bandwidth = self.planned_budget is None or self.planned_budget.bandwidth is not None or self.card.is_here
         explained = legend(list(choice.rows.values()), has_bandwidth=has_bandwidth) if choice.rows else ""
         self.query_one("#legend", Static).update(explained)
         self._right.show_empty(table.hidden if choice.rows and not table.n_shown else ())

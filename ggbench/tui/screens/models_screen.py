@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FIRST_START = (
     "No GGUF file found. Press / and type the path of a folder, or p to download;",
-    "synth: models need neither. b measures, m finds the maximum n_ctx, ? helps.",
+    "P picks what to run of a model; synth: models need no file. ? lists all keys.",
 )
 """What a new user does next, in lines that 80 columns hold."""
 _NOTICE_S = 10.0

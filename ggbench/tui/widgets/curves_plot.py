@@ -51,7 +51,8 @@ _NOTHING = Figure("", "", "", "", "", ())
 
 
 class CurvesPlot(PlotWidget):
-    """One figure of several: values as braille, the fit as dashes, the limit as points, a letter at each curve's end.
+    """One figure of several: values as braille with all steps or errors dim behind them, the fit as dashes, the limit
+    as points, a letter at each curve's end.
 
     Steps beyond the y axis are marked at its top. Of two curves or more, a legend names those with values.
     """

@@ -1,0 +1,286 @@
+"""A pick: what to run of one model and why, what else there is as a list and a plot, and the commands that run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.widgets import DataTable, Footer, Static
+
+from ggbench.errors import GgbenchError
+from ggbench.plain import plain
+from ggbench.records.pick import Candidate, Checked, Needs, Pick
+from ggbench.records.plan import Budget
+from ggbench.records.setup import LlamaSetup
+from ggbench.report.changes import change_text
+from ggbench.report.pick import (
+    candidate_name,
+    commands_of,
+    headline,
+    loss_text,
+    reason,
+    shown_candidates,
+    tok_s_text,
+    turn_text,
+    workload_text,
+)
+from ggbench.report.pick_plot import lettered, pick_plot
+from ggbench.report.plot.palette import letter
+from ggbench.report.run_commands import commands_lines, modelfile_lines
+from ggbench.report.terminal.plan import fit_text, longest_text
+from ggbench.tui.screens.dialogs import Dialog
+from ggbench.tui.screens.pick_dialog import PickDialog
+from ggbench.tui.screens.task_screen import TaskScreen
+from ggbench.tui.widgets.column_table import ColumnTable
+from ggbench.tui.widgets.mode_bar import TooSmall
+from ggbench.tui.widgets.status_message import StatusMessage
+from ggbench.units import format_bytes
+
+if TYPE_CHECKING:
+    from ggbench.records.run_commands import RunCommands
+
+_COLUMNS = ("", "", "quant", "KV", "loss", "tok/s", "turn s", "fits", "max n_ctx", "file")
+_MAX_CHANGES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PickTask:
+    """What to choose from, where, and what becomes of the choice."""
+
+    title: str
+    """Of the model; printable."""
+    budget: Budget
+    setup: LlamaSetup
+    choose: Callable[[Needs], Pick]
+    """May take a while, so call it in a thread. Raises GgbenchError."""
+    measure: Callable[[Candidate], None]
+    """Start a run of a candidate."""
+    pull: Callable[[Candidate], None]
+    """Start its download."""
+
+
+class CommandsDialog(Dialog[None]):
+    """Every command of one candidate, to be read or selected; closed by esc."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "dismiss", "Close")]
+
+    def __init__(self, title: str, commands: RunCommands) -> None:
+        super().__init__()
+        self._about, self._commands = title, commands
+
+    def compose(self) -> ComposeResult:
+        """Lay out the lines, each on a line of its own."""
+        with VerticalScroll(classes="dialog") as sheet:
+            sheet.border_title, sheet.border_subtitle = self._about, "esc closes"
+            lines = [*commands_lines(self._commands), *(["", *self._commands.notes] if self._commands.notes else [])]
+            yield Static(Text("\n".join(map(plain, lines))))
+
+
+class PickScreen(TaskScreen):
+    """Picks as soon as it is shown; esc returns to the Library."""
+
+    CSS_PATH = "pick.tcss"
+    AUTO_FOCUS = "#candidates"
+    HELP = (
+        "What to run, and why. The table has the pick, what is better in something, and all else that nothing is "
+        "clearly better than; the letters are those of the plot. Loss is the mean KL divergence in nats: ~ is typical "
+        "of the type as published, + ? that of the KV cache is unknown. ≤ is the best that the bandwidth allows."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "show_all", "All commands", show=False, tooltip="Show every way to run the row at the cursor"),
+        Binding("y", "copy", "Copy command", tooltip="Copy the lines that download and run the row at the cursor"),
+        Binding("o", "copy_modelfile", "Ollama", tooltip="Copy its Modelfile for Ollama and the lines that use it"),
+        Binding("p", "pull", "Pull", tooltip="Download the row at the cursor"),
+        Binding("b", "measure", "Measure", tooltip="Time a decode of the row at the cursor, as it was planned"),
+        Binding("e", "edit", "Needs", tooltip="Change what is needed, and pick again"),
+        Binding("escape", "app.pop_screen", "Back", tooltip="Back to the Library"),
+        Binding("j", "app.simulate_key('down')", show=False),
+        Binding("k", "app.simulate_key('up')", show=False),
+    ]
+
+    def __init__(self, task: PickTask, needs: Needs, keep: Callable[[Needs], None]) -> None:
+        """`keep` gets the needs that were last asked for."""
+        super().__init__()
+        self._asked, self._needs, self._keep = task, needs, keep
+        self._pick: Pick | None = None
+        self._rows: tuple[tuple[str, Checked], ...] = ()
+
+    def compose(self) -> ComposeResult:
+        """Lay out the words over the list and the plot, and the commands below."""
+        yield Static(f"Pick · {self._asked.title} on {plain(self._asked.budget.device)}", id="title", markup=False)
+        yield Static(id="needs", markup=False)
+        yield Static(id="headline", markup=False)
+        yield Static(id="why", markup=False)
+        with Horizontal(id="middle"):
+            yield ColumnTable(id="candidates", cursor_type="row", zebra_stripes=False)
+            yield Static(id="plot", markup=False)
+        yield Static(id="commands", markup=False)
+        yield StatusMessage()
+        yield TooSmall()
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Make the columns, and pick."""
+        table = self._table
+        for index, header in enumerate(_COLUMNS):
+            table.add_column(header, key=str(index))
+        table.fixed_columns = 3
+        self._choose()
+
+    def on_resize(self) -> None:
+        """Draw the plot at its new size."""
+        self.call_after_refresh(self._draw_plot)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Enable a key only where it has an effect."""
+        candidate = self._candidate
+        if action in ("copy", "copy_modelfile", "measure"):
+            return candidate is not None and candidate.to_run is not None
+        if action == "pull":
+            file = None if candidate is None else candidate.to_run
+            return file is not None and bool(file.repo) and not file.is_here
+        return True
+
+    def action_edit(self) -> None:
+        """Change the needs."""
+
+        def take(needs: Needs | None) -> None:
+            if needs is not None:
+                self._needs = needs
+                self._keep(needs)
+                self._choose()
+
+        self.app.push_screen(PickDialog([self._asked.title], self._needs), take)
+
+    def action_copy(self) -> None:
+        """Copy the lines that download and run the candidate at the cursor."""
+        if (commands := self._commands) is not None:
+            self.query_one(StatusMessage).copy_commands(commands.pull, commands.llama_server)
+
+    def action_copy_modelfile(self) -> None:
+        """Copy the Modelfile of the candidate at the cursor."""
+        commands, status = self._commands, self.query_one(StatusMessage)
+        if commands is None:
+            return
+        if not commands.modelfile:
+            status.show(*(note for note in commands.notes if note.startswith("Ollama")))
+            return
+        status.copy_commands(*modelfile_lines(commands))
+
+    @on(DataTable.RowSelected)
+    def action_show_all(self) -> None:
+        """Show every way to run the candidate at the cursor."""
+        candidate, commands = self._candidate, self._commands
+        if candidate is not None and commands is not None:
+            self.app.push_screen(CommandsDialog(candidate_name(candidate), commands))
+
+    def action_pull(self) -> None:
+        """Download the candidate at the cursor."""
+        self._leave_with(self._asked.pull)
+
+    def action_measure(self) -> None:
+        """Time a decode of the candidate at the cursor."""
+        self._leave_with(self._asked.measure)
+
+    def show_failure(self, task: str, error: GgbenchError) -> None:
+        """Show why there is no pick."""
+        self.query_one("#headline", Static).update("")
+        self.query_one(StatusMessage).show_error(error)
+
+    @on(DataTable.RowHighlighted)
+    def _show_commands(self) -> None:
+        commands = self._commands
+        lines = [] if commands is None else [line for line in (commands.pull, commands.llama_server) if line]
+        self.query_one("#commands", Static).update(Text("\n".join(map(plain, lines))))
+        self.refresh_bindings()
+
+    @property
+    def _table(self) -> ColumnTable:
+        return self.query_one("#candidates", ColumnTable)
+
+    @property
+    def _candidate(self) -> Candidate | None:
+        row = self._table.cursor_row if self.is_mounted and self._rows else -1
+        return self._rows[row][1].candidate if 0 <= row < len(self._rows) else None
+
+    @property
+    def _commands(self) -> RunCommands | None:
+        candidate = self._candidate
+        return None if candidate is None else commands_of(candidate, self._asked.budget, self._asked.setup)
+
+    def _leave_with(self, start: Callable[[Candidate], None]) -> None:
+        candidate = self._candidate
+        if candidate is not None:
+            self.app.pop_screen()
+            start(candidate)
+
+    def _choose(self) -> None:
+        needs = self._needs
+        self.query_one("#needs", Static).update(f"{workload_text(needs)}; prefers {needs.prefer}")
+        self.query_one("#headline", Static).update("picking…")
+
+        def choose() -> Iterator[Pick]:
+            yield self._asked.choose(needs)
+
+        self.perform("pick", choose, self._show)
+
+    def _show(self, pick: Pick) -> None:
+        self._pick, self._rows = pick, _listed(pick)
+        letters = {each.candidate.name: letter(index) for index, each in enumerate(lettered(pick))}
+        self.query_one(StatusMessage).clear()
+        self.query_one("#headline", Static).update(headline(pick))
+        self.query_one("#why", Static).update(plain(" ".join([*reason(pick), *_help(pick)])))
+        table = self._table
+        table.clear()
+        for label, checked in self._rows:
+            name = checked.candidate.name
+            style = "dim" if checked.meets is False else "bold" if checked is pick.recommended else ""
+            table.add_row(*(Text(text, style) for text in _cells(letters.get(name, ""), label, checked.candidate)))
+        self._show_commands()
+        self.call_after_refresh(self._draw_plot)  # what is above it may take other lines than before
+
+    def _draw_plot(self) -> None:
+        plot = self.query_one("#plot", Static)
+        if self._pick is not None and plot.size.width and plot.size.height:
+            size = plot.content_size
+            text = pick_plot(self._pick, size.width, size.height, color=True, has_legend=False)
+            plot.update(Text.from_ansi(text, no_wrap=True))
+
+
+def _listed(pick: Pick) -> tuple[tuple[str, Checked], ...]:
+    """The pick, what stands beside it, and the rest of the front; where nothing is picked, all."""
+    shown = list(shown_candidates(pick))
+    taken, front = {checked.candidate.name for _, checked in shown}, {each.name for each in pick.front}
+    others = [each for each in pick.checked if each.candidate.name not in taken]
+    return (*shown, *(("", each) for each in others if each.candidate.name in front or pick.recommended is None))
+
+
+def _cells(mark: str, label: str, candidate: Candidate) -> tuple[str, ...]:
+    row = candidate.row
+    return (
+        mark,
+        label,
+        plain(candidate.selector or row.quant),
+        "/".join(dict.fromkeys(candidate.cache)),
+        loss_text(candidate),
+        tok_s_text(candidate),
+        turn_text(candidate),
+        fit_text(row),
+        longest_text(row),
+        format_bytes(row.file_bytes),
+    )
+
+
+def _help(pick: Pick) -> list[str]:
+    """What would make the nearest miss fit, in a sentence."""
+    enough = [change for change in pick.changes if change.fits][:_MAX_CHANGES]
+    if pick.nearest_miss is None or not enough:
+        return []
+    name = candidate_name(pick.nearest_miss.candidate)
+    return [f"{name} would fit with {' or '.join(map(change_text, enough))}."]

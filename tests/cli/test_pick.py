@@ -1,0 +1,137 @@
+"""`ggbench pick` with the real llama.cpp: what is recommended of a catalog model, why, and the exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ggbench.errors import ExitCode
+from tests.cli.conftest import Run
+
+pytestmark = pytest.mark.llama
+
+CARD = ("--gpu", "rtx-3060")
+
+
+def test_the_json_of_a_pick(ggbench: Run) -> None:
+    """Every quant with three caches; q6_k with a q8_0 cache is the best that holds 16k beside 12 GB, as plan has it."""
+    ran = ggbench("pick", "synth:qwen1.5-7b", *CARD, "--need-ctx", "16384", "--json")
+    assert ran.code == ExitCode.DONE
+    document = ran.json
+    assert document["schema"] == "ggbench.pick/1"
+    pick = document["pick"]
+    assert (pick["quant"], pick["type_k"], pick["type_v"], pick["n_ctx"]) == ("q6_k", "q8_0", "q8_0", 16384)
+    assert pick["speed_basis"] == "bound"
+    assert pick["quality"]["kld"] is None
+    assert pick["quality"]["weights"]["basis"] == "published typical"
+    assert "Memory decides" in pick["reason"]
+    assert "Not known: what a q8_0 cache loses" in pick["reason"]
+    assert len(document["candidates"]) == 24
+    assert document["nearest_miss"] is None
+    assert "-c 16384 -ctk q8_0 -ctv q8_0" in document["commands"]["llama_server"]
+    assert [each["label"] for each in document["alternatives"]] == ["faster", "more context"]
+    q4_0 = next(each for each in document["candidates"] if (each["quant"], each["type_k"]) == ("q4_0", "q4_0"))
+    options = (*CARD, "-c", "16384", "--type-k", "q4_0", "--type-v", "q4_0", "--json")
+    [row] = ggbench("plan", "qwen1.5-7b", "q4_0", *options).json["rows"]
+    assert (q4_0["needed_bytes"], q4_0["max_n_ctx"]) == (row["needed_bytes"], row["planned_n_ctx"])
+
+
+def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
+    """Exit code 3, the nearest miss, and changes that would make it fit."""
+    ran = ggbench("pick", "synth:qwen1.5-7b", *CARD, "--need-ctx", "200000", "--json")
+    assert ran.code == ExitCode.DOES_NOT_FIT
+    document = ran.json
+    assert document["pick"] is None
+    assert document["commands"] is None
+    nearest = document["nearest_miss"]
+    assert (nearest["quant"], nearest["type_k"]) == ("q2_k", "q4_0")
+    assert nearest["checks"]["memory"]["is_met"] is False
+    assert any(change["left_bytes"] >= 0 for change in document["changes"])
+
+
+def test_the_reasons_and_the_commands_in_words(ggbench: Run) -> None:
+    """The definition of the workload, what decided, what the next larger quant misses, and a line to copy."""
+    ran = ggbench("pick", "synth:qwen1.5-7b", *CARD, "--workload", "2k+500@8k", "--plot")
+    assert ran.code == ExitCode.DONE
+    assert "2k+500@8k: 2,048 tokens in and 500 out after 8,192, in a context of 10,752" in " ".join(ran.out.split())
+    assert "Run q5_k_m with an f16 KV cache and n_ctx 10,752." in ran.out
+    assert "The next larger quant, q6_k, misses a context of 10,752 tokens by" in " ".join(ran.out.split())
+    assert "\nllama-server -hf " in ran.out
+    assert "★" in ran.out
+
+
+def test_needs_that_change_the_answer(ggbench: Run) -> None:
+    """A bound on speed proves only what is missed: a faster quant is then recommended, and the rest is unknown."""
+    options = ("pick", "qwen1.5-7b", *CARD, "-ctk", "f16", "-ctv", "f16", "--need-ctx", "5120", "--json")
+    free = ggbench(*options).json
+    fast = ggbench(*options, "--min-speed", "50").json
+    strict = ggbench(*options, "--min-speed", "50", "--max-loss", "0.01").json
+    assert free["pick"]["quant"] == "q8_0"
+    assert fast["pick"]["quant"] == "q4_k_m"
+    assert fast["pick"]["meets"] is None
+    assert "Speed decides" in fast["pick"]["reason"]
+    assert strict["pick"] is None
+
+
+def test_the_longest_context_that_is_fast_enough(ggbench: Run) -> None:
+    """Sized for that context, at whose end the bound is still 40 tok/s."""
+    ran = ggbench("pick", "qwen1.5-7b", *CARD, "--workload", "longest", "--min-speed", "40", "--json").json
+    pick = ran["pick"]
+    assert pick["n_ctx"] == pick["offered_n_ctx"] <= pick["max_n_ctx"]
+    assert pick["expected_tok_s"] >= 40
+    assert pick["fits"]
+    assert ran["needs"]["min_tok_s"] == 40
+
+
+def test_a_family_compares_sizes_but_not_quality(ggbench: Run) -> None:
+    """Of the models that fit the one with the most parameters, and the reason says what is not known."""
+    ran = ggbench("pick", "--family", "qwen1.5", *CARD, "--json", "-ctk", "f16", "-ctv", "f16")
+    document = ran.json
+    assert document["n_models"] > 5
+    assert document["pick"]["model"] == "qwen1.5-14b" or document["pick"]["n_params"] > 7e9
+    assert "Which model answers better is not known" in document["pick"]["reason"]
+
+
+def test_bad_input(ggbench: Run, tmp_path: Path) -> None:
+    """One line says what, one what to do; nothing is planned."""
+    for wrong in (
+        ("qwen1.5-7b", "--min-speed", "-1"),
+        ("qwen1.5-7b", "--max-loss", "-0.1"),
+        ("qwen1.5-7b", "--need-ctx", "0"),
+        ("qwen1.5-7b", "--workload", "talk"),
+        ("qwen1.5-7b", "--family", "qwen1.5"),
+        ("qwen1.5-7b", "--measure"),
+        ("--family", "qwen9"),
+        ("qwen1.5-7b", "-ctk", "q8_0", "-ctv", "q8_0", "--flash-attn", "off"),
+        ("qwen1.5-7b", "-ctk", "q9_0"),
+    ):
+        ran = ggbench("pick", *wrong, *CARD)
+        assert ran.code == ExitCode.USAGE, wrong
+        assert ran.err.count("\n") == 2, ran.err
+        assert "Hint: " in ran.err
+    (tmp_path / "a-q8_0.gguf").write_bytes(b"junk")
+    assert ggbench("pick", tmp_path, *CARD).code == ExitCode.BAD_FILE
+
+
+def test_no_model_on_this_disk(ggbench: Run, home: Path) -> None:
+    """Twins are nothing to run."""
+    ran = ggbench("pick", *CARD)
+    assert ran.code == ExitCode.BAD_FILE
+    assert "no model is on this disk" in ran.err
+
+
+def test_two_files_of_one_quant(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
+    """Each is a candidate by its name."""
+    for name in ("tiny.Q8_0.gguf", "tiny-again.Q8_0.gguf"):
+        (tmp_path / name).hardlink_to(tiny_twin)
+    ran = ggbench("pick", tmp_path, *CARD, "--need-ctx", "512", "--json")
+    assert ran.code == ExitCode.DONE
+    assert len({(each["selector"], each["type_k"]) for each in ran.json["candidates"]}) == 6
+
+
+def test_a_context_beyond_training_goes_on_and_is_marked(ggbench: Run) -> None:
+    """As plan does; llama-server's note says what becomes of it."""
+    ran = ggbench("pick", "qwen1.5-0.5b", *CARD, "--need-ctx", "40000")
+    assert ran.code == ExitCode.DONE
+    assert "beyond the training context of 32,768" in ran.out

@@ -1,0 +1,170 @@
+"""Forecasts of models that are split between a GPU and main memory, over fake workers on both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.selector import resolve_one
+from ggbench.engine import protocol
+from ggbench.engine.endings import Completed, Ending
+from ggbench.engine.events import PromptRead, Steps
+from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.experiments import comparable_runs, twin_timer
+from ggbench.experiments.forecast import EXPERIMENT
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.twin import cached_twin
+from ggbench.machine.cpu import Cpu
+from ggbench.machine.environment import environment
+from ggbench.recording.driver import run_job
+from ggbench.recording.experiment import Job
+from ggbench.recording.progress import Finished
+from ggbench.records.forecast import ForecastResult, ForecastSettings
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run
+from ggbench.records.setup import LlamaSetup
+from ggbench.sizing import forecast_twins
+from ggbench.sizing.forecast_twins import step_cost
+from ggbench.store.database import Store
+from tests.conftest import TINY
+from tests.fakes.engine import FakeWorker, fake_rig, obey
+from tests.fakes.gpu_worker import GPU, on_gpu
+
+BASE_NS = {"CPU": 40e6, "GPU": 4e6}
+NS_PER_BYTE = {"CPU": 0.05, "GPU": 0.005}
+KV_NS_PER_BYTE = {"CPU": 0.2, "GPU": 0.02}
+KEPT_NS_PER_BYTE = 0.03
+"""Of a layer on the GPU with tensors in main memory."""
+
+
+class _Placed:
+    """A worker whose steps take what its layers cost where they are; without a GPU all are in main memory."""
+
+    def __init__(self, has_gpu: bool = True) -> None:
+        self._has_gpu = has_gpu
+        self._file: ModelFile | None = None
+        self._setup = LlamaSetup()
+
+    def __call__(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        match request:
+            case protocol.LoadModel(path=path, setup=setup):
+                self._file, self._setup = read_model_file(Path(path)), setup
+                yield from (on_gpu if self._where == "GPU" else obey)(request)
+            case DecodeAtDepth(n_depth, n_gen, n_batch):
+                assert self._file is not None
+                cost = step_cost(self._file, range(self._file.n_layer))
+                per_byte = KEPT_NS_PER_BYTE if self._setup.override_tensor else NS_PER_BYTE[self._where]
+                layers_ns = BASE_NS[self._where] + per_byte * cost.layer_bytes
+                positions = range(n_depth + 2, n_depth + 2 + n_gen)
+                yield Steps(
+                    n_depth + 2,
+                    [round(layers_ns + KV_NS_PER_BYTE[self._where] * cost.kv_bytes(n)) for n in positions],
+                    [],
+                )
+                if n_batch:
+                    yield PromptRead(n_batch, round(10 * per_byte * cost.layer_bytes))
+                yield Completed()
+            case _:
+                yield from obey(request)
+
+    @property
+    def _where(self) -> str:
+        return "GPU" if self._setup.n_gpu_layers and self._has_gpu else "CPU"
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of 16 layers on a machine with a GPU; small as it is, it is not measured whole."""
+    monkeypatch.setattr(forecast_twins, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(forecast_twins, "LARGER_BYTES", 0)
+    monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
+    for module in (twin_timer, comparable_runs):
+        monkeypatch.setattr(module, "list_gpus", lambda: (GPU,))
+    return cached_twin("many", replace(TINY, n_layer=16), "q8_0", tmp_path)
+
+
+def _run(
+    model: Path, setup: LlamaSetup, store: Store | None = None, *, has_gpu: bool = True
+) -> tuple[Run, list[FakeWorker]]:
+    rig, workers = fake_rig(store, {number: _Placed(has_gpu) for number in range(2)})
+    rig = replace(rig, describe_environment=lambda versions: replace(environment(versions), gpus=(GPU,)))
+    *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), setup, ForecastSettings()))
+    assert isinstance(end, Finished)
+    assert end.run.outcome is Outcome.COMPLETED, end.run.reason
+    return end.run, workers
+
+
+def _found(run: Run) -> ForecastResult:
+    assert isinstance(run.result, ForecastResult)
+    return run.result
+
+
+def _latency_ms(run: Run, n: int) -> float:
+    return 1e3 / dict(_found(run).tok_s)[n].value
+
+
+def test_layers_on_both_are_counted_by_where_they_are(model: Path) -> None:
+    """Of 16 layers and the output, 9 on the GPU are the output and the last 8 layers; each by its own twins."""
+    run, workers = _run(model, LlamaSetup(n_gpu_layers=9))
+    file = read_model_file(model)
+    in_main_memory, on_the_gpu = step_cost(file, range(8)), step_cost(file, range(8, 16))
+    for n in (1, 8192):
+        layers_ns = NS_PER_BYTE["CPU"] * in_main_memory.layer_bytes + NS_PER_BYTE["GPU"] * on_the_gpu.layer_bytes
+        kv_ns = KV_NS_PER_BYTE["CPU"] * in_main_memory.kv_bytes(n) + KV_NS_PER_BYTE["GPU"] * on_the_gpu.kv_bytes(n)
+        assert _latency_ms(run, n) == pytest.approx((BASE_NS["GPU"] + layers_ns + kv_ns) / 1e6, rel=1e-3)
+    batch_ns = 10 * (NS_PER_BYTE["CPU"] * in_main_memory.layer_bytes + NS_PER_BYTE["GPU"] * on_the_gpu.layer_bytes)
+    assert dict(_found(run).prefill_ms)[512].value == pytest.approx(2 * batch_ns / 1e6, rel=1e-3)
+    assert _found(run).basis == "twins of 2 and 6 of 16 layers, 8 on the GPU"
+    assert _found(run).limit is None
+    assert len(workers) == 2
+    assert all(worker.closed for worker in workers)
+
+
+def test_the_output_alone_may_be_on_the_gpu(model: Path) -> None:
+    """With no layer beside it."""
+    run, _ = _run(model, LlamaSetup(n_gpu_layers=1))
+    cost = step_cost(read_model_file(model), range(16))
+    expected_ns = BASE_NS["GPU"] + NS_PER_BYTE["CPU"] * cost.layer_bytes + KV_NS_PER_BYTE["CPU"] * cost.kv_bytes(1)
+    assert _latency_ms(run, 1) == pytest.approx(expected_ns / 1e6, rel=1e-3)
+    assert _found(run).basis == "twins of 2 and 6 of 16 layers, 0 on the GPU"
+
+
+def test_tensors_of_some_layers_may_stay_in_main_memory(model: Path) -> None:
+    """As --n-cpu-moe keeps experts: layers with such tensors are timed with those of the twins there."""
+    override = r"blk\.[0-3]\.ffn_(up|down)=CPU"
+    run, workers = _run(model, LlamaSetup(override_tensor=(override,)))
+    file = read_model_file(model)
+    kept, others = step_cost(file, range(4)), step_cost(file, range(4, 16))
+    layers_ns = KEPT_NS_PER_BYTE * kept.layer_bytes + NS_PER_BYTE["GPU"] * others.layer_bytes
+    kv_ns = KV_NS_PER_BYTE["GPU"] * step_cost(file, range(16)).kv_bytes(1)
+    assert _latency_ms(run, 1) == pytest.approx((BASE_NS["GPU"] + layers_ns + kv_ns) / 1e6, rel=1e-3)
+    assert _found(run).basis.endswith("12 on the GPU, 4 on the GPU with 2 tensors each in main memory")
+    loaded = [each.setup for each in workers[0].requests if isinstance(each, protocol.LoadModel)]
+    assert [each.override_tensor for each in loaded] == [(), (r"\.(ffn_down\.weight|ffn_up\.weight)$=CPU",)]
+
+
+def test_without_a_gpu_all_layers_are_in_main_memory(model: Path) -> None:
+    """Which the basis says, as llama.cpp may be built without one."""
+    run, _ = _run(model, LlamaSetup(n_gpu_layers=9), has_gpu=False)
+    cost = step_cost(read_model_file(model), range(16))
+    expected_ns = BASE_NS["CPU"] + NS_PER_BYTE["CPU"] * cost.layer_bytes + KV_NS_PER_BYTE["CPU"] * cost.kv_bytes(1)
+    assert _latency_ms(run, 1) == pytest.approx(expected_ns / 1e6, rel=1e-3)
+    assert _found(run).basis.endswith("all in main memory, as llama.cpp uses no GPU here")
+
+
+def test_another_split_measures_nothing(model: Path, tmp_path: Path) -> None:
+    """The timings of both memories are there; only the counts differ."""
+    with Store.open(tmp_path / "results.sqlite") as store:
+        _run(model, LlamaSetup(n_gpu_layers=9), store)
+        again, workers = _run(model, LlamaSetup(n_gpu_layers=13), store)
+        alone, _ = _run(model, LlamaSetup(n_gpu_layers=13))
+        assert not workers
+        assert _latency_ms(again, 1) == pytest.approx(_latency_ms(alone, 1))
+        assert _found(again).basis == "twins of 2 and 6 of 16 layers, 12 on the GPU"
+        whole, workers = _run(model, LlamaSetup(), store)
+        assert not workers
+        assert _found(whole).basis == "twins of 2 and 6 of 16 layers"

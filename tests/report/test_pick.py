@@ -1,0 +1,98 @@
+"""A pick as people and programs read it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from ggbench.catalog.published.typical import typical_loss
+from ggbench.records.pick import WORKLOADS, Candidate, Needs
+from ggbench.records.plan import Budget
+from ggbench.records.run_commands import FileToRun
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed import Bandwidth
+from ggbench.report.documents import document
+from ggbench.report.pick import commands_of, pick_document, reason
+from ggbench.report.pick_plot import pick_plot
+from ggbench.report.terminal.pick import pick_report
+from ggbench.stats.recommendation import recommend
+from ggbench.units import GIB, MIB
+from tests.fakes.candidates import candidate, measured_loss, turn_of
+
+Golden = Callable[[str, str], None]
+BUDGET = Budget(
+    "NVIDIA GeForce RTX 3060", True, 8 * GIB, "given", 1280 * MIB, "for driver and CUDA", Bandwidth(360e9, "given")
+)
+
+
+def _candidates() -> list[Candidate]:
+    """Measured, forecast and bounded; a typical loss, an unknown one, and one that does not fit."""
+    found = [
+        candidate("q8_0", loss=0.002, tok_s=None, n_ctx=4096, gib=7, missing_gib=1.4),
+        candidate("q6_k", loss=measured_loss(0.0051), tok_s=21.0, n_ctx=12288, gib=5.5),
+        candidate("q4_k_m", loss=measured_loss(0.031), tok_s=turn_of(30.0, 0.09, "forecast"), n_ctx=24576, gib=4),
+        candidate("q4_k_m", "q8_0", loss=measured_loss(0.031), cache_loss=None, tok_s=31.0, n_ctx=49152, gib=4),
+        candidate("q2_k", loss=typical_loss("q2_k", 7 * 10**9), tok_s=turn_of(60.0, basis="bound"), gib=3),
+    ]
+    files = [
+        FileToRun("m", each.row.quant, (Path(f"/models/m-{each.row.quant}.gguf"),), is_here=True) for each in found
+    ]
+    return [replace(each, to_run=file) for each, file in zip(found, files, strict=True)]
+
+
+def test_a_pick_in_a_terminal(golden: Golden, render: Callable[..., str]) -> None:
+    """The recommendation first, then why, what stands beside it, and the commands."""
+    pick = recommend(_candidates(), Needs(WORKLOADS["chat"], given_tok_s=15, max_loss=0.05))
+    assert pick.recommended is not None
+    commands = commands_of(pick.recommended.candidate, BUDGET, LlamaSetup())
+    golden("pick_80.txt", render(pick_report(pick, BUDGET, commands, width=80), 80))
+    golden("pick_all_140.txt", render(pick_report(pick, BUDGET, commands, width=140, show_all=True), 140))
+
+
+def test_nothing_that_meets_the_needs_in_a_terminal(golden: Golden, render: Callable[..., str]) -> None:
+    """What comes nearest, and in what it fails."""
+    pick = recommend(_candidates(), Needs(WORKLOADS["chat"], given_tok_s=32, max_loss=0.05))
+    assert pick.recommended is None
+    golden("pick_nothing.txt", render(pick_report(pick, BUDGET, None, width=80), 80))
+
+
+def test_the_json_has_the_same_keys_whatever_is_known(golden: Golden) -> None:
+    """Null where nothing is known, and no infinite number."""
+    picks = [recommend(_candidates(), Needs(given_tok_s=tok_s)) for tok_s in (15.0, 500.0)]
+    found, nothing = (json.loads(document("pick", **pick_document(pick, BUDGET, LlamaSetup()))) for pick in picks)
+    golden("pick.json", document("pick", **pick_document(picks[0], BUDGET, LlamaSetup())) + "\n")
+    assert found.keys() == nothing.keys()
+    assert found["pick"]["quality"]["kld"] == 0.0051
+    assert nothing["pick"] is None
+    assert nothing["nearest_miss"]["checks"]["memory"]["is_met"] is False
+    assert nothing["nearest_miss"]["checks"]["speed"]["is_met"] is None
+    keys = {frozenset(each) for each in (*found["candidates"], *nothing["candidates"])}
+    assert len(keys) == 1
+
+
+def test_the_plot_has_the_pick_and_what_is_dominated(golden: Golden) -> None:
+    """Letters for the front, a star for the pick, a question mark where a loss is not wholly known."""
+    slow = replace(candidate("q3_k_s", loss=0.2, tok_s=10.0, n_ctx=8192), to_run=None)
+    pick = recommend([*_candidates(), slow], Needs())
+    text = pick_plot(pick, 80, 16, color=False)
+    golden("pick_plot.txt", f"{text}\n")
+    assert "★ " in text
+    assert pick_plot(recommend(_candidates()[:1], Needs()), 80, 16, color=False) == ""
+
+
+def test_the_reason_names_what_decided() -> None:
+    """Each need by its name, with by how much what would come first misses it."""
+    found = _candidates()
+    needs = {
+        "Memory decides: q8_0 would come first, but misses a context of 8,192 tokens by 1.40 GiB (4,096 fit).": Needs(),
+        "q4_k_m is the fastest of those that lose little, and no need decides.": Needs(given_prefer="speed"),
+        "q4_k_m has the longest context": Needs(given_prefer="context"),
+    }
+    for text, need in needs.items():
+        assert text in " ".join(reason(recommend(found, need)))
+    close = " ".join(reason(recommend(found, Needs(given_tok_s=29.0, max_loss=0.05))))
+    assert "The interval of its speed reaches beyond what is needed." in close
+    lossy = " ".join(reason(recommend(found[1:3], Needs(max_loss=0.003))))
+    assert "The nearest, q6_k, misses 0.0030 nats by 0.0021 (0.0051)." in lossy

@@ -1,0 +1,83 @@
+"""Seconds a turn, from curves whose sums are known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from ggbench.errors import UsageError
+from ggbench.records.forecast import Expected
+from ggbench.records.known_speed import KnownSpeed
+from ggbench.records.pick import WORKLOADS, Needs, Workload
+from ggbench.stats.turn import longest_fast_enough, parse_workload, turn_speed
+
+
+def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> KnownSpeed:
+    """latency(n) = (n - 1) / W + B, and prompts of 2 ms a token and 0.001 ms for each pair."""
+
+    def around(value: float) -> Expected:
+        return Expected(value, value * (1 - error), value * (1 + error))
+
+    steps = tuple((n, around((n - 1) / w_tokens_per_ms + b_ms)) for n in (1, 1024, 32768))
+    prompts = tuple((n, around(2.0 * n + 0.001 * n**2)) for n in (512, 2048, 8192))
+    return KnownSpeed("forecast", "twins", steps, prompts)
+
+
+def test_a_turn_is_the_prompt_after_the_context_and_every_step() -> None:
+    """The sum of 300 steps by W and B, and of the prompt what b n + c n² gives between both ends."""
+    found = turn_speed(_line(20.0, 500.0), Workload("w", 512, 300, 4096), 8192)
+    steps_ms = sum((n - 1) / 500 + 20 for n in range(4609, 4909))
+    prompt_ms = 2.0 * 512 + 0.001 * (4608**2 - 4096**2)
+    assert found.tok_s.value == pytest.approx(300e3 / steps_ms, rel=1e-5)
+    assert found.turn_s is not None
+    assert found.turn_s.value == pytest.approx((steps_ms + prompt_ms) / 1e3, rel=1e-5)
+    assert found.turn_s.low == pytest.approx(0.9 * found.turn_s.value, rel=1e-6)
+    assert found.tok_s.high == pytest.approx(found.tok_s.value / 0.9, rel=1e-6)
+
+
+def test_a_prompt_longer_than_any_that_was_timed_follows_the_square() -> None:
+    """A straight line through the last two would be too short by a third of it."""
+    found = turn_speed(_line(20.0, 500.0), WORKLOADS["documents"], 32768)
+    assert found.turn_s is not None
+    answer_s = 500 / found.tok_s.value
+    assert found.turn_s.value - answer_s == pytest.approx((2.0 * 30720 + 0.001 * 30720**2) / 1e3, rel=1e-6)
+
+
+def test_a_bound_has_no_slowest_turn() -> None:
+    """And no time of the prompt, of which nothing is known."""
+    steps = ((1, Expected(10.0, 10.0, math.inf)), (32768, Expected(20.0, 20.0, math.inf)))
+    found = turn_speed(KnownSpeed("bound", "bandwidth", steps), WORKLOADS["chat"], 8192)
+    assert found.turn_s is None
+    assert found.tok_s.low == 0
+    assert found.tok_s.value == found.tok_s.high
+    assert found.is_bound
+
+
+def test_the_longest_context_that_is_fast_enough() -> None:
+    """At its end 15 tok/s by the value, 256 tokens further no more; a slow model has none."""
+    known, workload = _line(20.0, 500.0), WORKLOADS["longest"]
+    longest = longest_fast_enough(known, workload, 65536, 15.0)
+    assert longest % 256 == 0
+    assert turn_speed(known, workload, longest).tok_s.value >= 15.0
+    assert turn_speed(known, workload, longest + 256).tok_s.value < 15.0
+    assert longest_fast_enough(known, workload, 4096, 15.0) == 4096
+    assert longest_fast_enough(_line(100.0, 500.0), workload, 65536, 15.0) == 0
+
+
+def test_workloads_by_name_and_by_hand() -> None:
+    """As the documentation of the option has them."""
+    assert parse_workload(" Chat ") == WORKLOADS["chat"]
+    assert Needs(WORKLOADS["agent"]).n_ctx == 131072
+    assert Needs(WORKLOADS["documents"]).n_ctx == 32768
+    assert Needs(WORKLOADS["chat"], given_n_ctx=4096).n_ctx == 5120
+    own = parse_workload("2k+500@16k")
+    assert (own.n_prompt, own.n_gen, own.n_depth, Needs(own).n_ctx) == (2048, 500, 16384, 18944)
+    assert parse_workload("100+10").n_depth == 0
+
+
+@pytest.mark.parametrize("text", ["", "talk", "1+", "+5", "5@3", "-5+10", "1+1@x", "2000000000+5@2000000000"])
+def test_what_is_no_workload(text: str) -> None:
+    """The message names it, and the hint what there is."""
+    with pytest.raises(UsageError):
+        parse_workload(text)

@@ -1,0 +1,178 @@
+"""A pick in the TUI: what is needed, what to run and why, and what becomes of the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from ggbench.errors import BadFile
+from ggbench.records.decode import DecodeSettings
+from ggbench.records.pick import WORKLOADS, Candidate, Needs
+from ggbench.records.run_commands import FileToRun
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.run_requests import MeasureRequest
+from ggbench.tui.screens.library import LibraryScreen
+from ggbench.tui.screens.pick import CommandsDialog, PickScreen
+from ggbench.tui.screens.pick_dialog import PickDialog
+from tests.fakes.candidates import candidate
+from tests.fakes.driving import press
+from tests.fakes.library import FakePlanner
+from tests.fakes.snapshots import check_snapshot, words_of
+from tests.tui.conftest import Drive, Size
+
+App = GgbenchApp
+Page = Pilot[None]
+
+
+def published(quant: str, cache: str = "f16", **figures: Any) -> Candidate:  # noqa: ANN401 - of several types
+    """One that is to be downloaded."""
+    file = FileToRun("small-0.6b", quant, (Path(f"/cache/small-{quant}.gguf"),), repo="maker/small-gguf")
+    return replace(candidate(quant, cache, **figures), to_run=file)
+
+
+CANDIDATES = (
+    published("q8_0", loss=0.001, tok_s=12.0, gib=7.6, n_ctx=16384),
+    published("q4_k_m", loss=0.02, tok_s=20.0, gib=4.5, n_ctx=32768),
+    published("q2_k", loss=0.2, tok_s=30.0, gib=2.9, n_ctx=40960),
+    published("q4_k_m", "q8_0", loss=0.02, cache_loss=0.004, tok_s=19.0, gib=4.5, n_ctx=65536),
+)
+
+
+@pytest.fixture
+def planner(planner: FakePlanner) -> FakePlanner:
+    """One that picks among four."""
+    planner.candidates = CANDIDATES
+    return planner
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Sequence[tuple[str, tuple[str, ...]]]]]:
+    """The requests and selections that the Library is asked for."""
+    found: list[tuple[Any, Sequence[tuple[str, tuple[str, ...]]]]] = []
+
+    def find(_screen: LibraryScreen, request: Any, selection: Any, _catalog: Any, *, is_here: bool) -> None:  # noqa: ANN401
+        assert is_here
+        found.append((request, selection))
+
+    monkeypatch.setattr(LibraryScreen, "find_targets", find)
+    return found
+
+
+def test_a_pick_is_two_keys_away(app: App, drive: Drive) -> None:
+    """What to run, why and by which lines; y copies them, enter shows all ways to run it, esc leads back."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        assert "P Pick" in words_of(app)
+        await press(app, pilot, "P")
+        assert isinstance(app.screen, PickDialog)
+        words = await press(app, pilot, "enter")
+        assert isinstance(app.screen, PickScreen)
+        assert "Run q8_0 with an f16 KV cache and n_ctx 8,192." in words
+        assert "→ pick" in words
+        assert "loss [nats]" in words
+        pull, run = "ggbench pull small-0.6b q8_0", "llama-server -m /cache/small-q8_0.gguf -c 8192 -ngl 999 -np 1"
+        assert f" {pull}\n {run}" in words
+        await press(app, pilot, "y")
+        assert app.clipboard == f"{pull}\n{run}"
+        await press(app, pilot, "o")
+        assert app.clipboard.startswith(
+            "cat > Modelfile <<'EOF'\nFROM /cache/small-q8_0.gguf\nPARAMETER num_ctx 8192\n"
+        )
+        words = await press(app, pilot, "enter")
+        assert isinstance(app.screen, CommandsDialog)
+        assert "llama-cli -m /cache/small-q8_0.gguf" in words
+        await press(app, pilot, "escape", "escape")
+        assert isinstance(app.screen, LibraryScreen)
+
+    drive(app, steps)
+
+
+def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: FakePlanner) -> None:
+    """A number that none is is refused; what was typed is there when asked again, on the pick and in the Library."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "P", "down", "down", *"fast")
+        assert "'fast' is not a number" in await press(app, pilot, "enter")
+        words = await press(app, pilot, *["backspace"] * 4, *"15", "enter")
+        assert "Run q4_k_m with an f16 KV cache" in words
+        assert planner.picked[-1][1].needs == Needs(given_tok_s=15.0)
+        await press(
+            app, pilot, "e", "right", "right", "down", "down", *["backspace"] * 2, "down", "down", "right", "enter"
+        )
+        assert planner.picked[-1][1].needs == Needs(WORKLOADS["documents"], given_prefer="quality")
+        words = await press(app, pilot, "escape", "P")
+        assert "‹ documents ›" in words
+        assert "‹ quality ›" in words
+
+    drive(app, steps)
+
+
+def test_the_row_at_the_cursor_is_run_or_downloaded(
+    app: App, drive: Drive, started: list[tuple[Any, Sequence[tuple[str, tuple[str, ...]]]]]
+) -> None:
+    """Measured as it was planned; of a twin the published file is downloaded."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        words = await press(app, pilot, "P", "enter", "j")
+        assert "llama-server -m /cache/small-q4_k_m.gguf" in words
+        await press(app, pilot, "b")
+        assert isinstance(app.screen, LibraryScreen)
+        ((request, selection),) = started
+        assert isinstance(request, MeasureRequest)
+        assert isinstance(request.settings, DecodeSettings)
+        assert (request.setup.n_ctx, request.setup.type_k) == (8192, "f16")
+        model = app.screen.choice.entry.model if app.screen.choice.entry else ""
+        assert selection == [(model, ("q4_k_m",))]
+        await press(app, pilot, "P", "enter", "p")
+        assert started[1] == (None, [("small-0.6b", ("q8_0",))])
+
+    drive(app, steps)
+
+
+def test_a_file_that_is_here_is_not_downloaded(app: App, drive: Drive, planner: FakePlanner) -> None:
+    """Nor has its command a line for that; without a file there is nothing to copy."""
+    here = replace(CANDIDATES[0], to_run=replace(CANDIDATES[0].to_run, is_here=True))  # type: ignore[arg-type]
+    planner.candidates = (here,)
+
+    async def steps(app: App, pilot: Page) -> None:
+        words = await press(app, pilot, "P", "enter")
+        assert "p Pull" not in words
+        assert "ggbench pull" not in words
+        planner.candidates = (replace(here, to_run=None),)
+        words = await press(app, pilot, "e", "enter")
+        assert "y Copy" not in words
+        await press(app, pilot, "y")
+        assert app.clipboard == ""
+
+    drive(app, steps)
+
+
+def test_what_cannot_be_picked_is_said(app: App, drive: Drive, planner: FakePlanner) -> None:
+    """A failure keeps the screen; where nothing meets the needs, the nearest miss is said."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        words = await press(app, pilot, "P", "down", "down", *"99", "enter")
+        assert "Nothing meets the needs." in words
+        assert "The nearest, q2_k, misses" in words
+        planner.errors["synth:small-0.6b"] = BadFile("no quant can be planned", "take another model")
+        words = await press(app, pilot, "e", "enter")
+        assert "✗ no quant can be planned" in words
+        assert isinstance(app.screen, PickScreen)
+
+    drive(app, steps)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+def test_a_pick_looks_as_accepted(app: App, drive: Drive, size: Size) -> None:
+    """The list over the plot, and beside it where there is room."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "P", "enter")
+        check_snapshot(app, f"pick_{size[0]}")
+
+    drive(app, steps, size)
