@@ -29,8 +29,8 @@ def speed_bars(summaries: Sequence[QuantSummary]) -> BarChart:
     for index, summary in enumerate(summaries):
         latency = summary.latency
         if latency is not None:
-            ends = latency.tok_s_ci95 or (None, None)
-            bars.append(Bar(index, latency.tok_s, tok_s_text(latency), *ends))
+            low, high = latency.tok_s_ci95 or (None, None)
+            bars.append(Bar(index, latency.tok_s, tok_s_text(latency), low, high))
     return BarChart("speed", "Tokens decoded in a second", "tok/s", tuple(bars))
 
 
@@ -40,8 +40,12 @@ def w_bars(summaries: Sequence[QuantSummary]) -> BarChart:
     for index, summary in enumerate(summaries):
         fit, limit = summary.fit, summary.limit
         if fit is not None and fit.w_tokens_per_ms is not None:
-            ends = fit.w_ci95 or (None, None)
-            bars.append(Bar(index, fit.w_tokens_per_ms, w_text(fit), *ends, limit and limit.w_tokens_per_ms))
+            low, high = fit.w_ci95 or (None, None)
+            bars.append(
+                Bar(
+                    index, fit.w_tokens_per_ms, w_text(fit), low, high, None if limit is None else limit.w_tokens_per_ms
+                )
+            )
     return BarChart("w", "W: tokens until one takes 1 ms longer", "tokens/ms", tuple(bars))
 
 
@@ -51,8 +55,8 @@ def b_bars(summaries: Sequence[QuantSummary]) -> BarChart:
     for index, summary in enumerate(summaries):
         fit, limit = summary.fit, summary.limit
         if fit is not None and fit.b_ms is not None:
-            ends = fit.b_ci95 or (None, None)
-            bars.append(Bar(index, fit.b_ms, b_text(fit), *ends, limit and limit.b_ms))
+            low, high = fit.b_ci95 or (None, None)
+            bars.append(Bar(index, fit.b_ms, b_text(fit), low, high, None if limit is None else limit.b_ms))
     return BarChart("b", "B: latency of the first token", "ms", tuple(bars), is_less_better=True)
 
 

@@ -178,15 +178,17 @@ def _bars(chart: BarChart, drawing: Drawing) -> Spec:
 
 
 def _stack(chart: StackChart, drawing: Drawing) -> Spec:
-    rows = [{"s": part.run, "p": part.name, "v": part.value, "t": f"{part.name} {part.text}"} for part in chart.parts]
     order = list(dict.fromkeys(part.name for part in chart.parts))
+    rows = [
+        {"s": part.run, "p": part.name, "v": part.value, "t": f"{part.name} {part.text}", "o": order.index(part.name)}
+        for part in chart.parts
+    ]
     colors = [drawing.look.color(index) for index in range(len(order))]
     color = {"field": "p", "type": "nominal", "scale": {"domain": order, "range": colors}, "title": None,
              "legend": {"orient": "top", "symbolType": "square"}}  # fmt: skip
     x: Spec = {"field": "v", "type": "quantitative", "title": chart.unit, "stack": "zero",
                "axis": {"tickCount": _TICKS_ACROSS}}  # fmt: skip
     y = _run_rows(chart, drawing)
-    rows = [row | {"o": order.index(row["p"])} for row in rows]
     totals = [{"s": total.run, "v": total.value, "t": total.text} for total in chart.totals]
     x["scale"] = _with_room(max(total.value for total in chart.totals))
     bars = {
