@@ -20,7 +20,7 @@ def command(asked: Asked, no_measure: bool) -> None:
     """Forecast the speed of QUANTS of MODEL on this machine; nothing is downloaded but headers.
 
     Twins of a few of the model's layers are written, timed by turns and removed: two depths show what a layer costs,
-    a long context what the KV cache costs. A model of up to 1 GB is measured as a twin of all its layers. The model
+    a long context what the KV cache costs. A model of about 1 GB is measured as a twin of all its layers. The model
     itself may be larger than the machine's memory. Twins of the same shapes are not measured again. How long it takes
     and how much disk is said before.
 

@@ -34,6 +34,7 @@ COMMANDS = {
     "published": "Published measurements of other systems.",
     "pull": "Download quants from the Hub, resumable and verified.",
     "quality": "What a quant costs in quality: perplexity, and KL divergence from a base.",
+    "report": "Write a report of stored runs: one HTML file, pictures, Markdown or CSV.",
     "results": "List, show and remove stored runs.",
     "forecast": "The speed of a model that is not here, from twins of a few layers.",
     "speed": "Tokens/s and memory by input length and batch size, as the published tables count.",

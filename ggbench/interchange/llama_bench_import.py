@@ -194,10 +194,10 @@ def _run(rows: _Rows, measure: _Measure, file: SourceFile, named: Named) -> Impo
 def _subject(row: BenchRow, named: Named) -> Subject:
     file_name = PureWindowsPath(row.text("model_filename")).name or PurePath(row.text("model_filename")).name
     model_type = row.text("model_type")
-    quant = named.quant or quant_from_file_name(file_name) or _quant_of(model_type) or "unknown"
+    quant = quant_from_file_name(file_name) or _quant_of(model_type) or named.quant or "unknown"
     n_params, n_bytes = row.integer("model_n_params") or None, row.integer("model_size") or None
     return Subject(
-        model=named.model or name_without_quant(file_name).strip() or _name_of(model_type) or "unknown",
+        model=name_without_quant(file_name).strip() or _name_of(model_type) or named.model or "unknown",
         quant=quant,
         source=SOURCE,
         n_params=n_params,

@@ -104,8 +104,8 @@ def _subject(text: str, file: SourceFile, named: Named) -> Subject:
     loaded = _LOADED.search(text)
     file_name = plain(loaded[1].replace("\\", "/").rpartition("/")[2]) if loaded else ""
     known = Named(
-        named.model or (name_without_quant(file_name) if file_name else ""),
-        named.quant or (quant_from_file_name(file_name) or "" if file_name else ""),
+        (name_without_quant(file_name) if file_name else "") or named.model,
+        (quant_from_file_name(file_name) or "" if file_name else "") or named.quant,
     )
     model, quant = known.require(file, TOOL)
     return Subject(model=model, quant=quant, source=SOURCE)

@@ -17,6 +17,8 @@ from ggbench.report.plot.curves import Figure, PlottedRun, latency_figure
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from ggbench.report.charts.charts import Chart
+
 LiveView = Literal["figures", "bracket"]
 """What a front end draws while a run goes on: the presenter's figures, or what is known of the largest context."""
 
@@ -73,6 +75,12 @@ class Presenter(abc.ABC):
         """
         return ()
 
+    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
+        """What a report draws of these runs beside `figures`; some may be of other kinds. Any may be empty."""
+        from ggbench.report.charts.measured import memory_stack
+
+        return (memory_stack(summaries),)
+
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
         """What a run that goes on has found so far, in lines of at most 28 characters. Printable."""
         return ()
@@ -115,6 +123,13 @@ class QuantPresenter(Presenter):
         """Latency against position."""
         return (latency_figure(runs),)
 
+    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
+        """Speed, W and B beside their limits, prompts, and memory."""
+        from ggbench.report.charts.measured import b_bars, memory_stack, prompt_speed, speed_bars, w_bars
+
+        decodes = speed_bars(summaries), w_bars(summaries), b_bars(summaries)
+        return (*decodes, prompt_speed(summaries, names), memory_stack(summaries))
+
     def document(self, run: Run) -> dict[str, object]:
         """The fields of a measured quant."""
         return summary_document(QuantSummary.of([run]))
@@ -143,6 +158,12 @@ def figures_of(kinds: Iterable[str], runs: Sequence[PlottedRun]) -> tuple[Figure
     """The figures of runs of these kinds that have anything to draw, each once. Raises StoreError as `presenter_of`."""
     found = [figure for kind in dict.fromkeys(kinds) for figure in presenter_of(kind).figures(runs)]
     return tuple({figure.key: figure for figure in found if not figure.is_empty}.values())
+
+
+def charts_of(kinds: Iterable[str], summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
+    """The charts of runs of these kinds that have anything to draw, each once. Raises StoreError as `presenter_of`."""
+    found = [chart for kind in dict.fromkeys(kinds) for chart in presenter_of(kind).charts(summaries, names)]
+    return tuple({chart.key: chart for chart in found if not chart.is_empty}.values())
 
 
 def presenter_of(kind: str) -> Presenter:

@@ -6,28 +6,29 @@ import contextlib
 import itertools
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ggbench.errors import GgbenchError, UsageError
-from ggbench.experiments.stored import read_recording
+from ggbench.experiments.stored import read_recording, read_run
 from ggbench.paths import take_free_name
 from ggbench.plain import plain
+from ggbench.records.machine import MachineReading
 from ggbench.records.summary import QuantSummary
 from ggbench.report.names import unambiguous_names
 from ggbench.report.plot.curves import Figure, PlottedRun
-from ggbench.report.plot.svg import figure_as_svg
 from ggbench.report.presenter import figures_of
 from ggbench.report.text import csv_text, rows_as_csv
 from ggbench.store.database import Store
-from ggbench.store.runs import Samples
+from ggbench.store.runs import Samples, StoredRun
 
+if TYPE_CHECKING:
+    from ggbench.report.charts.charts import Chart
+
+PictureForm: TypeAlias = Literal["svg", "png"]
 SavedForm: TypeAlias = Literal["csv", "svg"]
-
-_NAMED_RUNS = 6
-"""A file's name lists at most this many runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,37 +48,42 @@ class SavedRun:
         bodies = [each.body for each in read_recording(store, stored).observations]
         return cls(summary, store.load_samples(stored.run_id), bodies)
 
+    @classmethod
+    def stored(cls, store: Store, stored: StoredRun) -> SavedRun:
+        """Read a stored run whole. Raises StoreError where this ggbench cannot read it."""
+        return cls.of(store, QuantSummary.of([read_run(store, stored)]))
+
+    @property
+    def readings(self) -> tuple[MachineReading, ...]:
+        """Of the machine while it ran."""
+        return tuple(each for each in self.observations if isinstance(each, MachineReading))
+
     @property
     def run_id(self) -> int | None:
         """Number of the run in the store."""
         return self.summary.run.run_id
 
 
-def save_runs(runs: Sequence[SavedRun], form: SavedForm, folder: Path) -> tuple[Path, ...]:
-    """Write figures and samples as two CSV files, or each figure as an SVG, under new names, and return the paths.
-
-    Raises GgbenchError where there is no sample to draw, or the folder cannot be written.
-    """
-    # Names are made of run numbers alone: a model's name is untrusted text.
-    numbers = [str(one.run_id) for one in runs]
-    stem = f"ggbench-{'run' if len(runs) == 1 else 'runs'}-"
-    stem += "-".join(numbers) if len(numbers) <= _NAMED_RUNS else f"{numbers[0]}-and-{len(numbers) - 1}-more"
-    texts = texts_of(runs, form)
-    return tuple(write_new(folder, f"{stem}{part}", f".{form}", text) for part, text in texts.items())
-
-
 def save_runs_as(runs: Sequence[SavedRun], form: SavedForm, path: Path, *, force: bool = False) -> tuple[Path, ...]:
-    """Write the same files under a name of the user's; the samples of `x.csv` go to `x-samples.csv`, the KLD of `x.svg`
-    to `x-kld.svg`.
+    """Write figures and samples as two CSV files, or each figure as an SVG: `x-samples.csv` beside `x.csv`, `x-kld.svg`
+    beside `x.svg`.
 
-    Raises UsageError for a file that exists, unless `force` overwrites it, and as `save_runs`.
+    Raises UsageError for a file that exists, unless `force` overwrites it, and GgbenchError where there is no sample to
+    draw, or the folder cannot be written.
     """
-    texts = {path.with_name(f"{path.stem}{part}{path.suffix}"): text for part, text in texts_of(runs, form).items()}
-    for each in texts:
+    return write_all(contents_of(runs, form), path, force=force)
+
+
+def write_all(contents: Mapping[str, bytes], path: Path, *, force: bool) -> tuple[Path, ...]:
+    """Write several files under one name, each with its own part added, and return their paths; none where one of them
+    exists. Raises as `write_as`.
+    """
+    files = {path.with_name(f"{path.stem}{part}{path.suffix}"): content for part, content in contents.items()}
+    for each in files:
         check_free(each, force=force)
-    for each, text in texts.items():
-        write_as(each, text.encode(), force=force)
-    return tuple(texts)
+    for each, content in files.items():
+        write_as(each, content, force=force)
+    return tuple(files)
 
 
 def check_free(path: Path, *, force: bool) -> None:
@@ -98,14 +104,29 @@ def write_as(path: Path, content: bytes, *, force: bool) -> None:
             raise _exists(path) from None
 
 
-def texts_of(runs: Sequence[SavedRun], form: SavedForm) -> dict[str, str]:
-    """Return the text of every file, by what its name adds to the others'. Raises GgbenchError without a sample."""
+def contents_of(runs: Sequence[SavedRun], form: SavedForm) -> dict[str, bytes]:
+    """Return the content of every file, by what its name adds to the others'. Raises GgbenchError without a sample."""
     if form == "csv":
-        return {"": rows_as_csv([one.summary for one in runs]), "-samples": _samples_as_csv(runs)}
+        rows = rows_as_csv([one.summary for one in runs])
+        return {"": rows.encode(), "-samples": _samples_as_csv(runs).encode()}
     figures = saved_figures(runs)
     if not figures:
         raise GgbenchError("there are no samples to plot", "save it as CSV, or choose a run that decoded")
-    return {f"-{figure.key}" if number else "": figure_as_svg(figure) for number, figure in enumerate(figures)}
+    return pictures_of(figures, [one.summary for one in runs], form)
+
+
+def pictures_of(charts: Sequence[Chart], summaries: Sequence[QuantSummary], form: PictureForm) -> dict[str, bytes]:
+    """Return each chart as a picture, the first under the name as it is, others by their keys."""
+    from ggbench.report.charts.look import PICTURE
+    from ggbench.report.charts.pictures import as_png, as_svg
+    from ggbench.report.charts.vega import Drawing
+    from ggbench.report.provenance import source_line
+
+    drawing = Drawing(PICTURE, unambiguous_names(summaries), is_interactive=False, source=source_line(summaries))
+    return {
+        f"-{chart.key}" if number else "": as_svg(chart, drawing).encode() if form == "svg" else as_png(chart, drawing)
+        for number, chart in enumerate(charts)
+    }
 
 
 def saved_figures(runs: Sequence[SavedRun]) -> tuple[Figure, ...]:
@@ -137,9 +158,9 @@ def _samples_as_csv(runs: Sequence[SavedRun]) -> str:
     return csv_text(("run_id", "repeat", "position", "step_ns", "sample_ns"), rows)
 
 
-def write_new(folder: Path, stem: str, suffix: str, text: str) -> Path:
+def write_new(folder: Path, stem: str, suffix: str, content: bytes) -> Path:
     """Write a file under the first free name of `stem`, `stem-2`, ... and return it. Raises GgbenchError."""
-    with _written_aside(folder, stem, text.encode()) as aside:
+    with _written_aside(folder, stem, content) as aside:
         for number in itertools.count(1):
             target = folder / f"{stem}{'' if number == 1 else f'-{number}'}{suffix}"
             with contextlib.suppress(FileExistsError):

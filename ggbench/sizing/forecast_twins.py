@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ggbench.gguf_file.layer_kinds import LayerKind, layer_kinds
-from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.model_file import ModelFile, layer_of
 from ggbench.records.forecast import StepCost
 from ggbench.theory.kv_cache import kv_cache
 
 WHOLE_BYTES = 10**9
 """A model of up to this size is measured whole, as a twin of all its layers."""
+LARGER_BYTES = 7 * 10**8
+"""That the larger twin has of layers, where those of the smaller and a few more are less: the further the twins are
+apart, the less their noise counts. A 7B in Q4_K_M then takes less than 2 GB of disk."""
 _MORE_LAYERS = 4
-"""That the larger twin has beyond the smaller."""
+"""That the larger twin has beyond the smaller at least."""
 _CACHE_FACTOR = 1.25
 """A step of the smaller twin reads more than the CPU's last-level cache by this factor, as the model's steps do."""
 
@@ -44,9 +47,11 @@ def twin_layers(model: ModelFile, cache_bytes: int | None) -> tuple[tuple[int, .
         if outside_bytes + step_cost(model, chosen).layer_bytes >= floor_bytes:
             break
         fewest += 1
-    if fewest + _MORE_LAYERS >= len(everything):
+    layers_bytes = sum(tensor.n_bytes or 0 for tensor in model.tensors if layer_of(tensor.name) in everything)
+    more = max(fewest + _MORE_LAYERS, LARGER_BYTES * len(everything) // max(1, layers_bytes))
+    if more >= len(everything):
         return (everything,)
-    return _sample(groups, fewest), _sample(groups, fewest + _MORE_LAYERS)
+    return _sample(groups, fewest), _sample(groups, more)
 
 
 def step_cost(model: ModelFile, layers: Sequence[int], type_k: str = "f16", type_v: str = "f16") -> StepCost:

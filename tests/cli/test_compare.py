@@ -87,7 +87,7 @@ def test_runs_are_saved_once_and_over_a_file_only_by_force(ggbench: Run, filled:
     ran = ggbench("compare", "1", "3", "--svg", svg, "--csv", table)
     samples = tmp_path / "both-samples.csv"
     assert ran.err.splitlines() == [f"saved {path}" for path in (svg, table, samples)]
-    assert all(f">{name}" in svg.read_text() for name in ("q4_k_m", "q8_0"))
+    assert all(name in svg.read_text() for name in ("a  q4_k_m", "b  q8_0"))
     assert [row["run_id"] for row in csv.DictReader(table.read_text().splitlines())] == ["1", "3"]
     assert len(samples.read_text().splitlines()) == 6001
     before = svg.read_text()

@@ -84,6 +84,7 @@ class _Costly:
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of 16 layers, of which some have larger types; small as it is, it is not measured whole."""
     monkeypatch.setattr(forecast_twins, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(forecast_twins, "LARGER_BYTES", 0)
     monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
     return cached_twin("many", replace(TINY, n_layer=16), "q4_k_m", tmp_path)
 
@@ -170,6 +171,15 @@ def test_layers_are_sampled_over_their_sizes(model: Path) -> None:
     mean = step_cost(file, range(16)).layer_bytes / 16
     for layers in twin_layers(file, None):
         assert step_cost(file, layers).layer_bytes / len(layers) == pytest.approx(mean, rel=0.02)
+
+
+def test_twins_of_small_layers_are_further_apart(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that noise counts less; a model that is hardly larger is measured whole."""
+    file = read_model_file(model)
+    layer_bytes = sum(each.n_bytes or 0 for each in file.tensors if each.name.startswith("blk.")) // 16
+    for n_layers, found in ((3, [2, 6]), (9, [2, 9]), (16, [16])):
+        monkeypatch.setattr(forecast_twins, "LARGER_BYTES", n_layers * layer_bytes + 100)
+        assert [len(layers) for layers in twin_layers(file, None)] == found
 
 
 def test_a_large_cache_asks_for_more_layers(model: Path) -> None:

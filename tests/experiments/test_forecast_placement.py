@@ -80,6 +80,7 @@ class _Placed:
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of 16 layers on a machine with a GPU; small as it is, it is not measured whole."""
     monkeypatch.setattr(forecast_twins, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(forecast_twins, "LARGER_BYTES", 0)
     monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
     for module in (twin_timer, comparable_runs):
         monkeypatch.setattr(module, "list_gpus", lambda: (GPU,))

@@ -240,3 +240,13 @@ def test_a_dump_of_sqlite_is_read_by_the_order_of_its_table(read: ReadRuns) -> N
 
     assert isinstance(run.run.result, PrefillResult)
     assert run.run.result.prefills[0].prefill_ms == 500.0
+
+
+def test_a_name_that_is_given_does_not_replace_one_in_the_file(read: ReadRuns) -> None:
+    """Several files may be imported at once, of which only some need it."""
+    subjects = [each.run.subject for each in read("llama-bench.json", model="other", quant="q2_k")]
+    unnamed = json.dumps([{"n_prompt": 8, "n_gen": 0, "avg_ts": 4.0}])
+
+    assert {(each.model, each.quant) for each in subjects} == {("SmolLM2-135M-Instruct", "q4_1")}
+    (run,) = read("unnamed.json", unnamed, model="other", quant="q2_k")
+    assert (run.run.subject.model, run.run.subject.quant) == ("other", "q2_k")

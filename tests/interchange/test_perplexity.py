@@ -49,7 +49,7 @@ def test_a_log_that_names_its_file_needs_no_name(read: ReadRuns) -> None:
         "llama_model_loader: loaded meta data with 34 key-value pairs and 272 tensors from /home/me/smol-Q4_K_M.gguf\n"
     )
 
-    (run,) = read("log.txt", line + text)
+    (run,) = read("log.txt", line + text, model="other", quant="q2_k")
 
     assert (run.run.subject.model, run.run.subject.quant) == ("smol", "q4_k_m")
 

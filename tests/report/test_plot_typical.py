@@ -30,7 +30,7 @@ def test_stairs_keep_their_edges() -> None:
 
 def test_the_window_stays_centred_to_the_ends() -> None:
     """The typical latency of a straight line is that line, from the first position to the last."""
-    rising = 10 + POSITIONS / 200.0
+    rising = np.asarray(10 + POSITIONS / 200.0, np.float64)
     assert rolling_median(POSITIONS, rising, POSITIONS) == pytest.approx(rising)
 
 
@@ -42,13 +42,13 @@ def test_repetitions_count_together_in_any_order() -> None:
     y = np.concatenate([np.full(512, 10.0), np.full(512, 30.0), np.full(512, 11.0)])
     assert rolling_median(x, y, [100.4, 256.0]) == pytest.approx([11, 11])
     single = np.arange(1, 8)
-    assert rolling_median(single, single * 1.0, [-5, 1.4, 1.6, 99]).tolist() == [1, 1, 2, 7]
+    assert rolling_median(single, single.astype(np.float64), [-5, 1.4, 1.6, 99]).tolist() == [1, 1, 2, 7]
 
 
 def test_a_gap_is_not_averaged_over() -> None:
     """Decodes after prompts of two lengths: neither's end has anything of the other's beginning."""
     x = np.concatenate([np.arange(1, 1001), np.arange(6001, 7001)])
-    y = np.where(x < 5000, 10.0, 20.0)
+    y = np.where(x < 5000, 10.0, 20.0).astype(np.float64)
     assert rolling_median(x, y, [1000, 6001, 3000, 4000]).tolist() == [10, 20, 10, 20]
 
 

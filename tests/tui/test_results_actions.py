@@ -163,7 +163,7 @@ def test_the_command_is_copied_and_shown(look: Look, path: Path) -> None:
 def test_runs_are_saved_where_ggbench_was_started(
     look: Look, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The marked as CSV, the chosen as SVG from its own screen; each says where it is."""
+    """The marked as CSV and as a report, the chosen as SVG from its own screen; each says where it is."""
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -171,11 +171,15 @@ def test_runs_are_saved_where_ggbench_was_started(
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "j", "space", "w", "c")
         assert f"Saved {folder}/ggbench-run-3.csv" in message(app).replace("\n", "")
-        await press(app, pilot, "G", "enter", "w", "j", "enter")
+        await press(app, pilot, "w", "h")
+        assert f"Saved {folder}/ggbench-run-3.html" in message(app).replace("\n", "")
+        await press(app, pilot, "G", "enter", "w", "j", "j", "enter")
         assert "Saved" in words_of(app)
         await press(app, pilot, "w", "escape", "escape", "k", "k", "k", "enter", "w", "s")
         assert sorted(file.name for file in folder.iterdir()) == [
-            "ggbench-run-1.svg", "ggbench-run-3-samples.csv", "ggbench-run-3.csv", "ggbench-run-4.svg",
+            "ggbench-run-1-b.svg", "ggbench-run-1-memory.svg", "ggbench-run-1-speed.svg", "ggbench-run-1-w.svg",
+            "ggbench-run-1.svg", "ggbench-run-3-samples.csv", "ggbench-run-3.csv", "ggbench-run-3.html",
+            "ggbench-run-4-speed.svg", "ggbench-run-4.svg",
         ]  # fmt: skip
 
     look(steps, (140, 45))

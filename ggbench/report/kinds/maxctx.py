@@ -16,6 +16,8 @@ from ggbench.units import counted, format_count
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from ggbench.report.charts.charts import Chart
+
 
 class MaxctxPresenter(Presenter):
     """Runs of kind `maxctx`."""
@@ -25,6 +27,12 @@ class MaxctxPresenter(Presenter):
     schema: ClassVar[str] = "search"
     live_view: ClassVar[LiveView] = "bracket"
     has_samples: ClassVar[bool] = False
+
+    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
+        """Every probe in its order, and memory."""
+        from ggbench.report.charts.measured import memory_stack, probes
+
+        return (probes(summaries), memory_stack(summaries))
 
     def headline(self, run: Run) -> str:
         """`n_ctx 8,192, proven by a decode, after 3 contexts`."""

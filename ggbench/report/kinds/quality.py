@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ggbench.records.machine import MachineReading
 from ggbench.records.quality import ChunkScores, QualityResult
 from ggbench.records.run import Run
+from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import estimate_text
 from ggbench.report.plot.curves import Figure, PlottedRun
 from ggbench.report.presenter import Presenter
@@ -17,6 +18,8 @@ from ggbench.units import format_count
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from ggbench.report.charts.charts import Chart
 
 
 class QualityPresenter(Presenter):
@@ -40,6 +43,12 @@ class QualityPresenter(Presenter):
         """`PPL 12.36 ±0.52`."""
         found = run.result
         return f"PPL {estimate_text(found.ppl)}" if isinstance(found, QualityResult) and found.ppl else ""
+
+    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
+        """Quality over speed where both were measured, and memory."""
+        from ggbench.report.charts.measured import memory_stack, quality_over_speed
+
+        return (quality_over_speed(summaries), memory_stack(summaries))
 
     def headline(self, run: Run) -> str:
         """`PPL 12.36 ± 0.52 over 16 chunks, KLD 0.0312 ± 0.0011 from q8_0`."""

@@ -10,8 +10,12 @@ _SGR = (36, 33, 35, 32, 34, 31)
 
 ON_DARK = ("#5fd7ff", "#ffd75f", "#ff87ff", "#87ff87", "#ff8787", "#afafff")
 ON_LIGHT = ("#005f87", "#875f00", "#870087", "#005f00", "#af0000", "#3a3aaf")
-ON_WHITE = ("#0b6e99", "#b35c00", "#8a2b8a", "#2e7d32", "#b3261e", "#4646b4")
-"""Dark enough on white for lines and letters."""
+ON_PAPER = ("#0072b2", "#c04f00", "#00805c", "#a64d84", "#8a6500", "#2b2b9e", "#5c5c5c", "#b0182f")
+"""Of charts on white: Okabe and Ito's colours (https://jfly.uni-koeln.de/color), which people with any colour vision
+can distinguish, darkened until each has a contrast of 4.5 (WCAG 2.2, 1.4.3), as letters and thin lines need.
+"""
+ON_SLATE = ("#56b4e9", "#f0954f", "#2fc99b", "#e2a0c6", "#e6c200", "#a9a9ff", "#bdbdbd", "#ff8a94")
+"""The same hues on a dark page, as light."""
 
 
 def letter(index: int, *, except_for: str = "") -> str:

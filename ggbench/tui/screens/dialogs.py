@@ -6,7 +6,7 @@ app if there is none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import ClassVar, Literal, TypeAlias, TypeVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -18,9 +18,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
-if TYPE_CHECKING:
-    from ggbench.report.saving import SavedForm
-
+ReportForm: TypeAlias = Literal["html", "csv", "svg"]
+_FORMS: tuple[ReportForm, ...] = ("html", "csv", "svg")
 Answer = TypeVar("Answer")
 
 
@@ -74,7 +73,7 @@ class ConfirmScreen(Dialog[bool]):
         self.dismiss(event.button.id == "yes")
 
 
-class SaveChoice(Dialog["SavedForm | None"]):
+class SaveChoice(Dialog["ReportForm | None"]):
     """Ends with the format, or with None if it was closed."""
 
     AUTO_FOCUS = "OptionList"
@@ -89,6 +88,7 @@ class SaveChoice(Dialog["SavedForm | None"]):
         Binding("escape,q", "dismiss", "Close"),
         Binding("c", "choose('csv')", "CSV"),
         Binding("s", "choose('svg')", "SVG"),
+        Binding("h", "choose('html')", "HTML"),
         Binding("j", "app.simulate_key('down')", show=False),
         Binding("k", "app.simulate_key('up')", show=False),
     ]
@@ -102,17 +102,20 @@ class SaveChoice(Dialog["SavedForm | None"]):
         """Lay out the heading over the formats."""
         with Vertical(id="choices", classes="dialog"):
             yield Static(f"Save {self._what}", markup=False)
-            options = [Option("c  CSV: rows and samples, two files", id="csv")]
+            options = [
+                Option("h  HTML: a report, one file", id="html"),
+                Option("c  CSV: rows and samples, two files", id="csv"),
+            ]
             if self._has_figures:
-                options.append(Option("s  SVG: the plot", id="svg"))
+                options.append(Option("s  SVG: the charts, a file each", id="svg"))
             yield OptionList(*options, markup=False)
             yield Static("saved in the current folder; esc closes", id="where", markup=False)
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
-        self.action_choose("csv" if event.option_id == "csv" else "svg")
+        self.action_choose(_FORMS[event.option_index])
 
-    def action_choose(self, form: SavedForm) -> None:
+    def action_choose(self, form: ReportForm) -> None:
         """Save in this format."""
-        if self._has_figures or form == "csv":
+        if self._has_figures or form != "svg":
             self.dismiss(form)

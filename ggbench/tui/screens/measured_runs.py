@@ -45,7 +45,7 @@ class MeasuredScreen(RunsScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.pop_screen", "Back", tooltip="Back to the list of runs"),
         Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
-        Binding("w", "save", "Save", tooltip="Save as CSV or SVG"),
+        Binding("w", "save", "Save", tooltip="Save as HTML, CSV or SVG"),
     ]
 
     def __init__(self, runs: tuple[MeasuredRun, ...]) -> None:

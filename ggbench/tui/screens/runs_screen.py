@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ggbench.errors import GgbenchError
-from ggbench.tui.screens.dialogs import SaveChoice
+from ggbench.tui.screens.dialogs import ReportForm, SaveChoice
 from ggbench.tui.screens.task_screen import TaskScreen
 from ggbench.tui.stored_runs import MeasuredRun
 from ggbench.tui.widgets.status_message import StatusMessage
-
-if TYPE_CHECKING:
-    from ggbench.report.saving import SavedForm
 
 
 class RunsScreen(TaskScreen):
@@ -22,14 +18,15 @@ class RunsScreen(TaskScreen):
     def ask_to_save(self, what: str, load: Callable[[], Sequence[MeasuredRun]], *, has_figures: bool) -> None:
         """Ask for the format and save what `load`, called in a thread, returns; `what` is named in the question."""
 
-        def save(form: SavedForm | None) -> None:
+        def save(form: ReportForm | None) -> None:
             if form is not None:
                 self.perform(f"save {what}", lambda: [save_as(form)], lambda lines: self.status.show(*lines))
 
-        def save_as(form: SavedForm) -> list[str]:
-            from ggbench.report.saving import save_runs
+        def save_as(form: ReportForm) -> list[str]:
+            from ggbench.report.report_files import save_report
 
-            return [f"Saved {path}" for path in save_runs([one.to_save() for one in load()], form, Path.cwd())]
+            runs = [one.to_save() for one in load()]
+            return [f"Saved {path}" for path in save_report(runs, f".{form}", Path.cwd())]
 
         self.app.push_screen(SaveChoice(what, has_figures=has_figures), save)
 

@@ -1,0 +1,1 @@
+"""A report as one HTML file, and as Markdown."""

@@ -1,0 +1,210 @@
+"""report: every form, what it refuses, and what untrusted names can do."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from ggbench import paths
+from ggbench.records.context import ContextResult, Probe
+from ggbench.records.outcome import Outcome
+from ggbench.store.database import Store
+from tests.cli.conftest import Run
+from tests.fakes.measured import fill, put_run, put_search, start
+
+HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=alert(1)>&\x1b[2J\u202e"
+FORMULA = "=cmd|' /C calc'!A1"
+
+
+class _Page(HTMLParser):
+    """The elements and the data of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.scripts: list[str] = []
+        self.texts: list[str] = []
+        self._in_script = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        self._in_script = tag == "script"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_script = False
+
+    def handle_data(self, data: str) -> None:
+        (self.scripts if self._in_script else self.texts).append(data)
+
+
+@pytest.fixture
+def filled() -> Path:
+    """The user's store with two decodes (1 and 3), one out of memory (2), one interrupted (4), and a search (5)."""
+    path = paths.results_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fill(path)
+    probes = tuple(
+        Probe(n_ctx, "alloc", outcome, 0.2)
+        for n_ctx, outcome in ((8192, Outcome.COMPLETED), (16384, Outcome.OUT_OF_MEMORY), (12288, Outcome.COMPLETED))
+    )
+    with Store.open(path) as store:
+        put_search(store, ContextResult(max_n_ctx=12288, first_fail_n_ctx=12544, probes=probes))
+    return path
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """A folder for reports."""
+    folder = tmp_path / "reports"
+    folder.mkdir()
+    return folder
+
+
+def test_a_page_has_every_run_and_asks_for_nothing(ggbench: Run, filled: Path, target: Path) -> None:
+    """Tables, charts as data, each run with its command; no address to load from, and a policy that forbids it."""
+    path = target / "report.html"
+    ran = ggbench("report", "1", "3", "4", "5", "-o", str(path))
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == f"saved {path}\n"
+    text = path.read_text()
+    page = _Page(text)
+    words = " ".join(page.texts)
+    for number in (1, 3, 4, 5):
+        assert ("id", f"run-{number}") in page.attributes
+    assert words.count("ggbench decode synth:qwen1.5-0.5b q8_0 -n 3000") > 2
+    for title in ("Latency of one token [ms]", "W: tokens until", "B: latency of the", "Memory by", "Search for the"):
+        assert title in words
+    assert "★ better" in words
+    assert not {"link", "img", "iframe", "object"} & set(page.tags)
+    assert not [name for name, _ in page.attributes if name in ("src", "srcset", "action", "background")]
+    assert all((value or "").startswith("#") for name, value in page.attributes if name == "href")
+    assert "default-src 'none'" in text
+    specs = json.loads(page.scripts[0])
+    assert len(specs) == len([value for name, value in page.attributes if name == "data-spec"])
+
+
+def test_names_are_text_wherever_they_are(ggbench: Run, target: Path) -> None:
+    """A model's name ends no script and makes no element, in the page, in its data and in a picture; a table of
+    Markdown stays one, and a spreadsheet has no formula.
+    """
+    path = paths.results_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with Store.open(path) as store:
+        for model, quant in ((HOSTILE, "q4_k_m"), (HOSTILE, "q8_0"), (FORMULA, HOSTILE), ("| a `b` |", "q8_0")):
+            put_run(store, start(model, quant, command=f"ggbench decode {model}"), n_gen=300)
+    assert ggbench("report", "1", "2", "3", "4", "-o", str(target / "x.html")).code == 0
+    text = (target / "x.html").read_text()
+    page = _Page(text)
+    assert page.tags.count("script") == 3
+    assert "img" not in page.tags
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "</script><script>window.hacked=1" in " ".join(page.texts)
+    json.loads(page.scripts[0])
+    assert ggbench("report", "1", "2", "3", "4", "-o", str(target / "x.svg")).code == 0
+    for picture in target.glob("*.svg"):
+        root = ElementTree.fromstring(picture.read_bytes())
+        tags = {element.tag.split("}")[1] for element in root.iter()}
+        assert not tags & {"script", "image", "foreignObject", "a", "use"}
+        assert not [name for element in root.iter() for name in element.attrib if "href" in name or name[:2] == "on"]
+    assert "window.hacked" in "".join(ElementTree.fromstring((target / "x.svg").read_bytes()).itertext())
+    assert ggbench("report", "3", "-o", str(target / "x.csv")).code == 0
+    row = next(csv.DictReader(io.StringIO((target / "x.csv").read_text())))
+    assert row["model"] == f"'{FORMULA}"
+    assert ggbench("report", "4", "-o", str(target / "x.md")).code == 0
+    table = [line for line in (target / "x.md").read_text().splitlines() if line.startswith("|")]
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
+
+
+def test_pictures_are_written_a_file_each(ggbench: Run, filled: Path, target: Path) -> None:
+    """The latency under the name that was given, further charts beside it; PNG as SVG."""
+    for ending, start_of in (("svg", b"<svg"), ("png", b"\x89PNG")):
+        ran = ggbench("report", "1", "3", "5", "-o", str(target / f"x.{ending}"))
+        assert ran.code == 0
+        names = sorted(path.name for path in target.glob(f"*.{ending}"))
+        assert names == sorted(
+            [f"x.{ending}", *(f"x-{key}.{ending}" for key in ("b", "memory", "probes", "speed", "w"))]
+        )
+        assert all(path.read_bytes().startswith(start_of) for path in target.glob(f"*.{ending}"))
+    titles = "".join(ElementTree.fromstring((target / "x.svg").read_bytes()).itertext())
+    assert "runs 1, 3, 5 of 2026-11-20" in titles
+    assert "position [tokens]" in titles
+
+
+def test_models_are_apart(ggbench: Run, target: Path) -> None:
+    """Runs of two models have a section each, and only those of one are compared."""
+    path = paths.results_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with Store.open(path) as store:
+        put_run(store, start("synth:one", "q4_k_m"), n_gen=300)
+        put_run(store, start("synth:other", "q4_k_m"), n_gen=300)
+        put_run(store, start("synth:one", "q8_0"), 17.0, n_gen=300)
+    assert ggbench("report", "1", "2", "3", "-o", str(target / "x.md")).code == 0
+    text = (target / "x.md").read_text()
+    one, other = text.split("## synth:other")
+    assert "q4\\_k\\_m" in one or "q4_k_m" in one
+    assert "is better in" in one
+    assert "is better in" not in other
+    assert ggbench("report", "--model", "synth:other", "-o", str(target / "y.md")).code == 0
+    assert "1 run, written" in (target / "y.md").read_text()
+
+
+def test_a_report_never_replaces_a_file_unasked(ggbench: Run, filled: Path, target: Path) -> None:
+    """Of several files, one that exists stops all; --force replaces them."""
+    path = target / "x.svg"
+    (target / "x-w.svg").write_text("mine")
+    ran = ggbench("report", "1", "-o", str(path))
+    assert ran.code == 2
+    assert "x-w.svg exists already" in ran.err
+    assert "--force overwrites it" in ran.err
+    assert [each.name for each in target.iterdir()] == ["x-w.svg"]
+    assert ggbench("report", "1", "-o", str(path), "--force").code == 0
+    assert (target / "x-w.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "x.html"], "no run was given"),
+        (["1", "--model", "m", "-o", "x.html"], "RUN and --model exclude each other"),
+        (["1", "-o", "x.pdf"], "'.pdf' is no form of a report"),
+        (["1", "-o", "x"], "the file's name has no ending"),
+        (["99", "-o", "x.html"], "no run named '99'"),
+        (["--model", "none", "-o", "x.html"], "no run of 'none' is stored"),
+        (["2", "-o", "x.png"], "there is nothing to draw of these runs"),
+        (["1", "-o", "no/folder/x.html"], "cannot save in no/folder"),
+        (["1"], "Missing option"),
+    ],
+)
+def test_what_cannot_be_written_is_one_error(
+    ggbench: Run, filled: Path, target: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    """What is wrong, what to do, and no file."""
+    monkeypatch.chdir(target)
+    ran = ggbench("report", *arguments)
+    assert ran.code in (1, 2)
+    assert message in ran.err
+    assert "Hint: " in ran.err
+    assert list(target.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_is_read_only_is_one_error(ggbench: Run, filled: Path, target: Path) -> None:
+    """It names the folder, and what to choose instead."""
+    target.chmod(0o500)
+    ran = ggbench("report", "1", "-o", str(target / "x.html"))
+    target.chmod(0o700)
+    assert ran.code == 1
+    assert "cannot save in" in ran.err

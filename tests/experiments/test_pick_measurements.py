@@ -1,0 +1,29 @@
+"""What a pick measures next: the speed of what it would recommend, until that is known."""
+
+from __future__ import annotations
+
+from ggbench.experiments.pick_measurements import next_to_measure
+from ggbench.records.pick import Needs
+from ggbench.stats.recommendation import recommend
+from tests.fakes.candidates import candidate, turn_of
+
+
+def test_the_recommendation_then_its_alternatives() -> None:
+    """Those whose speed is only estimated or bounded, each once; what is measured or forecast is known."""
+    best = candidate("q8_0", loss=0.001, tok_s=turn_of(20.0, basis="other runs"))
+    faster = candidate("q4_k_m", loss=0.03, tok_s=turn_of(40.0, basis="other runs"))
+    slow = candidate("q6_k", loss=0.002, tok_s=turn_of(21.0, 0.01, "forecast"))
+    pick = recommend([best, faster, slow], Needs())
+    assert next_to_measure(pick, ()) is best
+    assert next_to_measure(pick, {best.name}) is faster
+    assert next_to_measure(pick, {best.name, faster.name}) is None
+
+
+def test_a_nearest_miss_is_measured_only_where_an_estimate_rules_it_out() -> None:
+    """A bound on speed, and memory, cannot be measured away."""
+    estimated = candidate("a", tok_s=turn_of(9.0, basis="other runs"))
+    bounded = candidate("a", tok_s=turn_of(9.0, basis="bound"))
+    large = candidate("a", tok_s=turn_of(90.0, basis="other runs"), n_ctx=4096, missing_gib=1)
+    assert next_to_measure(recommend([estimated], Needs(given_tok_s=10)), ()) is estimated
+    assert next_to_measure(recommend([bounded], Needs(given_tok_s=10)), ()) is None
+    assert next_to_measure(recommend([large], Needs()), ()) is None

@@ -1,0 +1,152 @@
+"""Charts: what they show of runs, how little of a long run they need, and their colours."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ggbench.records.quality import Divergence, Estimate, QualityResult, ScoredBase, ScoredText, TextSource
+from ggbench.records.summary import QuantSummary
+from ggbench.report.charts.charts import runs_of
+from ggbench.report.charts.curve_data import BINS, curve_data
+from ggbench.report.charts.look import PAGE, PICTURE
+from ggbench.report.charts.measured import b_bars, memory_stack, quality_over_speed, w_bars
+from ggbench.report.charts.pictures import as_svg, as_vega
+from ggbench.report.charts.vega import Drawing, chart_spec
+from ggbench.report.plot.curves import Curve, Figure, Floats, Line, latency_figure
+from ggbench.report.plot.palette import ON_PAPER, ON_SLATE
+from tests.fakes.summaries import with_decode, with_memory, with_run
+
+POSITIONS = np.arange(26, 10_026)
+STAIRS = 10 + np.ceil(POSITIONS / 256)
+
+
+def figure(*curves: Curve) -> Figure:
+    """Latency of these curves."""
+    return replace(latency_figure([]), curves=curves)
+
+
+def test_a_long_run_keeps_its_spikes_and_its_typical_latency() -> None:
+    """10,000 steps become at most 800 rows; the slowest step is in a band, and the line stays on the stairs."""
+    latency_ms = STAIRS.copy()
+    latency_ms[::50] *= 1.5
+    latency_ms[5000] = 900.0
+    data = curve_data(figure(Curve("q8_0", POSITIONS, latency_ms, limit=Line(300.0, 8.0))))
+    assert len(data.bins) == BINS
+    assert max(row["hi"] for row in data.bins) == 900
+    assert data.y.high < 100
+    assert max(row["v"] for row in data.slow) == 900
+    assert all(row["v"] > data.y.high for row in data.slow)
+    off = [abs(row["y"] - (10 + np.ceil(row["x"] / 256))) for row in data.bins]
+    assert max(off) <= 1
+    assert np.mean(off) < 0.05
+    assert {row["k"] for row in data.lines} == {"limit"}
+
+
+def test_a_short_run_is_drawn_step_by_step() -> None:
+    """No bin holds two of thirty steps."""
+    data = curve_data(figure(Curve("q8_0", POSITIONS[:30], STAIRS[:30])))
+    assert [row["x"] for row in data.bins] == POSITIONS[:30].tolist()
+
+
+def test_bars_have_intervals_and_limits(completed: QuantSummary) -> None:
+    """W and B as they were fitted, beside what the memory's bandwidth allows; a bound alone has no bar."""
+    fit, limit = completed.fit, completed.limit
+    assert fit is not None
+    assert limit is not None
+    (w,), (b,) = w_bars([completed]).bars, b_bars([completed]).bars
+    assert (w.value, w.low, w.high, w.limit) == (fit.w_tokens_per_ms, *(fit.w_ci95 or ()), limit.w_tokens_per_ms)
+    assert (b.value, b.low, b.high, b.limit) == (fit.b_ms, *(fit.b_ci95 or ()), limit.b_ms)
+    bound = with_decode(completed, fit=replace(fit, w_tokens_per_ms=None, b_ms=None))
+    assert w_bars([bound]).is_empty
+    assert runs_of(b_bars([bound, completed])) == (1,)
+
+
+def test_a_stack_adds_up_to_the_memory_of_the_run(completed: QuantSummary) -> None:
+    """Each tensor counts once, and what no buffer explains is a part; a run without buffers has none."""
+    chart = memory_stack([completed, with_memory(completed, buffers=())])
+    assert runs_of(chart) == (0,)
+    unit = {"MiB": 1 << 20, "GiB": 1 << 30}[chart.unit]
+    whole = (completed.memory.total_bytes or 0) + (completed.memory.other_bytes or 0)
+    assert sum(part.value for part in chart.parts) * unit == pytest.approx(whole)
+    assert chart.totals[0].value * unit == pytest.approx(whole)
+
+
+def scored(summary: QuantSummary, ppl: float, kld: float | None, *, sha256: str = "a") -> QuantSummary:
+    """A quality run of what was decoded."""
+    none = Estimate(0.0, 0.0)
+    base = None if kld is None else ScoredBase(replace(summary.subject, quant="f16"), "f16", "f16")
+    divergence = None if kld is None else Divergence(Estimate(kld, kld / 10), (), none, none, none, none, none)
+    text = ScoredText(2048, 4, 1000, sha256)
+    result = QualityResult(
+        TextSource("text", "", 100), 512, text, 4, 1000, Estimate(ppl, 0.1), (), base, (), divergence
+    )
+    return with_run(summary, result=result)
+
+
+def test_quality_meets_speed_by_quant(completed: QuantSummary) -> None:
+    """A scored quant has the speed of its decode: KLD where all have one base, else PPL; other texts do not compare."""
+    chart = quality_over_speed([completed, scored(completed, 12.0, 0.02)])
+    (point,) = chart.points
+    assert completed.latency is not None
+    assert (point.run, point.x, point.y) == (1, completed.latency.tok_s, 0.02)
+    assert "KLD" in chart.y_title
+    mixed = quality_over_speed([completed, scored(completed, 12.0, 0.02), scored(completed, 13.0, None)])
+    assert [point.y for point in mixed.points] == [12.0, 13.0]
+    others = [completed, scored(completed, 12.0, None), scored(completed, 13.0, None, sha256="b")]
+    assert quality_over_speed(others).is_empty
+    assert quality_over_speed([scored(completed, 12.0, None)]).is_empty
+
+
+def test_names_are_data_and_never_expressions() -> None:
+    """What Vega evaluates holds no part of a name."""
+    name = 'a"];window.hacked=1;//\\'
+    drawing = Drawing(PAGE, [name], is_interactive=True)
+    spec = chart_spec(figure(Curve(name, POSITIONS, STAIRS)), drawing)
+    params = spec.pop("params")
+    assert "hacked" in json.dumps(params)
+    assert "hacked" not in json.dumps(spec)
+    vega = as_vega(figure(Curve(name, POSITIONS, STAIRS)), drawing)
+    labels = [signal for signal in vega["signals"] if signal["name"] == "labels"]
+    assert "hacked" in json.dumps(labels)
+    vega["signals"] = [signal for signal in vega["signals"] if signal["name"] != "labels"]
+    assert "hacked" not in json.dumps(vega)
+
+
+def test_a_picture_names_its_runs_and_their_source() -> None:
+    """Letter, name and note in the legend, units on the axes, the source under the title."""
+    drawing = Drawing(PICTURE, ["q4_k_m", "q8_0"], is_interactive=False, source="runs 1, 2 of 2026-11-20")
+    curves = (Curve("q4_k_m", POSITIONS, STAIRS, note="W 205 ±4 tokens/ms"), Curve("q8_0", POSITIONS, STAIRS + 5))
+    svg = as_svg(figure(*curves), drawing)
+    for text in ("W 205 ±4 tokens/ms", "runs 1, 2 of 2026-11-20", "latency of one token [ms]", "position [tokens]"):
+        assert text in svg
+    assert "http" not in svg.replace("http://www.w3.org/", "")
+
+
+@pytest.mark.parametrize(("colors", "page"), [(ON_PAPER, "#ffffff"), (ON_SLATE, "#17191c")])
+def test_colours_can_be_read_and_distinguished(colors: tuple[str, ...], page: str) -> None:
+    """Contrast 4.5 with the page (WCAG 2.2, 1.4.3); the first four differ also for those who see no red or no green."""
+    assert min(_contrast(color, page) for color in colors) >= 4.5
+    # Machado, Oliveira and Fernandes 2009, table of severity 1.0: protanopia and deuteranopia, in linear RGB.
+    protan = [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    deutan = [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    for matrix in (np.eye(3), np.array(protan), np.array(deutan)):
+        seen = [np.clip(matrix @ _linear(color), 0, 1) ** (1 / 2.2) for color in colors[:4]]
+        apart = [float(np.abs(one - other).sum()) for index, one in enumerate(seen) for other in seen[:index]]
+        assert min(apart) > 0.15
+
+
+def _linear(color: str) -> Floats:
+    """Linear RGB of a colour, as WCAG 2.2 defines it."""
+    values = np.array([int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+
+
+def _contrast(one: str, other: str) -> float:
+    """Contrast ratio of WCAG 2.2."""
+    weights = np.array([0.2126, 0.7152, 0.0722])
+    low, high = sorted(float(weights @ _linear(color)) for color in (one, other))
+    return (high + 0.05) / (low + 0.05)
