@@ -41,8 +41,8 @@ class ReportedModel:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The shortest names that distinguish the runs. Printable."""
-        return unambiguous_names(self.summaries)
+        """The shortest names that distinguish the runs under the title. Printable."""
+        return tuple(name.removeprefix(f"{self.title} ") for name in unambiguous_names(self.summaries))
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

@@ -84,7 +84,11 @@ def is_running(run: ListedRun) -> bool:
 def may_draw(run: ListedRun) -> bool:
     """Whether there may be anything to draw of it."""
     has_steps = is_running(run) or bool(run.stored.n_samples)
-    return has_steps or (run.run is not None and bool(presenter_of(run.run.head.kind).plotted))
+    if has_steps or run.run is None:
+        return has_steps
+    presenter, environment = presenter_of(run.run.head.kind), run.stored.environment
+    is_imported = environment is not None and environment.imported is not None
+    return bool(presenter.plotted) and (is_imported or not presenter.has_samples)
 
 
 def _measured(key: str) -> RunColumn:

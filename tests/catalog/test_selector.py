@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,9 +21,7 @@ from ggbench.catalog.reference import (
 from ggbench.catalog.selector import materialize, resolve, resolve_one
 from ggbench.errors import BadFile, GgbenchError, NetworkError, UnknownName, UsageError
 from ggbench.hub.access import HubAccess
-from ggbench.records.run_commands import FileToRun
 from tests.catalog.conftest import MakeFile
-from tests.fakes.hub import TestHub
 
 TINY = """\
 [[model]]
@@ -386,31 +383,3 @@ def test_a_twins_header_stays_the_same_from_version_to_version() -> None:
     assert target.source is not None
     expected = "a53fb53f433dd0735fce7c3c76c0a90ae3009f12cb824397b77fb6ccd137fc93"
     assert target.source.header().header_sha256 == expected
-
-
-def test_a_planned_quant_knows_the_file_to_run(folder: Path, tiny_twin: Path) -> None:
-    """A file by its path; of a catalog model the repo that publishes the quant, none where it is not published."""
-    (folder / "m-q8_0.gguf").hardlink_to(tiny_twin)
-    assert [each.to_run for each in planned_model("m-q8_0.gguf").variants] == [
-        FileToRun("m-q8_0", "q8_0", (Path("m-q8_0.gguf"),), is_here=True)
-    ]
-    for model in ("qwen1.5-0.5b", "synth:qwen1.5-0.5b"):
-        published, other = (each.to_run for each in planned_model(model, ["q4_k_m", "iq4_nl"]).variants)
-        assert published == FileToRun("qwen1.5-0.5b", "q4_k_m", repo="Qwen/Qwen1.5-0.5B-Chat-GGUF")
-        assert other == FileToRun("qwen1.5-0.5b", "iq4_nl")
-
-
-@pytest.mark.usefixtures("folder")
-def test_a_published_quant_knows_where_its_download_lands(hub: TestHub, tiny_twin: Path) -> None:
-    """Before it and after it; that of a twin is the published file."""
-    hub.add_repo("org/tiny", {"tiny-q8_0.gguf": tiny_twin})
-    access = HubAccess.from_environment()
-    (before,) = (each.to_run for each in planned_model("org/tiny", ["q8_0"], hub=access).variants)
-    assert before is not None
-    assert (before.model, before.quant, before.repo, before.is_here) == ("org/tiny", "q8_0", "org/tiny", False)
-    (twin,) = (each.to_run for each in planned_model("twin:org/tiny", ["q8_0"], hub=access).variants)
-    assert twin == replace(before, model="hf:org/tiny")
-    materialize(resolve_one("org/tiny", "q8_0", hub=access))
-    (after,) = (each.to_run for each in planned_model("org/tiny", ["q8_0"], hub=access).variants)
-    assert after == replace(before, is_here=True)
-    assert all(path.is_file() for path in before.paths)

@@ -17,8 +17,6 @@ from ggbench.records.run_commands import FileToRun
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.run_requests import MeasureRequest
 from ggbench.tui.screens.library import LibraryScreen
-from ggbench.tui.screens.pick import CommandsDialog, PickScreen
-from ggbench.tui.screens.pick_dialog import PickDialog
 from tests.fakes.candidates import candidate
 from tests.fakes.driving import press
 from tests.fakes.library import FakePlanner
@@ -27,6 +25,11 @@ from tests.tui.conftest import Drive, Size
 
 App = GgbenchApp
 Page = Pilot[None]
+
+
+def shown(app: App) -> str:
+    """The class of the screen on top."""
+    return type(app.screen).__name__
 
 
 def published(quant: str, cache: str = "f16", **figures: Any) -> Candidate:  # noqa: ANN401 - of several types
@@ -69,9 +72,9 @@ def test_a_pick_is_two_keys_away(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         assert "P Pick" in words_of(app)
         await press(app, pilot, "P")
-        assert isinstance(app.screen, PickDialog)
+        assert shown(app) == "PickDialog"
         words = await press(app, pilot, "enter")
-        assert isinstance(app.screen, PickScreen)
+        assert shown(app) == "PickScreen"
         assert "Run q8_0 with an f16 KV cache and n_ctx 8,192: a turn in 25.0 ±1.2 s." in words
         assert "→ pick" in words
         assert "loss [nats]" in words
@@ -84,10 +87,10 @@ def test_a_pick_is_two_keys_away(app: App, drive: Drive) -> None:
             "cat > Modelfile <<'EOF'\nFROM /cache/small-q8_0.gguf\nPARAMETER num_ctx 8192\n"
         )
         words = await press(app, pilot, "enter")
-        assert isinstance(app.screen, CommandsDialog)
+        assert shown(app) == "CommandsDialog"
         assert "llama-cli -m /cache/small-q8_0.gguf" in words
         await press(app, pilot, "escape", "escape")
-        assert isinstance(app.screen, LibraryScreen)
+        assert len(app.screen_stack) == 1
 
     drive(app, steps)
 
@@ -121,13 +124,12 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
         words = await press(app, pilot, "P", "enter", "j")
         assert "llama-server -m /cache/small-q4_k_m.gguf" in words
         await press(app, pilot, "b")
-        assert isinstance(app.screen, LibraryScreen)
+        assert shown(app) == "LibraryScreen"
         ((request, selection),) = started
         assert isinstance(request, MeasureRequest)
         assert isinstance(request.settings, DecodeSettings)
         assert (request.setup.n_ctx, request.setup.type_k) == (8192, "f16")
-        model = app.screen.choice.entry.model if app.screen.choice.entry else ""
-        assert selection == [(model, ("q4_k_m",))]
+        assert selection == [("synth:small-0.6b", ("q4_k_m",))]
         await press(app, pilot, "P", "enter", "p")
         assert started[1] == (None, [("small-0.6b", ("q8_0",))])
 
@@ -136,7 +138,7 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
 
 def test_a_file_that_is_here_is_not_downloaded(app: App, drive: Drive, planner: FakePlanner) -> None:
     """Nor has its command a line for that; without a file there is nothing to copy."""
-    here = replace(CANDIDATES[0], to_run=replace(CANDIDATES[0].to_run, is_here=True))  # type: ignore[arg-type]
+    here = replace(CANDIDATES[0], to_run=FileToRun("small-0.6b", "q8_0", (Path("/models/s.gguf"),), is_here=True))
     planner.candidates = (here,)
 
     async def steps(app: App, pilot: Page) -> None:
@@ -162,7 +164,7 @@ def test_what_cannot_be_picked_is_said(app: App, drive: Drive, planner: FakePlan
         planner.errors["synth:small-0.6b"] = BadFile("no quant can be planned", "take another model")
         words = await press(app, pilot, "e", "enter")
         assert "✗ no quant can be planned" in words
-        assert isinstance(app.screen, PickScreen)
+        assert shown(app) == "PickScreen"
 
     drive(app, steps)
 

@@ -91,12 +91,12 @@
     });
   }
 
-  function zoom(view, factor) {
+  function zoom(view, factor, whole) {
     for (const axis of ["x", "y"]) {
       const [low, high] = view.scale(axis).domain();
       const middle = (low + high) / 2;
       const half = ((high - low) / 2) * factor;
-      view.signal(`zoom_${axis}`, factor ? [middle - half, middle + half] : null);
+      view.signal(`zoom_${axis}`, factor ? [middle - half, middle + half] : whole[axis]);
     }
     view.runAsync();
   }
@@ -124,8 +124,10 @@
         view.signal("hidden", [...hidden]).runAsync();
       });
     }
-    for (const button of figure.querySelectorAll("[data-zoom]")) {
-      button.addEventListener("click", () => zoom(view, Number(button.dataset.zoom)));
+    const buttons = [...figure.querySelectorAll("[data-zoom]")];
+    const whole = buttons.length ? { x: view.scale("x").domain(), y: view.scale("y").domain() } : null;
+    for (const button of buttons) {
+      button.addEventListener("click", () => zoom(view, Number(button.dataset.zoom), whole));
     }
     figure.dataset.ready = "";
   }

@@ -1,0 +1,44 @@
+"""The file that a person would run of a planned quant."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.planned_variants import planned_model
+from ggbench.catalog.selector import materialize, resolve_one
+from ggbench.hub.access import HubAccess
+from ggbench.records.run_commands import FileToRun
+from tests.fakes.hub import TestHub
+
+
+def test_a_planned_quant_knows_the_file_to_run(
+    tmp_path: Path, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file by its path; of a catalog model the repo that publishes the quant, none where it is not published."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m-q8_0.gguf").hardlink_to(tiny_twin)
+    assert [each.to_run for each in planned_model("m-q8_0.gguf").variants] == [
+        FileToRun("m-q8_0", "q8_0", (Path("m-q8_0.gguf"),), is_here=True)
+    ]
+    for model in ("qwen1.5-0.5b", "synth:qwen1.5-0.5b"):
+        published, other = (each.to_run for each in planned_model(model, ["q4_k_m", "iq4_nl"]).variants)
+        assert published == FileToRun("qwen1.5-0.5b", "q4_k_m", repo="Qwen/Qwen1.5-0.5B-Chat-GGUF")
+        assert other == FileToRun("qwen1.5-0.5b", "iq4_nl")
+
+
+def test_a_published_quant_knows_where_its_download_lands(hub: TestHub, tiny_twin: Path) -> None:
+    """Before it and after it; that of a twin is the published file."""
+    hub.add_repo("org/tiny", {"tiny-q8_0.gguf": tiny_twin})
+    access = HubAccess.from_environment()
+    (before,) = (each.to_run for each in planned_model("org/tiny", ["q8_0"], hub=access).variants)
+    assert before is not None
+    assert (before.model, before.quant, before.repo, before.is_here) == ("org/tiny", "q8_0", "org/tiny", False)
+    (twin,) = (each.to_run for each in planned_model("twin:org/tiny", ["q8_0"], hub=access).variants)
+    assert twin == replace(before, model="hf:org/tiny")
+    materialize(resolve_one("org/tiny", "q8_0", hub=access))
+    (after,) = (each.to_run for each in planned_model("org/tiny", ["q8_0"], hub=access).variants)
+    assert after == replace(before, is_here=True)
+    assert all(path.is_file() for path in before.paths)
