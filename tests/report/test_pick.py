@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from ggbench.catalog.published.typical import typical_loss
+from ggbench.records.forecast import Expected
 from ggbench.records.pick import WORKLOADS, Candidate, Needs
 from ggbench.records.plan import Budget
 from ggbench.records.run_commands import FileToRun
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
 from ggbench.report.documents import document
-from ggbench.report.pick import commands_of, pick_document, reason
+from ggbench.report.pick import commands_of, headline, pick_document, reason, turn_text
 from ggbench.report.pick_plot import pick_plot
 from ggbench.report.terminal.pick import pick_report
 from ggbench.stats.recommendation import recommend
@@ -96,3 +98,12 @@ def test_the_reason_names_what_decided() -> None:
     assert "The interval of its speed reaches beyond what is needed." in close
     lossy = " ".join(reason(recommend(found[1:3], Needs(max_loss=0.003))))
     assert "The nearest, q6_k, misses 0.0030 nats by 0.0021 (0.0051)." in lossy
+
+
+def test_a_turn_by_a_bound_is_no_expectation() -> None:
+    """Prompts may be measured where the steps of the answer are only bounded: the turn takes that long or longer."""
+    bound = replace(turn_of(60.0, basis="bound"), turn_s=Expected(5.0, 4.8, math.inf))
+    pick = recommend([candidate("q2_k", tok_s=bound)], Needs())
+    assert pick.recommended is not None
+    assert turn_text(pick.recommended.candidate) == "≥ 5.00"
+    assert headline(pick).endswith(": a turn in ≥ 5.00 s.")
