@@ -1,9 +1,9 @@
 """Forecasts beside what the whole model then takes, as the Markdown table of the README.
 
 Of each case the file, or a twin of all layers, is loaded three times, once before the forecast and twice after it, as
-machines drift; each time it is timed near the beginning, behind 4,096 tokens and over a prompt of 512. Medians count. On a shared machine only a table made while
-nothing else runs is meaningful. Exit code 1 where any figure is off by more than its aim: 10 % of B and of a step at
-4,096, 15 % of a prompt.
+machines drift; each time it is timed near the beginning, behind 4,096 tokens and over a prompt of 512. Medians count.
+On a shared machine only a table made while nothing else runs is meaningful. Exit code 1 where any figure is off by more
+than its aim: 10 % of B and of a step at 4,096, 15 % of a prompt.
 """
 
 from __future__ import annotations
