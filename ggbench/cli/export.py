@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.chosen_runs import chosen_runs
 from ggbench.cli.options import PATH, TOKENS, option, parse_token_list
 from ggbench.cli.output import Output
 from ggbench.errors import UsageError
+from ggbench.units import counted
 
 if TYPE_CHECKING:
     from ggbench.interchange.llama_bench_export import ExportedRun, ExportOptions
@@ -83,10 +85,10 @@ def command(
         check_free(target, force=force)
     with Store.open() as store:
         output.notice(*store.notices)
-        runs = _chosen(store, run_ids, model)
+        runs = chosen_runs(store, run_ids, model)
         if bundle is not None:
             write_as(bundle, bundle_of(store, runs, with_paths=with_paths), force=force)
-            output.notice(f"saved {bundle}: {_counted(len(runs))} for `ggbench import`", *_left_out(with_paths))
+            output.notice(f"saved {bundle}: {counted(len(runs), 'run')} for `ggbench import`", *_left_out(with_paths))
             return
         if form == SAMPLES:
             content = samples_csv(store, runs)
@@ -102,21 +104,6 @@ def command(
     else:
         write_as(target, content.encode(), force=force)
         output.notice(f"saved {target}")
-
-
-def _chosen(store: Store, run_ids: tuple[int, ...], model: str | None) -> list[StoredRun]:
-    """The runs that were asked for, oldest first where it was a model. Raises UsageError and UnknownName."""
-    if bool(run_ids) == bool(model):
-        raise UsageError(
-            "no run was given" if not run_ids else "RUN and --model exclude each other",
-            "give numbers of `ggbench results`, or --model MODEL",
-        )
-    if run_ids:
-        return [store.load_run(run_id) for run_id in dict.fromkeys(run_ids)]
-    runs = store.list_runs(model=model)[::-1]
-    if not runs:
-        raise UsageError(f"no run of {model!r} is stored", "`ggbench results` lists the models")
-    return list(runs)
 
 
 def _bench_rows(store: Store, runs: list[StoredRun], form: str, options: ExportOptions, output: Output) -> str:
@@ -156,7 +143,3 @@ def _left_out(with_paths: bool) -> list[str]:
         if with_paths
         else ["folders, server names and serial numbers of GPUs were left out; --with-paths keeps them"]
     )
-
-
-def _counted(n_runs: int) -> str:
-    return f"{n_runs} run{'' if n_runs == 1 else 's'}"

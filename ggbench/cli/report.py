@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.chosen_runs import chosen_runs
 from ggbench.cli.options import PATH, option
 from ggbench.cli.output import Output
-from ggbench.errors import GgbenchError, UsageError
+from ggbench.errors import GgbenchError
 
 if TYPE_CHECKING:
     from ggbench.report.saving import SavedRun
     from ggbench.store.database import Store
+    from ggbench.store.runs import StoredRun
 
 
 @click.command()
@@ -30,7 +32,7 @@ def command(run_ids: tuple[int, ...], model: str | None, path: Path, force: bool
     it again. FILE.svg and FILE.png are its charts, further ones beside it as FILE-w.svg and the like.
     """
     from ggbench.report.report_files import check_ending, report_files
-    from ggbench.report.saving import check_free, write_all
+    from ggbench.report.saving import SavedRun, check_free, write_all
     from ggbench.store.database import Store
 
     output = Output(as_json=False, quiet=quiet)
@@ -38,36 +40,22 @@ def command(run_ids: tuple[int, ...], model: str | None, path: Path, force: bool
     check_free(path, force=force)
     with Store.open() as store:
         output.notice(*store.notices)
-        runs = _of_numbers(store, run_ids) if _is_by_number(run_ids, model) else _of_model(store, model or "", output)
+        chosen = chosen_runs(store, run_ids, model)
+        runs = [SavedRun.stored(store, each) for each in chosen] if run_ids else _readable(store, chosen, output)
     output.notice(*(f"saved {saved}" for saved in write_all(report_files(runs, path.suffix), path, force=force)))
 
 
-def _is_by_number(run_ids: tuple[int, ...], model: str | None) -> bool:
-    if bool(run_ids) == bool(model):
-        raise UsageError(
-            "no run was given" if not run_ids else "RUN and --model exclude each other",
-            "give numbers of `ggbench results`, or --model MODEL",
-        )
-    return bool(run_ids)
-
-
-def _of_numbers(store: Store, run_ids: tuple[int, ...]) -> list[SavedRun]:
-    """Raises UnknownName and StoreError."""
+def _readable(store: Store, runs: list[StoredRun], output: Output) -> list[SavedRun]:
+    """The runs that this ggbench can read; each other one is left out with a notice. Raises StoreError for the last."""
     from ggbench.report.saving import SavedRun
 
-    return [SavedRun.stored(store, store.load_run(run_id)) for run_id in dict.fromkeys(run_ids)]
-
-
-def _of_model(store: Store, model: str, output: Output) -> list[SavedRun]:
-    """Oldest first; one that cannot be read is left out with a notice. Raises UsageError without any."""
-    from ggbench.report.saving import SavedRun
-
-    found = []
-    for stored in store.list_runs(model=model)[::-1]:
+    found, failed = [], None
+    for stored in runs:
         try:
             found.append(SavedRun.stored(store, stored))
         except GgbenchError as error:
+            failed = error
             output.notice(f"run {stored.run_id} is left out: {error.message}")
-    if not found:
-        raise UsageError(f"no run of {model!r} is stored", "`ggbench results` lists the models")
+    if not found and failed is not None:
+        raise failed
     return found

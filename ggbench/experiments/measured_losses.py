@@ -15,7 +15,6 @@ from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
 from ggbench.store.database import Store
 
-_Z_95 = 1.959963984540054
 _F16 = ("f16", "f16")
 _Group = tuple[str, str, int]
 """Base, tokens of the text and length of a chunk: only divergences of one group compare."""
@@ -119,5 +118,5 @@ def _loss(each: _Scored, base: str) -> Loss:
 
 
 def _interval(estimate: Estimate) -> Expected:
-    margin = _Z_95 * estimate.error
-    return Expected(estimate.mean, max(0.0, estimate.mean - margin), estimate.mean + margin)
+    low, high = estimate.ci95
+    return Expected(estimate.mean, max(0.0, low), high)

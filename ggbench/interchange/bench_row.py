@@ -182,6 +182,8 @@ class BenchRow:
             raise BadFile(f"{where}: n_prompt and n_gen are both 0, so nothing was timed", _HINT)
         if not self.samples_ns and self.number("avg_ns") <= 0 and self.number("avg_ts") <= 0:
             raise BadFile(f"{where}: there is no time: avg_ns, avg_ts and samples_ns are missing or zero", _HINT)
+        if self.elapsed_ns < 1:
+            raise BadFile(f"{where}: the test took less than a nanosecond", _HINT)
 
 
 def cell_text(value: Cell) -> str:

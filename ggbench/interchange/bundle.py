@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import ggbench
 from ggbench.errors import BadFile
 from ggbench.interchange.imported_run import ImportedRun
-from ggbench.interchange.run_document import document_of, read_document
+from ggbench.interchange.run_document import document_of, parse_finite, read_document
 from ggbench.interchange.source_file import MOST_BYTES, SourceFile
 from ggbench.plain import plain
 from ggbench.store.database import Store
@@ -65,7 +66,7 @@ def read_bundle(path: Path) -> Iterator[ImportedRun]:
             for member in members:
                 where = f"{name}, {plain(member)}"
                 yield read_document(_read(archive, member, where), file, where)
-    except (zipfile.BadZipFile, EOFError, zipfile.LargeZipFile, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, zipfile.LargeZipFile, NotImplementedError) as error:
         raise BadFile(f"{name} is a broken ZIP file: {plain(str(error))}", "copy it again") from None
     except OSError as error:
         raise BadFile(f"cannot read {name}: {error.strerror}", "look at its permissions") from error
@@ -101,6 +102,6 @@ def _read(archive: zipfile.ZipFile, member: str, where: str) -> Any:  # noqa: AN
     if len(content) > MOST_BYTES:
         raise BadFile(f"{where} holds more than {format_bytes(MOST_BYTES)}", _HINT)
     try:
-        return json.loads(content)
+        return parse_finite(content)
     except (ValueError, RecursionError):
         raise BadFile(f"{where} is no JSON", _HINT) from None

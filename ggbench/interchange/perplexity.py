@@ -36,7 +36,7 @@ _MEASURED = {
     "same_top": rf"Same top p:{_NUMBER} ±{_NUMBER} %",
 }
 _OF_PERCENT = {"p_diff", "rms_p_diff", "same_top"}
-_PERCENTILE = re.compile(rf"^\s*(Maximum|Median|Minimum|[0-9.]+%)\s+KLD:{_NUMBER}\s*$", re.MULTILINE)
+_PERCENTILE = re.compile(rf"^\s*(Maximum|Median|Minimum|[0-9]{{1,3}}(?:\.[0-9]+)?%)\s+KLD:{_NUMBER}\s*$", re.MULTILINE)
 _NAMED_PERCENTS = {"Maximum": 100.0, "Median": 50.0, "Minimum": 0.0}
 _COMPUTED = re.compile(r"(?:calculating perplexity|computing) over (\d{1,9}) chunks, n_ctx=(\d{1,9}),"
                        r" batch_size=(\d{1,9}), n_seq=(\d{1,9})")  # fmt: skip
@@ -132,10 +132,9 @@ def _divergence(text: str, figures: dict[str, Estimate | None], name: str) -> Di
     if missing:
         raise BadFile(f"{name}: the statistics end before {missing[0]}", f"{TOOL} was stopped; let it end")
     percentiles = [
-        (_NAMED_PERCENTS.get(found[1]) or (0.0 if found[1] in _NAMED_PERCENTS else float(found[1].rstrip("%"))),
-         _number(found[2], name))
-        for found in _PERCENTILE.finditer(text)
-    ]  # fmt: skip
+        (_NAMED_PERCENTS[share] if share in _NAMED_PERCENTS else float(share.rstrip("%")), _number(value, name))
+        for share, value in _PERCENTILE.findall(text)
+    ]
     return Divergence(kld_percentiles=tuple(sorted(percentiles, reverse=True)), **known)
 
 

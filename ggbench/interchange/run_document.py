@@ -7,6 +7,7 @@ strictly as a stored run, and every text in it is untrusted.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -105,6 +106,18 @@ def as_json(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False
     return json.dumps(whole, ensure_ascii=True, separators=(",", ":")) + "\n"
 
 
+def parse_finite(content: str | bytes) -> Any:  # noqa: ANN401 - JSON
+    """Parse JSON. Raises ValueError also for NaN and infinity, which neither the store nor a chart can hold."""
+
+    def finite(text: str) -> float:
+        number = float(text)
+        if not math.isfinite(number):
+            raise ValueError(text)
+        return number
+
+    return json.loads(content, parse_float=finite, parse_constant=finite)
+
+
 def is_document(text: str) -> bool:
     """Whether it is JSON of ggbench."""
     return _STARTS.match(text) is not None
@@ -113,7 +126,7 @@ def is_document(text: str) -> bool:
 def read_documents(file: SourceFile, _named: Named) -> list[ImportedRun]:
     """Return the runs of a file. Raises BadFile."""
     try:
-        whole = json.loads(file.text)
+        whole = parse_finite(file.text)
     except (ValueError, RecursionError):
         raise BadFile(f"{file.name} is no whole JSON document", _HINT) from None
     schema, runs = whole.get("schema"), whole.get("runs")

@@ -10,6 +10,8 @@ from ggbench.records.subject import Subject
 
 N_CTX = 512
 """Tokens of a chunk, llama-perplexity's default."""
+Z_95 = 1.959963984540054
+"""Standard errors from the mean to either end of a 95 % interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,11 @@ class Estimate:
 
     mean: float
     error: float
+
+    @property
+    def ci95(self) -> tuple[float, float]:
+        """The 95 % interval of the mean."""
+        return self.mean - Z_95 * self.error, self.mean + Z_95 * self.error
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ _BOUND = "only a bound"
 _OTHER_LENGTHS = "different lengths"
 _OTHER_TEXTS = "different texts or chunks"
 _OTHER_BASES = "different texts, chunks or bases"
-_Z95 = 1.96
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ def _scored(key: str, path: str, **more: Any) -> Metric:  # noqa: ANN401 - the f
 
     def ends(summary: QuantSummary) -> Interval | None:
         found: Estimate | None = estimate(summary)
-        return None if found is None else (found.mean - _Z95 * found.error, found.mean + _Z95 * found.error)
+        return None if found is None else found.ci95
 
     return _column(key, interval=ends, **more)
 

@@ -59,3 +59,10 @@ def _csv_cell(value: Value) -> Value:
 def markdown_escaped(text: str) -> str:
     """Return plain text that Markdown shows as it is."""
     return _MARKDOWN.sub(lambda match: f"\\{match[0]}", plain(text))
+
+
+def markdown_code(text: str) -> str:
+    """Return plain text as a code span of Markdown, which ends at more backticks than any run of them in the text."""
+    shown = plain(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
+    return f"{fence} {shown} {fence}"

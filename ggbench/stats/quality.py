@@ -13,14 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ggbench.records.quality import Divergence, Estimate
+from ggbench.records.quality import Z_95, Divergence, Estimate
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
 
 PERCENTILES = (100.0, 99.9, 99.0, 95.0, 90.0, 50.0, 10.0, 5.0, 1.0, 0.1, 0.0)
 """Those that llama-perplexity prints."""
 
-_Z95 = 1.96
 _MIN_PAIRS = 4
 
 
@@ -84,12 +83,11 @@ def paired_difference(one: Sequence[float], other: Sequence[float]) -> PairedDif
         return None
     differences = np.asarray(one[:count], np.float64) - np.asarray(other[:count], np.float64)
     found = mean_and_error(differences)
-    margin = _Z95 * found.error
     needed = None
     if found.mean:
         spread = found.error * math.sqrt(count - 1)
-        needed = max(_MIN_PAIRS, math.ceil((_Z95 * spread / found.mean) ** 2) + 1)
-    return PairedDifference(found.mean, found.mean - margin, found.mean + margin, count, needed)
+        needed = max(_MIN_PAIRS, math.ceil((Z_95 * spread / found.mean) ** 2) + 1)
+    return PairedDifference(found.mean, *found.ci95, count, needed)
 
 
 def running_means(values: Floats, n_per_chunk: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

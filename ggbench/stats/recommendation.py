@@ -24,10 +24,10 @@ from collections.abc import Sequence
 
 from ggbench.records.forecast import Expected
 from ggbench.records.pick import Alternative, Candidate, Checked, Label, Needs, Pick, Preference
+from ggbench.records.quality import Z_95
 from ggbench.stats.needs import check
 from ggbench.stats.pareto import pareto_front
 
-_Z_95 = 1.959963984540054
 _FASTER = 1.05
 """Ratio from which on an alternative is called faster."""
 _MORE_CONTEXT = 1.5
@@ -71,7 +71,7 @@ def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
         if mine is not None and theirs is not None and mine.published and theirs.published:
             known = {each.of: each for each in theirs.published}
             pairs = [(each, known[each.of]) for each in mine.published if each.of in known]
-            return bool(pairs) and all(a.nats - b.nats > _Z_95 * math.hypot(a.error, b.error) for a, b in pairs)
+            return bool(pairs) and all(a.nats - b.nats > Z_95 * math.hypot(a.error, b.error) for a, b in pairs)
     loss, base = one.least_loss, other.least_loss
     return loss is not None and base is not None and loss.low > base.high
 

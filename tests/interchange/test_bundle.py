@@ -244,6 +244,29 @@ def test_a_member_that_leads_elsewhere_is_only_a_name(name: str, tmp_path: Path)
         list(read_bundle(path))
 
 
+def test_a_figure_that_is_no_number_is_refused(store: Store, tmp_path: Path) -> None:
+    """JSON of Python has NaN and infinity, which no table, plot or store can hold."""
+    for value in (float("nan"), float("inf")):
+        path = changed(store, tmp_path, lambda run, value=value: run["subject"].update(bpw=value))
+
+        with pytest.raises(BadFile, match="runs/1.json is no JSON"):
+            list(read_bundle(path))
+
+
+def test_damaged_compressed_bytes_are_one_clear_error(store: Store, tmp_path: Path) -> None:
+    """What was changed within a member ends in zlib, before any checksum is compared."""
+    content = bytearray(bundle_of(store, [store.load_run(put_runs(store)[0])]))
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        info = archive.getinfo("runs/1.json")
+    start = info.header_offset + 30 + len(info.filename)
+    content[start : start + 64] = b"\xff" * 64
+    path = tmp_path / "damaged.zip"
+    path.write_bytes(content)
+
+    with pytest.raises(BadFile, match="broken ZIP file"):
+        list(read_bundle(path))
+
+
 def test_a_broken_archive_is_one_clear_error(store: Store, tmp_path: Path) -> None:
     """Cut off, without a list, or with a list of something else."""
     content = bundle_of(store, [store.load_run(put_runs(store)[0])])

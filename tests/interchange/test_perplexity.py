@@ -101,6 +101,21 @@ def test_what_is_incomplete_is_refused(name: str, old: str, new: str, expected: 
     assert caught.value.hint
 
 
+def test_a_damaged_percentile_is_left_out(read: ReadRuns) -> None:
+    """The figures beside it stay."""
+    text = (PEERS / "llama-perplexity-kl.txt").read_text()
+    whole, damaged = (
+        read("x.txt", each, model="a", quant="b")[0].run.result for each in (text, text.replace("90.0%", "90..%"))
+    )
+
+    assert isinstance(whole, QualityResult)
+    assert isinstance(damaged, QualityResult)
+    assert whole.divergence is not None
+    assert damaged.divergence is not None
+    lost = {*whole.divergence.kld_percentiles} - {*damaged.divergence.kld_percentiles}
+    assert [percent for percent, _ in lost] == [90.0]
+
+
 def test_two_runs_in_one_file_are_refused(read: ReadRuns) -> None:
     """Their figures would mix."""
     with pytest.raises(BadFile, match="holds 2 runs"):

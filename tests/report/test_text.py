@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -18,7 +18,7 @@ from ggbench.records.setup import LlamaSetup
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import BENCH, COLUMNS
-from ggbench.report.text import rows_as_csv, rows_as_markdown
+from ggbench.report.text import markdown_code, rows_as_csv, rows_as_markdown
 from tests.fakes.summaries import with_subject
 
 Golden = Callable[[str, str], None]
@@ -51,6 +51,15 @@ def test_csv_holds_no_formula(completed: QuantSummary, start: str) -> None:
 def test_csv_leaves_negative_numbers_alone(twin: QuantSummary) -> None:
     """Only text is guarded; a number stays one."""
     assert rows_as_csv([twin], ["other_bytes"]).splitlines() == ["other_bytes", "-3145728"]
+
+
+@settings(deadline=None)
+@given(command=st.text("`<b> a", max_size=20))
+@example(command="a ```<b>")
+def test_any_command_stays_in_its_code_span(command: str) -> None:
+    """A command of an imported run with backticks ends no code span, so that nothing in it becomes HTML."""
+    html = MarkdownIt("commonmark").render(f"- {markdown_code(f'ggbench{command}.')}")
+    assert [html.count(tag) for tag in ("<code>", "</code>", "<b>")] == [1, 1, 0]
 
 
 @settings(deadline=None)

@@ -20,8 +20,6 @@ from ggbench.report.compared_metrics import scored_base, scored_text
 from ggbench.report.plot.curves import Curve, Figure
 from ggbench.units import GIB, MIB, format_bytes, format_count, format_number, with_unit
 
-_Z95 = 1.96
-
 
 def speed_bars(summaries: Sequence[QuantSummary]) -> BarChart:
     """Return tokens/s of each decode, with its interval."""
@@ -128,8 +126,7 @@ def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
             low, high = latency.tok_s_ci95 or (None, None)
             text = f"{with_unit(tok_s_text(latency), 'tok/s')}, {'KLD' if has_kld else 'PPL'} {estimate_text(loss)}"
             x_ends = None if low is None or high is None else (low, high)
-            y_ends = loss.mean - _Z95 * loss.error, loss.mean + _Z95 * loss.error
-            points.append(Point(index, latency.tok_s, loss.mean, text, x_ends=x_ends, y_ends=y_ends))
+            points.append(Point(index, latency.tok_s, loss.mean, text, x_ends=x_ends, y_ends=loss.ci95))
     y_title = "mean KLD from the base [nats]" if has_kld else "PPL"
     return PointChart("quality-speed", "Quality over speed", "speed [tok/s]", y_title, tuple(points), has_labels=True)
 

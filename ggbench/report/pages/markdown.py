@@ -10,7 +10,7 @@ from ggbench.report.contents import ReportedModel
 from ggbench.report.presenter import presenter_of
 from ggbench.report.provenance import machine_text, reproducing
 from ggbench.report.saving import SavedRun
-from ggbench.report.text import markdown_escaped, rows_as_markdown
+from ggbench.report.text import markdown_code, markdown_escaped, rows_as_markdown
 from ggbench.units import counted
 
 
@@ -39,5 +39,4 @@ def _lines(one: SavedRun, name: str) -> Iterator[str]:
     if machine := machine_text(run.head.environment):
         yield f"  - {markdown_escaped(machine)}"
     yield f"  - {markdown_escaped(run.head.started_at)}"
-    # Two backticks and a blank on each side hold a command that has one itself.
-    yield f"  - `` {reproducing(run).replace('``', '` `')} ``"
+    yield f"  - {markdown_code(reproducing(run))}"

@@ -1,0 +1,30 @@
+"""Stored runs as a command line names them: by their numbers, or all of one model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ggbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from ggbench.store.database import Store
+    from ggbench.store.runs import StoredRun
+
+
+def chosen_runs(store: Store, run_ids: tuple[int, ...], model: str | None) -> list[StoredRun]:
+    """Return the runs of these numbers, each once, or those of a model, oldest first.
+
+    Raises UsageError unless exactly one of the two is given, or where no run is of the model; UnknownName and
+    StoreError for a number.
+    """
+    if bool(run_ids) == bool(model):
+        raise UsageError(
+            "RUN and --model exclude each other" if run_ids else "no run was given",
+            "give numbers of `ggbench results`, or --model MODEL",
+        )
+    if run_ids:
+        return [store.load_run(run_id) for run_id in dict.fromkeys(run_ids)]
+    runs = list(store.list_runs(model=model))[::-1]
+    if not runs:
+        raise UsageError(f"no run of {model!r} is stored", "`ggbench results` lists the models")
+    return runs
