@@ -1,9 +1,9 @@
 """Forecasts beside what the whole model then takes, as the Markdown table of the README.
 
-Of each case a forecast is made; then the file, or a twin of all layers, is loaded three times and timed near the
-beginning, behind 4,096 tokens and over a prompt of 512. Medians count. On a shared machine only a table made while
-nothing else runs is meaningful. Exit code 1 where any figure is off by more than its aim: 10 % of B and of a step at
-4,096, 15 % of a prompt.
+Of each case the file, or a twin of all layers, is loaded three times, once before the forecast and twice after it, as
+machines drift; each time it is timed near the beginning, behind 4,096 tokens and over a prompt of 512. Medians count.
+On a shared machine only a table made while nothing else runs is meaningful. Exit code 1 where any figure is off by more
+than its aim: 10 % of B and of a step at 4,096, 15 % of a prompt.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import statistics
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -66,9 +67,10 @@ def main() -> int:
     for model in asked.models:
         target, rig = resolve_one(model), make_rig(None, needs_bandwidth=False)
         was_there = target.path is not None
-        result = _forecast(rig, target)
         path = materialize(target).paths[0]
-        figures = list(_figures(rig, path, result))
+        before = _measured_ms(rig, path)
+        result = _forecast(rig, target)
+        figures = _figures(result, [before, *(_measured_ms(rig, path) for _ in range(LOADS - 1))])
         for each in figures:
             print(
                 f"| {target.model} {target.quant} | {each.name} | {each.expected.value:.1f} "
@@ -93,8 +95,7 @@ def _forecast(rig: Rig, target: Target) -> ForecastResult:
     return end.run.result
 
 
-def _figures(rig: Rig, path: Path, result: ForecastResult) -> list[Figure]:
-    measured = [_measured_ms(rig, path) for _ in range(LOADS)]
+def _figures(result: ForecastResult, measured: Sequence[tuple[float, float, float]]) -> list[Figure]:
     expected = (result.b_ms, inverse(dict(result.tok_s)[N_DEPTH]), dict(result.prefill_ms)[N_PROMPT])
     return [
         Figure(name, each, statistics.median(ms))

@@ -77,7 +77,7 @@ class Tokens(click.ParamType):  # type: ignore[type-arg]  # generic only in newe
         try:
             n_tokens = parse_tokens(value, least=self._least, most=self._most)
         except UsageError as error:
-            option = f"{param.opts[-1]}: " if param else ""
+            option = f"{max(param.opts, key=lambda each: each.startswith('--'))}: " if param else ""
             raise UsageError(f"{option}{error.message}", error.hint) from None
         if ctx is not None:
             echo_tokens(ctx, value, n_tokens)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ggbench.plain import in_words, plain
 from ggbench.records.outcome import Outcome
-from ggbench.records.pick import Candidate, Checked, Loss, NeedCheck, Needs, Pick, Workload
+from ggbench.records.pick import Candidate, Checked, Loss, NeedCheck, Pick
 from ggbench.records.plan import Budget, KvCacheTypes
 from ggbench.records.run_commands import RunCommands
 from ggbench.records.setup import LlamaSetup
@@ -16,6 +16,7 @@ from ggbench.report import UNKNOWN
 from ggbench.report.documents import picked, setup_document
 from ggbench.report.forecast import expected_text
 from ggbench.report.names import kv_name
+from ggbench.report.needs import wanted_text, workload_text
 from ggbench.report.run_commands import run_commands
 from ggbench.sizing.plan import with_cache
 from ggbench.units import format_bytes, format_count, format_number
@@ -84,22 +85,6 @@ def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
     return plain(f"{candidate.row.model} {name}" if with_model else name)
 
 
-def workload_text(needs: Needs) -> str:
-    """Return the definition of the workload: `chat: 512 tokens in and 300 out after 4,096, in a context of 8,192`."""
-    workload = needs.workload
-    turn = f"{format_count(workload.n_prompt)} tokens in and {format_count(workload.n_gen)} out"
-    if workload.n_depth is None:
-        speed = format_number(needs.tok_s)
-        return f"{workload.name}: all the context that is answered at {speed} tok/s; {turn} at its end"
-    after = f" after {format_count(workload.n_depth)}" if workload.n_depth else ""
-    return f"{workload.name}: {turn}{after}, in a context of {format_count(needs.n_ctx)}"
-
-
-def position_text(workload: Workload) -> str:
-    """Return where the answer is timed: `after 4,608`; `at the end` of a context of any length."""
-    return "at the end" if workload.n_depth is None else f"after {format_count(workload.n_depth + workload.n_prompt)}"
-
-
 def headline(pick: Pick) -> str:
     """Return `Run q6_k with a q8_0 KV cache and n_ctx 8,192: a turn in 14.3 ±0.7 s.`, or that nothing is to be run."""
     if pick.recommended is None:
@@ -130,9 +115,9 @@ def reason(pick: Pick) -> tuple[str, ...]:
 
 def miss_text(check: NeedCheck, candidate: Candidate) -> str:
     """Return a need that is missed, and by how much: `a context of 16,384 tokens by 1.1 GiB (13,824 fit)`."""
+    wanted = wanted_text(check)
     match check.need:
         case "memory":
-            wanted = f"a context of {format_count(round(check.wanted))} tokens"
             if check.value is None:
                 return f"{wanted}: {candidate.row.reason}"
             missing = format_bytes(-(candidate.row.left_bytes or 0))
@@ -143,11 +128,11 @@ def miss_text(check: NeedCheck, candidate: Candidate) -> str:
             had = f"{at_most}{format_number(check.value)}"
             close = ", within its interval" if check.is_close else ""
             missing = format_number(check.wanted - (check.value or 0.0), 2)
-            return f"{format_number(check.wanted)} tok/s by {missing} ({had}{close})"
+            return f"{wanted} by {missing} ({had}{close})"
         case "loss":
             close = ", within its interval" if check.is_close else ""
             missing = format_number((check.value or 0.0) - check.wanted, 2)
-            return f"{format_number(check.wanted, 2)} nats by {missing} ({format_number(check.value, 2)}{close})"
+            return f"{wanted} by {missing} ({format_number(check.value, 2)}{close})"
 
 
 def loss_text(candidate: Candidate) -> str:
@@ -194,13 +179,7 @@ def _what_decided(pick: Pick, recommended: Checked) -> str:
     own, ideal, needs = recommended.candidate, pick.without_needs, pick.needs
     several = pick.n_models > 1
     name = candidate_name(own, with_model=several)
-    best = {
-        "quality": "loses least",
-        "speed": "is the fastest of those that lose little",
-        "context": "has the longest context of those that lose little",
-    }[needs.prefer]
-    if several and needs.prefer == "quality":
-        best = "has the most parameters"
+    best = "has the most parameters" if several and needs.prefer == "quality" else _best_text(pick, recommended)
     if ideal is None or ideal.candidate.name == own.name:
         return f"{name} {best}, and no need decides."
     other = candidate_name(ideal.candidate, with_model=several)
@@ -212,6 +191,38 @@ def _what_decided(pick: Pick, recommended: Checked) -> str:
         return f"{limits[:1].upper()}{limits[1:]} {verb}: {other} would come first, but misses {misses}."
     unknown = in_words([f"its {check.need}" for check in ideal.unknown])
     return f"{name} meets the needs; {other} would come first, but whether {unknown} does is unknown."
+
+
+def _best_text(pick: Pick, recommended: Checked) -> str:
+    """In what the pick is the best, or that another is better by less than the intervals."""
+    own, prefer = recommended.candidate, pick.needs.prefer
+    if prefer == "context":
+        return "has the longest context of those that lose little"
+    rivals = [each.candidate for each in pick.checked if each.meets is recommended.meets]
+    if prefer == "speed":
+        rivals = [each for each in rivals if each.loss and each.loss.value <= pick.needs.little_loss]
+        if any(_is_faster(each, own) for each in rivals):
+            return "loses least of those that are not clearly slower than the fastest"
+        return "is the fastest of those that lose little"
+    rivals = [each for each in rivals if (each.loss is None) is (own.loss is None) and each.cache == own.cache]
+    if any(_loses_less(each, own) for each in rivals):
+        return "is the fastest of those that do not clearly lose more than the best"
+    return "loses least"
+
+
+def _is_faster(one: Candidate, other: Candidate) -> bool:
+    """By a speed that is known of both."""
+    mine, theirs = one.speed, other.speed
+    if mine is None or theirs is None or mine.is_bound or theirs.is_bound:
+        return False
+    if mine.turn_s is not None and theirs.turn_s is not None:
+        return mine.turn_s.value < theirs.turn_s.value
+    return mine.tok_s.value > theirs.tok_s.value
+
+
+def _loses_less(one: Candidate, other: Candidate) -> bool:
+    mine, theirs = one.least_loss, other.least_loss
+    return mine is not None and theirs is not None and mine.value < theirs.value
 
 
 def _next_larger(own: Candidate, larger: Checked) -> str:
@@ -239,8 +250,11 @@ def _not_known(pick: Pick, recommended: Checked) -> list[str]:
     if own.speed is None:
         unknown.append("the speed")
     elif own.speed.is_bound:
-        unknown.append("the speed, of which only the best that the bandwidth allows is")
+        unknown.append("the speed, but for the best that the bandwidth allows")
     sentences = [f"Not known: {'; '.join(unknown)}."] if unknown else []
+    if recommended.unknown:
+        sentences.append(f"Whether it meets {in_words(list(map(wanted_text, recommended.unknown)))} is not known.")
+    sentences += _beyond_training(own)
     close = [check.need for check in recommended.checks if check.is_close]
     if close:
         sentences.append(f"The interval of its {in_words(close)} reaches beyond what is needed.")
@@ -259,7 +273,15 @@ def _why_nothing(pick: Pick) -> tuple[str, ...]:
     if nearest.candidate.row.outcome is not Outcome.COMPLETED:
         return (f"llama.cpp sizes none of them: {plain(nearest.candidate.row.reason)}.",)
     misses = in_words([miss_text(check, nearest.candidate) for check in nearest.missed])
-    return (f"The nearest, {name}, misses {misses}.",)
+    return (f"The nearest, {name}, misses {misses}.", *_beyond_training(nearest.candidate))
+
+
+def _beyond_training(candidate: Candidate) -> list[str]:
+    """A sentence where the context that is needed is longer than the model was trained with."""
+    trained = candidate.row.n_ctx_train
+    if not trained or candidate.n_ctx <= trained:
+        return []
+    return [f"The model was trained with contexts of up to {format_count(trained)} tokens."]
 
 
 def _checked(checked: Checked) -> dict[str, object]:

@@ -110,6 +110,7 @@ def test_bad_input(ggbench: Run, tmp_path: Path) -> None:
         assert ran.code == ExitCode.USAGE, wrong
         assert ran.err.count("\n") == 2, ran.err
         assert "Hint: " in ran.err
+    assert "--need-ctx: '0'" in ggbench("pick", "qwen1.5-7b", "--need-ctx", "0", *CARD).err
     (tmp_path / "a-q8_0.gguf").write_bytes(b"junk")
     assert ggbench("pick", tmp_path, *CARD).code == ExitCode.BAD_FILE
 

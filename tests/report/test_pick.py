@@ -16,9 +16,11 @@ from ggbench.records.run_commands import FileToRun
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
 from ggbench.report.documents import document
+from ggbench.report.needs import needs_text
 from ggbench.report.pick import commands_of, headline, pick_document, reason, turn_text
 from ggbench.report.pick_plot import pick_plot
 from ggbench.report.terminal.pick import pick_report
+from ggbench.report.terminal.tables import fitted_table, names, notes
 from ggbench.stats.recommendation import recommend
 from ggbench.units import GIB, MIB
 from tests.fakes.candidates import candidate, measured_loss, turn_of
@@ -96,8 +98,69 @@ def test_the_reason_names_what_decided() -> None:
         assert text in " ".join(reason(recommend(found, need)))
     close = " ".join(reason(recommend(found, Needs(given_tok_s=29.0, max_loss=0.05))))
     assert "The interval of its speed reaches beyond what is needed." in close
+    between = " ".join(
+        reason(
+            recommend(
+                [
+                    *found,
+                    replace(
+                        found[2],
+                        row=replace(found[2].row, quant="q4_0"),
+                        weights_loss=measured_loss(0.045),
+                        speed=turn_of(33.0, 0.09),
+                    ),
+                ],
+                Needs(given_prefer="speed"),
+            )
+        )
+    )
+    assert "q4_k_m loses least of those that are not clearly slower than the fastest, and no need decides." in between
     lossy = " ".join(reason(recommend(found[1:3], Needs(max_loss=0.003))))
     assert "The nearest, q6_k, misses 0.0030 nats by 0.0021 (0.0051)." in lossy
+
+
+def test_what_is_a_little_better_but_for_its_interval_is_not_denied() -> None:
+    """The fastest of those that lose as little is not said to lose least."""
+    found = [
+        candidate("q6_k", loss=measured_loss(0.0100, 0.05), tok_s=15.0),
+        candidate("q5_k_m", loss=measured_loss(0.0101, 0.05), tok_s=20.0),
+    ]
+    text = " ".join(reason(recommend(found, Needs())))
+    assert "q5_k_m is the fastest of those that do not clearly lose more than the best, and no need decides." in text
+
+
+def test_what_may_meet_a_need_is_not_said_to() -> None:
+    """Where only a bound on speed is known, and what a cache loses is not."""
+    found = candidate(cache="q8_0", cache_loss=None, tok_s=turn_of(60.0, basis="bound"))
+    text = " ".join(reason(recommend([found], Needs(given_tok_s=40.0, max_loss=0.05))))
+    assert "Not known: what a q8_0 cache loses; the speed, but for the best that the bandwidth allows." in text
+    assert "Whether it meets 40.0 tok/s and 0.050 nats is not known." in text
+
+
+def test_a_context_beyond_training_is_said() -> None:
+    """Of a pick, and of the nearest miss."""
+    short = candidate()
+    short = replace(short, row=replace(short.row, n_ctx_train=2048))
+    sentence = "The model was trained with contexts of up to 2,048 tokens."
+    for tok_s in (10.0, 500.0):
+        assert sentence in reason(recommend([short], Needs(given_tok_s=tok_s)))
+    assert sentence not in reason(recommend([candidate()], Needs()))
+
+
+def test_a_context_other_than_what_was_typed_says_why() -> None:
+    """Where the turn needs more, and where llama.cpp pads it."""
+    assert needs_text(Needs(given_n_ctx=4096)) == ("a context of 5,120 (4,096 do not hold the turn); prefers quality")
+    assert needs_text(Needs(given_n_ctx=200_000)) == (
+        "a context of 200,192 (200,000 in whole steps of 256); prefers quality"
+    )
+    assert needs_text(Needs(given_n_ctx=16384)) == "a context of 16,384; prefers quality"
+
+
+def test_notes_of_several_rows_name_each(render: Callable[..., str]) -> None:
+    """The comma of a name does not look like the gap to the next."""
+    labels = ("q4_k_m, KV q8_0", "q4_k_m, KV q4_0")
+    text = render(fitted_table([names("", labels), notes(["loss by run 1"] * 2)], width=20), 60)
+    assert "q4_k_m, KV q8_0; q4_k_m, KV q4_0: loss by run 1" in text
 
 
 def test_a_turn_by_a_bound_is_no_expectation() -> None:

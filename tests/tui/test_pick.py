@@ -103,6 +103,7 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
         assert "'fast' is not a number" in await press(app, pilot, "enter")
         words = await press(app, pilot, *["backspace"] * 4, *"15", "enter")
         assert "Run q4_k_m with an f16 KV cache" in words
+        assert "in a context of 8,192; 15.0 tok/s after 4,608" in " ".join(words.split())
         assert planner.picked[-1][1].needs == Needs(given_tok_s=15.0)
         await press(
             app, pilot, "e", "right", "right", "down", "down", *["backspace"] * 2, "down", "down", "right", "enter"

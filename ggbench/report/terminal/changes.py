@@ -29,7 +29,7 @@ def changes_report(title: str, changes: Sequence[Change], *, width: int) -> Rend
         left("fits", map(_fit_text, shown), stays=True),
         right("max n_ctx", map(_longest_text, shown), "tokens", 2),
         right("tok/s", (format_number(change.tok_s) for change in shown), "at best", 3),
-        left("costs", (COSTS[change.kind] for change in shown), priority=1),
+        replace(left("costs", (COSTS[change.kind] for change in shown), stays=True), wraps=True),
     ]
     return Group(Text(title), fitted_table(cells, labels=[], dim=[False] * len(shown), width=width))
 

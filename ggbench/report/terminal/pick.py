@@ -15,18 +15,17 @@ from ggbench.records.plan import Budget, PlanRow
 from ggbench.records.run_commands import RunCommands
 from ggbench.report import FITS_NOT, UNKNOWN
 from ggbench.report.names import model_names
+from ggbench.report.needs import needs_text, workload_text
 from ggbench.report.pick import (
     candidate_name,
     headline,
     loss_source,
     loss_text,
-    position_text,
     reason,
     shown_candidates,
     speed_source,
     tok_s_text,
     turn_text,
-    workload_text,
 )
 from ggbench.report.run_commands import commands_lines
 from ggbench.report.terminal.changes import changes_report
@@ -85,17 +84,12 @@ def _title(pick: Pick, budget: Budget) -> str:
 
 def _facts(pick: Pick, budget: Budget) -> Facts:
     needs, bandwidth = pick.needs, budget.bandwidth
-    wanted = [f"a context of {format_count(needs.n_ctx)}"]
-    if needs.tok_s is not None:
-        wanted.append(f"{format_number(needs.tok_s)} tok/s {position_text(needs.workload)}")
-    if needs.max_loss is not None:
-        wanted.append(f"a loss of {format_number(needs.max_loss, 2)} nats at most")
     reserve = f"{format_bytes(budget.reserve_bytes)} kept free ({budget.reserve_source}; --reserve)"
     n_met = sum(each.meets is True for each in pick.checked)
     n_open = sum(each.meets is None for each in pick.checked)
     return [
         ("workload", workload_text(needs)),
-        ("needs", f"{', '.join(wanted)}; prefers {needs.prefer}"),
+        ("needs", needs_text(needs)),
         ("memory", f"{format_bytes(budget.memory_bytes)} ({budget.memory_source}), {reserve}"),
         ("bandwidth", f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known"),
         (

@@ -23,6 +23,9 @@ TWIN_CAPTION = "twin: the true shape and types, no trained weights; speed and me
 GAP = 2
 """Blanks between two columns; the box itself makes one of them."""
 
+_WRAPPED_WIDTH = 24
+"""Characters that a column of several lines keeps where the terminal is narrow."""
+
 Facts = Sequence[tuple[str, str]]
 """Names with their values; a value without text is left out."""
 
@@ -124,8 +127,9 @@ class Cells:
 
     @property
     def width(self) -> int:
-        """Characters on the screen, the gap to the next column included."""
-        return max(map(cell_len, (self.header, self.unit, *self.texts))) + GAP
+        """Characters on the screen, the gap to the next column included; the least of one that wraps."""
+        widest = max(map(cell_len, (self.header, self.unit, *self.texts)))
+        return (min(widest, _WRAPPED_WIDTH) if self.wraps else widest) + GAP
 
 
 def left(header: str, texts: Iterable[str], unit: str = "", priority: int = ESSENTIAL, *, stays: bool = False) -> Cells:
@@ -229,4 +233,5 @@ def _notes(below: Sequence[Cells], labels: Sequence[str]) -> list[str]:
             for label, text in zip(labels, each.texts, strict=True):
                 if text:
                     said.setdefault(text, []).append(label)
-    return [f"{', '.join(about)}: {text}" for text, about in said.items()]
+    gap = "; " if any("," in label for label in labels) else ", "
+    return [f"{gap.join(about)}: {text}" for text, about in said.items()]

@@ -19,6 +19,7 @@ from ggbench.records.pick import Candidate, Checked, Needs, Pick
 from ggbench.records.plan import Budget
 from ggbench.records.setup import LlamaSetup
 from ggbench.report.changes import change_text
+from ggbench.report.needs import limit_texts, workload_text
 from ggbench.report.pick import (
     candidate_name,
     commands_of,
@@ -28,7 +29,6 @@ from ggbench.report.pick import (
     shown_candidates,
     tok_s_text,
     turn_text,
-    workload_text,
 )
 from ggbench.report.pick_plot import lettered, pick_plot
 from ggbench.report.plot.palette import letter
@@ -222,7 +222,8 @@ class PickScreen(TaskScreen):
 
     def _choose(self) -> None:
         needs = self._needs
-        self.query_one("#needs", Static).update(f"{workload_text(needs)}; prefers {needs.prefer}")
+        prefers = [f"prefers {needs.prefer}"] if needs.given_prefer else []
+        self.query_one("#needs", Static).update("; ".join([workload_text(needs), *limit_texts(needs), *prefers]))
         self.query_one("#headline", Static).update("picking…")
 
         def choose() -> Iterator[Pick]:
