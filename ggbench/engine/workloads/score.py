@@ -1,4 +1,4 @@
-"""Score a text: how well the model foresees each next token, alone or beside another model's log-probabilities."""
+"""Score a text: how well the model predicts each next token, alone or beside another model's log-probabilities."""
 
 from __future__ import annotations
 
