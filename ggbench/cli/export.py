@@ -78,6 +78,8 @@ def command(
     if (form is None) == (bundle is None):
         raise UsageError("no format was given" if form is None else "--format and --bundle exclude each other",
                          f"give --bundle FILE, or --format with one of {', '.join(_FORMATS)}")  # fmt: skip
+    if bundle is not None and path != _STDOUT:
+        raise UsageError("--bundle and -o name two files", "omit -o")
     target = bundle or path
     if target == _STDOUT and bundle is not None:
         raise UsageError("a bundle cannot go to stdout", "give --bundle the name of a file")

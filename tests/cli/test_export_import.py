@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from ggbench.interchange.formats import LLAMA_BENCH, SAMPLES, WHOLE
 from tests.cli.conftest import FakeMachine, Run
 from tests.interchange.conftest import PEERS
 
@@ -84,6 +86,12 @@ def test_a_decode_is_exported_as_rows_of_llama_bench(ggbench: Run, decoded: Path
     assert "written as llama-bench's default: build_commit" in ran.err
 
 
+def test_every_format_is_offered(ggbench: Run) -> None:
+    """The command names them itself, since what writes them is loaded only when it is needed."""
+    offered = set(re.findall(r"[a-z-]+", ggbench("export", "--help").out.partition("--format [")[2].partition("]")[0]))
+    assert offered == {*LLAMA_BENCH, SAMPLES, WHOLE}
+
+
 def test_windows_are_where_they_are_asked_for(ggbench: Run, decoded: Path) -> None:
     """One that the decode does not reach is left out."""
     ran = ggbench(
@@ -135,6 +143,7 @@ def test_a_bundle_brings_a_run_home(
         (("1", "--model", "x", "--format", "csv"), "exclude each other"),
         (("--model", "x", "--format", "csv"), "no run of 'x' is stored"),
         (("7", "--format", "csv"), "no run named '7'"),
+        (("1", "--bundle", "x.zip", "-o", "y.zip"), "name two files"),
         (("1", "--bundle", "-"), "a bundle cannot go to stdout"),
         (("1", "--format", "parquet"), "'parquet' is not one of"),
         (("1", "--format", "csv", "-o", "."), "is a folder"),
