@@ -66,5 +66,5 @@ def test_unknown_name_lists_all_where_none_is_near() -> None:
 
 def test_an_error_is_told_in_one_line() -> None:
     """`str` is the message alone; the hint is a second line of its own."""
-    error = GgbenchError("it broke", "mend it")
-    assert (str(error), error.message, error.hint) == ("it broke", "it broke", "mend it")
+    error = GgbenchError("it broke", "repair it")
+    assert (str(error), error.message, error.hint) == ("it broke", "it broke", "repair it")

@@ -9,7 +9,6 @@ from ggbench.catalog.added_places import added_models
 from ggbench.catalog.disk import LocalModel, find_local_models
 from ggbench.catalog.models import Catalog, load_catalog
 from ggbench.catalog.planned_variants import PlannedModel, PlannedVariant, planned_model
-from ggbench.catalog.reference import parse_model, wanted_quants
 from ggbench.errors import BadFile, GgbenchError, UnknownName
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.quants import name_without_quant
@@ -59,11 +58,6 @@ def of_family(name: str, quants: Sequence[str] = (), catalog: Catalog | None = N
     if not ids:
         raise UnknownName("family", name, sorted({model.id.partition("-")[0] for model in catalog}))
     return tuple(PickedModel(model_id, planned_model(model_id, quants, catalog).variants) for model_id in ids)
-
-
-def names_quants(model: str, quants: Sequence[str]) -> bool:
-    """Return whether MODEL and QUANTs name quants, and not all there are."""
-    return bool(wanted_quants(parse_model(model), quants))
 
 
 def _of_local(model: LocalModel) -> PlannedVariant:

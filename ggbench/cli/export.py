@@ -76,11 +76,11 @@ def command(
 
     output = Output(as_json=False, quiet=quiet)
     if (form is None) == (bundle is None):
-        raise UsageError("nothing says what to write" if form is None else "--format and --bundle exclude each other",
+        raise UsageError("no format was given" if form is None else "--format and --bundle exclude each other",
                          f"give --bundle FILE, or --format with one of {', '.join(_FORMATS)}")  # fmt: skip
     target = bundle or path
     if target == _STDOUT and bundle is not None:
-        raise UsageError("a bundle is no text", "give --bundle the name of a file")
+        raise UsageError("a bundle cannot go to stdout", "give --bundle the name of a file")
     if target != _STDOUT:
         check_free(target, force=force)
     with Store.open() as store:

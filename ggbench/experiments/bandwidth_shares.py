@@ -55,7 +55,7 @@ def bandwidth_shares(runs: Iterable[Run], bandwidth_bytes_per_s: float) -> Bandw
 
 
 def _rates(run: Run) -> tuple[float, float] | None:
-    """Bytes/s of weights and of KV; those of all together for both where a line does not tell them apart."""
+    """Bytes/s of weights and of KV; those of all together for both where a line does not separate them."""
     match run.result:
         case DecodeResult(fit=fit, limit=DecodeLimit() as limit, latency=latency) if latency is not None:
             if fit is not None and fit.b_ms and fit.w_tokens_per_ms:

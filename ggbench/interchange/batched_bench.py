@@ -120,7 +120,7 @@ def _number(raw: Mapping[str, object], name: str, where: str) -> float:
     except (ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise BadFile(f"{where}: {name} is {shorten(repr(value), 40)}, which is no number", _HINT)
+        raise BadFile(f"{where}: {name} is {shorten(repr(value), 40)}, which is not a number", _HINT)
     return number
 
 

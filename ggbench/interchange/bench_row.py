@@ -71,7 +71,7 @@ class BenchRow:
     def of(cls, raw: Mapping[str, object], where: str) -> BenchRow:
         """Return the row of these raw fields; unknown ones are left out.
 
-        Raises BadFile, naming `where` and the field, for one that is missing or no such thing.
+        Raises BadFile, naming `where` and the field, for one that is missing or invalid.
         """
         types = {name: kind for name, (kind, _) in FIELDS.items()} | _OLDER
         fields = {
@@ -177,7 +177,7 @@ class BenchRow:
                 raise BadFile(f"{where}: there is no {name}", "give a file that llama-bench wrote")
         for name in ("n_prompt", "n_gen", "n_depth"):
             if not 0 <= self.integer(name) < MOST_TOKENS:
-                raise BadFile(f"{where}: {name} is {self.integer(name)}, which is no number of tokens", _HINT)
+                raise BadFile(f"{where}: {name} is {self.integer(name)}, which is not a number of tokens", _HINT)
         if not self.n_prompt and not self.n_gen:
             raise BadFile(f"{where}: n_prompt and n_gen are both 0, so nothing was timed", _HINT)
         if not self.samples_ns and self.number("avg_ns") <= 0 and self.number("avg_ts") <= 0:
@@ -220,7 +220,7 @@ def _cell(value: object, kind: FieldType, what: str) -> Cell:
     if kind is _TEXT:
         if isinstance(value, str | int | float):
             return plain(str(value)[:_LONGEST_TEXT])
-        raise BadFile(f"{what} is {_shown(value)}, which is no text", _HINT)
+        raise BadFile(f"{what} is {_shown(value)}, which is not text", _HINT)
     try:
         if isinstance(value, bool):
             return value if kind is _BOOL else int(value)
@@ -235,17 +235,17 @@ def _cell(value: object, kind: FieldType, what: str) -> Cell:
     except ValueError:
         pass
     wanted = {_FLOAT: "number", _INT: "whole number", _BOOL: "switch"}[kind]
-    raise BadFile(f"{what} is {_shown(value)}, which is no {wanted}", _HINT)
+    raise BadFile(f"{what} is {_shown(value)}, which is not a {wanted}", _HINT)
 
 
 def _samples(value: object, what: str) -> tuple[int, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or len(value) > _MOST_SAMPLES:
-        raise BadFile(f"{what} is {_shown(value)}, which is no list of times", _HINT)
+        raise BadFile(f"{what} is {_shown(value)}, which is not a list of times", _HINT)
     for each in value:
         if isinstance(each, bool) or not isinstance(each, int) or not 0 < each <= _LARGEST_INTEGER:
-            raise BadFile(f"{what} has {_shown(each)}, which is no time in ns", _HINT)
+            raise BadFile(f"{what} has {_shown(each)}, which is not a time in ns", _HINT)
     return tuple(value)
 
 

@@ -49,7 +49,7 @@ def bundle_of(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = Fal
 
 
 def read_bundle(path: Path) -> Iterator[ImportedRun]:
-    """Yield the runs of a bundle, one after the other. Raises BadFile, naming the member, for what is none."""
+    """Yield the runs of a bundle, one after the other. Raises BadFile, naming the member, for anything else."""
     name = plain(path.name)
     try:
         with path.open("rb") as raw, zipfile.ZipFile(raw) as archive:
@@ -57,7 +57,7 @@ def read_bundle(path: Path) -> Iterator[ImportedRun]:
             file = SourceFile(name, b"", sha256, path)
             listed = _read(archive, LIST, name)
             if not isinstance(listed, dict) or listed.get("schema") != SCHEMA:
-                raise BadFile(f"{name} is no bundle of this version ({SCHEMA})", _HINT)
+                raise BadFile(f"{name} is not a bundle of this version ({SCHEMA})", _HINT)
             members = listed.get("runs")
             if not isinstance(members, list) or not all(isinstance(each, str) for each in members):
                 raise BadFile(f"{name}: {LIST} lists no runs", _HINT)
@@ -104,4 +104,4 @@ def _read(archive: zipfile.ZipFile, member: str, where: str) -> Any:  # noqa: AN
     try:
         return parse_finite(content)
     except (ValueError, RecursionError):
-        raise BadFile(f"{where} is no JSON", _HINT) from None
+        raise BadFile(f"{where} is not JSON", _HINT) from None

@@ -48,7 +48,7 @@ _READERS: tuple[tuple[Callable[[str], bool], Callable[[SourceFile, Named], list[
     (is_table, _bench(read_table)),
     (perplexity.is_perplexity, perplexity.read_runs),
 )
-"""How to recognize a format by its text, the most telling first, and what reads it."""
+"""How to recognize a format by its text, the most specific first, and what reads it."""
 _SQLITE = b"SQLite format 3\0"
 _KNOWN = "JSON, JSON lines, CSV, SQL and tables of llama-bench, llama-batched-bench, llama-perplexity, ggbench's own"
 

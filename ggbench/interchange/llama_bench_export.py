@@ -40,7 +40,7 @@ class ExportOptions:
     n_gen: int = WINDOW
     """Tokens of a window."""
     build: str = ""
-    """Instead of llama.cpp's commit, to tell two sets of rows apart; empty for the commit."""
+    """Instead of llama.cpp's commit, to distinguish two sets of rows; empty for the commit."""
     with_paths: bool = False
     """Whether files have their whole paths, which say who measured them; else their names alone."""
 

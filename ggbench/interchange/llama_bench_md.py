@@ -72,9 +72,9 @@ _HINT = "give the table as llama-bench printed it"
 def _fields(cells: Mapping[str, str], where: str) -> dict[str, object]:
     test, speed = _TEST.fullmatch(cells["test"]), _SPEED.fullmatch(cells["t/s"])
     if test is None or not (test[1] or test[2]):
-        raise BadFile(f"{where}: {shorten(cells['test'], 40)!r} is no test such as pp512 or tg128 @ d4096", _HINT)
+        raise BadFile(f"{where}: {shorten(cells['test'], 40)!r} is not a test such as pp512 or tg128 @ d4096", _HINT)
     if speed is None:
-        raise BadFile(f"{where}: {shorten(cells['t/s'], 40)!r} is no speed such as 12.34 ± 0.56", _HINT)
+        raise BadFile(f"{where}: {shorten(cells['t/s'], 40)!r} is not a speed such as 12.34 ± 0.56", _HINT)
     counts = {"n_prompt": test[1] or "0", "n_gen": test[2] or "0", "n_depth": test[3] or "0"}
     named = {_NAMES.get(short, short): text for short, text in cells.items() if text}
     rounded = {"size", "params", "test", "t/s"}  # of size and params a few digits are left, which is no count of bytes

@@ -144,7 +144,7 @@ def _number(text: str, name: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise BadFile(f"{name}: {text!r} is no number", _HINT)
+        raise BadFile(f"{name}: {text!r} is not a number", _HINT)
     return number
 
 

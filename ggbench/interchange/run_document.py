@@ -138,7 +138,7 @@ def read_documents(file: SourceFile, _named: Named) -> list[ImportedRun]:
     try:
         whole = parse_finite(file.text)
     except (ValueError, RecursionError):
-        raise BadFile(f"{file.name} is no whole JSON document", _HINT) from None
+        raise BadFile(f"{file.name} is not a complete JSON document", _HINT) from None
     schema, runs = whole.get("schema"), whole.get("runs")
     if schema != SEVERAL or not isinstance(runs, list):
         raise BadFile(
@@ -149,11 +149,11 @@ def read_documents(file: SourceFile, _named: Named) -> list[ImportedRun]:
 
 
 def read_document(document: object, file: SourceFile, where: str) -> ImportedRun:
-    """Return the run of a document. Raises BadFile, naming `where` and the field, for one that is no such thing."""
+    """Return the run of a document. Raises BadFile, naming `where` and the field, for anything else."""
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         found = document.get("schema") if isinstance(document, dict) else None
         hint = "upgrade ggbench to read it" if str(found).startswith("ggbench.run/") else _HINT
-        raise BadFile(f"{where}: this is no run of this version ({SCHEMA})", hint)
+        raise BadFile(f"{where}: this is not a run of this version ({SCHEMA})", hint)
     fields: _Document = _printable(document)
     kind, engine = _text(fields, "kind", where), _text(fields, "engine", where)
     try:
@@ -209,13 +209,13 @@ def _chunks(document: _Document, where: str) -> list[SampleChunk]:
     for chunk in chunks:
         name = f"{where}: the samples of {chunk.series!r} at {chunk.first_position}"
         if not 0 < len(chunk.series) <= _LONGEST_NAME or not 0 < chunk.first_position <= _LARGEST_NS:
-            raise BadFile(f"{name} have no such place", _HINT)
+            raise BadFile(f"{name} have an invalid series or position", _HINT)
         if (chunk.series, chunk.first_position) in seen:
             raise BadFile(f"{name} are there twice", _HINT)
         if chunk.sample_ns and len(chunk.sample_ns) != len(chunk.step_ns):
             raise BadFile(f"{name}: {len(chunk.step_ns)} steps but {len(chunk.sample_ns)} sampler timings", _HINT)
         if any(not 0 <= each <= _LARGEST_NS for each in (*chunk.step_ns, *chunk.sample_ns, chunk.at_ns)):
-            raise BadFile(f"{name} have a time that is none", _HINT)
+            raise BadFile(f"{name} have an invalid time", _HINT)
         seen.add((chunk.series, chunk.first_position))
     return chunks
 
@@ -229,7 +229,7 @@ class _Observation(msgspec.Struct):
 def _observations(document: _Document, where: str) -> list[tuple[int, str, object]]:
     found = _record(document, "observations", list[_Observation], where, optional=True) or []
     if any(not 0 <= each.at_ns <= _LARGEST_NS or len(each.kind) > _LONGEST_NAME for each in found):
-        raise BadFile(f"{where}: an observation has no such moment or kind", _HINT)
+        raise BadFile(f"{where}: an observation has an invalid time or kind", _HINT)
     return [(each.at_ns, each.kind, each.body) for each in found]
 
 

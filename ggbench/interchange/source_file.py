@@ -36,7 +36,9 @@ class SourceFile:
 
 
 def read_source(path: Path) -> SourceFile:
-    """Read a file, or standard input for `-`. Raises BadFile for what is none, too large, or empty."""
+    """Read a file, or standard input for `-`. Raises BadFile for a folder, and for a file that is missing, too large
+    or empty.
+    """
     if path == STDIN:
         return _source("standard input", sys.stdin.buffer, None)
     name = plain(path.name)
@@ -46,7 +48,7 @@ def read_source(path: Path) -> SourceFile:
         if not path.exists():
             raise BadFile(f"there is no file {plain(str(path))}", "look at the spelling")
         if not path.is_file():
-            raise BadFile(f"{plain(str(path))} is no regular file", "copy its content into a file")
+            raise BadFile(f"{plain(str(path))} is not a regular file", "copy its content into a file")
         if path.stat().st_size > MOST_BYTES:
             raise _too_large(name, path.stat().st_size)
         with path.open("rb") as file:

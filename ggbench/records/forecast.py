@@ -26,7 +26,7 @@ class ForecastSettings(Settings):
     rounds: int = 5
     """Times that each twin is measured, in turn, so that a machine that slows down does so for all of them."""
     n_batch: int = 256
-    """Tokens of the batches that tell the cost of a prompt; they are timed in the first two rounds."""
+    """Tokens of the batches that show the cost of a prompt; they are timed in the first three rounds."""
 
     def __post_init__(self) -> None:
         if self.n_depth < 256:

@@ -79,9 +79,13 @@ class Needs:
         if self.given_n_ctx is not None and not 0 < self.given_n_ctx <= LARGEST_N_CTX:
             raise UsageError(f"no context holds {self.given_n_ctx:,} tokens", f"give 1 to {LARGEST_N_CTX:,}")
         if self.given_tok_s is not None and not 0 < self.given_tok_s < math.inf:
-            raise UsageError(f"a speed of {self.given_tok_s:g} tok/s is no need", "give a speed above zero")
+            raise UsageError(
+                f"the needed speed of {self.given_tok_s:g} tok/s is not above zero", "give tokens/s, e.g. 15"
+            )
         if self.max_loss is not None and not 0 <= self.max_loss < math.inf:
-            raise UsageError(f"a loss of {self.max_loss:g} nats is no need", "give 0 or more, e.g. 0.05")
+            raise UsageError(
+                f"the largest loss of {self.max_loss:g} nats is not a number from 0", "give 0 or more, e.g. 0.05"
+            )
 
     @property
     def n_ctx(self) -> int:

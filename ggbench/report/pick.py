@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ggbench.plain import in_words, plain
-from ggbench.records.forecast import Expected
 from ggbench.records.outcome import Outcome
 from ggbench.records.pick import Candidate, Checked, Loss, NeedCheck, Pick
 from ggbench.records.plan import Budget, KvCacheTypes
@@ -15,11 +14,12 @@ from ggbench.records.run_commands import RunCommands
 from ggbench.records.setup import LlamaSetup
 from ggbench.report import UNKNOWN
 from ggbench.report.documents import picked, setup_document
+from ggbench.report.forecast import expected_text
 from ggbench.report.names import kv_name
 from ggbench.report.needs import wanted_text, workload_text
 from ggbench.report.run_commands import run_commands
 from ggbench.sizing.plan import with_cache
-from ggbench.units import format_bytes, format_count, format_interval, format_number
+from ggbench.units import format_bytes, format_count, format_number
 
 RULES = (
     "Out is what misses a need or is dominated: worse or equal in loss, speed and context, and clearly worse in one.",
@@ -148,21 +148,17 @@ def loss_text(candidate: Candidate) -> str:
     if whole is None or cache.basis == "unquantized":
         return _loss(weights)
     mark = "~" if "published typical" in (weights.basis, cache.basis) else ""
-    return f"{mark}{_interval(whole) if not mark else format_number(whole.value, 2)}"
+    return f"{mark}{expected_text(whole) if not mark else format_number(whole.value, 2)}"
 
 
 def tok_s_text(candidate: Candidate) -> str:
     """Return `12.3 ±0.4`, `≤ 50.3` of a bound."""
-    speed = candidate.speed
-    if speed is None:
-        return UNKNOWN
-    return f"≤ {format_number(speed.tok_s.value)}" if speed.is_bound else _interval(speed.tok_s)
+    return UNKNOWN if candidate.speed is None else expected_text(candidate.speed.tok_s)
 
 
 def turn_text(candidate: Candidate) -> str:
-    """Return the seconds of a turn, with their interval."""
-    speed = candidate.speed
-    return UNKNOWN if speed is None or speed.turn_s is None else _interval(speed.turn_s)
+    """Return the seconds of a turn, with their interval: `14.3 ±0.7`, `≥ 9.8` where the answer's speed is a bound."""
+    return UNKNOWN if candidate.speed is None else expected_text(candidate.speed.turn_s)
 
 
 def loss_source(candidate: Candidate) -> str:
@@ -338,11 +334,7 @@ def _loss_document(loss: Loss | None) -> dict[str, object] | None:
 def _loss(loss: Loss) -> str:
     if loss.basis == "published typical":
         return f"~{format_number(loss.nats.value, 2)}"
-    return "0" if loss.nats.value == 0 else _interval(loss.nats)
-
-
-def _interval(expected: Expected) -> str:
-    return format_interval(expected.value, expected.low, expected.high)
+    return "0" if loss.nats.value == 0 else expected_text(loss.nats)
 
 
 def shown_candidates(pick: Pick) -> Sequence[tuple[str, Checked]]:

@@ -57,7 +57,7 @@ ENDINGS = tuple(_FORMS)
 def check_ending(path: Path) -> None:
     """Raise UsageError for a name that says no form."""
     if path.suffix.lower() not in _FORMS:
-        what = f"{plain(path.suffix)!r} is no form of a report" if path.suffix else "the file's name has no ending"
+        what = f"{plain(path.suffix)!r} is not a format of a report" if path.suffix else "the file's name has no ending"
         raise UsageError(what, f"end it in {in_words(ENDINGS[:-1])} or {ENDINGS[-1]}")
 
 

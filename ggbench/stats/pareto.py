@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ggbench.records.forecast import Expected
+from ggbench.records.outcome import Outcome
 from ggbench.records.pick import Candidate
 
 _Order = Literal["better", "as good", "worse", "unknown"]
@@ -25,7 +26,12 @@ def pareto_front(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
 
 
 def dominates(one: Candidate, other: Candidate) -> bool:
-    """Return whether the first is as good as the second in everything, and clearly better in something."""
+    """Return whether the first is as good as the second in everything, and clearly better in something.
+
+    What llama.cpp refuses to size dominates nothing: it misses the need for memory, whatever else is known of it.
+    """
+    if one.row.outcome is not Outcome.COMPLETED:
+        return False
     orders = [_by_loss(one, other), _by_context(one, other), *_by_speed(one, other)]
     return "better" in orders and not {"worse", "unknown"} & set(orders)
 

@@ -93,6 +93,8 @@ def _prompt_ms(timings: Sequence[tuple[int, float]], depth: int, n_prompt: int) 
     """The time of a prompt after `depth` tokens, by b n + c n² through the timings, relative errors least."""
     if not all(np.isfinite(ms) for _, ms in timings):
         return float("inf")
+    if not all(ms > 0 for _, ms in timings):  # low ends of wide intervals: no fit of relative errors
+        return 0.0
     lengths = np.array([n for n, _ in timings], np.float64)
     ms = np.array([each for _, each in timings])
     rows = np.stack([lengths, lengths**2], axis=1)

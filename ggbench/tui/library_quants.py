@@ -163,7 +163,7 @@ def _expected(row: QuantRow) -> str:
 
 
 def quant_columns(n_ctx: int | None, *, has_expected: bool = False) -> tuple[Column[QuantRow], ...]:
-    """Return the columns of a plan for this n_ctx, the most telling first; a unit is on a header's second line.
+    """Return the columns of a plan for this n_ctx, the most important first; a unit is on a header's second line.
 
     `has_expected` is whether a speed is expected of any quant.
     """

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ggbench.catalog.planned_variants import PlannedModel, planned_model
 from ggbench.engine.llama import LlamaEngine, launch
+from ggbench.errors import GgbenchError
 from ggbench.experiments.known_speeds import known_here, with_expected
 from ggbench.machine.cpu import default_threads
 from ggbench.records.plan import Budget, PlanRow
@@ -71,12 +72,14 @@ class Planner:
                     yield PlannedQuant(variant.selector or variant.quant, expected)
 
     def pick(self, model: str, quants: Sequence[str], request: PickRequest, store: Store) -> Pick:
-        """Choose what to run of a model. Raises GgbenchError where none of its quants can be planned."""
+        """Choose what to run of a model. Raises GgbenchError if none can be planned, and once closed."""
         from ggbench.catalog.picked_models import of_model
         from ggbench.experiments.pick import choose
 
         _, models = of_model(model, quants, self._hub)
         with self._lock:
+            if self._is_closed:
+                raise GgbenchError("ggbench is closing", "start it again to pick")
             return choose(models, request, self._allocator_for(request.budget, request.setup), store)
 
     def forget(self) -> None:

@@ -129,13 +129,13 @@ def test_a_bundle_brings_a_run_home(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("1",), "nothing says what to write"),
+        (("1",), "no format was given"),
         (("1", "--format", "csv", "--bundle", "x.zip"), "exclude each other"),
         (("--format", "csv"), "no run was given"),
         (("1", "--model", "x", "--format", "csv"), "exclude each other"),
         (("--model", "x", "--format", "csv"), "no run of 'x' is stored"),
         (("7", "--format", "csv"), "no run named '7'"),
-        (("1", "--bundle", "-"), "a bundle is no text"),
+        (("1", "--bundle", "-"), "a bundle cannot go to stdout"),
         (("1", "--format", "parquet"), "'parquet' is not one of"),
         (("1", "--format", "csv", "-o", "."), "is a folder"),
     ],

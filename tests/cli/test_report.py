@@ -179,7 +179,7 @@ def test_a_report_never_replaces_a_file_unasked(ggbench: Run, filled: Path, targ
     [
         (["-o", "x.html"], "no run was given"),
         (["1", "--model", "m", "-o", "x.html"], "RUN and --model exclude each other"),
-        (["1", "-o", "x.pdf"], "'.pdf' is no form of a report"),
+        (["1", "-o", "x.pdf"], "'.pdf' is not a format of a report"),
         (["1", "-o", "x"], "the file's name has no ending"),
         (["99", "-o", "x.html"], "no run named '99'"),
         (["--model", "none", "-o", "x.html"], "no run of 'none' is stored"),

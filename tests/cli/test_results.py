@@ -190,7 +190,7 @@ def test_inspect_of_a_header_that_stopped(ggbench: Run, tiny_twin: Path, tmp_pat
 
 
 def test_synth_writes_twins_that_say_so(ggbench: Run, tmp_path: Path) -> None:
-    """A shallow twin in two quants, in the folder asked for; a second time nothing is written anew."""
+    """A shallow twin in two quants, in the folder asked for; a second time nothing is written again."""
     args = ("synth", "qwen1.5-0.5b", "q4_0", "Q8_0", "--layers", "1", "-o", tmp_path, "--json")
     document = ggbench(*args).json
     files = [Path(row["file"]) for row in document["rows"]]

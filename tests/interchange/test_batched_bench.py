@@ -63,7 +63,7 @@ def test_the_same_table_of_another_model_is_another_run(store: Store, read: Read
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"pp": "x"}, "line 1: PP is 'x', which is no number"),
+        ({"pp": "x"}, "line 1: PP is 'x', which is not a number"),
         ({"pl": 0}, "whole numbers from 1 on"),
         ({"tg": 1.5}, "whole numbers from 1 on"),
         ({"t_tg": 0}, "T_TG s is 0"),

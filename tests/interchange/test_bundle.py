@@ -201,16 +201,16 @@ def zipped(tmp_path: Path, members: dict[str, str]) -> Path:
     [
         (lambda run: run.update(kind="../evil"), "no experiment '../evil'"),
         (lambda run: run.update(engine="os"), "no engine 'os'"),
-        (lambda run: run.update(schema="ggbench.run/2"), "no run of this version"),
+        (lambda run: run.update(schema="ggbench.run/2"), "not a run of this version"),
         (lambda run: run.update(outcome="running"), "outcome is 'running'"),
         (lambda run: run["setup"].update(n_batch="many"), "setup: Expected `int`"),
         (lambda run: run["settings"].update(n_gen=-1), "settings: "),
         (lambda run: run["subject"].pop("model"), "subject: Object missing required field `model`"),
         (lambda run: run["samples"].append(run["samples"][0]), "are there twice"),
         (lambda run: run["samples"][0]["step_ns"].append(1), "3001 steps but 3000 sampler timings"),
-        (lambda run: run["samples"][0]["step_ns"].__setitem__(0, -1), "a time that is none"),
+        (lambda run: run["samples"][0]["step_ns"].__setitem__(0, -1), "an invalid time"),
         (lambda run: run["samples"][0].update(step_ns=["x"]), "samples: Expected `int`"),
-        (lambda run: run["samples"][0].update(first_position=0), "no such place"),
+        (lambda run: run["samples"][0].update(first_position=0), "an invalid series or position"),
         (lambda run: run["observations"].append({"at_ns": 1}), "observations: "),
         (lambda run: run.pop("started_at"), "there is no started_at"),
     ],
@@ -257,13 +257,13 @@ def test_a_member_that_leads_elsewhere_is_only_a_name(name: str, tmp_path: Path)
         list(read_bundle(path))
 
 
-def test_a_figure_that_is_no_number_is_refused(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_figure_that_is_not_finite_is_refused(value: float, store: Store, tmp_path: Path) -> None:
     """JSON of Python has NaN and infinity, which no table, plot or store can hold."""
-    for value in (float("nan"), float("inf")):
-        path = changed(store, tmp_path, lambda run, value=value: run["subject"].update(bpw=value))
+    path = changed(store, tmp_path, lambda run: run["subject"].update(bpw=value))
 
-        with pytest.raises(BadFile, match="runs/1.json is no JSON"):
-            list(read_bundle(path))
+    with pytest.raises(BadFile, match=r"runs/1\.json is not JSON"):
+        list(read_bundle(path))
 
 
 def test_damaged_compressed_bytes_are_one_clear_error(store: Store, tmp_path: Path) -> None:
@@ -290,9 +290,9 @@ def test_a_broken_archive_is_one_clear_error(store: Store, tmp_path: Path) -> No
         list(read_bundle(cut))
     for members, expected in (
         ({"a.txt": "x"}, "has no ggbench.json"),
-        ({"ggbench.json": "{}"}, "no bundle of this version"),
+        ({"ggbench.json": "{}"}, "not a bundle of this version"),
         ({"ggbench.json": archive_list([]).replace("[]", '"x"')}, "lists no runs"),
-        ({"ggbench.json": "["}, "is no JSON"),
+        ({"ggbench.json": "["}, "is not JSON"),
     ):
         with pytest.raises(BadFile, match=expected):
             list(read_bundle(zipped(tmp_path, members)))

@@ -83,8 +83,8 @@ def test_it_is_stored_once(store: Store, read: ReadRuns) -> None:
     [
         ("llama-perplexity.txt", "Final", "Fin", "no final estimate"),
         ("llama-perplexity.txt", "calculating perplexity over", "calculating", "over how many chunks"),
-        ("llama-perplexity.txt", "PPL = 6.3991", "PPL = nan", "'nan' is no number"),
-        ("llama-perplexity.txt", "PPL = 6.3991", "PPL = 6.39.91", "'6.39.91' is no number"),
+        ("llama-perplexity.txt", "PPL = 6.3991", "PPL = nan", "'nan' is not a number"),
+        ("llama-perplexity.txt", "PPL = 6.3991", "PPL = 6.39.91", "'6.39.91' is not a number"),
         ("llama-perplexity.txt", "over 6 chunks", "over 0 chunks", "cannot be scored"),
         ("llama-perplexity-kl.txt", "Same top p", "Same", "the statistics end before same_top"),
     ],

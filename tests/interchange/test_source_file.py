@@ -39,7 +39,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
     assert "is a folder" in refusal(tmp_path)
     assert "there is no file" in refusal(tmp_path / "missing.json")
-    assert "no regular file" in refusal(pipe)
+    assert "not a regular file" in refusal(pipe)
     assert "empty is empty" in refusal(empty)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from ggbench.catalog.published.typical import typical_loss
+from ggbench.records.forecast import Expected
 from ggbench.records.pick import WORKLOADS, Candidate, Needs
 from ggbench.records.plan import Budget
 from ggbench.records.run_commands import FileToRun
@@ -15,7 +17,7 @@ from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
 from ggbench.report.documents import document
 from ggbench.report.needs import needs_text
-from ggbench.report.pick import commands_of, pick_document, reason
+from ggbench.report.pick import commands_of, headline, pick_document, reason, turn_text
 from ggbench.report.pick_plot import pick_plot
 from ggbench.report.terminal.pick import pick_report
 from ggbench.report.terminal.tables import fitted_table, names, notes
@@ -159,3 +161,12 @@ def test_notes_of_several_rows_name_each(render: Callable[..., str]) -> None:
     labels = ("q4_k_m, KV q8_0", "q4_k_m, KV q4_0")
     text = render(fitted_table([names("", labels), notes(["loss by run 1"] * 2)], width=20), 60)
     assert "q4_k_m, KV q8_0; q4_k_m, KV q4_0: loss by run 1" in text
+
+
+def test_a_turn_by_a_bound_is_no_expectation() -> None:
+    """Prompts may be measured where the steps of the answer are only bounded: the turn takes that long or longer."""
+    bound = replace(turn_of(60.0, basis="bound"), turn_s=Expected(5.0, 4.8, math.inf))
+    pick = recommend([candidate("q2_k", tok_s=bound)], Needs())
+    assert pick.recommended is not None
+    assert turn_text(pick.recommended.candidate) == "≥ 5.00"
+    assert headline(pick).endswith(": a turn in ≥ 5.00 s.")

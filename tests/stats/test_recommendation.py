@@ -99,6 +99,14 @@ def test_the_recommendation_is_never_dominated_and_meets_every_need(found: list[
         assert not any(dominates(each, alternative.checked.candidate) for each in found)
 
 
+def test_what_cannot_be_sized_dominates_nothing() -> None:
+    """Else it would leave nothing to recommend beside what may fit, whose longest context is unknown as its own."""
+    refused = candidate("q8_0", loss=0.001, n_ctx=None)
+    refused = replace(refused, row=replace(refused.row, outcome=Outcome.FAILED, reason="no"))
+    unknown = candidate("q4_k_m", loss=0.5, n_ctx=None)
+    assert _chosen(recommend([refused, unknown], Needs())) == unknown
+
+
 @given(candidate_lists(), any_needs(), st.data())
 def test_rows_that_are_dominated_change_nothing(found: list[Candidate], needs: Needs, data: st.DataObject) -> None:
     """Neither in the recommendation nor in its alternatives, nor does their order."""

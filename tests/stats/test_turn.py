@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -34,6 +35,19 @@ def test_a_turn_is_the_prompt_after_the_context_and_every_step() -> None:
     assert found.turn_s.value == pytest.approx((steps_ms + prompt_ms) / 1e3, rel=1e-5)
     assert found.turn_s.low == pytest.approx(0.9 * found.turn_s.value, rel=1e-6)
     assert found.tok_s.high == pytest.approx(found.tok_s.value / 0.9, rel=1e-6)
+
+
+def test_a_prompt_of_which_the_least_time_is_unknown_takes_from_nothing_on() -> None:
+    """Timings that scatter as widely as their mean have an interval from zero, of which no line can be fitted."""
+    known = _line(20.0, 500.0)
+    (n, ms), *others = known.prefill_ms
+    wide = replace(known, prefill_ms=((n, replace(ms, low=0.0)), *others))
+    found, sure = (turn_speed(each, Workload("w", 512, 300, 4096), 8192).turn_s for each in (wide, known))
+    assert found is not None
+    assert sure is not None
+    steps_s = sum((n - 1) / 500 + 20 for n in range(4609, 4909)) / 1e3
+    assert found.low == pytest.approx(0.9 * steps_s, rel=1e-5)
+    assert (found.value, found.high) == (sure.value, sure.high)
 
 
 def test_a_prompt_longer_than_any_that_was_timed_follows_the_square() -> None:

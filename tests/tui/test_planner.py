@@ -12,12 +12,14 @@ import pytest
 from ggbench.catalog.planned_variants import PlannedModel, planned_model
 from ggbench.engine.llama import LlamaEngine
 from ggbench.engine.process import Transport, WorkerProcess
-from ggbench.errors import BadFile
+from ggbench.errors import BadFile, GgbenchError
+from ggbench.experiments.pick_candidates import PickRequest, caches_of
 from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.access import HubAccess
 from ggbench.machine.environment import environment
 from ggbench.records.forecast import Expected, ForecastResult, ForecastSettings
 from ggbench.records.outcome import Outcome
+from ggbench.records.pick import Needs
 from ggbench.records.plan import Budget
 from ggbench.records.run import Run, RunHead
 from ggbench.records.setup import LlamaSetup
@@ -73,6 +75,19 @@ def test_rows_are_those_of_the_plan_command(tiny_twin: Path, offline: HubAccess)
     assert planned.row.n_ctx == 4096
     planner.close()
     assert list(planner.rows(str(tiny_twin), (), BUDGET, setup)) == []
+
+
+def test_a_pick_that_comes_after_the_end_starts_no_worker(
+    offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker], tiny_twin: Path, tmp_path: Path
+) -> None:
+    """Its thread may have waited while the app was closed; nobody would end the worker."""
+    planner = Planner(offline, start)
+    planner.close()
+    setup = LlamaSetup()
+    request = PickRequest(Needs(), BUDGET, setup, caches_of([("f16", "f16")], setup))
+    with Store.open(tmp_path / "results.sqlite") as store, pytest.raises(GgbenchError, match="closing"):
+        planner.pick(str(tiny_twin), (), request, store)
+    assert workers == []
 
 
 def test_the_worker_is_kept_until_it_has_to_be_another(

@@ -38,5 +38,6 @@ def _lines(one: SavedRun, name: str) -> Iterator[str]:
     yield f"- run {one.run_id}, {markdown_escaped(run.head.kind)}, {markdown_escaped(f'{name}: {ending}')}"
     if machine := machine_text(run.head.environment):
         yield f"  - {markdown_escaped(machine)}"
-    yield f"  - {markdown_escaped(run.head.started_at)}"
+    if run.head.started_at:
+        yield f"  - {markdown_escaped(run.head.started_at)}"
     yield f"  - {markdown_code(reproducing(run))}"
