@@ -101,6 +101,11 @@ def test_a_family_compares_sizes_but_not_quality(ggbench: Run) -> None:
     assert "Which model answers better is not known" in document["pick"]["reason"]
 
 
+def test_the_help_explains_the_rows(ggbench: Run) -> None:
+    """Also the one that is only there to compare with."""
+    assert "if no context, speed or loss were needed" in " ".join(ggbench("pick", "--help").out.split())
+
+
 def test_bad_input(ggbench: Run, tmp_path: Path) -> None:
     """One line says what, one what to do; nothing is planned."""
     for wrong in (
