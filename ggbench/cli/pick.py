@@ -138,6 +138,9 @@ def command(
     if measures:
         pick = _measured(pick, models, request, within_s, hub, output)
     _show(pick, request, output, show_all=show_all, plot=plot)
+    is_open = pick.recommended is not None and any(each.need == "speed" for each in pick.recommended.unknown)
+    if is_open and not (measures or memory.gpu or memory.vram):
+        output.notice("whether it is fast enough is not known: --measure forecasts it")
     if planned is not None and planned.listing is not None:
         output.notice(reading_notice(planned.listing, planned.moved_bytes))
     raise click.exceptions.Exit(_exit_code(pick))

@@ -20,6 +20,7 @@ import ggbench
 from ggbench.engine.contract import engine_module
 from ggbench.errors import BadFile, StoreError, UsageError
 from ggbench.experiments.registry import experiment_of
+from ggbench.gguf_file.quants import name_without_quant
 from ggbench.interchange.imported_run import ImportedRun, Named, content_sha256, environment_of
 from ggbench.interchange.source_file import SourceFile
 from ggbench.plain import plain
@@ -74,18 +75,27 @@ def document_of(store: Store, stored: StoredRun, *, with_paths: bool = False) ->
             for each in store.load_observations(stored.run_id)
         ],
     }
-    return document if with_paths else anonymous(document)
+    return document if with_paths else _without_folders(document)
 
 
 def document_sha256(document: Mapping[str, Any]) -> str:
     """Return the hash of what a run holds, whether its paths were left out, and wherever it was imported."""
-    bare = anonymous(_printable(dict(document)))
+    bare = _without_folders(_printable(dict(document)))
     environment = bare.get("environment")
     if isinstance(environment, dict):
         environment = environment | {"imported": None}
         is_blank = not any(environment.get(name) for name in ("ggbench", "cpu", "os", "llama_cpp"))
         bare["environment"] = None if is_blank else environment
     return content_sha256(bare)
+
+
+def _without_folders(document: _Document) -> _Document:
+    """A model that was named by its folder is called by its file, as the folder's own name says nothing elsewhere."""
+    bare: _Document = anonymous(document)
+    subject = bare["subject"]
+    if subject["model"] != document["subject"]["model"]:
+        subject["model"] = name_without_quant(subject["file"]) or subject["model"]
+    return bare
 
 
 def anonymous(value: Any) -> Any:  # noqa: ANN401 - JSON

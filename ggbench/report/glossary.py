@@ -93,6 +93,7 @@ TERMS: dict[str, Term] = {
         "Mean KL divergence in nats for each token, from the base of a quality run, else (~) the published typical of"
         " the quant's type from 16 bits. What a KV cache loses is added; + ? where that is unknown.",
     ),
+    "no_needs": Term("no needs", "What would be picked if no context, speed or loss were needed."),
     "turn": Term(
         "turn",
         "Seconds to read the prompt of the workload and to answer it, from measured or forecast prefill and decode.",
@@ -141,7 +142,7 @@ SPEED = ("qwen2_5", "qwen3", "throughput", "ttft", "step", "case_memory", "w", "
 """What a run by input length and batch size shows."""
 PLAN = ("w", "b", "bpw", "best_speed", "unknown", "training", "ceiling", "fits")
 """What a plan shows."""
-PICK = ("loss", "answer", "turn", "interval", "unknown", "training", "ceiling", "fits")
+PICK = ("loss", "answer", "turn", "no_needs", "interval", "unknown", "training", "ceiling", "fits")
 """What a pick shows."""
 MAXCTX = ("planned", "theory", "unknown")
 """What a search for the largest context shows."""

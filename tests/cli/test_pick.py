@@ -74,6 +74,14 @@ def test_needs_that_change_the_answer(ggbench: Run) -> None:
     assert strict["pick"] is None
 
 
+def test_a_speed_that_is_not_known_can_be_measured(ggbench: Run) -> None:
+    """On this machine; another card cannot be measured."""
+    options = ("pick", "qwen1.5-0.5b", "q4_k_m", "-ctk", "f16", "-ctv", "f16", "--min-speed", "1", "--need-ctx", "5k")
+    assert "--measure forecasts it" in ggbench(*options, "--bandwidth", "30GB/s", "--no-measure").err
+    assert "--measure" not in ggbench(*options, *CARD).err
+    assert "--measure" not in ggbench(*options[:-4], "--bandwidth", "30GB/s", "--no-measure").err
+
+
 def test_the_longest_context_that_is_fast_enough(ggbench: Run) -> None:
     """Sized for that context, at whose end the bound is still 40 tok/s."""
     ran = ggbench("pick", "qwen1.5-7b", *CARD, "--workload", "longest", "--min-speed", "40", "--json").json
@@ -91,6 +99,11 @@ def test_a_family_compares_sizes_but_not_quality(ggbench: Run) -> None:
     assert document["n_models"] > 5
     assert document["pick"]["model"] == "qwen1.5-14b" or document["pick"]["n_params"] > 7e9
     assert "Which model answers better is not known" in document["pick"]["reason"]
+
+
+def test_the_help_explains_the_rows(ggbench: Run) -> None:
+    """Also the one that is only there to compare with."""
+    assert "if no context, speed or loss were needed" in " ".join(ggbench("pick", "--help").out.split())
 
 
 def test_bad_input(ggbench: Run, tmp_path: Path) -> None:

@@ -90,6 +90,19 @@ def test_a_bundle_names_no_folder_user_and_serial_number(store: Store, other: St
     other.close()
 
 
+def test_a_model_named_by_its_folder_is_called_by_its_file(store: Store, other: Store, tmp_path: Path) -> None:
+    """As where it was measured; it is the same run with its paths and without."""
+    head = measured.start()
+    subject = replace(head.subject, model="/home/alice/best", file="/home/alice/best/Tiny-1B.Q4_K_M.gguf")
+    run_id = measured.put_run(store, replace(head, subject=replace(subject, source="file")))
+    (kept,) = moved(store, [run_id], other, tmp_path / "x.zip")
+    assert other.load_run(kept.run_id).subject.model == "Tiny-1B"
+    for with_paths in (False, True):
+        (again,) = moved(store, [run_id], other, tmp_path / f"{with_paths}.zip", with_paths=with_paths)
+        assert not again.is_new
+    other.close()
+
+
 def test_paths_are_kept_when_asked_for(store: Store, other: Store, tmp_path: Path) -> None:
     """With the folders and serial numbers."""
     kept = moved(store, put_runs(store)[:1], other, tmp_path / "x.zip", with_paths=True)
