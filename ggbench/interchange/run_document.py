@@ -94,7 +94,7 @@ def _without_folders(document: _Document) -> _Document:
     bare: _Document = anonymous(document)
     subject = bare["subject"]
     if subject["model"] != document["subject"]["model"]:
-        subject["model"] = name_without_quant(subject["file"]) or subject["model"]
+        subject["model"] = name_without_quant(subject.get("file") or "") or subject["model"]
     return bare
 
 

@@ -62,6 +62,7 @@ def _by_speed(one: Candidate, other: Candidate) -> list[_Order]:
 
 
 def _by_context(one: Candidate, other: Candidate) -> _Order:
+    """An unknown context counts as none: llama.cpp refused to size it."""
     mine, theirs = one.offered_n_ctx or 0, other.offered_n_ctx or 0
     if mine == theirs:
         return "as good"

@@ -182,6 +182,17 @@ def changed(store: Store, tmp_path: Path, change: Callable[[Document], object]) 
     return zipped(tmp_path, {"ggbench.json": archive_list(["runs/1.json"]), "runs/1.json": json.dumps(document)})
 
 
+def test_a_model_named_by_its_folder_without_a_file_keeps_its_name(store: Store, tmp_path: Path) -> None:
+    """The folder's own name is all that there is."""
+
+    def change(run: Document) -> None:
+        run["subject"]["model"] = "/home/me/smol"
+        del run["subject"]["file"]
+
+    (found,) = read_bundle(changed(store, tmp_path, change))
+    assert "smol" in found.run.subject.model
+
+
 def archive_list(names: list[str]) -> str:
     """The list of a bundle."""
     return json.dumps({"schema": bundle.SCHEMA, "runs": names})
