@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import ExitCode
+from ggbench.records.machine import Gpu
+from ggbench.units import GIB
 from tests.cli.conftest import Run
+from tests.fakes.hub import TestHub
 
 pytestmark = pytest.mark.llama
 
@@ -142,6 +145,31 @@ def test_two_files_of_one_quant(ggbench: Run, tiny_twin: Path, tmp_path: Path) -
     ran = ggbench("pick", tmp_path, *CARD, "--need-ctx", "512", "--json")
     assert ran.code == ExitCode.DONE
     assert len({(each["selector"], each["type_k"]) for each in ran.json["candidates"]}) == 6
+
+
+def test_a_repo_of_forty_quants_is_read_once(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
+    """By its headers; what is kept of them serves a pick without a network, and what is not kept is an error."""
+    families = ("Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "IQ4_XS", "IQ3_M", "IQ2_M", "Q4_0")
+    names = [f"{prefix}{family}" for prefix in ("", "UD-", "v2-", "v3-") for family in families]
+    hub.add_repo("org/many", files={f"tiny-{name}.gguf": tiny_twin for name in names})
+    asked = ("pick", "org/many", *CARD, "--need-ctx", "512", "--json")
+    found = ggbench(*asked)
+    assert found.code == ExitCode.DONE, found.err
+    assert len({each["selector"] or each["quant"] for each in found.json["candidates"]}) == 40
+    again = ggbench(*asked, "--offline")
+    assert (again.code, again.json["pick"]) == (ExitCode.DONE, found.json["pick"])
+    missing = ggbench("pick", "org/other", *CARD, "--offline")
+    assert (missing.code, missing.err.count("\n")) == (ExitCode.NETWORK, 2)
+
+
+def test_a_gpu_that_other_programs_fill(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing fits into what is free of it: the nearest miss, not an error of llama.cpp."""
+    full = Gpu(0, "NVIDIA GeForce RTX 3060", None, None, 12 * GIB, GIB // 2, 192, 7501, "580.1")
+    monkeypatch.setattr("ggbench.sizing.budget.visible_gpus", lambda: (full,))
+    ran = ggbench("pick", "qwen1.5-0.5b", "--bandwidth", "360GB/s", "--json")
+    assert ran.code == ExitCode.DOES_NOT_FIT
+    assert ran.json["pick"] is None
+    assert ran.json["nearest_miss"]["fits"] is False
 
 
 def test_a_context_beyond_training_goes_on_and_is_marked(ggbench: Run) -> None:
