@@ -185,7 +185,7 @@ def test_a_bound_on_speed_does_not_beat_a_measurement() -> None:
 
 
 def test_quality_takes_the_least_loss_then_the_faster() -> None:
-    """Of two that cannot be told apart by loss."""
+    """Of two whose losses do not clearly differ."""
     found = [
         candidate("q8_0", loss=measured_loss(0.010, 0.3), tok_s=10, gib=7),
         candidate("q6_k", loss=measured_loss(0.011, 0.3), tok_s=15, gib=6),
