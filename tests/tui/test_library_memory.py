@@ -110,7 +110,7 @@ def test_the_stack_fills_the_line_exactly() -> None:
     )
 
 
-@pytest.mark.parametrize(("width", "has_reserve"), [(66, False), (118, True)])
+@pytest.mark.parametrize(("width", "has_reserve"), [(78, False), (118, True)])
 def test_every_size_of_the_legend_has_its_name(services: Services, drive: Drive, width: int, has_reserve: bool) -> None:
     """Where the line is too short the reserve is left out, rather than a size without a name."""
 
