@@ -48,9 +48,7 @@ _SEED = 20240424
 _INTEGERS = frozenset({"i8", "i16", "i32", "i64", "f64"})
 
 
-def write_twin(
-    planned: ModelFile, path: Path, on_progress: Progress | None = None, *, is_kept: bool = True
-) -> None:
+def write_twin(planned: ModelFile, path: Path, on_progress: Progress | None = None, *, is_kept: bool = True) -> None:
     """Write the twin of this plan to `path`, replacing any file there; the same plan gives the same bytes.
 
     Missing folders are created. A file that is not kept is not synced to the disk: it is removed before a power cut
