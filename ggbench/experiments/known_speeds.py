@@ -17,7 +17,7 @@ from ggbench.experiments.comparable_runs import ThisMachine, without_placement
 from ggbench.experiments.stored import listed_run
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.cpu import describe_cpu
-from ggbench.records.decode import DecodeResult, DecodeSettings
+from ggbench.records.decode import DecodeResult
 from ggbench.records.forecast import POSITIONS, Expected, ForecastResult
 from ggbench.records.known_speed import KnownSpeed
 from ggbench.records.outcome import Outcome
@@ -25,8 +25,8 @@ from ggbench.records.plan import Budget, PlannedForecast, PlanRow
 from ggbench.records.prefill import PrefillResult
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed_cases import SpeedResult
-from ggbench.stats.known_speed import Known, inverse, measured_prefills, measured_steps, tok_s_at
+from ggbench.stats.known_speed import Known, measured_prefills, tok_s_at
+from ggbench.stats.measured_steps import decode_curve, forecast_curve, speed_curve
 from ggbench.store.database import Store
 from ggbench.theory.kv_cache import kv_cache
 from ggbench.theory.offload import offload
@@ -144,26 +144,14 @@ def _measured(runs: Sequence[Run]) -> KnownSpeed | None:
 
 def _steps(run: Run) -> Known:
     """Latencies of a run of one sequence; empty where its steps show no line."""
-    match run.result, run.head.settings:
-        case DecodeResult(fit=fit, latency=latency, limit=limit) as found, DecodeSettings(n_gen=n_gen):
-            middle = found.n_prompt + (min(n_gen, found.n_gen) + 1) // 2
-            return measured_steps([(middle, latency)] if latency is not None else [], fit, limit)
-        case SpeedResult(cases=cases, lines=lines), _:
-            line = next((each for each in lines if each.n_seqs == 1), None)
-            latencies = [
-                (each.case.n_input + (each.case.n_gen + 1) // 2, each.latency)
-                for each in cases
-                if each.case.n_seqs == 1 and each.latency is not None and each.seconds is not None
-            ]
-            return () if line is None else measured_steps(latencies, line.fit, line.limit)
-    return ()
+    curve = decode_curve(run) or speed_curve(run)
+    return () if curve is None else curve.step_ms
 
 
 def _forecast(runs: Sequence[Run]) -> KnownSpeed | None:
     for run in runs:
-        if isinstance(run.result, ForecastResult) and len(run.result.tok_s) > 1:
-            steps = tuple((n, inverse(tok_s)) for n, tok_s in sorted(run.result.tok_s))
-            return KnownSpeed("forecast", run.result.basis, steps, run.result.prefill_ms)
+        if isinstance(run.result, ForecastResult) and (curve := forecast_curve(run)) is not None:
+            return KnownSpeed("forecast", run.result.basis, curve.step_ms, run.result.prefill_ms)
     return None
 
 
