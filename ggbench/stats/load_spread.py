@@ -26,6 +26,12 @@ ASSUMED_FREEDOM = 3
 """Repeats that the assumption counts as."""
 
 
+_FAR_OUT = 10.0
+"""Standard deviations, by the median absolute deviation, from which on a run was disturbed: what else the machine did
+then may have taken most of its time, and one such run would hide every difference from then on."""
+_FEWEST_FOR_OUTLIERS = 5
+
+
 @dataclass(frozen=True, slots=True)
 class LoadSpread:
     """The spread of one figure between loads; of no repeats, what is assumed."""
@@ -44,9 +50,7 @@ class LoadSpread:
     def widened(self, value: float, ci95: Interval, n_runs: int = 1) -> Interval:
         """Return the interval of a positive value as another load would have it; squares add on the logarithms."""
         spread = self.half_width(n_runs)
-        below, above = (
-            math.hypot(spread, each) for each in (log_ratio(value, ci95[0]), log_ratio(ci95[1], value))
-        )
+        below, above = (math.hypot(spread, each) for each in (log_ratio(value, ci95[0]), log_ratio(ci95[1], value)))
         return value * math.exp(-below), value * math.exp(above) if math.isfinite(above) else math.inf
 
 
@@ -61,11 +65,12 @@ class Repeat:
 def load_spread(groups: Sequence[Sequence[Repeat]], assumed_sigma: float = ASSUMED_SIGMA) -> LoadSpread:
     """Return the spread between loads, from runs of the same settings in each group.
 
-    The noise within runs is subtracted, as far as their intervals say it. Repeats that differ by less than is assumed
+    Runs that lie far from the others of their group were disturbed, and are left out; one of two cannot be. The noise
+    within runs is subtracted, as far as their intervals say it. Repeats that differ by less than is assumed
     are joined with the assumption; if they differ by more, they stand alone.
     """
     squares, within, n_repeats = 0.0, 0.0, 0
-    for group in groups:
+    for group in _undisturbed(groups):
         freedom = len(group) - 1
         if freedom < 1:
             continue
@@ -77,6 +82,23 @@ def load_spread(groups: Sequence[Sequence[Repeat]], assumed_sigma: float = ASSUM
         return LoadSpread(math.sqrt(found / n_repeats), max(n_repeats, ASSUMED_FREEDOM), n_repeats)
     freedom = ASSUMED_FREEDOM + n_repeats
     return LoadSpread(math.sqrt((ASSUMED_FREEDOM * assumed_sigma**2 + found) / freedom), freedom, n_repeats)
+
+
+def _undisturbed(groups: Sequence[Sequence[Repeat]]) -> list[list[Repeat]]:
+    """The groups without runs that are far out, by the median absolute deviation of all groups together."""
+    apart = []
+    for group in groups:
+        values = [math.log(each.value) for each in group]
+        middle = statistics.median(values)
+        apart.append([abs(value - middle) for value in values])
+    everything = [each for distances in apart for each in distances]
+    if len(everything) < _FEWEST_FOR_OUTLIERS:
+        return [list(group) for group in groups]
+    limit = max(_FAR_OUT * 1.4826 * statistics.median(everything), _FAR_OUT * ASSUMED_SIGMA)
+    return [
+        [each for each, distance in zip(group, distances, strict=True) if distance <= limit or len(group) < 3]
+        for group, distances in zip(groups, apart, strict=True)
+    ]
 
 
 def _variance_within(repeat: Repeat) -> float:

@@ -91,3 +91,11 @@ def test_more_runs_narrow_the_mean() -> None:
     low, high = spread.widened(50.0, (50.0, 50.0))
     assert math.log(50 / low) == pytest.approx(spread.half_width())
     assert math.log(high / 50) == pytest.approx(spread.half_width())
+
+
+def test_one_disturbed_run_does_not_widen_all_intervals_for_good() -> None:
+    """Three times as slow as its repeats, it is left out; of two that are as far apart, neither can be."""
+    rng = np.random.default_rng(6)
+    usual, disturbed = loads(rng, 6, 0.01, 0.002), Repeat(17.0, (16.9, 17.1))
+    assert load_spread([[*usual, disturbed]]) == load_spread([usual])
+    assert load_spread([[usual[0], disturbed]]).sigma > 0.5
