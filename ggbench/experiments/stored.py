@@ -23,6 +23,7 @@ from ggbench.records.observation import (
 )
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Result, Run, RunHead
+from ggbench.records.serving import RequestTiming, ServerFound, TokenChunks
 from ggbench.records.speed import DecodeLimit
 from ggbench.store.codec import decode
 from ggbench.store.database import Store
@@ -32,7 +33,7 @@ _T = TypeVar("_T")
 
 _OBSERVED: tuple[type, ...] = (
     DecodeLimit, DecodeWindow, GpusInUse, ImportedRow, MachineReading, Memory, ModelDescribed, PromptTiming,
-    WorkerPeak, WorkerStarted,
+    RequestTiming, ServerFound, TokenChunks, WorkerPeak, WorkerStarted,
 )  # fmt: skip
 """What every experiment may observe; an experiment's own types are in its `observed`."""
 

@@ -109,6 +109,8 @@ class Recorder:
             self.flush()  # a chunk ends where a pause begins, so that its span is that of its steps
         self._arrived_ns = now_ns
         kept = self.recording.series.setdefault(series, Series())
+        if kept.position and steps.first_position != kept.position[-1] + 1:
+            self.flush()  # as it ends where its positions do
         kept.extend(steps.first_position, steps.step_ns, steps.sample_ns)
         if time.monotonic() - self._stored_at >= _STORE_EVERY_S:
             self.flush()

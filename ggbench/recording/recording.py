@@ -10,7 +10,9 @@ from typing import TypeVar
 from ggbench.records.machine import GpuUse, MachineReading
 from ggbench.records.observation import GpusInUse, PromptTiming, WorkerStarted
 from ggbench.records.run import RunHead
+from ggbench.records.serving import TokenChunks
 from ggbench.stats.gpu_use import Span, summarize_gpus
+from ggbench.stats.token_times import TimedSeries, TokenTimes
 from ggbench.store.runs import WARMUP
 
 PAUSE_NS = 1_000_000_000
@@ -76,20 +78,28 @@ class Recording:
         return next((each.body for each in reversed(self.observations) if isinstance(each.body, kind)), None)
 
     @property
-    def samples(self) -> Series:
-        """Every timed step, warm-up left out, one series after the other."""
-        joined = Series()
-        for name, series in self.series.items():
-            if not name.startswith(WARMUP):
-                joined.position.extend(series.position)
-                joined.step_ns.extend(series.step_ns)
-                joined.sample_ns.extend(series.sample_ns)
-        return joined
+    def timed_series(self) -> tuple[str, ...]:
+        """Names of the series that count, of single steps or of chunks, in the order in which they began."""
+        names = (*self.series, *(each.series for each in self.of(TokenChunks)))
+        return tuple(dict.fromkeys(name for name in names if not name.startswith(WARMUP)))
+
+    def token_times(self, names: Iterable[str]) -> TokenTimes:
+        """What was timed in these series, one after the other."""
+        chunks: dict[str, list[TokenChunks]] = {}
+        for each in self.of(TokenChunks):
+            chunks.setdefault(each.series, []).append(each)
+        parts = []
+        for name in names:
+            series = self.series.get(name, Series())
+            parts.append(TimedSeries(series.position, series.step_ns, series.sample_ns, tuple(chunks.get(name, ()))))
+        return TokenTimes.of(parts)
 
     @property
     def n_steps(self) -> int:
-        """Timed steps so far, warm-up left out."""
-        return sum(len(series.step_ns) for name, series in self.series.items() if not name.startswith(WARMUP))
+        """Timed steps so far, warm-up left out, those in chunks among them."""
+        chunks = sum(sum(each.n_tokens) for each in self.of(TokenChunks) if not each.series.startswith(WARMUP))
+        steps = (len(series.step_ns) for name, series in self.series.items() if not name.startswith(WARMUP))
+        return sum(steps) + chunks
 
     @property
     def spans(self) -> list[Span]:
