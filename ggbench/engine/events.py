@@ -19,7 +19,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     pid: int | None
     """Of its process; None where it has none on this machine."""
     versions: dict[str, str]
-    """Of the software, by the names of `Environment`: `llama_cpp`, `llama_cpp_python`, `system_info`."""
+    """Of the software, by the names of `Environment`: `llama_cpp`, `llama_cpp_python`, `system_info`, `server`."""
 
 
 class Opening(msgspec.Struct, frozen=True, tag="opening"):

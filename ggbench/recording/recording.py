@@ -108,12 +108,17 @@ class Recording:
 
     @property
     def prompt_ns(self) -> dict[int, list[int]]:
-        """Nanoseconds of every prompt that was read from an empty cache, by its length."""
+        """Nanoseconds of every prompt that was read from an empty cache, by the length that was asked for."""
         by_length: dict[int, list[int]] = {}
         for each in self.of(PromptTiming):
             if not each.n_depth:
-                by_length.setdefault(each.n_prompt, []).append(each.elapsed_ns)
+                by_length.setdefault(each.n_asked or each.n_prompt, []).append(each.elapsed_ns)
         return by_length
+
+    @property
+    def prompt_counts(self) -> dict[int, int]:
+        """Tokens that a prompt had, by the length that was asked for."""
+        return {each.n_asked or each.n_prompt: each.n_prompt for each in self.of(PromptTiming)}
 
     @property
     def gpu_use(self) -> GpuUse | None:

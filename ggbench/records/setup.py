@@ -115,8 +115,6 @@ class EndpointSetup(Setup):
     """Whose clock times the tokens: `auto` takes the server's own where it has one for each token."""
     api_key_env: str = ""
     """Name of the environment variable that holds the key; the key itself is kept nowhere. Empty sends none."""
-    insecure: bool = False
-    """Whether the server's TLS certificate is not verified."""
 
 
 def check_cache_types(setup: Setup) -> None:
