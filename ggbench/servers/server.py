@@ -18,7 +18,13 @@ from ggbench.servers.streams import run_together
 class Server:
     """One server at one address; its methods raise NetworkError, ServerFailed and UsageError with a hint each."""
 
-    def __init__(self, address: Address, *, timeout_s: float = 600.0, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+    info: ServerInfo
+    """What it said of itself when it was recognized."""
+    _kind: Kind
+
+    def __init__(
+        self, address: Address, *, timeout_s: float = 600.0, connect_timeout_s: float = CONNECT_TIMEOUT_S
+    ) -> None:
         """Recognize the server. `timeout_s` is the longest silence of a stream: a prompt on a slow CPU takes long.
 
         Raises NetworkError where nothing answers there, ServerFailed for what is no server of a known kind or is
@@ -26,12 +32,10 @@ class Server:
         """
         self._client = Client(address, timeout_s=timeout_s, connect_timeout_s=connect_timeout_s)
         try:
-            self._kind: Kind
             self._kind, self.info = recognize(self._client)
         except BaseException:
             self._client.close()
             raise
-        self.info: ServerInfo
 
     def prompt(self, model: str, n_tokens: int, index: int = 0) -> Prompt:
         """Return a prompt of `n_tokens`; another for each index, so that concurrent requests share no prefix.
