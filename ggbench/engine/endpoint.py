@@ -203,7 +203,9 @@ class EndpointEngine:
         ended = short[0].ended
         why = f" ({ended.finish_reason})" if ended and ended.finish_reason else ""
         which = f" in {len(short)} of {len(streams)} requests" if len(streams) > 1 else ""
-        return Failed(workload.stage, f"the server ended after {timing.n_tokens:,} of {timing.n_gen:,} tokens{why}{which}")
+        return Failed(
+            workload.stage, f"the server ended after {timing.n_tokens:,} of {timing.n_gen:,} tokens{why}{which}"
+        )
 
     def _prompt_read(self, stream: StreamedRequest) -> PromptRead | None:
         """The prompt by the server's clock where it has one, else until the first token arrived."""

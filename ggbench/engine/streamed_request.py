@@ -20,6 +20,10 @@ _CHUNKS_EVERY_NS = 1_000_000_000
 """Chunks are reported at most this often: each report is a record in the store."""
 
 
+_NOTHING = Ended(0, None, None, None, "")
+"""Of a stream that has not ended: nothing is known."""
+
+
 @dataclass(slots=True)
 class _Spread:
     """Standard deviation of numbers as they come. Source: Welford (1962), Technometrics 4(3)."""
@@ -113,13 +117,14 @@ class StreamedRequest:
     @property
     def timing(self) -> RequestTiming:
         """The request as far as it came."""
-        ended, n_tokens = self.ended, self.n_tokens
-        if ended is not None and ended.n_gen is not None and self._counted_by_chunks:
+        ended, n_tokens = self.ended or _NOTHING, self.n_tokens
+        if self._counted_by_chunks and ended.n_gen is not None:
             n_tokens = ended.n_gen
-        remarks = () if ended is None else ended.disobeyed
-        if not self.is_exact:
-            count = f"of {n_tokens:,} tokens, whose single times are unknown" if ended and ended.n_gen else "uncounted"
-            remarks = (*remarks, f"{self.n_tokens:,} chunks came, {count}")
+        remarks = ended.disobeyed
+        if not self.is_exact and ended.n_gen is not None:
+            remarks = (*remarks, f"{n_tokens:,} tokens came in {self.n_tokens:,} chunks of unknown sizes")
+        elif not self.is_exact:
+            remarks = (*remarks, f"did not count its tokens: {self.n_tokens:,} chunks came")
         return RequestTiming(
             n_prompt=self.n_prompt,
             n_gen=self.n_gen,
@@ -128,15 +133,15 @@ class StreamedRequest:
             first_byte_ns=self._since(self.first_byte_ns),
             first_token_ns=self._since(self.first_token_ns),
             last_token_ns=self._since(self._last_ns) if self.n_tokens else None,
-            n_prompt_counted=ended and ended.n_prompt,
-            n_cached=ended and ended.n_cached,
+            n_prompt_counted=ended.n_prompt,
+            n_cached=ended.n_cached,
             n_tokens=n_tokens,
             n_tokens_together=self._n_together,
-            server_prompt_ns=ended and ended.prompt_ns,
-            server_gen_ns=ended and ended.decode_ns,
+            server_prompt_ns=ended.prompt_ns,
+            server_gen_ns=ended.decode_ns,
             jitter_ns=self._jitter.deviation,
-            n_drafted=ended and ended.n_drafted,
-            n_accepted=ended and ended.n_accepted,
+            n_drafted=ended.n_drafted,
+            n_accepted=ended.n_accepted,
             is_exact=self.is_exact,
             remarks=remarks,
         )
@@ -148,9 +153,9 @@ class StreamedRequest:
         if item.n_tokens is None:
             self._counted_by_chunks = True
         n_new = 1 if item.n_tokens is None else item.n_tokens
+        self._text.append(item.text)
         if n_new < 1:
             return
-        self._text.append(item.text)
         is_first, arrival_ns = self.first_token_ns is None, item.at_ns - self._last_ns
         self.n_tokens += n_new
         self._last_ns = item.at_ns

@@ -13,7 +13,7 @@ from ggbench.engine.workloads.prefill import Prefill
 from ggbench.recording.experiment import Conclusion, Experiment, Job
 from ggbench.recording.recording import Recording
 from ggbench.records.decode import DecodeResult, DecodeSettings
-from ggbench.records.serving import RequestTiming, ServerFound
+from ggbench.records.serving import ServerFound
 from ggbench.records.speed import Bandwidth, DecodeLimit
 from ggbench.stats.gpu_use import throttled
 
@@ -68,7 +68,7 @@ class DecodeExperiment(Experiment):
             latency=summarize_tokens(times),
             limit=recording.last(DecodeLimit),
             unsteady="; ".join(filter(None, (uneven, throttled(recording.gpu_use)))),
-            serving=serving_of(recording.last(ServerFound), recording.of(RequestTiming)),
+            serving=serving_of(recording.last(ServerFound), recording.requests),
         )
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:

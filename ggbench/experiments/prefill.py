@@ -11,7 +11,7 @@ from ggbench.engine.workloads.prefill import Prefill
 from ggbench.recording.experiment import Conclusion, Experiment, Job
 from ggbench.recording.recording import Recording
 from ggbench.records.prefill import PrefillResult, PrefillSettings
-from ggbench.records.serving import RequestTiming, ServerFound
+from ggbench.records.serving import ServerFound
 from ggbench.records.speed import Bandwidth, DecodeLimit
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class PrefillExperiment(Experiment):
         timings = sorted(recording.prompt_ns.items())
         counts = recording.prompt_counts
         speeds = tuple(prompt_speed(counts[length], elapsed) for length, elapsed in timings if length in wanted)
-        serving = serving_of(recording.last(ServerFound), recording.of(RequestTiming))
+        serving = serving_of(recording.last(ServerFound), recording.requests)
         return PrefillResult(speeds, recording.last(DecodeLimit), serving)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:

@@ -95,7 +95,7 @@ def read_recording(store: Store, stored: StoredRun) -> Recording:
         recording.series.setdefault(chunk.series, Series()).extend(chunk.first_position, chunk.step_ns, chunk.sample_ns)
         if chunk.at_ns:
             elapsed_ns = sum(chunk.step_ns) + sum(chunk.sample_ns)
-            recording.timed.append((chunk.series, (chunk.at_ns - elapsed_ns, chunk.at_ns)))
+            recording.chunk_spans.append((chunk.series, (chunk.at_ns - elapsed_ns, chunk.at_ns)))
     observed = (*_OBSERVED, *experiment_of(stored.kind).observed)
     types: dict[str, type[object]] = {kind_of(each): each for each in observed}
     for each in store.load_observations(stored.run_id):

@@ -154,7 +154,7 @@ class Recorder:
 
     def _write_chunk(self, series: str, first_position: int, step_ns: list[int], sample_ns: list[int]) -> None:
         at_ns = self._arrived_ns
-        self.recording.timed.append((series, (at_ns - sum(step_ns) - sum(sample_ns), at_ns)))
+        self.recording.chunk_spans.append((series, (at_ns - sum(step_ns) - sum(sample_ns), at_ns)))
         self._write(
             lambda store, run_id: store.append_samples(
                 run_id, series, first_position, step_ns, sample_ns or None, at_ns=at_ns

@@ -82,6 +82,14 @@ class RequestTiming:
     remarks: tuple[str, ...] = ()
     """What the server did not do as asked, in a line each."""
 
+    @property
+    def as_one_chunk(self) -> tuple[TokenChunks, ...]:
+        """All tokens after the first as one chunk; none where there are fewer than two."""
+        if self.first_token_ns is None or self.last_token_ns is None or self.n_tokens < 2:
+            return ()
+        elapsed_ns = self.last_token_ns - self.first_token_ns
+        return (TokenChunks((self.n_prompt + 1,), (self.n_tokens - 1,), (elapsed_ns,), self.series),)
+
 
 @dataclass(frozen=True, slots=True)
 class Serving:

@@ -73,13 +73,18 @@ class TokenTimes:
         return found
 
 
-def _blocks(part: TimedSeries) -> Iterator[tuple[float, float]]:
-    """Mean position and time per token of consecutive tokens, at least 16 each; a shorter rest is left out."""
+def in_order(part: TimedSeries) -> list[tuple[int, int, int]]:
+    """Return first position, tokens and ns of all that was timed in a series, by rising position."""
     timed = [(first, 1, ns) for first, ns in zip(part.position, part.step_ns, strict=True)]
     for each in part.chunks:
         timed += zip(each.first_position, each.n_tokens, each.elapsed_ns, strict=True)
+    return sorted(timed)
+
+
+def _blocks(part: TimedSeries) -> Iterator[tuple[float, float]]:
+    """Mean position and time per token of consecutive tokens, at least 16 each; a shorter rest is left out."""
     begin, end, elapsed_ns = 0, 0, 0
-    for first, n_tokens, ns in sorted(timed):
+    for first, n_tokens, ns in in_order(part):
         if first != end:
             begin, elapsed_ns = first, 0  # a token between them was not timed
         end, elapsed_ns = first + n_tokens, elapsed_ns + ns
