@@ -39,5 +39,5 @@ def test_a_server_named_twice_is_refused() -> None:
 def test_a_seventeenth_server_is_refused() -> None:
     """llama.cpp takes 16."""
     assert len(parse_servers(",".join(f"a{n}" for n in range(16)))) == 16
-    with pytest.raises(UsageError, match="^17 RPC servers, and llama.cpp takes 16$"):
+    with pytest.raises(UsageError, match=r"^17 RPC servers, and llama.cpp takes 16$"):
         parse_servers(",".join(f"a{n}" for n in range(17)))
