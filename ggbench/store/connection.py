@@ -6,7 +6,6 @@ Results cost hours of a machine's time, so no path through here deletes or overw
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from ggbench.atomic_files import make_folders, sync_folder
 from ggbench.errors import StoreError
 from ggbench.store import migrations
+from ggbench.system_calls import FOLDER, lock_file
 
 _BUSY_TIMEOUT_S = 10.0
 _MAGIC = b"SQLite format 3\0"
@@ -109,10 +109,10 @@ def _writable_hint(path: Path) -> str:
 @contextlib.contextmanager
 def _opening_alone(folder: Path) -> Iterator[None]:
     """Keep two ggbench from both finding a damaged file and the second moving away the fresh one of the first."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(folder, os.O_RDONLY | FOLDER)
     try:
         with contextlib.suppress(OSError):  # some network file systems cannot lock a folder: then the race stays
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock_file(descriptor)
         yield
     finally:
         os.close(descriptor)
