@@ -26,7 +26,7 @@ _position = threading.Lock()
 
 
 def lock_file(descriptor: int, *, shared: bool = False, waits: bool = True) -> None:
-    """Lock an open file or folder until it is closed. Raises OSError: at once where `waits` is false and another has it.
+    """Lock an open file or folder until it is closed. Raises OSError: at once if `waits` is false and another has it.
 
     Windows has no shared lock; there two readers wait for each other.
     """
@@ -41,17 +41,21 @@ def lock_file(descriptor: int, *, shared: bool = False, waits: bool = True) -> N
 
 
 def read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
-    """Read into the buffer from an offset of the file, whatever its position; returns how many bytes. Raises OSError."""
-    return (
-        seek_and_read(descriptor, buffer, offset)
-        if sys.platform == "win32"
-        else os.preadv(descriptor, [buffer], offset)
-    )
+    """Read into the buffer from an offset, whatever the file's position; returns how many bytes. Raises OSError."""
+    if sys.platform == "win32":  # noqa: SIM108 - mypy leaves out what is of another system only in statements
+        n_read = seek_and_read(descriptor, buffer, offset)
+    else:
+        n_read = os.preadv(descriptor, [buffer], offset)
+    return n_read
 
 
 def write_at(descriptor: int, data: memoryview, offset: int) -> int:
-    """Write at an offset of the file, whatever its position; returns how many bytes. Raises OSError."""
-    return seek_and_write(descriptor, data, offset) if sys.platform == "win32" else os.pwrite(descriptor, data, offset)
+    """Write at an offset, whatever the file's position; returns how many bytes. Raises OSError."""
+    if sys.platform == "win32":  # noqa: SIM108 - as above
+        n_written = seek_and_write(descriptor, data, offset)
+    else:
+        n_written = os.pwrite(descriptor, data, offset)
+    return n_written
 
 
 def seek_and_read(descriptor: int, buffer: memoryview, offset: int) -> int:
