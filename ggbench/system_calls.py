@@ -42,7 +42,7 @@ def lock_file(descriptor: int, *, shared: bool = False, waits: bool = True) -> N
 
 def read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
     """Read into the buffer from an offset, whatever the file's position; returns how many bytes. Raises OSError."""
-    if sys.platform == "win32":  # noqa: SIM108 - mypy leaves out what is of another system only in statements
+    if sys.platform == "win32":
         n_read = seek_and_read(descriptor, buffer, offset)
     else:
         n_read = os.preadv(descriptor, [buffer], offset)
@@ -51,7 +51,7 @@ def read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
 
 def write_at(descriptor: int, data: memoryview, offset: int) -> int:
     """Write at an offset, whatever the file's position; returns how many bytes. Raises OSError."""
-    if sys.platform == "win32":  # noqa: SIM108 - as above
+    if sys.platform == "win32":
         n_written = seek_and_write(descriptor, data, offset)
     else:
         n_written = os.pwrite(descriptor, data, offset)
