@@ -18,8 +18,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TOOLS = (
-    "bash", "env", "basename", "cat", "cp", "cut", "dirname", "find", "flock", "grep", "gzip", "head", "mkdir", "mv", "readlink",
-    "realpath", "rm", "sha256sum", "sort", "tail", "tar", "uname",
+    "bash", "env", "basename", "cat", "cp", "cut", "dirname", "find", "flock", "grep", "gzip", "head", "mkdir", "mv",
+    "readlink", "realpath", "rm", "sha256sum", "sort", "tail", "tar", "uname",
 )  # fmt: skip
 PYPROJECT = """
 [build-system]
@@ -150,19 +150,25 @@ OLD = 'case "$2" in *"(3, 11)"*) exit 1 ;; esac; exec {python} "$@"'
         ("python3", OLD, {}, (), "no Python 3.11 or newer", "PYTHON=/path"),
         ("", "", {"PYTHON": "/no/python"}, (), "no Python 3.11 or newer", "PYTHON=/path"),
         ("", "", {}, (), "no C++ compiler on PATH", "apt install g++"),
-        ("c++", "exit 0", {"CMAKE_ARGS": "-DGGML_CUDA=on", "CUDA_PATH": "/none"}, (), "no CUDA compiler", "install the CUDA toolkit"),
+        ("c++", "exit 0", {"CMAKE_ARGS": "-DGGML_CUDA=on", "CUDA_PATH": "/"}, (), "no CUDA compiler", "CUDA toolkit"),
         ("", "", {}, ("tests",), "unknown argument tests", "scripts/setup [test]"),
         ("", "", {}, ("--wheels",), "--wheels needs a path", "give a wheel"),
         ("", "", {}, ("--wheels", "/no/where"), "there is no /no/where", "give a wheel"),
-        ("", "", {}, ("--wheels", "{tmp}/torch-2.0.0-py3-none-any.whl"), "is not a wheel of llama-cpp-python", "begins"),
+        ("", "", {}, ("--wheels", "{tmp}/torch-2.0.0-py3-none-any.whl"), "is not a wheel of llama-cpp", "begins"),
         ("", "", {}, ("--wheels", "{tmp}/llama_cpp_python-0.3.9-py3-none-any.whl"), "is older than 0.3.36", "newer"),
     ],
-    ids=["no venv", "old", "no such Python", "no compiler", "no nvcc", "unknown", "no path", "missing", "other", "older"],
+    ids=["no venv", "old", "no Python", "no compiler", "no nvcc", "unknown", "no path", "missing", "other", "older"],
 )  # fmt: skip
 def test_what_is_missing_is_said_at_once(
-    checkout: Checkout, tmp_path: Path, tool: str, script: str, environ: dict[str, str], words: tuple[str, ...], what: str,
+    checkout: Checkout,
+    tmp_path: Path,
+    tool: str,
+    script: str,
+    environ: dict[str, str],
+    words: tuple[str, ...],
+    what: str,
     to_do: str,
-) -> None:  # fmt: skip
+) -> None:
     """In two lines, before anything is made or downloaded."""
     for name, version in (("torch", "2.0.0"), ("llama_cpp_python", "0.3.9")):
         wheel(tmp_path, name, version)
