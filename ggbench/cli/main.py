@@ -15,6 +15,7 @@ import click
 from ggbench import __version__
 from ggbench.errors import ExitCode, GgbenchError, UnknownName
 from ggbench.plain import plain
+from ggbench.system_calls import IS_SUPPORTED
 
 COMMANDS = {
     "bench": "Measure every quant of a model: BPW, memory, prefill, W and B against the limit.",
@@ -101,6 +102,8 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 def _run(args: list[str] | None) -> int:
     """Run the command line, print what went wrong, and return the exit code. Raises BrokenPipeError."""
+    if not IS_SUPPORTED:
+        return _fail("ggbench does not run on Windows itself", "run it in WSL 2", ExitCode.UNEXPECTED)
     try:
         status = cli.main(args, prog_name="ggbench", standalone_mode=False)
         return status if isinstance(status, int) else ExitCode.DONE

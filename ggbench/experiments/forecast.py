@@ -35,6 +35,7 @@ class ForecastExperiment(Experiment):
     kind: ClassVar[str] = "forecast"
     settings_type = ForecastSettings
     result_type = ForecastResult
+    needs_file: ClassVar[str] = "twins are made of the header of a file"
     observed = (ForecastModel, ForecastPlacement, ForecastTwin, TwinTiming)
 
     def check(self, setup: Setup, settings: Settings) -> None:

@@ -16,6 +16,7 @@ from ggbench.recording.progress import ModelReady
 from ggbench.recording.recording import Recording
 from ggbench.recording.rig import Rig
 from ggbench.records.run import Settings
+from ggbench.records.serving import ServerFound
 from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.records.speed import Bandwidth
 from ggbench.records.speed_cases import BatchLimit, Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
@@ -61,10 +62,12 @@ class SpeedExperiment(Experiment):
 
     def reduce(self, recording: Recording) -> SpeedResult:
         """Every case that ended, and a line for each batch size of which any step was timed."""
+        from ggbench.stats.serving import serving_of
         from ggbench.stats.speed_cases import batch_lines
 
         limits = {each.n_seqs: each.limit for each in recording.of(BatchLimit)}
-        return SpeedResult(ended_cases(recording), batch_lines(_steps(recording), limits))
+        serving = serving_of(recording.last(ServerFound), recording.requests)
+        return SpeedResult(ended_cases(recording), batch_lines(_steps(recording), limits), serving)
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through the steps of its cases of one sequence; None where there is none."""
@@ -114,13 +117,22 @@ def ended_cases(recording: Recording) -> tuple[SpeedCase, ...]:
 
 def _steps(recording: Recording) -> dict[Case, CaseSteps]:
     """The decode of each case of which any step was timed."""
+    from ggbench.stats.served_cases import ServedRequest, shared_steps
     from ggbench.stats.speed_cases import CaseSteps
 
-    return {
-        case: CaseSteps(series.position, series.step_ns)
-        for case in recording.settings(SpeedSettings).cases
-        if (series := recording.series.get(case.series)) is not None
-    }
+    found = {}
+    timings = {each.series: each for each in recording.requests}
+    for case in recording.settings(SpeedSettings).cases:
+        names = recording.series_of(case.series)
+        parts = zip(names, recording.timed(names), strict=True)
+        requests = [ServedRequest(timings[name], steps) for name, steps in parts if name in timings]
+        if requests:
+            times = shared_steps(requests)
+            found[case] = CaseSteps(times.position, times.step_ns, requests)
+        elif names:
+            times = recording.token_times(names)
+            found[case] = CaseSteps(times.position, times.step_ns)
+    return found
 
 
 def run_within(rig: Rig, jobs: Sequence[Job]) -> Generator[Progress]:
