@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from ggbench import __version__
+from ggbench.cli.interrupts import discard_output, stoppable
 from ggbench.errors import ExitCode, GgbenchError, UnknownName
 from ggbench.plain import plain
 from ggbench.system_calls import IS_SUPPORTED
@@ -88,15 +89,22 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
-    try:
-        status = _run(args)
-        sys.stdout.flush()  # here and not while the interpreter ends, which complains of a closed pipe
-    except BrokenPipeError:
-        status = ExitCode.PIPE_CLOSED
+    with stoppable():
+        try:
+            status = _run(args)
+            sys.stdout.flush()  # here and not while the interpreter ends, which complains of a closed pipe
+        except KeyboardInterrupt:  # a second one, while the first was reported
+            status = ExitCode.INTERRUPTED
+        except BrokenPipeError:
+            status = ExitCode.PIPE_CLOSED
     if status == ExitCode.PIPE_CLOSED:
         for stream in (sys.__stdout__, sys.__stderr__):
             if stream is not None:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+                discard_output(stream.fileno())
+    if status == ExitCode.INTERRUPTED:
+        # `python -m` kills itself where an interrupt ended an exec(), as of a dataclass that was being imported, also
+        # when it was caught since; the next exec() clears that. Source: CPython 3.11, run_eval_code_obj in pythonrun.c.
+        exec("")
     sys.exit(status)
 
 
