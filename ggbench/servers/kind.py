@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -22,12 +22,12 @@ class InvalidStream(Exception):
     """A line that the kind of server does not send; the message says what is wrong with it."""
 
 
-class ServerSaid(Exception):
+class ServerReported(Exception):
     """An error that the server reported in the stream; untrusted text."""
 
 
 class StreamReader(Protocol):
-    """Reads one stream. Raises InvalidStream and ServerSaid."""
+    """Reads one stream. Raises InvalidStream and ServerReported."""
 
     def read(self, line: bytes, at_ns: int) -> Iterable[Progress]:
         """Return what a line says; nothing for an empty one. The line has no line ending."""
@@ -52,8 +52,11 @@ class Kind(Protocol):
         """Return what the server offers; None where it is of another kind. Raises NetworkError and ServerFailed."""
         ...
 
-    def prompt(self, client: Client, info: ServerInfo, model: str, n_tokens: int, index: int) -> Prompt:
-        """Return a prompt of that many tokens. Raises NetworkError and ServerFailed."""
+    def prompt(self, client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
+        """Return a prompt of that many tokens. Raises NetworkError and ServerFailed.
+
+        `added` returns how many tokens the server adds to a text, found by a generation of one token.
+        """
         ...
 
     def request(self, generate: Generate) -> Post:

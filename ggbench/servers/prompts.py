@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ggbench.servers.contract import Prompt
 
@@ -27,12 +27,18 @@ def words(n_words: int, seed: int) -> str:
     return "".join(rng.choices(_WORDS, k=n_words)).lstrip() if n_words else ""
 
 
-def counted_words(count: Callable[[str], int], n_tokens: int) -> Prompt:
-    """Return a text of that many tokens, by a server's count of a short text: what it adds to the words is constant.
+def probe_text() -> tuple[str, int]:
+    """Return a text that no cache knows and its number of words."""
+    return words(_PROBE_WORDS, _random_seed()), _PROBE_WORDS
 
-    The seed is new each time, so that no cache knows the text. `count` raises what it likes.
+
+def worded(n_tokens: int, added: int) -> Prompt:
+    """Return a text of that many tokens, where a server adds some, such as a token for the beginning, to the words.
+
+    It begins differently each time, so that no cache knows it.
     """
-    seed = random.SystemRandom().getrandbits(48)
-    added = count(words(_PROBE_WORDS, seed)) - _PROBE_WORDS
-    n_words = max(1, n_tokens - added)
-    return Prompt(n_tokens, text=words(n_words, seed + 1))
+    return Prompt(n_tokens, text=words(max(1, n_tokens - added), _random_seed()))
+
+
+def _random_seed() -> int:
+    return random.SystemRandom().getrandbits(48)

@@ -15,7 +15,7 @@ from ggbench.errors import GgbenchError, ServerFailed
 from ggbench.plain import shorten
 from ggbench.servers.client import Client, Exchange, Line, silent
 from ggbench.servers.contract import Ended, Failed, Generate, Item, PromptProgress, Tokens
-from ggbench.servers.kind import InvalidStream, Kind, ServerSaid
+from ggbench.servers.kind import InvalidStream, Kind, ServerReported
 
 _PASS_ON_S = 0.05
 _CLOSING_S = 15.0
@@ -88,7 +88,7 @@ class _Stream:
         except InvalidStream as error:
             text = shorten(self._client.without_key(str(error)), 160)
             self._fail(ServerFailed(f"the server sent an invalid stream: {text}", _LOG_HINT))
-        except ServerSaid as error:
+        except ServerReported as error:
             text = shorten(self._client.without_key(str(error)), 200)
             self._fail(ServerFailed(f"the server reported an error: {text}", _LOG_HINT))
 

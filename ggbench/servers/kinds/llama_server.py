@@ -7,7 +7,7 @@ nothing and `predicted_ms` of n tokens is the time of n - 1 decodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -17,7 +17,7 @@ from ggbench.records.prompt import PROMPT
 from ggbench.servers.client import Client, Post
 from ggbench.servers.contract import Ended, Generate, OfferedModel, Prompt, PromptProgress, ServerInfo, Tokens
 from ggbench.servers.failures import error_text
-from ggbench.servers.kind import InvalidStream, Progress, ServerSaid, decode_as
+from ggbench.servers.kind import InvalidStream, Progress, ServerReported, decode_as
 from ggbench.servers.numbers import count, nanoseconds, positive
 from ggbench.servers.obedience import disobeyed
 from ggbench.servers.prompts import repeated
@@ -130,7 +130,7 @@ def _offered(model: _Model, props: _Props) -> OfferedModel:
     )
 
 
-def prompt(client: Client, info: ServerInfo, model: str, n_tokens: int, index: int) -> Prompt:
+def prompt(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
     """Return the same token ids as the engine that runs llama.cpp here."""
     answer = client.post(Post("/tokenize", {"model": model, "content": PROMPT, "add_special": True}))
     client.check_answer(answer, "the tokens of a text")
@@ -177,7 +177,7 @@ class _Reader:
             return ()
         chunk = decode_as(data, _Chunk)
         if chunk.error is not None:
-            raise ServerSaid(error_text({"error": chunk.error}) or "no message")
+            raise ServerReported(error_text({"error": chunk.error}) or "no message")
         if chunk.prompt_progress is not None and not chunk.stop:
             return (PromptProgress(at_ns, max(0, chunk.prompt_progress.processed)),)
         if chunk.tokens_predicted is None:
