@@ -16,6 +16,8 @@ from ggbench.records.speed import Bandwidth, DecodeLimit
 if TYPE_CHECKING:
     from ggbench.recording.progress import Progress
     from ggbench.recording.session import Session
+    from ggbench.records.known_speed import RunSpeed
+    from ggbench.records.run import Run
 
 
 class PrefillExperiment(Experiment):
@@ -44,6 +46,14 @@ class PrefillExperiment(Experiment):
         timings = sorted(recording.prompt_ns.items())
         speeds = tuple(prompt_speed(n_prompt, elapsed) for n_prompt, elapsed in timings if n_prompt in wanted)
         return PrefillResult(speeds, recording.last(DecodeLimit))
+
+    def speed_of(self, run: Run) -> RunSpeed | None:
+        """Return the times of its prompts; None where none has an interval."""
+        from ggbench.records.known_speed import RunSpeed
+        from ggbench.stats.known_speed import measured_prefills
+
+        prefills = measured_prefills(run.result.prefills) if isinstance(run.result, PrefillResult) else ()
+        return RunSpeed("measured", f"run {run.run_id}", prefill_ms=prefills) if prefills else None
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench prefill MODEL QUANT --lengths ...` with every option that is not the default."""
