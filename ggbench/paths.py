@@ -1,9 +1,7 @@
-"""ggbench's own files: paths of results, caches and config, and atomic writing. No other module names a user folder."""
+"""Paths of ggbench's own files: results, caches and config. No other module names a user folder."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 import platformdirs
@@ -59,30 +57,3 @@ def user_models_file() -> Path:
 def added_places_file() -> Path:
     """Return the list of folders and files that the user added by hand."""
     return Path(_dirs.user_config_dir) / "places.json"
-
-
-def take_free_name(file: Path, name: Path) -> None:
-    """Give a file a name that nothing has. Raises FileExistsError, and OSError as a rename does."""
-    try:
-        name.hardlink_to(file)  # the only call that fails if the name is taken
-    except FileExistsError:
-        raise
-    except OSError:  # no hard links, as on FAT: a file made between the check and the rename would be lost
-        if os.path.lexists(name):
-            raise FileExistsError from None
-        file.rename(name)
-    else:
-        file.unlink()
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file, and its folder, atomically: a reader never sees a part of it. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".new-", delete=False) as aside:
-        try:
-            aside.write(content)
-            aside.close()
-            Path(aside.name).replace(path)
-        except BaseException:
-            Path(aside.name).unlink(missing_ok=True)
-            raise

@@ -20,6 +20,8 @@ from ggbench.stats.gpu_use import throttled
 if TYPE_CHECKING:
     from ggbench.recording.progress import Progress
     from ggbench.recording.session import Session
+    from ggbench.records.known_speed import RunSpeed
+    from ggbench.records.run import Run
 
 _PREFILL_REPEAT = 3
 
@@ -70,6 +72,18 @@ class DecodeExperiment(Experiment):
             unsteady="; ".join(filter(None, (uneven, throttled(recording.gpu_use)))),
             serving=serving_of(recording.last(ServerFound), recording.requests),
         )
+
+    def speed_of(self, run: Run) -> RunSpeed | None:
+        """Return the line through its steps, at the level of their mean latency; None where they show no line."""
+        from ggbench.records.known_speed import RunSpeed
+        from ggbench.stats.known_speed import measured_steps
+
+        found, settings = run.result, run.head.settings
+        if not isinstance(found, DecodeResult) or not isinstance(settings, DecodeSettings):
+            return None
+        middle = found.n_prompt + (min(settings.n_gen, found.n_gen) + 1) // 2
+        steps = measured_steps([(middle, found.latency)] if found.latency else [], found.fit, found.limit)
+        return RunSpeed("measured", f"run {run.run_id}", steps, is_steady=not found.unsteady) if steps else None
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench decode MODEL QUANT -n N` with every option that is not the default."""

@@ -25,6 +25,8 @@ from ggbench.units import counted
 if TYPE_CHECKING:
     from ggbench.recording.progress import Progress
     from ggbench.recording.session import Session
+    from ggbench.records.known_speed import RunSpeed
+    from ggbench.records.run import Run
 
 
 class ForecastExperiment(Experiment):
@@ -64,6 +66,17 @@ class ForecastExperiment(Experiment):
         basis = ", ".join([basis, *(each.name for each in placements if each.name)])
         limit = recording.last(DecodeLimit) if len(placements) == 1 else None
         return ForecastResult(basis, found.b_ms, found.w_tokens_per_ms, found.tok_s, found.prefill_ms, limit)
+
+    def speed_of(self, run: Run) -> RunSpeed | None:
+        """Return what it forecast; None where it came to no line."""
+        from ggbench.records.known_speed import RunSpeed
+        from ggbench.stats.known_speed import inverse
+
+        found = run.result
+        if not isinstance(found, ForecastResult) or len(found.tok_s) < 2:
+            return None
+        steps = tuple((n, inverse(tok_s)) for n, tok_s in sorted(found.tok_s))
+        return RunSpeed("forecast", found.basis, steps, found.prefill_ms)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench forecast MODEL QUANT` with every option that is not the default."""

@@ -17,6 +17,8 @@ from ggbench.records.speed import Bandwidth, DecodeLimit
 if TYPE_CHECKING:
     from ggbench.recording.progress import Progress
     from ggbench.recording.session import Session
+    from ggbench.records.known_speed import RunSpeed
+    from ggbench.records.run import Run
 
 
 class PrefillExperiment(Experiment):
@@ -48,6 +50,14 @@ class PrefillExperiment(Experiment):
         speeds = tuple(prompt_speed(counts[length], elapsed) for length, elapsed in timings if length in wanted)
         serving = serving_of(recording.last(ServerFound), recording.requests)
         return PrefillResult(speeds, recording.last(DecodeLimit), serving)
+
+    def speed_of(self, run: Run) -> RunSpeed | None:
+        """Return the times of its prompts; None where none has an interval."""
+        from ggbench.records.known_speed import RunSpeed
+        from ggbench.stats.known_speed import measured_prefills
+
+        prefills = measured_prefills(run.result.prefills) if isinstance(run.result, PrefillResult) else ()
+        return RunSpeed("measured", f"run {run.run_id}", prefill_ms=prefills) if prefills else None
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench prefill MODEL QUANT --lengths ...` with every option that is not the default."""

@@ -24,6 +24,8 @@ from ggbench.records.speed_cases import BatchLimit, Case, CaseEnded, SpeedCase, 
 if TYPE_CHECKING:
     from ggbench.recording.progress import Progress
     from ggbench.recording.session import Session
+    from ggbench.records.known_speed import RunSpeed
+    from ggbench.records.run import Run
     from ggbench.stats.speed_cases import CaseSteps
 
 _DEFAULTS = SpeedSettings()
@@ -66,6 +68,22 @@ class SpeedExperiment(Experiment):
         limits = {each.n_seqs: each.limit for each in recording.of(BatchLimit)}
         serving = serving_of(recording.last(ServerFound), recording.requests)
         return SpeedResult(ended_cases(recording), batch_lines(_steps(recording), limits), serving)
+
+    def speed_of(self, run: Run) -> RunSpeed | None:
+        """Return the line through the steps of its cases of one sequence; None where there is none."""
+        from ggbench.records.known_speed import RunSpeed
+        from ggbench.stats.known_speed import measured_steps
+
+        if not isinstance(run.result, SpeedResult):
+            return None
+        line = next((each for each in run.result.lines if each.n_seqs == 1), None)
+        latencies = [
+            (each.case.n_input + (each.case.n_gen + 1) // 2, each.latency)
+            for each in run.result.cases
+            if each.case.n_seqs == 1 and each.latency is not None and each.seconds is not None
+        ]
+        steps = () if line is None else measured_steps(latencies, line.fit, line.limit)
+        return RunSpeed("measured", f"run {run.run_id}", steps) if steps else None
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench speed MODEL QUANT` with every option that is not the default."""

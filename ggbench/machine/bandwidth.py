@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ggbench import paths
+from ggbench.atomic_files import replace_file
 from ggbench.errors import DoesNotFit
 from ggbench.machine.cpu import Cpu, describe_cpu
 from ggbench.machine.memory import Ram, describe_ram
@@ -115,4 +116,4 @@ def _write(file: Path, key: str, entry: _Entry) -> None:
     import msgspec
 
     document = {**_read_document(file), _SECTION: {**_read(file), key: entry}}
-    paths.replace_file(file, msgspec.json.format(msgspec.json.encode(document), indent=2))
+    replace_file(file, msgspec.json.format(msgspec.json.encode(document), indent=2))

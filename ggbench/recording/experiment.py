@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ggbench.engine.endings import Ending
     from ggbench.recording.progress import Progress
     from ggbench.recording.session import Session
+    from ggbench.records.known_speed import RunSpeed
+    from ggbench.records.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,10 @@ class Experiment(abc.ABC):
     @abc.abstractmethod
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """The command line that does the job again, from any folder; `bandwidth` is the person's own figure."""
+
+    def speed_of(self, run: Run) -> RunSpeed | None:
+        """Return what a completed run says of how fast its file is; None, the default, where it says nothing."""
+        return None
 
     def memory(self, recording: Recording, result: Result | None) -> Memory:
         """What the model and its context took."""

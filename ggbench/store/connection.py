@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ggbench.atomic_files import make_folders, sync_folder
 from ggbench.errors import StoreError
 from ggbench.store import migrations
 
@@ -28,7 +29,7 @@ def open_connection(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
     written by a newer ggbench or is another program's, and where the folder or the disk cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         with _opening_alone(path.parent), as_store_errors(path):
             if not _starts_as_sqlite(path):
                 return _start_afresh(path)
@@ -43,9 +44,15 @@ def open_connection(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
 
 
 @contextlib.contextmanager
-def writing(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """One transaction that takes the write lock at its start; undone when the block raises. Raises StoreError."""
+def writing(connection: sqlite3.Connection, path: Path, *, synced: bool = False) -> Iterator[None]:
+    """One transaction that takes the write lock at its start; undone when the block raises. Raises StoreError.
+
+    Once a `synced` one is over, a power cut takes neither it nor those before it.
+    """
     with as_store_errors(path):
+        # FULL flushes the write-ahead log at a commit, NORMAL before a checkpoint alone: a kill loses nothing either
+        # way, and an append of samples has no disk to wait for.
+        connection.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -142,8 +149,6 @@ def _connect(path: Path) -> sqlite3.Connection:
             with writing(connection, path):
                 migrations.migrate(connection)
         connection.execute("PRAGMA foreign_keys = ON")
-        # In WAL mode NORMAL loses nothing when a process is killed, and spares a disk flush at each append.
-        connection.execute("PRAGMA synchronous = NORMAL")
         for table in ("runs", "samples", "observations"):
             connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
         status = path.stat()
@@ -185,4 +190,5 @@ def _move_aside(path: Path) -> Path:
         source = Path(f"{path}{sibling}")
         if source.exists():
             source.rename(f"{target}{sibling}")
+            sync_folder(path.parent)
     return target
