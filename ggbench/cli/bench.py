@@ -33,7 +33,7 @@ def command(
     """
     from ggbench.cli.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.cli.run_output import show_run_ids, show_summaries
-    from ggbench.cli.server_options import names_server
+    from ggbench.cli.server_options import check_server
     from ggbench.experiments.bench import run_bench, with_expected_speeds
     from ggbench.experiments.decode import EXPERIMENT
     from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
@@ -48,11 +48,11 @@ def command(
         raise UsageError("--plot goes under a table", "omit --json and --format, or use results show ID --plot")
     if against and text_format != "table":
         raise UsageError(f"--against {against} does not go into {text_format}", "omit --format, or use --json")
+    if maxctx:
+        check_server(MAXCTX, asked)
     settings = DecodeSettings(n_gen, repeat=repeat)
     jobs = make_jobs(EXPERIMENT, settings, asked, every=True)
     if maxctx:
-        if names_server(asked.model):
-            MAXCTX.refuse_servers()
         warn_of_memory_use(asked)
         asked = replace(asked, timeout_s=asked.timeout_s or SEARCH_TIMEOUT_S)
     targets = [job.target for job in jobs]
