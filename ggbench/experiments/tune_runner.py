@@ -127,12 +127,12 @@ class _Search:
         baseline = self._candidates[BASELINE].setup
         dimensions = choices(baseline, self._settings, self._known)
         alone = singles(baseline, dimensions)
-        self._enter(alone)
+        yield from self._enter(alone)
         try:
             yield from self._run_race(_ALONE_SHARE)
             together = self._combinations(dimensions, alone)
             if together:
-                self._enter(together)
+                yield from self._enter(together)
                 yield from self._run_race(_RACE_SHARE)
             yield from self._prove()
         except _TooNoisy:
@@ -158,7 +158,7 @@ class _Search:
         cost = f"a measurement takes {format_number(self._seconds[BASELINE])} s"
         yield Point(f"{cost}; at most {format_rough_seconds(within_s)} in all", baseline)
 
-    def _enter(self, setups: Sequence[LlamaSetup]) -> None:
+    def _enter(self, setups: Sequence[LlamaSetup]) -> Generator[Progress, None, None]:
         """Size new candidates, and let those that fit into the race as far as the time allows."""
         round_s = _FEWEST_ROUNDS * self._seconds[BASELINE] * (1 + 1 / BETWEEN_BASELINES)
         left_s = self._left_s() - (1 - _RACE_SHARE) * self._settings.within_s
@@ -170,6 +170,7 @@ class _Search:
             candidate = TuneCandidate(number, setup, obstacle, self._loss(setup))
             self._candidates[number] = candidate
             self._session.recorder.observe(candidate)
+            yield Point("", candidate)
             if not obstacle:
                 room -= 1
                 self._race.enter([number])
