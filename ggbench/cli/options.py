@@ -60,6 +60,8 @@ class Asked:
     """Longest time that the worker may be silent; None takes the experiment's default."""
     bandwidth: Bandwidth | None = None
     """The person's own figure."""
+    tuned: bool = False
+    """Whether to measure with the settings that a search found."""
 
 
 class Tokens(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
