@@ -98,9 +98,8 @@ def ratio_text(ratio: Expected | None) -> str:
 
 
 def state_text(found: TuneResult, candidate: TunedCandidate) -> str:
-    """Return what became of a candidate, with the reason."""
-    state = "led the race" if candidate.number == found.finalist and not found.has_gain else candidate.state
-    return f"{state}: {candidate.reason}" if candidate.reason else state
+    """Return what became of a candidate in a word or two."""
+    return "led the race" if candidate.number == found.finalist and not found.has_gain else candidate.state
 
 
 def setup_to_use(run: Run) -> LlamaSetup | None:

@@ -30,8 +30,6 @@ from tests.fakes.engine import fake_rig, obey
 Effects = Mapping[tuple[str, Any], float]
 """How many times as long a step takes with that value of a setting."""
 
-N_LOGICAL = 4
-
 
 @dataclass
 class PlantedMachine:
@@ -52,6 +50,8 @@ class PlantedMachine:
     """How many times slower the machine is from then on."""
     fatal: tuple[str, Any] | None = None
     """Value of a setting with which the worker ends in the middle of a decode."""
+    n_logical: int = 4
+    """Threads that it runs at once."""
     busy: tuple[str, ...] = ()
     """Other programs that compute."""
     before_each: Callable[[int], object] = lambda number: None
@@ -102,12 +102,12 @@ class PlantedMachine:
 
     @contextlib.contextmanager
     def clocked(self) -> Iterator[None]:
-        """Let searches run by its clock, with four logical CPUs and other programs as `busy` says."""
+        """Let searches run by its clock, its CPUs, and other programs as `busy` says."""
         with patch.multiple(
             "ggbench.experiments.tune_runner",
             monotonic=self.clock,
             BusyPrograms=lambda: SimpleNamespace(since=lambda: self.busy),
-            logical_cpus=lambda: N_LOGICAL,
+            logical_cpus=lambda: self.n_logical,
         ):
             yield
 

@@ -14,7 +14,7 @@ from ggbench.records.tune import Gain, TunedCandidate, TuneResult, changes_text
 from ggbench.report.forecast import expected_text
 from ggbench.report.names import quant_name, row_labels
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
-from ggbench.report.terminal.tables import Cells, facts_table, fitted_table, names, notes, right, spaced
+from ggbench.report.terminal.tables import Cells, facts_table, fitted_table, left, names, notes, right, spaced
 from ggbench.report.tune import (
     gains_line,
     ratio_text,
@@ -105,15 +105,15 @@ def _candidates_table(found: TuneResult) -> RenderableType:
         right("all", (ratio_text(each.ratio) for each in rows), "times", stays=True),
         *(_depth_cells(rows, n_depth, index) for index, n_depth in enumerate(depths)),
         right("KLD", losses, "nats", 1),
-        right("measured", (format_count(each.n_timed) for each in rows), "", 2),
-        notes(plain(state_text(found, each)) for each in rows),
+        right("timed", (format_count(each.n_timed) for each in rows), "", 2),
+        left("", (plain(state_text(found, each)) for each in rows)),
     ]
+    reasons = [f"{plain(changes_text(found.changes(each)))}: {plain(each.reason)}" for each in rows if each.reason]
     return fitted_table(
-        [each for each in cells if not each.is_empty or each.is_note],
+        [each for each in cells if not each.is_empty],
         title="Candidates",
-        labels=[plain(changes_text(found.changes(each))) for each in rows],
         dim=[each.state in ("dropped", "left out", "failed") for each in rows],
-        caption=_CAPTION,
+        caption="\n".join([*reasons, _CAPTION]),
     )
 
 
