@@ -68,7 +68,7 @@ def record(model: str, quant: str | None, out: Path, seconds: float) -> int:
     rows = [(values, setup) for values in found if (setup := setup_of(baseline, values)) is not None]
     times: list[list[list[float]]] = [[] for _ in rows]
     engine, began = launch(threading.Event()), time.monotonic()
-    timer = TuneTimer(engine, Source(path), settings)
+    timer = TuneTimer(engine, Source(path), settings, lambda pid: None)
     warm = timer.time(TuneCandidate(0, baseline))
     assert isinstance(warm, TuneTiming), warm
     timer = timer.calibrated(warm)
@@ -133,9 +133,8 @@ def compare(table_file: Path, repeat: int, within_s: float) -> int:
     own = truth[key(baseline)]
     best = max(math.exp(own - each) for each in truth.values())
     n_rounds = min(len(times) for _, times in table)
-    print(
-        f"{Path(document['file']).name}: {len(table)} combinations, {n_rounds} measurements of each; best {best:.3f} times"
-    )
+    name = Path(document["file"]).name
+    print(f"{name}: {len(table)} combinations, {n_rounds} measurements of each; best {best:.3f} times")
     print(f"{'seed':>4} {'tune':>7} {'measured':>9} {'Optuna':>7} {'measured':>9}   {'tune chose':<40} Optuna chose")
     ours, theirs = [], []
     target = resolve_one(document["file"])

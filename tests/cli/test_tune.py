@@ -27,7 +27,7 @@ def plant(machine: FakeMachine) -> Iterator[Plant]:
 
         def planted(**what: object) -> PlantedMachine:
             made = PlantedMachine(7, **{"effects": SLOWER, "noise": 0.005, **what})  # type: ignore[arg-type]
-            machine.answers.update(dict.fromkeys(range(32), made.answer))
+            machine.answers.update(dict.fromkeys(range(1000), made.answer))
             stack.enter_context(made.clocked())
             return made
 
@@ -64,7 +64,13 @@ def test_the_planted_settings_are_found_and_taken(
     assert found["n_measured"] > 20
 
     text = ggbench("results", "show", found["run_id"], "--plot").out
-    for words in ("flash_attn off: 1.4", "times the speed of the defaults", "depth 4,096", "dropped: round", "-fa off"):
+    for words in (
+        "flash_attn off: 1.4",
+        "times the speed of the defaults",
+        "depth 4,096",
+        "threads 1: round 1: 0.",
+        "-fa off",
+    ):
         assert words in text
 
     decoded = ggbench("decode", tiny_twin, "-n", "300", "--tuned", "--json")
@@ -195,3 +201,19 @@ def test_prompts_are_searched_for_too(ggbench: Run, plant: Plant, tiny_twin: Pat
     assert ran.code == 0, ran.err
     assert ran.json["best"] == {"n_ubatch": 128}
     assert ran.json["gain"]["0"]["prefill_ratio"] == pytest.approx(1.25, rel=0.03)
+
+
+def test_a_low_w_points_to_tune(ggbench: Run, plant: Plant, machine: FakeMachine, tiny_twin: Path) -> None:
+    """With the command, from decode and bench; once a search found settings, to --tuned; and with those no more."""
+    plant(at_depth={("flash_attn", "off"): 0.5})
+    machine.answers.clear()  # the usual fake workers, whose W is 200 tokens/ms
+    limit = ("--bandwidth", "1000GB/s")
+    ran = ggbench("decode", tiny_twin, "-n", "600", *limit)
+    assert "of what the memory's bandwidth allows: ggbench tune" in ran.err
+    assert "ggbench tune" in ggbench("bench", tiny_twin, "-n", "600", *limit).err
+    assert "ggbench tune" not in ggbench("decode", tiny_twin, "-n", "600", "--bandwidth", "100MB/s").err
+    plant(at_depth={("flash_attn", "off"): 0.5})
+    assert ggbench("tune", tiny_twin, *TUNE, "--quiet").code == 0
+    machine.answers.clear()
+    assert "--tuned takes the settings that run" in ggbench("decode", tiny_twin, "-n", "600", *limit).err
+    assert "takes the settings" not in ggbench("decode", tiny_twin, "-n", "600", "--tuned", *limit).err

@@ -113,7 +113,7 @@ class PlantedMachine:
 
     def rig(self, store: Store | None = None) -> Rig:
         """A rig all of whose workers are of this machine."""
-        return fake_rig(store, dict.fromkeys(range(16), self.answer))[0]
+        return fake_rig(store, dict.fromkeys(range(1000), self.answer))[0]
 
     def tune(self, target: Target, settings: TuneSettings, setup: LlamaSetup | None = None) -> Run:
         """Search on it, with its clock."""
