@@ -43,6 +43,7 @@ COMMANDS = {
     "forecast": "The speed of a model that is not here, from twins of a few layers.",
     "speed": "Tokens/s and memory by input length and batch size, as the published tables count.",
     "synth": "Write twins: files of a model's true shape, without trained weights.",
+    "tune": "The settings that beat the defaults, with the gain and its interval.",
     "tui": "Choose, measure and compare in a terminal interface.",
 }
 """Every command, in `ggbench.cli.<name>` unless `_ELSEWHERE`, with its one line of help."""
