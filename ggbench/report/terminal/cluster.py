@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.table import Table
 
 from ggbench.records.cluster import Link, Percentiles, RemoteDevice, ServerProbe
-from ggbench.report import UNKNOWN
-from ggbench.report.terminal.tables import ESSENTIAL, fitted_table, names, notes, right
+from ggbench.report import ESSENTIAL, UNKNOWN
+from ggbench.report.terminal.tables import fitted_table, names, notes, right
 from ggbench.units import format_bandwidth, format_bytes, format_ms
 
 _CAPTION = "each the median; p95 is what 95 % of the measurements are no worse than"
