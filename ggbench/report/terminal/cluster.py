@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from rich.table import Table
 
@@ -34,7 +35,7 @@ def probes_table(probes: Sequence[ServerProbe], *, width: int | None = None) -> 
                 priority=2,
             ),
             *(
-                right(header, texts(lambda probe, text=text: _part(probe.link, text)), unit, priority)
+                right(header, texts(partial(_link_text, text)), unit, priority)
                 for header, unit, priority, text in _LINK
             ),
             notes(texts(lambda probe: probe.reason)),
@@ -52,8 +53,8 @@ def _lines(probe: ServerProbe) -> Iterator[tuple[ServerProbe, RemoteDevice | Non
         yield probe, device, not index
 
 
-def _part(link: Link | None, text: Callable[[Link], str]) -> str:
-    return UNKNOWN if link is None else text(link)
+def _link_text(text: Callable[[Link], str], probe: ServerProbe) -> str:
+    return UNKNOWN if probe.link is None else text(probe.link)
 
 
 def _rate(rate: Percentiles | None, part: str) -> str:
