@@ -228,7 +228,11 @@ def test_files_that_are_no_results_are_refused(ggbench: Run, store_file: Path, t
     other.write_text(json.dumps({"schema": "somebody.else/7"}))
     with large.open("wb") as file:
         file.truncate(1 << 30)
-    for path, message in ((broken, "not a complete JSON"), (other, "other.json, line 1: there is no n_prompt"), (large, "1.00 GiB")):
+    for path, message in (
+        (broken, "not a complete JSON"),
+        (other, "other.json, line 1: there is no n_prompt"),
+        (large, "1.00 GiB"),
+    ):
         ran = ggbench("compare", "1", "--against", path)
         assert (ran.code, ran.out, len(ran.err.splitlines())) == (5, "", 2)
         assert message in ran.err
