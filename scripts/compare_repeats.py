@@ -32,7 +32,7 @@ from ggbench.store.database import Store
 
 AIM = 19 / 20
 VERDICTS = ("no difference", "different", "not judged")
-METRICS = {"tok_s": "speed", "w_tokens_per_ms": "W", "b_ms": "B"}
+METRICS = {"tok_s": "speed", "w_tokens_per_ms": "W", "b_ms": "B", "": "any of them"}
 
 Spreads = Callable[[Run, Run], RunSpreads]
 
@@ -106,17 +106,20 @@ def count(runs: Sequence[Run]) -> int:
             for key, metric in METRICS.items():
                 tallies[name, what, key] = tally = Counter(verdict_on(key, each) for each in compared)
                 print(f"| {name} | {what} | {metric} | {' | '.join(str(tally[each]) for each in VERDICTS)} |")
-    of_same, of_other = (tallies["spread learned", what, "tok_s"] for what in ("of one setting", "of two settings"))
+    of_same, of_other = (tallies["spread learned", what, ""] for what in ("of one setting", "of two settings"))
     return 0 if of_same["different"] <= (1 - AIM) * len(same) and not of_other["no difference"] else 1
 
 
 def verdict_on(key: str, compared: Comparison) -> str:
-    """Whether two runs differ in a metric."""
+    """Whether two runs differ in a metric, or without a key in any."""
+    if not key:
+        found = {verdict_on(each, compared) for each in METRICS if each}
+        return next(verdict for verdict in ("different", *VERDICTS) if verdict in found)
     line = next(line for line in compared.lines if line.key == key)
-    found = line.versus[1]
-    if found is None:
+    apart = line.versus[1]
+    if apart is None:
         return "not judged"
-    return "different" if found.is_different else "no difference"
+    return "different" if apart.is_different else "no difference"
 
 
 def _without(groups: Repeats, *left_out: Run) -> Repeats:

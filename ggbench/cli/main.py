@@ -18,7 +18,7 @@ from ggbench.plain import plain
 
 COMMANDS = {
     "bench": "Measure every quant of a model: BPW, memory, prefill, W and B against the limit.",
-    "compare": "Compare stored runs: which is better in what, and by how much.",
+    "compare": "Compare runs of any kind: which is better in what, and by how much.",
     "decode": "Time every token of a long decode, and fit W and B.",
     "demo": "Measure twins of a small model in about two minutes, without a network.",
     "export": "Write stored runs as llama-bench's files, as CSV, or as a bundle.",
