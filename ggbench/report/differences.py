@@ -60,7 +60,7 @@ class _Property:
 
 def _settings(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     """What runs of one kind were asked for and does not agree, under the names of the settings' fields."""
-    settings = [summary.run.head.settings for summary in summaries]
+    settings: list[Any] = [summary.run.head.settings for summary in summaries]
     if len(set(map(type, settings))) > 1 or not is_dataclass(settings[0]):
         return ()
     named = {each.name for each in (*_CONFIGURATION, *_TEXT)}

@@ -198,7 +198,8 @@ enter opens a run; space marks it; c compares the marked runs."""
         """Open one run in full, or several side by side."""
 
         def read() -> Iterator[tuple[tuple[MeasuredRun, ...], Repeats]]:
-            measured, repeats = self._load(runs), ()
+            measured = self._load(runs)
+            repeats: Repeats = ()
             if len(measured) > 1:
                 _ = [run.summary for run in measured]  # each can be read, or this raises why not
                 with host_of(self).services.open_store() as store:
