@@ -76,18 +76,13 @@ class DecodeExperiment(Experiment):
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through its steps, at the level of their mean latency; None where they show no line."""
         from ggbench.records.known_speed import RunSpeed
-        from ggbench.stats.known_speed import measured_steps
+        from ggbench.stats.measured_steps import decode_curve
 
-        found, settings = run.result, run.head.settings
-        if not isinstance(found, DecodeResult) or not isinstance(settings, DecodeSettings):
+        curve, found = decode_curve(run), run.result
+        if curve is None or not isinstance(found, DecodeResult):
             return None
-        n_gen = min(settings.n_gen, found.n_gen)
-        middle = found.n_prompt + (n_gen + 1) // 2
-        steps = measured_steps([(middle, found.latency)] if found.latency else [], found.fit, found.limit)
-        if not steps:
-            return None
-        reach = found.n_prompt + n_gen
-        return RunSpeed("measured", f"run {run.run_id}", steps, reach=reach, is_steady=not found.unsteady)
+        is_steady = not found.unsteady
+        return RunSpeed("measured", f"run {run.run_id}", curve.step_ms, reach=curve.reach, is_steady=is_steady)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench decode MODEL QUANT -n N` with every option that is not the default."""

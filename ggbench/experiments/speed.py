@@ -72,22 +72,12 @@ class SpeedExperiment(Experiment):
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through the steps of its cases of one sequence; None where there is none."""
         from ggbench.records.known_speed import RunSpeed
-        from ggbench.stats.known_speed import measured_steps
+        from ggbench.stats.measured_steps import speed_curve
 
-        if not isinstance(run.result, SpeedResult):
+        curve = speed_curve(run)
+        if curve is None:
             return None
-        line = next((each for each in run.result.lines if each.n_seqs == 1), None)
-        cases = [
-            (each.case, each.latency)
-            for each in run.result.cases
-            if each.case.n_seqs == 1 and each.latency is not None and each.seconds is not None
-        ]
-        latencies = [(case.n_input + (case.n_gen + 1) // 2, latency) for case, latency in cases]
-        steps = () if line is None else measured_steps(latencies, line.fit, line.limit)
-        if not steps:
-            return None
-        reach = max(case.n_input + case.n_gen for case, _ in cases)
-        return RunSpeed("measured", f"run {run.run_id}", steps, reach=reach)
+        return RunSpeed("measured", f"run {run.run_id}", curve.step_ms, reach=curve.reach)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench speed MODEL QUANT` with every option that is not the default."""

@@ -18,7 +18,7 @@ from ggbench.report.charts.pictures import as_vega, vega_script
 from ggbench.report.charts.vega import LIMITS, Drawing, labels_of, title_of
 from ggbench.report.columns import COLUMNS, column_texts
 from ggbench.report.comparison import ComparedLine, Comparison
-from ggbench.report.comparison_sentence import sentence_of
+from ggbench.report.comparison_sentence import sentence_of, spread_sentence
 from ggbench.report.contents import ReportedModel, header_of
 from ggbench.report.pages.elements import json_script, lines, table, text
 from ggbench.report.plot.curves import Figure
@@ -206,7 +206,8 @@ def _comparison(comparison: Comparison) -> str:
         for each in comparison.differences
     )
     return (
-        "<h3>Side by side</h3><p>★ better: its 95 % interval lies wholly beyond the others'.</p>"
+        "<h3>Side by side</h3><p>★ better: the 95 % interval of the ratio excludes 1.</p>"
+        + f"<p>{text(spread_sentence(comparison))}</p>"
         + table([*headers, ("", False)], rows, css="compared")
         + f'<ul class="notes">{notes}</ul>'
     )
