@@ -84,7 +84,8 @@ def main() -> int:
     asked = parser.parse_args()
     metered = Metered()
     with tempfile.TemporaryDirectory() as home, TestEndpoint(SteadyVoice(asked.tokens_per_s, metered)) as endpoint:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")} | {"HOME": home}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+        environment["HOME"] = home
         command = [sys.executable, "-P", "-m", "ggbench", "decode", endpoint.url, "--quiet"]
         command += ["--n-gen", str(asked.n_gen)]
         with subprocess.Popen(command, env=environment) as process:
