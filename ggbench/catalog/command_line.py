@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _SWITCHED_OFF = {"mmap": "--no-mmap", "kv_offload": "--no-kv-offload"}
 """Options of fields that are on by default."""
+_NAMES = {"rpc_servers": "--rpc"}
+"""Options that are not called as their fields."""
 
 
 def reproduce(command: str, words: tuple[str, ...], setup: Setup, options: Mapping[str, object]) -> str:
@@ -33,7 +35,7 @@ def setup_options(setup: Setup) -> list[str]:
         value = getattr(setup, field.name)
         if value == field.default or field.name in setup.in_words:
             continue
-        name = f"--{field.name.removesuffix('_bytes').replace('_', '-')}"
+        name = _NAMES.get(field.name, f"--{field.name.removesuffix('_bytes').replace('_', '-')}")
         if isinstance(value, bool):
             words.append(name if value else _SWITCHED_OFF[field.name])
         else:

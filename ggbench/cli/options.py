@@ -152,6 +152,12 @@ def _parse_shares(_ctx: click.Context, _param: click.Parameter, text: str | None
     return shares
 
 
+def _parse_servers(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...]:
+    from ggbench.records.cluster import parse_servers
+
+    return parse_servers(text) if text is not None else ()
+
+
 def _parse_overrides(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
     """Parse `PATTERN=BUFFER_TYPE` separated by commas, in the order given."""
     overrides = tuple(part.strip() for text in texts for part in text.split(","))
@@ -197,9 +203,15 @@ _LOAD_OPTIONS = (
     ),
     option(
         "-ts --tensor-split",
-        "Proportion of the model for each GPU, e.g. 3,1. Default: llama.cpp's choice.",
+        "Proportion of the model for each GPU or RPC device, e.g. 3,1. Default: llama.cpp's choice.",
         callback=_parse_shares,
         metavar="N,N,...",
+    ),
+    option(
+        "--rpc rpc_servers",
+        "Use the devices of these RPC servers too, e.g. 192.168.1.7:50052; see ggbench cluster.",
+        callback=_parse_servers,
+        metavar="HOST:PORT,...",
     ),
     option("-sm --split-mode", "How to split the model across several GPUs.", _SPLIT_MODES, default="layer"),
     option("-cmoe --cpu-moe", "Keep the expert weights of all layers in main memory.", is_flag=True),

@@ -24,10 +24,10 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
     """DIR with the home folder in it. Raises UsageError where it is a file."""
     if folder is None:
         return None
+    from ggbench.catalog.reference import expand_path
     from ggbench.hub.part_file import file_bytes
 
-    with contextlib.suppress(RuntimeError):  # nobody has that home
-        folder = folder.expanduser()
+    folder = expand_path(str(folder))
     if file_bytes(folder) is not None:
         raise UsageError(f"--to {plain(str(folder))} is a file", "name a folder; it is made where it is not there")
     return folder

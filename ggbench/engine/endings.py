@@ -107,6 +107,22 @@ class Crashed(Ending):
 
 
 @dataclass(frozen=True, slots=True)
+class ServerLost(Ending):
+    """A machine that computed with this one is gone, and the worker with it."""
+
+    outcome: ClassVar[Outcome] = Outcome.FAILED
+
+    stage: str
+    message: str
+    """Which one, and what is known of it."""
+
+    @property
+    def reason(self) -> str:
+        """One line for people."""
+        return f"lost in {self.stage}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
 class TimedOut(Ending):
     """The worker, or a server, reported nothing for too long and was ended."""
 

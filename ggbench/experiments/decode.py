@@ -76,14 +76,12 @@ class DecodeExperiment(Experiment):
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through its steps, at the level of their mean latency; None where they show no line."""
         from ggbench.records.known_speed import RunSpeed
-        from ggbench.stats.known_speed import measured_steps
+        from ggbench.stats.measured_steps import decode_curve
 
-        found, settings = run.result, run.head.settings
-        if not isinstance(found, DecodeResult) or not isinstance(settings, DecodeSettings):
+        curve, found = decode_curve(run), run.result
+        if curve is None or not isinstance(found, DecodeResult):
             return None
-        middle = found.n_prompt + (min(settings.n_gen, found.n_gen) + 1) // 2
-        steps = measured_steps([(middle, found.latency)] if found.latency else [], found.fit, found.limit)
-        return RunSpeed("measured", f"run {run.run_id}", steps, is_steady=not found.unsteady) if steps else None
+        return RunSpeed("measured", f"run {run.run_id}", curve.step_ms, is_steady=not found.unsteady)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench decode MODEL QUANT -n N` with every option that is not the default."""

@@ -72,18 +72,10 @@ class SpeedExperiment(Experiment):
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through the steps of its cases of one sequence; None where there is none."""
         from ggbench.records.known_speed import RunSpeed
-        from ggbench.stats.known_speed import measured_steps
+        from ggbench.stats.measured_steps import speed_curve
 
-        if not isinstance(run.result, SpeedResult):
-            return None
-        line = next((each for each in run.result.lines if each.n_seqs == 1), None)
-        latencies = [
-            (each.case.n_input + (each.case.n_gen + 1) // 2, each.latency)
-            for each in run.result.cases
-            if each.case.n_seqs == 1 and each.latency is not None and each.seconds is not None
-        ]
-        steps = () if line is None else measured_steps(latencies, line.fit, line.limit)
-        return RunSpeed("measured", f"run {run.run_id}", steps) if steps else None
+        curve = speed_curve(run)
+        return None if curve is None else RunSpeed("measured", f"run {run.run_id}", curve.step_ms)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench speed MODEL QUANT` with every option that is not the default."""

@@ -59,7 +59,9 @@ class LlamaSetup(Setup):
     main_gpu: int | None = None
     """The one GPU to use; None spreads the model over all, as llama.cpp does."""
     tensor_split: tuple[float, ...] = ()
-    """Share of the model for each GPU; empty leaves it to llama.cpp."""
+    """Share of the model for each device, those of RPC servers first; empty leaves it to llama.cpp."""
+    rpc_servers: tuple[str, ...] = ()
+    """`HOST:PORT` of llama.cpp's RPC servers, whose devices come before the GPUs of this machine."""
     split_mode: SplitMode = "layer"
     """How several GPUs share a model; `none` where `main_gpu` is given."""
     cpu_moe: bool = False
