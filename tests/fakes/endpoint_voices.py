@@ -1,4 +1,4 @@
-"""What the fake servers say: documents and streams as real servers sent them, and streams of any length in their format.
+"""What the fake servers say: documents and streams as real servers sent them, and streams of any length like them.
 
 The recordings in tests/data/endpoints name their sources. A voice of any length takes the documents of a recording.
 """
@@ -110,13 +110,15 @@ class AnyLength(Recording):
         for _ in range(n_gen):
             yield json.dumps({"model": body["model"], "response": " a", "done": False}).encode()
         n_prompt = _length(body["prompt"])
-        yield json.dumps(
-            {
-                "model": body["model"], "response": "", "done": True, "done_reason": "length", "load_duration": 5_000_000,
-                "prompt_eval_count": n_prompt, "prompt_eval_duration": n_prompt * self.step_ns // 10,
-                "eval_count": n_gen, "eval_duration": (n_gen - 1) * self.step_ns,
-            }
-        ).encode()  # fmt: skip
+        end = {
+            "model": body["model"],
+            "response": "",
+            "done": True,
+            "done_reason": "length",
+            "load_duration": 5_000_000,
+        }
+        end |= {"prompt_eval_count": n_prompt, "prompt_eval_duration": n_prompt * self.step_ns // 10}
+        yield json.dumps(end | {"eval_count": n_gen, "eval_duration": (n_gen - 1) * self.step_ns}).encode()
 
     def _tgi(self, body: Body) -> Iterator[bytes]:
         n_gen = body["parameters"]["max_new_tokens"]

@@ -34,8 +34,8 @@ TIMEOUT_S = 0.6
 IN_TIME_S = 20.0
 """Far above the timeout: the machine may be busy."""
 BREAKS_LATE = {
-    "dies", "resets", "hangs", "pings", "drips", "half_a_line", "ends_early", "endless_line", "wrong_json", "wrong_types",
-    "deep_json", "not_utf8", "reports_an_error",
+    "dies", "resets", "hangs", "pings", "drips", "half_a_line", "ends_early", "endless_line", "wrong_json",
+    "wrong_types", "deep_json", "not_utf8", "reports_an_error",
 }  # fmt: skip
 
 
@@ -175,7 +175,7 @@ def _certificate(folder: Path) -> ssl.SSLContext:
 def test_a_certificate_that_nobody_signed_is_refused(serve: Serve, tmp_path: Path) -> None:
     """TLS is verified, and the reason is said."""
     endpoint = serve(AnyLength("vllm"), None, _certificate(tmp_path))
-    with pytest.raises(NetworkError, match="certificate of .* is not trusted: self-signed certificate") as raised:
+    with pytest.raises(NetworkError, match=r"certificate of .* is not trusted: self-signed certificate") as raised:
         Server(_address(endpoint))
     _check_message(raised.value)
     assert not endpoint.requests
