@@ -61,7 +61,8 @@ class MeasureRequest:
         from ggbench.recording.experiment import Job
 
         experiment = experiment_of(self.kind)
-        return tuple(Job(experiment, target, self.setup, self.settings) for _, targets in found for target in targets)
+        wanted = [target for _, targets in found for target in targets]
+        return tuple(Job(experiment, target, target.setup(self.setup), self.settings) for target in wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ class QualityRequest:
         from ggbench.catalog.selector import resolve
         from ggbench.catalog.texts import find_text
         from ggbench.catalog.wikitext import WIKITEXT_2
+        from ggbench.experiments.quality import EXPERIMENT
         from ggbench.experiments.quality_jobs import largest_here, quality_jobs
         from ggbench.recording.experiment import Base
         from ggbench.records.quality import QualitySettings
@@ -108,6 +110,8 @@ class QualityRequest:
         asked, setup = self.asked, replace(self.setup, n_ctx=None)
         for _, targets in found:
             for target in targets:
+                if target.served is not None:
+                    EXPERIMENT.refuse_servers()
                 if target.provenance == "twin":
                     raise no_quality(f"{target.model} {target.quant}")
         is_name = asked.text in ("", WIKITEXT_2)
