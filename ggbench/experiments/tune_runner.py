@@ -261,6 +261,8 @@ class _Search:
         while (finalist := self._race.finalist(n_changes)) != BASELINE:
             n_blocks = self._blocks(finalist)
             for number in range(1, n_blocks + 1):
+                if number > _FEWEST_IN_HASTE and self._left_s() < 0:
+                    return
                 self._round += 1
                 yield self._working(f"proof {number} of {n_blocks}: {self._name(finalist)}")
                 yield from self._segment("proof", [finalist, finalist])

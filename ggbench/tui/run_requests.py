@@ -14,6 +14,7 @@ from ggbench.records.quality import N_CTX
 from ggbench.records.run import Settings
 from ggbench.records.setup import LlamaSetup, whole_steps
 from ggbench.records.speed_cases import SpeedSettings
+from ggbench.records.tune import TuneSettings
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
@@ -163,6 +164,11 @@ def decode_request(setup: LlamaSetup, n_gen: int) -> RunRequest:
 def speed_request(setup: LlamaSetup, settings: SpeedSettings) -> MeasureRequest:
     """Return a run of these cases; each makes a context of its own, whatever n_ctx is planned."""
     return MeasureRequest("speed", settings, replace(setup, n_ctx=None))
+
+
+def tune_request(setup: LlamaSetup, settings: TuneSettings) -> MeasureRequest:
+    """Return a search for faster settings, whose contexts have the length that its depths need."""
+    return MeasureRequest("tune", settings, replace(setup, n_ctx=None))
 
 
 def search_request(setup: LlamaSetup) -> RunRequest:
