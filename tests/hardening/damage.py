@@ -93,7 +93,7 @@ def _harmful_text(draw: random.Random, data: bytearray) -> None:
 
 def _small_number(draw: random.Random, data: bytearray) -> None:
     """Another type code, rank or length in place of one."""
-    places = [at for at in range(0, min(len(data) - 4, 20_000)) if data[at] < 16 and data[at + 1 : at + 4] == b"\0\0\0"]
+    places = [at for at in range(min(len(data) - 4, 20_000)) if data[at] < 16 and data[at + 1 : at + 4] == b"\0\0\0"]
     if places:
         data[draw.choice(places)] = draw.randrange(64)
 

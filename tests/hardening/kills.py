@@ -82,9 +82,7 @@ def kills_of_writers(n: int, draw: random.Random, folder: Path) -> Trials:
     return row
 
 
-def _check_files(
-    row: Trials, label: str, folder: Path, known: set[bytes], is_whole: Callable[[Path], bool]
-) -> None:
+def _check_files(row: Trials, label: str, folder: Path, known: set[bytes], is_whole: Callable[[Path], bool]) -> None:
     for path in folder.rglob("*"):
         if path.is_file() and not path.name.startswith("."):
             held = path.read_bytes()

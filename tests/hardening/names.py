@@ -47,7 +47,6 @@ NAMES = {
     "empty": "",
     "spaces": "  \t ",
 }
-_HARMLESS_TAGS = re.compile(r"alert\(\d\)")
 
 
 class _Tags(HTMLParser):
@@ -60,7 +59,9 @@ class _Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         for name, value in attrs:
-            is_address = name in ("href", "src", "xlink:href") and (value or "").strip().lower().startswith("javascript")
+            is_address = name in ("href", "src", "xlink:href") and (value or "").strip().lower().startswith(
+                "javascript"
+            )
             if name.startswith("on") or is_address:
                 self.harm.append(f"<{tag} {name}={value}>")
         if tag in ("img", "iframe", "object", "embed", "base"):
@@ -90,7 +91,9 @@ def _files(row: Trials, label: str, name: str, place: Path) -> None:
     known = read_model_file(_header(place), allow_missing_data=True)
     text = name.encode("utf-8", "replace").decode()
     metadata = known.metadata | {"general.name": text, "general.description": text, "tokenizer.chat_template": text}
-    tensors = [replace(tensor, name=text if number == 3 else tensor.name) for number, tensor in enumerate(known.tensors)]
+    tensors = [
+        replace(tensor, name=text if number == 3 else tensor.name) for number, tensor in enumerate(known.tensors)
+    ]
     content = encode_header(metadata, tensors).data
     models = place / "models"
     models.mkdir()
@@ -117,7 +120,9 @@ def _files(row: Trials, label: str, name: str, place: Path) -> None:
 def _repos(row: Trials, label: str, name: str) -> None:
     """A repo that lists files of that name, and a branch."""
     with served_hub() as (hub, _):
-        hub.add_repo("org/hostile-GGUF", {f"{name.encode('utf-8', 'replace').decode()}-q4_1.gguf": b"GGUF" + bytes(999)})
+        hub.add_repo(
+            "org/hostile-GGUF", {f"{name.encode('utf-8', 'replace').decode()}-q4_1.gguf": b"GGUF" + bytes(999)}
+        )
         row.run(f"{label} in a repo", "models", "--repo", "org/hostile-GGUF")
         row.run(f"{label} in a repo", "models", "--repo", "org/hostile-GGUF", "--json")
         row.run(f"{label} in a repo", "pull", "org/hostile-GGUF", "q4_1", "--json")

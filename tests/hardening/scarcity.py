@@ -74,7 +74,7 @@ def full_disk(folder: Path, model: Path, sizes: Sequence[int] = FILE_BYTES) -> T
         for name, words in reading_commands().items():
             row.tried += 1
             given = [str(model) if word == "MODEL" else word for word in words]
-            with open("/dev/full", "w", encoding="ascii") as full, started([name, *given], stdout=full) as process:
+            with Path("/dev/full").open("w") as full, started([name, *given], stdout=full) as process:
                 _, err = process.communicate(timeout=120)
             if "Traceback" in err or "unexpected" in err or process.returncode == 0:
                 row.tracebacks += 1

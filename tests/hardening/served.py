@@ -18,7 +18,7 @@ def served_hub() -> Iterator[tuple[TestHub, HubAccess]]:
 
     from ggbench.hub import api, part_download, ranges
 
-    patience = [(api, "BACKOFF_S"), (part_download, "BACKOFF_S"), (part_download, "READ_TIMEOUT_S"), (ranges, "READ_TIMEOUT_S"), (api, "READ_TIMEOUT_S")]
+    patience = [(module, name) for module in (api, part_download, ranges) for name in ("BACKOFF_S", "READ_TIMEOUT_S")]
     before = [(module, name, getattr(module, name)) for module, name in patience if hasattr(module, name)]
     for module, name, value in before:
         setattr(module, name, tuple(0.0 for _ in value) if isinstance(value, tuple) else 0.3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import sqlite3
 from pathlib import Path
@@ -76,7 +77,7 @@ def damaged_caches(n: int, draw: random.Random, folder: Path) -> Trials:
         ggbench("models", "--repo", _REPO)
         ggbench("plan", f"hf:{_REPO}", "--json")
         ggbench("models", "--dir", str(models))
-        places.write_text('{"places": ["%s"]}' % models)
+        places.write_text(json.dumps({"places": [str(models)]}))
         commands = (
             ("models",),
             ("models", "--dir", str(models)),
