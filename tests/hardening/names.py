@@ -55,7 +55,6 @@ class _Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.harm: list[str] = []
-        self._is_script = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         for name, value in attrs:
