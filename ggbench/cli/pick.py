@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from ggbench.sizing.dry_allocator import DryAllocator
 
 _CACHES = "f16,q8_0,q4_0"
+_WITHIN_S = 300.0
+"""That --measure starts measurements for."""
 
 
 def _needs(
@@ -85,7 +87,7 @@ _need_options = as_record(
     "Forecast the speed of the pick and its alternatives by twins where it is not known, and pick again.",
     is_flag=True,
 )
-@option("--within", "With --measure, start no measurement after this time.", metavar="TIME", default="5m")
+@option("--within", "With --measure, start no measurement after this time. Default: 5m.", metavar="TIME")
 @option("--all show_all", "Show every candidate.", is_flag=True)
 @option("--plot", "Plot loss over speed in the terminal.", is_flag=True)
 @budget_options
@@ -100,7 +102,7 @@ def command(
     needs: Needs,
     family: str | None,
     measures: bool,
-    within: str,
+    within: str | None,
     show_all: bool,
     plot: bool,
     memory: BudgetOptions,
@@ -127,7 +129,9 @@ def command(
         raise UsageError("MODEL and --family are two choices", "give one of them")
     if measures and (memory.gpu or memory.vram):
         raise UsageError("--measure measures this machine", "omit --gpu and --vram")
-    within_s = parse_duration(within)
+    if within is not None and not measures:
+        raise UsageError("--within limits the time of --measure", "add --measure, or omit --within")
+    within_s = _WITHIN_S if within is None else parse_duration(within)
     budget = memory.budget(setup, measures=measures or not no_measure)
     with _allocator(setup, budget) as allocator:  # first of all, as its worker takes a while
         from ggbench.experiments.pick_candidates import PickRequest, caches_of

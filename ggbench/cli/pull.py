@@ -77,11 +77,11 @@ def command(model: str, quants: tuple[str, ...], folder: Path | None, hub: HubOp
 def _found(model: str, quants: tuple[str, ...], access: HubAccess) -> tuple[FoundVariant, ...]:
     """What MODEL and QUANTs mean on the Hub. Raises UsageError for what is not to be downloaded."""
     from ggbench.catalog.models import load_catalog
-    from ggbench.catalog.reference import CatalogRef, HubRef, PathRef, model_label, parse_model, wanted_quants
+    from ggbench.catalog.reference import CatalogRef, HubRef, PathRef, model_label, parse_file_model, wanted_quants
     from ggbench.catalog.repo_variants import list_variants
     from ggbench.catalog.selector import find_published
 
-    ref = parse_model(model)
+    ref = parse_file_model(model)
     label = model_label(model, ref)
     if isinstance(ref, PathRef):
         raise UsageError(f"{label} is a path, and pull downloads from the Hub", "name a repo as hf:org/name")

@@ -25,6 +25,8 @@ from ggbench.units import counted
 if TYPE_CHECKING:
     from ggbench.recording.progress import Progress
     from ggbench.recording.session import Session
+    from ggbench.records.known_speed import RunSpeed
+    from ggbench.records.run import Run
 
 
 class ForecastExperiment(Experiment):
@@ -33,6 +35,7 @@ class ForecastExperiment(Experiment):
     kind: ClassVar[str] = "forecast"
     settings_type = ForecastSettings
     result_type = ForecastResult
+    needs_file: ClassVar[str] = "twins are made of the header of a file"
     observed = (ForecastModel, ForecastPlacement, ForecastTwin, TwinTiming)
 
     def check(self, setup: Setup, settings: Settings) -> None:
@@ -63,6 +66,16 @@ class ForecastExperiment(Experiment):
         basis = ", ".join([basis, *(each.name for each in placements if each.name)])
         limit = recording.last(DecodeLimit) if len(placements) == 1 else None
         return ForecastResult(basis, found.b_ms, found.w_tokens_per_ms, found.tok_s, found.prefill_ms, limit)
+
+    def speed_of(self, run: Run) -> RunSpeed | None:
+        """Return what it forecast; None where it came to no line."""
+        from ggbench.records.known_speed import RunSpeed
+        from ggbench.stats.measured_steps import forecast_curve
+
+        curve, found = forecast_curve(run), run.result
+        if curve is None or not isinstance(found, ForecastResult):
+            return None
+        return RunSpeed("forecast", found.basis, curve.step_ms, found.prefill_ms)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench forecast MODEL QUANT` with every option that is not the default."""

@@ -14,27 +14,22 @@ from dataclasses import replace
 from ggbench.errors import StoreError, Unsupported
 from ggbench.experiments.bandwidth_shares import BandwidthShares, bandwidth_shares
 from ggbench.experiments.comparable_runs import ThisMachine, without_placement
+from ggbench.experiments.registry import experiment_of
 from ggbench.experiments.stored import listed_run
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.cpu import describe_cpu
-from ggbench.records.decode import DecodeResult, DecodeSettings
-from ggbench.records.forecast import POSITIONS, Expected, ForecastResult
-from ggbench.records.known_speed import KnownSpeed
+from ggbench.records.forecast import POSITIONS, Expected
+from ggbench.records.known_speed import KnownSpeed, RunSpeed
 from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, PlannedForecast, PlanRow
-from ggbench.records.prefill import PrefillResult
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed_cases import SpeedResult
-from ggbench.stats.known_speed import Known, inverse, measured_prefills, measured_steps, tok_s_at
+from ggbench.stats.known_speed import tok_s_at
 from ggbench.store.database import Store
 from ggbench.theory.kv_cache import kv_cache
 from ggbench.theory.offload import offload
 from ggbench.theory.roofline import decode_read_ms
 from ggbench.theory.weights import file_weights
-
-_KINDS = ("decode", "speed", "prefill", "forecast")
-"""Experiments whose results have a speed of one sequence."""
 
 
 def known_speeds(
@@ -69,6 +64,11 @@ def expected_at(known: KnownSpeed | None, n: int | None) -> PlannedForecast | No
     return PlannedForecast(tok_s.value, (tok_s.low, tok_s.high), known.source, known.basis)
 
 
+def shares_here(store: Store, budget: Budget) -> BandwidthShares | None:
+    """Return what models reach of the budget's bandwidth with a default setup; None for fewer than two of them."""
+    return _Runs(store, LlamaSetup(), budget).shares
+
+
 class _Runs:
     """The stored runs of this machine, read once."""
 
@@ -87,19 +87,20 @@ class _Runs:
             alike = (run for run in self._runs if self._is_alike(run, budget.on_gpu, least_bytes))
             self.shares = bandwidth_shares(alike, budget.bandwidth.bytes_per_s)
 
-    def of(self, file: ModelFile) -> list[Run]:
-        """Return the runs of files of the same tensors under the same setup, newest first."""
+    def speeds(self, file: ModelFile) -> list[RunSpeed]:
+        """Return what the runs of files of the same tensors under the same setup say, the newest first."""
         wanted = self._here.decisive(self._setup, file.n_layer)
         found = {run.run_id: run for key in (file.shape_key, file.header_sha256) for run in self._by_file.get(key, ())}
         same = [run for run in found.values() if self._here.decisive(run.head.setup, run.subject.n_layer) == wanted]
-        return sorted(same, key=lambda run: run.run_id or 0, reverse=True)
+        newest = sorted(same, key=lambda run: run.run_id or 0, reverse=True)
+        speeds = (experiment_of(run.head.kind).speed_of(run) for run in newest)
+        return [speed for speed in speeds if speed is not None]
 
     def _of_this_machine(self, store: Store) -> Iterator[Run]:
-        for kind in _KINDS:
-            for stored in store.list_runs(kind=kind, state=Outcome.COMPLETED):
-                if self._here.made(stored.environment):
-                    with contextlib.suppress(StoreError):  # written by another ggbench
-                        yield listed_run(stored)
+        for stored in store.list_runs(state=Outcome.COMPLETED):
+            if self._here.made(stored.environment):
+                with contextlib.suppress(StoreError):  # written by another ggbench
+                    yield listed_run(stored)
 
     def _is_alike(self, run: Run, on_gpu: bool, least_bytes: int) -> bool:
         """Whether a run read its weights from the planned memory alone, and not from the CPU's cache."""
@@ -113,58 +114,16 @@ class _Runs:
 
 
 def _known(file: ModelFile, setup: LlamaSetup, budget: Budget, runs: _Runs | None) -> KnownSpeed | None:
-    of_file = runs.of(file) if runs is not None else []
-    measured, forecast = _measured(of_file), _forecast(of_file)
-    prefills = next(
-        ((found, run) for run in of_file if isinstance(run.result, PrefillResult)
-         if (found := measured_prefills(run.result.prefills))),
-        None,
-    )  # fmt: skip
-    best = measured or forecast
-    if best is None:
-        best = _bound(file, setup, budget, runs.shares if runs is not None else None)
-    if best is None:
-        return None
-    if prefills is not None:
-        return replace(best, prefill_ms=prefills[0])
-    return replace(best, prefill_ms=forecast.prefill_ms) if forecast is not None else best
-
-
-def _measured(runs: Sequence[Run]) -> KnownSpeed | None:
-    """From the newest run that was steady; the newest of all where none was."""
-    unsteady = None
-    for run in runs:
-        if steps := _steps(run):
-            known = KnownSpeed("measured", f"run {run.run_id}", steps)
-            if not (isinstance(run.result, DecodeResult) and run.result.unsteady):
-                return known
-            unsteady = unsteady or known
-    return unsteady
-
-
-def _steps(run: Run) -> Known:
-    """Latencies of a run of one sequence; empty where its steps show no line."""
-    match run.result, run.head.settings:
-        case DecodeResult(fit=fit, latency=latency, limit=limit) as found, DecodeSettings(n_gen=n_gen):
-            middle = found.n_prompt + (min(n_gen, found.n_gen) + 1) // 2
-            return measured_steps([(middle, latency)] if latency is not None else [], fit, limit)
-        case SpeedResult(cases=cases, lines=lines), _:
-            line = next((each for each in lines if each.n_seqs == 1), None)
-            latencies = [
-                (each.case.n_input + (each.case.n_gen + 1) // 2, each.latency)
-                for each in cases
-                if each.case.n_seqs == 1 and each.latency is not None and each.seconds is not None
-            ]
-            return () if line is None else measured_steps(latencies, line.fit, line.limit)
-    return ()
-
-
-def _forecast(runs: Sequence[Run]) -> KnownSpeed | None:
-    for run in runs:
-        if isinstance(run.result, ForecastResult) and len(run.result.tok_s) > 1:
-            steps = tuple((n, inverse(tok_s)) for n, tok_s in sorted(run.result.tok_s))
-            return KnownSpeed("forecast", run.result.basis, steps, run.result.prefill_ms)
-    return None
+    found = [] if runs is None else runs.speeds(file)
+    with_steps = [each for each in found if each.step_ms]
+    with_prefills = [each for each in found if each.prefill_ms]
+    best = min(with_steps, key=lambda each: (each.basis != "measured", not each.is_steady), default=None)
+    prefills = min(with_prefills, key=lambda each: each.basis != "measured", default=None)
+    prefill_ms = prefills.prefill_ms if prefills is not None else ()
+    if best is not None:
+        return KnownSpeed(best.basis, best.source, best.step_ms, prefill_ms)
+    bound = _bound(file, setup, budget, runs.shares if runs is not None else None)
+    return None if bound is None else replace(bound, prefill_ms=prefill_ms)
 
 
 def _bound(file: ModelFile, setup: LlamaSetup, budget: Budget, shares: BandwidthShares | None) -> KnownSpeed | None:

@@ -11,11 +11,14 @@ from ggbench.engine.workloads.prefill import Prefill
 from ggbench.recording.experiment import Conclusion, Experiment, Job
 from ggbench.recording.recording import Recording
 from ggbench.records.prefill import PrefillResult, PrefillSettings
+from ggbench.records.serving import ServerFound
 from ggbench.records.speed import Bandwidth, DecodeLimit
 
 if TYPE_CHECKING:
     from ggbench.recording.progress import Progress
     from ggbench.recording.session import Session
+    from ggbench.records.known_speed import RunSpeed
+    from ggbench.records.run import Run
 
 
 class PrefillExperiment(Experiment):
@@ -38,12 +41,23 @@ class PrefillExperiment(Experiment):
 
     def reduce(self, recording: Recording) -> PrefillResult:
         """The median of each length that was timed, by rising length."""
+        from ggbench.stats.serving import serving_of
         from ggbench.stats.speed import prompt_speed
 
         wanted = recording.settings(PrefillSettings).lengths
         timings = sorted(recording.prompt_ns.items())
-        speeds = tuple(prompt_speed(n_prompt, elapsed) for n_prompt, elapsed in timings if n_prompt in wanted)
-        return PrefillResult(speeds, recording.last(DecodeLimit))
+        counts = recording.prompt_counts
+        speeds = tuple(prompt_speed(counts[length], elapsed) for length, elapsed in timings if length in wanted)
+        serving = serving_of(recording.last(ServerFound), recording.requests)
+        return PrefillResult(speeds, recording.last(DecodeLimit), serving)
+
+    def speed_of(self, run: Run) -> RunSpeed | None:
+        """Return the times of its prompts; None where none has an interval."""
+        from ggbench.records.known_speed import RunSpeed
+        from ggbench.stats.known_speed import measured_prefills
+
+        prefills = measured_prefills(run.result.prefills) if isinstance(run.result, PrefillResult) else ()
+        return RunSpeed("measured", f"run {run.run_id}", prefill_ms=prefills) if prefills else None
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench prefill MODEL QUANT --lengths ...` with every option that is not the default."""

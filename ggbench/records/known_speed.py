@@ -26,3 +26,15 @@ class KnownSpeed:
     """By rising position; at least two."""
     prefill_ms: tuple[tuple[int, Expected], ...] = ()
     """By rising length of a prompt that is read from an empty context; empty where unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpeed:
+    """What one run says of the speed of one sequence; as `KnownSpeed`, but either part may be empty."""
+
+    basis: SpeedBasis
+    source: str
+    step_ms: tuple[tuple[int, Expected], ...] = ()
+    prefill_ms: tuple[tuple[int, Expected], ...] = ()
+    is_steady: bool = True
+    """Whether the machine was, as far as the run could see."""

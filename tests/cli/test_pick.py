@@ -118,6 +118,7 @@ def test_bad_input(ggbench: Run, tmp_path: Path) -> None:
         ("qwen1.5-7b", "--workload", "talk"),
         ("qwen1.5-7b", "--family", "qwen1.5"),
         ("qwen1.5-7b", "--measure"),
+        ("qwen1.5-7b", "--within", "1m"),
         ("--family", "qwen9"),
         ("qwen1.5-7b", "-ctk", "q8_0", "-ctv", "q8_0", "--flash-attn", "off"),
         ("qwen1.5-7b", "-ctk", "q9_0"),
