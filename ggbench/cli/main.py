@@ -5,6 +5,7 @@ A command's module is imported only when that command runs, so that `--help` sta
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -49,6 +50,8 @@ COMMANDS = {
 """Every command, in `ggbench.cli.<name>` unless `_ELSEWHERE`, with its one line of help."""
 _ELSEWHERE = {"tui": "ggbench.tui.entry_point", "import": "ggbench.cli.import_"}
 """The other front end, found by its name, as neither imports the other; and a word that Python keeps to itself."""
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A disk, a quota or the largest size of a file is reached."""
 
 
 class _LazyGroup(click.Group):
@@ -93,7 +96,6 @@ def main(args: list[str] | None = None) -> NoReturn:
     with stoppable():
         try:
             status = _run(args)
-            sys.stdout.flush()  # here and not while the interpreter ends, which complains of a closed pipe
         except KeyboardInterrupt:  # a second one, while the first was reported
             status = ExitCode.INTERRUPTED
         except BrokenPipeError:
@@ -115,6 +117,7 @@ def _run(args: list[str] | None) -> int:
         return _fail("ggbench does not run on Windows itself", "run it in WSL 2", ExitCode.UNEXPECTED)
     try:
         status = cli.main(args, prog_name="ggbench", standalone_mode=False)
+        sys.stdout.flush()  # here and not while the interpreter ends, which complains of a closed pipe
         return status if isinstance(status, int) else ExitCode.DONE
     except SystemExit:  # no command raises it: it is click's end where the reader of a stream has gone
         return ExitCode.PIPE_CLOSED
@@ -135,6 +138,11 @@ def _run(args: list[str] | None) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL_DISK and not os.environ.get("GGBENCH_DEBUG"):
+            if sys.__stdout__ is not None and sys.stdout is sys.__stdout__:
+                discard_output(sys.stdout.fileno())  # else what is left in its buffer fails again at the end
+            hint = "free some space, or write to another disk"
+            return _fail(f"cannot write: {error.strerror}", hint, ExitCode.DOES_NOT_FIT)
         if os.environ.get("GGBENCH_DEBUG"):
             raise
         what = f"{type(error).__name__}: {error}".splitlines()[0]
