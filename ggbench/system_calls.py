@@ -40,6 +40,18 @@ def lock_file(descriptor: int, *, shared: bool = False, waits: bool = True) -> N
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if waits else fcntl.LOCK_NB))
 
 
+def lock_record(descriptor: int) -> None:
+    """Lock a file open for writing for this process, as SQLite locks its own, without waiting. Raises OSError."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
     """Read into the buffer from an offset, whatever the file's position; returns how many bytes. Raises OSError."""
     if sys.platform == "win32":

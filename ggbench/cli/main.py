@@ -19,6 +19,7 @@ from ggbench.system_calls import IS_SUPPORTED
 
 COMMANDS = {
     "bench": "Measure every quant of a model: BPW, memory, prefill, W and B against the limit.",
+    "cluster": "One model over several machines, by llama.cpp's RPC: serve, probe, plan.",
     "compare": "Compare stored runs: which is better in what, and by how much.",
     "decode": "Time every token of a long decode, and fit W and B.",
     "demo": "Measure twins of a small model in about two minutes, without a network.",

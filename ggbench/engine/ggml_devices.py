@@ -29,6 +29,21 @@ class GgmlDevices:
         return [device for device in self.every if self.ggml.ggml_backend_dev_type(device) in types]
 
     @property
+    def offloading(self) -> list[int]:
+        """Those that llama.cpp puts layers on, in its order: RPC devices, then GPUs, or integrated ones without any.
+
+        Source: `llama_prepare_model_devices` in llama.cpp.
+        """
+        remote = [device for device in self.every if self._place(device) is Place.REMOTE]
+        local = [device for device in self.of_type(GPU) if device not in remote]
+        return [*remote, *(local or self.of_type(IGPU))]
+
+    def name(self, device: int) -> str:
+        """Ggml's name of a device: `CPU`, `CUDA0`, `RPC1`."""
+        name: bytes = self.ggml.ggml_backend_dev_name(device)
+        return name.decode()
+
+    @property
     def buffer_types(self) -> dict[str, int]:
         """Ggml's handle of each device's own buffer type, by its name."""
         handles = (self.ggml.ggml_backend_dev_buffer_type(device) for device in self.every)
@@ -40,7 +55,7 @@ class GgmlDevices:
         places: dict[str, Place] = {}
         for device in self.every:
             place = self._place(device)
-            places[self.ggml.ggml_backend_dev_name(device).decode()] = place
+            places[self.name(device)] = place
             own = self.ggml.ggml_backend_dev_buffer_type(device)
             if own:
                 places[self._name(own)] = Place.HOST if self.ggml.ggml_backend_buft_is_host(own) else place

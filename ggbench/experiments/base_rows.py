@@ -168,7 +168,8 @@ def _lock(path: Path, stack: contextlib.ExitStack, *, create: bool = False) -> b
         except OSError:
             return False
         stack.callback(os.close, descriptor)
-        lock_file(descriptor, shared=True)
+        with contextlib.suppress(OSError):  # some network file systems cannot lock: then nothing removes it either
+            lock_file(descriptor, shared=True)
         if _is_at(descriptor, path):  # else it was removed before it was locked
             return True
 
