@@ -40,8 +40,8 @@ def lock_file(descriptor: int, *, shared: bool = False, waits: bool = True) -> N
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if waits else fcntl.LOCK_NB))
 
 
-def lock_range(descriptor: int) -> None:
-    """Lock the bytes of an open file as SQLite locks its own, at once or not at all. Raises OSError."""
+def lock_record(descriptor: int) -> None:
+    """Lock a file open for writing for this process, as SQLite locks its own, without waiting. Raises OSError."""
     if sys.platform == "win32":
         import msvcrt
 

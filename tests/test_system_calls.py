@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -15,6 +17,7 @@ from ggbench import system_calls
 from ggbench.system_calls import (
     extend_where_room,
     lock_file,
+    lock_record,
     read_at,
     reserve_room,
     scratch_file,
@@ -95,6 +98,17 @@ def test_locks_are_shared_or_not(tmp_path: Path) -> None:
     os.close(second)
     lock_file(third, waits=False)
     os.close(third)
+
+
+def test_a_record_lock_is_this_processs_own(tmp_path: Path) -> None:
+    """This process gets it again; another, which does not wait for it, is refused."""
+    path = tmp_path / "file"
+    again = f"import sys, fcntl; fcntl.lockf(open({str(path)!r}, 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    with path.open("w+b") as file:
+        lock_record(file.fileno())
+        lock_record(file.fileno())
+        refused = subprocess.run([sys.executable, "-c", again], capture_output=True, text=True)
+    assert "BlockingIOError" in refused.stderr
 
 
 def test_only_the_seams_ask_which_system_it_is() -> None:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from ggbench.atomic_files import make_folders, sync_folder
 from ggbench.errors import StoreError
 from ggbench.store import migrations
-from ggbench.system_calls import FOLDER, lock_file, lock_range
+from ggbench.system_calls import FOLDER, lock_file, lock_record
 
 _BUSY_TIMEOUT_S = 10.0
 _MAGIC = b"SQLite format 3\0"
@@ -154,7 +154,7 @@ def _can_lock(folder: Path) -> bool:
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             try:
-                lock_range(file.fileno())
+                lock_record(file.fileno())
             except OSError:
                 return False
     except OSError:
