@@ -1,7 +1,7 @@
 """Files that a reader, a kill and a power cut find whole: written aside, synced, renamed, and their folder synced.
 
-A rename may reach the disk before the content of the file does, and then a power cut leaves a file of the right name and
-size that holds zeros. Source: rename(2), fsync(2), and https://lwn.net/Articles/322823.
+A rename may reach the disk before the content of the file does, and then a power cut leaves a file of the right name
+and size that holds zeros. Source: rename(2), fsync(2), and https://lwn.net/Articles/322823.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from ggbench import paths
 from ggbench.atomic_files import replace_file
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import quant_by_ftype

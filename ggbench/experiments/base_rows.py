@@ -168,7 +168,8 @@ def _lock(path: Path, stack: contextlib.ExitStack, *, create: bool = False) -> b
         except OSError:
             return False
         stack.callback(os.close, descriptor)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        with contextlib.suppress(OSError):  # some network file systems cannot lock: then nothing removes it either
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
         if _is_at(descriptor, path):  # else it was removed before it was locked
             return True
 

@@ -41,7 +41,7 @@ def run_bench(
             return
         outcome: Outcome | None = None
         error: Exception | None = None
-        decode = Job(DECODE, target, setup, settings)
+        decode = Job(DECODE, target, target.setup(setup), settings)
         with contextlib.closing(run_job(rig, decode, index, len(targets))) as progress:
             for record in progress:
                 if isinstance(record, Finished):

@@ -33,7 +33,7 @@ class TwinGroup:
         return sum(file.file_bytes for file in files)
 
     def write(self, number: int, folder: Path) -> Path:
-        """Write what is missing of this twin into a folder that is removed after use, and return the path to load it by.
+        """Write what is missing of this twin to a folder that is removed after use, and return the path to load.
 
         Raises as `write_twin` does.
         """

@@ -30,7 +30,7 @@ from ggbench.records.memory import Memory
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run, RunHead
 from ggbench.records.subject import Subject
-from ggbench.report.anonymous import anonymous
+from ggbench.report.anonymous_runs import anonymous
 from ggbench.store.codec import storable_text
 from ggbench.store.database import Store
 from ggbench.store.runs import RUNNING, SampleChunk, StoredRun

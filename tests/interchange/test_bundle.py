@@ -20,7 +20,7 @@ from ggbench.interchange.imported_run import Named
 from ggbench.interchange.keeping import Kept, keep
 from ggbench.interchange.run_document import as_json
 from ggbench.records.quality import ChunkScores
-from ggbench.report.anonymous import anonymous
+from ggbench.report.anonymous_runs import anonymous
 from ggbench.store.database import Store
 from tests.fakes import machines, measured
 from tests.interchange.conftest import ReadRuns
