@@ -220,7 +220,11 @@ class _Base(msgspec.Struct):
     def scored(self) -> ScoredBase:
         """As a run has it."""
         subject = Subject(
-            model=self.model, quant=self.quant, source="file", file=self.file, header_sha256=self.header_sha256 or ""
+            model=self.model,
+            quant=self.quant,
+            source="file",
+            file=self.file or "",
+            header_sha256=self.header_sha256 or "",
         )
         return ScoredBase(subject, self.type_k, self.type_v)
 
@@ -301,7 +305,8 @@ def _case(row: _Row, where: str) -> SpeedCase:
 
 def _subject(row: _Row, where: str) -> Subject:
     renamed = {**_known(row), "source": _value(row, "provenance", str, where)}
-    return _convert(renamed, Subject, where)
+    subject: Subject = _convert(renamed, Subject, where)
+    return subject
 
 
 def _memory(row: _Row, where: str) -> Memory:

@@ -64,7 +64,9 @@ def search() -> Run:
         memory_source="given", reserve_bytes=1 << 20, reserve_source="for the process", free_bytes=3 << 30,
         warnings=("one",),
     )  # fmt: skip
-    result = ContextResult(plan, 8192, 8448, True, probes, ("one",))
+    result = ContextResult(
+        plan=plan, max_n_ctx=8192, first_fail_n_ctx=8448, verified_by_decode=True, probes=probes, warnings=("one",)
+    )
     head = replace(measured.start(), kind="maxctx", settings=ContextSettings())
     return Run(head=head, outcome=Outcome.COMPLETED, memory=MEMORY, result=result)
 
@@ -199,7 +201,12 @@ _JSON = st.recursive(
 @given(data=st.data())
 def test_any_field_may_hold_anything(tmp_path: Path, data: st.DataObject) -> None:
     """A document with a wrong field is refused, or is a run that can be stored and shown."""
-    makers = {"maxctx": search, "quality": quality, "speed": lambda: speed("q8_0"), "decode": lambda: decode(tmp_path)}
+    makers: dict[str, Callable[[], Run]] = {
+        "maxctx": search,
+        "quality": quality,
+        "speed": lambda: speed("q8_0"),
+        "decode": lambda: decode(tmp_path),
+    }
     kind = data.draw(st.sampled_from(sorted(makers)))
     (tmp_path / "one.sqlite").unlink(missing_ok=True)
     whole = json.loads(document(kind, **presenter_of(kind).document(makers[kind]())))

@@ -21,7 +21,6 @@ from ggbench.report.compared_metrics import scored_text
 from ggbench.report.plot.curves import Curve, Figure
 from ggbench.units import GIB, MIB, format_bytes, format_count, format_number, with_unit
 
-
 OUTSIDE = "outside buffers"
 """Name of the part of a stack that llama.cpp reports no buffer for."""
 

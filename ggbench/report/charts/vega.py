@@ -262,7 +262,7 @@ def _points(chart: PointChart, drawing: Drawing) -> Spec:
                                         "color": color}})  # fmt: skip
     layers.append({"mark": mark, "encoding": encoding})
     if chart.has_labels:
-        middle = (min(row["x"] for row in rows) + max(row["x"] for row in rows)) / 2
+        middle = (min(point.x for point in chart.points) + max(point.x for point in chart.points)) / 2
         for test, align, dx in (("<=", "left", 9), (">", "right", -9)):  # so that no name leaves the chart
             layers.append({"transform": [{"filter": f"datum.x {test} {middle!r}"}],
                            "mark": {"type": "text", "align": align, "dx": dx, "dy": -9, "limit": _LABEL_WIDTH},
