@@ -27,7 +27,7 @@ from typing import Any
 from ggbench.catalog.selector import Target, materialize, resolve_one
 from ggbench.catalog.texts import find_text
 from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Ending
+from ggbench.engine.endings import Completed, OutOfMemory
 from ggbench.engine.events import Allocated
 from ggbench.engine.ggml_devices import place_of
 from ggbench.engine.logs import parse_allocations
@@ -223,7 +223,7 @@ def _searches(search: Callable[[Target, LlamaSetup], tuple[int, int]]) -> Values
     for model, limit in SEARCHES:
         target = resolve_one(model)
         materialize(target)  # writing a twin is no part of the search
-        setup = LlamaSetup(memory_limit_bytes=parse_size(limit), n_gpu_layers=0)
+        setup = LlamaSetup(memory_limit_bytes=parse_size(limit), n_gpu_layers=0, threads=default_threads())
         started = time.perf_counter()
         n_ctx, n_contexts = search(target, setup)
         seconds = time.perf_counter() - started
@@ -244,12 +244,12 @@ def _maxctx(target: Target, setup: LlamaSetup) -> tuple[int, int]:
 def _bisection(target: Target, setup: LlamaSetup) -> tuple[int, int]:
     file, n_contexts = materialize(target), 0
     with WorkerProcess() as worker:
-        _ask(worker, protocol.LoadModel(str(file.paths[0]), setup))
+        _fits(worker, protocol.LoadModel(str(file.paths[0]), setup))
 
         def works(steps: int) -> bool:
             nonlocal n_contexts
             n_contexts += 1
-            return _ask(worker, protocol.MakeContext(replace(setup, n_ctx=steps * KV_CELLS))) == Completed()
+            return _fits(worker, protocol.MakeContext(replace(setup, n_ctx=steps * KV_CELLS)))
 
         low, high = 0, 1
         while works(high):
@@ -260,10 +260,12 @@ def _bisection(target: Target, setup: LlamaSetup) -> tuple[int, int]:
     return low * KV_CELLS, n_contexts
 
 
-def _ask(worker: WorkerProcess, request: protocol.Request) -> Ending:
-    *_, last = worker.call(request)
-    assert isinstance(last, Ending)
-    return last
+def _fits(worker: WorkerProcess, request: protocol.Request) -> bool:
+    """Whether there was memory for it. Raises SystemExit where it failed for another reason."""
+    *_, ending = worker.call(request)
+    if not isinstance(ending, Completed | OutOfMemory):
+        sys.exit(f"{request}: {ending}")
+    return isinstance(ending, Completed)
 
 
 _PLANNED = {

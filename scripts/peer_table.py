@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ggbench.units import format_number
+from ggbench.units import format_count, format_number
 
 _COVERAGE = 0.95
 HEADER = (
@@ -113,12 +113,17 @@ def table(rounds: Sequence[Round]) -> str:
     return "\n".join([HEADER, *(_line(kept, with_file=has_several) for kept in latest)])
 
 
+def _value(value: float) -> str:
+    """A count whole, a measurement with three digits."""
+    return format_count(int(value)) if value == int(value) else format_number(value)
+
+
 def _line(rounds: Sequence[Round], *, with_file: bool) -> str:
     row, ratios = rounds[0].row, [each.ratio for each in rounds]
     least, largest = (f"{end:.3f}" for end in median_interval(ratios))
     interval = least if least == largest else f"{least}–{largest}"
     ours, theirs = (
-        format_number(statistics.median(values))
+        _value(statistics.median(values))
         for values in ([each.ours for each in rounds], [each.theirs for each in rounds])
     )
     mark = " ✗" if misses_aim(rounds) else ""

@@ -13,9 +13,10 @@ from ggbench.report import UNKNOWN
 from ggbench.report.columns import COLUMNS, column_texts
 from ggbench.report.comparison import Comparison, compare_quants
 from ggbench.report.names import model_names, unambiguous_names
-from ggbench.report.presenter import charts_of
+from ggbench.report.plot.curves import without_steps
+from ggbench.report.presenter import charts_of, figures_of, presenter_of
 from ggbench.report.run_spread import RunSpreads
-from ggbench.report.saving import SavedRun, saved_figures
+from ggbench.report.saving import SavedRun, plotted_runs
 
 if TYPE_CHECKING:
     from ggbench.report.charts.charts import Chart
@@ -77,10 +78,21 @@ def report_contents(runs: Sequence[SavedRun]) -> tuple[ReportedModel, ...]:
 
 
 def all_charts(runs: Sequence[SavedRun]) -> tuple[Chart, ...]:
-    """Return figures and charts of stored runs that have anything to draw."""
+    """Return figures, the race of the decodes, and charts of stored runs that have anything to draw."""
+    from ggbench.report.charts.race import race
+
     summaries = [one.summary for one in runs]
     kinds = [summary.run.head.kind for summary in summaries]
-    return (*saved_figures(runs), *charts_of(kinds, summaries, unambiguous_names(summaries)))
+    plotted = plotted_runs(runs)
+    racing = race(
+        [run if presenter_of(kind).has_line else without_steps(run) for kind, run in zip(kinds, plotted, strict=True)]
+    )
+    figures = figures_of(kinds, plotted)
+    return (
+        *figures,
+        *(() if racing.is_empty else (racing,)),
+        *charts_of(kinds, summaries, unambiguous_names(summaries)),
+    )
 
 
 def header_of(key: str) -> str:

@@ -56,7 +56,7 @@ def test_table_has_the_ratio_first_and_marks_a_missed_aim(
 ) -> None:
     """A ratio surely beyond its aim ends with exit code 1, also when the table is only shown."""
     assert measured(monkeypatch, peers, 11.0)[0] == 1
-    assert "| decode | 1.100 ✗ | 1.100 | 11.0 | 10.0 | ms | llama-bench | 4 | 20" in capsys.readouterr().out
+    assert "| decode | 1.100 ✗ | 1.100 | 11 | 10 | ms | llama-bench | 4 | 20" in capsys.readouterr().out
     assert measured(monkeypatch, peers, 11.0, "--show") == (1, [])
     shown = capsys.readouterr().out
     assert "1.100 ✗" in shown

@@ -21,6 +21,9 @@ from ggbench.report.compared_metrics import scored_text
 from ggbench.report.plot.curves import Curve, Figure
 from ggbench.units import GIB, MIB, format_bytes, format_count, format_number, with_unit
 
+OUTSIDE = "outside buffers"
+"""Name of the part of a stack that llama.cpp reports no buffer for."""
+
 
 def speed_bars(summaries: Sequence[QuantSummary]) -> BarChart:
     """Return tokens/s of each decode, with its interval."""
@@ -83,7 +86,7 @@ def _memory_parts(memory: Memory) -> tuple[tuple[str, int | None], ...]:
         ("KV cache", memory.kv_bytes),
         ("compute", memory.compute_bytes),
         ("output", output_bytes),
-        ("other", memory.other_bytes),
+        (OUTSIDE, memory.other_bytes),
     )
 
 

@@ -237,7 +237,9 @@ def _points(chart: PointChart, drawing: Drawing) -> Spec:
     x_scale: Spec = {"zero": False, "padding": 24} if chart.has_labels else {"zero": False, "padding": 10}
     x: Spec = {"field": "x", "type": "quantitative", "title": chart.x_title, "scale": x_scale}
     x["axis"] = {"tickCount": _TICKS_ACROSS} | ({"format": ",d", "tickMinStep": 1} if chart.counts else {})
-    y_scale = {"zero": False, "padding": 16}
+    y_scale: Spec = {"zero": False, "padding": 16}
+    if min(point.y for point in chart.points) == 0:
+        y_scale["domainMin"] = 0
     y = {"field": "y", "type": "quantitative", "title": chart.y_title, "scale": y_scale}
     color = _run_color(chart, drawing)
     mark: Spec = {"type": "point", "filled": True, "size": 90, "opacity": 1}

@@ -14,6 +14,7 @@ from ggbench import __version__
 from ggbench.plain import in_words
 from ggbench.report.charts.charts import BarChart, Chart, StackChart, runs_of
 from ggbench.report.charts.look import PAGE
+from ggbench.report.charts.measured import OUTSIDE
 from ggbench.report.charts.pictures import as_vega, vega_script
 from ggbench.report.charts.vega import LIMITS, Drawing, labels_of, title_of
 from ggbench.report.columns import COLUMNS, column_texts
@@ -125,7 +126,7 @@ def _chart(model: ReportedModel, chart: Chart, specs: list[object]) -> str:
         if is_figure
         else ""
     )
-    note = how_to_read(chart) if isinstance(chart, Figure) else _limits_note(chart)
+    note = how_to_read(chart) if isinstance(chart, Figure) else _marks_note(chart)
     legend = f'<p class="legend">{note}</p>' if note else ""
     return (
         f'<figure class="chart" data-spec="{len(specs) - 1}" data-kind="{"curves" if is_figure else "marks"}"'
@@ -161,7 +162,11 @@ def _keys(labels: Mapping[int, str]) -> str:
     return f'<div class="keys">{buttons}</div>'
 
 
-def _limits_note(chart: Chart) -> str:
+def _marks_note(chart: Chart) -> str:
+    """What bars do not say themselves."""
+    if isinstance(chart, StackChart):
+        is_outside = any(part.name == OUTSIDE for part in chart.parts)
+        return f"{OUTSIDE.capitalize()}: what else the process held at its peak." if is_outside else ""
     has_limits = isinstance(chart, BarChart) and any(bar.limit is not None for bar in chart.bars)
     return f"{LIMITS[:1].upper()}{LIMITS[1:]}." if has_limits else ""
 
