@@ -166,6 +166,7 @@ def test_a_missing_key_is_a_usage_error(serve: Serve, monkeypatch: pytest.Monkey
 def _certificate(folder: Path) -> ssl.SSLContext:
     files = [folder / "key.pem", folder / "cert.pem"]
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
     subprocess.run([*command, "-keyout", str(files[0]), "-out", str(files[1])], check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files[1], files[0])
@@ -179,6 +180,15 @@ def test_a_certificate_that_nobody_signed_is_refused(serve: Serve, tmp_path: Pat
         Server(_address(endpoint))
     _check_message(raised.value)
     assert not endpoint.requests
+
+
+def test_a_certificate_named_in_ssl_cert_file_is_trusted(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the hint says helps."""
+    endpoint = serve(AnyLength("vllm"), None, _certificate(tmp_path))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+    assert isinstance(_generate(endpoint)[-1], Ended)
 
 
 def test_tls_to_a_server_without_it_is_named(serve: Serve) -> None:
