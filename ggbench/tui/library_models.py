@@ -84,7 +84,7 @@ class ModelEntry:
 def list_models(catalog: Catalog, local: Sequence[LocalModel], servers: Sequence[str] = ()) -> tuple[ModelEntry, ...]:
     """List every model that can be found without a search of the Hub, and the servers that were added."""
     twins = twins_by_model(local)
-    entries = [ModelEntry(Section.SERVERS, url, plain(url)) for url in servers]
+    entries = [ModelEntry(Section.SERVERS, url, plain(url).removeprefix("http://")) for url in servers]
     entries += _on_disk(local)
     for model in catalog:
         n_here = len(twins.get(model.id, ()))

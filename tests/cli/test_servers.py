@@ -12,6 +12,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from ggbench.catalog.selector import resolve_one
 from ggbench.errors import ExitCode
 from tests.cli.conftest import Run
 from tests.fakes.endpoint import Fault, Handler, Request, TestEndpoint
@@ -87,7 +88,7 @@ def test_prompts_and_concurrent_requests_are_measured(ggbench: Run, serve: Serve
 
 def _offering(*names: str) -> AnyLength:
     voice = AnyLength("vllm")
-    models = [{"id": name, "object": "model", "owned_by": "vllm", "max_model_len": 4096} for name in names]
+    models = [{"id": name, "object": "model", "owned_by": "vllm", "max_model_len": 8192} for name in names]
     voice.documents[("GET", "/v1/models")] = (200, json.dumps({"object": "list", "data": models}).encode())
     return voice
 
@@ -117,9 +118,6 @@ def test_published_rows_of_servers_stand_beside_ones_own(ggbench: Run, serve: Se
     """Those of vLLM come first for a run of vLLM, and it is no difference that they are."""
     endpoint = serve(_offering("Qwen/Qwen2.5-7B-Instruct"))
     asked = "--inputs", "6144", "-n", "8", "--against", "published", "--json"
-    voice = endpoint.voice
-    models = {"object": "list", "data": [{"id": "Qwen/Qwen2.5-7B-Instruct", "max_model_len": 32768}]}
-    voice.documents[("GET", "/v1/models")] = (200, json.dumps(models).encode())
     ran = ggbench("speed", endpoint.url, *asked)
     assert ran.code == 0, ran.err
     (case,) = ran.json["cases"]
@@ -205,16 +203,13 @@ def test_a_server_that_goes_away_before_the_run_is_kept_with_its_exit_code(
 ) -> None:
     """It answered when the model was looked up, and not when the run began."""
     endpoint = serve()
-    from ggbench.cli import measuring
-
-    resolve = measuring.resolve_one
 
     def resolve_and_close(*args: object, **more: object) -> object:
-        found = resolve(*args, **more)  # type: ignore[arg-type]
+        found = resolve_one(*args, **more)  # type: ignore[arg-type]
         endpoint.close()
         return found
 
-    monkeypatch.setattr(measuring, "resolve_one", resolve_and_close)
+    monkeypatch.setattr("ggbench.cli.measuring.resolve_one", resolve_and_close)
     ran = ggbench("decode", endpoint.url, "-n", "100")
     assert ran.code == ExitCode.NETWORK
     (row,) = ggbench("results", "--json").json["rows"]
