@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from ggbench import paths
+from ggbench.atomic_files import replace_file
 from ggbench.catalog.disk import LocalModel, models_in_place, path_argument
 from ggbench.catalog.reference import expand_path, path_exists
 from ggbench.errors import BadFile, UsageError
@@ -124,7 +125,7 @@ def _files(models: Sequence[LocalModel]) -> frozenset[Path]:
 def _remember(places: Iterable[Path]) -> None:
     file = paths.added_places_file()
     try:
-        paths.replace_file(file, msgspec.json.format(msgspec.json.encode(_Remembered(tuple(map(str, places))))))
+        replace_file(file, msgspec.json.format(msgspec.json.encode(_Remembered(tuple(map(str, places))))))
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "its name is not text"
         raise UsageError(f"{plain(str(file))} cannot be written: {reason}", "nothing was remembered") from None

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _SWITCHED_OFF = {"mmap": "--no-mmap", "kv_offload": "--no-kv-offload"}
 """Options of fields that are on by default."""
+_NAMES = {"rpc_servers": "--rpc"}
+"""Options that are not called as their fields."""
 
 
 def reproduce(command: str, words: tuple[str, ...], setup: Setup, options: Mapping[str, object]) -> str:
@@ -27,13 +29,13 @@ def reproduce(command: str, words: tuple[str, ...], setup: Setup, options: Mappi
 
 
 def setup_options(setup: Setup) -> list[str]:
-    """The options of every field of a setup that is not the default."""
+    """The options of every field of a setup that is not the default, and that MODEL and QUANT do not say."""
     words = []
     for field in fields(setup):  # type: ignore[arg-type]  # every setup is a dataclass
         value = getattr(setup, field.name)
-        if value == field.default:
+        if value == field.default or field.name in setup.in_words:
             continue
-        name = f"--{field.name.removesuffix('_bytes').replace('_', '-')}"
+        name = _NAMES.get(field.name, f"--{field.name.removesuffix('_bytes').replace('_', '-')}")
         if isinstance(value, bool):
             words.append(name if value else _SWITCHED_OFF[field.name])
         else:

@@ -25,7 +25,7 @@ from ggbench.report.glossary import DECODE
 @option("--format text_format", "", click.Choice(["table", "csv", "md"]), default="table")
 @against_option
 @tuned_option
-@measuring_options(many=True)
+@measuring_options(many=True, servers=True)
 def command(
     n_gen: int, repeat: int, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: Asked
 ) -> None:
@@ -35,8 +35,10 @@ def command(
     """
     from ggbench.cli.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.cli.run_output import show_run_ids, show_summaries
+    from ggbench.cli.server_options import names_server
     from ggbench.experiments.bench import run_bench, with_expected_speeds
     from ggbench.experiments.decode import EXPERIMENT
+    from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
     from ggbench.experiments.maxctx import SEARCH_TIMEOUT_S
     from ggbench.records.decode import DecodeSettings
     from ggbench.report.documents import summary_document
@@ -51,6 +53,8 @@ def command(
     settings = DecodeSettings(n_gen, repeat=repeat)
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked)
     if maxctx:
+        if names_server(asked.model):
+            MAXCTX.refuse_servers()
         warn_of_memory_use(asked)
         asked = replace(asked, timeout_s=asked.timeout_s or SEARCH_TIMEOUT_S)
     targets = [job.target for job in jobs]

@@ -37,11 +37,21 @@ Source: `llama_init_from_model` in llama-context.cpp, and llama-model.cpp; the s
 """
 _LOW_W = 0.1
 """Share of its limit below which W is worth a search for other settings."""
+_OF_SERVERS = {
+    "server's context": "measure fewer tokens, or start the server with a larger context",
+    "no output from the server": "--timeout gives the server longer",
+    "the server ended after": "what came is kept; some servers do not go on past an end of text, whatever is asked",
+    "": "what was measured before is kept; the server's own log may say more",
+}
+"""What to do about a server, by words of the reason, as above."""
 _REFUSED = "the message is llama.cpp's own; another quant or other options may work"
 
 
 def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
     """The hint; empty where nothing can be done. `is_searched` says that the largest context was looked for as well."""
+    if not job.setup.loads_file:
+        is_wrong = run.outcome in (Outcome.FAILED, Outcome.CRASHED, Outcome.TIMED_OUT)
+        return next(hint for words, hint in _OF_SERVERS.items() if words in run.reason) if is_wrong else ""
     match run.outcome:
         case Outcome.OUT_OF_MEMORY:
             return _less_memory(job, run, is_searched)

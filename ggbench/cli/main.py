@@ -18,9 +18,11 @@ from ggbench.plain import plain
 
 COMMANDS = {
     "bench": "Measure every quant of a model: BPW, memory, prefill, W and B against the limit.",
+    "cluster": "One model over several machines, by llama.cpp's RPC: serve, probe, plan.",
     "compare": "Compare stored runs: which is better in what, and by how much.",
     "decode": "Time every token of a long decode, and fit W and B.",
     "demo": "Measure twins of a small model in about two minutes, without a network.",
+    "doctor": "What ggbench sees of this machine, and what to do about it.",
     "export": "Write stored runs as llama-bench's files, as CSV, or as a bundle.",
     "help": "Help of a command; `help numbers` explains every number and mark.",
     "import": "Read results of llama-bench and other tools, or a bundle.",

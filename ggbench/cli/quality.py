@@ -61,6 +61,7 @@ def command(
     from ggbench.catalog.wikitext import WIKITEXT_2
     from ggbench.cli.measuring import make_jobs, measure
     from ggbench.cli.run_output import show_measured
+    from ggbench.cli.server_options import check_server
     from ggbench.experiments.quality import EXPERIMENT
     from ggbench.experiments.quality_jobs import quality_jobs
     from ggbench.records.quality import N_CTX, QualitySettings
@@ -75,6 +76,7 @@ def command(
         raise UsageError(
             f"{base_logits.name} cannot be read: {why}", "name a file that llama-perplexity or ggbench has written"
         )
+    check_server(EXPERIMENT, asked)
     if text == WIKITEXT_2:
         _fetch_wikitext(asked)
     source, _ = find_text(text)

@@ -14,7 +14,9 @@ from ggbench.engine.contract import DEFAULT_TIMEOUT_S, Source, Workload
 from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engine.events import Allocated, Event, Loaded, Opened
 from ggbench.engine.logs import parse_allocations
+from ggbench.engine.lost_servers import explained
 from ggbench.engine.process import Transport, WorkerProcess
+from ggbench.engine.rpc_client import find_unusable
 from ggbench.records.memory import Place
 from ggbench.records.setup import LlamaSetup, Setup
 
@@ -67,8 +69,11 @@ class LlamaEngine:
         load = protocol.LoadModel(str(source.path), load_of(setup), reserve_bytes, dry, n_threads)
         ending: Ending = Completed()
         if load != self._loaded or self._worker is None:
-            if self._asked is not None and _limits(load) != _limits(self._asked):
+            if self._asked is not None and _lasting(load) != _lasting(self._asked):
                 self.close()
+            if self._asked is None and (unusable := find_unusable(setup.rpc_servers)):
+                yield Failed("load", "; ".join(unusable.values()))
+                return
             self._worker = self._worker or self._start()
             self._loaded, self._asked, self._load_log, self._context_log = None, load, [], []
             self._tensor_bytes = None
@@ -125,9 +130,10 @@ class LlamaEngine:
             yield self._allocated()
         if isinstance(ending, Crashed) and ending.returncode == -signal.SIGSEGV and self._uses_amx():
             ending = replace(ending, hint=_AMX_HINT)
+        servers = self._asked.setup.rpc_servers if self._asked else ()
         if isinstance(ending, Crashed | TimedOut | Cancelled) or (isinstance(ending, OutOfMemory) and not ending.alive):
             self.close()
-        return ending
+        return explained(ending, request.stage, servers) if servers else ending
 
     def _uses_amx(self) -> bool:
         return any(each.device == "AMX" for each in self._allocated().buffers)
@@ -142,16 +148,23 @@ def load_of(setup: LlamaSetup) -> LlamaSetup:
     return replace(LlamaSetup(), **{name: getattr(setup, name) for name in _OF_THE_LOAD})
 
 
-def _limits(load: protocol.LoadModel) -> tuple[object, ...]:
-    """What a worker can be limited by, once, before its first load; nothing where the load has no limit."""
+def _lasting(load: protocol.LoadModel) -> tuple[object, ...]:
+    """What a worker takes once, before its first load: the servers whose devices it has, and its limit if any."""
     setup = load.setup
     if setup.memory_limit_bytes is None and not load.reserve_bytes:
-        return ()
-    return setup.memory_limit_bytes, load.reserve_bytes, setup.n_gpu_layers != 0, setup.main_gpu, load.n_threads
+        return setup.rpc_servers
+    return (
+        setup.rpc_servers,
+        setup.memory_limit_bytes,
+        load.reserve_bytes,
+        setup.n_gpu_layers != 0,
+        setup.main_gpu,
+        load.n_threads,
+    )
 
 
 _OF_THE_LOAD = (
-    "n_gpu_layers", "main_gpu", "tensor_split", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor", "mmap",
-    "mlock", "memory_limit_bytes",
+    "n_gpu_layers", "main_gpu", "tensor_split", "rpc_servers", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor",
+    "mmap", "mlock", "memory_limit_bytes",
 )  # fmt: skip
 """Fields of the setup that llama.cpp takes with the model; the others come with the context."""

@@ -11,7 +11,7 @@ import ctypes
 import random
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,10 @@ from llama_cpp import llama_cpp as lib
 from ggbench.engine.contract import Stage, Workload
 from ggbench.engine.ggml_devices import GgmlDevices, build_commit
 from ggbench.engine.llama_defaults import CONTEXT, MODEL, set_defaults
+from ggbench.engine.rpc_devices import BUILD_HINT, NoRpc, add_servers
+from ggbench.records.prompt import PROMPT
 from ggbench.records.setup import LlamaSetup
 
-_PROMPT = (
-    "Explain in simple words how a large language model turns a question into an answer, one token after another, and "
-    "why the memory of the machine decides how fast it can go. Begin with the tokens, then the weights, then the cache."
-)
 _FLASH_ATTN = {
     "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
     "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
@@ -73,6 +71,7 @@ class LlamaModel:
         """`left_bytes` says what of a memory limit, or of the GPUs, is still free."""
         self._on_log = on_log
         self.left_bytes = left_bytes
+        self._servers: list[str] = []
         self._pending = ""
         self._pending_level = 2
         self._log_callback = lib.llama_log_callback(self._receive_log)  # ctypes frees it when nothing refers to it
@@ -111,6 +110,18 @@ class LlamaModel:
         """Of all tensors of the model, each once."""
         return int(lib.llama_model_size(self.handle))
 
+    def add_servers(self, servers: Sequence[str]) -> None:
+        """Register the devices of RPC servers, each once. Raises LlamaRefused where llama.cpp was built without RPC.
+
+        llama.cpp aborts the process where one does not answer.
+        """
+        added = [server for server in servers if server not in self._servers]
+        try:
+            add_servers(ctypes.CDLL(str(llama_library())), added)
+        except NoRpc:
+            raise LlamaRefused("load", f"this llama.cpp was built without RPC; {BUILD_HINT}") from None
+        self._servers.extend(added)
+
     def load(
         self, path: str, setup: LlamaSetup, devices: GgmlDevices, on_progress: Callable[[float], None], *, dry: bool
     ) -> None:
@@ -129,6 +140,12 @@ class LlamaModel:
             n_devices = lib.llama_max_devices()
             if len(setup.tensor_split) > n_devices:
                 raise LlamaRefused("load", f"{len(setup.tensor_split)} shares, but llama.cpp takes {n_devices}")
+            known = [devices.name(device) for device in devices.offloading]
+            if known and len(setup.tensor_split) > len(known):
+                there = f"are {len(known)} devices" if len(known) > 1 else "is one device"
+                raise LlamaRefused(
+                    "load", f"a split into {len(setup.tensor_split)} shares, and there {there}: {', '.join(known)}"
+                )
             shares = (ctypes.c_float * n_devices)(*setup.tensor_split)
             params.tensor_split = shares
         overrides = _overrides(setup, devices)
@@ -244,7 +261,7 @@ class LlamaModel:
             rng = random.Random(n_vocab)
             ids = [rng.randrange(n_vocab) for _ in range(n_prompt)]
         else:
-            text = _PROMPT.encode()
+            text = PROMPT.encode()
             buffer = (lib.llama_token * (len(text) + 8))()
             count = lib.llama_tokenize(vocab, text, len(text), buffer, len(buffer), True, False)
             if count <= 0:

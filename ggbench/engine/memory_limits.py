@@ -12,7 +12,7 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
-from ggbench.engine.ggml_devices import GPU, IGPU, GgmlDevices
+from ggbench.engine.ggml_devices import GgmlDevices
 from ggbench.units import format_bytes
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -90,7 +90,7 @@ class GpuMemory:
     def __init__(self, devices: GgmlDevices, main_gpu: int | None) -> None:
         """`main_gpu` is the one GPU in use, None means all."""
         self._ggml = devices.ggml
-        chosen = devices.of_type(GPU) or devices.of_type(IGPU)  # as llama.cpp does: integrated ones where no other is
+        chosen = devices.offloading
         self._devices = chosen if main_gpu is None else chosen[main_gpu : main_gpu + 1]
         self._ballast: list[int] = []
 

@@ -71,6 +71,7 @@ class Worker:
         started = time.perf_counter()
         match request:
             case protocol.LoadModel(path, setup):
+                self._model.add_servers(setup.rpc_servers)
                 devices = GgmlDevices(llama_library())
                 self._send(protocol.Devices(devices.places))
                 if not self._is_limited:

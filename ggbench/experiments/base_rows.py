@@ -19,6 +19,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from ggbench.atomic_files import take_free_name
 from ggbench.engine.contract import Engine, Source
 from ggbench.engine.endings import OutOfMemory, require_completed
 from ggbench.engine.events import Tokenized
@@ -28,7 +29,7 @@ from ggbench.errors import BadFile, DoesNotFit, Unsupported, UsageError
 from ggbench.experiments.logits_file import LogitsFile, begin_logits_file, read_logits_file
 from ggbench.experiments.score_requests import Scoring, follow, only
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.paths import logits_dir, take_free_name
+from ggbench.paths import logits_dir
 from ggbench.plain import plain
 from ggbench.recording.progress import Point, Progress, Working
 from ggbench.recording.session import made_file, subject_of
@@ -167,7 +168,8 @@ def _lock(path: Path, stack: contextlib.ExitStack, *, create: bool = False) -> b
         except OSError:
             return False
         stack.callback(os.close, descriptor)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        with contextlib.suppress(OSError):  # some network file systems cannot lock: then nothing removes it either
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
         if _is_at(descriptor, path):  # else it was removed before it was locked
             return True
 

@@ -71,7 +71,7 @@ def search(session: Session) -> Generator[Progress, None, Conclusion]:
     settings, setup = session.settings(TuneSettings), session.setup
     if not isinstance(setup, LlamaSetup):
         raise Unsupported("a search for settings measures with llama.cpp", "name a GGUF file instead")
-    file = yield from session.prepare()
+    file = yield from session.prepare_file()
     given = setup_for(setup, settings.n_ctx_needed)
     assert isinstance(given, LlamaSetup)
     sizes = SetupSizes(lambda: _launch(session, given), file, given)

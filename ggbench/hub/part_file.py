@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ggbench.atomic_files import make_folders
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.hub.repo_records import RepoFile
 from ggbench.plain import plain
@@ -46,7 +47,7 @@ class PartFile:
         self.path = path
         self.file = file
         with disk_errors(path.parent):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(path.parent)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             self.n_bytes = os.fstat(self._descriptor).st_size
             """Bytes received so far."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ggbench.errors import Unsupported
@@ -99,6 +98,7 @@ class QualityRequest:
         Raises UsageError and BadFile for a text that cannot be scored, NetworkError for one that cannot be downloaded,
         Unsupported for a twin, and as `resolve`.
         """
+        from ggbench.catalog.reference import expand_path
         from ggbench.catalog.selector import resolve
         from ggbench.catalog.texts import find_text
         from ggbench.catalog.wikitext import WIKITEXT_2
@@ -112,7 +112,7 @@ class QualityRequest:
                 if target.provenance == "twin":
                     raise no_quality(f"{target.model} {target.quant}")
         is_name = asked.text in ("", WIKITEXT_2)
-        source, _ = find_text(asked.text or None if is_name else Path(asked.text).expanduser(), hub)
+        source, _ = find_text(asked.text or None if is_name else expand_path(asked.text), hub)
         n_seqs = max(1, setup.n_batch // asked.n_ctx)
         settings = QualitySettings(source, asked.n_ctx, asked.n_chunks, asked.within_s, n_seqs)
         jobs: list[Job] = []

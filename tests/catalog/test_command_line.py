@@ -30,6 +30,7 @@ from ggbench.records.speed import Bandwidth
         (LlamaSetup(kv_offload=False), "--no-kv-offload"),
         (LlamaSetup(swa_full=True), "--swa-full"),
         (LlamaSetup(n_gpu_layers=0, tensor_split=(0.5, 1.0)), "--n-gpu-layers 0 --tensor-split 0.5,1"),
+        (LlamaSetup(rpc_servers=("box:50052", "10.0.0.7:1")), "--rpc box:50052,10.0.0.7:1"),
         (LlamaSetup(memory_limit_bytes=(1 << 30) + 1), "--memory-limit 1073741825B"),
     ],
 )
@@ -41,9 +42,9 @@ def test_every_option_that_is_not_the_default_is_named(setup: LlamaSetup, option
 
 SWITCHED: dict[str, Any] = {
     "n_ctx": 512, "n_batch": 256, "n_ubatch": 64, "type_k": "q8_0", "type_v": "q8_0", "flash_attn": "off",
-    "n_gpu_layers": 1, "main_gpu": 0, "tensor_split": (1.0, 2.0), "split_mode": "row", "n_cpu_moe": 1,
-    "override_tensor": ("a=CPU",), "threads": 1, "threads_batch": 1, "n_seq_max": 2, "memory_limit_bytes": 1 << 30,
-    "n_outputs_max": 8,
+    "n_gpu_layers": 1, "main_gpu": 0, "tensor_split": (1.0, 2.0), "rpc_servers": ("a:1",), "split_mode": "row",
+    "n_cpu_moe": 1, "override_tensor": ("a=CPU",), "threads": 1, "threads_batch": 1, "n_seq_max": 2,
+    "memory_limit_bytes": 1 << 30, "n_outputs_max": 8,
 }  # fmt: skip
 """Of every field that is no flag, a value that is not its default."""
 

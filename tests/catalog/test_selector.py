@@ -149,7 +149,7 @@ def test_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "twin:x",
         "qwen1.5-7b:",
         "hf:org/name:",
-        "https://example.com/org/name",
+        "ftp://example.com/org/name",
         "https://huggingface.co/org",
         "https://huggingface.co/datasets/org/name",
         "https://huggingface.co/org/name/blob/main/README.md",

@@ -22,7 +22,7 @@ def test_help_lists_every_command(ggbench: Run) -> None:
 
 
 def test_without_words_it_is_the_help(ggbench: Run) -> None:
-    """Nobody is told off for looking."""
+    """Looking around is not an error."""
     ran = ggbench()
     assert ran.code == 0
     assert ran.out.startswith("Usage: ggbench")

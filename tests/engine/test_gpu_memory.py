@@ -23,6 +23,7 @@ class FakeGgml:
 
     devices: list[tuple[int, int]]
     is_full: bool = False
+    remote: frozenset[int] = frozenset()
     held: dict[int, int] = field(default_factory=dict)
 
     def ggml_backend_dev_count(self) -> int:
@@ -33,6 +34,12 @@ class FakeGgml:
 
     def ggml_backend_dev_type(self, device: int) -> int:
         return self.devices[device][0]
+
+    def ggml_backend_dev_backend_reg(self, device: int) -> int:
+        return device
+
+    def ggml_backend_reg_name(self, registry: int) -> bytes:
+        return b"RPC" if registry in self.remote else b"CUDA"
 
     def ggml_backend_dev_memory(self, device: int, free: object, total: object) -> None:
         ctypes.cast(free, ctypes.POINTER(ctypes.c_size_t))[0] = self.devices[device][1] - self.held.get(device, 0)  # type: ignore[arg-type]
@@ -69,6 +76,16 @@ def test_a_ballast_leaves_the_limit_without_the_reserve(
     memory = over(monkeypatch, FakeGgml([(CPU, 0), (GPU, 22 * GIB)]))
     memory.shrink(limit_bytes, reserve_bytes)
     assert memory.left_bytes == left_gib * GIB
+
+
+@pytest.mark.parametrize(("types", "order"), [((CPU, GPU, IGPU, GPU), [3, 1]), ((CPU, IGPU, IGPU, GPU), [3, 1, 2])])
+def test_devices_of_other_machines_come_first(
+    monkeypatch: pytest.MonkeyPatch, types: tuple[int, ...], order: list[int]
+) -> None:
+    """As llama.cpp counts them for a split; an integrated GPU is used where no other of this machine is."""
+    ggml = FakeGgml([(each, 0) for each in types], remote=frozenset({3}))
+    monkeypatch.setattr(ggml_devices, "_open", lambda library: ggml)
+    assert GgmlDevices(Path("libggml.so")).offloading == order
 
 
 def test_each_gpu_is_limited_and_the_least_free_counts_for_all(monkeypatch: pytest.MonkeyPatch) -> None:

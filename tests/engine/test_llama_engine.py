@@ -141,7 +141,7 @@ def test_every_field_of_the_setup_is_of_the_load_or_of_the_context() -> None:
         "tensor_split",
         "split_mode",
     }
-    tested |= {"cpu_moe", "n_cpu_moe", "override_tensor", "mmap", "mlock", "memory_limit_bytes"}
+    tested |= {"cpu_moe", "n_cpu_moe", "override_tensor", "mmap", "mlock", "memory_limit_bytes", "rpc_servers"}
     assert {field.name for field in fields(LlamaSetup)} == tested
 
 

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.records.machine import MachineReading
 from ggbench.records.run import Run
+from ggbench.records.summary import QuantSummary
 from ggbench.report.forecast import forecast_document, forecast_line, result_of
 from ggbench.report.presenter import Presenter
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from ggbench.report.metric import Metric
+    from ggbench.stats.measured_steps import StepCurve
 
 
 class ForecastPresenter(Presenter):
@@ -38,6 +42,18 @@ class ForecastPresenter(Presenter):
     def document(self, run: Run) -> dict[str, object]:
         """Every expected figure with its interval."""
         return forecast_document(run)
+
+    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+        """W and B."""
+        from ggbench.report.compared_metrics import forecast_metrics
+
+        return forecast_metrics()
+
+    def step_curve(self, run: Run) -> StepCurve | None:
+        """The latencies that are expected."""
+        from ggbench.stats.measured_steps import forecast_curve
+
+        return forecast_curve(run)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """All that is expected, and what it comes from."""

@@ -82,7 +82,7 @@ class LibraryScreen(ChosenQuantsScreen):
         Binding("S", "reverse_sort", "Reverse the sort", show=False, tooltip="Reverse the sort order"),
         Binding("n", "change_length", "n_gen", show=False, tooltip="Tokens of a run: 300, 1,000, 3,000 or 10,000"),
         Binding("tab,shift+tab", "other_part", show=False),
-        Binding("g", "choose_card", "Plan for another card", show=False, tooltip="One that need not be here"),
+        Binding("g", "choose_card", "Other card", show=False, tooltip="Plan for another GPU, or for a size of memory"),
         Binding("r", "reload", "Reload", show=False, tooltip="Read disk, free memory and headers again"),
         Binding("escape", "leave", "Back", show=False, tooltip="Clear the filter, or go back to the models"),
     ]

@@ -1,0 +1,135 @@
+"""The parent's side of `ggbench cluster serve`: starts the server's process, waits until it answers, ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import msgspec
+
+from ggbench.engine.rpc_client import RpcConnection, ServerUnusable
+from ggbench.engine.rpc_server import EXIT_REFUSED, ServeRequest
+from ggbench.errors import EngineFailed, NetworkError, UsageError
+from ggbench.records.cluster import RemoteDevice
+
+_STARTS_WITHIN_S = 60.0
+_POLL_S = 0.05
+_CONNECTED, _LEFT = "Accepted client connection", "Client connection closed"
+"""What llama.cpp's server prints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A server that answers."""
+
+    server: str
+    protocol: str
+    devices: tuple[RemoteDevice, ...]
+
+
+class RpcServerProcess:
+    """One child process with an RPC server in it. A context manager; leaving it ends the child."""
+
+    def __init__(self, request: ServeRequest) -> None:
+        """Raises NetworkError for an address of another machine, or a port that is in use."""
+        self.server = f"{request.host}:{request.port}"
+        check_port(request.host, request.port)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "ggbench.engine.rpc_server", msgspec.json.encode(request).decode()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+            start_new_session=True,  # Ctrl-C is for us
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """Of the child."""
+        return self._process.pid
+
+    def wait_until_ready(self) -> Serving:
+        """Return what it serves, once it answers. Raises UsageError and EngineFailed where it ends instead."""
+        # One that listens on all addresses is asked on this machine's own.
+        host, _, port = self.server.rpartition(":")
+        near = f"127.0.0.1:{port}" if host == "0.0.0.0" else self.server
+        ends_at = time.monotonic() + _STARTS_WITHIN_S
+        while time.monotonic() < ends_at:
+            if self._process.poll() is not None:
+                raise self._ended()
+            with contextlib.suppress(ServerUnusable), RpcConnection(near) as connection:
+                return Serving(self.server, connection.version, connection.devices())
+            time.sleep(_POLL_S)
+        raise EngineFailed(f"the RPC server did not answer within {_STARTS_WITHIN_S:g} s", "try again, or another port")
+
+    def clients(self) -> Iterator[bool]:
+        """Yield true whenever a client has connected, false when it left, until the server ends. Raises as it ended.
+
+        The first pair is that of `wait_until_ready`, and is left out.
+        """
+        assert self._process.stdout is not None
+        n_left = 0
+        for line in self._process.stdout:
+            if line.startswith(_CONNECTED) and n_left:
+                yield True
+            elif line.startswith(_LEFT):
+                n_left += 1
+                if n_left > 1:
+                    yield False
+        self._process.wait()
+        raise self._ended()
+
+    def close(self) -> None:
+        """Kill the child and wait for it; may be called twice."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def _ended(self) -> UsageError | EngineFailed:
+        assert self._process.stderr is not None
+        said = [line.strip() for line in self._process.stderr if line.strip()]
+        why = said[-1] if said else ""
+        if self._process.returncode == EXIT_REFUSED:
+            return UsageError(why, "see: ggbench cluster serve --help")
+        status = f"with exit status {self._process.returncode}"
+        return EngineFailed(f"the RPC server ended {status}{': ' if why else ''}{why}", "start it again")
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise NetworkError where nothing can listen at an address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise NetworkError(f"cannot listen at {host}:{port}: {why}", "give another --port or --host") from None
+
+
+def ipv4_address(host: str) -> str:
+    """Return the IPv4 address of a name, which llama.cpp's server does not look up. Raises NetworkError."""
+    try:
+        return str(socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+    except (OSError, UnicodeError):
+        raise NetworkError(
+            f"no IPv4 address is known for {host!r}", "give an address of this machine, e.g. 192.168.1.7"
+        ) from None

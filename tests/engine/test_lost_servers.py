@@ -1,0 +1,125 @@
+"""RPC servers under the engine of llama.cpp: asked before a load, and named where one was lost."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+import pytest
+
+from ggbench.engine import lost_servers, protocol
+from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory, ServerLost, TimedOut
+from ggbench.engine.workloads.decode import Decode
+from tests.engine.test_llama_engine import HEALTHY, SETUP, Bench
+from tests.fakes.rpc_server import answers, free_port, listening, speaks
+
+LOST = "/llama.cpp/ggml/src/ggml-rpc/ggml-rpc.cpp:549: Remote RPC server crashed or returned malformed response"
+
+
+def decode_that_ends(ending: Ending) -> dict[type, tuple[protocol.Message | Ending, ...]]:
+    return {**HEALTHY, Decode: (ending,)}
+
+
+def aborted(*log_tail: str) -> Crashed:
+    return Crashed(-signal.SIGABRT, log_tail)
+
+
+def test_a_server_that_is_not_there_fails_the_load_without_a_worker() -> None:
+    """llama.cpp would abort; the worker lives on for the next load, which asks again."""
+    gone = f"127.0.0.1:{free_port()}"
+    bench = Bench(HEALTHY)
+    with listening(speaks()) as server:
+        setup = replace(SETUP, rpc_servers=(server, gone))
+        assert bench.open(setup) == [Failed("load", f"no RPC server listens at {gone}")] == bench.open(setup)
+        assert bench.open(replace(SETUP, rpc_servers=(server,)))[-1] == Completed()
+    assert bench.asked == [[protocol.LoadModel, protocol.MakeContext]]
+
+
+def test_a_worker_that_uses_the_servers_is_not_asked_about_them_again() -> None:
+    """They serve one client, which it is."""
+    bench = Bench(HEALTHY)
+    with listening(speaks()) as server:
+        setup = replace(SETUP, rpc_servers=(server,))
+        bench.open(setup)
+    assert bench.open(replace(setup, mmap=False))[-1] == Completed()
+    assert len(bench.workers) == 1
+
+
+def test_other_servers_take_another_worker() -> None:
+    """A process does not let go of the devices that it has registered."""
+    bench = Bench(HEALTHY)
+    with listening(speaks()) as server:
+        bench.open(replace(SETUP, rpc_servers=(server,)))
+        bench.open()
+    assert len(bench.workers) == 2
+    assert bench.workers[0].closed
+
+
+def lost(ending: Ending, *servers: str) -> Ending:
+    """What the engine makes of a decode that ended so."""
+    bench = Bench(decode_that_ends(ending))
+    bench.open(replace(SETUP, rpc_servers=servers))
+    bench.workers[0].closed = False
+    *_, last = bench.engine.run(Decode(25, 1))
+    assert isinstance(last, Ending)
+    return last
+
+
+def test_a_server_lost_in_mid_decode_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two the one that answers no more; the run has failed, and llama.cpp's abort is not its reason."""
+    with listening(speaks()) as alive, listening(answers(b"")) as gone:
+        monkeypatch.setattr("ggbench.engine.llama.find_unusable", lambda _: {})
+        ending = lost(aborted(LOST), alive, gone)
+    assert isinstance(ending, ServerLost)
+    assert ending.outcome == "failed"
+    assert ending.reason == (
+        f"lost in decode: {gone} closed the connection: it is no RPC server, one of another version, or it ended"
+    )
+
+
+def test_a_connection_that_broke_names_the_servers_that_answer_again() -> None:
+    """As where a proxy or a switch reset it."""
+    with listening(speaks()) as one, listening(speaks()) as other:
+        assert lost(aborted(LOST), one).reason == (
+            f"lost in decode: the connection to the RPC server {one} broke, and it answers again"
+        )
+        assert lost(aborted(LOST), one, other).reason == (
+            f"lost in decode: the connection to one of the RPC servers {one} and {other} broke, and all answer again"
+        )
+
+
+def test_another_version_of_the_protocol_is_named() -> None:
+    """llama.cpp logs the server's before it aborts."""
+    with listening(speaks()) as server:
+        ending = lost(
+            aborted("RPC server version mismatch: 6.1.0", f"x.cpp:9: RPC handshake failed for {server}"), server
+        )
+    assert ending.reason == (
+        f"lost in decode: the RPC server {server} speaks version 6.1.0 of the protocol, which this llama.cpp does not; "
+        "run the same llama.cpp on both machines"
+    )
+
+
+def test_a_crash_that_is_not_due_to_a_server_stays_one() -> None:
+    """A failed assertion of this machine's llama.cpp, and any crash of a run without servers."""
+    crash = aborted("GGML_ASSERT(a) failed")
+    with listening(speaks()) as server:
+        assert lost(crash, server) == crash
+    assert lost(aborted(LOST)) == aborted(LOST)
+
+
+def test_silence_names_the_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that was switched off closes no connection."""
+    with listening(speaks()) as server:
+        assert lost(TimedOut(600), server) == TimedOut(600)
+        monkeypatch.setattr(lost_servers, "find_unusable", lambda servers: dict.fromkeys(servers, "it is gone"))
+        ending = lost(TimedOut(600), server)
+    assert ending.reason == "lost in decode: no output from the worker for 600 s; it is gone"
+
+
+def test_a_server_out_of_memory_is_named_with_its_device() -> None:
+    """llama.cpp's own line has the server in the name of a buffer."""
+    line = "alloc_tensor_range: failed to allocate RPC1[10.0.0.7:50052] buffer of size 1073741824"
+    with listening(speaks()) as server:
+        ending = lost(OutOfMemory("context", line), server)
+    assert ending.reason == "out of memory in context: device 1 of 10.0.0.7:50052 could not allocate 1.00 GiB"

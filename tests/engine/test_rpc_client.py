@@ -1,0 +1,104 @@
+"""ggbench's own client of the RPC protocol: what it finds out about a server, and how one that is none ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from ggbench.engine.rpc_client import RpcConnection, ServerUnusable, find_unusable
+from ggbench.engine.rpc_probe import probe_server
+from ggbench.records.cluster import RemoteDevice
+from tests.fakes.rpc_server import answers, free_port, is_silent, listening, speaks
+
+TIMEOUT_S = 0.2
+
+
+def test_a_server_is_probed_for_its_devices_and_its_link() -> None:
+    """Version, every device's memory, and three rates, of which the 95th percentile is never better than the median."""
+    with listening(speaks()) as server:
+        probe = probe_server(server)
+    assert probe.is_usable
+    assert probe.protocol == (7, 0, 0)
+    assert probe.devices == (RemoteDevice(0, 3 << 30, 4 << 30), RemoteDevice(1, 1 << 30, 2 << 30))
+    assert probe.link is not None
+    up, down = probe.link.up_bytes_per_s, probe.link.down_bytes_per_s
+    assert up is not None
+    assert down is not None
+    assert 0 < probe.link.round_trip_ns.p50 <= probe.link.round_trip_ns.p95
+    assert up.p50 >= up.p95 > 0
+    assert down.p50 >= down.p95 > 0
+
+
+def test_a_server_without_free_memory_has_a_round_trip_alone() -> None:
+    """Its bandwidth stays unknown, since there is nothing to write into."""
+    with listening(speaks(lends=0)) as server:
+        probe = probe_server(server)
+    assert probe.is_usable
+    assert probe.link is not None
+    assert probe.link.up_bytes_per_s is None
+
+
+def test_a_server_of_another_version_says_which() -> None:
+    """Its devices are not asked for, since the commands may have changed."""
+    with listening(speaks((9, 1, 0))) as server:
+        probe = probe_server(server)
+    assert probe.protocol == (9, 1, 0)
+    assert not probe.devices
+    assert probe.reason == (
+        f"the RPC server {server} speaks version 9.1.0 of the protocol, this ggbench version 7; "
+        "run the same llama.cpp on both machines"
+    )
+
+
+def test_the_greeting_of_older_versions_is_read() -> None:
+    """It was the three numbers alone, without capabilities."""
+    with listening(speaks((3, 6, 2), hello_bytes=3)) as server, RpcConnection(server) as connection:
+        assert connection.version == "3.6.2"
+
+
+def test_nobody_at_the_port_is_one_line() -> None:
+    """The connection is refused at once."""
+    server = f"127.0.0.1:{free_port()}"
+    with pytest.raises(ServerUnusable, match=f"^no RPC server listens at {server}$"):
+        RpcConnection(server)
+
+
+def test_a_name_that_nobody_knows_is_one_line() -> None:
+    """Top-level domain `invalid` is reserved for it."""
+    with pytest.raises(ServerUnusable, match=r"^no IPv4 address is known for the RPC server nowhere\.invalid:1$"):
+        RpcConnection("nowhere.invalid:1")
+
+
+@pytest.mark.parametrize("behave", [is_silent, None])
+def test_a_server_that_accepts_and_is_silent_ends_within_the_timeout(behave: object) -> None:
+    """As one that is busy with another client, whose connections wait in its backlog."""
+    with listening(behave) as server, pytest.raises(ServerUnusable) as caught:  # type: ignore[arg-type]
+        RpcConnection(server, TIMEOUT_S)
+    assert str(caught.value) == (
+        f"{server} accepts connections and did not answer within 0.2 s: "
+        "it is busy with another client, or no RPC server"
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "answers, and not in llama.cpp's RPC protocol"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "answers, and not in llama.cpp's RPC protocol"),
+        (bytes(8), "answers, and not in llama.cpp's RPC protocol"),
+        (b"\x1c", "closed the connection: it is no RPC server, one of another version, or it ended"),
+        (b"", "closed the connection: it is no RPC server, one of another version, or it ended"),
+    ],
+)
+def test_a_port_that_speaks_something_else_is_one_line(data: bytes, what: str) -> None:
+    """Whatever it writes, it is named with what it did."""
+    with listening(answers(data)) as server, pytest.raises(ServerUnusable) as caught:
+        RpcConnection(server, TIMEOUT_S)
+    assert str(caught.value) == f"{server} {what}"
+
+
+def test_all_servers_are_asked_at_once_and_only_those_at_fault_are_named() -> None:
+    """A silent one does not delay the others."""
+    with listening(speaks()) as good, listening(is_silent) as silent, listening(answers(b"")) as closing:
+        reasons = find_unusable((good, silent, closing), TIMEOUT_S)
+    assert list(reasons) == [silent, closing]
+    assert find_unusable(()) == {}
