@@ -35,6 +35,8 @@ _REFUSALS = {
 
 Source: `llama_init_from_model` in llama-context.cpp, and llama-model.cpp; the score and tokenize workloads.
 """
+_LOW_W = 0.1
+"""Share of its limit below which W is worth a search for other settings."""
 _OF_SERVERS = {
     "server's context": "measure fewer tokens, or start the server with a larger context",
     "no output from the server": "--timeout gives the server longer",
@@ -42,8 +44,6 @@ _OF_SERVERS = {
     "": "what was measured before is kept; the server's own log may say more",
 }
 """What to do about a server, by words of the reason, as above."""
-_LOW_W = 0.1
-"""Share of its limit below which W is worth a search for other settings."""
 _REFUSED = "the message is llama.cpp's own; another quant or other options may work"
 
 

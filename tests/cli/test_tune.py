@@ -203,17 +203,20 @@ def test_prompts_are_searched_for_too(ggbench: Run, plant: Plant, tiny_twin: Pat
     assert ran.json["gain"]["0"]["prefill_ratio"] == pytest.approx(1.25, rel=0.03)
 
 
-def test_a_low_w_points_to_tune(ggbench: Run, plant: Plant, machine: FakeMachine, tiny_twin: Path) -> None:
+def test_a_low_w_points_to_tune(
+    ggbench: Run, plant: Plant, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the command, from decode and bench; once a search found settings, to --tuned; and with those no more."""
     plant(at_depth={("flash_attn", "off"): 0.5})
     machine.answers.clear()  # the usual fake workers, whose W is 200 tokens/ms
-    limit = ("--bandwidth", "1000GB/s")
-    ran = ggbench("decode", tiny_twin, "-n", "600", *limit)
+    ran = ggbench("decode", tiny_twin, "-n", "600")
     assert "of what the memory's bandwidth allows: ggbench tune" in ran.err
-    assert "ggbench tune" in ggbench("bench", tiny_twin, "-n", "600", *limit).err
-    assert "ggbench tune" not in ggbench("decode", tiny_twin, "-n", "600", "--bandwidth", "100MB/s").err
+    assert "ggbench tune" in ggbench("bench", tiny_twin, "-n", "600").err
+    with monkeypatch.context() as patched:
+        patched.setattr("ggbench.cli.hints._LOW_W", 0.01)  # W is 2 % of the limit
+        assert "ggbench tune" not in ggbench("decode", tiny_twin, "-n", "600").err
     plant(at_depth={("flash_attn", "off"): 0.5})
     assert ggbench("tune", tiny_twin, *TUNE, "--quiet").code == 0
     machine.answers.clear()
-    assert "--tuned takes the settings that run" in ggbench("decode", tiny_twin, "-n", "600", *limit).err
-    assert "takes the settings" not in ggbench("decode", tiny_twin, "-n", "600", "--tuned", *limit).err
+    assert "--tuned takes the settings that run" in ggbench("decode", tiny_twin, "-n", "600").err
+    assert "takes the settings" not in ggbench("decode", tiny_twin, "-n", "600", "--tuned").err

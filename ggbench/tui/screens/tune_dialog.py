@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from textual.widget import Widget
 
 from ggbench.errors import UsageError
 from ggbench.records.setup import KV_TYPES
-from ggbench.records.tune import DEPTHS, TuneSettings
+from ggbench.records.tune import DEPTHS, Objective, TuneSettings
 from ggbench.tui.screens.fields_dialog import FieldsDialog, TypedField, line_of, typed_text
 from ggbench.tui.screens.options import ChoiceField
 from ggbench.units import format_count, parse_duration, parse_tokens
 
 _DEFAULTS = TuneSettings()
-_OBJECTIVES = ("decode", "prefill", "both")
+_OBJECTIVES: dict[str, Objective] = {each: each for each in get_args(Objective)}
 
 
 def _depths(text: str) -> tuple[int, ...]:
@@ -50,8 +50,9 @@ class TuneDialog(FieldsDialog[TuneSettings]):
 
     def lines_above(self) -> Iterable[Widget]:
         """What should be faster."""
-        yield line_of("faster", ChoiceField(_OBJECTIVES, self._objective, id="objective"), "decode, prompts or both")
+        yield line_of("faster", ChoiceField(tuple(_OBJECTIVES), self._objective, id="objective"), "decode, prompts or both")
 
     def asked(self, values: Mapping[str, Any]) -> TuneSettings:
         """Return the settings. Raises UsageError for numbers that make no search."""
-        return replace(_DEFAULTS, objective=self.query_one("#objective", ChoiceField).value, **values)
+        objective = _OBJECTIVES[self.query_one("#objective", ChoiceField).value]
+        return replace(_DEFAULTS, objective=objective, **values)
