@@ -101,7 +101,7 @@ def test_locks_are_shared_or_not(tmp_path: Path) -> None:
 
 
 def test_a_record_lock_is_this_processs_own(tmp_path: Path) -> None:
-    """This process gets it again; another, which does not wait for it, is refused."""
+    """Another process, which does not wait, is refused; the one that has it gets it again."""
     path = tmp_path / "file"
     again = f"import sys, fcntl; fcntl.lockf(open({str(path)!r}, 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     with path.open("w+b") as file:

@@ -16,7 +16,7 @@ import click
 from ggbench.catalog.selector import resolve, resolve_one
 from ggbench.cli.downloads import allow_downloads, show_left_out
 from ggbench.cli.gpu_options import IgnoredGpuOptions, check_main_gpu
-from ggbench.cli.hints import hint_for
+from ggbench.cli.hints import hint_for, tuning_hint
 from ggbench.cli.interrupts import DOWNLOAD_INTERRUPTED, interrupt_sets, interruptible
 from ggbench.cli.options import Asked
 from ggbench.cli.progress import view_of
@@ -191,6 +191,8 @@ def _advise(measured: Measured) -> None:
         hint = hint_for(jobs[0], finished[0].run, is_searched=len(measured.groups[0]) > 1)
         if hint:
             output.notice(f"Hint: {hint}")
+    if hint := tuning_hint(jobs[: len(finished)], [record.run for record in finished]):
+        output.notice(f"Hint: {hint}")
     if output.quiet and measured.error is None:  # silent only while nothing fails
         runs = [record.run for record in finished]
         for run, name in zip(runs, quant_names([run.subject for run in runs]), strict=True):

@@ -63,6 +63,8 @@ class Asked:
     """The person's own figure."""
     server: ServerOptions | None = None
     """How a server is asked; None of a command that measures files only."""
+    tuned: bool = False
+    """Whether to measure with the settings that a search found."""
 
 
 class Tokens(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click

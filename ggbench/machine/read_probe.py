@@ -157,7 +157,11 @@ def _read_together(
         cursors[reader] = cursor
         return start, stop, time.thread_time() - on_core, n_bytes
 
-    starts, stops, on_core, n_bytes = zip(*pool.map(read, range(n_readers)), strict=True)
+    try:
+        starts, stops, on_core, n_bytes = zip(*pool.map(read, range(n_readers)), strict=True)
+    except BaseException:
+        barrier.abort()  # else a Ctrl-C before the last reader is submitted leaves the others waiting for it
+        raise
     elapsed = max(stops) - min(starts)
     return _Window(bytes_per_s=sum(n_bytes) / elapsed, starved=sum(on_core) < _MIN_CORE_SHARE * elapsed * n_readers)
 

@@ -137,6 +137,7 @@ def saved_figures(runs: Sequence[SavedRun]) -> tuple[Figure, ...]:
             one.summary.fit,
             one.summary.limit,
             one.observations,
+            one.samples.series.tolist(),
             one.summary.run.head.settings,
             one.summary.run.result,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from rich.table import Table
 
@@ -33,7 +34,10 @@ def probes_table(probes: Sequence[ServerProbe], *, width: int | None = None) -> 
                 [UNKNOWN if device is None else format_bytes(device.total_bytes) for _, device, _ in lines],
                 priority=2,
             ),
-            *(right(header, _link_texts(lines, text), unit, priority) for header, unit, priority, text in _LINK),
+            *(
+                right(header, texts(partial(_link_text, text)), unit, priority)
+                for header, unit, priority, text in _LINK
+            ),
             notes(texts(lambda probe: probe.reason)),
         ],
         labels=[probe.server for probe, _, _ in lines],
@@ -49,10 +53,8 @@ def _lines(probe: ServerProbe) -> Iterator[tuple[ServerProbe, RemoteDevice | Non
         yield probe, device, not index
 
 
-def _link_texts(
-    lines: Sequence[tuple[ServerProbe, RemoteDevice | None, bool]], text: Callable[[Link], str]
-) -> list[str]:
-    return [(UNKNOWN if probe.link is None else text(probe.link)) if first else "" for probe, _, first in lines]
+def _link_text(text: Callable[[Link], str], probe: ServerProbe) -> str:
+    return UNKNOWN if probe.link is None else text(probe.link)
 
 
 def _rate(rate: Percentiles | None, part: str) -> str:
