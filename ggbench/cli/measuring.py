@@ -20,6 +20,7 @@ from ggbench.cli.hints import hint_for
 from ggbench.cli.interrupts import DOWNLOAD_INTERRUPTED, interrupt_sets, interruptible
 from ggbench.cli.options import Asked
 from ggbench.cli.progress import view_of
+from ggbench.cli.rpc_options import check_rpc
 from ggbench.errors import ExitCode, GgbenchError, StoreError
 from ggbench.plain import plain
 from ggbench.recording.driver import run_jobs
@@ -103,6 +104,7 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: Asked, *, every
     """
     experiment.check(asked.setup, settings)
     check_main_gpu(asked.setup)
+    check_rpc(asked.setup)
     with interruptible(asked.output):
         hub = asked.hub.access()
         if every:
