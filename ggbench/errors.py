@@ -5,9 +5,11 @@
     │   └── UnknownName       2  a model, quant or column that does not exist; lists the nearest
     ├── DoesNotFit            3  memory or disk is too small
     ├── NetworkError          4  the network or the Hub, including a repo that does not exist
+    │   └── ServerTimeout     4  a server was silent for too long
     ├── BadFile               5  a file that is broken or not what it claims
     │   └── Unsupported       5  a well-formed file that ggbench does not support
     ├── EngineFailed          6  llama.cpp or its worker failed
+    │   └── ServerFailed      6  a server answered with an error or with invalid data
     └── StoreError            1  the results file cannot be used
 
 Each has a line saying what happened and a hint on what to do; they are caught once, in `ggbench.cli.main`.
@@ -78,6 +80,10 @@ class NetworkError(GgbenchError):
     exit_code = ExitCode.NETWORK
 
 
+class ServerTimeout(NetworkError):
+    """A server was silent for longer than the timeout."""
+
+
 class BadFile(GgbenchError):
     """A file that is missing, broken, or not what it claims to be."""
 
@@ -92,6 +98,10 @@ class EngineFailed(GgbenchError):
     """llama.cpp failed, or its worker crashed, hung or sent invalid data."""
 
     exit_code = ExitCode.ENGINE_FAILED
+
+
+class ServerFailed(EngineFailed):
+    """A server answered with an error, broke off, or sent invalid data."""
 
 
 class StoreError(GgbenchError):

@@ -25,6 +25,8 @@ _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*?)(/s|ps)?\s*")
 _LARGEST = 1 << 60
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([smh]?)\s*", re.IGNORECASE)
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+_PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*%\s*")
+_LARGEST_PERCENT = 1000
 _TOKENS = re.compile(r"(?P<number>[0-9]+(?:[,_][0-9]{3})*|[0-9]*\.[0-9]+)(?P<unit>[km]?)", re.IGNORECASE)
 _TOKEN_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 MOST_TOKENS = (1 << 31) - 1
@@ -188,6 +190,32 @@ def format_interval(value: float, low: float, high: float, digits: int = 3) -> s
 def format_ratio(ratio: float, low: float, high: float) -> str:
     """Return a ratio with its interval, `1.32 ±0.04`; `> 3.20` where the interval has no upper end."""
     return format_interval(ratio, low, high) if math.isfinite(high) else f"> {format_number(low)}"
+
+
+def format_signed_percent(share: float, low: float, high: float) -> str:
+    """Return a change with its interval, `−3.1 % (−7.0 to +0.8 %)`; an end that is infinite is left open."""
+    error = min((abs(end - share) for end in (low, high) if math.isfinite(end) and end != share), default=abs(share))
+    decimals = _decimals_of_error(error * 100) if error else 1
+    value, start, end = (_signed(each * 100, decimals) for each in (share, low, high))
+    return f"{value} % ({start} to {end} %)"
+
+
+def _signed(value: float, decimals: int) -> str:
+    if not math.isfinite(value):
+        return "…"
+    return f"{value:+.{decimals}f}".replace("-", "−") if round(value, decimals) else f"{0:.{decimals}f}"
+
+
+def parse_percent(text: str) -> float:
+    """Parse `5%` or `0.5 %` as a share, 0.05. Raises UsageError for a number without the sign, and below zero."""
+    match = _PERCENT.fullmatch(text)
+    if match is None:
+        hint = f"did you mean {text.strip()}%?" if _PERCENT.fullmatch(f"{text}%") else "write a percentage such as 5%"
+        raise UsageError(f"{text!r} is not a percentage of zero or more", hint)
+    share = float(match[1]) / 100
+    if share > _LARGEST_PERCENT / 100:
+        raise UsageError(f"{text!r} is out of range", f"write 0% to {_LARGEST_PERCENT}%")
+    return share
 
 
 def _decimals_of_error(error: float) -> int:

@@ -43,7 +43,7 @@ def test_every_error_has_the_parent_and_the_exit_code_drawn(name: str, parent: s
 
 
 def test_exit_codes_are_those_of_the_design() -> None:
-    """A script that tells them apart keeps working."""
+    """A script that distinguishes them keeps working."""
     assert {code.name: code.value for code in ExitCode} == {
         "DONE": 0, "UNEXPECTED": 1, "USAGE": 2, "DOES_NOT_FIT": 3, "NETWORK": 4, "BAD_FILE": 5, "ENGINE_FAILED": 6,
         "INTERRUPTED": 130, "PIPE_CLOSED": 141,

@@ -29,11 +29,11 @@ def reproduce(command: str, words: tuple[str, ...], setup: Setup, options: Mappi
 
 
 def setup_options(setup: Setup) -> list[str]:
-    """The options of every field of a setup that is not the default."""
+    """The options of every field of a setup that is not the default, and that MODEL and QUANT do not say."""
     words = []
     for field in fields(setup):  # type: ignore[arg-type]  # every setup is a dataclass
         value = getattr(setup, field.name)
-        if value == field.default:
+        if value == field.default or field.name in setup.in_words:
             continue
         name = _NAMES.get(field.name, f"--{field.name.removesuffix('_bytes').replace('_', '-')}")
         if isinstance(value, bool):

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
-from ggbench.catalog.reference import CatalogRef, HubRef, ModelRef, SynthRef, model_label, parse_model, wanted_quants
+from ggbench.catalog.reference import (
+    CatalogRef,
+    HubRef,
+    ModelRef,
+    SynthRef,
+    model_label,
+    parse_file_model,
+    wanted_quants,
+)
 from ggbench.gguf_file.blueprint import build_metadata, build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quantizer import choose_types
@@ -34,7 +42,7 @@ def count_model(model: str, schemes: Sequence[str] = (), catalog: Catalog | None
     Without `schemes`: w16, w8, w6 and w4 for a catalog model, the actual tensor types for a path. Raises as
     `catalog.selector.resolve` does, UsageError for a scheme without a width, Unsupported for an unknown tensor type.
     """
-    ref = parse_model(model)
+    ref = parse_file_model(model)
     asked = wanted_quants(ref, schemes)
     catalog = catalog or load_catalog()
     match ref:

@@ -214,5 +214,5 @@ def path_argument(path: Path) -> str:
     """Return the path with `~` for home; a leading `./` protects names that begin with a hyphen or a tilde."""
     if not path.is_absolute():
         return f"./{path}"
-    text, home = str(path), str(Path.home())
+    text, home = str(path), os.path.expanduser("~")  # noqa: PTH111 - pathlib's raises where there is none
     return f"~{text[len(home) :]}" if home != "/" and text.startswith(f"{home}/") else text

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from ggbench import paths
+from ggbench.atomic_files import replace_file
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import quant_by_ftype
 from ggbench.plain import plain, shorten
@@ -83,7 +83,7 @@ class HeaderIndex:
             if len(kept) < _MAX_ENTRIES and key not in kept and os.path.lexists(key):
                 kept[key] = entry
         with contextlib.suppress(OSError):
-            paths.replace_file(self._file, msgspec.json.encode(_Index(_VERSION, kept)))
+            replace_file(self._file, msgspec.json.encode(_Index(_VERSION, kept)))
             self._changed = False
 
 

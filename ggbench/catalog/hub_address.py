@@ -18,7 +18,10 @@ _FORMS = "give a repo as org/name, or org/name:FILE.gguf"
 
 
 def parse_address(text: str) -> str | None:
-    """Return a URL as `org/name[@revision][:file.gguf]`; None for other text. Raises UsageError for any other URL."""
+    """Return a URL of the Hub as `org/name[@revision][:file.gguf]`; None for other text.
+
+    Raises UsageError for other pages of the Hub, and for the URL of a file elsewhere.
+    """
     from urllib.parse import unquote
 
     rest = _without_host(text)
@@ -57,8 +60,10 @@ def _without_host(text: str) -> str | None:
             return text[len(start) + 1 :]
     if match := _HOST.match(text):
         return text[match.end() :]
-    if _SCHEME.match(text):
+    if _HOST.fullmatch(f"{text}/"):
+        return ""
+    if _SCHEME.match(text) and re.split(r"[?#]", text)[0].lower().endswith(".gguf"):
         raise UsageError(
-            f"{shorten(text, 100)!r} is a URL, but not of the Hub", f"{_FORMS}; for a local file give its path"
+            f"{shorten(text, 100)!r} is the URL of a file, but not of the Hub", "download it, and give its path"
         )
     return None

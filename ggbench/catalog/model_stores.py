@@ -49,7 +49,7 @@ def find_model_stores(
 ) -> tuple[ModelStore, ...]:
     """Return the stores that exist or may exist, once per layout; the arguments default to this process's own."""
     environment = os.environ if environment is None else environment
-    home = Path(environment.get("HOME") or Path.home())
+    home = Path(environment.get("HOME") or os.path.expanduser("~"))  # noqa: PTH111 - pathlib's raises without one
     found: dict[tuple[Path, Layout], ModelStore] = {}
     for store in _candidates(environment, home, platform):
         if store.root.is_absolute() and _may_exist(store.root):

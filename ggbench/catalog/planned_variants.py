@@ -22,7 +22,7 @@ from ggbench.catalog.reference import (
     SynthRef,
     TwinRef,
     model_label,
-    parse_model,
+    parse_file_model,
     wanted_quants,
 )
 from ggbench.catalog.repo_variants import FoundVariant
@@ -85,7 +85,7 @@ def planned_model(
     cannot be read is returned with the reason, unless it is the only one. `on_progress` receives the number of headers
     read and the total. Raises as `catalog.selector.resolve`, `hub.headers.read_headers` and `plan_twin` do.
     """
-    ref = parse_model(model)
+    ref = parse_file_model(model)
     catalog = catalog or load_catalog()
     wanted = wanted_quants(ref, quants)
     match ref:
@@ -106,7 +106,7 @@ def smaller_variants(
     Of a file those beside it that are named alike; of a repo only the largest whose file takes up to `most_bytes`,
     since its header has to be read.
     """
-    ref, catalog = parse_model(model), catalog or load_catalog()
+    ref, catalog = parse_file_model(model), catalog or load_catalog()
     known = [variant.file.file_bytes for variant in planned.variants if variant.file is not None]
     match ref:
         case CatalogRef(model_id) | SynthRef(model_id):
@@ -161,6 +161,7 @@ def _with_header(variant: PlannedVariant, read: Callable[[], ModelFile], *, alon
 
 
 def _from_disk(target: Target, *, alone: bool) -> PlannedVariant:
+    assert target.provenance != "endpoint"
     variant = PlannedVariant(target.model, target.quant, target.provenance, None, selector=target.selector)
     variant = _with_header(variant, target.header, alone=alone)
     if variant.file is None:

@@ -12,11 +12,12 @@ from ggbench.catalog.hub_address import parse_address, parse_repo_file
 from ggbench.catalog.models import HUB_REPO
 from ggbench.errors import UsageError
 from ggbench.plain import plain
+from ggbench.servers.address import Address, is_url
 
 MAIN = "main"
 """Default revision of a repo."""
 
-_FORMS = "MODEL is a catalog id, org/name or hf:org/name, a path, synth:<id> or twin:<org/name>"
+_FORMS = "MODEL is a catalog id, org/name or hf:org/name, a path, synth:<id>, twin:<org/name> or the URL of a server"
 _HUB_NAME = re.compile(
     rf"(?P<repo>{HUB_REPO.pattern})(?:@(?P<revision>refs/[a-z]+/[A-Za-z0-9][\w.-]*|[A-Za-z0-9][\w.-]*))?", re.ASCII
 )
@@ -60,7 +61,28 @@ class PathRef:
     quant: str | None = None
 
 
-ModelRef = CatalogRef | HubRef | PathRef | SynthRef | TwinRef
+@dataclass(frozen=True)
+class EndpointRef:
+    """A server, `http://127.0.0.1:8080`; QUANT is the name of one of its models."""
+
+    base_url: str
+    quant: str | None = None
+
+
+FileRef = CatalogRef | HubRef | PathRef | SynthRef | TwinRef
+"""What leads to a GGUF file."""
+ModelRef = FileRef | EndpointRef
+
+
+def parse_file_model(text: str) -> FileRef:
+    """Return what `parse_model` does of anything but a server. Raises UsageError for one, too."""
+    ref = parse_model(text)
+    if isinstance(ref, EndpointRef):
+        raise UsageError(
+            "this needs a model file, which a server does not give",
+            "decode, prefill, speed and bench measure a server; for the rest, name the file that it runs",
+        )
+    return ref
 
 
 def parse_model(text: str) -> ModelRef:
@@ -70,11 +92,12 @@ def parse_model(text: str) -> ModelRef:
        a name with a colon over the same name with a QUANT.
     2. The URL of a Hub page is its repo, and the URL of a file the repo with the file as QUANT. So is
        `org/name/file.gguf`, unless `org` exists locally. Both may follow `hf:` and `twin:`.
-    3. The prefixes `synth:`, `hf:` and `twin:`, in any case, state the kind.
-    4. Before a `:QUANT` suffix, which has no slash, the rest is parsed by these rules; a missing path of rule 5 keeps a
+    3. Any other URL is a server.
+    4. The prefixes `synth:`, `hf:` and `twin:`, in any case, state the kind.
+    5. Before a `:QUANT` suffix, which has no slash, the rest is parsed by these rules; a missing path of rule 6 keeps a
        colon before `.gguf`, as in `/models/a:b.gguf`.
-    5. Text that begins with `/`, `./`, `../` or `~`, ends in `.gguf`, or has more than one slash is a path.
-    6. With one slash it is a Hub repo, `org/name`, optionally with `@revision`; with none a catalog id.
+    6. Text that begins with `/`, `./`, `../` or `~`, ends in `.gguf`, or has more than one slash is a path.
+    7. With one slash it is a Hub repo, `org/name`, optionally with `@revision`; with none a catalog id.
 
     `hf:org/name` and `./name` are never ambiguous. Raises UsageError for text that matches no rule.
     """
@@ -83,6 +106,8 @@ def parse_model(text: str) -> ModelRef:
     if path_exists(text):
         return PathRef(expand_path(text))
     text = _normalize(text)
+    if is_url(text):
+        return EndpointRef(Address.parse(text).base_url)
     prefix, _, rest = text.partition(":")
     if prefix.lower() in ("synth", "hf", "twin"):
         name, quant = _split_quant(rest, rest.partition(":"))
@@ -116,7 +141,7 @@ def parse_model(text: str) -> ModelRef:
 
 
 def model_label(model: str, ref: ModelRef) -> str:
-    """Return MODEL as typed without `:QUANT`, and a URL as `org/name`; printable."""
+    """Return MODEL as typed without `:QUANT`, and a URL of the Hub as `org/name`; printable."""
     if isinstance(ref, HubRef | TwinRef):
         model = _normalize(model)
     return plain(model if ref.quant is None else model[: -len(ref.quant) - 1])

@@ -18,6 +18,7 @@ from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
 from ggbench.catalog.reference import (
     MAIN,
     CatalogRef,
+    EndpointRef,
     HubRef,
     PathRef,
     SynthRef,
@@ -34,11 +35,13 @@ from ggbench.catalog.repo_variants import (
     find_variants,
     selector_in,
 )
-from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
+from ggbench.catalog.served_models import ServedModel, ServerOptions, served_models
+from ggbench.errors import BadFile, GgbenchError, NetworkError, Unsupported, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import ftype_by_name, quant_label
 from ggbench.hub.access import HubAccess
+from ggbench.records.setup import Setup
 from ggbench.records.subject import Subject
 from ggbench.units import format_bytes
 
@@ -51,8 +54,8 @@ class Target:
     """MODEL as typed, without `:QUANT`; printable."""
     quant: str
     """Lower case, from the file name, else from its header, else `unknown`."""
-    provenance: Literal["file", "twin", "hub"]
-    """Kind of weights; a file whose header marks it as a twin is a twin."""
+    provenance: Literal["file", "twin", "hub", "endpoint"]
+    """Kind of weights; a file whose header marks it as a twin is a twin, and a server's model may be anything."""
     path: Path | None
     """The file, or its first shard; None where `source` has to make or download it."""
     file_bytes: int | None = None
@@ -61,15 +64,25 @@ class Target:
     """How to obtain the file; None where it is on this disk."""
     selector: str = ""
     """QUANT argument that selects only this target in its repo or folder, where `quant` is ambiguous."""
+    served: ServedModel | None = None
+    """Of a server; None where there is a file, or will be."""
 
     @property
     def named(self) -> tuple[str, str]:
         """MODEL and QUANT arguments that select this target again."""
+        if self.served is not None:
+            return self.served.setup.base_url, self.served.setup.model
         return self.model, self.selector or self.quant
+
+    def setup(self, given: Setup) -> Setup:
+        """How it is to be loaded: as given, or how its server is asked."""
+        return given if self.served is None else self.served.setup
 
     @property
     def subject(self) -> Subject:
         """What a run of it measures, as far as is known without its header."""
+        if self.served is not None:
+            return self.served.subject
         path = "" if self.path is None else str(self.path)
         return Subject(model=self.model, quant=self.quant, source=self.provenance, file=path)
 
@@ -80,6 +93,8 @@ class Target:
 
     def header(self) -> ModelFile:
         """Return the header, also of a file that is incomplete or not here yet. Raises GgbenchError."""
+        if self.served is not None:
+            raise Unsupported("a server does not show the header of its model")
         if self.source is not None:
             return self.source.header()
         assert self.path is not None
@@ -92,15 +107,20 @@ def resolve(
     *,
     hub: HubAccess | None = None,
     catalog: Catalog | None = None,
+    server: ServerOptions | None = None,
 ) -> tuple[Target, ...]:
     """Return the targets that MODEL and QUANTs select, in order, without duplicates; makes and downloads no file.
 
     Without quants: every variant of a folder or a repo, largest first, and the article's eight for a twin of a catalog
-    model; offline, every local variant of a repo. `hub` and `catalog` default to the user's own. Raises
+    model; offline, every local variant of a repo; every model of a server, which is asked as `server` says. `hub` and
+    `catalog` default to the user's own. Raises
     UnknownName for a model or a quant that does not exist, UsageError for an ambiguous one or a catalog model without a
     repo, BadFile for a path without GGUF and a missing shard, and as `hub.listing.list_repo` does.
     """
     ref = parse_model(model)
+    if isinstance(ref, EndpointRef):
+        found_models = served_models(ref, quants, server or ServerOptions())
+        return tuple(Target(each.name, each.quant, "endpoint", None, served=each) for each in found_models)
     wanted, label = wanted_quants(ref, quants), model_label(model, ref)
     match ref:
         case PathRef(path):
@@ -152,11 +172,16 @@ def find_published(
         raise NetworkError(error.message, hint.removeprefix("; ")) from error
 
 
-def resolve_one(model: str, quant: str | None = None, *, hub: HubAccess | None = None) -> Target:
+def resolve_one(
+    model: str, quant: str | None = None, *, hub: HubAccess | None = None, server: ServerOptions | None = None
+) -> Target:
     """Return the single target that MODEL and QUANT select; UsageError lists several with their sizes."""
-    targets = resolve(model, () if quant is None else (quant,), hub=hub)
+    targets = resolve(model, () if quant is None else (quant,), hub=hub, server=server)
     if len(targets) == 1:
         return targets[0]
+    if targets[0].served is not None:
+        offered = ", ".join(each.served.setup.model for each in targets if each.served is not None)
+        raise UsageError(f"the server offers {len(targets)} models; name one after its URL", f"it offers: {offered}")
     sizes = targets[0].source.sizes() if targets[0].source is not None else {}
     candidates = ", ".join(
         f"{each.selector or each.quant} ({format_bytes(each.file_bytes or sizes.get(each.quant))})" for each in targets

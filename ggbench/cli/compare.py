@@ -1,55 +1,158 @@
-"""`ggbench compare`: stored runs side by side."""
+"""`ggbench compare`: runs of any kind side by side, and a limit on what has become worse."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
-from ggbench.cli.options import output_options, plot_option
+from ggbench.cli.options import option, output_options, plot_option
 from ggbench.cli.output import Output
 from ggbench.cli.saving import SavingOptions, saving_options
-from ggbench.errors import UsageError
+from ggbench.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from ggbench.cli.compared_runs import Compared
+    from ggbench.report.comparison import Comparison
+    from ggbench.report.comparison_limits import LimitCheck
+
+
+def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    from ggbench.units import parse_percent
+
+    try:
+        return None if text is None else parse_percent(text)
+    except UsageError as error:
+        raise UsageError(f"{param.opts[0]}: {error.message}", error.hint) from None
 
 
 @click.command()
-@click.argument("run_ids", metavar="RUN...", type=int, nargs=-1, required=True)
+@click.argument("named", metavar="[RUN|FILE]...", nargs=-1)
+@option("--model", "Compare the quants of this MODEL, by the newest run of each kind.")
+@option(
+    "--against", "Compare with this run or file, or show the nearest published figures.",
+    metavar="RUN|FILE|published",
+)  # fmt: skip
+@option("--average", "Join runs that repeat one another in their mean.", is_flag=True)
+@option(
+    "--fail-if-slower", "Exit with 1 where a run is slower than the first by more than this.",
+    callback=_parse_percent, metavar="PERCENT",
+)  # fmt: skip
+@option(
+    "--fail-if-larger", "Exit with 1 where a run takes more memory than the first by more than this.",
+    callback=_parse_percent, metavar="PERCENT",
+)  # fmt: skip
+@option(
+    "--fail-if-worse", "Exit with 1 where perplexity or KLD is higher than the first's by more than this.",
+    callback=_parse_percent, metavar="PERCENT",
+)  # fmt: skip
 @plot_option
 @saving_options
 @output_options
-def command(run_ids: tuple[int, ...], plot: bool, saving: SavingOptions, output: Output) -> None:
-    """Compare stored runs, by their numbers in `ggbench results`: which is better in what, and by how much.
+def command(
+    named: tuple[str, ...],
+    model: str | None,
+    against: str | None,
+    average: bool,
+    fail_if_slower: float | None,
+    fail_if_larger: float | None,
+    fail_if_worse: float | None,
+    plot: bool,
+    saving: SavingOptions,
+    output: Output,
+) -> None:
+    """Compare runs of any kind, by their numbers in `ggbench results` or from files: which is better, and by how much.
 
-    A run is better (★) where its 95 % interval lies wholly beyond the other's; bounds are not compared.
+    A run is better (★) where the 95 % interval of the ratio excludes 1, with what another load of the same model
+    changes, as repeats in the store show; else there is no difference. Bounds are not compared. A limit fails only
+    where the whole interval is beyond it.
     """
-    from ggbench.cli.run_output import show_plot
-    from ggbench.experiments.stored import read_run
-    from ggbench.records.summary import QuantSummary
-    from ggbench.report.comparison import compare_quants
-    from ggbench.report.comparison_document import comparison_document
-    from ggbench.report.comparison_sentence import sentence_of
-    from ggbench.report.terminal.comparison import ComparisonReport
+    from ggbench.cli.compared_runs import PUBLISHED, compared_runs
+    from ggbench.experiments.repeats import stored_repeats
+    from ggbench.report.comparison import compare_columns
+    from ggbench.report.comparison_limits import check_limits
+    from ggbench.report.run_spread import RunSpreads
     from ggbench.store.database import Store
 
-    if len(run_ids) < 2:
+    limits = {"--fail-if-slower": fail_if_slower, "--fail-if-larger": fail_if_larger, "--fail-if-worse": fail_if_worse}
+    asked = {name: share for name, share in limits.items() if share is not None}
+    if not named and model is None:
         raise UsageError("comparing needs two runs or more", "their numbers are in: ggbench results")
-    for run_id in run_ids:
-        if run_ids.count(run_id) > 1:
-            raise UsageError(f"run {run_id} is given {run_ids.count(run_id)} times", "give each run once")
     if plot and output.as_json:
         raise UsageError("--plot goes under a table", "omit --json, or save the plot with --svg FILE")
     with Store.open() as store:
-        stored = [store.load_run(run_id) for run_id in run_ids]
-        output.notice(*store.notices)
-        summaries = [QuantSummary.of([read_run(store, each)]) for each in stored]
-        to_save = saving.read(store, summaries)
-    comparison = compare_quants(summaries)
-    if comparison.is_empty:
-        raise UsageError(sentence_of(comparison).rstrip("."), "compare runs of one kind")
+        compared = compared_runs(store, named, model, against, average=average)
+        output.notice(*store.notices, *compared.notices)
+        repeats = stored_repeats(store)
+        if saving.is_asked and any(summary.run.run_id is None for summary in compared.summaries):
+            raise UsageError("runs of a file have no samples to save", "import the file, then compare by number")
+        to_save = saving.read(store, compared.summaries)
+    comparison, is_single = None, len(compared.columns) < 2
+    if is_single and (against != PUBLISHED or asked):
+        what = f"there is one quant of {model!r}, and" if model and compared.columns else ""
+        raise UsageError(f"{what} comparing needs two runs or more".strip(), "their numbers are in: ggbench results")
+    if not is_single:
+        comparison = _checked(compare_columns(compared.columns, RunSpreads(repeats)))
+    checks = check_limits(comparison, asked) if comparison else ()
     saved = saving.save(to_save)
-    if output.as_json:
-        output.document("compare", **comparison_document(comparison, summaries))
-    else:
-        if plot:
-            show_plot(summaries, output)
-            click.echo()
-        output.show(ComparisonReport(comparison))
+    _show(compared, comparison, checks, against == PUBLISHED, plot, output)
     output.notice(*saved)
+    if comparison is not None and checks:
+        _conclude(comparison, checks)
+
+
+def _checked(comparison: Comparison) -> Comparison:
+    """The comparison. Raises UsageError where nothing in it compares."""
+    from ggbench.report.comparison_sentence import sentence_of
+
+    if comparison.is_empty:
+        reasons = "; ".join(each for each in comparison.warnings if each.startswith("only "))
+        raise UsageError(sentence_of(comparison).rstrip("."), reasons or "compare runs of one kind")
+    return comparison
+
+
+def _show(
+    compared: Compared,
+    comparison: Comparison | None,
+    checks: Sequence[LimitCheck],
+    with_published: bool,
+    plot: bool,
+    output: Output,
+) -> None:
+    from ggbench.cli.run_output import show_against, show_plot
+    from ggbench.report.comparison_document import comparison_document
+    from ggbench.report.documents import summary_document
+    from ggbench.report.presenter import presenter_of
+    from ggbench.report.terminal.comparison import ComparisonReport
+
+    runs = [run for summary in compared.summaries for run in summary.runs]
+    if output.as_json:
+        fields: dict[str, object] = {"rows": [summary_document(each) for each in compared.summaries]}
+        if comparison is not None:
+            fields = comparison_document(comparison, compared.summaries, checks)
+        if with_published:
+            fields["published"] = [
+                {"run_id": run.run_id} | (presenter_of(run.head.kind).against_document(run) or {}) for run in runs
+            ]
+        output.document("compare", **fields)
+        return
+    if plot:
+        show_plot(compared.summaries, output)
+        click.echo()
+    if comparison is not None:
+        output.show(ComparisonReport(comparison))
+    if with_published:
+        for kind in dict.fromkeys(run.head.kind for run in runs):
+            show_against([run for run in runs if run.head.kind == kind], output)
+
+
+def _conclude(comparison: Comparison, checks: Sequence[LimitCheck]) -> None:
+    """Print one line on stderr for the limits, and exit with 1 where one is exceeded."""
+    for state, code in (("exceeded", ExitCode.UNEXPECTED), ("undecided", ExitCode.DONE), ("kept", ExitCode.DONE)):
+        found = [check for check in checks if check.state == state]
+        if found:
+            worst = max(found, key=lambda check: check.worse_by_ci95[0] if code else check.worse_by_ci95[1])
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            click.echo(f"{worst.message(comparison)}{more}", err=True)
+            raise click.exceptions.Exit(code)

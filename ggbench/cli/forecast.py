@@ -44,14 +44,14 @@ def command(asked: Asked, no_measure: bool) -> None:
 
 def _targets(asked: Asked) -> tuple[Target, ...]:
     """The quants that are meant; a catalog model's are those of its twins, as `plan` has them. Raises as `resolve`."""
-    from ggbench.catalog.reference import CatalogRef, parse_model
+    from ggbench.catalog.reference import CatalogRef, parse_file_model
     from ggbench.catalog.selector import resolve
     from ggbench.cli.gpu_options import check_main_gpu
     from ggbench.cli.rpc_options import check_rpc
 
     check_main_gpu(asked.setup)
     check_rpc(asked.setup)
-    is_catalog = isinstance(parse_model(asked.model), CatalogRef)
+    is_catalog = isinstance(parse_file_model(asked.model), CatalogRef)
     return resolve(f"synth:{asked.model}" if is_catalog else asked.model, asked.quants, hub=asked.hub.access())
 
 

@@ -62,10 +62,10 @@ def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
 def _refuse_name(text: str) -> None:
     """Raise UsageError where the other commands would take this for a MODEL that is not on this disk."""
     from ggbench.catalog.models import load_catalog
-    from ggbench.catalog.reference import CatalogRef, PathRef, parse_model
+    from ggbench.catalog.reference import CatalogRef, PathRef, parse_file_model
 
     try:
-        ref = parse_model(text)
+        ref = parse_file_model(text)
     except UsageError:
         return
     if isinstance(ref, PathRef) or (isinstance(ref, CatalogRef) and all(each.id != ref.id for each in load_catalog())):

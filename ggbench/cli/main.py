@@ -5,6 +5,7 @@ A command's module is imported only when that command runs, so that `--help` sta
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -13,15 +14,18 @@ from typing import NoReturn
 import click
 
 from ggbench import __version__
+from ggbench.cli.interrupts import discard_output, stoppable
 from ggbench.errors import ExitCode, GgbenchError, UnknownName
 from ggbench.plain import plain
+from ggbench.system_calls import IS_SUPPORTED
 
 COMMANDS = {
     "bench": "Measure every quant of a model: BPW, memory, prefill, W and B against the limit.",
     "cluster": "One model over several machines, by llama.cpp's RPC: serve, probe, plan.",
-    "compare": "Compare stored runs: which is better in what, and by how much.",
+    "compare": "Compare runs of any kind: which is better in what, and by how much.",
     "decode": "Time every token of a long decode, and fit W and B.",
     "demo": "Measure twins of a small model in about two minutes, without a network.",
+    "doctor": "What ggbench sees of this machine, and what to do about it.",
     "export": "Write stored runs as llama-bench's files, as CSV, or as a bundle.",
     "help": "Help of a command; `help numbers` explains every number and mark.",
     "import": "Read results of llama-bench and other tools, or a bundle.",
@@ -40,11 +44,14 @@ COMMANDS = {
     "forecast": "The speed of a model that is not here, from twins of a few layers.",
     "speed": "Tokens/s and memory by input length and batch size, as the published tables count.",
     "synth": "Write twins: files of a model's true shape, without trained weights.",
+    "tune": "The settings that beat the defaults, with the gain and its interval.",
     "tui": "Choose, measure and compare in a terminal interface.",
 }
 """Every command, in `ggbench.cli.<name>` unless `_ELSEWHERE`, with its one line of help."""
 _ELSEWHERE = {"tui": "ggbench.tui.entry_point", "import": "ggbench.cli.import_"}
 """The other front end, found by its name, as neither imports the other; and a word that Python keeps to itself."""
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A disk, a quota or the largest size of a file is reached."""
 
 
 class _LazyGroup(click.Group):
@@ -86,22 +93,31 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
-    try:
-        status = _run(args)
-        sys.stdout.flush()  # here and not while the interpreter ends, which complains of a closed pipe
-    except BrokenPipeError:
-        status = ExitCode.PIPE_CLOSED
+    with stoppable():
+        try:
+            status = _run(args)
+        except KeyboardInterrupt:  # a second one, while the first was reported
+            status = ExitCode.INTERRUPTED
+        except BrokenPipeError:
+            status = ExitCode.PIPE_CLOSED
     if status == ExitCode.PIPE_CLOSED:
         for stream in (sys.__stdout__, sys.__stderr__):
             if stream is not None:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+                discard_output(stream.fileno())
+    if status == ExitCode.INTERRUPTED:
+        # `python -m` kills itself where an interrupt ended an exec(), as of a dataclass that was being imported, also
+        # when it was caught since; the next exec() clears that. Source: CPython 3.11, run_eval_code_obj in pythonrun.c.
+        exec("")
     sys.exit(status)
 
 
 def _run(args: list[str] | None) -> int:
     """Run the command line, print what went wrong, and return the exit code. Raises BrokenPipeError."""
+    if not IS_SUPPORTED:
+        return _fail("ggbench does not run on Windows itself", "run it in WSL 2", ExitCode.UNEXPECTED)
     try:
         status = cli.main(args, prog_name="ggbench", standalone_mode=False)
+        sys.stdout.flush()  # here and not while the interpreter ends, which complains of a closed pipe
         return status if isinstance(status, int) else ExitCode.DONE
     except SystemExit:  # no command raises it: it is click's end where the reader of a stream has gone
         return ExitCode.PIPE_CLOSED
@@ -122,6 +138,11 @@ def _run(args: list[str] | None) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL_DISK and not os.environ.get("GGBENCH_DEBUG"):
+            if sys.__stdout__ is not None and sys.stdout is sys.__stdout__:
+                discard_output(sys.stdout.fileno())  # else what is left in its buffer fails again at the end
+            hint = "free some space, or write to another disk"
+            return _fail(f"cannot write: {error.strerror}", hint, ExitCode.DOES_NOT_FIT)
         if os.environ.get("GGBENCH_DEBUG"):
             raise
         what = f"{type(error).__name__}: {error}".splitlines()[0]

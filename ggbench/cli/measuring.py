@@ -16,11 +16,12 @@ import click
 from ggbench.catalog.selector import resolve, resolve_one
 from ggbench.cli.downloads import allow_downloads, show_left_out
 from ggbench.cli.gpu_options import IgnoredGpuOptions, check_main_gpu
-from ggbench.cli.hints import hint_for
+from ggbench.cli.hints import hint_for, tuning_hint
 from ggbench.cli.interrupts import DOWNLOAD_INTERRUPTED, interrupt_sets, interruptible
 from ggbench.cli.options import Asked
 from ggbench.cli.progress import view_of
 from ggbench.cli.rpc_options import check_rpc
+from ggbench.cli.server_options import check_server, names_server
 from ggbench.errors import ExitCode, GgbenchError, StoreError
 from ggbench.plain import plain
 from ggbench.recording.driver import run_jobs
@@ -102,19 +103,21 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: Asked, *, every
     Downloads are agreed to. Raises UsageError for a setup that does not hold the settings, for a GPU that is not here
     and where several targets are meant by what has to be one, and as `resolve` and `allow_downloads`.
     """
-    experiment.check(asked.setup, settings)
-    check_main_gpu(asked.setup)
-    check_rpc(asked.setup)
+    check_server(experiment, asked)
+    if not names_server(asked.model):
+        experiment.check(asked.setup, settings)
+        check_main_gpu(asked.setup)
+        check_rpc(asked.setup)
     with interruptible(asked.output):
         hub = asked.hub.access()
         if every:
-            targets = resolve(asked.model, asked.quants, hub=hub)
+            targets = resolve(asked.model, asked.quants, hub=hub, server=asked.server)
         else:
-            targets = (resolve_one(asked.model, *asked.quants, hub=hub),)
+            targets = (resolve_one(asked.model, *asked.quants, hub=hub, server=asked.server),)
     if every:
         show_left_out(asked, targets)
     allow_downloads(targets, asked.hub, asked.output)
-    return [Job(experiment, target, asked.setup, settings) for target in targets]
+    return [Job(experiment, target, target.setup(asked.setup), settings) for target in targets]
 
 
 def warn_of_memory_use(asked: Asked) -> None:
@@ -144,7 +147,7 @@ def measure(
                 store,
                 given_bandwidth=asked.bandwidth,
                 timeout_s=asked.timeout_s or default_s,
-                needs_bandwidth=any(each.measures_speed for each in experiments),
+                needs_bandwidth=any(job.experiment.measures_speed and job.setup.loads_file for job in jobs),
             )
         sweeps = len(jobs) > 1 if is_sweep is None else is_sweep
         measured = _follow(run(rig, jobs), rig, tuple(jobs), asked, is_sweep=sweeps)
@@ -190,6 +193,8 @@ def _advise(measured: Measured) -> None:
         hint = hint_for(jobs[0], finished[0].run, is_searched=len(measured.groups[0]) > 1)
         if hint:
             output.notice(f"Hint: {hint}")
+    if hint := tuning_hint(jobs[: len(finished)], [record.run for record in finished]):
+        output.notice(f"Hint: {hint}")
     if output.quiet and measured.error is None:  # silent only while nothing fails
         runs = [record.run for record in finished]
         for run, name in zip(runs, quant_names([run.subject for run in runs]), strict=True):

@@ -20,6 +20,7 @@ from ggbench.records.setup import KV_TYPES, MAX_THREADS, LlamaSetup
 from ggbench.units import MOST_TOKENS, format_count, parse_tokens
 
 if TYPE_CHECKING:
+    from ggbench.catalog.served_models import ServerOptions
     from ggbench.hub.access import HubAccess
     from ggbench.records.speed import Bandwidth
 
@@ -60,6 +61,10 @@ class Asked:
     """Longest time that the worker may be silent; None takes the experiment's default."""
     bandwidth: Bandwidth | None = None
     """The person's own figure."""
+    server: ServerOptions | None = None
+    """How a server is asked; None of a command that measures files only."""
+    tuned: bool = False
+    """Whether to measure with the settings that a search found."""
 
 
 class Tokens(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
@@ -254,6 +259,21 @@ _OUTPUT_OPTIONS = (
     option("--json as_json", "Print one JSON document to stdout.", is_flag=True),
     option("-q --quiet", "Print no progress and no notices.", is_flag=True),
 )
+_SERVER_OPTIONS = (
+    option(
+        "--api-key-env",
+        "Environment variable that holds the API key of a server; the key itself is never stored or printed.",
+        metavar="NAME",
+        default="",
+    ),
+    option(
+        "--clock",
+        "Clock that times a server's tokens: its own, or the client's as they arrive. Default: its own if it has one.",
+        click.Choice(["auto", "server", "client"]),
+        default="auto",
+        metavar="server|client",
+    ),
+)
 _BANDWIDTH = option(
     "--bandwidth",
     "Memory bandwidth that the limit is computed from, e.g. 1008GB/s. Default: measured.",
@@ -281,7 +301,7 @@ against_option = option("--against", "Show the nearest published figures below y
 
 def timeout_option(default: str) -> _Decorator:
     """`--timeout`, whose help names the default."""
-    text = f"Stop the worker after SECONDS without output. Default: {default}."
+    text = f"Stop the worker or a server's request after SECONDS without output. Default: {default}."
     return option("--timeout timeout_s", text, click.FloatRange(min=0, min_open=True), metavar="SECONDS")
 
 
@@ -333,18 +353,34 @@ output_options = as_record("output", _output, _names(Output), *_OUTPUT_OPTIONS)
 _download_options = as_record("hub", HubOptions, _names(HubOptions), *_DOWNLOAD_OPTIONS)
 
 
+def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own types
+    from ggbench.catalog.served_models import ServerOptions
+
+    return ServerOptions(**given)
+
+
+_server_options = as_record("server", _server, ["api_key_env", "clock"], *_SERVER_OPTIONS)
+
+
 def measuring_options(
-    *, many: bool = False, has_own_timeout: bool = False, load: _Decorator = load_options, timeout: str = "600"
+    *,
+    many: bool = False,
+    has_own_timeout: bool = False,
+    load: _Decorator = load_options,
+    timeout: str = "600",
+    servers: bool = False,
 ) -> _Decorator:
     """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, an Asked.
 
-    `timeout` names the default of `--timeout`.
+    `timeout` names the default of `--timeout`; `servers` says whether MODEL may be one.
     """
 
     def decorate(function: _Function) -> _Function:
         function = output_options(as_record("asked", Asked, _names(Asked))(function))
         if not has_own_timeout:
             function = _BANDWIDTH(timeout_option(timeout)(function))
+        if servers:
+            function = _server_options(function)
         function = load(_download_options(function))
         if many:
             function = click.argument("quants", nargs=-1)(function)

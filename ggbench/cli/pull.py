@@ -24,10 +24,10 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
     """DIR with the home folder in it. Raises UsageError where it is a file."""
     if folder is None:
         return None
+    from ggbench.catalog.reference import expand_path
     from ggbench.hub.part_file import file_bytes
 
-    with contextlib.suppress(RuntimeError):  # nobody has that home
-        folder = folder.expanduser()
+    folder = expand_path(str(folder))
     if file_bytes(folder) is not None:
         raise UsageError(f"--to {plain(str(folder))} is a file", "name a folder; it is made where it is not there")
     return folder
@@ -77,11 +77,11 @@ def command(model: str, quants: tuple[str, ...], folder: Path | None, hub: HubOp
 def _found(model: str, quants: tuple[str, ...], access: HubAccess) -> tuple[FoundVariant, ...]:
     """What MODEL and QUANTs mean on the Hub. Raises UsageError for what is not to be downloaded."""
     from ggbench.catalog.models import load_catalog
-    from ggbench.catalog.reference import CatalogRef, HubRef, PathRef, model_label, parse_model, wanted_quants
+    from ggbench.catalog.reference import CatalogRef, HubRef, PathRef, model_label, parse_file_model, wanted_quants
     from ggbench.catalog.repo_variants import list_variants
     from ggbench.catalog.selector import find_published
 
-    ref = parse_model(model)
+    ref = parse_file_model(model)
     label = model_label(model, ref)
     if isinstance(ref, PathRef):
         raise UsageError(f"{label} is a path, and pull downloads from the Hub", "name a repo as hf:org/name")

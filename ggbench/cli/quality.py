@@ -11,6 +11,7 @@ import click
 
 from ggbench.cli.kv_options import kv_list_options
 from ggbench.cli.options import PATH, Asked, against_option, load_options_but_kv_types, measuring_options, option
+from ggbench.cli.tuned import tuned_option, with_tuned
 from ggbench.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _NO_BASE = "none"
 @option("--base-logits", "Compare with a file of logits of llama-perplexity's.", PATH, metavar="FILE")
 @option("--save-base-logits", "Save the logits of the one QUANT for --base-logits.", PATH, metavar="FILE")
 @against_option
+@tuned_option
 @measuring_options(many=True, load=lambda function: kv_list_options()(load_options_but_kv_types(function)))
 def command(
     text: str | None,
@@ -59,6 +61,7 @@ def command(
     from ggbench.catalog.wikitext import WIKITEXT_2
     from ggbench.cli.measuring import make_jobs, measure
     from ggbench.cli.run_output import show_measured
+    from ggbench.cli.server_options import check_server
     from ggbench.experiments.quality import EXPERIMENT
     from ggbench.experiments.quality_jobs import quality_jobs
     from ggbench.records.quality import N_CTX, QualitySettings
@@ -73,6 +76,7 @@ def command(
         raise UsageError(
             f"{base_logits.name} cannot be read: {why}", "name a file that llama-perplexity or ggbench has written"
         )
+    check_server(EXPERIMENT, asked)
     if text == WIKITEXT_2:
         _fetch_wikitext(asked)
     source, _ = find_text(text)
@@ -95,6 +99,7 @@ def command(
     base = None if is_alone else _base(asked, base_quant, targets)
     is_named = base_quant is not None
     jobs = quality_jobs(targets, asked.setup, settings, base, kv_types, is_base_named=is_named)
+    jobs = with_tuned(jobs, asked, keeps_cache=True)
     measured = measure(jobs, asked)
     show_measured(measured, against=against)
     measured.leave()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ggbench.engine.logs import crash_cause
+from ggbench.errors import GgbenchError
 from ggbench.records.outcome import Outcome
 
 
@@ -20,6 +21,11 @@ class Ending:
     def reason(self) -> str:
         """One line for people; empty where there is nothing to explain."""
         return ""
+
+    @property
+    def cause(self) -> GgbenchError | None:
+        """What a front end that runs only this raises; None where the reason says it all."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +63,18 @@ class Failed(Ending):
 
     stage: str
     message: str
+    error: GgbenchError | None = None
+    """What a front end that runs only this raises instead; None where the reason says it all."""
 
     @property
     def reason(self) -> str:
         """One line for people."""
-        return f"{self.stage} failed: {self.message}"
+        return f"{self.stage} failed: {self.message}" if self.error is None else self.message
+
+    @property
+    def cause(self) -> GgbenchError | None:
+        """The error, of what could not even begin."""
+        return self.error
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +124,18 @@ class ServerLost(Ending):
 
 @dataclass(frozen=True, slots=True)
 class TimedOut(Ending):
-    """The worker reported nothing for too long and was ended."""
+    """The worker, or a server, reported nothing for too long and was ended."""
 
     outcome: ClassVar[Outcome] = Outcome.TIMED_OUT
 
     seconds: float
+    silent: str = "worker"
+    """Who was."""
 
     @property
     def reason(self) -> str:
         """One line for people."""
-        return f"no output from the worker for {self.seconds:g} s"
+        return f"no output from the {self.silent} for {self.seconds:g} s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,7 @@ from typing import Literal
 import msgspec
 
 from ggbench.records.memory import DeviceBuffers, Memory
-
-Clock = Literal["engine", "client"]
-"""Whose clock timed a step: the process that computes, or the one that asks it over a network."""
+from ggbench.records.serving import Clock, RequestTiming, ServerFound, TokenChunks
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -21,7 +19,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     pid: int | None
     """Of its process; None where it has none on this machine."""
     versions: dict[str, str]
-    """Of the software, by the names of `Environment`: `llama_cpp`, `llama_cpp_python`, `system_info`."""
+    """Of the software, by the names of `Environment`: `llama_cpp`, `llama_cpp_python`, `system_info`, `server`."""
 
 
 class Opening(msgspec.Struct, frozen=True, tag="opening"):
@@ -116,6 +114,8 @@ class PromptRead(msgspec.Struct, frozen=True, tag="prompt_read"):
     n_seqs: int = 1
     sample_ns: int | None = None
     """Of sampling one first token from its logits; None where it was not timed."""
+    n_asked: int | None = None
+    """Tokens of each sequence that were asked for, where a server counts other than `n_prompt`; else None."""
 
 
 class Steps(msgspec.Struct, frozen=True, tag="steps"):
@@ -130,6 +130,30 @@ class Steps(msgspec.Struct, frozen=True, tag="steps"):
     text: str = ""
     """The tokens as text; empty for a model without a tokenizer."""
     clock: Clock = "engine"
+    seq: int | None = None
+    """Number of the one sequence that these are of; None where they are of all."""
+
+
+class ServerAnswered(msgspec.Struct, frozen=True, tag="server_answered"):
+    """The server that computes, before anything is asked of its model."""
+
+    found: ServerFound
+
+
+class TokensTogether(msgspec.Struct, frozen=True, tag="tokens_together"):
+    """Decode steps of which only several together were timed."""
+
+    chunks: TokenChunks
+    seq: int | None = None
+    """As `Steps.seq`."""
+
+
+class RequestEnded(msgspec.Struct, frozen=True, tag="request_ended"):
+    """A request to a server ended, or was ended."""
+
+    timing: RequestTiming
+    seq: int | None = None
+    """As `Steps.seq`."""
 
 
 class Proving(msgspec.Struct, frozen=True, tag="proving"):
@@ -191,6 +215,9 @@ Event = (
     | ReadingPrompts
     | PromptRead
     | Steps
+    | ServerAnswered
+    | TokensTogether
+    | RequestEnded
     | Proving
     | ContextProven
     | Tokenized

@@ -64,11 +64,34 @@ class GgmlDevices:
                 places[self._name(pinned)] = Place.HOST
         return places
 
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The names of the backends that are compiled in or loaded, such as `CUDA` and `CPU`."""
+        count = self.ggml.ggml_backend_reg_count()
+        names = (self.ggml.ggml_backend_reg_name(self.ggml.ggml_backend_reg_get(index)) for index in range(count))
+        return tuple(name.decode(errors="replace") for name in names)
+
+    @property
+    def descriptions(self) -> tuple[tuple[str, str, str, bool], ...]:
+        """Of each device its name, description and backend, and whether it is a GPU."""
+        return tuple(
+            (
+                self.ggml.ggml_backend_dev_name(device).decode(errors="replace"),
+                self.ggml.ggml_backend_dev_description(device).decode(errors="replace").strip(),
+                self._backend(device).decode(errors="replace"),
+                self.ggml.ggml_backend_dev_type(device) in (GPU, IGPU),
+            )
+            for device in self.every
+        )
+
+    def _backend(self, device: int) -> bytes:
+        name: bytes = self.ggml.ggml_backend_reg_name(self.ggml.ggml_backend_dev_backend_reg(device))
+        return name
+
     def _place(self, device: int) -> Place:
         if self.ggml.ggml_backend_dev_type(device) in (CPU, ACCEL):
             return Place.HOST
-        registry = self.ggml.ggml_backend_reg_name(self.ggml.ggml_backend_dev_backend_reg(device))
-        return Place.REMOTE if registry == b"RPC" else Place.GPU
+        return Place.REMOTE if self._backend(device) == b"RPC" else Place.GPU
 
     def _name(self, buffer_type: int) -> str:
         name: bytes = self.ggml.ggml_backend_buft_name(buffer_type)
@@ -100,13 +123,16 @@ def build_commit(library: Path) -> str:
 def _open(library: Path) -> ctypes.CDLL:
     ggml = ctypes.CDLL(str(library))
     pointer, name, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
-    of_device = {"type": ctypes.c_int, "name": name, "buffer_type": pointer, "host_buffer_type": pointer}
+    of_device = {"type": ctypes.c_int, "name": name, "description": name, "buffer_type": pointer}
+    of_device["host_buffer_type"] = pointer
     _declare(ggml, "ggml_backend_dev_count", size)
     _declare(ggml, "ggml_backend_dev_get", pointer, size)
     for what, result in of_device.items():
         _declare(ggml, f"ggml_backend_dev_{what}", result, pointer)
     _declare(ggml, "ggml_backend_dev_backend_reg", pointer, pointer)
     _declare(ggml, "ggml_backend_reg_name", name, pointer)
+    _declare(ggml, "ggml_backend_reg_count", size)
+    _declare(ggml, "ggml_backend_reg_get", pointer, size)
     _declare(ggml, "ggml_backend_buft_name", name, pointer)
     _declare(ggml, "ggml_backend_buft_is_host", ctypes.c_bool, pointer)
     _declare(ggml, "ggml_backend_dev_memory", None, pointer, ctypes.POINTER(size), ctypes.POINTER(size))

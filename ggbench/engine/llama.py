@@ -66,7 +66,7 @@ class LlamaEngine:
             yield Failed("load", "llama.cpp loads GGUF files only")
             return
         n_threads = 0 if setup.memory_limit_bytes is None else max(setup.threads or 0, setup.threads_batch or 0)
-        load = protocol.LoadModel(str(source.path), _without_context(setup), reserve_bytes, dry, n_threads)
+        load = protocol.LoadModel(str(source.path), load_of(setup), reserve_bytes, dry, n_threads)
         ending: Ending = Completed()
         if load != self._loaded or self._worker is None:
             if self._asked is not None and _lasting(load) != _lasting(self._asked):
@@ -143,7 +143,7 @@ class LlamaEngine:
         return msgspec.structs.replace(found, tensor_bytes=self._tensor_bytes)
 
 
-def _without_context(setup: LlamaSetup) -> LlamaSetup:
+def load_of(setup: LlamaSetup) -> LlamaSetup:
     """The setup with every field that concerns the context alone at its default: equal for two that load alike."""
     return replace(LlamaSetup(), **{name: getattr(setup, name) for name in _OF_THE_LOAD})
 

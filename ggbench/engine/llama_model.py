@@ -22,12 +22,9 @@ from ggbench.engine.contract import Stage, Workload
 from ggbench.engine.ggml_devices import GgmlDevices, build_commit
 from ggbench.engine.llama_defaults import CONTEXT, MODEL, set_defaults
 from ggbench.engine.rpc_devices import BUILD_HINT, NoRpc, add_servers
+from ggbench.records.prompt import PROMPT
 from ggbench.records.setup import LlamaSetup
 
-_PROMPT = (
-    "Explain in simple words how a large language model turns a question into an answer, one token after another, and "
-    "why the memory of the machine decides how fast it can go. Begin with the tokens, then the weights, then the cache."
-)
 _FLASH_ATTN = {
     "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
     "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
@@ -264,7 +261,7 @@ class LlamaModel:
             rng = random.Random(n_vocab)
             ids = [rng.randrange(n_vocab) for _ in range(n_prompt)]
         else:
-            text = _PROMPT.encode()
+            text = PROMPT.encode()
             buffer = (lib.llama_token * (len(text) + 8))()
             count = lib.llama_tokenize(vocab, text, len(text), buffer, len(buffer), True, False)
             if count <= 0:

@@ -8,7 +8,6 @@ llama-perplexity, as have the files that a person names.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 from collections.abc import Generator
@@ -19,6 +18,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from ggbench.atomic_files import take_free_name
 from ggbench.engine.contract import Engine, Source
 from ggbench.engine.endings import OutOfMemory, require_completed
 from ggbench.engine.events import Tokenized
@@ -28,13 +28,14 @@ from ggbench.errors import BadFile, DoesNotFit, Unsupported, UsageError
 from ggbench.experiments.logits_file import LogitsFile, begin_logits_file, read_logits_file
 from ggbench.experiments.score_requests import Scoring, follow, only
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.paths import logits_dir, take_free_name
+from ggbench.paths import logits_dir
 from ggbench.plain import plain
 from ggbench.recording.progress import Point, Progress, Working
 from ggbench.recording.session import made_file, subject_of
 from ggbench.records.memory import Memory
 from ggbench.records.quality import ScoredBase
 from ggbench.records.setup import LlamaSetup
+from ggbench.system_calls import lock_file, scratch_file
 from ggbench.units import format_bytes, format_count
 
 
@@ -167,7 +168,8 @@ def _lock(path: Path, stack: contextlib.ExitStack, *, create: bool = False) -> b
         except OSError:
             return False
         stack.callback(os.close, descriptor)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        with contextlib.suppress(OSError):  # some network file systems cannot lock: then nothing removes it either
+            lock_file(descriptor, shared=True)
         if _is_at(descriptor, path):  # else it was removed before it was locked
             return True
 
@@ -186,7 +188,7 @@ def _remove_unused(folder: Path) -> None:
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             descriptor = os.open(path, os.O_RDONLY)
             stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor, waits=False)
             if _is_at(descriptor, path):
                 path.unlink()
 
@@ -255,10 +257,7 @@ class _Lockstep:
 
     def __init__(self, engine: Engine, n_bytes: int, stack: contextlib.ExitStack) -> None:
         self._engine = engine
-        descriptor = os.memfd_create("ggbench-rows")
-        stack.callback(os.close, descriptor)
-        os.ftruncate(descriptor, n_bytes)
-        self._path = f"/proc/{os.getpid()}/fd/{descriptor}"
+        self._path = stack.enter_context(scratch_file("ggbench-rows", n_bytes))
 
     def of(self, request: Score, first_chunk: int) -> RowsFile | None:
         n_positions = len(request.targets[0])

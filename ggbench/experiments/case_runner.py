@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Generator
-from dataclasses import replace
 
 from ggbench.engine.endings import Cancelled, Completed, EngineEnded, require_completed
-from ggbench.engine.llama import LlamaEngine
 from ggbench.engine.workloads.batched_decode import BatchedDecode
-from ggbench.errors import Unsupported
+from ggbench.experiments.case_contexts import CaseContexts, case_contexts
 from ggbench.experiments.speed import ended_cases
 from ggbench.recording.experiment import Conclusion
 from ggbench.recording.progress import Point, Progress, Working
@@ -22,9 +20,7 @@ from ggbench.recording.session import Session
 from ggbench.records.memory import Memory
 from ggbench.records.observation import PromptTiming, WorkerPeak
 from ggbench.records.outcome import Outcome
-from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed_cases import BatchLimit, Case, CaseEnded, CaseMemory, SpeedCase, SpeedSettings
-from ggbench.sizing.case_memory import CaseSize, size_cases
 from ggbench.stats.case_forecast import CaseForecast
 from ggbench.store.runs import WARMUP
 from ggbench.units import format_duration, format_number
@@ -42,25 +38,18 @@ _SURE_SHARE = 0.5
 
 def run_cases(session: Session) -> Generator[Progress, None, Conclusion]:
     """Measure what the settings ask for. Raises as `SpeedExperiment.measure`."""
-    setup = session.setup
-    if not isinstance(setup, LlamaSetup):
-        raise Unsupported("speed by input length and batch size needs llama.cpp", "name a GGUF file instead")
-    file = yield from session.prepare()
-    cases = session.settings(SpeedSettings).cases
-    engine = session.rig.launch(setup, session.cancel)
-    assert isinstance(engine, LlamaEngine)
-    sizes = size_cases(engine, file, file.paths[0], setup, cases)
-    ending = yield from session.open(setup)  # without an n_ctx: the model alone
+    contexts = case_contexts(session)
+    ending = yield from contexts.open()
     if not isinstance(ending, Completed):
         return ending
-    return (yield from _Runner(session, setup, sizes).run())
+    return (yield from _Runner(session, contexts).run())
 
 
 class _Runner:
     """The cases of one quant."""
 
-    def __init__(self, session: Session, setup: LlamaSetup, sizes: dict[Case, CaseSize]) -> None:
-        self._session, self._setup, self._sizes = session, setup, sizes
+    def __init__(self, session: Session, contexts: CaseContexts) -> None:
+        self._session, self._contexts = session, contexts
         self._settings = session.settings(SpeedSettings)
         limit = session.limit(1)
         w_tokens_per_ms = limit and limit.w_tokens_per_ms
@@ -92,9 +81,9 @@ class _Runner:
 
     def _refused(self, case: Case) -> CaseEnded | None:
         """How a case ends that does not fit, or would take longer than the time that is left; None for one to run."""
-        size, expected_s = self._sizes[case], self._forecast.expected_s(case)
-        if size.obstacle:
-            return CaseEnded(case, Outcome.OUT_OF_MEMORY, size.obstacle, expected_s, memory=size.memory)
+        memory, expected_s = self._contexts.planned_memory(case), self._forecast.expected_s(case)
+        if obstacle := self._contexts.obstacle(case):
+            return CaseEnded(case, self._contexts.refusal, obstacle, expected_s, memory=memory)
         within_s = self._settings.within_s
         if within_s is None or expected_s is None:
             return None
@@ -103,7 +92,7 @@ class _Runner:
             return None
         left = f"{format_duration(left_s)} of {format_duration(within_s)}"
         reason = f"would take about {format_duration(expected_s)}, and {left} are left"
-        return CaseEnded(case, Outcome.SKIPPED, reason, expected_s, memory=size.memory)
+        return CaseEnded(case, Outcome.SKIPPED, reason, expected_s, memory=memory)
 
     def _calibrate(self) -> Generator[Progress, None, None]:
         """Read and decode a little with every batch size that the time allows, then longer prompts.
@@ -111,7 +100,7 @@ class _Runner:
         Raises EngineEnded.
         """
         within_s = self._settings.within_s or 0.0
-        cases = [case for case in self._settings.cases if not self._sizes[case].obstacle]
+        cases = [case for case in self._settings.cases if not self._contexts.obstacle(case)]
         yield Working("prompt", text="short prompts, to forecast the cases")
         for n_seqs in sorted({1, *(case.n_seqs for case in cases)}):
             short = Case(n_seqs, _SHORT_INPUT, _FEW_STEPS)
@@ -130,18 +119,18 @@ class _Runner:
     def _try(self, case: Case) -> Generator[Progress, None, None]:
         """A case that only the forecast knows. Raises EngineEnded."""
         series = f"{WARMUP}forecast/i{case.n_input}/b{case.n_seqs}"
-        yield from self._open(case)
+        yield from self._contexts.open_case(case)
         yield from self._warm_up(case, f"{series}/first")
         yield from self._decode(case, series)
 
     def _measure(self, case: Case) -> Generator[Progress, None, CaseEnded]:
         """Read the prompts and decode, in a context for this case alone."""
         expected_s, session = self._forecast.expected_s(case), self._session
-        memory: CaseMemory | None = self._sizes[case].memory
+        memory = self._contexts.planned_memory(case)
         timing: PromptTiming | None = None
         outcome, reason = Outcome.COMPLETED, ""
         try:
-            yield from self._open(case)
+            yield from self._contexts.open_case(case)
             memory = _memory_of(session.recorder.recording.last(Memory)) or memory
             yield from self._warm_up(case, f"{WARMUP}i{case.n_input}/b{case.n_seqs}")
             timing = yield from self._decode(case, case.series)
@@ -151,7 +140,7 @@ class _Runner:
         recorder.keep_readings()
         recorder.keep_peak()
         peak, gpu_use = recorder.recording.last(WorkerPeak), recorder.recording.gpu_use
-        is_limited = self._setup.memory_limit_bytes is not None
+        is_limited = getattr(session.setup, "memory_limit_bytes", None) is not None
         return CaseEnded(
             case,
             outcome,
@@ -164,30 +153,25 @@ class _Runner:
             None if gpu_use is None or is_limited else gpu_use.worker_bytes,
         )
 
-    def _open(self, case: Case) -> Generator[Progress, None, None]:
-        """Raises EngineEnded."""
-        setup = replace(self._setup, n_ctx=case.n_ctx, n_seq_max=case.n_seqs)
-        require_completed((yield from self._session.open(setup)))
-
     def _warm_up(self, case: Case, series: str) -> Generator[Progress, None, None]:
         """Compute one whole physical batch, or as much as the case has, since memory costs more at its first use.
 
         Raises EngineEnded.
         """
-        n_prompt = min(case.n_input, -(-self._setup.n_ubatch // case.n_seqs))
+        n_prompt = min(case.n_input, -(-self._contexts.n_batch // case.n_seqs))
         require_completed((yield from self._session.run(BatchedDecode(n_prompt, 1, case.n_seqs), series)))
 
     def _decode(self, case: Case, series: str) -> Generator[Progress, None, PromptTiming | None]:
         """Raises EngineEnded."""
-        recording, n_total = self._session.recorder.recording, len(self._settings.cases) * self._settings.n_gen
+        recording, n_total = self._session.recorder.recording, sum(map(self._contexts.n_steps, self._settings.cases))
         n_before = len(recording.of(PromptTiming))
         request = BatchedDecode(case.n_input, case.n_gen, case.n_seqs)
         ending = yield from self._session.run(request, series, n_total)
         timing = recording.last(PromptTiming) if len(recording.of(PromptTiming)) > n_before else None
         if timing is not None:
             self._forecast.add_prompts(case.n_input, case.n_seqs, timing.elapsed_ns / 1e9)
-        if series in recording.series:
-            steps = recording.series[series]
+        steps = recording.token_times(recording.series_of(series))
+        if steps.step_ns:
             self._forecast.add_steps(case.n_seqs, steps.position, steps.step_ns)
         require_completed(ending)
         return timing

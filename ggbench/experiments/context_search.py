@@ -54,7 +54,7 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
             path = write_sparse(file, Path(folder))
             session.use_file(file)
         else:
-            file = yield from session.prepare()
+            file = yield from session.prepare_file()
             path = file.paths[0]
         engine = _new_engine(session)
         return look_ahead(engine, file, path, setup, settings)
@@ -91,7 +91,7 @@ class _Search:
         if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.held_bytes:
             session.begin(environment)
             raise self._does_not_fit(seen.weight_bytes)
-        file = yield from session.prepare()
+        file = yield from session.prepare_file()
         session.begin(environment)
         prober = self._prober = ContextProber(
             _new_engine(session),

@@ -13,6 +13,7 @@ from ggbench.engine.workloads.prefill import Prefill
 from ggbench.recording.experiment import Conclusion, Experiment, Job
 from ggbench.recording.recording import Recording
 from ggbench.records.decode import DecodeResult, DecodeSettings
+from ggbench.records.serving import ServerFound
 from ggbench.records.speed import Bandwidth, DecodeLimit
 from ggbench.stats.gpu_use import throttled
 
@@ -54,33 +55,34 @@ class DecodeExperiment(Experiment):
     def reduce(self, recording: Recording) -> DecodeResult:
         """Fit, percentiles, limit and steadiness of what was timed."""
         from ggbench.stats.linefit import fit_line
-        from ggbench.stats.speed import summarize
+        from ggbench.stats.serving import serving_of
+        from ggbench.stats.speed import summarize_tokens
         from ggbench.stats.steadiness import unsteady
 
-        samples, settings = recording.samples, recording.settings(DecodeSettings)
+        times, settings = recording.token_times(recording.timed_series), recording.settings(DecodeSettings)
         own = recording.prompt_ns.get(settings.n_prompt)
-        doubts = unsteady(samples.position, samples.step_ns), throttled(recording.gpu_use)
+        uneven = unsteady(times.position, times.step_ns) if times.is_single else ""
         return DecodeResult(
             n_prompt=settings.n_prompt,
-            n_gen=len(samples.step_ns),
+            n_gen=times.n_tokens,
             prefill_ms=statistics.median(own) / 1e6 if own else None,
-            fit=fit_line(samples.position, samples.step_ns),
-            latency=summarize(samples.position, samples.step_ns, samples.sample_ns),
+            fit=fit_line(times.position, times.step_ns),
+            latency=summarize_tokens(times),
             limit=recording.last(DecodeLimit),
-            unsteady="; ".join(filter(None, doubts)),
+            unsteady="; ".join(filter(None, (uneven, throttled(recording.gpu_use)))),
+            serving=serving_of(recording.last(ServerFound), recording.requests),
         )
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through its steps, at the level of their mean latency; None where they show no line."""
         from ggbench.records.known_speed import RunSpeed
-        from ggbench.stats.known_speed import measured_steps
+        from ggbench.stats.measured_steps import decode_curve
 
-        found, settings = run.result, run.head.settings
-        if not isinstance(found, DecodeResult) or not isinstance(settings, DecodeSettings):
+        curve, found = decode_curve(run), run.result
+        if curve is None or not isinstance(found, DecodeResult):
             return None
-        middle = found.n_prompt + (min(settings.n_gen, found.n_gen) + 1) // 2
-        steps = measured_steps([(middle, found.latency)] if found.latency else [], found.fit, found.limit)
-        return RunSpeed("measured", f"run {run.run_id}", steps, is_steady=not found.unsteady) if steps else None
+        is_steady = not found.unsteady
+        return RunSpeed("measured", f"run {run.run_id}", curve.step_ms, reach=curve.reach, is_steady=is_steady)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench decode MODEL QUANT -n N` with every option that is not the default."""

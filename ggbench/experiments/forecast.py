@@ -35,6 +35,7 @@ class ForecastExperiment(Experiment):
     kind: ClassVar[str] = "forecast"
     settings_type = ForecastSettings
     result_type = ForecastResult
+    needs_file: ClassVar[str] = "twins are made of the header of a file"
     observed = (ForecastModel, ForecastPlacement, ForecastTwin, TwinTiming)
 
     def check(self, setup: Setup, settings: Settings) -> None:
@@ -69,13 +70,12 @@ class ForecastExperiment(Experiment):
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return what it forecast; None where it came to no line."""
         from ggbench.records.known_speed import RunSpeed
-        from ggbench.stats.known_speed import inverse
+        from ggbench.stats.measured_steps import forecast_curve
 
-        found = run.result
-        if not isinstance(found, ForecastResult) or len(found.tok_s) < 2:
+        curve, found = forecast_curve(run), run.result
+        if curve is None or not isinstance(found, ForecastResult):
             return None
-        steps = tuple((n, inverse(tok_s)) for n, tok_s in sorted(found.tok_s))
-        return RunSpeed("forecast", found.basis, steps, found.prefill_ms)
+        return RunSpeed("forecast", found.basis, curve.step_ms, found.prefill_ms, reach=curve.reach)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench forecast MODEL QUANT` with every option that is not the default."""

@@ -64,6 +64,11 @@ def expected_at(known: KnownSpeed | None, n: int | None) -> PlannedForecast | No
     return PlannedForecast(tok_s.value, (tok_s.low, tok_s.high), known.source, known.basis)
 
 
+def shares_here(store: Store, budget: Budget) -> BandwidthShares | None:
+    """Return what models reach of the budget's bandwidth with a default setup; None for fewer than two of them."""
+    return _Runs(store, LlamaSetup(), budget).shares
+
+
 class _Runs:
     """The stored runs of this machine, read once."""
 

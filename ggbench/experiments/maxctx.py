@@ -32,6 +32,7 @@ class MaxctxExperiment(Experiment):
     kind: ClassVar[str] = "maxctx"
     settings_type = ContextSettings
     result_type = ContextResult
+    needs_file: ClassVar[str] = "a server allocated its context when it started"
     observed = (Probe, SearchPlan)
     measures_speed: ClassVar[bool] = False
     timeout_s: ClassVar[float | None] = SEARCH_TIMEOUT_S

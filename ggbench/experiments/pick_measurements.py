@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from ggbench.catalog.reference import CatalogRef, parse_model
+from ggbench.catalog.reference import CatalogRef, parse_file_model
 from ggbench.catalog.selector import resolve
 from ggbench.experiments.forecast import EXPERIMENT
 from ggbench.hub.access import HubAccess
@@ -31,7 +31,7 @@ def next_to_measure(pick: Pick, tried: Collection[Name]) -> Candidate | None:
 def forecast_job(candidate: Candidate, setup: LlamaSetup, hub: HubAccess) -> Job:
     """Return the forecast of a candidate's speed with its cache. Raises as `resolve`."""
     model, quant = candidate.row.model, candidate.selector or candidate.row.quant
-    if isinstance(parse_model(model), CatalogRef):
+    if isinstance(parse_file_model(model), CatalogRef):
         model = f"synth:{model}"
     (target,) = resolve(model, (quant,), hub=hub)
     cached = with_cache(setup, KvCacheTypes(*candidate.cache, setup.flash_attn))

@@ -11,6 +11,7 @@ from ggbench.engine.workloads.prefill import Prefill
 from ggbench.recording.experiment import Conclusion, Experiment, Job
 from ggbench.recording.recording import Recording
 from ggbench.records.prefill import PrefillResult, PrefillSettings
+from ggbench.records.serving import ServerFound
 from ggbench.records.speed import Bandwidth, DecodeLimit
 
 if TYPE_CHECKING:
@@ -40,12 +41,15 @@ class PrefillExperiment(Experiment):
 
     def reduce(self, recording: Recording) -> PrefillResult:
         """The median of each length that was timed, by rising length."""
+        from ggbench.stats.serving import serving_of
         from ggbench.stats.speed import prompt_speed
 
         wanted = recording.settings(PrefillSettings).lengths
         timings = sorted(recording.prompt_ns.items())
-        speeds = tuple(prompt_speed(n_prompt, elapsed) for n_prompt, elapsed in timings if n_prompt in wanted)
-        return PrefillResult(speeds, recording.last(DecodeLimit))
+        counts = recording.prompt_counts
+        speeds = tuple(prompt_speed(counts[length], elapsed) for length, elapsed in timings if length in wanted)
+        serving = serving_of(recording.last(ServerFound), recording.requests)
+        return PrefillResult(speeds, recording.last(DecodeLimit), serving)
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the times of its prompts; None where none has an interval."""

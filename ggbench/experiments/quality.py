@@ -22,6 +22,7 @@ class QualityExperiment(Experiment):
     kind: ClassVar[str] = "quality"
     settings_type = QualitySettings
     result_type = QualityResult
+    needs_file: ClassVar[str] = "a server does not give the probability of every token of a text"
     observed = (ScoredText, ScoredBase, ChunkScores)
     measures_speed: ClassVar[bool] = False
 

@@ -16,6 +16,7 @@ from ggbench.recording.progress import ModelReady
 from ggbench.recording.recording import Recording
 from ggbench.recording.rig import Rig
 from ggbench.records.run import Settings
+from ggbench.records.serving import ServerFound
 from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.records.speed import Bandwidth
 from ggbench.records.speed_cases import BatchLimit, Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
@@ -61,26 +62,22 @@ class SpeedExperiment(Experiment):
 
     def reduce(self, recording: Recording) -> SpeedResult:
         """Every case that ended, and a line for each batch size of which any step was timed."""
+        from ggbench.stats.serving import serving_of
         from ggbench.stats.speed_cases import batch_lines
 
         limits = {each.n_seqs: each.limit for each in recording.of(BatchLimit)}
-        return SpeedResult(ended_cases(recording), batch_lines(_steps(recording), limits))
+        serving = serving_of(recording.last(ServerFound), recording.requests)
+        return SpeedResult(ended_cases(recording), batch_lines(_steps(recording), limits), serving)
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through the steps of its cases of one sequence; None where there is none."""
         from ggbench.records.known_speed import RunSpeed
-        from ggbench.stats.known_speed import measured_steps
+        from ggbench.stats.measured_steps import speed_curve
 
-        if not isinstance(run.result, SpeedResult):
+        curve = speed_curve(run)
+        if curve is None:
             return None
-        line = next((each for each in run.result.lines if each.n_seqs == 1), None)
-        latencies = [
-            (each.case.n_input + (each.case.n_gen + 1) // 2, each.latency)
-            for each in run.result.cases
-            if each.case.n_seqs == 1 and each.latency is not None and each.seconds is not None
-        ]
-        steps = () if line is None else measured_steps(latencies, line.fit, line.limit)
-        return RunSpeed("measured", f"run {run.run_id}", steps) if steps else None
+        return RunSpeed("measured", f"run {run.run_id}", curve.step_ms, reach=curve.reach)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench speed MODEL QUANT` with every option that is not the default."""
@@ -110,13 +107,22 @@ def ended_cases(recording: Recording) -> tuple[SpeedCase, ...]:
 
 def _steps(recording: Recording) -> dict[Case, CaseSteps]:
     """The decode of each case of which any step was timed."""
+    from ggbench.stats.served_cases import ServedRequest, shared_steps
     from ggbench.stats.speed_cases import CaseSteps
 
-    return {
-        case: CaseSteps(series.position, series.step_ns)
-        for case in recording.settings(SpeedSettings).cases
-        if (series := recording.series.get(case.series)) is not None
-    }
+    found = {}
+    timings = {each.series: each for each in recording.requests}
+    for case in recording.settings(SpeedSettings).cases:
+        names = recording.series_of(case.series)
+        parts = zip(names, recording.timed(names), strict=True)
+        requests = [ServedRequest(timings[name], steps) for name, steps in parts if name in timings]
+        if requests:
+            times = shared_steps(requests)
+            found[case] = CaseSteps(times.position, times.step_ns, requests)
+        elif names:
+            times = recording.token_times(names)
+            found[case] = CaseSteps(times.position, times.step_ns)
+    return found
 
 
 def run_within(rig: Rig, jobs: Sequence[Job]) -> Generator[Progress]:

@@ -23,6 +23,7 @@ from ggbench.records.observation import (
 )
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Result, Run, RunHead
+from ggbench.records.serving import RequestTiming, ServerFound, TokenChunks
 from ggbench.records.speed import DecodeLimit
 from ggbench.store.codec import decode
 from ggbench.store.database import Store
@@ -32,7 +33,7 @@ _T = TypeVar("_T")
 
 _OBSERVED: tuple[type, ...] = (
     DecodeLimit, DecodeWindow, GpusInUse, ImportedRow, MachineReading, Memory, ModelDescribed, PromptTiming,
-    WorkerPeak, WorkerStarted,
+    RequestTiming, ServerFound, TokenChunks, WorkerPeak, WorkerStarted,
 )  # fmt: skip
 """What every experiment may observe; an experiment's own types are in its `observed`."""
 
@@ -94,7 +95,7 @@ def read_recording(store: Store, stored: StoredRun) -> Recording:
         recording.series.setdefault(chunk.series, Series()).extend(chunk.first_position, chunk.step_ns, chunk.sample_ns)
         if chunk.at_ns:
             elapsed_ns = sum(chunk.step_ns) + sum(chunk.sample_ns)
-            recording.timed.append((chunk.series, (chunk.at_ns - elapsed_ns, chunk.at_ns)))
+            recording.chunk_spans.append((chunk.series, (chunk.at_ns - elapsed_ns, chunk.at_ns)))
     observed = (*_OBSERVED, *experiment_of(stored.kind).observed)
     types: dict[str, type[object]] = {kind_of(each): each for each in observed}
     for each in store.load_observations(stored.run_id):

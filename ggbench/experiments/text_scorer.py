@@ -34,7 +34,7 @@ def score_text(session: Session) -> Generator[Progress, None, Conclusion]:
     if not isinstance(session.setup, LlamaSetup):
         raise Unsupported("scoring a text needs llama.cpp", "name a GGUF file instead")
     text = read_text(settings.text)
-    file = yield from session.prepare()
+    file = yield from session.prepare_file()
     require_trained(file)
     available_bytes = describe_ram().available_bytes
     setup = scoring_setup(settings, session.setup, file.n_vocab)

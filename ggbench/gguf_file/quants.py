@@ -30,6 +30,8 @@ _TOKEN = re.compile(
     r"))(?=$|[-. ])",
     re.IGNORECASE,
 )
+_WORDS = re.compile(r"(?P<name>(?:all )?[A-Za-z0-9_]+)(?: - (?P<size>Small|Medium|Large))?")
+_SIZES = {None: "", "Small": "_s", "Medium": "_m", "Large": "_l"}
 _SIDECAR = re.compile(r"(?:^|[-._/])(?:mmproj|imatrix|eagle3)(?=$|[-._/])|(?:^|/)mtp[-_.]", re.IGNORECASE)
 
 
@@ -38,6 +40,15 @@ def canonical_quant(name: str) -> str:
     lower = name.lower()
     lower = f"ud-{lower[3:]}" if lower.startswith("ud_") else lower
     return _ALIASES.get(lower, lower)
+
+
+def quant_from_words(words: str) -> str:
+    """Return `q4_k_m` of `Q4_K - Medium`, llama.cpp's words for a file type; empty for words of another form.
+
+    Source: `llama_model_ftype_name` in llama-model-loader.cpp.
+    """
+    found = _WORDS.fullmatch(words.removeprefix("(guessed) "))
+    return canonical_quant(found["name"].removeprefix("all ") + _SIZES[found["size"]]) if found else ""
 
 
 def ftype_by_name(name: str) -> int:

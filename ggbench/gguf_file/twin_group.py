@@ -33,18 +33,21 @@ class TwinGroup:
         return sum(file.file_bytes for file in files)
 
     def write(self, number: int, folder: Path) -> Path:
-        """Write what is missing of this twin, and return the path to load it by. Raises as `write_twin` does."""
+        """Write what is missing of this twin to a folder that is removed after use, and return the path to load.
+
+        Raises as `write_twin` does.
+        """
         if self.shared is None:
             path = folder / f"twin-{number}.gguf"
-            write_twin(self.own[number], path)
+            write_twin(self.own[number], path, is_kept=False)
             return path
         shared = folder / "shared.gguf"
         if not shared.exists():
-            write_twin(self.shared, shared)
+            write_twin(self.shared, shared, is_kept=False)
         name = ShardName(f"twin-{number}", 1, 2)
         (folder / name.sibling(2)).symlink_to(shared.name)
         path = folder / name.sibling(1)
-        write_twin(self.own[number], path)
+        write_twin(self.own[number], path, is_kept=False)
         return path
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import os
-import secrets
 import shutil
 import time
 import zlib
@@ -20,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ggbench.atomic_files import PART_SUFFIX, make_folders, take_name, written_aside
 from ggbench.errors import DoesNotFit, GgbenchError, UsageError
 from ggbench.gguf_file.encoded_header import encode_header, n_padding
 from ggbench.gguf_file.ggml_types import GgmlType, type_by_name
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 """Called with the bytes written and the total bytes."""
 
-PART_SUFFIX = ".ggbench-part"
-"""Suffix of the temporary name."""
 _ABANDONED_S = 3600
 """A temporary file not written to for this long belongs to a process that was killed."""
 _REPORT_BYTES = 16 << 20
@@ -51,27 +48,33 @@ _SEED = 20240424
 _INTEGERS = frozenset({"i8", "i16", "i32", "i64", "f64"})
 
 
-def write_twin(planned: ModelFile, path: Path, on_progress: Progress | None = None) -> None:
+def write_twin(planned: ModelFile, path: Path, on_progress: Progress | None = None, *, is_kept: bool = True) -> None:
     """Write the twin of this plan to `path`, replacing any file there; the same plan gives the same bytes.
 
-    Missing folders are created. Raises DoesNotFit before writing if the disk lacks room, or when it fills up;
+    Missing folders are created. A file that is not kept is not synced to the disk: it is removed before a power cut
+    could damage it unseen. Raises DoesNotFit before writing if the disk lacks room, or when it fills up;
     UsageError if the folder cannot be written to. After any failure, including Ctrl-C, no file is left behind.
     """
     if not planned.is_twin:
         raise ValueError(f"{planned.name} is not a twin's plan")
     header = encode_header(planned.metadata, planned.tensors)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         if path.is_dir():
             raise UsageError(f"{path} is a folder", "name a file to write")
         require_room(path.parent, header.file_bytes)
-        with _replacing(path) as part, part.open("xb") as file:
-            report_at = 0
-            for chunk in _pieces(planned, header.data):
-                file.write(chunk)
-                if on_progress is not None and file.tell() >= report_at:
-                    report_at = file.tell() + _REPORT_BYTES
-                    on_progress(file.tell(), header.file_bytes)
+        with written_aside(path) as part:
+            with part.open("xb") as file:
+                report_at = 0
+                for chunk in _pieces(planned, header.data):
+                    file.write(chunk)
+                    if on_progress is not None and file.tell() >= report_at:
+                        report_at = file.tell() + _REPORT_BYTES
+                        on_progress(file.tell(), header.file_bytes)
+            if is_kept:
+                take_name(part, path)
+            else:
+                part.replace(path)
     except OSError as error:
         raise _explained(error, path, header.file_bytes) from error
     if on_progress is not None:
@@ -103,19 +106,6 @@ def _pieces(planned: ModelFile, header: bytes) -> Iterator[bytes | memoryview]:
     for tensor in planned.tensors:
         yield from _chunks(tensor)
         yield bytes(n_padding(tensor.n_bytes or 0))
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that is renamed to `path` at the end, or deleted on an error."""
-    part = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{PART_SUFFIX}")
-    try:
-        yield part
-        part.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
 
 
 def _explained(error: OSError, path: Path, n_bytes: int) -> GgbenchError:

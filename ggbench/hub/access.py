@@ -21,7 +21,8 @@ from ggbench.units import format_duration
 if TYPE_CHECKING:
     import httpx2
 
-_ENDPOINT = "https://huggingface.co"
+HUB = "https://huggingface.co"
+"""The endpoint where no other is named."""
 _YES = ("1", "true", "yes", "on")
 _LOG_IN_HINT = "log in with `hf auth login`"
 _OFFLINE_HINT = "local models and repos listed before still work with --offline; synth: models need no network"
@@ -46,7 +47,7 @@ class HubAccess:
     def from_environment(cls, *, offline: bool = False) -> HubAccess:
         """Read HF_ENDPOINT, HF_HUB_OFFLINE, HF_HUB_CACHE and HF_HOME. Raises UsageError for an invalid endpoint."""
         environment = os.environ
-        endpoint = (environment.get("HF_ENDPOINT") or _ENDPOINT).strip().rstrip("/")
+        endpoint = (environment.get("HF_ENDPOINT") or HUB).strip().rstrip("/")
         if not endpoint.startswith(("https://", "http://")):
             raise UsageError(
                 f"HF_ENDPOINT is {shorten(endpoint, 60)!r}, which is not a URL", "unset it, or begin it with https://"
@@ -93,7 +94,7 @@ def error_for_response(response: httpx2.Response, repo: str, doing: str) -> Netw
     if code == "GatedRepo":
         return NetworkError(
             f"{repo} is gated: its files require accepting its terms",
-            f"accept them at {_ENDPOINT}/{repo}, then {_LOG_IN_HINT}",
+            f"accept them at {HUB}/{repo}, then {_LOG_IN_HINT}",
         )
     if code == "RevisionNotFound":
         where = "no such revision" if repo in doing else f"{repo} has no such revision"

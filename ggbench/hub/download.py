@@ -11,12 +11,12 @@ import errno
 import os
 import re
 import shutil
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from ggbench.atomic_files import make_folders, replace_file, sync_folder, take_free_name, take_name
 from ggbench.errors import BadFile, DoesNotFit, UsageError
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download_progress import FileProgress
@@ -25,7 +25,6 @@ from ggbench.hub.part_download import download_part
 from ggbench.hub.part_file import PART_SUFFIX, PartFile, disk_errors, file_agrees, file_bytes, locked
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from ggbench.hub.session import Stop, start_daemons
-from ggbench.paths import take_free_name
 from ggbench.plain import plain
 from ggbench.units import format_bytes
 
@@ -251,7 +250,7 @@ class _Download:
                 )
         with disk_errors(job.target.parent):
             if job.link is not None:
-                job.part.replace(job.target)
+                take_name(job.part, job.target)
                 return
             try:
                 take_free_name(job.part, job.target)
@@ -286,7 +285,7 @@ def _link(blob: Path, link: Path) -> None:
     with disk_errors(link.parent):
         if not blob.exists() or (link.exists() and link.samefile(blob)):
             return
-        link.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(link.parent)
         aside = link.with_name(f"{blob.name[:16]}.{os.getpid()}.link")
         try:
             if constants.HF_HUB_DISABLE_SYMLINKS:
@@ -299,6 +298,7 @@ def _link(blob: Path, link: Path) -> None:
             blob.replace(link)
         else:
             aside.replace(link)
+        sync_folder(link.parent)
 
 
 def _write_ref(access: HubAccess, listing: RepoListing) -> None:
@@ -310,10 +310,7 @@ def _write_ref(access: HubAccess, listing: RepoListing) -> None:
     with disk_errors(ref.parent):
         if ref.is_file() and ref.read_text() == listing.commit:
             return
-        ref.parent.mkdir(parents=True, exist_ok=True)
-        aside = ref.with_name(f"{ref.name}.{os.getpid()}.{threading.get_ident()}.tmp")
-        aside.write_text(listing.commit)
-        aside.replace(ref)
+        replace_file(ref, listing.commit.encode())
 
 
 def _name_conflict(job: _Job) -> UsageError:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath, PureWindowsPath
 
 from ggbench.errors import BadFile
-from ggbench.gguf_file.quants import canonical_quant, name_without_quant, quant_from_file_name
+from ggbench.gguf_file.quants import name_without_quant, quant_from_file_name, quant_from_words
 from ggbench.interchange.bench_row import TOOL, BenchRow
 from ggbench.interchange.imported_run import (
     SOURCE,
@@ -39,8 +39,7 @@ from ggbench.units import format_count
 
 _FLASH_ATTN: dict[int, FlashAttn] = {-1: "auto", 0: "off", 1: "on"}
 _SPLIT_MODES: dict[str, SplitMode] = {"none": "none", "layer": "layer", "row": "row", "tensor": "tensor"}
-_FILE_TYPE = re.compile(r"\S+ \S+ (?P<name>(?:all )?[A-Za-z0-9_]+)(?: - (?P<size>Small|Medium|Large))?")
-_SIZES = {None: "", "Small": "_s", "Medium": "_m", "Large": "_l"}
+_FILE_TYPE = re.compile(r"\S+ \S+ (?P<words>(?:all )?[A-Za-z0-9_]+(?: - (?:Small|Medium|Large))?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,15 +208,13 @@ def _subject(row: BenchRow, named: Named) -> Subject:
 
 def _name_of(model_type: str) -> str:
     """`llama 7B` of `llama 7B Q4_K - Medium`."""
-    return model_type[: found.start("name")].rstrip() if (found := _FILE_TYPE.match(model_type)) else model_type
+    return model_type[: found.start("words")].rstrip() if (found := _FILE_TYPE.match(model_type)) else model_type
 
 
 def _quant_of(model_type: str) -> str:
     """`q4_k_m` of `llama 7B Q4_K - Medium`, llama.cpp's words for a file type; empty where it has none."""
     found = _FILE_TYPE.match(model_type)
-    if found is None:
-        return ""
-    return canonical_quant(found["name"].removeprefix("all ") + _SIZES[found["size"]])
+    return quant_from_words(found["words"]) if found else ""
 
 
 def _setup(row: BenchRow) -> LlamaSetup:

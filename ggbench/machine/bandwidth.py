@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ggbench import paths
+from ggbench.atomic_files import replace_file
 from ggbench.errors import DoesNotFit
 from ggbench.machine.cpu import Cpu, describe_cpu
 from ggbench.machine.memory import Ram, describe_ram
@@ -22,6 +23,7 @@ from ggbench.units import GIB, MIB
 
 _ASSUMED_CACHE_BYTES = 64 * MIB
 _SECTION = "bandwidth"
+_BUSY = ", on a busy machine"
 
 
 def cached_bandwidth(threads: int, *, remeasure: bool = False, file: Path | None = None) -> Bandwidth:
@@ -55,6 +57,11 @@ def known_bandwidth(threads: int, file: Path | None = None) -> Bandwidth | None:
     return None if known is None else Bandwidth(known.bytes_per_s, known.source)
 
 
+def is_from_busy_machine(bandwidth: Bandwidth) -> bool:
+    """Return whether a cached bandwidth was taken while other programs ran, and so may be too low."""
+    return bandwidth.source.endswith(_BUSY)
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     bytes_per_s: float
@@ -82,7 +89,7 @@ def _probe(threads: int, cpu: Cpu, ram: Ram) -> ReadRate:
 
 def _source(rate: ReadRate) -> str:
     threads = "1 thread" if rate.threads == 1 else f"{rate.threads} threads"
-    busy = ", on a busy machine" if rate.busy else ""
+    busy = _BUSY if rate.busy else ""
     return f"measured {datetime.date.today().isoformat()} with {threads} ({rate.kernel}){busy}"
 
 
@@ -115,4 +122,4 @@ def _write(file: Path, key: str, entry: _Entry) -> None:
     import msgspec
 
     document = {**_read_document(file), _SECTION: {**_read(file), key: entry}}
-    paths.replace_file(file, msgspec.json.format(msgspec.json.encode(document), indent=2))
+    replace_file(file, msgspec.json.format(msgspec.json.encode(document), indent=2))

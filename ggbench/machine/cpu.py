@@ -57,6 +57,13 @@ def default_threads(cpu: Cpu | None = None) -> int:
     return (cpu or describe_cpu()).n_performance_cores
 
 
+def logical_cpus(proc: Path = PROC, sysfs: Path = SYSFS) -> int:
+    """Return how many threads run at once, those that share a core counted each, within affinity and cgroup quota."""
+    n_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cpu_quota(proc, sysfs)
+    return n_cpus if quota is None else max(1, min(n_cpus, int(quota)))
+
+
 def _count_cores(cpus: Collection[int], sysfs: Path) -> int:
     """Count distinct sets of sibling threads; without topology files, use psutil's count for the whole machine."""
     siblings = {read_text(sysfs / f"devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in cpus}

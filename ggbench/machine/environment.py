@@ -27,6 +27,7 @@ def environment(versions: Mapping[str, str]) -> Environment:
         ram_bytes=describe_ram().total_bytes,
         gpus=list_gpus(),
         llama_cpp_commit=versions.get("llama_cpp_commit", ""),
+        server=versions.get("server", ""),
     )
 
 

@@ -74,13 +74,30 @@ def open_nvml() -> Nvml | None:
     return Nvml(pynvml)
 
 
+def nvml_problem() -> str:
+    """Return why NVML cannot be opened, in its own words, such as `Driver/library version mismatch`; empty if it can.
+
+    NVML's library is part of the driver, so without one it is `NVML Shared Library Not Found`.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        return "the package nvidia-ml-py is not installed"
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return str(error)
+    pynvml.nvmlShutdown()
+    return ""
+
+
 def list_gpus() -> tuple[Gpu, ...]:
     """Return all GPUs in NVML's order, the PCI bus's, whatever CUDA_VISIBLE_DEVICES says; none without a driver."""
     nvml = open_nvml()
     if nvml is None:
         return ()
     with contextlib.closing(nvml):
-        return tuple(_describe(nvml, index, handle) for index, handle in nvml.devices())
+        return tuple(describe_gpu(nvml, index, handle) for index, handle in nvml.devices())
 
 
 def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
@@ -167,7 +184,8 @@ def gpu_bandwidth(gpu: Gpu) -> Bandwidth | None:
     )
 
 
-def _describe(nvml: Nvml, index: int, handle: Any) -> Gpu:  # noqa: ANN401 - pynvml has no types
+def describe_gpu(nvml: Nvml, index: int, handle: Any) -> Gpu:  # noqa: ANN401 - pynvml has no types
+    """Return a GPU by its handle; what the driver does not say is None."""
     memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
     return Gpu(
         **nvml.identity(index, handle),

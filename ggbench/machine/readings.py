@@ -58,7 +58,7 @@ class MachineReader:
                 cpu_share=self._cpu_share(),
                 used_bytes=ram.total_bytes - ram.available_bytes,
                 total_bytes=ram.total_bytes,
-                gpus=_read_gpus(self._nvml),
+                gpus=read_gpus(self._nvml),
             )
 
     def _cpu_share(self) -> float | None:
@@ -82,7 +82,7 @@ def list_gpu_processes(indices: Collection[int]) -> tuple[GpuProcess, ...]:
     if nvml is None:
         return ()
     with contextlib.closing(nvml):
-        gpus = [gpu for gpu in _read_gpus(nvml) if gpu.index in indices]
+        gpus = [gpu for gpu in read_gpus(nvml) if gpu.index in indices]
     return tuple((processes_by_pid(gpus) or {}).values())
 
 
@@ -101,7 +101,7 @@ def name_processes(processes: Sequence[GpuProcess]) -> str:
     """Format the largest three: `python3.11 (pid 4242, 6.00 GiB), an unnamed process (pid 911, 300.0 MiB)`."""
     by_size = sorted(processes, key=lambda process: process.used_bytes or 0, reverse=True)
     names = [
-        f"{_program(process.name)} (pid {process.pid}"
+        f"{program_name(process.name)} (pid {process.pid}"
         f"{'' if process.used_bytes is None else f', {format_bytes(process.used_bytes)}'})"
         for process in by_size[:_MAX_NAMED]
     ]
@@ -109,14 +109,15 @@ def name_processes(processes: Sequence[GpuProcess]) -> str:
     return ", ".join(names) + (f" and {format_count(n_more)} more" if n_more else "")
 
 
-def _program(name: str | None) -> str:
+def program_name(name: str | None) -> str:
     """Return the file name: of a Windows path, which may contain spaces, or of a command line."""
     path = name or ""
     file = path.rpartition("\\")[2] if "\\" in path else path.split(" ", 1)[0].rpartition("/")[2]
     return shorten(file, _NAME_WIDTH) or "an unnamed process"
 
 
-def _read_gpus(nvml: Nvml | None) -> tuple[GpuReading, ...]:
+def read_gpus(nvml: Nvml | None) -> tuple[GpuReading, ...]:
+    """Read every GPU; none without NVML."""
     return () if nvml is None else tuple(_read_gpu(nvml, index, handle) for index, handle in nvml.devices())
 
 

@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import replace
 
+from ggbench.engine.endings import Ending
 from ggbench.errors import DoesNotFit, GgbenchError
 from ggbench.machine.readings import name_processes
 from ggbench.recording.experiment import Concluded, Conclusion, Experiment, Job
@@ -51,6 +52,7 @@ def run_job(rig: Rig, job: Job, index: int = 0, n_jobs: int = 1) -> Generator[Pr
         conclusion: Conclusion
         try:
             conclusion = yield from experiment.measure(session)
+            error = conclusion.cause if isinstance(conclusion, Ending) else None
         except CancelledError:
             conclusion = Concluded(Outcome.CANCELLED, "stopped before its end")
             if not recorder.has_begun:

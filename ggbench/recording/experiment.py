@@ -7,6 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from ggbench.errors import UsageError
 from ggbench.recording.recording import Recording
 from ggbench.records.memory import Memory
 from ggbench.records.observation import WorkerPeak
@@ -48,14 +49,26 @@ class Experiment(abc.ABC):
     """Types of the records that it observes, besides those that every run has."""
     measures_speed: ClassVar[bool] = True
     """Whether it does: then the memory's bandwidth has to be known, and its command line names the threads."""
+    needs_file: ClassVar[str] = ""
+    """Why it cannot measure what a server runs, in one line; empty where it can."""
     timeout_s: ClassVar[float | None] = None
     """Longest time without a message that is not yet a hang; None takes the engine's default."""
 
     def check(self, setup: Setup, settings: Settings) -> None:
         """Raise UsageError for a setup that the settings cannot be measured with; before anything is downloaded."""
+        if not setup.loads_file:
+            self.refuse_servers()
         check_cache_types(setup)
         if settings.n_ctx_needed is not None:
             check_n_ctx(setup, settings.n_ctx_needed)
+
+    def refuse_servers(self) -> None:
+        """Raise UsageError where it needs a model file."""
+        if self.needs_file:
+            raise UsageError(
+                f"{self.kind} needs a model file: {self.needs_file}",
+                "name the file that the server runs; decode, prefill, speed and bench measure the server itself",
+            )
 
     @abc.abstractmethod
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:

@@ -109,6 +109,8 @@ class Recorder:
             self.flush()  # a chunk ends where a pause begins, so that its span is that of its steps
         self._arrived_ns = now_ns
         kept = self.recording.series.setdefault(series, Series())
+        if kept.position and steps.first_position != kept.position[-1] + 1:
+            self.flush()  # as it ends where its positions do
         kept.extend(steps.first_position, steps.step_ns, steps.sample_ns)
         if time.monotonic() - self._stored_at >= _STORE_EVERY_S:
             self.flush()
@@ -152,7 +154,7 @@ class Recorder:
 
     def _write_chunk(self, series: str, first_position: int, step_ns: list[int], sample_ns: list[int]) -> None:
         at_ns = self._arrived_ns
-        self.recording.timed.append((series, (at_ns - sum(step_ns) - sum(sample_ns), at_ns)))
+        self.recording.chunk_spans.append((series, (at_ns - sum(step_ns) - sum(sample_ns), at_ns)))
         self._write(
             lambda store, run_id: store.append_samples(
                 run_id, series, first_position, step_ns, sample_ns or None, at_ns=at_ns

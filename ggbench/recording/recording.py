@@ -10,7 +10,9 @@ from typing import TypeVar
 from ggbench.records.machine import GpuUse, MachineReading
 from ggbench.records.observation import GpusInUse, PromptTiming, WorkerStarted
 from ggbench.records.run import RunHead
+from ggbench.records.serving import RequestTiming, TokenChunks
 from ggbench.stats.gpu_use import Span, summarize_gpus
+from ggbench.stats.token_times import TimedSeries, TokenTimes
 from ggbench.store.runs import WARMUP
 
 PAUSE_NS = 1_000_000_000
@@ -58,7 +60,7 @@ class Recording:
     series: dict[str, Series] = field(default_factory=dict)
     """By name, such as `decode/p25/b1/r0`, in the order in which they began."""
     observations: list[Observation] = field(default_factory=list)
-    timed: list[tuple[str, Span]] = field(default_factory=list)
+    chunk_spans: list[tuple[str, Span]] = field(default_factory=list)
     """When the steps of each series ran, a span for each chunk that was stored."""
 
     def settings(self, kind: type[_T]) -> _T:
@@ -76,34 +78,65 @@ class Recording:
         return next((each.body for each in reversed(self.observations) if isinstance(each.body, kind)), None)
 
     @property
-    def samples(self) -> Series:
-        """Every timed step, warm-up left out, one series after the other."""
-        joined = Series()
-        for name, series in self.series.items():
-            if not name.startswith(WARMUP):
-                joined.position.extend(series.position)
-                joined.step_ns.extend(series.step_ns)
-                joined.sample_ns.extend(series.sample_ns)
-        return joined
+    def timed_series(self) -> tuple[str, ...]:
+        """Names of the series that count, of single steps or of chunks, in the order in which they began."""
+        names = (*self.series, *(each.series for each in self.of(TokenChunks)))
+        return tuple(dict.fromkeys(name for name in names if not name.startswith(WARMUP)))
+
+    @property
+    def requests(self) -> tuple[RequestTiming, ...]:
+        """Every request to a server that counts, warm-up left out."""
+        return tuple(each for each in self.of(RequestTiming) if not each.series.startswith(WARMUP))
+
+    def series_of(self, name: str) -> tuple[str, ...]:
+        """Names of the series of that name, and of its single sequences."""
+        names = (*self.series, *(each.series for each in self.of(TokenChunks)))
+        return tuple(dict.fromkeys(each for each in names if each == name or each.startswith(f"{name}/s")))
+
+    def timed(self, names: Iterable[str]) -> list[TimedSeries]:
+        """What was timed in each of these series; of one whose tokens were not counted, only the whole."""
+        chunks: dict[str, list[TokenChunks]] = {}
+        for each in self.of(TokenChunks):
+            chunks.setdefault(each.series, []).append(each)
+        uncounted = {each.series: each.as_one_chunk for each in self.of(RequestTiming) if not each.is_exact}
+        parts = []
+        for name in names:
+            series = self.series.get(name, Series())
+            if name in uncounted:
+                parts.append(TimedSeries((), (), chunks=uncounted[name]))
+            else:
+                parts.append(TimedSeries(series.position, series.step_ns, series.sample_ns, chunks.get(name, ())))
+        return parts
+
+    def token_times(self, names: Iterable[str]) -> TokenTimes:
+        """What was timed in these series, one after the other."""
+        return TokenTimes.of(self.timed(names))
 
     @property
     def n_steps(self) -> int:
-        """Timed steps so far, warm-up left out."""
-        return sum(len(series.step_ns) for name, series in self.series.items() if not name.startswith(WARMUP))
+        """Timed steps so far, warm-up left out, those in chunks among them."""
+        chunks = sum(sum(each.n_tokens) for each in self.of(TokenChunks) if not each.series.startswith(WARMUP))
+        steps = (len(series.step_ns) for name, series in self.series.items() if not name.startswith(WARMUP))
+        return sum(steps) + chunks
 
     @property
     def spans(self) -> list[Span]:
         """When timed steps ran; a pause separates two of them."""
-        return _join_spans(span for name, span in self.timed if not name.startswith(WARMUP))
+        return _join_spans(span for name, span in self.chunk_spans if not name.startswith(WARMUP))
 
     @property
     def prompt_ns(self) -> dict[int, list[int]]:
-        """Nanoseconds of every prompt that was read from an empty cache, by its length."""
+        """Nanoseconds of every prompt that was read from an empty cache, by the length that was asked for."""
         by_length: dict[int, list[int]] = {}
         for each in self.of(PromptTiming):
             if not each.n_depth:
-                by_length.setdefault(each.n_prompt, []).append(each.elapsed_ns)
+                by_length.setdefault(each.n_asked or each.n_prompt, []).append(each.elapsed_ns)
         return by_length
+
+    @property
+    def prompt_counts(self) -> dict[int, int]:
+        """Tokens that a prompt had, by the length that was asked for."""
+        return {each.n_asked or each.n_prompt: each.n_prompt for each in self.of(PromptTiming)}
 
     @property
     def gpu_use(self) -> GpuUse | None:

@@ -24,7 +24,10 @@ from ggbench.engine.events import (
     Proving,
     ReadingPrompts,
     Ready,
+    RequestEnded,
+    ServerAnswered,
     Steps,
+    TokensTogether,
 )
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
@@ -80,7 +83,12 @@ class Session:
             self._engine = self.rig.launch(self.setup, self.cancel)
         return self._engine
 
-    def prepare(self) -> Generator[Progress, None, ModelFile]:
+    def prepare(self) -> Generator[Progress, None, None]:
+        """Make or download the target's file where it has to be; nothing where the engine loads none."""
+        if self.setup.loads_file:
+            yield from self.prepare_file()
+
+    def prepare_file(self) -> Generator[Progress, None, ModelFile]:
         """The target's file, made or downloaded first where it has to be."""
         self.use_file((yield from made_file(self.target, self.cancel)))
         self.recorder.skip_readings()
@@ -176,16 +184,25 @@ class Session:
                 case ReadingPrompts(share):
                     yield Working("prompt", share, 1.0)
                 case PromptRead():
-                    timing = PromptTiming(event.n_prompt, event.elapsed_ns, event.n_seqs, event.sample_ns)
+                    timing = PromptTiming(
+                        event.n_prompt, event.elapsed_ns, event.n_seqs, event.sample_ns, n_asked=event.n_asked
+                    )
                     self.recorder.observe(timing)
                     self.recorder.keep_readings()
                     yield Point(f"prompt of {event.n_prompt}: {format_ms(event.elapsed_ns / 1e6)} ms", timing)
                 case Steps():
-                    self.recorder.add_steps(series, event)
+                    name = _series_of(series, event.seq)
+                    self.recorder.add_steps(name, event)
                     if n_total and not series.startswith(WARMUP):
                         n_done = self.recorder.recording.n_steps
                         step_ns = tuple(event.step_ns)
-                        yield Samples(series, event.first_position, step_ns, n_done, n_total, event.text)
+                        yield Samples(name, event.first_position, step_ns, n_done, n_total, event.text)
+                case ServerAnswered(found):
+                    self.recorder.observe(found)
+                case TokensTogether(chunks, seq):
+                    self.recorder.observe(replace(chunks, series=_series_of(series, seq)))
+                case RequestEnded(request, seq):
+                    self.recorder.observe(replace(request, series=_series_of(series, seq)))
                 case Proving(_, share, left_s):
                     yield Working("probe", share, 1.0, left_s=left_s)
                 case Ending():
@@ -241,6 +258,11 @@ class Session:
             return decode_limit(file, bandwidth, setup.type_k, setup.type_v, n_seqs)
         except Unsupported:
             return None
+
+
+def _series_of(series: str, seq: int | None) -> str:
+    """The series of one sequence, of those of all of them: `decode/i64/b4/s0`."""
+    return series if seq is None or not series else f"{series}/s{seq}"
 
 
 def subject_of(target: Target, file: ModelFile | None, setup: Setup) -> Subject:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ggbench.errors import UsageError
 from ggbench.records.run import Result, Settings
+from ggbench.records.serving import Serving
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, b_ratio, w_ratio
 
 N_PROMPT = 25
@@ -54,6 +55,8 @@ class DecodeResult(Result):
     """Of the memory that the weights lie in; None where its bandwidth, or what a token reads, is unknown."""
     unsteady: str = ""
     """Why the samples should not be trusted; empty where the machine was steady."""
+    serving: Serving | None = None
+    """How a server answered; None where an engine on this machine ran the model."""
 
     @property
     def w_ratio(self) -> float | None:

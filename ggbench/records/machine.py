@@ -131,3 +131,5 @@ class Environment:
     """Short hash that llama.cpp was built from; empty where the build or an earlier ggbench does not say."""
     imported: Imported | None = None
     """None of a run that was measured here."""
+    server: str = ""
+    """Program and version of the server that was asked, wherever it runs; empty where an engine here ran the model."""

@@ -89,13 +89,13 @@ class Memory:
 
     @property
     def kv_bytes(self) -> int | None:
-        """KV caches over all devices; None without a context."""
-        return None if self.n_ctx is None else sum(each.kv_bytes for each in self.buffers)
+        """KV caches over all devices; None without a context, and where no buffer was reported."""
+        return None if self.n_ctx is None or not self.buffers else sum(each.kv_bytes for each in self.buffers)
 
     @property
     def compute_bytes(self) -> int | None:
-        """Compute buffers over all devices; None without a context."""
-        return None if self.n_ctx is None else sum(each.compute_bytes for each in self.buffers)
+        """Compute buffers over all devices; None as `kv_bytes`."""
+        return None if self.n_ctx is None or not self.buffers else sum(each.compute_bytes for each in self.buffers)
 
     @property
     def weight_bytes(self) -> int | None:

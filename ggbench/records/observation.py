@@ -46,6 +46,8 @@ class PromptTiming:
     """Of sampling one first token from its logits; None where it was not timed."""
     n_depth: int = 0
     """Tokens in the cache before; 0 of every prompt that ggbench measures."""
+    n_asked: int | None = None
+    """Tokens that were asked for, where a server counts other than `n_prompt`; else None."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ggbench.records.decode import require_positive
 from ggbench.records.run import Result, Settings
+from ggbench.records.serving import Serving
 from ggbench.records.speed import DecodeLimit, PrefillSpeed
 
 
@@ -36,3 +37,5 @@ class PrefillResult(Result):
     """By rising length; those that were timed."""
     limit: DecodeLimit | None = None
     """Of the memory that the weights lie in, for a decode; None where it is unknown."""
+    serving: Serving | None = None
+    """As in a decode's result."""

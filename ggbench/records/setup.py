@@ -9,6 +9,7 @@ from ggbench.errors import UsageError
 
 FlashAttn = Literal["auto", "on", "off"]
 SplitMode = Literal["layer", "row", "none", "tensor"]
+ClockChoice = Literal["auto", "server", "client"]
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 """Those that llama.cpp's own tools take for a cache."""
@@ -34,6 +35,10 @@ class Setup:
     __slots__ = ()
     engine: ClassVar[str]
     """Name of the module in `ggbench.engine` that runs it."""
+    loads_file: ClassVar[bool] = True
+    """Whether the engine loads a model file of this machine."""
+    in_words: ClassVar[frozenset[str]] = frozenset()
+    """Fields that MODEL and QUANT of a command line say, so that they are no options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,24 @@ class LlamaSetup(Setup):
         layers = [] if self.cpu_moe else [rf"blk\.{layer}" for layer in range(self.n_cpu_moe)]
         experts = tuple((layer + _EXPERTS, "CPU") for layer in (["", *layers] if self.cpu_moe else layers))
         return (*((pattern, device) for pattern, device in given), *experts)
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointSetup(Setup):
+    """How a server is asked; it has loaded the model by itself, so nothing of that is here."""
+
+    engine: ClassVar[str] = "endpoint"
+    loads_file: ClassVar[bool] = False
+    in_words: ClassVar[frozenset[str]] = frozenset({"base_url", "model"})
+
+    base_url: str = ""
+    """Scheme, host, port and path, without `/v1`."""
+    model: str = ""
+    """As the server offers it."""
+    clock: ClockChoice = "auto"
+    """Whose clock times the tokens: `auto` takes the server's own where it has one for each token."""
+    api_key_env: str = ""
+    """Name of the environment variable that holds the key; the key itself is kept nowhere. Empty sends none."""
 
 
 def check_cache_types(setup: Setup) -> None:

@@ -8,6 +8,7 @@ from ggbench.errors import UsageError
 from ggbench.records.decode import require_positive
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Result, Settings
+from ggbench.records.serving import Serving
 from ggbench.records.setup import whole_steps
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
 
@@ -134,10 +135,28 @@ class BatchLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestRates:
+    """The requests of a case on a server, each by itself; all by the client's clock."""
+
+    n_requests: int
+    tok_s: float
+    """Median over the requests: tokens after the first, over the time from the first to the last."""
+    tok_s_low: float
+    """Of the slowest request."""
+    tok_s_high: float
+    """Of the fastest."""
+    ttft_ms: float
+    """Median time from sending a request to its first token."""
+    ttft_max_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class SpeedCase:
     """One case with its figures; None where it did not run, rates over all its sequences together.
 
-    Whole time is that of prefill and decode, both without sampling, as llama-batched-bench counts.
+    Whole time is that of prefill and decode, both without sampling, as llama-batched-bench counts. On a server it is
+    the client's, from sending the first request to the last token of all, and the prefill ends when every request has
+    its first token.
     """
 
     ended: CaseEnded
@@ -154,13 +173,16 @@ class SpeedCase:
     prefill_tok_s: float | None = None
     """S_PP of llama-batched-bench."""
     decode_tok_s: float | None = None
-    """Throughput: tokens generated over the time of the decode alone, S_TG of llama-batched-bench."""
+    """Throughput: tokens generated over the time of the decode alone, S_TG of llama-batched-bench; on a server, while
+    all requests generate. None where they never do so together."""
     tok_s_qwen2_5: float | None = None
     """Tokens generated over the whole time, as the tables of Qwen1.5, Qwen2 and Qwen2.5 count."""
     tok_s_qwen3: float | None = None
     """Tokens read and generated over the whole time, as the tables of Qwen3 count."""
     gain: float | None = None
     """Throughput over that of batch 1 at the same input length; None where that did not run."""
+    requests: RequestRates | None = None
+    """None where an engine on this machine ran it."""
     exceeds_training: bool = False
     """Whether its positions go beyond the context that the model was trained for."""
 
@@ -193,3 +215,5 @@ class SpeedResult(Result):
     """By batch size, then by input length."""
     lines: tuple[BatchLine, ...] = field(default=())
     """By batch size; those with any step."""
+    serving: Serving | None = None
+    """As in a decode's result."""

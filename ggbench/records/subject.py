@@ -29,6 +29,8 @@ class Subject:
     """Bytes of all tensors, each once."""
     kv_bytes_per_token: int | None = None
     """Of both caches as they are typed; None where the KV is not counted from the header."""
+    is_quant_from_name: bool = False
+    """Whether the quant of a server's model is only what the model's name claims."""
     n_ctx_train: int | None = None
     architecture: str | None = None
     """As in the header, `llama`; None when unknown, as in a run that an earlier ggbench stored."""

@@ -81,7 +81,7 @@ def _too_few(summary: QuantSummary) -> list[str]:
 
 
 def w_text(fit: LineFit | None) -> str:
-    """`205 ±4`; `> 1234` where the slope cannot be told from zero; an em dash without a fit or a bound."""
+    """`205 ±4`; `> 1234` where the slope cannot be distinguished from zero; an em dash without a fit or a bound."""
     if fit is None:
         return UNKNOWN
     if fit.w_ci95 is None:

@@ -1,77 +1,62 @@
-"""What runs are compared by: the value of each metric, its interval, which way is better, and when it is not compared.
-
-A bound is no interval: two values that are both below 20 may be any distance apart, so bounds are not compared.
-"""
+"""What each kind of run is compared by; presenters choose among these, or say their own."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ggbench.records.decode import DecodeSettings
+from ggbench.records.forecast import Expected, ForecastResult
 from ggbench.records.outcome import Outcome
 from ggbench.records.quality import Estimate
 from ggbench.records.speed import PrefillSpeed
-from ggbench.records.speed_cases import Case
+from ggbench.records.speed_cases import BatchLine, Case, SpeedCase, SpeedResult
 from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import COLUMNS, reader, tok_s_text
+from ggbench.report.columns import b_text, reader, tok_s_text, w_text
+from ggbench.report.metric import Metric, column_metric, derived, estimated
 from ggbench.stats.intervals import Interval
-from ggbench.units import format_bytes, format_count, format_number
+from ggbench.units import format_bytes, format_count, format_interval, format_number
 
-NO_INTERVAL = "without an interval"
-_BOUND = "only a bound"
 _OTHER_LENGTHS = "different lengths"
 _OTHER_TEXTS = "different texts or chunks"
 _OTHER_BASES = "different texts, chunks or bases"
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """What is compared, and which way is better."""
-
-    key: str
-    header: str
-    unit: str
-    text: Callable[[QuantSummary], str]
-    more_is_better: bool
-    value: Callable[[QuantSummary], float | None]
-    interval: Callable[[QuantSummary], Interval | None] | None = None
-    """None where a run gives a value without an interval."""
-    left_out: Callable[[QuantSummary], str] = lambda summary: NO_INTERVAL
-    """Why a run that shows a value but has no interval is not compared."""
-    topic: str = ""
-    """What a sentence calls it; empty for what follows from another metric."""
-    difference: Callable[[float], str] | None = None
-    """The text of a difference, where the values are exact; None for an estimate, which has a ratio."""
-    basis: Callable[[QuantSummary], object] = lambda summary: None
-    """What has to be the same in all runs for their values to mean the same."""
-    other_basis: str = ""
-    """The verdict where it differs."""
-    paired: Callable[[QuantSummary, QuantSummary], Interval | None] | None = None
-    """The interval of the ratio of two runs' values that vary together; None where runs are independent, and from it
-    where the two cannot be paired.
-    """
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether its intervals are single values."""
-        return self.difference is not None
-
-
-def metrics_of(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return what these runs are compared by, with the prompts and cases that several have and any largest context."""
+def decode_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+    """Return speed, W and B with what follows from them, memory, percentiles, and prompts that several have read."""
     lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills if not prefill.n_depth]
+    return (*_DECODE, *(_prefill(length) for length in sorted(set(lengths)) if lengths.count(length) > 1))
+
+
+def speed_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+    """Return the speed of the cases that several have, and W and B of their batch sizes."""
     cases = [found.case for summary in summaries for found in summary.cases if found.tok_s_qwen2_5 is not None]
-    searched = any(summary.max_n_ctx is not None for summary in summaries)
+    batches = {case.n_seqs for case in cases}
     return (
-        *_METRICS,
-        *(_prefill(length) for length in sorted(set(lengths)) if lengths.count(length) > 1),
-        *(_case(case) for case in sorted(set(cases)) if cases.count(case) > 1),
-        *((_MAX_N_CTX,) if searched else ()),
-        *(_QUALITY if any(summary.quality is not None for summary in summaries) else ()),
+        *(each for case in sorted(set(cases)) if cases.count(case) > 1 for each in (_case(case), _case_decode(case))),
+        *(each for n_seqs in sorted(batches) for each in _batch_line(n_seqs)),
+        MEMORY,
     )
+
+
+def forecast_metrics() -> tuple[Metric, ...]:
+    """Return W and B as they are expected, beside those that are measured."""
+    return (
+        _expected(_W, "w_tokens_per_ms"),
+        _expected(_B, "b_ms"),
+    )
+
+
+def context_metrics() -> tuple[Metric, ...]:
+    """Return the largest context and memory."""
+    return (MEMORY, _MAX_N_CTX)
+
+
+def quality_metrics() -> tuple[Metric, ...]:
+    """Return perplexity, what compares with a base, and memory."""
+    return (*_QUALITY, MEMORY)
 
 
 def _memory_interval(summary: QuantSummary) -> Interval | None:
@@ -98,7 +83,7 @@ def decoded_lengths(summary: QuantSummary) -> object:
     """Tokens of prompt and of the decode, on which speed depends, and where its parts lie; None without a decode."""
     settings = summary.run.head.settings
     depths = settings.depths if isinstance(settings, DecodeSettings) else ()
-    return summary.decode and (summary.decode.n_gen, summary.decode.n_prompt, depths)
+    return summary.decode and (summary.n_gen, summary.decode.n_prompt, depths)
 
 
 def scored_text(summary: QuantSummary) -> dict[str, object]:
@@ -152,46 +137,7 @@ def _scored(key: str, path: str, **more: Any) -> Metric:  # noqa: ANN401 - the f
         found: Estimate | None = estimate(summary)
         return None if found is None else found.ci95
 
-    return _column(key, interval=ends, **more)
-
-
-def _column(key: str, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
-    column = COLUMNS[key]
-
-    def value(summary: QuantSummary) -> float | None:
-        known = column.value(summary)
-        return known if isinstance(known, int | float) else None
-
-    return Metric(key, column.header, column.unit, column.text, value=value, **more)
-
-
-def _estimate(metric: Metric, ends: Callable[[QuantSummary], tuple[float, float | None] | None]) -> Metric:
-    """The metric with its interval; what has no upper end, or no value, is only a bound."""
-
-    def interval(summary: QuantSummary) -> Interval | None:
-        found = ends(summary)
-        if metric.value(summary) is None or found is None or found[1] is None:
-            return None
-        return found[0], found[1]
-
-    return replace(metric, interval=interval, left_out=lambda summary: _BOUND if ends(summary) else NO_INTERVAL)
-
-
-def _derived(key: str, base: Metric, *, inverse: bool = False, more_is_better: bool) -> Metric:
-    """A metric proportional to another, or to its inverse, whose interval follows."""
-    column = _column(key, more_is_better=more_is_better)
-
-    def interval(summary: QuantSummary) -> Interval | None:
-        ends, of, value = base.interval and base.interval(summary), base.value(summary), column.value(summary)
-        if not ends or not of or value is None:
-            return None
-        if inverse:
-            low, high = (value * of / end if end else math.inf for end in reversed(ends))
-        else:
-            low, high = (value * end / of for end in ends)
-        return low, high
-
-    return replace(column, interval=interval)
+    return column_metric(key, interval=ends, **more)
 
 
 def _prefill(n_prompt: int) -> Metric:
@@ -207,35 +153,136 @@ def _prefill(n_prompt: int) -> Metric:
         more_is_better=True,
         value=lambda summary: found.tok_s if (found := speed(summary)) else None,
         topic=name,
+        is_timed=True,
+        concern="speed",
     )
-    return _estimate(metric, lambda summary: found.tok_s_ci95 if (found := speed(summary)) else None)
+    return estimated(metric, lambda summary: found.tok_s_ci95 if (found := speed(summary)) else None)
 
 
 def _case(case: Case) -> Metric:
-    """Tokens/s of one input length and batch size; the prefill is timed once, so it has no interval."""
+    """Tokens/s of one input length and batch size; the prefill is timed once, so it has no interval of its own."""
 
     def tok_s(summary: QuantSummary) -> float | None:
-        return next((found.tok_s_qwen2_5 for found in summary.cases if found.case == case), None)
+        found = _found_case(summary, case)
+        return None if found is None else found.tok_s_qwen2_5
 
-    name = case.name
     return Metric(
         f"tok_s_i{case.n_input}_b{case.n_seqs}",
-        name,
+        case.name,
         "tok/s",
         text=lambda summary: format_number(tok_s(summary)),
         more_is_better=True,
         value=tok_s,
-        topic=name,
+        topic=case.name,
+        is_timed=True,
+        concern="speed",
     )
 
 
-_SPEED = _estimate(
-    _column("tok_s", more_is_better=True, topic="speed", basis=decoded_lengths, other_basis=_OTHER_LENGTHS),
+def _case_decode(case: Case) -> Metric:
+    """Tokens/s of the decode alone, over all sequences; its steps say how far it is known."""
+
+    def tok_s(summary: QuantSummary) -> float | None:
+        found = _found_case(summary, case)
+        return None if found is None else found.decode_tok_s
+
+    def ends(summary: QuantSummary) -> tuple[float, float | None] | None:
+        found = _found_case(summary, case)
+        if found is None or found.latency is None or found.latency.tok_s_ci95 is None:
+            return None
+        low, high = found.latency.tok_s_ci95
+        return low * case.n_seqs, None if high is None else high * case.n_seqs
+
+    def text(summary: QuantSummary) -> str:
+        value, found = tok_s(summary), ends(summary)
+        return format_number(value) if value is None or not found or not found[1] else _interval(value, *found)
+
+    name = f"decode after {case.name}"
+    metric = Metric(
+        f"decode_tok_s_i{case.n_input}_b{case.n_seqs}",
+        name,
+        "tok/s",
+        text=text,
+        more_is_better=True,
+        value=tok_s,
+        topic=name,
+        is_timed=True,
+        concern="speed",
+    )
+    return estimated(metric, ends)
+
+
+def _interval(value: float, low: float, high: float | None) -> str:
+    return format_interval(value, low, math.inf if high is None else high)
+
+
+def _found_case(summary: QuantSummary, case: Case) -> SpeedCase | None:
+    return next((found for found in summary.cases if found.case == case), None)
+
+
+def _batch_line(n_seqs: int) -> tuple[Metric, ...]:
+    """W and B of one batch size; those of one sequence are a decode's."""
+
+    def line(summary: QuantSummary) -> BatchLine | None:
+        found = summary.result(SpeedResult)
+        return next((each for each in found.lines if each.n_seqs == n_seqs), None) if found else None
+
+    def fit(name: str) -> Callable[[QuantSummary], Any]:
+        return lambda summary: getattr(found.fit, name) if (found := line(summary)) and found.fit else None
+
+    more = "" if n_seqs == 1 else f", batch {n_seqs}"
+    key = "" if n_seqs == 1 else f"_b{n_seqs}"
+    return tuple(
+        estimated(
+            replace(
+                metric,
+                key=f"{metric.key}{key}",
+                header=f"{metric.header}{more}",
+                topic=f"{metric.topic}{more}",
+                value=fit(name),
+                text=lambda summary, form=form: form(found.fit if (found := line(summary)) else None),  # type: ignore[misc]
+            ),
+            fit(ends),
+        )
+        for metric, name, ends, form in ((_W, "w_tokens_per_ms", "w_ci95", w_text), (_B, "b_ms", "b_ci95", b_text))
+    )
+
+
+def _expected(metric: Metric, name: str) -> Metric:
+    """The metric as a forecast has it."""
+
+    def expected(summary: QuantSummary) -> Expected | None:
+        found = summary.result(ForecastResult)
+        return getattr(found, name) if found else None
+
+    def text(summary: QuantSummary) -> str:
+        found = expected(summary)
+        return format_number(None) if found is None else format_interval(found.value, found.low, found.high)
+
+    metric = replace(metric, text=text, value=lambda summary: found.value if (found := expected(summary)) else None)
+    return estimated(
+        metric,
+        lambda summary: (
+            (found.low, found.high if math.isfinite(found.high) else None) if (found := expected(summary)) else None
+        ),
+    )
+
+
+_SPEED = estimated(
+    column_metric(
+        "tok_s",
+        more_is_better=True,
+        topic="speed",
+        basis=decoded_lengths,
+        other_basis=_OTHER_LENGTHS,
+        is_timed=True,
+        concern="speed",
+    ),
     reader("latency.tok_s_ci95"),
 )
-_W = _estimate(_column("w_tokens_per_ms", more_is_better=True, topic="W"), reader("fit.w_ci95"))
-_B = _estimate(_column("b_ms", more_is_better=False, topic="B"), reader("fit.b_ci95"))
-_MEMORY = Metric(
+_W = estimated(column_metric("w_tokens_per_ms", more_is_better=True, topic="W", is_timed=True), reader("fit.w_ci95"))
+_B = estimated(column_metric("b_ms", more_is_better=False, topic="B", is_timed=True), reader("fit.b_ci95"))
+MEMORY = Metric(
     "memory_bytes",
     header="memory",
     unit="",
@@ -248,35 +295,37 @@ _MEMORY = Metric(
     difference=lambda n_bytes: f"{format_bytes(n_bytes)} less",
     basis=lambda summary: summary.memory.n_ctx if _memory_interval(summary) else None,
     other_basis="different n_ctx",
+    concern="memory",
 )
-_METRICS = (
+"""What all buffers take; every kind of run is compared by it."""
+_DECODE = (
     _SPEED,
     _W,
-    _derived("w_ratio", _W, more_is_better=True),
+    derived("w_ratio", _W, more_is_better=True),
     _B,
-    _derived("b_ratio", _B, inverse=True, more_is_better=True),
-    _derived("b_w16_ms", _B, more_is_better=False),
-    _MEMORY,
+    derived("b_ratio", _B, inverse=True, more_is_better=True),
+    derived("b_w16_ms", _B, more_is_better=False),
+    MEMORY,
     *(
-        _column(key, more_is_better=False, basis=decoded_lengths, other_basis=_OTHER_LENGTHS)
+        column_metric(key, more_is_better=False, basis=decoded_lengths, other_basis=_OTHER_LENGTHS, is_timed=True)
         for key in ("p50_ms", "p99_ms")
     ),
 )
 _QUALITY = (
     _scored(
-        "ppl", "quality.ppl", more_is_better=False, topic="PPL", paired=_ppl_ratio, basis=_scored_chunks,
-        other_basis=_OTHER_TEXTS,
+        "ppl", "quality.ppl", more_is_better=False, topic="PPL", concern="quality", paired=_ppl_ratio,
+        basis=_scored_chunks, other_basis=_OTHER_TEXTS,
     ),
     _scored(
-        "kld_mean", "quality.divergence.kld", more_is_better=False, topic="KLD", basis=_compared_chunks,
-        other_basis=_OTHER_BASES,
+        "kld_mean", "quality.divergence.kld", more_is_better=False, topic="KLD", concern="quality",
+        basis=_compared_chunks, other_basis=_OTHER_BASES,
     ),
     _scored(
         "same_top", "quality.divergence.same_top", more_is_better=True, topic="same top tokens",
         basis=_compared_chunks, other_basis=_OTHER_BASES,
     ),
 )  # fmt: skip
-_MAX_N_CTX = _column(
+_MAX_N_CTX = column_metric(
     "max_n_ctx",
     more_is_better=True,
     interval=_max_n_ctx_interval,

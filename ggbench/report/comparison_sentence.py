@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ggbench.plain import in_words
-from ggbench.report.comparison import ComparedLine, Comparison
+from ggbench.report.comparison import NO_DIFFERENCE, ComparedLine, Comparison
+from ggbench.report.plot.palette import letter
+from ggbench.units import format_number
 
-_UNCLEAR = "cannot be distinguished"
+_UNCLEAR = f"show {NO_DIFFERENCE}"
 
 
 def sentence_of(comparison: Comparison) -> str:
     """Return the sentences, with the runs' names. Printable.
 
-    `q4_0 is better in speed (1.32 ±0.04 times) and memory (48.9 MiB less). They cannot be distinguished in W and B.`
+    `q4_0 is better in speed (1.32 ±0.04 times) and memory (48.9 MiB less). They show no difference in W and B.`
     """
     names = comparison.names
     if comparison.is_empty:
         return f"{in_words(names)} have nothing in common that can be compared."
-    lines = [line for line in comparison.lines if line.topic]
+    lines = comparison.stated
     wins = _wins(names, lines)
     both = "They" if wins else in_words(names)
     rest = "; ".join(_rest(names, lines, both if len(names) == 2 else f"The {len(names)} runs"))
@@ -27,6 +29,50 @@ def sentence_of(comparison: Comparison) -> str:
     if unsteady := [names[index] for index in comparison.unsteady]:
         sentences.append(f"{in_words(unsteady)} {'was' if len(unsteady) == 1 else 'were'} not steady: measure again")
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
+
+
+def spread_sentence(comparison: Comparison) -> str:
+    """Return by how much repeats differ, which verdicts include; empty where nothing was timed. Printable."""
+    learned: dict[str, float] = {}
+    assumed, n_repeats = 0.0, 0
+    for line in comparison.stated:
+        for spread in filter(None, line.spreads):
+            if spread.n_repeats:
+                learned[line.topic] = max(learned.get(line.topic, 0.0), spread.sigma)
+                n_repeats = max(n_repeats, spread.n_repeats)
+            else:
+                assumed = max(assumed, spread.sigma)
+    texts = [f"{format_number(sigma * 100, 2)} % in {topic}" for topic, sigma in learned.items()]
+    if texts:
+        known = f"repeats of a run differ by {in_words(texts)} (standard deviation, from up to {n_repeats} stored)"
+    elif assumed:
+        percent = format_number(assumed * 100, 2)
+        known = f"repeats of a run are taken to differ by {percent} %, as none is stored: measure again to learn it"
+    else:
+        return ""
+    return f"Verdicts include what another load of the model changes: {known}."
+
+
+def versus_sentences(comparison: Comparison) -> tuple[str, ...]:
+    """Return what each further run is beside the first, where there are three or more. Printable."""
+    count = len(comparison.names)
+    return tuple(_beside_first(comparison, index) for index in range(1, count)) if count > 2 else ()
+
+
+def _beside_first(comparison: Comparison, index: int) -> str:
+    """`b beside a: speed 0.71 ±0.03 times, memory 1.20 times; no difference in W and B.`"""
+    apart, same = [], []
+    for line in comparison.stated:
+        found = line.versus[index]
+        if found is None:
+            continue
+        if found.is_different:
+            apart.append(f"{line.topic} {found.text}".rstrip() if found.text else f"{line.topic} differs")
+        else:
+            same.append(line.topic)
+    parts = [", ".join(apart), f"{NO_DIFFERENCE} in {in_words(same)}" if same else ""]
+    said = "; ".join(filter(None, parts)) or "nothing compares"
+    return f"{letter(index)} beside {letter(0)}: {said}."
 
 
 def _wins(names: Sequence[str], lines: Sequence[ComparedLine]) -> str:
@@ -58,7 +104,7 @@ def _rest(names: Sequence[str], lines: Sequence[ComparedLine], who: str) -> list
                 topics.setdefault(line.compared, []).append(line.topic)
         for compared, some in topics.items():
             runs = in_words([names[index] for index in compared])
-            everyone = "they" if parts and len(names) == 2 else who
+            everyone = "they" if parts else who
             parts.append(f"{everyone if len(compared) == len(names) else runs} {how} in {in_words(some)}")
     for line in contested:
         if line not in tied:

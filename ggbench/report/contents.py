@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ggbench.experiments.repeats import repeats_among
 from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
 from ggbench.report.columns import COLUMNS, column_texts
 from ggbench.report.comparison import Comparison, compare_quants
 from ggbench.report.names import model_names, unambiguous_names
 from ggbench.report.presenter import charts_of
+from ggbench.report.run_spread import RunSpreads
 from ggbench.report.saving import SavedRun, saved_figures
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ class ReportedModel:
     """Printable."""
     runs: tuple[SavedRun, ...]
     """In the order in which they were given."""
+    spreads: RunSpreads
+    """Between loads, which the comparison includes."""
 
     @cached_property
     def summaries(self) -> tuple[QuantSummary, ...]:
@@ -54,7 +58,7 @@ class ReportedModel:
         """The runs side by side; None of a single run, and where nothing of two runs compares."""
         if len(self.runs) < 2:
             return None
-        comparison = compare_quants(self.summaries)
+        comparison = compare_quants(self.summaries, self.spreads)
         return None if comparison.is_empty else comparison
 
     @cached_property
@@ -64,11 +68,12 @@ class ReportedModel:
 
 
 def report_contents(runs: Sequence[SavedRun]) -> tuple[ReportedModel, ...]:
-    """Group runs by their model, in the order in which models come first."""
+    """Group runs by model, in the order in which models come first; repeats among them say how far loads differ."""
     groups: dict[str, list[SavedRun]] = {}
     for name, one in zip(model_names([one.summary.subject for one in runs]), runs, strict=True):
         groups.setdefault(name, []).append(one)
-    return tuple(ReportedModel(name, tuple(group)) for name, group in groups.items())
+    spreads = RunSpreads(repeats_among(one.summary.run for one in runs))
+    return tuple(ReportedModel(name, tuple(group), spreads) for name, group in groups.items())
 
 
 def all_charts(runs: Sequence[SavedRun]) -> tuple[Chart, ...]:

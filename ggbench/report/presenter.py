@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ggbench.report.charts.charts import Chart
+    from ggbench.report.metric import Metric
 
 LiveView = Literal["figures", "bracket"]
 """What a front end draws while a run goes on: the presenter's figures, or what is known of the largest context."""
@@ -81,6 +82,12 @@ class Presenter(abc.ABC):
 
         return (memory_stack(summaries),)
 
+    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+        """What these runs are compared by; some may be of other kinds, of which a metric then knows nothing."""
+        from ggbench.report.compared_metrics import MEMORY
+
+        return (MEMORY,)
+
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
         """What a run that goes on has found so far, in lines of at most 28 characters. Printable."""
         return ()
@@ -130,6 +137,12 @@ class QuantPresenter(Presenter):
         decodes = speed_bars(summaries), w_bars(summaries), b_bars(summaries)
         return (*decodes, prompt_speed(summaries, names), memory_stack(summaries))
 
+    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+        """Speed, W, B, memory, percentiles, and prompts of one length."""
+        from ggbench.report.compared_metrics import decode_metrics
+
+        return decode_metrics(summaries)
+
     def document(self, run: Run) -> dict[str, object]:
         """The fields of a measured quant."""
         return summary_document(QuantSummary.of([run]))
@@ -164,6 +177,13 @@ def charts_of(kinds: Iterable[str], summaries: Sequence[QuantSummary], names: Se
     """The charts of runs of these kinds that have anything to draw, each once. Raises StoreError as `presenter_of`."""
     found = [chart for kind in dict.fromkeys(kinds) for chart in presenter_of(kind).charts(summaries, names)]
     return tuple({chart.key: chart for chart in found if not chart.is_empty}.values())
+
+
+def metrics_of(kinds: Iterable[str], summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+    """The metrics that runs of these kinds are compared by, each once. Raises StoreError as `presenter_of`."""
+    from ggbench.report.metric import joined
+
+    return joined(metric for kind in dict.fromkeys(kinds) for metric in presenter_of(kind).metrics(summaries))
 
 
 def presenter_of(kind: str) -> Presenter:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from ggbench.atomic_files import take_free_name, take_name, written_aside
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.experiments.stored import read_recording, read_run
-from ggbench.paths import take_free_name
 from ggbench.plain import plain
 from ggbench.records.machine import MachineReading
 from ggbench.records.summary import QuantSummary
@@ -99,7 +97,7 @@ def write_as(path: Path, content: bytes, *, force: bool) -> None:
     check_free(path, force=force)
     with _written_aside(path.parent, path.name, content) as aside:
         try:
-            aside.replace(path) if force else take_free_name(aside, path)
+            take_name(aside, path) if force else take_free_name(aside, path)
         except FileExistsError:
             raise _exists(path) from None
 
@@ -139,6 +137,7 @@ def saved_figures(runs: Sequence[SavedRun]) -> tuple[Figure, ...]:
             one.summary.fit,
             one.summary.limit,
             one.observations,
+            one.samples.series.tolist(),
             one.summary.run.head.settings,
             one.summary.run.result,
         )
@@ -172,16 +171,10 @@ def write_new(folder: Path, stem: str, suffix: str, content: bytes) -> Path:
 @contextlib.contextmanager
 def _written_aside(folder: Path, name: str, content: bytes) -> Iterator[Path]:
     """Write to a file that gets its name only when it is whole, and is gone otherwise. Raises GgbenchError."""
-    aside = folder / f".{name}-{secrets.token_hex(4)}.part"
     try:
-        try:
-            with aside.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+        with written_aside(folder / name) as aside:
+            aside.write_bytes(content)
             yield aside
-        finally:
-            aside.unlink(missing_ok=True)
     except FileExistsError:
         raise
     except OSError as error:

@@ -30,14 +30,14 @@ class CaseForecast:
     """What a position adds to a step of one sequence at least, as the memory's bandwidth allows no less."""
     _prompts: list[tuple[int, int, float]] = field(default_factory=list)
     """Tokens of a sequence, sequences, seconds."""
-    _steps: dict[int, tuple[list[int], list[float]]] = field(default_factory=dict)
+    _steps: dict[int, tuple[list[float], list[float]]] = field(default_factory=dict)
     """Positions and seconds, by the number of sequences."""
 
     def add_prompts(self, n_input: int, n_seqs: int, seconds: float) -> None:
         """Take in how long prompts of that length took, one for each sequence."""
         self._prompts.append((n_input, n_seqs, seconds))
 
-    def add_steps(self, n_seqs: int, positions: Sequence[int], step_ns: Sequence[int]) -> None:
+    def add_steps(self, n_seqs: int, positions: Sequence[float], step_ns: Sequence[float]) -> None:
         """Take in steps of a decode."""
         known = self._steps.setdefault(n_seqs, ([], []))
         known[0].extend(positions)
@@ -100,7 +100,7 @@ def least_squares_above_zero(rows: Floats, values: Floats) -> Floats:
     return best
 
 
-def _line(positions: Sequence[int], seconds: Sequence[float]) -> Moments:
+def _line(positions: Sequence[float], seconds: Sequence[float]) -> Moments:
     """Return the line through the medians of steps of 256 positions, which an interrupted step does not bend."""
     x = np.asarray(positions, np.float64)
     stairs = stair(x)

@@ -22,7 +22,7 @@ Known = tuple[tuple[int, Expected], ...]
 
 def step_ms_at(known: KnownSpeed, n: int) -> Expected:
     """Return the latency [ms] of the n-th token; beyond the last position that is known, by the line through it."""
-    return _at(known.step_ms, n)
+    return interpolated(known.step_ms, n)
 
 
 def tok_s_at(known: KnownSpeed, n: int) -> Expected:
@@ -35,7 +35,7 @@ def prefill_ms_at(known: KnownSpeed, n_prompt: int) -> Expected | None:
     if not known.prefill_ms:
         return None
     nothing = Expected(0.0, 0.0, 0.0)
-    return _at(((0, nothing), *known.prefill_ms), n_prompt)
+    return interpolated(((0, nothing), *known.prefill_ms), n_prompt)
 
 
 def inverse(expected: Expected, numerator: float = 1e3) -> Expected:
@@ -102,7 +102,8 @@ def measured_prefills(prefills: Sequence[PrefillSpeed]) -> Known:
     )
 
 
-def _at(known: Known, n: int) -> Expected:
+def interpolated(known: Known, n: int) -> Expected:
+    """Return the value at `n`, on the line between the two nearest points or through the last two."""
     if len(known) == 1:
         return known[0][1]
     positions = [position for position, _ in known]

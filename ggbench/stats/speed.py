@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from ggbench.records.setup import KV_CELLS
 from ggbench.records.speed import LatencySummary, PrefillSpeed
 from ggbench.stats.noise import FREEDOM, half_width, slow_waves, spread, t_95
 from ggbench.stats.samples import Floats, Repetition, split_repetitions, stair
+from ggbench.stats.token_times import TokenTimes
 
 MIN_SAMPLES = 64
 """A repetition of fewer samples than this, a quarter of a stair, does not show how far its noise is correlated."""
@@ -44,6 +46,26 @@ def summarize(
         sample_p50_ms=float(np.median(sampler)) * 1e-6 if len(sampler) else None,
         tok_s_ci95=None if interval is None else (1e3 / interval[1], 1e3 / interval[0] if interval[0] > 0 else None),
     )
+
+
+def summarize_tokens(times: TokenTimes) -> LatencySummary | None:
+    """Return what `summarize` does, with tokens per second over all tokens that were timed, alone or together.
+
+    Where many came together there are no percentiles: no token has a time of its own.
+    """
+    found = summarize(times.position, times.step_ns, times.sample_ns)
+    if not times.n_together or times.elapsed_ns <= 0:
+        return found
+    tok_s = times.n_tokens * 1e9 / times.elapsed_ns
+    if found is None:
+        return LatencySummary(None, None, None, tok_s, None)
+    interval = None
+    if found.tok_s_ci95 is not None:
+        low, high = found.tok_s_ci95
+        scale = tok_s / found.tok_s
+        interval = low * scale, None if high is None else high * scale
+    found = replace(found, tok_s=tok_s, tok_s_ci95=interval)
+    return found if times.is_single else replace(found, p50_ms=None, p95_ms=None, p99_ms=None)
 
 
 def mean_interval_ms(repetitions: Sequence[Repetition]) -> tuple[float, float] | None:

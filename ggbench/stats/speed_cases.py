@@ -9,6 +9,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.speed import DecodeLimit
 from ggbench.records.speed_cases import BatchLine, Case, CaseEnded, SpeedCase
 from ggbench.stats.linefit import fit_line
+from ggbench.stats.served_cases import ServedRequest, served_case
 from ggbench.stats.speed import summarize
 
 
@@ -16,16 +17,23 @@ from ggbench.stats.speed import summarize
 class CaseSteps:
     """The decode of one case."""
 
-    position: Sequence[int] = ()
+    position: Sequence[float] = ()
     """Tokens in the KV cache of a sequence, the one being decoded included."""
-    step_ns: Sequence[int] = ()
+    step_ns: Sequence[float] = ()
+    requests: Sequence[ServedRequest] = ()
+    """Of a server; empty where an engine on this machine decoded all sequences together."""
 
 
 def case_figures(
     ended: Sequence[CaseEnded], steps: Mapping[Case, CaseSteps], n_ctx_train: int | None
 ) -> tuple[SpeedCase, ...]:
     """Return the cases that ended, by batch size and input length, with the figures of those that completed."""
-    return _with_gains([_figures(each, steps.get(each.case, CaseSteps()), n_ctx_train) for each in ended])
+    found = []
+    for each in ended:
+        own = steps.get(each.case, CaseSteps())
+        served = served_case(each, own.requests, n_ctx_train) if own.requests else None
+        found.append(served or _figures(each, own, n_ctx_train))
+    return _with_gains(found)
 
 
 def timed_cases(ended: Sequence[CaseEnded], decode_ns: Mapping[Case, int]) -> tuple[SpeedCase, ...]:
@@ -69,7 +77,7 @@ def _figures(ended: CaseEnded, steps: CaseSteps, n_ctx_train: int | None) -> Spe
     return replace(timed, ttft_ms=ttft_ms, latency=summarize(steps.position, steps.step_ns))
 
 
-def _timed(found: SpeedCase, prefill_ns: int, decode_ns: int, n_steps: int) -> SpeedCase:
+def _timed(found: SpeedCase, prefill_ns: int, decode_ns: float, n_steps: int) -> SpeedCase:
     """The case with what follows from the time of its prompts and of its decode."""
     n_read, n_generated = found.case.n_seqs * found.case.n_input, found.case.n_seqs * n_steps
     whole_s = (prefill_ns + decode_ns) / 1e9

@@ -6,15 +6,18 @@ Results cost hours of a machine's time, so no path through here deletes or overw
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 
+from ggbench.atomic_files import make_folders, sync_folder
 from ggbench.errors import StoreError
 from ggbench.store import migrations
+from ggbench.system_calls import FOLDER, lock_file, lock_record
 
 _BUSY_TIMEOUT_S = 10.0
 _MAGIC = b"SQLite format 3\0"
@@ -24,28 +27,38 @@ _SIBLINGS = ("-wal", "-shm", "-journal")
 def open_connection(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
     """Open or make the results file and bring it up to date; returns also the notices for the person.
 
-    A damaged file is moved aside and a fresh one made. Raises StoreError, with the file left as it was, where it was
-    written by a newer ggbench or is another program's, and where the folder or the disk cannot be written.
+    A damaged file is moved aside and a fresh one made; one that cannot be written is opened to be read. Raises
+    StoreError, with the file left as it was, where it was written by a newer ggbench or is another program's, where the
+    folder or the disk cannot be written, and where the file system cannot lock files.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         with _opening_alone(path.parent), as_store_errors(path):
             if not _starts_as_sqlite(path):
                 return _start_afresh(path)
             try:
                 return _connect(path), ()
             except sqlite3.DatabaseError as error:
-                if _primary_code(error) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-                    raise
-                return _start_afresh(path)
+                match _primary_code(error):
+                    case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+                        return _start_afresh(path)
+                    case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY if path.is_file() and path.stat().st_size:
+                        return _connect_to_read(path)
+                raise
     except OSError as error:
         raise StoreError(f"cannot open the results file {path}: {error.strerror}", _writable_hint(path)) from error
 
 
 @contextlib.contextmanager
-def writing(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """One transaction that takes the write lock at its start; undone when the block raises. Raises StoreError."""
+def writing(connection: sqlite3.Connection, path: Path, *, synced: bool = False) -> Iterator[None]:
+    """One transaction that takes the write lock at its start; undone when the block raises. Raises StoreError.
+
+    Once a `synced` one is over, a power cut takes neither it nor those before it.
+    """
     with as_store_errors(path):
+        # FULL flushes the write-ahead log at a commit, NORMAL before a checkpoint alone: a kill loses nothing either
+        # way, and an append of samples has no disk to wait for.
+        connection.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -73,6 +86,9 @@ def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
             what, hint = f"the disk is full; {path} cannot grow", "free some space; what was stored before is kept"
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             what, hint = f"cannot write the results file {path}: {error}", _writable_hint(path)
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_IOERR if not _can_lock(path.parent):  # SQLite reports either
+            what = f"the file system of {path} cannot lock files, as some network file systems cannot"
+            hint = "point XDG_DATA_HOME at a folder on a local disk"
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             what = f"another program kept {path} locked for {_BUSY_TIMEOUT_S:.0f} s"
             hint = "try again once it has ended"
@@ -102,10 +118,10 @@ def _writable_hint(path: Path) -> str:
 @contextlib.contextmanager
 def _opening_alone(folder: Path) -> Iterator[None]:
     """Keep two ggbench from both finding a damaged file and the second moving away the fresh one of the first."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(folder, os.O_RDONLY | FOLDER)
     try:
         with contextlib.suppress(OSError):  # some network file systems cannot lock a folder: then the race stays
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock_file(descriptor)
         yield
     finally:
         os.close(descriptor)
@@ -133,6 +149,38 @@ def _starts_as_sqlite(path: Path) -> bool:
     return start in (b"", _MAGIC)
 
 
+def _can_lock(folder: Path) -> bool:
+    """Return whether a file in this folder can be locked as SQLite locks its own; True where that cannot be tried."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            try:
+                lock_record(file.fileno())
+            except OSError:
+                return False
+    except OSError:
+        pass
+    return True
+
+
+def _connect_to_read(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
+    """Open a file in a place that cannot be written, as in a read-only home.
+
+    SQLite reads a file with a write-ahead log only beside files that it may make; `immutable` needs none, and is right
+    where there is no log. Source: https://sqlite.org/wal.html#read_only_databases.
+    """
+    has_log = Path(f"{path}-wal").exists()
+    mode = "mode=ro" if has_log else "immutable=1"
+    connection = sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, isolation_level=None)
+    try:
+        connection.row_factory = sqlite3.Row
+        if _must_migrate(connection, path):
+            raise StoreError(f"{path} is of an older ggbench and cannot be written to upgrade it", _writable_hint(path))
+    except BaseException:
+        connection.close()
+        raise
+    return connection, (f"{path} cannot be written: stored runs can be read, and new ones are not kept",)
+
+
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
     try:
@@ -142,8 +190,6 @@ def _connect(path: Path) -> sqlite3.Connection:
             with writing(connection, path):
                 migrations.migrate(connection)
         connection.execute("PRAGMA foreign_keys = ON")
-        # In WAL mode NORMAL loses nothing when a process is killed, and spares a disk flush at each append.
-        connection.execute("PRAGMA synchronous = NORMAL")
         for table in ("runs", "samples", "observations"):
             connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
         status = path.stat()
@@ -185,4 +231,5 @@ def _move_aside(path: Path) -> Path:
         source = Path(f"{path}{sibling}")
         if source.exists():
             source.rename(f"{target}{sibling}")
+            sync_folder(path.parent)
     return target

@@ -118,7 +118,7 @@ class Store:
         The state becomes the run's outcome, also where another process had taken it for interrupted, as one in another
         container may that does not see this one.
         """
-        with writing(self._connection, self.path):
+        with writing(self._connection, self.path, synced=True):
             self._require(run_id)
             columns = _head_columns(run.head) | _end_columns(run) | {"finished_at": _utc_now(), "id": run_id}
             assignments = ", ".join(f"{name} = :{name}" for name in columns if name != "id")
@@ -137,7 +137,7 @@ class Store:
             "owner_pid": 0,
             "owner_started_at": 0.0,
         }
-        with writing(self._connection, self.path):
+        with writing(self._connection, self.path, synced=True):
             run_id = self._insert("runs", columns)
             for chunk in samples:
                 self._append_chunk(run_id, chunk)

@@ -5,8 +5,11 @@ A screen and its dependencies are imported when it is first shown, so that the f
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import pkgutil
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,6 +20,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
+from ggbench.errors import ExitCode
 from ggbench.records.setup import LlamaSetup
 from ggbench.tui.host import DEFAULT_N_GEN, MIN_HEIGHT, MIN_WIDTH
 from ggbench.tui.messages import ModelsChanged, PullRequested, PullsChanged, QueueChanged, RunRequested, RunStored
@@ -105,6 +109,15 @@ class GgbenchApp(App[None]):
         """End every run and download and wait for their workers to exit; may be called twice."""
         for queue in self._queues():
             queue.close()
+
+    def on_mount(self) -> None:
+        """End as `q` does on the signals of `kill` and of a terminal that closes, unless they are ignored."""
+        loop = asyncio.get_running_loop()
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+                with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
+                    loop.add_signal_handler(number, self.exit, None, ExitCode.INTERRUPTED)
 
     def on_unmount(self) -> None:
         """Stop all workers, however the app ends."""

@@ -51,7 +51,7 @@ def test_the_document_has_rows_metrics_and_the_sentence(ggbench: Run, filled: Pa
     low, high = b["ratio_ci95"]
     assert low < b["ratio"] < high
     assert b["ratio"] == pytest.approx(10 / 17, rel=0.01)
-    assert b["verdict"].startswith("b is better: 0.588")
+    assert b["verdict"].startswith("b is better: 0.59 ±0.06 times")
     assert metrics["memory_bytes"]["better"] == [1]
     assert metrics["memory_bytes"]["ratio_ci95"] is None
     assert metrics["p50_ms"]["better"] == []
@@ -67,7 +67,7 @@ def test_the_document_has_rows_metrics_and_the_sentence(ggbench: Run, filled: Pa
         (["1", "3", "1"], "run 1 is given 2 times"),
         (["1", "99"], "no run named '99'"),
         (["1", "2"], "nothing in common that can be compared"),
-        (["1", "x"], "not a valid integer"),
+        (["1", "x"], "'x' is neither the number of a run nor a file"),
         (["1", "3", "--plot", "--json"], "--plot goes under a table"),
     ],
 )

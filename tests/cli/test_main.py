@@ -22,11 +22,19 @@ def test_help_lists_every_command(ggbench: Run) -> None:
 
 
 def test_without_words_it_is_the_help(ggbench: Run) -> None:
-    """Nobody is told off for looking."""
+    """Looking around is not an error."""
     ran = ggbench()
     assert ran.code == 0
     assert ran.out.startswith("Usage: ggbench")
     assert ran.err == ""
+
+
+def test_windows_is_refused_at_once(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before something fails in a way that says nothing."""
+    monkeypatch.setattr("ggbench.cli.main.IS_SUPPORTED", False)
+    ran = ggbench("models")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "Error: ggbench does not run on Windows itself\nHint: run it in WSL 2\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -235,8 +235,8 @@ def test_bench_with_the_largest_context(
     assert (search["max_n_ctx"], search["max_n_ctx_verified"]) == (8192, True)
     if view == "quiet":
         header, values = ggbench(*words, "--format", "csv").out.splitlines()
-        told = dict(zip(header.split(","), values.split(","), strict=False))
-        assert (told["max_n_ctx"], told["max_n_ctx_verified"]) == ("8192", "True")
+        row = dict(zip(header.split(","), values.split(","), strict=False))
+        assert (row["max_n_ctx"], row["max_n_ctx_verified"]) == ("8192", "True")
         assert "max n_ctx" in ggbench(*words, "--format", "md").out
         assert "max n_ctx" not in ggbench("bench", tiny_twin, "-n", "300", "--format", "md").out
 

@@ -1,4 +1,4 @@
-"""`ggbench models`: the catalog, this disk, a folder, and a blob held against its name."""
+"""`ggbench models`: the catalog, this disk, a folder, and a blob checked against its name."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_blob_that_is_whole_is_verified(ggbench: Run, home: Path) -> None:
 
 
 def test_a_blob_that_is_damaged_ends_with_5(ggbench: Run, home: Path) -> None:
-    """Both hashes are told, also as JSON."""
+    """Both hashes are shown, also as JSON."""
     blob = put_in_ollama(home / ".ollama/models", gguf_bytes())
     blob.write_bytes(b"something else")
     ran = ggbench("models", "--verify", blob, "--json")
@@ -131,7 +131,7 @@ def test_a_blob_that_is_damaged_ends_with_5(ggbench: Run, home: Path) -> None:
 
 
 def test_a_file_with_no_hash_in_its_name_cannot_be_verified(ggbench: Run, lm_studio: Path) -> None:
-    """Its hash is told, to be compared by hand."""
+    """Its hash is shown, to be compared by hand."""
     path = lm_studio / "m-q8_0.gguf"
     path.write_bytes(gguf_bytes())
     ran = ggbench("models", "--verify", path)

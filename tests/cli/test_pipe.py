@@ -53,3 +53,17 @@ def test_an_error_that_nobody_reads_is_quiet() -> None:
     ran = subprocess.run([sys.executable, "-P", "-m", "ggbench", "nope"], stdout=writer, stderr=writer, check=False)
     os.close(writer)
     assert ran.returncode == ExitCode.PIPE_CLOSED
+
+
+@pytest.mark.parametrize("args", [["models"], ["models", "--json"], ["published", "--csv"], ["--help"]], ids=" ".join)
+def test_a_full_disk_behind_stdout_is_an_error_in_two_lines(args: list[str]) -> None:
+    """As when a table is redirected to a file; nothing is repeated while the interpreter ends."""
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-P", "-m", "ggbench", *args], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert ran.returncode == ExitCode.DOES_NOT_FIT
+    assert ran.stderr.splitlines() == [
+        "Error: cannot write: No space left on device",
+        "Hint: free some space, or write to another disk",
+    ]

@@ -13,8 +13,8 @@ import gguf
 import numpy as np
 import pytest
 
+from ggbench.atomic_files import PART_SUFFIX
 from ggbench.errors import UnknownName, UsageError
-from ggbench.gguf_file import twin_writer
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin, plan_twin, twin_of
@@ -207,7 +207,7 @@ def test_two_at_once_both_get_their_twin(tmp_path: Path) -> None:
 
 def test_leavings_of_a_killed_writer_go_with_the_next_twin(tmp_path: Path) -> None:
     """Only old ones: a fresh one may belong to a process that is writing."""
-    old, fresh = (tmp_path / f".{name}{twin_writer.PART_SUFFIX}" for name in ("old", "fresh"))
+    old, fresh = (tmp_path / f".{name}{PART_SUFFIX}" for name in ("old", "fresh"))
     old.touch()
     fresh.touch()
     os.utime(old, (0, 0))

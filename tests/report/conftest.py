@@ -114,7 +114,7 @@ def completed() -> QuantSummary:
 
 @pytest.fixture
 def unbounded() -> QuantSummary:
-    """A twin decoded so briefly that its slope cannot be told from zero, on a machine of unknown bandwidth."""
+    """A twin decoded so briefly that its slope cannot be distinguished from zero, on a machine of unknown bandwidth."""
     head = RunHead(
         kind="decode",
         subject=Subject(

@@ -36,7 +36,7 @@ def test_the_selection_is_of_known_columns_that_name_the_row_and_what_is_wrong()
     ],
 )
 def test_w_is_a_value_or_a_bound(w: float | None, ci95: tuple[float, float | None] | None, text: str) -> None:
-    """A slope that cannot be told from zero is never a number of its own."""
+    """A slope that cannot be distinguished from zero is never a number of its own."""
     assert w_text(LineFit(300, w, ci95, None, None, None, None)) == text
     assert w_text(None) == "—"
 

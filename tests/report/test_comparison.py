@@ -1,4 +1,7 @@
-"""Rows side by side: better only where intervals lie apart, and differences in words."""
+"""Rows side by side: better only where the interval of the ratio excludes 1, and differences in words.
+
+Without stored repeats a load is assumed to differ from the next by 2 %, so no interval of a timed ratio is narrower.
+"""
 
 from __future__ import annotations
 
@@ -66,19 +69,19 @@ def line(comparison: Comparison, header: str) -> ComparedLine:
     return next(line for line in comparison.lines if line.header == header)
 
 
-def test_apart_is_better_and_overlap_is_the_same() -> None:
-    """More W is better, less B is better; overlapping intervals mark neither and say so."""
+def test_apart_is_better_and_a_ratio_that_may_be_one_is_no_difference() -> None:
+    """More W is better, less B is better; where the interval of the difference holds zero it is given."""
     compared = compare_quants([row(), row(w=(300.0, (290.0, 310.0)), b=(10.1, (10.0, 10.2)))])
     assert line(compared, "W").better == (False, True)
-    assert line(compared, "W").verdict == "b is better: 1.46 ±0.06 times"
+    assert line(compared, "W").verdict == "b is better: 1.46 ±0.15 times"
     assert line(compared, "B").better == (False, False)
-    assert line(compared, "B").verdict == "cannot be distinguished"
+    assert line(compared, "B").verdict == "no difference: b +1 % (−8 to +11 %)"
 
 
 def test_ratios_and_b_as_w16_take_the_interval_of_their_measure() -> None:
     """The same fit is worse in W% on a machine with a better limit, and better in B as w16 at more bits per weight."""
     compared = compare_quants([row(), row(bpw=8.0, limit=DecodeLimit(500.0, 4.0, 40e9, "given"))])
-    assert line(compared, "W").verdict == "cannot be distinguished"
+    assert line(compared, "W").verdict == "no difference: b 0 % (−9 to +10 %)"
     assert line(compared, "W%").better == (True, False)
     assert line(compared, "B%").better == (True, False)
     assert line(compared, "B as w16").better == (False, True)
@@ -107,10 +110,10 @@ def test_without_an_interval_nothing_is_better() -> None:
 
 def test_of_three_two_may_be_better_together() -> None:
     """The two that overlap beat the third, which falls behind in the sentence."""
-    a, b, c = (row(w=(1.0, interval)) for interval in ((300.0, 320.0), (310.0, 330.0), (200.0, 210.0)))
+    a, b, c = (row(w=(value, (value - 9, value + 9))) for value in (310.0, 320.0, 205.0))
     compared = compare_quants([a, b, c])
     assert line(compared, "W").better == (True, True, False)
-    assert line(compared, "W").verdict == "a and b cannot be distinguished; c is worse"
+    assert line(compared, "W").verdict == "a and b show no difference; c is worse"
 
 
 def test_memory_is_exact_and_percentiles_have_no_interval() -> None:
@@ -243,20 +246,20 @@ def speed(tok_s: float, error: float) -> LatencySummary:
 
 
 def test_two_runs_end_in_a_sentence() -> None:
-    """Which is better in what and by how much, and where they cannot be distinguished."""
+    """Which is better in what and by how much, and where there is no difference."""
     small = row(buffers=(DeviceBuffers("CPU", Place.HOST, 400, 50, 25, 25),), latency=speed(120.0, 3.0))
     large = row(quant="q8_0", latency=speed(80.0, 2.0))
     assert sentence_of(compare_quants([small, large])) == (
-        "q4_k_m is better in speed (1.50 ±0.05 times) and memory (500 B less). They cannot be distinguished in W and B."
+        "q4_k_m is better in speed (1.50 ±0.15 times) and memory (500 B less). They show no difference in W and B."
     )
-    faster_b = replace(large, runs=row(quant="q8_0", latency=speed(80.0, 2.0), b=(8.0, (7.9, 8.1))).runs)
+    faster_b = row(quant="q8_0", latency=speed(80.0, 2.0), b=(8.0, (7.9, 8.1)))
     assert sentence_of(compare_quants([small, faster_b])) == (
-        "q4_k_m is better in speed (1.50 ±0.05 times) and memory (500 B less); q8_0 in B (0.800 ±0.013 times)."
-        " They cannot be distinguished in W."
+        "q4_k_m is better in speed (1.50 ±0.15 times) and memory (500 B less); q8_0 in B (0.80 ±0.08 times)."
+        " They show no difference in W."
     )
     same = [row(latency=speed(80.0, 2.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
     assert sentence_of(compare_quants(same)) == (
-        "q4_k_m and q8_0 cannot be distinguished in speed, W and B; they are equal in memory."
+        "q4_k_m and q8_0 show no difference in speed, W and B; they are equal in memory."
     )
 
 
@@ -268,9 +271,9 @@ def test_three_runs_end_in_a_sentence() -> None:
         for quant, w, tok_s, n_bytes in zip(("q2_k", "q4_0", "q8_0"), ws, (120.0, 100.0, 80.0), (9, 7, 8), strict=True)
     ]
     assert sentence_of(compare_quants(runs)) == (
-        "q2_k is best in speed (1.200 ±0.016 times q4_0); q4_0 in memory (1 B less than q8_0)."
-        " The 3 runs cannot be distinguished in B;"
-        " q2_k and q4_0 cannot be distinguished in W, where q8_0 falls behind."
+        "q2_k is best in speed (1.20 ±0.11 times q4_0); q4_0 in memory (1 B less than q8_0)."
+        " The 3 runs show no difference in B;"
+        " q2_k and q4_0 show no difference in W, where q8_0 falls behind."
     )
 
 
@@ -279,7 +282,7 @@ def test_a_metric_that_not_all_have_names_those_that_do() -> None:
     runs = [row(latency=speed(80.0, 2.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
     search = QuantSummary.of([search_of(row(quant="q2_k").run, 4096)])
     assert sentence_of(compare_quants([*runs, search])) == (
-        "q4_k_m and q8_0 cannot be distinguished in speed, W and B; q4_k_m and q8_0 are equal in memory."
+        "q4_k_m and q8_0 show no difference in speed, W and B; q4_k_m and q8_0 are equal in memory."
     )
 
 
@@ -305,8 +308,8 @@ def test_prompts_of_one_length_are_compared() -> None:
     ]
     compared = compare_quants(runs)
     assert line(compared, "prefill 512").verdict == "b is 20 % higher; no interval"
-    assert line(compared, "prefill 25").verdict == "b is better: 2.00 ±0.06 times"
+    assert line(compared, "prefill 25").verdict == "b is better: 2.00 ±0.20 times"
     assert line(compared, "prefill 25").texts == ("50.0 ±1.0", "100.0 ±2.0")
-    assert "is better in prefill 25 (2.00 ±0.06 times)" in sentence_of(compared)
+    assert "is better in prefill 25 (2.00 ±0.20 times)" in sentence_of(compared)
     assert not compared.is_empty
     assert [each.header for each in compared.lines if "prefill" in each.header] == ["prefill 25", "prefill 512"]

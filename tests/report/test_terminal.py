@@ -68,7 +68,7 @@ def test_what_all_rows_share_is_shown_once_below_a_narrow_table(
 
 
 def test_what_all_rows_share_is_named_as_in_the_header(render: Render) -> None:
-    """Of two columns with one header the unit tells which; a speed without its length could be any."""
+    """Of two columns with one header the unit says which; a speed without its length could be any."""
     speeds = [
         right("tok/s", ("295", "295"), unit, priority) for unit, priority in (("at 1k", 2), ("at 8k", 0), ("at 32k", 1))
     ]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -12,16 +14,19 @@ import pytest
 
 from ggbench.errors import StoreError
 from ggbench.records.run import RunHead
+from ggbench.store.connection import as_store_errors
 from ggbench.store.database import Store
 
 SERIES = "decode/p25/b1/r0"
 
 
 @pytest.fixture
-def guarded_folder() -> Iterator[Path]:
+def guarded_folder(head: RunHead) -> Iterator[Path]:
     """A folder that this process may read and not write; root gives up its rights for the test."""
     folder = Path(tempfile.mkdtemp())
     (folder / "old.sqlite").touch()
+    with Store.open(folder / "full.sqlite") as store:
+        store.append_samples(store.begin(head), SERIES, 0, [7] * 100)
     folder.chmod(0o555)
     was_root = os.geteuid() == 0
     if was_root:
@@ -32,8 +37,7 @@ def guarded_folder() -> Iterator[Path]:
         if was_root:
             os.seteuid(0)
         folder.chmod(0o755)
-        (folder / "old.sqlite").unlink()
-        folder.rmdir()
+        shutil.rmtree(folder)
 
 
 def fill(path: Path, head: RunHead, n_chunks: int = 40) -> None:
@@ -157,6 +161,40 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_a_way_out(guarded_fold
         with pytest.raises(StoreError, match="cannot") as caught:
             Store.open(guarded_folder / name)
         assert "XDG_DATA_HOME" in caught.value.hint
+
+
+def test_a_store_that_cannot_be_written_can_be_read(guarded_folder: Path, head: RunHead) -> None:
+    """As in a read-only home; a new run is refused with the way out, and nothing is left in the folder."""
+    before = sorted(guarded_folder.iterdir())
+    with Store.open(guarded_folder / "full.sqlite") as store:
+        assert "cannot be written" in store.notices[0]
+        assert [(run.state, run.n_samples) for run in store.list_runs()] == [("interrupted", 100)]
+        assert store.load_samples(1).step_ns.tolist() == [7] * 100
+        with pytest.raises(StoreError) as caught:
+            store.begin(head)
+        assert "XDG_DATA_HOME" in caught.value.hint
+    assert sorted(guarded_folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOTSUP])
+def test_a_file_system_without_locks_is_named(code: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite calls it busy, which it would be for ever, or an I/O error."""
+    error = sqlite3.OperationalError("database is locked")
+    error.sqlite_errorcode = sqlite3.SQLITE_BUSY if code == errno.ENOLCK else sqlite3.SQLITE_IOERR
+    path.parent.mkdir()
+
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    def connect(*_: object, **__: object) -> None:
+        raise error
+
+    with pytest.raises(StoreError, match=r"locked for|failed"), as_store_errors(path):
+        connect()
+    monkeypatch.setattr("fcntl.lockf", refuse)
+    with pytest.raises(StoreError, match="cannot lock files") as caught, as_store_errors(path):
+        connect()
+    assert "local disk" in caught.value.hint
 
 
 @pytest.mark.parametrize("blocker", ["file as folder", "folder as file"])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -125,3 +126,37 @@ def test_a_damaged_file_found_by_many_at_once_is_moved_aside_once(path: Path) ->
         assert kept.read_bytes() == b"garbage" * 1000
         with Store.open(path) as store:
             assert [run.n_samples for run in store.list_runs(state="running")] == [50] * 4
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace to see what SQLite syncs")
+def test_a_finished_run_is_on_the_disk_and_samples_do_not_wait_for_it(path: Path, tmp_path: Path) -> None:
+    """The write-ahead log is synced by the end of a run, and by no append before it."""
+    log = tmp_path / "syncs.txt"
+    code = f"""
+import sys
+from ggbench.store.database import Store
+{WRITER[: WRITER.index("store = ")]}
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run
+from ggbench.records.memory import Memory
+store = Store.open(Path(sys.argv[1]))
+run_id = store.begin(head)
+for chunk in range(20):
+    store.append_samples(run_id, "decode/p25/b1/r0", chunk * 10, [1] * 10)
+Path({str(tmp_path)!r}, "finishing").touch()
+store.finish(run_id, Run(head=head, outcome=Outcome.COMPLETED, memory=Memory(buffers=())))
+Path({str(tmp_path)!r}, "finished").touch()
+"""
+    traced = ["strace", "-f", "-y", "-o", str(log), "-e", "trace=fdatasync,fsync,openat", sys.executable, "-c", code]
+    ended = subprocess.run([*traced, str(path)], capture_output=True, text=True, check=False)
+    if ended.returncode and "ptrace" in ended.stderr:
+        pytest.skip("strace may not trace here")
+    assert not ended.returncode, ended.stderr
+    lines = log.read_text().splitlines()
+    begun, finishing, finished = (
+        next(number for number, line in enumerate(lines) if name in line and "openat" in line)
+        for name in ("results.sqlite-wal", str(tmp_path / "finishing"), str(tmp_path / "finished"))
+    )
+    syncs = [number for number, line in enumerate(lines) if "sync(" in line and "results.sqlite-wal" in line]
+    assert [number for number in syncs if finishing < number < finished]
+    assert len([number for number in syncs if begun < number < finishing]) <= 2  # of the fresh tables

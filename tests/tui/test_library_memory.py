@@ -110,6 +110,18 @@ def test_the_stack_fills_the_line_exactly() -> None:
     )
 
 
+@pytest.mark.parametrize(("width", "has_reserve"), [(78, False), (118, True)])
+def test_every_size_of_the_legend_has_its_name(services: Services, drive: Drive, width: int, has_reserve: bool) -> None:
+    """Where the line is too short the reserve is left out, rather than a size without a name."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        words = words_of(app)
+        assert "free 19.3 GiB" in words
+        assert ("reserve 1.00 GiB" in words) is has_reserve
+
+    drive(App(services), steps, size=(width + 2, 24))
+
+
 def test_a_limit_is_not_called_free(services: Services, drive: Drive) -> None:
     """The line of this machine says that its memory is limited."""
     limited = dataclasses.replace(BUDGET, memory_bytes=1 << 30, memory_source="given as --memory-limit")

@@ -60,7 +60,7 @@ def test_the_numbers_are_those_of_the_samples() -> None:
 
 
 def test_few_tokens_show_neither_w_nor_b_nor_an_eta() -> None:
-    """One slow token must not look like B, and how latency climbs cannot be told yet."""
+    """One slow token must not look like B, and how fast latency rises is not known yet."""
     live = grown(200)
     numbers = live.numbers()
     assert numbers.latency is not None

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.records.machine import MachineReading
 from ggbench.records.run import Run
+from ggbench.records.summary import QuantSummary
 from ggbench.report.forecast import forecast_document, forecast_line, result_of
 from ggbench.report.presenter import Presenter
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from ggbench.report.metric import Metric
 
 
 class ForecastPresenter(Presenter):
@@ -38,6 +41,12 @@ class ForecastPresenter(Presenter):
     def document(self, run: Run) -> dict[str, object]:
         """Every expected figure with its interval."""
         return forecast_document(run)
+
+    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+        """W and B."""
+        from ggbench.report.compared_metrics import forecast_metrics
+
+        return forecast_metrics()
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """All that is expected, and what it comes from."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ggbench.report.charts.charts import Chart
+    from ggbench.report.metric import Metric
 
 
 class MaxctxPresenter(Presenter):
@@ -33,6 +34,12 @@ class MaxctxPresenter(Presenter):
         from ggbench.report.charts.measured import memory_stack, probes
 
         return (probes(summaries), memory_stack(summaries))
+
+    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+        """Memory and the largest context."""
+        from ggbench.report.compared_metrics import context_metrics
+
+        return context_metrics()
 
     def headline(self, run: Run) -> str:
         """`n_ctx 8,192, proven by a decode, after 3 contexts`."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ggbench.report.charts.charts import Chart
+    from ggbench.report.metric import Metric
 
 
 class QualityPresenter(Presenter):
@@ -49,6 +50,12 @@ class QualityPresenter(Presenter):
         from ggbench.report.charts.measured import memory_stack, quality_over_speed
 
         return (quality_over_speed(summaries), memory_stack(summaries))
+
+    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+        """Perplexity, the divergence from the base, and memory."""
+        from ggbench.report.compared_metrics import quality_metrics
+
+        return quality_metrics()
 
     def headline(self, run: Run) -> str:
         """`PPL 12.36 ± 0.52 over 16 chunks, KLD 0.0312 ± 0.0011 from q8_0`."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ggbench.records.machine import MachineReading
 from ggbench.records.run import Run
 from ggbench.records.speed_cases import SpeedCase
+from ggbench.records.summary import QuantSummary
 from ggbench.report.plot.curves import Figure, PlottedRun
 from ggbench.report.presenter import Presenter
 from ggbench.report.speed_against import speed_against_document
@@ -16,6 +17,8 @@ from ggbench.report.speed_figures import case_grid, speed_figures
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from ggbench.report.metric import Metric
 
 
 class SpeedPresenter(Presenter):
@@ -50,6 +53,12 @@ class SpeedPresenter(Presenter):
     def has_details(self, run: Run) -> bool:
         """Whether any case ended."""
         return bool(result_of(run).cases)
+
+    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+        """The cases that several have, and W and B of their batch sizes."""
+        from ggbench.report.compared_metrics import speed_metrics
+
+        return speed_metrics(summaries)
 
     def document(self, run: Run) -> dict[str, object]:
         """Every case, and W and B of each batch size."""

@@ -1,4 +1,4 @@
-"""Runs side by side: a column for each run, a line for each metric, which run is better, and what else differs."""
+"""Runs side by side: what differs, a line for each metric with which run is better, and speed by depth."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.report import UNKNOWN
-from ggbench.report.comparison import Comparison
-from ggbench.report.comparison_sentence import sentence_of
+from ggbench.report.comparison import ComparedLine, Comparison
+from ggbench.report.comparison_sentence import sentence_of, spread_sentence, versus_sentences
 from ggbench.report.plot.palette import letter
 from ggbench.report.terminal.tables import GAP, add_column, new_table
 
@@ -23,7 +23,7 @@ _VERDICT_WIDTH = 24
 
 
 class ComparisonReport:
-    """The better value is bold with a star and stated in words; warnings and differences follow by topic.
+    """Warnings and differences come first; the better value is bold with a star and stated in words.
 
     Numbers are never cut: where the width does not hold all runs, verdicts go below, then the table is divided.
     """
@@ -41,8 +41,11 @@ class ComparisonReport:
         yield Text()
         if self._answer_first:
             yield from (answer, Text())
-        yield from _tables(comparison, options.max_width)
         yield from _notes(comparison)
+        yield Text()
+        yield from _tables(comparison, options.max_width)
+        yield from _depths(comparison, options.max_width)
+        yield from (Text(line, "dim") for line in (*versus_sentences(comparison), spread_sentence(comparison)) if line)
         if not self._answer_first:
             yield from (Text(), answer)
 
@@ -52,7 +55,9 @@ def _tables(comparison: Comparison, width: int) -> Iterator[Table | Text]:
 
     A metric that no run has, as the speed of searches for the largest n_ctx, is no line.
     """
-    comparison = replace(comparison, lines=tuple(line for line in comparison.lines if {*line.texts} != {UNKNOWN}))
+    comparison = replace(comparison, lines=_shown(comparison.lines))
+    if not comparison.lines:
+        return
     widths = _run_widths(comparison)
     room = width - max(cell_len(header.plain) for header in _headers(comparison)) - GAP
     if sum(widths) + _VERDICT_WIDTH <= room:
@@ -62,6 +67,31 @@ def _tables(comparison: Comparison, width: int) -> Iterator[Table | Text]:
         yield from (_table(comparison, part, has_verdicts=False), Text())
     verdicts = [f"{line.header}: {line.verdict}" for line in comparison.lines if line.verdict]
     yield from map(Text, (*verdicts, ""))
+
+
+def _shown(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
+    return tuple(line for line in lines if {*line.texts} != {UNKNOWN})
+
+
+def _depths(comparison: Comparison, width: int) -> Iterator[Table | Text]:
+    """Yield speed by depth, a line for each run; further depths in tables of their own where one is too wide."""
+    lines = _shown(comparison.depths)
+    if not lines:
+        return
+    widths = [max(cell_len(_marked(text, is_better=True)) for text in line.texts) + GAP for line in lines]
+    for part in _parts(widths, width - GAP - 1):
+        table = new_table("tok/s by n_depth")
+        add_column(table, "")
+        for number in part:
+            add_column(table, lines[number].header, "right")
+        for index in range(len(comparison.names)):
+            cells = [(_marked(line.texts[index], is_better=line.better[index]), line.better[index]) for line in lines]
+            shown = [Text(cells[number][0], "bold" if cells[number][1] else "") for number in part]
+            table.add_row(Text(letter(index)), *shown)
+        yield table
+    if any(text.startswith("~") for line in lines for text in line.texts):
+        yield Text("~ beyond what the run measured, by its line", "dim")
+    yield Text()
 
 
 def _parts(widths: Sequence[int], room: int) -> Iterator[range]:

@@ -26,7 +26,7 @@ class SpeedDialog(FieldsDialog[SpeedSettings]):
         "one that would not end in time is forecast and skipped, one that does not fit has its reason."
     )
     FIELDS: ClassVar[Sequence[TypedField]] = (
-        TypedField("inputs", "input lengths", f"1,6k...{format_count(INPUTS[-1])}, as published", _token_list),
+        TypedField("inputs", "input lengths", f"as published: 1 to {format_count(INPUTS[-1])}", _token_list),
         TypedField("n_gen", "tokens generated", format_count(N_GEN), parse_tokens),
         TypedField("batches", "batch sizes", "1; or 1,8,32", parse_batch_sizes),
         TypedField("within_s", "time limit", "10m for each quant", parse_duration),

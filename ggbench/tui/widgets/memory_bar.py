@@ -52,7 +52,7 @@ class MemoryBar(Widget):
         bar = Text(no_wrap=True)
         for part, cells in zip(parts, stack_widths(parts, width), strict=True):
             bar.append(part.glyph * cells, style=part.colour)
-        legends = [_legend(parts, n_names, gap) for n_names in range(len(parts), -1, -1) for gap in ("  ", " ")]
+        legends = _legends(parts)
         legend = next((text for text in legends if text.cell_len <= width), legends[-1])
         return Group(title, bar, legend)
 
@@ -67,8 +67,15 @@ def _remedy(row: PlanRow) -> str:
     return f"; fits with {remedies}" if remedies else ""
 
 
+def _legends(parts: list[Part]) -> list[Text]:
+    """Return legends from long to short: the reserve goes before a name does."""
+    without_reserve = [part for part in parts if part.name != "reserve"]
+    whole = [_legend(shown, len(shown), gap) for shown in (parts, without_reserve) for gap in ("  ", " ")]
+    return [*whole, *(_legend(without_reserve, n_names, " ") for n_names in range(len(without_reserve) - 1, -1, -1))]
+
+
 def _legend(parts: list[Part], n_names: int, gap: str) -> Text:
-    """Return the legend with every size; if it does not fit, only the first parts are named."""
+    """Return the legend with the size of each part, the first of them named."""
     legend = Text(no_wrap=True, overflow="ellipsis")
     for index, part in enumerate(parts):
         legend.append(f"{gap if index else ''}{part.glyph}", style=part.colour)

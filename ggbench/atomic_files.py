@@ -1,0 +1,99 @@
+"""Files that a reader, a kill and a power cut find whole: written aside, synced, renamed, and their folder synced.
+
+A rename may reach the disk before the content of the file does, and then a power cut leaves a file of the right name
+and size that holds zeros. Source: rename(2), fsync(2), and https://lwn.net/Articles/322823.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from ggbench.system_calls import FOLDER
+
+PART_SUFFIX = ".ggbench-part"
+"""Suffix of the temporary name."""
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES, errno.EPERM, errno.EROFS)
+"""Errors of file systems that cannot sync a folder, and of folders that may be written but not read."""
+
+
+@contextlib.contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """Yield a free name in the folder of `path`; what has that name at the end is removed.
+
+    The name is short, so that any name that the file system takes for `path` can be written.
+    """
+    aside = path.with_name(f".{secrets.token_hex(8)}{PART_SUFFIX}")
+    try:
+        yield aside
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file, and its folder, atomically: a reader never sees a part of it. Raises OSError."""
+    make_folders(path.parent)
+    with written_aside(path) as aside:
+        aside.write_bytes(content)
+        take_name(aside, path)
+
+
+def take_name(file: Path, name: Path) -> None:
+    """Give a file a name, in place of the file that has it. Raises OSError, and then `name` is what it was."""
+    sync_file(file)
+    file.replace(name)
+    sync_folder(name.parent)
+
+
+def take_free_name(file: Path, name: Path) -> None:
+    """Give a file a name that nothing has. Raises FileExistsError, and OSError as a rename does."""
+    sync_file(file)
+    try:
+        name.hardlink_to(file)  # the only call that fails if the name is taken
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links, as on FAT: a file made between the check and the rename would be lost
+        if os.path.lexists(name):
+            raise FileExistsError from None
+        file.rename(name)
+    else:
+        file.unlink()
+    sync_folder(name.parent)
+
+
+def make_folders(folder: Path) -> None:
+    """Make a folder and those above it, so that a power cut leaves them. Raises OSError."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        sync_folder(each.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the content of a file is on the disk. Raises OSError: a full disk may show here first."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk, where its file system can. Raises OSError."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | FOLDER)
+    except OSError as error:
+        if error.errno in _NO_SYNC:
+            return
+        raise
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,31 @@
+"""`ggbench doctor`: what ggbench sees of this machine, and what to do about it."""
+
+from __future__ import annotations
+
+import click
+
+from ggbench.cli.options import option, output_options
+from ggbench.cli.output import Output
+
+
+@click.command()
+@option("--with-paths", "Show whole paths, the Hub's address and serial numbers of GPUs.", is_flag=True)
+@output_options
+def command(with_paths: bool, output: Output) -> None:
+    """Look at llama.cpp, the machine and ggbench's own files, and say what to do about what is wrong.
+
+    A problem makes something fail; advice makes measurements faster or surer. Nothing is measured, changed or
+    requested from the network. The answer is Markdown to paste into a bug report: without user, host or server names,
+    and with folders from the home folder on.
+    """
+    from ggbench.experiments.checkup import examine
+    from ggbench.report.anonymous import Paths, home_folder
+    from ggbench.report.checkup import checkup_document, checkup_text
+    from ggbench.report.findings import findings
+
+    checkup, paths = examine(), Paths(home_folder(), whole=with_paths)
+    found = findings(checkup, paths)
+    if output.as_json:
+        output.document("doctor", **checkup_document(checkup, found, paths))
+    else:
+        click.echo(checkup_text(checkup, found, paths))

@@ -1,0 +1,138 @@
+"""Where the cases of a speed run are measured: each in a context of its own, or all in what a server has."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol
+
+from ggbench.engine.endings import Ending, require_completed
+from ggbench.engine.llama import LlamaEngine
+from ggbench.recording.progress import Progress
+from ggbench.recording.session import Session
+from ggbench.records.outcome import Outcome
+from ggbench.records.serving import ServerFound
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.speed_cases import Case, CaseMemory, SpeedSettings
+from ggbench.sizing.case_memory import CaseSize, size_cases
+
+_SERVER_BATCH = 512
+"""Tokens of the request before a case on a server, whose physical batch is not known: llama-server's default."""
+
+
+class CaseContexts(Protocol):
+    """The place of the cases of one quant."""
+
+    refusal: ClassVar[Outcome]
+    """How a case ends that cannot be measured here."""
+
+    @property
+    def n_batch(self) -> int:
+        """Tokens that are computed at once, to warm up with."""
+        ...
+
+    def n_steps(self, case: Case) -> int:
+        """Steps that are timed: of all sequences together, or of each."""
+        ...
+
+    def open(self) -> Generator[Progress, None, Ending]:
+        """Load the model, or find the server that has. Raises GgbenchError."""
+        ...
+
+    def obstacle(self, case: Case) -> str:
+        """Why a case cannot be measured here; empty where it can."""
+        ...
+
+    def planned_memory(self, case: Case) -> CaseMemory | None:
+        """What it would take; None where that is unknown."""
+        ...
+
+    def open_case(self, case: Case) -> Generator[Progress, None, None]:
+        """Make room for a case. Raises EngineEnded."""
+        ...
+
+
+@dataclass(slots=True)
+class OwnContexts:
+    """A context for each case alone."""
+
+    refusal: ClassVar[Outcome] = Outcome.OUT_OF_MEMORY
+
+    session: Session
+    setup: LlamaSetup
+    _sizes: Mapping[Case, CaseSize] = field(default_factory=dict)
+
+    @property
+    def n_batch(self) -> int:
+        """Tokens of a physical batch."""
+        return self.setup.n_ubatch
+
+    def n_steps(self, case: Case) -> int:
+        """All sequences step together."""
+        return case.n_gen
+
+    def open(self) -> Generator[Progress, None, Ending]:
+        """Size all cases dry, then load the model alone. Raises DoesNotFit where no memory is free at all."""
+        session = self.session
+        file = yield from session.prepare_file()
+        engine = session.rig.launch(self.setup, session.cancel)
+        assert isinstance(engine, LlamaEngine)
+        self._sizes = size_cases(engine, file, file.paths[0], self.setup, session.settings(SpeedSettings).cases)
+        return (yield from session.open(self.setup))  # without an n_ctx
+
+    def obstacle(self, case: Case) -> str:
+        """That it does not fit into memory."""
+        return self._sizes[case].obstacle
+
+    def planned_memory(self, case: Case) -> CaseMemory | None:
+        """By llama.cpp's own allocator, run dry."""
+        return self._sizes[case].memory
+
+    def open_case(self, case: Case) -> Generator[Progress, None, None]:
+        """Replace the context by one of the case's length. Raises EngineEnded."""
+        setup = replace(self.setup, n_ctx=case.n_ctx, n_seq_max=case.n_seqs)
+        require_completed((yield from self.session.open(setup)))
+
+
+@dataclass(slots=True)
+class ServedContexts:
+    """The contexts that a server made when it started."""
+
+    refusal: ClassVar[Outcome] = Outcome.SKIPPED
+
+    session: Session
+
+    @property
+    def n_batch(self) -> int:
+        """Unknown; as most servers have it."""
+        return _SERVER_BATCH
+
+    def n_steps(self, case: Case) -> int:
+        """Each request is timed by itself."""
+        return case.n_seqs * case.n_gen
+
+    def open(self) -> Generator[Progress, None, Ending]:
+        """Find the server."""
+        return (yield from self.session.open())
+
+    def obstacle(self, case: Case) -> str:
+        """That a request is longer than the server allows."""
+        server = self.session.recorder.recording.last(ServerFound)
+        needed = case.n_input + case.n_gen + 1
+        if server is None or server.n_ctx is None or needed <= server.n_ctx:
+            return ""
+        return f"{needed:,} tokens do not fit into the server's context of {server.n_ctx:,}"
+
+    def planned_memory(self, case: Case) -> CaseMemory | None:
+        """Unknown: a server does not say what it takes."""
+        return None
+
+    def open_case(self, case: Case) -> Generator[Progress, None, None]:
+        """Nothing to make."""
+        yield from ()
+
+
+def case_contexts(session: Session) -> CaseContexts:
+    """Return the place for the cases of a session's setup."""
+    setup = session.setup
+    return OwnContexts(session, setup) if isinstance(setup, LlamaSetup) else ServedContexts(session)

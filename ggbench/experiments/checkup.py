@@ -1,0 +1,85 @@
+"""Looks at this machine and at ggbench's own files, for `ggbench doctor`; nothing is measured, changed or requested."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import tempfile
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import ggbench
+from ggbench import paths
+from ggbench.engine.llama_build import describe_llama_build
+from ggbench.errors import GgbenchError
+from ggbench.hub.access import hub_cache_folder
+from ggbench.hub.login import describe_login
+from ggbench.machine.bandwidth import is_from_busy_machine, known_bandwidth
+from ggbench.machine.condition import describe_cpu_state, describe_gpu_driver, describe_memory_state
+from ggbench.machine.cpu import default_threads
+from ggbench.machine.disks import describe_place
+from ggbench.machine.environment import describe_os
+from ggbench.records.checkup import Calibration, Checkup, Place, StoreHealth
+from ggbench.store.health import inspect_store
+
+
+def examine() -> Checkup:
+    """Look at everything; what cannot be found out is None or says why."""
+    store = inspect_store()
+    return Checkup(
+        ggbench=ggbench.__version__,
+        python=platform.python_version(),
+        os=describe_os(),
+        llama=describe_llama_build(),
+        cpu=describe_cpu_state(),
+        memory=describe_memory_state(),
+        driver=describe_gpu_driver(),
+        places=_places(),
+        store=store,
+        hub=describe_login(),
+        calibration=describe_calibration(store),
+    )
+
+
+def describe_calibration(store: StoreHealth) -> Calibration:
+    """Return what was measured of this machine; the results are read only where their file is sound and up to date."""
+    bandwidth = known_bandwidth(default_threads())
+    is_busy = bandwidth is not None and is_from_busy_machine(bandwidth)
+    is_readable = bool(store.n_runs) and not store.problem and store.version == store.newest_version
+    return Calibration(bandwidth, is_busy, _shares() if is_readable and bandwidth is not None else None)
+
+
+def _shares() -> str | None:
+    from ggbench.experiments.known_speeds import shares_here
+    from ggbench.sizing.budget import machine_budget
+    from ggbench.store.database import Store
+
+    with contextlib.suppress(GgbenchError, PackageNotFoundError), Store.open() as opened:
+        budget = machine_budget(
+            n_gpu_layers=-1,
+            main_gpu=None,
+            threads=default_threads(),
+            reserve_bytes=None,
+            bandwidth=None,
+            measures=False,
+        )
+        shares = shares_here(opened, budget)
+        return None if shares is None else shares.source
+    return None
+
+
+def _places() -> tuple[Place, ...]:
+    disposable = {
+        "twins": paths.twins_dir(),
+        "twins of forecasts": paths.forecasts_dir(),
+        "logits": paths.logits_dir(),
+        "headers": paths.headers_dir(),
+        "listings": paths.hub_listings_dir(),
+    }
+    return (
+        describe_place("results", paths.results_file().parent),
+        *(describe_place(name, folder, is_disposable=True) for name, folder in disposable.items()),
+        describe_place("Hugging Face's cache", hub_cache_folder(os.environ)),
+        describe_place("temporary files", Path(tempfile.gettempdir()), counts=False),
+    )

@@ -1,0 +1,127 @@
+"""The state of CPU, main memory and NVIDIA's driver that decides what a measurement here is worth."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ggbench.machine.cgroup import cpu_quota, memory_limits
+from ggbench.machine.cpu import describe_cpu
+from ggbench.machine.gpus import Nvml, describe_gpu, nvml_problem, open_nvml, visible_gpus
+from ggbench.machine.kernel_files import PROC, SYSFS, read_number, read_text
+from ggbench.machine.memory import describe_ram
+from ggbench.machine.readings import read_gpus
+from ggbench.records.checkup import CpuState, GpuDriver, GpuState, MemoryState
+
+_CHOSEN = re.compile(r"\[(\w+)\]")
+_NVIDIA = "0x10de"
+_DISPLAY_CLASS = "0x03"
+"""Of PCI devices: display controllers, 3D controllers without an output included."""
+
+
+def describe_cpu_state(proc: Path = PROC, sysfs: Path = SYSFS, *, watch_s: float = 0.5) -> CpuState:
+    """Return the CPU's state; looks for `watch_s` seconds at how busy it is, 0 leaves that out."""
+    import psutil
+
+    cpu = describe_cpu(proc, sysfs)
+    scaling = sorted((sysfs / "devices/system/cpu").glob("cpu[0-9]*/cpufreq"))
+    governors = {text for each in scaling if (text := read_text(each / "scaling_governor"))}
+    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    return CpuState(
+        name=cpu.name,
+        n_cores=cpu.n_cores,
+        n_cpus=os.cpu_count() or 1,
+        quota_cpus=cpu_quota(proc, sysfs),
+        instructions=_instructions(proc),
+        governors=tuple(sorted(governors)),
+        scaling_driver=read_text(scaling[0] / "scaling_driver") if scaling else None,
+        energy_preference=read_text(scaling[0] / "energy_performance_preference") if scaling else None,
+        busy_share=psutil.cpu_percent(watch_s) / 100 if watch_s else None,
+        is_on_battery=None if battery is None or battery.power_plugged is None else not battery.power_plugged,
+    )
+
+
+def describe_memory_state(proc: Path = PROC, sysfs: Path = SYSFS) -> MemoryState:
+    """Return main memory and its limits."""
+    import psutil
+
+    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+    limits = [each.limit_bytes for each in memory_limits(proc, sysfs) if each.limit_bytes < memory.total]
+    address_space, locked = _process_limits()
+    chosen = _CHOSEN.search(read_text(sysfs / "kernel/mm/transparent_hugepage/enabled") or "")
+    return MemoryState(
+        total_bytes=memory.total,
+        available_bytes=describe_ram(proc, sysfs).available_bytes,
+        container_limit_bytes=min(limits, default=None),
+        swap_total_bytes=swap.total,
+        swap_used_bytes=swap.used,
+        address_space_limit_bytes=address_space,
+        locked_limit_bytes=locked,
+        overcommit=read_number(proc / "sys/vm/overcommit_memory"),
+        huge_pages=None if chosen is None else chosen[1],
+    )
+
+
+def describe_gpu_driver(sysfs: Path = SYSFS, environ: Mapping[str, str] = os.environ) -> GpuDriver:
+    """Return NVIDIA's driver with its GPUs; by the bus, whether one is here without a driver."""
+    nvml = open_nvml()
+    if nvml is None:
+        return GpuDriver(problem=nvml_problem() if _has_nvidia_card(sysfs) else "")
+    with contextlib.closing(nvml):
+        readings = {each.index: each for each in read_gpus(nvml)}
+        states = tuple(
+            GpuState(
+                gpu=describe_gpu(nvml, index, handle),
+                compute_capability=nvml.query("nvmlDeviceGetCudaComputeCapability", handle),
+                processes=readings[index].processes,
+                throttle=readings[index].throttle,
+            )
+            for index, handle in nvml.devices()
+        )
+        return GpuDriver(
+            version=nvml.query("nvmlSystemGetDriverVersion"),
+            cuda_version=_cuda_version(nvml),
+            gpus=states,
+            n_visible=len(visible_gpus(environ)),
+        )
+
+
+def _instructions(proc: Path) -> frozenset[str]:
+    """Return the instruction sets of the first CPU: x86 lists them as `flags`, Arm as `Features`."""
+    for line in (read_text(proc / "cpuinfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()
+
+
+def _process_limits() -> tuple[int | None, int | None]:
+    """Return the limits of address space and of locked memory in bytes; None is none."""
+    address_space: int | None = None
+    locked: int | None = None
+    if sys.platform != "win32":
+        import resource
+
+        kinds = (resource.RLIMIT_AS, resource.RLIMIT_MEMLOCK)
+        soft = [resource.getrlimit(kind)[0] for kind in kinds]
+        address_space, locked = (None if limit == resource.RLIM_INFINITY else limit for limit in soft)
+    return address_space, locked
+
+
+def _has_nvidia_card(sysfs: Path) -> bool:
+    devices = (sysfs / "bus/pci/devices").glob("*")
+    return any(
+        read_text(each / "vendor") == _NVIDIA and (read_text(each / "class") or "").startswith(_DISPLAY_CLASS)
+        for each in devices
+    )
+
+
+def _cuda_version(nvml: Nvml) -> tuple[int, int] | None:
+    """Return the newest CUDA that the driver runs; NVML writes 12.8 as 12080."""
+    number: Any = nvml.query("nvmlSystemGetCudaDriverVersion_v2")
+    return None if not number else (int(number) // 1000, int(number) % 1000 // 10)

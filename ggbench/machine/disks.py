@@ -1,0 +1,71 @@
+"""The folders that ggbench writes to: how much is in them, and how much room their disks have."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ggbench.records.checkup import Place
+
+
+def describe_place(name: str, folder: Path, *, is_disposable: bool = False, counts: bool = True) -> Place:
+    """Describe a folder, which need not exist: then its disk is that of the nearest folder above that does.
+
+    `counts` adds up the files in it.
+    """
+    import psutil
+
+    existing = next((each for each in (folder, *folder.absolute().parents) if each.is_dir()), None)
+    free_bytes = None
+    if existing is not None:
+        try:
+            free_bytes = psutil.disk_usage(str(existing)).free
+        except OSError:
+            existing = None
+    return Place(
+        name=name,
+        path=str(folder),
+        used_bytes=_used_bytes(folder) if counts else None,
+        free_bytes=free_bytes,
+        disk=None if existing is None else existing.stat().st_dev,
+        file_system=None if existing is None else _file_system(existing),
+        is_writable=existing is not None and os.access(existing, os.W_OK | os.X_OK),
+        is_disposable=is_disposable,
+    )
+
+
+def _used_bytes(folder: Path) -> int | None:
+    """Add up the files below a folder, each inode once and no link followed; 0 where there is none."""
+    seen: set[tuple[int, int]] = set()
+    total, waiting = 0, [str(folder)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        key = status.st_dev, status.st_ino
+                        total += 0 if key in seen else _disk_bytes(status)
+                        seen.add(key)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+    return total
+
+
+def _disk_bytes(status: os.stat_result) -> int:
+    """Return what a file takes on its disk: a sparse one takes less than its length."""
+    n_blocks: int | None = getattr(status, "st_blocks", None)  # of 512 bytes; not on Windows
+    return status.st_size if n_blocks is None else n_blocks * 512
+
+
+def _file_system(folder: Path) -> str | None:
+    """Return the type of the file system that a folder is on."""
+    import psutil
+
+    target = folder.resolve()
+    found = [each for each in psutil.disk_partitions(all=True) if target.is_relative_to(each.mountpoint)]
+    return max(found, key=lambda each: len(each.mountpoint)).fstype or None if found else None

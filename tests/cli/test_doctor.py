@@ -1,0 +1,73 @@
+"""`ggbench doctor` on this machine, with faults planted in its folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ggbench.paths import results_file
+from ggbench.records.checkup import LlamaBuild
+from tests.cli.conftest import Run
+from tests.fakes.nvml import install, replay
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Does not load llama.cpp, nor wait to see how busy the machine is."""
+    from ggbench.machine.condition import describe_cpu_state
+    from tests.fakes.checkups import SOUND
+
+    monkeypatch.setattr("ggbench.experiments.checkup.describe_llama_build", lambda: SOUND.llama)
+    monkeypatch.setattr("ggbench.experiments.checkup.describe_cpu_state", lambda: describe_cpu_state(watch_s=0))
+
+
+def codes(ran: dict[str, object]) -> list[str]:
+    return [each["code"] for each in ran["findings"]]  # type: ignore[attr-defined]
+
+
+def test_a_fresh_home_stays_as_it_was(ggbench: Run, home: Path) -> None:
+    """Looking makes no file; the text has every fact, and the home folder is not in it."""
+    ran = ggbench("doctor")
+
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("ggbench doctor: ")
+    for fact in ("- llama.cpp: 0.5.0 (0c1e570)", "- results file: none yet", "- Hub: not logged in"):
+        assert fact in ran.out
+    assert str(home) not in ran.out
+    assert list(home.iterdir()) == []
+
+
+def test_a_damaged_store_is_reported_and_left(ggbench: Run) -> None:
+    """Any other command would move it aside."""
+    results_file().parent.mkdir(parents=True)
+    results_file().write_bytes(b"garbage" * 100)
+
+    ran = ggbench("doctor", "--json")
+
+    assert ran.code == 0
+    assert ran.json["schema"] == "ggbench.doctor/1"
+    assert "store.damaged" in codes(ran.json)
+    assert results_file().read_bytes() == b"garbage" * 100
+
+
+def test_a_missing_llama_cpp_is_reported(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command that says so does not need it."""
+    missing = LlamaBuild(is_installed=False, problem="the package llama-cpp-python is not installed")
+    monkeypatch.setattr("ggbench.experiments.checkup.describe_llama_build", lambda: missing)
+
+    ran = ggbench("doctor", "--json")
+
+    assert (ran.code, "llama.missing" in codes(ran.json)) == (0, True)
+
+
+def test_serial_numbers_are_shown_only_where_asked_for(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build for the CPU on a machine with two GPUs is found, too."""
+    install(monkeypatch, replay("two-a5000"))
+
+    plain, whole = ggbench("doctor", "--json"), ggbench("doctor", "--json", "--with-paths")
+
+    assert "llama.cuda" in codes(plain.json)
+    assert [each["gpu"]["uuid"] for each in plain.json["gpu_driver"]["gpus"]] == [None, None]
+    assert all(each["gpu"]["uuid"].startswith("GPU-") for each in whole.json["gpu_driver"]["gpus"])
+    assert str(results_file()) == whole.json["store"]["path"]

@@ -1,0 +1,62 @@
+"""The installed llama.cpp described, and each way in which it cannot be."""
+
+from __future__ import annotations
+
+import sys
+
+import llama_cpp
+import pytest
+
+from ggbench.engine.llama_build import describe_llama_build, parse_features
+from ggbench.records.checkup import LlamaBuild
+
+
+@pytest.mark.llama
+def test_the_installed_llama_cpp_is_described() -> None:
+    """By a child process that loads it: version, backends, devices and what the CPU's backend was compiled with."""
+    build = describe_llama_build()
+
+    assert (build.is_installed, build.problem) == (True, "")
+    assert build.llama_cpp_python == llama_cpp.__version__
+    assert "CPU" in build.backends
+    assert [each.name for each in build.devices if not each.is_gpu][-1] == "CPU"
+    assert build.features_of("CPU")
+
+
+def test_features_belong_to_their_backend() -> None:
+    """llama.cpp prints all in one line, in the form of `llama_print_system_info`."""
+    of_cuda = "CUDA : ARCHS = 750,890 | USE_GRAPHS = 1 | PEER_MAX_BATCH_SIZE = 128 | "
+    text = of_cuda + "CPU : SSE3 = 1 | AVX2 = 1 | OPENMP = 1 | "
+
+    assert parse_features(text) == (
+        ("CUDA", (("ARCHS", "750,890"), ("USE_GRAPHS", "1"), ("PEER_MAX_BATCH_SIZE", "128"))),
+        ("CPU", (("SSE3", "1"), ("AVX2", "1"), ("OPENMP", "1"))),
+    )
+    assert parse_features("") == ()
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("import sys; sys.exit('libcuda.so.1: cannot open shared object file')", "libcuda.so.1: cannot open shared"),
+        ("import os; os.abort()", "loading it ended its process with -6"),
+        ("print('no JSON')", "loading it ended its process with 0"),
+        ("import time; time.sleep(60)", "it did not load within 1 s"),
+    ],
+    ids=["says why", "aborts", "garbage", "hangs"],
+)
+def test_a_build_that_cannot_be_loaded_says_why(script: str, problem: str) -> None:
+    """Whatever becomes of the child, ggbench goes on."""
+    build = describe_llama_build((sys.executable, "-c", script), timeout_s=1 if "sleep" in script else 30)
+
+    assert build.is_installed
+    assert problem in build.problem
+
+
+def test_a_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process is started for what is not there."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+
+    assert describe_llama_build() == LlamaBuild(
+        is_installed=False, problem="the package llama-cpp-python is not installed"
+    )

@@ -1,0 +1,48 @@
+"""Searches on machines whose best settings are planted."""
+
+from __future__ import annotations
+
+import pytest
+
+from ggbench.catalog.selector import Target
+from ggbench.records.run import Run
+from ggbench.records.tune import TuneResult, TuneSettings
+from tests.fakes.planted import PlantedMachine
+
+AT_BOTH = TuneSettings(depths=(0, 4096), within_s=300, kv_types=("q8_0",))
+SLOWER = {("threads", 1): 1.7, ("threads", 3): 1.05, ("mmap", False): 1.02}
+
+
+def result_of(run: Run) -> TuneResult:
+    """Of a run that found something."""
+    assert isinstance(run.result, TuneResult)
+    return run.result
+
+
+def changed(result: TuneResult) -> dict[str, object]:
+    """What the best settings change; nothing where the defaults are best."""
+    return {} if result.best is None else result.changes(result.best)
+
+
+@pytest.mark.parametrize("drift_per_s", [0.0, 0.002])
+def test_the_planted_best_is_found_in_19_of_20(target: Target, drift_per_s: float) -> None:
+    """Of two settings that are better together; one helps far into a context alone, and another is quicker too."""
+    at_depth = {("flash_attn", "off"): 0.6, ("type_k", "q8_0"): 0.8}
+    n_found = n_held = 0
+    for seed in range(20):
+        machine = PlantedMachine(seed, {**SLOWER, ("threads", 4): 0.9}, at_depth, 0.03, drift_per_s=drift_per_s)
+        result = result_of(machine.tune(target, AT_BOTH))
+        n_found += changed(result) == {"flash_attn": "off", "threads": 4}
+        for gain, truth in zip(result.gain, (1 / 0.9, 1 / 0.54), strict=True):
+            assert gain.decode is not None
+            n_held += gain.decode.low <= truth <= gain.decode.high
+    assert n_found >= 19
+    assert n_held >= 36
+
+
+@pytest.mark.parametrize("effects", [{}, SLOWER])
+def test_no_gain_is_claimed_where_there_is_none(target: Target, effects: dict[tuple[str, object], float]) -> None:
+    """In 19 of 20, of eight candidates that are equal to the defaults, and of some that are slower."""
+    results = [result_of(PlantedMachine(seed, effects, noise=0.03).tune(target, AT_BOTH)) for seed in range(20)]
+    assert sum(result.has_gain for result in results) <= 1
+    assert not any(changed(result) for result in results if not result.has_gain)

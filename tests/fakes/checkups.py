@@ -1,0 +1,61 @@
+"""A sound machine as `ggbench doctor` sees it; change what a test is about with dataclasses.replace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ggbench.records.checkup import (
+    Calibration,
+    Checkup,
+    CpuState,
+    GpuDriver,
+    GpuState,
+    HubLogin,
+    LlamaBuild,
+    LlamaDevice,
+    MemoryState,
+    Place,
+    StoreHealth,
+)
+from ggbench.records.speed import Bandwidth
+from tests.fakes.machines import GPU
+
+GIB = 1 << 30
+HOME = "/home/alice"
+
+PLACE = Place("results", f"{HOME}/.local/share/ggbench", 3 << 20, 90 * GIB, 1, "ext4", True, False)
+SOUND = Checkup(
+    ggbench="0.1.0",
+    python="3.11.2",
+    os="Debian GNU/Linux 12 (bookworm), Linux 6.1.0 x86_64",
+    llama=LlamaBuild(
+        llama_cpp_python="0.3.36",
+        llama_cpp="0.5.0",
+        commit="0c1e570",
+        features=(("CPU", (("AVX2", "1"), ("AVX512", "1"), ("OPENMP", "1"))),),
+        backends=("CPU",),
+        devices=(LlamaDevice("CPU", "AMD EPYC 9B14", "CPU", False),),
+    ),
+    cpu=CpuState(
+        "AMD EPYC 9B14", 8, 16, None, frozenset({"avx2", "avx512f", "sse3"}), ("performance",), "acpi-cpufreq"
+    ),
+    memory=MemoryState(64 * GIB, 60 * GIB, None, 0, 0, None, 8 << 20, 0, "madvise"),
+    driver=GpuDriver(),
+    places=(
+        PLACE,
+        replace(PLACE, name="twins", path=f"{HOME}/.cache/ggbench/twins", is_disposable=True, used_bytes=GIB),
+    ),
+    store=StoreHealth(f"{HOME}/.local/share/ggbench/results.sqlite", 3 << 20, 5, 5, 12),
+    hub=HubLogin(None, False, False, None),
+    calibration=Calibration(Bandwidth(12.8e9, "measured 2026-11-22 with 8 threads (memcmp)")),
+)
+
+CUDA_BUILD = replace(
+    SOUND.llama,
+    features=(*SOUND.llama.features, ("CUDA", (("ARCHS", "750,800,860,890"), ("USE_GRAPHS", "1")))),
+    backends=("CUDA", "CPU"),
+    devices=(LlamaDevice("CUDA0", GPU.name, "CUDA", True), *SOUND.llama.devices),
+    cuda_version=(12, 4),
+)
+DRIVER = GpuDriver("580.1", (13, 0), "", (GpuState(GPU, (8, 9), (), ()),), 1)
+WITH_GPU = replace(SOUND, llama=CUDA_BUILD, driver=DRIVER)

@@ -1,0 +1,126 @@
+"""A machine whose best settings are known: fake workers with planted effects, noise, spikes and drift, and a clock."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from ggbench.catalog.selector import Target
+from ggbench.engine import protocol
+from ggbench.engine.endings import Completed, Crashed, Ending
+from ggbench.engine.events import PromptRead, Steps
+from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.experiments.tune import EXPERIMENT
+from ggbench.recording.driver import run_job
+from ggbench.recording.experiment import Job
+from ggbench.recording.progress import Finished
+from ggbench.recording.rig import Rig
+from ggbench.records.run import Run
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.tune import TuneSettings
+from ggbench.store.database import Store
+from tests.fakes.engine import fake_rig, obey
+
+Effects = Mapping[tuple[str, Any], float]
+"""How many times as long a step takes with that value of a setting."""
+
+
+@dataclass
+class PlantedMachine:
+    """Workers whose steps take what their settings cost, times the noise of each measurement and a drift over time."""
+
+    seed: int
+    effects: Effects = field(default_factory=dict)
+    at_depth: Effects = field(default_factory=dict)
+    """Of steps far into a context alone."""
+    noise: float = 0.02
+    """Standard deviation of a measurement, as a share of it."""
+    step_noise: float = 0.02
+    """Of a single step in it."""
+    drift_per_s: float = 0.0
+    """Share by which the machine is slower after each second."""
+    jump_at_s: float = math.inf
+    jump: float = 1.0
+    """How many times slower the machine is from then on."""
+    fatal: tuple[str, Any] | None = None
+    """Value of a setting with which the worker ends in the middle of a decode."""
+    n_logical: int = 4
+    """Threads that it runs at once."""
+    busy: tuple[str, ...] = ()
+    """Other programs that compute."""
+    before_each: Callable[[int], object] = lambda number: None
+    """Called before each measurement with its number."""
+    seconds: float = 0.0
+    """Its clock: what all that was measured took."""
+    n_measured: int = 0
+
+    def __post_init__(self) -> None:
+        self._rng = random.Random(self.seed)
+        self._setup = LlamaSetup()
+        self._level = 1.0
+
+    def clock(self) -> float:
+        """In place of time.monotonic."""
+        return self.seconds
+
+    def cost(self, setup: LlamaSetup, n_depth: int) -> float:
+        """Return the time of a step over that of the defaults, without noise."""
+        planted = [self.effects, self.at_depth] if n_depth > 1 else [self.effects]
+        return math.prod(
+            factor for effects in planted for (name, value), factor in effects.items() if getattr(setup, name) == value
+        )
+
+    def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        """As a worker in good health, with these times."""
+        match request:
+            case protocol.MakeContext(setup):
+                self._setup = setup
+                self._level = math.exp(self._rng.gauss(0, self.noise))
+                yield from obey(request)
+            case DecodeAtDepth() if self.fatal and getattr(self._setup, self.fatal[0]) == self.fatal[1]:
+                yield Crashed(-11, ())
+            case DecodeAtDepth(n_depth, n_gen, n_batch):
+                self.before_each(self.n_measured)
+                step_ms = (10.0 + n_depth / 500) * self.cost(self._setup, n_depth) * self._level
+                step_ms *= 1 + self.drift_per_s * self.seconds
+                step_ms *= self.jump if self.seconds >= self.jump_at_s else 1.0
+                steps = [round(step_ms * 1e6 * math.exp(self._rng.gauss(0, self.step_noise))) for _ in range(n_gen)]
+                self.seconds += sum(steps) / 1e9 + 0.1
+                self.n_measured += 1
+                yield Steps(n_depth + 2, steps, [])
+                if n_batch:
+                    yield PromptRead(n_batch, round(n_batch * step_ms * 1e5))
+                yield Completed()
+            case _:
+                yield from obey(request)
+
+    @contextlib.contextmanager
+    def clocked(self) -> Iterator[None]:
+        """Let searches run by its clock, its CPUs, and other programs as `busy` says."""
+        with patch.multiple(
+            "ggbench.experiments.tune_runner",
+            monotonic=self.clock,
+            BusyPrograms=lambda: SimpleNamespace(since=lambda: self.busy),
+            logical_cpus=lambda: self.n_logical,
+        ):
+            yield
+
+    def rig(self, store: Store | None = None) -> Rig:
+        """A rig all of whose workers are of this machine."""
+        return fake_rig(store, dict.fromkeys(range(1000), self.answer))[0]
+
+    def tune(self, target: Target, settings: TuneSettings, setup: LlamaSetup | None = None) -> Run:
+        """Search on it, with its clock."""
+        job = Job(EXPERIMENT, target, setup or LlamaSetup(), settings)
+        with self.clocked():
+            *_, finished = run_job(self.rig(), job)
+        assert isinstance(finished, Finished)
+        if finished.error is not None:
+            raise finished.error
+        return finished.run

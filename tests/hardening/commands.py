@@ -1,0 +1,112 @@
+"""The command line as it is registered: a new command is tried without a line here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import psutil
+
+from tests.hardening.trials import Trials
+
+_LONGER: Mapping[str, tuple[str, ...]] = {
+    "bench": ("-n", "3000", "--maxctx"),
+    "decode": ("-n", "3000"),
+    "prefill": ("--lengths", "64,512,2048"),
+    "speed": ("--inputs", "64,512", "-n", "512"),
+}
+"""Options that make a command measure for longer than a kill waits; any other is run as it is."""
+_GONE_WITHIN_S = 2.0
+
+
+def options_of(name: str) -> frozenset[str]:
+    """Return the names of a command's parameters."""
+    from ggbench.cli.main import cli
+
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return frozenset(parameter.name or "" for parameter in command.params)
+
+
+def measuring_commands() -> tuple[str, ...]:
+    """Return every command that loads a model, by the options that all of them have."""
+    from ggbench.cli.main import COMMANDS
+
+    return tuple(name for name in COMMANDS if {"model", "memory_limit_bytes", "no_download"} <= options_of(name))
+
+
+def measuring(name: str, model: Path) -> list[str]:
+    """Return the words that measure this file, limited in memory so that no search takes the machine's."""
+    limit = () if name == "forecast" else ("--memory-limit", "3GiB")
+    known = ("--bandwidth", "20GB/s") if "bandwidth" in options_of(name) else ()
+    return [name, str(model), *_LONGER.get(name, ()), *limit, *known]
+
+
+def reading_commands() -> dict[str, list[str]]:
+    """Return commands that print what is stored, on this disk or shipped, and need nothing else."""
+    from ggbench.cli.main import COMMANDS
+
+    known = {
+        "compare": ["1", "2"],
+        "export": ["1"],
+        "help": ["numbers"],
+        "inspect": ["MODEL"],
+        "limits": ["MODEL", "--gpu", "rtx-4090"],
+        "plan": ["MODEL", "-c", "512", "--no-measure"],
+        "pick": ["MODEL", "--no-measure"],
+    }
+    runs_alone = {name for name in COMMANDS if not options_of(name) & {"model", "path", "paths", "run_ids"}}
+    return {name: known.get(name, []) for name in COMMANDS if name in known or name in runs_alone - {"demo", "tui"}} | {
+        "results": [],
+        "models": [],
+    }
+
+
+@contextmanager
+def started(words: Sequence[str], **options: object) -> Iterator[subprocess.Popen[str]]:
+    """Run the command line in a process of its own, which is gone at the end."""
+    process = subprocess.Popen(  # type: ignore[call-overload]
+        [sys.executable, "-P", "-m", "ggbench", *words],
+        stdin=subprocess.DEVNULL,
+        env=dict(os.environ),
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def finish(row: Trials, label: str, process: subprocess.Popen[str], limit_s: float = 120.0) -> None:
+    """Wait for a command that was left alone, and judge how it ends."""
+    row.tried += 1
+    try:
+        out, err = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        row.hangs += 1
+        row.fault(f"{label}: no end after {limit_s:.0f} s")
+        return
+    row.judge(label, process.returncode, out or "", err or "")
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Return the children of a command, none where it is over."""
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def count_orphans(row: Trials, label: str, workers: Sequence[psutil.Process]) -> None:
+    """Count the workers that outlive their parent, and end them."""
+    _, alive = psutil.wait_procs(list(workers), timeout=_GONE_WITHIN_S)
+    row.orphans += len(alive)
+    for orphan in alive:
+        row.fault(f"{label}: {' '.join(orphan.cmdline())[:80]} lived on")
+        orphan.kill()

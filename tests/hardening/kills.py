@@ -1,0 +1,173 @@
+"""Kills and signals at random moments, of a command and of its worker."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from ggbench import paths
+from ggbench.errors import GgbenchError
+from ggbench.gguf_file.header import read_model_file
+from ggbench.hub.hf_cache import verify_blob
+from tests.hardening.commands import count_orphans, measuring, measuring_commands, started, workers_of
+from tests.hardening.served import served_hub
+from tests.hardening.trials import Trials, ggbench
+
+_WAYS = ("kill ggbench", "kill its worker", "SIGTERM", "SIGINT", "SIGHUP")
+_HANDLED_AFTER_S = 1.0
+"""Before, Python itself may still be starting and ends by the signal."""
+_REPO = "org/pulled-GGUF"
+
+
+def kills_of_measurements(n: int, draw: random.Random, model: Path, within_s: float = 5.0) -> Trials:
+    """Every measuring command in turn; runs stay, and each is shown as far as it came."""
+    row = Trials("kills and signals while measuring")
+    ways = itertools.cycle(itertools.product(_WAYS, measuring_commands()))
+    for way, name in itertools.islice(ways, n):
+        after_s = draw.uniform(0.2, within_s)
+        before = _samples()
+        _stop(row, way, measuring(name, model), after_s)
+        _check_store(row, f"{name}, {way} after {after_s:.2f} s", before)
+    return row
+
+
+def kills_of_writers(n: int, draw: random.Random, folder: Path) -> Trials:
+    """Every command that writes files: what has its final name is whole, and what was there before is there."""
+    row = Trials("kills and signals while writing files")
+    folder.mkdir(parents=True, exist_ok=True)
+    old = b"what the user had"
+    content = draw.randbytes(24 << 20)
+    with served_hub() as (hub, _):
+        hub.add_repo(_REPO, {"pulled-q8_0.gguf": content})
+        hub.bytes_per_s = 20e6
+        for number in range(n):
+            target = folder / f"out-{number}"
+            words, is_whole = (
+                (["synth", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(target)], _is_gguf),
+                (["report", "1", "-o", str(target.with_suffix(".html")), "--force"], _is_page),
+                (["export", "1", "--format", "json", "-o", str(target.with_suffix(".json")), "--force"], _is_json),
+                (["pull", f"hf:{_REPO}", "q8_0", "--to", str(target)], _is_nothing),
+                (["pull", f"hf:{_REPO}", "q8_0"], _is_nothing),
+                (["import", str(Path(__file__).parent.parent / "data" / "peers" / "llama-bench.json")], _is_json),
+            )[number % 6]
+            if "--force" in words:
+                Path(words[-2]).write_bytes(old)
+            after_s = draw.uniform(0.1, 2.0)
+            way = draw.choice([way for way in _WAYS if "worker" not in way])
+            label = f"{words[0]}, {way} after {after_s:.2f} s"
+            before = _samples()
+            _stop(row, way, words, after_s)
+            _check_store(row, label, before)
+            _check_files(row, label, folder, {old, content}, is_whole)
+            if "--force" in words and not Path(words[-2]).exists():
+                row.lost_bytes += len(old)
+                row.fault(f"{label}: the file that it was to replace is gone")
+            for path in folder.rglob("*"):
+                if path.is_file():
+                    path.unlink()
+        for blob in Path(os.environ["HF_HOME"]).glob("hub/*/blobs/*"):
+            if not blob.name.endswith(".incomplete") and not verify_blob(blob).matches:
+                row.unverified_bytes += blob.stat().st_size
+                row.fault(f"{blob.name} has a name that is not its hash")
+    return row
+
+
+def _check_files(row: Trials, label: str, folder: Path, known: set[bytes], is_whole: Callable[[Path], bool]) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.name.startswith("."):
+            held = path.read_bytes()
+            if held not in known and not is_whole(path):
+                row.unverified_bytes += len(held)
+                row.fault(f"{label}: {path.name} is not whole")
+
+
+def _stop(row: Trials, way: str, words: list[str], after_s: float) -> None:
+    """Start a command, stop it, and count what does not end."""
+    label = f"{words[0]}, {way} after {after_s:.2f} s"
+    row.tried += 1
+    with started(words, start_new_session=True) as process:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=after_s)
+        workers = workers_of(process)
+        is_over = process.poll() is not None
+        victims = workers if "worker" in way and workers else [psutil.Process(process.pid)] if not is_over else []
+        for victim in victims:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                victim.send_signal(signal.SIGKILL if way.startswith("kill") else getattr(signal, way))
+        try:
+            _, err = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            row.hangs += 1
+            row.fault(f"{label}: it did not end")
+            return
+        finally:
+            count_orphans(row, label, workers)
+        is_signalled = way.startswith("SIG") and not is_over
+        if is_signalled and process.returncode not in (0, 130) and after_s > _HANDLED_AFTER_S:
+            row.tracebacks += 1
+            row.fault(f"{label}: exit code {process.returncode}, {err[-200:]}")
+        elif "Traceback" in err and after_s > _HANDLED_AFTER_S:
+            row.tracebacks += 1
+            row.fault(f"{label}: {err[-300:]}")
+
+
+def _samples() -> dict[int, int]:
+    """Timed samples of every stored run, by its number."""
+    path = paths.results_file()
+    if not path.exists():
+        return {}
+    with contextlib.closing(sqlite3.connect(path)) as raw:
+        return dict(raw.execute("SELECT id, n_samples FROM runs"))
+
+
+def _check_store(row: Trials, label: str, before: dict[int, int]) -> None:
+    path = paths.results_file()
+    if not path.exists():
+        return
+    with contextlib.closing(sqlite3.connect(path)) as raw:
+        answer = raw.execute("PRAGMA integrity_check").fetchone()[0]
+    if answer != "ok":
+        row.lost_bytes += path.stat().st_size
+        row.fault(f"{label}: the store is damaged, {answer}")
+    after = _samples()
+    if lost := [run_id for run_id, n in before.items() if after.get(run_id, -1) < n]:
+        row.lost_bytes += 16 * sum(before[run_id] for run_id in lost)
+        row.fault(f"{label}: runs {lost} lost samples")
+    for run in json.loads(ggbench("results", "--limit", "2", "--json").out)["rows"]:
+        shown = ggbench("results", "show", str(run["run_id"]), "--json")
+        if shown.code or run["state"] == "running":
+            row.lost_bytes += 1
+            row.fault(f"{label}: run {run['run_id']} is {run['state']}, {shown.err[-200:]}")
+
+
+def _is_gguf(path: Path) -> bool:
+    try:
+        return read_model_file(path).missing_bytes == 0
+    except GgbenchError:
+        return False
+
+
+def _is_nothing(_path: Path) -> bool:
+    return False
+
+
+def _is_page(path: Path) -> bool:
+    return path.read_text(encoding="utf-8").rstrip().endswith("</html>")
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,232 @@
+"""Names that mean harm, through every output: of models, files, tensors, repos, runs, reasons and programs."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import click
+
+from ggbench import paths
+from ggbench.gguf_file.encoded_header import encode_header
+from ggbench.gguf_file.header import read_model_file
+from ggbench.records.outcome import Outcome
+from ggbench.store.database import Store
+from tests.fakes.measured import put_failed, put_run, start
+from tests.hardening.commands import options_of
+from tests.hardening.served import served_hub
+from tests.hardening.trials import Trials, ggbench
+
+NAMES = {
+    "terminal escapes": "a\x1b[2J\x1b]0;owned\x07\x9b31mb",
+    "a line of its own": "a\r\nError: deleted\n\x85b\u2028c",
+    "HTML": "<img src=x onerror=alert(1)><script>alert(2)</script>&lt;'\"",
+    "HTML in a comment": "--><svg/onload=alert(3)><!--",
+    "SQL": "x'); DROP TABLE test; --",
+    "a formula": "=cmd|' /C calc'!A0",
+    "a formula by a sign": "+1+1",
+    "a formula by an at": "@SUM(1)",
+    "a path": "../../../../etc/passwd",
+    "an absolute path": "/etc/passwd",
+    "10,000 characters": "n" * 10_000,
+    "bidirectional marks": "abc\u202egpj.exe\u2066x\u200b",
+    "Markdown": "a|b`c`[x](javascript:alert(4))**d**",
+    "markup of rich": "[red]a[/red][link=file:///etc/passwd]b[/link][",
+    "lone surrogates": "a\udcff\ud800b",
+    "an option": "--help",
+    "shell": "$(touch owned);`touch owned`&&x",
+    "combining marks": "a" + "\u0301" * 300,
+    "empty": "",
+    "spaces": "  \t ",
+}
+
+
+class _Tags(HTMLParser):
+    """Collects what a browser would run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.harm: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            is_address = name in ("href", "src", "xlink:href") and (value or "").strip().lower().startswith(
+                "javascript"
+            )
+            if name.startswith("on") or is_address:
+                self.harm.append(f"<{tag} {name}={value}>")
+        if tag in ("img", "iframe", "object", "embed", "base"):
+            self.harm.append(f"<{tag}>")
+
+
+def hostile_names(folder: Path, names: dict[str, str] | None = None) -> Trials:
+    """Give every name to everything that has one, and look at what every command prints and writes."""
+    row = Trials("hostile names through every output")
+    for label, name in (names or NAMES).items():
+        place = folder / f"case-{list(NAMES).index(label)}"
+        place.mkdir(parents=True)
+        before = set(folder.rglob("*"))
+        _files(row, label, name, place)
+        _repos(row, label, name)
+        _runs(row, label, name, place)
+        for path in set(folder.rglob("*")) - before - set(place.rglob("*")):
+            row.unverified_bytes += 1
+            row.fault(f"{label}: {path} was written outside its folder")
+    if Path("owned").exists():
+        row.fault("a name was run by a shell")
+    return row
+
+
+def _files(row: Trials, label: str, name: str, place: Path) -> None:
+    """A file with that name, metadata and tensors."""
+    known = read_model_file(_header(place), allow_missing_data=True)
+    text = name.encode("utf-8", "replace").decode()
+    metadata = known.metadata | {"general.name": text, "general.description": text, "tokenizer.chat_template": text}
+    tensors = [
+        replace(tensor, name=text if number == 3 else tensor.name) for number, tensor in enumerate(known.tensors)
+    ]
+    content = encode_header(metadata, tensors).data
+    models = place / "models"
+    models.mkdir()
+    path = models / "inside.gguf"
+    with contextlib.suppress(OSError, ValueError):
+        path = models / f"{name.replace('/', '_')[:200]}-q4_1.gguf"
+        path.touch()
+    path.write_bytes(content)
+    with path.open("r+b") as file:
+        file.truncate(known.file_bytes + (200 << 20))
+    for words in (
+        ["inspect", str(path)],
+        ["inspect", str(path), "--tensors"],
+        ["inspect", str(path), "--json"],
+        ["models", "--dir", str(models)],
+        ["models", "--dir", str(models), "--json"],
+        ["limits", str(path), "--gpu", "rtx-4090"],
+    ):
+        row.run(f"{label}, {' '.join(words[:1])} of a file", *words)
+    for command in ("decode", "plan", "pull", "inspect", "results"):
+        row.run(f"{label} as MODEL of {command}", command, "--", name)
+
+
+def _repos(row: Trials, label: str, name: str) -> None:
+    """A repo that lists files of that name, and a branch."""
+    with served_hub() as (hub, _):
+        hub.add_repo(
+            "org/hostile-GGUF", {f"{name.encode('utf-8', 'replace').decode()}-q4_1.gguf": b"GGUF" + bytes(999)}
+        )
+        row.run(f"{label} in a repo", "models", "--repo", "org/hostile-GGUF")
+        row.run(f"{label} in a repo", "models", "--repo", "org/hostile-GGUF", "--json")
+        row.run(f"{label} in a repo", "pull", "org/hostile-GGUF", "q4_1", "--json")
+        row.run(f"{label} as a search", "models", "--search", f"x{name}")
+
+
+def _runs(row: Trials, label: str, name: str, place: Path) -> None:
+    """Runs of that model, with that reason, through tables and every format of a file."""
+    with Store.open() as store:
+        head = start(name, "q4_k_m", command=f"ggbench decode {name}")
+        environment = head.environment
+        assert environment is not None
+        head = replace(
+            head,
+            subject=replace(head.subject, file=name, architecture=name),
+            environment=replace(environment, cpu=name, os=name, llama_cpp=name, system_info=name),
+        )
+        run_id, failed = put_run(store, head, n_gen=600), put_failed(store, head, Outcome.FAILED, name)
+    words = str(run_id)
+    for command in (
+        ["results"],
+        ["results", "--json"],
+        ["results", "show", words],
+        ["results", "show", words, "--json"],
+        ["results", "show", str(failed)],
+        ["results", "--model", name],
+        ["compare", words, "1"],
+        ["compare", words, "1", "--json"],
+        ["export", words],
+    ):
+        row.run(f"{label}, {' '.join(command[:2])}", *command)
+    for form in _formats():
+        written = place / f"export-{form}"
+        row.run(f"{label}, export --format {form}", "export", words, "--format", form, "-o", str(written))
+        _look(row, f"{label}, export --format {form}", written, form)
+    for ending in ("html", "md", "csv", "svg"):
+        written = place / f"report.{ending}"
+        row.run(f"{label}, report.{ending}", "report", words, str(failed), "-o", str(written))
+        for path in place.glob(f"report*.{ending}"):
+            _look(row, f"{label}, {path.name}", path, ending)
+    bundle = place / "bundle"
+    row.run(f"{label}, bundle", "export", words, "--bundle", str(bundle))
+    if bundle.exists():
+        row.run(f"{label}, import", "import", str(bundle))
+    with Store.open() as store:
+        for run in store.list_runs():
+            if run.run_id > 1:
+                store.delete_run(run.run_id)
+
+
+def _look(row: Trials, label: str, path: Path, form: str) -> None:
+    """What a browser, a spreadsheet, a database or a reader would make of a file."""
+    if not path.exists():
+        return
+    text = path.read_text(encoding="utf-8", errors="strict")
+    for harm in _harm(text, form):
+        row.unverified_bytes += len(harm)
+        row.fault(f"{label}: {harm[:200]}")
+
+
+def _harm(text: str, form: str) -> Iterator[str]:
+    if any(character in text for character in "\x1b\x9b\x07\u202e") and form not in ("json", "jsonl"):
+        yield "a control character"
+    match form:
+        case "html" | "svg":
+            tags = _Tags()
+            tags.feed(text)
+            yield from tags.harm
+        case "csv":
+            for cells in csv.reader(io.StringIO(text)):
+                yield from (f"a formula: {cell}" for cell in cells if cell[:1] in ("=", "+", "@") and len(cell) > 1)
+        case "json":
+            json.loads(text)
+        case "jsonl":
+            [json.loads(line) for line in text.splitlines() if line]
+        case "sql":
+            with contextlib.closing(sqlite3.connect(":memory:")) as raw:
+                raw.executescript(text)
+                if not raw.execute("SELECT count(*) FROM test").fetchone()[0]:
+                    yield "a table was emptied"
+        case "md":
+            if re.search(r"(?<!\\)<(img|script|svg)", text):
+                yield "HTML in Markdown"
+
+
+def _formats() -> tuple[str, ...]:
+    """Return the formats that `export` offers."""
+    from ggbench.cli.export import command
+
+    assert "form" in options_of("export")
+    (form,) = (parameter for parameter in command.params if parameter.name == "form")
+    assert isinstance(form.type, click.Choice)
+    return tuple(str(choice) for choice in form.type.choices)
+
+
+def _header(place: Path) -> Path:
+    content = sorted((Path(__file__).parent.parent / "data" / "headers").iterdir())[0].read_bytes()
+    path = place / "source.gguf"
+    path.write_bytes(content)
+    return path
+
+
+def store_with_a_run() -> None:
+    """Put one harmless run first, which others are compared with."""
+    assert not paths.results_file().exists()
+    with Store.open() as store:
+        put_run(store, start(), n_gen=600)
+    assert ggbench("results").code == 0

@@ -1,0 +1,96 @@
+"""Too little memory at each stage of a measurement, and a disk that is full at each writer."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ggbench import paths
+from tests.hardening.commands import (
+    count_orphans,
+    finish,
+    measuring,
+    measuring_commands,
+    reading_commands,
+    started,
+    workers_of,
+)
+from tests.hardening.served import served_hub
+from tests.hardening.trials import Trials
+
+_MIB = 1 << 20
+_MEMORY_MIB = (1, 64, 200, 260, 300, 330, 360, 400, 500, 700)
+"""From less than a worker needs to start, past what it takes to load a small model, to enough for its context."""
+_PARENT_MIB = (150, 300, 600)
+FILE_BYTES = (0, 4096, 65_536, 1_000_000)
+"""The largest size that a file may reach: the kernel refuses every write beyond it, as a quota does."""
+_REPO = "org/full-GGUF"
+
+
+def out_of_memory(model: Path, n_limits: int | None = None) -> Trials:
+    """Measure under limits that end at start, load, context and prompt, and in the command's own process."""
+    row = Trials("out of memory at each stage")
+    for mib in _MEMORY_MIB[:: 1 if n_limits is None else len(_MEMORY_MIB) // n_limits]:
+        for name in measuring_commands():
+            words = measuring(name, model)
+            words = [*(f"{mib}MiB" if word == "3GiB" else word for word in words), "-c", "4096"]
+            _limited(row, f"{name} in {mib} MiB", words, None)
+    for mib in _PARENT_MIB[:n_limits]:
+        for name in ("decode", "inspect", "results"):
+            words = measuring(name, model) if name == "decode" else [name, *([str(model)] if name == "inspect" else [])]
+            _limited(row, f"{name} with {mib} MiB itself", words, lambda n=mib: _limit_memory(n * _MIB))
+    return row
+
+
+def full_disk(folder: Path, model: Path, sizes: Sequence[int] = FILE_BYTES) -> Trials:
+    """Run every command that writes where no file may grow beyond a size, and print to a device that is full."""
+    row = Trials("disk full at each writer")
+    folder.mkdir(parents=True, exist_ok=True)
+    before = paths.results_file().read_bytes()
+    with served_hub() as (hub, _):
+        hub.add_repo(_REPO, {"full-q8_0.gguf": bytes(3 * _MIB)})
+        for size in sizes:
+            target = folder / f"out-{size}"
+            writers = [
+                ["synth", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(target)],
+                ["report", "1", "-o", str(target.with_suffix(".html"))],
+                ["export", "1", "--format", "json", "-o", str(target.with_suffix(".json"))],
+                ["export", "1", "--bundle", str(target.with_suffix(".zip"))],
+                ["pull", f"hf:{_REPO}", "q8_0", "--to", str(target)],
+                ["pull", f"hf:{_REPO}", "q8_0"],
+                ["import", str(Path(__file__).parent.parent / "data" / "peers" / "llama-bench.json")],
+                ["models", "--dir", str(model.parent)],
+                ["decode", str(model), "-n", "300"],
+            ]
+            for words in writers:
+                label = f"{words[0]} with files of at most {size} B"
+                _limited(row, label, words, lambda n=size: resource.setrlimit(resource.RLIMIT_FSIZE, (n, n)))
+                for path in folder.rglob("*"):
+                    if path.is_file() and path.stat().st_size == size and size:
+                        row.unverified_bytes += size
+                        row.fault(f"{label}: {path.name} was cut there and has its name")
+        for name, words in reading_commands().items():
+            row.tried += 1
+            given = [str(model) if word == "MODEL" else word for word in words]
+            with Path("/dev/full").open("w") as full, started([name, *given], stdout=full) as process:
+                _, err = process.communicate(timeout=120)
+            if "Traceback" in err or "unexpected" in err or process.returncode == 0:
+                row.tracebacks += 1
+                row.fault(f"{name} > /dev/full: exit code {process.returncode}, {err[-200:]}")
+    if len(paths.results_file().read_bytes()) < len(before):
+        row.lost_bytes += len(before)
+        row.fault("the results file is smaller than before")
+    return row
+
+
+def _limited(row: Trials, label: str, words: Sequence[str], limit: Callable[[], None] | None) -> None:
+    with started(words, preexec_fn=limit, stderr=subprocess.PIPE) as process:
+        workers = workers_of(process)
+        finish(row, label, process)
+        count_orphans(row, label, workers)
+
+
+def _limit_memory(n_bytes: int) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (n_bytes, n_bytes))

@@ -1,0 +1,105 @@
+"""Damaged results files, caches and config files."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import sqlite3
+from pathlib import Path
+
+from ggbench import paths
+from ggbench.hub.listing import list_repo
+from tests.fakes.old_stores import SCRIPTS, build
+from tests.hardening.damage import MUTATIONS, damaged
+from tests.hardening.served import served_hub
+from tests.hardening.trials import Trials, ggbench
+
+_READING = (
+    ("results",),
+    ("results", "--json"),
+    ("results", "show", "1"),
+    ("results", "show", "1", "--json"),
+    ("compare", "1", "2"),
+    ("export", "1", "--format", "csv"),
+)
+_REPO = "org/cached-GGUF"
+
+
+def damaged_stores(n: int, draw: random.Random, folder: Path) -> Trials:
+    """Open damaged results files of every version and read runs of them; no byte of one may be deleted."""
+    row = Trials("damaged results files")
+    sources = []
+    for script in SCRIPTS:
+        path = folder / f"{script.stem}.sqlite"
+        build(script, path)
+        with sqlite3.connect(path) as raw:
+            raw.execute("PRAGMA journal_mode = DELETE")
+        sources.append(path.read_bytes())
+    store = paths.results_file()
+    cases = itertools.cycle(itertools.product(MUTATIONS, range(len(sources))))
+    for number, (kind, source) in enumerate(itertools.islice(cases, n)):
+        for old in store.parent.glob("*"):
+            old.unlink()
+        store.parent.mkdir(parents=True, exist_ok=True)
+        content = damaged(sources[source], draw, kind)
+        store.write_bytes(content)
+        label = f"{kind} of store {source + 1}"
+        for command in {_READING[0], _READING[number % len(_READING)]}:
+            row.run(f"{label}, {' '.join(command)}", *command)
+        row.tried -= 1 if number % len(_READING) else 0
+        moved = [path for path in store.parent.glob("results.broken-*") if path.suffix == ".sqlite"]
+        if moved and moved[0].read_bytes() != content:
+            row.lost_bytes += len(content)
+            row.fault(f"{label}: the file was changed before it was moved aside")
+        if not moved and not store.exists():
+            row.lost_bytes += len(content)
+            row.fault(f"{label}: the file is gone")
+    return row
+
+
+def damaged_caches(n: int, draw: random.Random, folder: Path) -> Trials:
+    """Damage each file that ggbench keeps for itself, and run the commands that read it."""
+    row = Trials("damaged caches and config files")
+    models = folder / "models"
+    models.mkdir(parents=True, exist_ok=True)
+    header = sorted((Path(__file__).parent.parent / "data" / "headers").iterdir())[0].read_bytes()
+    local = models / "local-q4_1.gguf"
+    local.write_bytes(header)
+    with local.open("r+b") as file:
+        file.truncate(len(header) + (200 << 20))
+    user_models, places = paths.user_models_file(), paths.added_places_file()
+    user_models.parent.mkdir(parents=True, exist_ok=True)
+    user_models.write_text('[[model]]\nid = "mine"\nextends = "qwen1.5-0.5b"\ntitle = "Mine"\n')
+    with served_hub() as (hub, access):
+        hub.add_repo(_REPO, {"m-q4_1.gguf": header})
+        list_repo(access, _REPO)
+        ggbench("models", "--repo", _REPO)
+        ggbench("plan", f"hf:{_REPO}", "--json")
+        ggbench("models", "--dir", str(models))
+        places.write_text(json.dumps({"places": [str(models)]}))
+        commands = (
+            ("models",),
+            ("models", "--dir", str(models)),
+            ("models", "--repo", _REPO, "--offline"),
+            ("limits", f"hf:{_REPO}", "m-q4_1.gguf", "--offline", "--gpu", "rtx-4090"),
+            ("limits", f"hf:{_REPO}", "m-q4_1.gguf", "--gpu", "rtx-4090"),
+            ("limits", "qwen1.5-0.5b", "--gpu", "rtx-4090"),
+        )
+        kept = {
+            path: path.read_bytes()
+            for root in (paths.headers_dir().parent, user_models.parent)
+            for path in sorted(root.rglob("*"))
+            if path.is_file() and path.suffix != ".gguf"
+        }
+        users_own = {path: content for path, content in kept.items() if path.is_relative_to(user_models.parent)}
+        cases = itertools.cycle(itertools.product(MUTATIONS, kept))
+        for number, (kind, path) in enumerate(itertools.islice(cases, n)):
+            content = damaged(kept[path], draw, kind)
+            path.write_bytes(content)
+            row.run(f"{kind} of {path.name}", *commands[number % len(commands)])
+            if path in users_own and path.read_bytes() != content:
+                row.lost_bytes += len(content)
+                row.fault(f"{kind} of {path.name}: the user's file was changed")
+            path.write_bytes(kept[path])
+    return row

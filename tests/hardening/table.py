@@ -1,0 +1,71 @@
+"""The hardening table: every row at its full number of trials, or at a few of each."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ggbench.gguf_file.blueprint import Hyperparameters
+from ggbench.gguf_file.twin import cached_twin
+from tests.hardening import headers, kills, names, network, scarcity, stores, together
+from tests.hardening.trials import Trials, own_home
+
+_TINY = Hyperparameters(
+    architecture="qwen2", n_layer=2, n_embd=256, n_head=4, n_head_kv=4, n_ff=512, n_vocab=1024, n_ctx_train=4096
+)
+COLUMNS = ("", "tried", "tracebacks", "hangs", "orphans", "bytes lost", "bytes unverified")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a row is given."""
+
+    draw: random.Random
+    folder: Path
+    model: Path
+    """A twin small enough to be loaded in a moment."""
+    real: tuple[Path, ...]
+    """Published files whose headers are damaged as well."""
+    is_quick: bool
+
+
+ROWS: dict[str, Callable[[Trial], Trials]] = {
+    "headers": lambda t: headers.damaged_headers(300 if t.is_quick else 10_000, t.draw, t.folder, t.real),
+    "plans": lambda t: headers.damaged_plans(1 if t.is_quick else 40, t.draw, t.folder),
+    "stores": lambda t: stores.damaged_stores(60 if t.is_quick else 1000, t.draw, t.folder),
+    "caches": lambda t: stores.damaged_caches(40 if t.is_quick else 600, t.draw, t.folder),
+    "network": lambda t: network.network_faults(t.folder, 3 if t.is_quick else None),
+    "names": lambda t: names.hostile_names(t.folder, dict(list(names.NAMES.items())[:1]) if t.is_quick else None),
+    "kills": lambda t: kills.kills_of_measurements(2 if t.is_quick else 70, t.draw, t.model, 1.5 if t.is_quick else 5),
+    "writers": lambda t: kills.kills_of_writers(1 if t.is_quick else 30, t.draw, t.folder),
+    "memory": lambda t: scarcity.out_of_memory(t.model, 1 if t.is_quick else None),
+    "disk": lambda t: scarcity.full_disk(t.folder, t.model, (4096,) if t.is_quick else scarcity.FILE_BYTES),
+    "together": lambda t: together.all_at_once(t.draw, t.folder, t.model, 1),
+}
+SLOW = ("memory", "disk", "together")
+"""Rows that start many processes, which a quick run leaves out."""
+
+
+def run_rows(
+    chosen: Sequence[str], *, is_quick: bool, seed: int = 0, real: Sequence[Path] = ()
+) -> Iterator[tuple[Trials, float]]:
+    """Yield each row with the seconds that it took, in a home of its own."""
+    for name in chosen:
+        with tempfile.TemporaryDirectory(prefix="ggbench-hardening-") as folder, own_home(Path(folder) / "home"):
+            model = cached_twin("tiny", _TINY, "q8_0", Path(folder) / "twins")
+            if name in ("names", "kills", "writers", "disk", "together"):
+                names.store_with_a_run()
+            began = time.monotonic()
+            row = ROWS[name](Trial(random.Random(seed), Path(folder) / "work", model, tuple(real), is_quick))
+            yield row, time.monotonic() - began
+
+
+def markdown(rows: Sequence[Trials]) -> str:
+    """Return the table, for the README."""
+    lines = [f"| {' | '.join(COLUMNS)} |", f"| --- |{' ---: |' * (len(COLUMNS) - 1)}"]
+    lines += [f"| {row.name} | {' | '.join(f'{count:,}' for count in row.counts)} |" for row in rows]
+    return "\n".join(lines)

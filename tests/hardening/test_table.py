@@ -1,0 +1,89 @@
+"""A few trials of every row of the hardening table; `scripts/hardening` runs them all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ggbench.errors import BadFile
+from tests.hardening.commands import measuring_commands, reading_commands
+from tests.hardening.damage import MUTATIONS, damaged
+from tests.hardening.names import _harm
+from tests.hardening.table import ROWS, SLOW, markdown, run_rows
+from tests.hardening.trials import Trials, unprintable
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize("name", [name for name in ROWS if name not in SLOW])
+def test_a_row_counts_no_fault(name: str) -> None:
+    """Nothing is lost, hangs, lives on or ends in a traceback."""
+    ((row, _),) = run_rows([name], is_quick=True)
+    assert row.tried
+    assert row.is_clean, row.faults
+
+
+def test_what_goes_wrong_is_counted() -> None:
+    """A row that cannot fail would show nothing."""
+    row = Trials("a row")
+
+    def fail() -> None:
+        raise KeyError("x")
+
+    def hang() -> None:
+        while True:
+            pass
+
+    def refuse() -> None:
+        raise BadFile("damaged", "take another")
+
+    def print_escapes() -> None:
+        raise BadFile("\x1b[2J")
+
+    row.attempt("refused", refuse)
+    assert row.is_clean
+    row.attempt("failed", fail)
+    row.attempt("hung", hang, 0.05)
+    row.attempt("escapes", print_escapes)
+    row.judge("unexpected", 1, "", "Error: unexpected, KeyError: 1")
+    row.judge("bidi", 0, "a\u202eb", "")
+    assert row.counts == (4, 4, 1, 0, 0, 0)
+    assert not row.is_clean
+    assert "| a row | 4 | 4 | 1 | 0 | 0 | 0 |" in markdown([row])
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("html", "<img src=x onerror=alert(1)>"),
+        ("svg", "<svg><a href='javascript:alert(1)'/></svg>"),
+        ("csv", "a,b\n=1+1,2\n"),
+        ("sql", "CREATE TABLE test (a); INSERT INTO test VALUES ('x'); DELETE FROM test; --');"),
+        ("md", "| <script>alert(1)</script> |"),
+        ("txt", "\x1b[2J"),
+    ],
+)
+def test_harm_in_a_file_is_found(form: str, text: str) -> None:
+    """What a browser, a spreadsheet or a database would carry out."""
+    assert list(_harm(text, form))
+
+
+@pytest.mark.parametrize("kind", MUTATIONS)
+def test_every_mutation_damages(kind: str) -> None:
+    """One that changed nothing would be counted as survived."""
+    import random
+
+    content = sorted((Path(__file__).parent.parent / "data" / "headers").iterdir())[0].read_bytes()
+    assert sum(damaged(content, random.Random(seed), kind) != content for seed in range(40)) >= 20
+
+
+def test_commands_are_found_by_their_options() -> None:
+    """A new command that measures or prints is tried without another line."""
+    assert {"bench", "decode", "maxctx", "prefill", "quality", "speed", "forecast"} <= set(measuring_commands())
+    assert {"results", "models", "published", "limits", "compare"} <= set(reading_commands())
+
+
+def test_harmless_text_of_any_script_is_printable() -> None:
+    """Only what drives a terminal or turns text around is refused."""
+    assert unprintable("qwen – 通义千问 ×\n⣿") == ""
+    assert unprintable("a\x1bb") == "U+001B"

@@ -1,0 +1,63 @@
+"""Where a token of the Hub comes from, which is never read."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ggbench.hub.login import describe_login
+from ggbench.records.checkup import HubLogin
+
+SECRET = "hf_" + "x" * 34
+
+
+@pytest.fixture
+def token(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A token as `hf auth login` writes it, in a folder that others may enter, which none of pytest's is."""
+    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN_PATH", "HF_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("HF_HOME", folder)
+        Path(folder).chmod(0o755)
+        file = Path(folder, "token")
+        file.write_text(SECRET)
+        file.chmod(0o600)
+        yield file
+
+
+def test_a_token_is_found_and_not_shown(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its file, and before that in a variable, as huggingface_hub takes them."""
+    in_file = describe_login()
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    in_variable = describe_login()
+
+    assert in_file == HubLogin(str(token), False, False, None)
+    assert in_variable == HubLogin("HF_TOKEN", False, False, None)
+
+
+def test_nobody_is_logged_in_without_a_token(token: Path) -> None:
+    """A file that `hf auth logout` left empty is none."""
+    token.write_text("")
+    assert describe_login().token_from is None
+    token.unlink()
+    assert describe_login().token_from is None
+
+
+def test_a_token_that_others_can_read_is_exposed(token: Path) -> None:
+    """Unless a folder above keeps them out."""
+    token.chmod(0o644)
+    assert describe_login().is_exposed is True
+    token.parent.chmod(0o700)
+    assert describe_login().is_exposed is False
+
+
+def test_settings_are_reported(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offline mode and another endpoint; one that is no URL is a problem, and is not repeated."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_ENDPOINT", "https://hub.example.com/")
+    assert describe_login() == HubLogin(str(token), False, True, "https://hub.example.com")
+    monkeypatch.setenv("HF_ENDPOINT", "example.com")
+    assert describe_login().problem == "HF_ENDPOINT is not a URL"

@@ -1,0 +1,45 @@
+"""Folders and their disks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+
+from ggbench.machine.disks import describe_place
+
+
+def test_files_count_once_and_links_not_at_all(tmp_path: Path) -> None:
+    """Snapshots link to blobs, a hard link takes no room, and a sparse file only what it holds."""
+    blob = tmp_path / "blobs/a"
+    blob.parent.mkdir()
+    blob.write_bytes(os.urandom(1 << 20))
+    (tmp_path / "again").hardlink_to(blob)
+    (tmp_path / "link").symlink_to(blob)
+    (tmp_path / "loop").symlink_to(tmp_path)
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 30)
+
+    place = describe_place("cache", tmp_path)
+
+    assert place.used_bytes is not None
+    assert 1 << 20 <= place.used_bytes < (1 << 20) + (1 << 16)
+    assert place.is_writable
+    assert place.file_system
+
+
+def test_a_missing_folder_has_the_disk_of_the_nearest_above(tmp_path: Path) -> None:
+    """It is made when something is first written; nothing is made to look at it."""
+    place = describe_place("results", tmp_path / "a/b/c")
+
+    assert (place.used_bytes, place.is_writable) == (0, True)
+    assert place.disk == tmp_path.stat().st_dev
+    assert place.free_bytes is not None
+    assert abs(place.free_bytes - psutil.disk_usage(str(tmp_path)).free) < 1 << 30
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_room_is_asked_for(tmp_path: Path) -> None:
+    """The folder of temporary files is not ggbench's, so it is not added up."""
+    assert describe_place("temporary files", tmp_path, counts=False).used_bytes is None

@@ -1,0 +1,71 @@
+"""The answer of `ggbench doctor` as text and as JSON, and what it does not say about the person."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from ggbench.records.checkup import Checkup
+from ggbench.records.machine import GpuProcess
+from ggbench.report.anonymous import Paths
+from ggbench.report.checkup import checkup_document, checkup_text
+from ggbench.report.documents import document
+from ggbench.report.findings import findings
+from tests.fakes.checkups import DRIVER, HOME, SOUND, WITH_GPU
+
+PERSONAL = replace(
+    WITH_GPU,
+    hub=replace(SOUND.hub, token_from=f"{HOME}/.cache/huggingface/token", endpoint="https://hub.example.com"),
+    store=replace(SOUND.store, problem=f"cannot read {HOME}/secret/results.sqlite: malformed"),
+    places=(replace(SOUND.places[0], path="/scratch/alice/ggbench"), *SOUND.places[1:]),
+    driver=replace(DRIVER, gpus=(replace(DRIVER.gpus[0], processes=(GpuProcess(7, f"{HOME}/bin/train", 1 << 30),)),)),
+)
+
+
+def text_of(checkup: Checkup, paths: Paths) -> str:
+    return checkup_text(checkup, findings(checkup, paths), paths)
+
+
+def json_of(checkup: Checkup, paths: Paths) -> str:
+    return document("doctor", **checkup_document(checkup, findings(checkup, paths), paths))
+
+
+def test_text_of_a_machine_with_faults(golden: Callable[[str, str], None]) -> None:
+    """Findings first, each with what to do, then every fact on a line of its own."""
+    faulty = replace(
+        WITH_GPU,
+        cpu=replace(SOUND.cpu, governors=("powersave",), busy_share=0.04),
+        store=replace(SOUND.store, version=9),
+    )
+    golden("doctor.txt", text_of(faulty, Paths(Path(HOME))) + "\n")
+
+
+def test_nothing_personal_is_shown() -> None:
+    """No user, no server, no folder above the home folder, no serial number: neither as text nor as JSON."""
+    paths = Paths(Path(HOME))
+    for text in (text_of(PERSONAL, paths), json_of(PERSONAL, paths)):
+        for private in ("alice", "scratch", "example.com", "GPU-1", "0000:01:00.0"):
+            assert private not in text
+    assert "~/.cache/huggingface/token" in text_of(PERSONAL, paths)
+
+
+def test_all_of_it_is_shown_where_asked_for() -> None:
+    """With `--with-paths`."""
+    paths = Paths(Path(HOME), whole=True)
+    for text in (text_of(PERSONAL, paths), json_of(PERSONAL, paths)):
+        for private in (f"{HOME}/.cache/huggingface/token", "/scratch/alice/ggbench", "hub.example.com", "GPU-1"):
+            assert private in text
+
+
+def test_the_document_has_every_fact() -> None:
+    """Versions are written with a point, and findings have stable codes."""
+    read = json.loads(json_of(replace(WITH_GPU, store=replace(SOUND.store, version=9)), Paths(Path(HOME))))
+    assert read["schema"] == "ggbench.doctor/1"
+    assert [(each["code"], each["severity"]) for each in read["findings"]] == [("store.newer", "problem")]
+    assert (read["llama_cpp"]["cuda_version"], read["gpu_driver"]["cuda_version"]) == ("12.4", "13.0")
+    assert read["llama_cpp"]["features"]["CUDA"]["ARCHS"] == "750,800,860,890"
+    assert read["gpu_driver"]["gpus"][0]["compute_capability"] == "8.9"
+    assert read["cpu"]["instructions"] == ["avx2", "avx512f", "sse3"]
+    assert (read["store"]["n_runs"], read["calibration"]["bandwidth"]["bytes_per_s"]) == (12, 12.8e9)

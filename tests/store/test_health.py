@@ -1,0 +1,121 @@
+"""Results files looked at, sound and not; none of them is changed by it."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from ggbench.records.run import RunHead
+from ggbench.store import migrations
+from ggbench.store.database import Store
+from ggbench.store.health import inspect_store
+from tests.fakes.old_stores import SCRIPTS, build
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder; the index of a write-ahead log changes with every reader."""
+    return {each.name: each.read_bytes() for each in folder.iterdir() if not each.name.endswith("-shm")}
+
+
+def test_a_missing_file_is_sound_and_stays_missing(path: Path) -> None:
+    """The first run makes it."""
+    health = inspect_store(path)
+
+    assert (health.file_bytes, health.version, health.problem) == (None, None, "")
+    assert not path.parent.exists()
+
+
+def test_a_sound_store_is_counted_while_it_is_written(path: Path, head: RunHead) -> None:
+    """The newest runs are in the write-ahead log of the process that has the file open."""
+    with Store.open(path) as store:
+        store.begin(head)
+        store.append_samples(store.begin(head), "decode/p25/b1/r0", 0, list(range(100)))
+        before = contents(path.parent)
+        health = inspect_store(path)
+        assert contents(path.parent) == before
+
+    assert (health.version, health.n_runs, health.n_running) == (health.newest_version, 2, 2)
+    assert (health.problem, health.is_foreign) == ("", False)
+    assert health.file_bytes is not None
+    assert health.file_bytes > len(before["results.sqlite"])
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_an_older_store_is_counted_and_not_migrated(path: Path, script: Path) -> None:
+    """Every version that was ever released; migrating is left to the command that needs it."""
+    build(script, path)
+    before = contents(path.parent)
+
+    health = inspect_store(path)
+
+    assert f"store_v{health.version}" == script.stem
+    assert health.n_runs is not None
+    assert health.n_runs >= 2
+    assert health.problem == ""
+    assert contents(path.parent) == before
+
+
+def test_a_store_of_a_newer_ggbench_says_its_version(path: Path) -> None:
+    """Whether its tables still have a state or not."""
+    build(
+        SCRIPTS[-1],
+        path,
+        f"PRAGMA user_version = {migrations.newest_version() + 3}",
+        "ALTER TABLE runs RENAME state TO s",
+    )
+
+    health = inspect_store(path)
+
+    assert (health.version, health.problem, health.n_runs) == (migrations.newest_version() + 3, "", 5)
+
+
+def test_a_damaged_store_says_what_is_wrong(path: Path, head: RunHead) -> None:
+    """Pages overwritten in its middle are found by SQLite's integrity check, and nothing is moved."""
+    with Store.open(path) as store:
+        run_id = store.begin(head)
+        for chunk in range(40):
+            store.append_samples(run_id, "decode/p25/b1/r0", chunk * 100, list(range(100)))
+    with path.open("r+b") as file:
+        file.seek(5 * 4096)
+        file.write(b"\xff" * 4096 * 4)
+    before = contents(path.parent)
+
+    assert inspect_store(path).problem
+    assert contents(path.parent) == before
+
+
+@pytest.mark.parametrize("content", [b"not a database at all, " * 100, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_file_that_is_no_database_is_a_problem(path: Path, content: bytes) -> None:
+    """Text, and a database whose header is broken."""
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+
+    health = inspect_store(path)
+
+    assert health.problem
+    assert path.read_bytes() == content
+
+
+def test_another_programs_database_is_foreign(path: Path) -> None:
+    """It is not counted, and not damaged either."""
+    path.parent.mkdir(parents=True)
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE bookmarks (url TEXT)")
+    other.close()
+
+    health = inspect_store(path)
+
+    assert (health.is_foreign, health.n_runs, health.problem) == (True, None, "")
+
+
+def test_stores_that_were_moved_aside_are_counted(path: Path) -> None:
+    """Damaged files that ggbench kept stay until the person removes them."""
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"garbage")
+    Store.open(path).close()
+
+    health = inspect_store(path)
+
+    assert (health.n_set_aside, health.problem, health.n_runs) == (1, "", 0)

@@ -1,0 +1,142 @@
+"""Files that a kill and a power cut find whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ggbench import atomic_files
+from ggbench.atomic_files import make_folders, replace_file, sync_folder, take_free_name
+from ggbench.gguf_file.twin import plan_twin
+from ggbench.gguf_file.twin_writer import write_twin
+from ggbench.hub.access import HubAccess
+from ggbench.hub.download import download
+from ggbench.report.saving import write_as, write_new
+from ggbench.store.database import Store
+from tests.conftest import TINY
+from tests.fakes.hub import TestHub
+from tests.fakes.synced_disk import SyncedDisk
+from tests.fakes.tiny_repo import add_tiny_repo, tiny_listing
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SyncedDisk:
+    """What this test writes in its folder."""
+    return SyncedDisk(monkeypatch, tmp_path)
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "config or cache": lambda path: replace_file(path, b"content"),
+    "saved": lambda path: write_as(path, b"content", force=False),
+    "saved over another": lambda path: write_as(path, b"content", force=True),
+    "saved under a free name": lambda path: write_new(path.parent, "name", ".csv", b"content"),
+    "twin": lambda path: write_twin(plan_twin(TINY, ["q8_0"], name="tiny")["q8_0"], path),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_power_cut_after_a_write_takes_nothing(writer: str, tmp_path: Path, disk: SyncedDisk) -> None:
+    """Content is on the disk before it has its name, and the name before the call returns."""
+    WRITERS[writer](tmp_path / "file")
+    assert disk.named
+    assert disk.lost_by_a_power_cut() == []
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["one file", "shards"])
+@pytest.mark.parametrize("to_folder", [False, True], ids=["cache", "folder"])
+def test_a_power_cut_after_a_pull_takes_nothing(
+    to_folder: bool, number: int, tmp_path: Path, hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A download returns only once content, link, branch and every new folder are on the disk."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "huggingface"))
+    add_tiny_repo(hub)
+    listing = tiny_listing(hub)
+    disk = SyncedDisk(monkeypatch, tmp_path)
+    download(
+        HubAccess.from_environment(), listing, listing.variants[number], to=tmp_path / "here" if to_folder else None
+    )
+    assert disk.named
+    assert disk.lost_by_a_power_cut() == []
+
+
+def test_a_power_cut_after_a_damaged_store_was_moved_aside_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fresh store beside the lost name of the damaged one would hide it."""
+    path = tmp_path / "results.sqlite"
+    path.write_bytes(b"no database")
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    disk = SyncedDisk(monkeypatch, tmp_path)
+    disk._synced[path.stat().st_ino] = (path.stat().st_size, path.stat().st_mtime_ns)
+    with Store.open(path):
+        pass
+    assert [name for name in disk.named if "broken" in name]
+    assert disk.lost_by_a_power_cut() == []
+
+
+def test_new_folders_survive_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of each new folder is synced in the folder above it."""
+    synced: list[Path] = []
+    monkeypatch.setattr(atomic_files, "sync_folder", synced.append)
+    make_folders(tmp_path / "a" / "b")
+    assert set(synced) == {tmp_path, tmp_path / "a"}
+
+
+def test_a_disk_that_is_full_at_the_sync_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Network file systems and delayed allocation may say so only then."""
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        replace_file(path, b"after")
+    assert path.read_bytes() == b"before"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_that_cannot_be_synced_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some network file systems refuse it; a disk that fails is one."""
+
+    def refuse(_descriptor: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    code = errno.EINVAL
+    sync_folder(tmp_path)
+    code = errno.EIO
+    with pytest.raises(OSError, match="Input/output"):
+        sync_folder(tmp_path)
+
+
+@pytest.mark.parametrize("has_links", [True, False], ids=["links", "no links"])
+def test_a_taken_name_is_left_as_it_is(has_links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hard links, and on file systems that have none."""
+    new, taken = tmp_path / "new", tmp_path / "taken"
+    new.write_bytes(b"new")
+    taken.write_bytes(b"taken")
+    if not has_links:
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.EPERM, "no links here")
+
+        monkeypatch.setattr(Path, "hardlink_to", refuse)
+    with pytest.raises(FileExistsError):
+        take_free_name(new, taken)
+    assert (new.read_bytes(), taken.read_bytes()) == (b"new", b"taken")
+    take_free_name(new, tmp_path / "free")
+    assert (tmp_path / "free").read_bytes() == b"new"
+    assert not new.exists()
+
+
+def test_the_longest_name_can_be_written(tmp_path: Path) -> None:
+    """The temporary name is not longer than the name itself may be."""
+    replace_file(tmp_path / ("n" * 255), b"content")
+    assert [len(entry.name) for entry in tmp_path.iterdir()] == [255]
