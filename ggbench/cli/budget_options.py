@@ -78,11 +78,13 @@ class BudgetOptions:
 
     def _of_devices(self, setup: LlamaSetup) -> Budget:
         """The memory of RPC servers and of this machine's GPUs. Raises UsageError and NetworkError."""
+        from ggbench.cli.rpc_options import check_rpc
         from ggbench.sizing.budget import devices_budget
         from ggbench.sizing.device_split import device_memories
 
         if self.gpu is not None or self.vram is not None:
             raise UsageError("--rpc plans for the devices that there are", "omit --gpu and --vram")
+        check_rpc(setup)
         return devices_budget(
             device_memories(setup), limit_bytes=setup.memory_limit_bytes, reserve_bytes=parse_reserve(self.reserve)
         )

@@ -20,6 +20,7 @@ from ggbench.cli.hints import hint_for, tuning_hint
 from ggbench.cli.interrupts import DOWNLOAD_INTERRUPTED, interrupt_sets, interruptible
 from ggbench.cli.options import Asked
 from ggbench.cli.progress import view_of
+from ggbench.cli.rpc_options import check_rpc
 from ggbench.cli.server_options import check_server, names_server
 from ggbench.errors import ExitCode, GgbenchError, StoreError
 from ggbench.plain import plain
@@ -106,6 +107,7 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: Asked, *, every
     if not names_server(asked.model):
         experiment.check(asked.setup, settings)
         check_main_gpu(asked.setup)
+        check_rpc(asked.setup)
     with interruptible(asked.output):
         hub = asked.hub.access()
         if every:
