@@ -50,7 +50,9 @@ class TuneDialog(FieldsDialog[TuneSettings]):
 
     def lines_above(self) -> Iterable[Widget]:
         """What should be faster."""
-        yield line_of("faster", ChoiceField(tuple(_OBJECTIVES), self._objective, id="objective"), "decode, prompts or both")
+        yield line_of(
+            "faster", ChoiceField(tuple(_OBJECTIVES), self._objective, id="objective"), "decode, prompts or both"
+        )
 
     def asked(self, values: Mapping[str, Any]) -> TuneSettings:
         """Return the settings. Raises UsageError for numbers that make no search."""
