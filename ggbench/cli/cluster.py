@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-from collections.abc import Iterator
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -78,7 +74,7 @@ def serve(
         memory_bytes=None if memory is None else parse_size(memory),
         main_memory_bytes=main_memory_budget(limit_bytes=None, reserve_bytes=None).planned.usable_bytes,
     )
-    with _interrupted_by_sigterm(), RpcServerProcess(request) as server:
+    with RpcServerProcess(request) as server:
         try:
             _serve(server, output)
         except KeyboardInterrupt:
@@ -102,20 +98,6 @@ def _serve(server: RpcServerProcess, output: Output) -> None:
         output.notice(f"lending {lent} at {serving.server}, RPC protocol {serving.protocol}; Ctrl-C ends it")
     for is_connected in server.clients():
         output.notice("a client is connected" if is_connected else "the client has left")
-
-
-@contextlib.contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
-    """End on SIGTERM as on Ctrl-C, the server's process with it."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @command.command()

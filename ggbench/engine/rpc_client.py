@@ -163,7 +163,10 @@ class RpcConnection:
         ends_at = time.monotonic() + 4 * self._timeout_s
         with self._explained():
             while len(received) < n_bytes:
-                self._socket.settimeout(max(1e-3, min(self._timeout_s, ends_at - time.monotonic())))
+                left_s = ends_at - time.monotonic()
+                if left_s <= 0:
+                    raise TimeoutError
+                self._socket.settimeout(min(self._timeout_s, left_s))
                 data = self._socket.recv(min(n_bytes - len(received), _RECEIVED_BYTES))
                 if not data:
                     raise ConnectionResetError

@@ -7,7 +7,9 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
@@ -51,6 +53,9 @@ class RpcServerProcess:
             env={**os.environ, "GGML_NO_BACKTRACE": "1"},
             start_new_session=True,  # Ctrl-C is for us
         )
+        self._errors: deque[str] = deque(maxlen=20)
+        self._reader = threading.Thread(target=self._read_errors, name="ggbench-rpc-errors", daemon=True)
+        self._reader.start()
 
     def __enter__(self) -> Self:
         return self
@@ -98,15 +103,20 @@ class RpcServerProcess:
         """Kill the child and wait for it; may be called twice."""
         self._process.kill()
         self._process.wait()
+        self._reader.join()
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
 
-    def _ended(self) -> UsageError | EngineFailed:
+    def _read_errors(self) -> None:
+        """Keep the last lines; a full pipe would stop the server at its next message."""
         assert self._process.stderr is not None
-        said = [line.strip() for line in self._process.stderr if line.strip()]
-        why = said[-1] if said else ""
+        self._errors.extend(line.strip() for line in self._process.stderr if line.strip())
+
+    def _ended(self) -> UsageError | EngineFailed:
+        self._reader.join()
+        why = self._errors[-1] if self._errors else ""
         if self._process.returncode == EXIT_REFUSED:
             return UsageError(why, "see: ggbench cluster serve --help")
         status = f"with exit status {self._process.returncode}"

@@ -7,9 +7,12 @@ import json
 import os
 import select
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ import pytest
 
 from ggbench.engine.rpc_client import RpcConnection
 from ggbench.engine.rpc_devices import is_built_with_rpc
+from ggbench.engine.rpc_server import ServeRequest
+from ggbench.engine.rpc_serving import RpcServerProcess
 from tests.cli.conftest import Ran, Run
 from tests.fakes.rpc_server import free_port, is_silent, listening, speaks
 
@@ -145,6 +150,22 @@ def test_a_server_lends_no_more_than_it_says_and_takes_back_what_a_client_leaves
                     assert lent is not None
                     assert refused is None
                     assert [each.free_bytes for each in connection.devices()] == [16 << 20]
+
+
+@with_rpc
+@pytest.mark.llama
+def test_a_server_survives_more_bad_clients_than_a_pipe_holds_messages() -> None:
+    """llama.cpp writes an error for each, and would stop at the first that does not fit into the pipe."""
+    request = ServeRequest(host="127.0.0.1", port=free_port(), threads=1, memory_bytes=64 << 20)
+    with ThreadPoolExecutor(1) as pool, RpcServerProcess(request) as server:
+        serving = server.wait_until_ready()
+        pool.submit(list, server.clients())
+        for _ in range(2000):
+            with socket.create_connection((request.host, request.port), timeout=10) as client:
+                client.sendall(struct.pack("<BQ", 5, 0))
+                with contextlib.suppress(ConnectionResetError):
+                    client.recv(1)
+        assert server.wait_until_ready() == serving
 
 
 @with_rpc

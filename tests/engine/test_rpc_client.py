@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from ggbench.engine.rpc_client import RpcConnection, ServerUnusable, find_unusable
@@ -66,6 +68,14 @@ def test_a_name_that_nobody_knows_is_one_line() -> None:
     """Top-level domain `invalid` is reserved for it."""
     with pytest.raises(ServerUnusable, match=r"^no IPv4 address is known for the RPC server nowhere\.invalid:1$"):
         RpcConnection("nowhere.invalid:1")
+
+
+def test_a_server_that_drips_its_answer_ends_within_four_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However soon the next byte comes."""
+    with listening(speaks()) as server, RpcConnection(server, TIMEOUT_S) as connection:
+        monkeypatch.setattr("ggbench.engine.rpc_client.time.monotonic", itertools.count(0, 5 * TIMEOUT_S).__next__)
+        with pytest.raises(ServerUnusable, match="did not answer"):
+            connection.devices()
 
 
 @pytest.mark.parametrize("behave", [is_silent, None])
