@@ -22,7 +22,6 @@ N_PROMPT = 512
 """Tokens of the batch that stands for a prompt."""
 MOST_GEN = 64
 """Tokens that one measurement times at most at each depth."""
-_BASELINE = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +62,6 @@ class TuneCandidate:
     """Why it is not tried, in one line; empty where it is."""
     kv_loss: Loss | None = None
     """What its KV cache costs in quality, where a quality run measured that."""
-
-    @property
-    def is_baseline(self) -> bool:
-        """Whether the others are compared with it."""
-        return self.number == _BASELINE
 
 
 @dataclass(frozen=True, slots=True)

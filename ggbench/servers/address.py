@@ -22,7 +22,7 @@ def is_url(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is, and where its key is. The key itself is read when a request is made and kept nowhere."""
+    """Where a server is, and where its key is. The key itself is not in it."""
 
     base_url: str
     """Lower-case scheme and host, no default port, no trailing slash, no `/v1`."""

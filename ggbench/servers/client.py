@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -34,7 +35,7 @@ MAX_DOCUMENT_BYTES = 16 << 20
 MAX_LINE_BYTES = 8 << 20
 """llama-server repeats the prompt in its last line: about 4 bytes a token."""
 _MAX_ERROR_BYTES = 64 << 10
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ class Client:
         self._connect_timeout_s = connect_timeout_s
         self._document_timeout_s = min(timeout_s, MOST_DOCUMENT_S)
         self._key = address.api_key()
-        is_local = any(f"//{host}" in address.base_url for host in _LOOPBACK)
+        is_local = urlsplit(address.base_url).hostname in _LOOPBACK
         tls: Any = httpx2.create_ssl_context() if address.base_url.startswith("https:") else True
 
         def client(read_timeout_s: float, n_kept: int) -> httpx2.Client:

@@ -20,6 +20,9 @@ from ggbench.servers.numbers import count, nanoseconds
 from ggbench.servers.obedience import disobeyed
 from ggbench.servers.sse import DONE, data_of
 
+_IMPOSSIBLE = 1e300
+"""Tokens; finite, unlike the quotient by a tiny rate."""
+
 
 class ListedModel(msgspec.Struct):
     """A model of `/v1/models`; fields that only some servers have are None."""
@@ -141,7 +144,7 @@ class CompletionReader:
             prompt_ns=nanoseconds(self._stats.time_to_first_token, 1e9) if prompt_ns is None else prompt_ns,
             decode_ns=nanoseconds(self._stats.generation_time, 1e9) if decode_ns is None else decode_ns,
             decode_n=n_gen - 1 if decode_ns is not None and n_gen else None,
-            n_drafted=count(round(n_accepted / rate)) if n_accepted and rate and rate > 0 else None,
+            n_drafted=count(round(min(n_accepted / rate, _IMPOSSIBLE))) if n_accepted and rate and rate > 0 else None,
             n_accepted=n_accepted,
             disobeyed=disobeyed(
                 self._asked, n_prompt=n_prompt, n_cached=n_cached, n_gen=n_gen, finish_reason=self._finish_reason

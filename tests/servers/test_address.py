@@ -6,6 +6,9 @@ import pytest
 
 from ggbench.errors import UsageError
 from ggbench.servers.address import Address, is_url
+from ggbench.servers.client import Client
+from tests.fakes.endpoint_voices import Recording
+from tests.servers.conftest import Serve
 
 
 @pytest.mark.parametrize(
@@ -52,3 +55,14 @@ def test_a_url_is_distinguished_from_a_path() -> None:
     assert is_url("HTTPS://host")
     assert not is_url("models/http.gguf")
     assert not is_url("hf:org/name")
+
+
+def test_a_host_whose_name_begins_like_this_machines_is_reached_by_the_proxy(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only this machine itself is reached without one."""
+    monkeypatch.setenv("HTTP_PROXY", serve(Recording("vllm")).url)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with Client(Address.parse("http://localhost.invalid"), timeout_s=5) as client:
+        assert client.get("/v1/models").status

@@ -19,6 +19,7 @@ from ggbench.servers.contract import (
     Sent,
     Tokens,
 )
+from ggbench.servers.kinds import vllm
 from ggbench.servers.server import Server
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_voices import AnyLength, Recording
@@ -122,6 +123,17 @@ def test_speculative_decoding_is_reported(serve: Serve) -> None:
     end = ended(items)
     assert (end.n_drafted, end.n_accepted, end.n_gen) == (17, 17, 24)
     assert len({item.decode_ns for item in tokens(items)}) == 1 + 24 - 1 - 17
+
+
+def test_a_rate_of_acceptance_near_0_says_nothing() -> None:
+    """The number of drafted tokens would be infinite."""
+    reader = vllm.reader(Generate("m", Prompt(1, (1,)), 1))
+    speculation = b'{"num_accepted_draft_tokens": 5, "draft_acceptance_rate": 1e-320}'
+    line = b'data: {"choices": [{"text": "a", "finish_reason": "length"}], "metrics": {"speculative_decoding": %b}}'
+    assert len(list(reader.read(line % speculation, 0))) == 1
+    end = reader.finish(1)
+    assert end is not None
+    assert (end.n_drafted, end.n_accepted) == (None, 5)
 
 
 @pytest.mark.parametrize("name", ["llama_server", "vllm"])
