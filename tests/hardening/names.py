@@ -98,8 +98,9 @@ def _files(row: Trials, label: str, name: str, place: Path) -> None:
     models.mkdir()
     path = models / "inside.gguf"
     with contextlib.suppress(OSError, ValueError):
-        path = models / f"{name.replace('/', '_')[:200]}-q4_1.gguf"
-        path.touch()
+        named = models / f"{name.replace('/', '_')[:200]}-q4_1.gguf"
+        named.touch()
+        path = named
     path.write_bytes(content)
     with path.open("r+b") as file:
         file.truncate(known.file_bytes + (200 << 20))
