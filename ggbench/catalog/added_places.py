@@ -1,4 +1,4 @@
-"""Folders and files that a person added by hand: remembered in the config folder, and listed with their models.
+"""Folders, files and servers that a person added by hand: remembered in the config folder, and listed.
 
 A place is remembered only once a GGUF was found in it. Removing one forgets the path and leaves its files alone.
 """
@@ -18,9 +18,10 @@ import msgspec
 from ggbench import paths
 from ggbench.atomic_files import replace_file
 from ggbench.catalog.disk import LocalModel, models_in_place, path_argument
-from ggbench.catalog.reference import expand_path, path_exists
+from ggbench.catalog.reference import EndpointRef, expand_path, parse_model, path_exists
 from ggbench.errors import BadFile, UsageError
 from ggbench.plain import plain
+from ggbench.servers.address import is_url
 
 _MAX_BYTES = 1 << 20
 _STARTS = ("/", "~", "./", "../", "file://")
@@ -28,6 +29,7 @@ _STARTS = ("/", "~", "./", "../", "file://")
 
 class _Remembered(msgspec.Struct, frozen=True):
     places: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
 
 
 def typed_path(text: str) -> Path | None:
@@ -44,6 +46,17 @@ def typed_path(text: str) -> Path | None:
         return expand_path(unquoted)
     is_bare = "/" not in text and not text.lower().endswith(".gguf")
     return None if is_bare or not path_exists(text) else expand_path(text)
+
+
+def typed_server(text: str) -> str | None:
+    """Return the base URL of a server that a person typed or pasted; None for other text, and for pages of the Hub."""
+    if not is_url(text.strip()):
+        return None
+    try:
+        ref = parse_model(text.strip())
+    except UsageError:
+        return None
+    return ref.base_url if isinstance(ref, EndpointRef) else None
 
 
 def is_local(text: str) -> bool:
@@ -66,11 +79,33 @@ def added_models() -> tuple[LocalModel, ...]:
 
 def remembered_places() -> tuple[Path, ...]:
     """Return the places in the order in which they were added; none where the file is missing or damaged."""
+    return tuple(Path(place) for place in _remembered().places if place)
+
+
+def remembered_servers() -> tuple[str, ...]:
+    """Return the base URLs of the servers in the order in which they were added."""
+    return _remembered().servers
+
+
+def add_server(base_url: str) -> None:
+    """Remember a server. Raises UsageError where the config folder cannot be written."""
+    known = _remembered()
+    if base_url not in known.servers:
+        _write(_Remembered(known.places, (*known.servers, base_url)))
+
+
+def forget_server(base_url: str) -> None:
+    """Forget a server. Raises UsageError where the config folder cannot be written."""
+    known = _remembered()
+    _write(_Remembered(known.places, tuple(each for each in known.servers if each != base_url)))
+
+
+def _remembered() -> _Remembered:
     with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeError):
         with paths.added_places_file().open("rb") as source:
             content = source.read(_MAX_BYTES)
-        return tuple(Path(place) for place in msgspec.json.decode(content, type=_Remembered).places if place)
-    return ()
+        return msgspec.json.decode(content, type=_Remembered)
+    return _Remembered()
 
 
 def add_place(path: Path) -> tuple[LocalModel, ...]:
@@ -123,9 +158,13 @@ def _files(models: Sequence[LocalModel]) -> frozenset[Path]:
 
 
 def _remember(places: Iterable[Path]) -> None:
+    _write(_Remembered(tuple(map(str, places)), _remembered().servers))
+
+
+def _write(known: _Remembered) -> None:
     file = paths.added_places_file()
     try:
-        replace_file(file, msgspec.json.format(msgspec.json.encode(_Remembered(tuple(map(str, places))))))
+        replace_file(file, msgspec.json.format(msgspec.json.encode(known)))
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "its name is not text"
         raise UsageError(f"{plain(str(file))} cannot be written: {reason}", "nothing was remembered") from None

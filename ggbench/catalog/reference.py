@@ -108,6 +108,8 @@ def parse_model(text: str) -> ModelRef:
     text = _normalize(text)
     if is_url(text):
         return EndpointRef(Address.parse(text).base_url)
+    if "://" in text:
+        raise UsageError(f"{plain(text)!r} is not the URL of a server", _FORMS)
     prefix, _, rest = text.partition(":")
     if prefix.lower() in ("synth", "hf", "twin"):
         name, quant = _split_quant(rest, rest.partition(":"))

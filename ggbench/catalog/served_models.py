@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,8 @@ from ggbench.servers.contract import OfferedModel
 _ASKING_S = 20.0
 """Longest silence of a server that only lists its models."""
 _UNKNOWN_QUANT = "unknown"
+_CLAIMED = re.compile(r"-(awq|gptq-int[348]|gptq|fp8)(?=$|-)", re.IGNORECASE)
+"""How repos for vLLM and TGI are named: `Qwen2.5-7B-Instruct-GPTQ-Int4`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,9 @@ class ServedModel:
         if stated:
             canonical = quant_from_words(stated) or canonical_quant(stated)
             return (canonical if canonical in known_quants() else stated.lower()), False
-        named = quant_from_file_name(self.name.rpartition("/")[2])
+        name = self.name.rpartition("/")[2]
+        claimed = _CLAIMED.search(name)
+        named = claimed[1].lower() if claimed else quant_from_file_name(name)
         return named or "", named is not None
 
 

@@ -8,6 +8,7 @@ import click
 
 from ggbench.cli.glossary import CommandWithTerms
 from ggbench.cli.options import Asked, against_option, measuring_options, n_gen_option, option, repeat_option
+from ggbench.cli.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
 from ggbench.report.glossary import DECODE
 
@@ -23,6 +24,7 @@ from ggbench.report.glossary import DECODE
 @option("--plot", "Plot the latencies in the terminal.", is_flag=True)
 @option("--format text_format", "", click.Choice(["table", "csv", "md"]), default="table")
 @against_option
+@tuned_option
 @measuring_options(many=True, servers=True)
 def command(
     n_gen: int, repeat: int, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: Asked
@@ -33,7 +35,7 @@ def command(
     """
     from ggbench.cli.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.cli.run_output import show_run_ids, show_summaries
-    from ggbench.cli.server_options import names_server
+    from ggbench.cli.server_options import check_server
     from ggbench.experiments.bench import run_bench, with_expected_speeds
     from ggbench.experiments.decode import EXPERIMENT
     from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
@@ -48,17 +50,15 @@ def command(
         raise UsageError("--plot goes under a table", "omit --json and --format, or use results show ID --plot")
     if against and text_format != "table":
         raise UsageError(f"--against {against} does not go into {text_format}", "omit --format, or use --json")
-    settings = DecodeSettings(n_gen, repeat=repeat)
-    jobs = make_jobs(EXPERIMENT, settings, asked, every=True)
     if maxctx:
-        if names_server(asked.model):
-            MAXCTX.refuse_servers()
+        check_server(MAXCTX, asked)
+    settings = DecodeSettings(n_gen, repeat=repeat)
+    jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked)
+    if maxctx:
         warn_of_memory_use(asked)
         asked = replace(asked, timeout_s=asked.timeout_s or SEARCH_TIMEOUT_S)
     targets = [job.target for job in jobs]
-    measured = measure(
-        jobs, asked, run=lambda rig, _jobs: run_bench(rig, targets, asked.setup, settings, maxctx=maxctx)
-    )
+    measured = measure(jobs, asked, run=lambda rig, jobs: run_bench(rig, jobs, maxctx=maxctx))
     begun = targets[: len(measured.summaries)]
     summaries = with_expected_speeds(measured.summaries, begun, asked.setup, asked.bandwidth)
     if output.as_json:

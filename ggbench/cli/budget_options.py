@@ -50,6 +50,8 @@ class BudgetOptions:
         from ggbench.sizing.budget import given_budget, machine_budget
         from ggbench.units import parse_bandwidth, parse_size
 
+        if setup.rpc_servers and setup.n_gpu_layers:
+            return self._of_devices(setup)
         if setup.tensor_split:
             raise UsageError("a plan counts one GPU", "omit --tensor-split; --main-gpu says which one")
         reserve_bytes = parse_reserve(self.reserve)
@@ -72,6 +74,19 @@ class BudgetOptions:
             bandwidth=rate,
             limit_bytes=limit_bytes,
             measures=measures,
+        )
+
+    def _of_devices(self, setup: LlamaSetup) -> Budget:
+        """The memory of RPC servers and of this machine's GPUs. Raises UsageError and NetworkError."""
+        from ggbench.cli.rpc_options import check_rpc
+        from ggbench.sizing.budget import devices_budget
+        from ggbench.sizing.device_split import device_memories
+
+        if self.gpu is not None or self.vram is not None:
+            raise UsageError("--rpc plans for the devices that there are", "omit --gpu and --vram")
+        check_rpc(setup)
+        return devices_budget(
+            device_memories(setup), limit_bytes=setup.memory_limit_bytes, reserve_bytes=parse_reserve(self.reserve)
         )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.cluster_plan import command as plan
 from ggbench.cli.options import THREADS, option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import ExitCode, UsageError
@@ -144,3 +145,6 @@ def probe(servers: tuple[str, ...], timeout_s: float, output: Output) -> None:
         output.show(probes_table(probes, width=output.console().width))
     if not all(each.is_usable for each in probes):
         raise click.exceptions.Exit(ExitCode.NETWORK)
+
+
+command.add_command(plan, "plan")

@@ -6,6 +6,7 @@ import click
 
 from ggbench.cli.glossary import CommandWithTerms
 from ggbench.cli.options import Asked, measuring_options, n_gen_option, plot_option, repeat_option, samples_option
+from ggbench.cli.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
 from ggbench.report.glossary import DECODE
 
@@ -15,6 +16,7 @@ from ggbench.report.glossary import DECODE
 @repeat_option
 @samples_option
 @plot_option
+@tuned_option
 @measuring_options(servers=True)
 def command(n_gen: int, repeat: int, samples: bool, plot: bool, asked: Asked) -> None:
     """Read a 25-token prompt, decode N tokens past any end of generation, and fit latency(n) = (n - 1) / W + B.
@@ -30,6 +32,7 @@ def command(n_gen: int, repeat: int, samples: bool, plot: bool, asked: Asked) ->
         raise UsageError("--samples goes with --json", "add --json, or use results show ID --json --samples")
     if plot and asked.output.as_json:
         raise UsageError("--plot does not go into JSON", "omit --json, or use results show ID --plot")
-    measured = measure(make_jobs(EXPERIMENT, DecodeSettings(n_gen, repeat=repeat), asked), asked)
+    jobs = with_tuned(make_jobs(EXPERIMENT, DecodeSettings(n_gen, repeat=repeat), asked), asked)
+    measured = measure(jobs, asked)
     show_measured(measured, samples=samples, plot=plot)
     measured.leave()

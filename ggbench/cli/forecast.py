@@ -47,8 +47,10 @@ def _targets(asked: Asked) -> tuple[Target, ...]:
     from ggbench.catalog.reference import CatalogRef, parse_file_model
     from ggbench.catalog.selector import resolve
     from ggbench.cli.gpu_options import check_main_gpu
+    from ggbench.cli.rpc_options import check_rpc
 
     check_main_gpu(asked.setup)
+    check_rpc(asked.setup)
     is_catalog = isinstance(parse_file_model(asked.model), CatalogRef)
     return resolve(f"synth:{asked.model}" if is_catalog else asked.model, asked.quants, hub=asked.hub.access())
 

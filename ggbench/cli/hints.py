@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 
+from ggbench.catalog.selector import Target
+from ggbench.errors import StoreError
 from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
+from ggbench.experiments.tune import EXPERIMENT as TUNE
+from ggbench.experiments.tuned import Tuned, find_tuned
 from ggbench.plain import plain
 from ggbench.recording.experiment import Job
 from ggbench.records.context import ContextSettings
+from ggbench.records.decode import DecodeResult
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
 from ggbench.records.setup import KV_CELLS, UNQUANTIZED, LlamaSetup
+from ggbench.records.tune import TuneSettings
+from ggbench.store.database import Store
+from ggbench.units import format_percent
 
 _REFUSALS = {
     "quantized V cache": "--flash-attn on is what it needs; --type-v f16 does without flash attention",
@@ -25,6 +35,8 @@ _REFUSALS = {
 
 Source: `llama_init_from_model` in llama-context.cpp, and llama-model.cpp; the score and tokenize workloads.
 """
+_LOW_W = 0.1
+"""Share of its limit below which W is worth a search for other settings."""
 _OF_SERVERS = {
     "server's context": "measure fewer tokens, or start the server with a larger context",
     "no output from the server": "--timeout gives the server longer",
@@ -55,6 +67,40 @@ def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
                 "if it crashes too, report the crash to llama.cpp"
             )
     return ""
+
+
+def tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
+    """Where W is far below its limit, the command that searches for better settings; empty where it is nowhere.
+
+    With flash attention on a CPU W has been 4 % of its limit, and other settings three times as fast (README, Tune).
+    """
+    slow = [
+        (job, run)
+        for job, run in zip(jobs, runs, strict=True)
+        if isinstance(run.result, DecodeResult) and (run.result.w_ratio or 1.0) < _LOW_W
+    ]
+    if not slow:
+        return ""
+    job, run = slow[0]
+    assert isinstance(run.result, DecodeResult)
+    target = job.target
+    others = f" and {len(slow) - 1} more" if len(slow) > 1 else ""
+    share = format_percent(run.result.w_ratio)
+    what = f"W of {target.quant}{others} is {share} of what the memory's bandwidth allows"
+    tuned = _found_settings(target)
+    if tuned and tuned.setup(run.head.setup) != run.head.setup:
+        return f"{what}: --tuned takes the settings that run {tuned.run.run_id} found"
+    if tuned:
+        return ""
+    search = TUNE.command(Job(TUNE, target, LlamaSetup(), TuneSettings()))
+    return f"{what}: {plain(search)} looks for faster settings"
+
+
+def _found_settings(target: Target) -> Tuned | None:
+    with contextlib.suppress(StoreError), Store.open() as store:
+        found = find_tuned(store, target)
+        return None if found is None or found.stale else found
+    return None
 
 
 def _less_memory(job: Job, run: Run, is_searched: bool) -> str:

@@ -17,11 +17,12 @@ from ggbench import __version__
 from ggbench.cli.interrupts import discard_output, stoppable
 from ggbench.errors import ExitCode, GgbenchError, UnknownName
 from ggbench.plain import plain
+from ggbench.system_calls import IS_SUPPORTED
 
 COMMANDS = {
     "bench": "Measure every quant of a model: BPW, memory, prefill, W and B against the limit.",
     "cluster": "One model over several machines, by llama.cpp's RPC: serve, probe, plan.",
-    "compare": "Compare stored runs: which is better in what, and by how much.",
+    "compare": "Compare runs of any kind: which is better in what, and by how much.",
     "decode": "Time every token of a long decode, and fit W and B.",
     "demo": "Measure twins of a small model in about two minutes, without a network.",
     "doctor": "What ggbench sees of this machine, and what to do about it.",
@@ -43,6 +44,7 @@ COMMANDS = {
     "forecast": "The speed of a model that is not here, from twins of a few layers.",
     "speed": "Tokens/s and memory by input length and batch size, as the published tables count.",
     "synth": "Write twins: files of a model's true shape, without trained weights.",
+    "tune": "The settings that beat the defaults, with the gain and its interval.",
     "tui": "Choose, measure and compare in a terminal interface.",
 }
 """Every command, in `ggbench.cli.<name>` unless `_ELSEWHERE`, with its one line of help."""
@@ -111,6 +113,8 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 def _run(args: list[str] | None) -> int:
     """Run the command line, print what went wrong, and return the exit code. Raises BrokenPipeError."""
+    if not IS_SUPPORTED:
+        return _fail("ggbench does not run on Windows itself", "run it in WSL 2", ExitCode.UNEXPECTED)
     try:
         status = cli.main(args, prog_name="ggbench", standalone_mode=False)
         sys.stdout.flush()  # here and not while the interpreter ends, which complains of a closed pipe

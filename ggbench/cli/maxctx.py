@@ -9,6 +9,7 @@ import click
 
 from ggbench.cli.glossary import CommandWithTerms
 from ggbench.cli.options import Asked, measuring_options, option, parse_reserve, projector_option, timeout_option
+from ggbench.cli.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
 from ggbench.report.glossary import MAXCTX
 
@@ -25,6 +26,7 @@ from ggbench.report.glossary import MAXCTX
 @projector_option
 @option("--prove/--no-prove", "Decode at the far end of the largest context.", default=True)
 @timeout_option("3600, as a batch at the far end is slow on a CPU")
+@tuned_option
 @measuring_options(many=True, has_own_timeout=True)
 def command(
     every: bool, reserve_bytes: int | None, cap_train: bool, mmproj: Path | None, prove: bool, asked: Asked
@@ -49,7 +51,7 @@ def command(
     if mmproj is not None:
         projector = read_projector(mmproj)
         settings = replace(settings, mmproj=str(mmproj.absolute()), mmproj_bytes=projector.weight_bytes)
-    jobs = make_jobs(EXPERIMENT, settings, asked, every=is_sweep)
+    jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=is_sweep), asked)
     warn_of_memory_use(asked)
     measured = measure(jobs, asked, is_sweep=is_sweep)
     show_measured(measured)

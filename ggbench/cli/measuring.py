@@ -16,10 +16,11 @@ import click
 from ggbench.catalog.selector import resolve, resolve_one
 from ggbench.cli.downloads import allow_downloads, show_left_out
 from ggbench.cli.gpu_options import IgnoredGpuOptions, check_main_gpu
-from ggbench.cli.hints import hint_for
+from ggbench.cli.hints import hint_for, tuning_hint
 from ggbench.cli.interrupts import DOWNLOAD_INTERRUPTED, interrupt_sets, interruptible
 from ggbench.cli.options import Asked
 from ggbench.cli.progress import view_of
+from ggbench.cli.rpc_options import check_rpc
 from ggbench.cli.server_options import check_server, names_server
 from ggbench.errors import ExitCode, GgbenchError, StoreError
 from ggbench.plain import plain
@@ -106,6 +107,7 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: Asked, *, every
     if not names_server(asked.model):
         experiment.check(asked.setup, settings)
         check_main_gpu(asked.setup)
+        check_rpc(asked.setup)
     with interruptible(asked.output):
         hub = asked.hub.access()
         if every:
@@ -191,6 +193,8 @@ def _advise(measured: Measured) -> None:
         hint = hint_for(jobs[0], finished[0].run, is_searched=len(measured.groups[0]) > 1)
         if hint:
             output.notice(f"Hint: {hint}")
+    if hint := tuning_hint(jobs[: len(finished)], [record.run for record in finished]):
+        output.notice(f"Hint: {hint}")
     if output.quiet and measured.error is None:  # silent only while nothing fails
         runs = [record.run for record in finished]
         for run, name in zip(runs, quant_names([run.subject for run in runs]), strict=True):

@@ -61,6 +61,8 @@ class Asked:
     """Longest time that the worker may be silent; None takes the experiment's default."""
     bandwidth: Bandwidth | None = None
     """The person's own figure."""
+    tuned: bool = False
+    """Whether to measure with the settings that a search found."""
     server: ServerOptions | None = None
     """How a server is asked; None of a command that measures files only."""
 

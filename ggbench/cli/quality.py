@@ -11,6 +11,7 @@ import click
 
 from ggbench.cli.kv_options import kv_list_options
 from ggbench.cli.options import PATH, Asked, against_option, load_options_but_kv_types, measuring_options, option
+from ggbench.cli.tuned import tuned_option, with_tuned
 from ggbench.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _NO_BASE = "none"
 @option("--base-logits", "Compare with a file of logits of llama-perplexity's.", PATH, metavar="FILE")
 @option("--save-base-logits", "Save the logits of the one QUANT for --base-logits.", PATH, metavar="FILE")
 @against_option
+@tuned_option
 @measuring_options(many=True, load=lambda function: kv_list_options()(load_options_but_kv_types(function)))
 def command(
     text: str | None,
@@ -97,6 +99,7 @@ def command(
     base = None if is_alone else _base(asked, base_quant, targets)
     is_named = base_quant is not None
     jobs = quality_jobs(targets, asked.setup, settings, base, kv_types, is_base_named=is_named)
+    jobs = with_tuned(jobs, asked, keeps_cache=True)
     measured = measure(jobs, asked)
     show_measured(measured, against=against)
     measured.leave()

@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 @click.argument("run_ids", metavar="[RUN]...", type=int, nargs=-1)
 @option("--model", "Report every run of this MODEL, as it was given then.")
 @option("-o --output path", "Write to FILE; .html, .md, .csv, .svg or .png.", PATH, metavar="FILE", required=True)
+@option("--without-paths", "Leave out folders, server names and serial numbers of GPUs.", is_flag=True)
 @option("--force", "Overwrite files that exist.", is_flag=True)
 @option("-q --quiet", "Print no notices.", is_flag=True)
-def command(run_ids: tuple[int, ...], model: str | None, path: Path, force: bool, quiet: bool) -> None:
+def command(
+    run_ids: tuple[int, ...], model: str | None, path: Path, without_paths: bool, force: bool, quiet: bool
+) -> None:
     """Write a report of stored runs, by their numbers in `ggbench results`.
 
     FILE.html is one file that opens without a network: tables that sort, curves with the value under the pointer,
@@ -42,6 +45,10 @@ def command(run_ids: tuple[int, ...], model: str | None, path: Path, force: bool
         output.notice(*store.notices)
         chosen = chosen_runs(store, run_ids, model)
         runs = [SavedRun.stored(store, each) for each in chosen] if run_ids else _readable(store, chosen, output)
+    if without_paths:
+        from ggbench.report.anonymous_runs import anonymous_run
+
+        runs = [anonymous_run(each) for each in runs]
     output.notice(*(f"saved {saved}" for saved in write_all(report_files(runs, path.suffix), path, force=force)))
 
 

@@ -16,6 +16,7 @@ from ggbench.cli.options import (
     option,
     parse_token_list,
 )
+from ggbench.cli.tuned import tuned_option, with_tuned
 from ggbench.errors import ExitCode, UsageError
 from ggbench.records.speed_cases import INPUTS, N_GEN
 from ggbench.report.glossary import SPEED
@@ -61,6 +62,7 @@ def _parse_batches(_ctx: click.Context, param: click.Parameter, text: str) -> tu
     metavar="TIME",
 )
 @against_option
+@tuned_option
 @measuring_options(
     many=True, load=load_options_of_cases, timeout="3600, as a long prompt is slow on a CPU", servers=True
 )
@@ -80,7 +82,7 @@ def command(
     from ggbench.units import parse_duration
 
     settings = SpeedSettings(inputs, n_gen, batches, WITHIN_S if within is None else parse_duration(within))
-    jobs = make_jobs(EXPERIMENT, settings, asked, every=True)
+    jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked)
     if within is None:
         _confirm(jobs, settings, asked)
     measured = measure(jobs, asked, run=run_within)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 
 from ggbench.engine.contract import DEFAULT_TIMEOUT_S, Source, Workload
 from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
@@ -129,7 +129,7 @@ class EndpointEngine:
     def _load(self, server: Server) -> Generator[Event, None, Ending]:
         """Have the server load its model by a request for one token, which is not recorded."""
         request = self._request(server, _LOADING, 1)
-        stream = StreamedRequest(_LOADING, 1, self._clock, time.perf_counter_ns())
+        stream = StreamedRequest(_LOADING, 1, self._clock)
         for _, item in server.stream([request], self._cancel):
             yield from stream.take(item)
         if self._cancel.is_set():
@@ -146,7 +146,7 @@ class EndpointEngine:
             return Failed(workload.stage, reason)
         for number in range(workload.warmup + workload.repeat):
             request = self._request(server, workload.n_prompt, 1)
-            stream = StreamedRequest(workload.n_prompt, 1, self._clock, time.perf_counter_ns())
+            stream = StreamedRequest(workload.n_prompt, 1, self._clock)
             for _, item in server.stream([request], self._cancel):
                 yield from stream.take(item)
             if self._cancel.is_set():
@@ -157,6 +157,7 @@ class EndpointEngine:
             if read is None:
                 return Failed(workload.stage, "the server generated no token after the prompt")
             if number >= workload.warmup:
+                stream.origin_ns = _origin_ns([stream])
                 yield from stream.finish()
                 yield read
         return Completed()
@@ -168,10 +169,8 @@ class EndpointEngine:
         if reason := self._too_long(n_prompt, n_gen):
             return Failed(workload.stage, reason)
         requests = [self._request(server, n_prompt, n_gen + 1) for _ in range(n_seqs)]
-        origin_ns = time.perf_counter_ns()
         streams = [
-            StreamedRequest(n_prompt, n_gen + 1, self._clock, origin_ns, seq if n_seqs > 1 else None)
-            for seq in range(n_seqs)
+            StreamedRequest(n_prompt, n_gen + 1, self._clock, seq if n_seqs > 1 else None) for seq in range(n_seqs)
         ]
         n_waiting = n_seqs
         for index, item in server.stream(requests, self._cancel):
@@ -180,8 +179,9 @@ class EndpointEngine:
             if was_waiting and stream.first_token_ns is not None:
                 n_waiting -= 1
                 if not n_waiting and n_seqs > 1:
-                    yield PromptRead(n_prompt, stream.first_token_ns - origin_ns, n_seqs)
+                    yield PromptRead(n_prompt, stream.first_token_ns - _origin_ns(streams), n_seqs)
         for stream in streams:
+            stream.origin_ns = _origin_ns(streams)
             yield from stream.finish()
         if n_seqs == 1 and (read := self._prompt_read(streams[0])):
             yield read
@@ -233,6 +233,11 @@ def offered_model(info: ServerInfo, name: str) -> OfferedModel:
     if found is None:
         raise UnknownName("model of this server", name, [each.name for each in info.models])
     return found
+
+
+def _origin_ns(streams: Sequence[StreamedRequest]) -> int:
+    """When the first of them was sent."""
+    return min((stream.sent_ns for stream in streams if stream.sent_ns is not None), default=0)
 
 
 def _ending_of(error: GgbenchError, stage: str, timeout_s: float) -> Ending:

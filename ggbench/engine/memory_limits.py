@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import resource
 from collections.abc import Iterator
-from pathlib import Path
 
+from ggbench.engine import address_space
 from ggbench.engine.ggml_devices import GgmlDevices
 from ggbench.units import format_bytes
 
@@ -34,33 +33,31 @@ def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
 
 
 def limit_memory(limit_bytes: int) -> None:
-    """Limit what is allocated from here on to `limit_bytes` of main memory."""
+    """Limit what is allocated from here on to `limit_bytes` of main memory. Raises LimitFailed."""
+    if not address_space.CAN_LIMIT:
+        raise LimitFailed("main memory can be limited on Linux only")
     _return_what_is_freed()
-    limit = _address_space_bytes() + limit_bytes
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if hard == resource.RLIM_INFINITY or limit < hard:
-        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    address_space.set_limit(address_space.used_bytes() + limit_bytes)
 
 
 def left_bytes() -> int | None:
     """What may still be taken; None where there is no limit."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return None if limit == resource.RLIM_INFINITY else max(0, limit - _address_space_bytes())
+    limit = address_space.limit_bytes()
+    return None if limit is None else max(0, limit - address_space.used_bytes())
 
 
 @contextlib.contextmanager
 def beside_the_limit(n_bytes: int) -> Iterator[None]:
     """Room for something of our own that large, which neither the model nor a context would need."""
-    limit, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY:
+    limit = address_space.limit_bytes()
+    if limit is None:
         yield
         return
-    raised = limit + n_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (raised if hard == resource.RLIM_INFINITY else min(raised, hard), hard))
+    address_space.set_limit(limit + n_bytes)
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+        address_space.set_limit(limit)
 
 
 def _return_what_is_freed() -> None:
@@ -72,12 +69,6 @@ def _return_what_is_freed() -> None:
     with contextlib.suppress(AttributeError):
         for threshold in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
             ctypes.CDLL(None).mallopt(threshold, _KEPT_BYTES)
-
-
-def _address_space_bytes() -> int:
-    """Address space of this process, which Python and the libraries have filled before any model."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    return pages * resource.getpagesize()
 
 
 class LimitFailed(Exception):

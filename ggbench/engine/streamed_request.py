@@ -53,9 +53,9 @@ class StreamedRequest:
     """Tokens that were asked for."""
     clock: Clock
     """That times its steps."""
-    origin_ns: int
-    """Of the client's clock; that at which the first request of the batch was sent."""
     seq: int | None = None
+    origin_ns: int = 0
+    """Of the client's clock; that at which the first request of the batch was sent."""
     error: GgbenchError | None = None
     """Why it failed; None where it did not."""
     sent_ns: int | None = None

@@ -8,7 +8,6 @@ llama-perplexity, as have the files that a person names.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 from collections.abc import Generator
@@ -36,6 +35,7 @@ from ggbench.recording.session import made_file, subject_of
 from ggbench.records.memory import Memory
 from ggbench.records.quality import ScoredBase
 from ggbench.records.setup import LlamaSetup
+from ggbench.system_calls import lock_file, scratch_file
 from ggbench.units import format_bytes, format_count
 
 
@@ -169,7 +169,7 @@ def _lock(path: Path, stack: contextlib.ExitStack, *, create: bool = False) -> b
             return False
         stack.callback(os.close, descriptor)
         with contextlib.suppress(OSError):  # some network file systems cannot lock: then nothing removes it either
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            lock_file(descriptor, shared=True)
         if _is_at(descriptor, path):  # else it was removed before it was locked
             return True
 
@@ -188,7 +188,7 @@ def _remove_unused(folder: Path) -> None:
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             descriptor = os.open(path, os.O_RDONLY)
             stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor, waits=False)
             if _is_at(descriptor, path):
                 path.unlink()
 
@@ -257,10 +257,7 @@ class _Lockstep:
 
     def __init__(self, engine: Engine, n_bytes: int, stack: contextlib.ExitStack) -> None:
         self._engine = engine
-        descriptor = os.memfd_create("ggbench-rows")
-        stack.callback(os.close, descriptor)
-        os.ftruncate(descriptor, n_bytes)
-        self._path = f"/proc/{os.getpid()}/fd/{descriptor}"
+        self._path = stack.enter_context(scratch_file("ggbench-rows", n_bytes))
 
     def of(self, request: Score, first_chunk: int) -> RowsFile | None:
         n_positions = len(request.targets[0])

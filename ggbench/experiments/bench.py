@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from ggbench.catalog.selector import Target
 from ggbench.errors import GgbenchError
-from ggbench.experiments.decode import EXPERIMENT as DECODE
 from ggbench.experiments.known_speeds import expected_at, known_here
 from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
 from ggbench.gguf_file.model_file import ModelFile
@@ -28,28 +27,25 @@ from ggbench.records.summary import QuantSummary
 from ggbench.sizing.budget import machine_budget
 
 
-def run_bench(
-    rig: Rig, targets: Sequence[Target], setup: Setup, settings: DecodeSettings, *, maxctx: bool = False
-) -> Generator[Progress]:
-    """Decode one target after another; with `maxctx`, search the same file and setup after each.
+def run_bench(rig: Rig, decodes: Sequence[Job], *, maxctx: bool = False) -> Generator[Progress]:
+    """Do one decode after another; with `maxctx`, search the same file and setup after each.
 
     A decode that ended in anything but a result of its own or too little memory is not followed by a search: that would
     meet the same end. The decode's own n_ctx is no ceiling of it.
     """
-    for index, target in enumerate(targets):
+    for index, decode in enumerate(decodes):
         if rig.cancel.is_set():
             return
         outcome: Outcome | None = None
         error: Exception | None = None
-        decode = Job(DECODE, target, target.setup(setup), settings)
-        with contextlib.closing(run_job(rig, decode, index, len(targets))) as progress:
+        with contextlib.closing(run_job(rig, decode, index, len(decodes))) as progress:
             for record in progress:
                 if isinstance(record, Finished):
                     outcome, error = record.run.outcome, record.error
                 yield record
         searches = outcome in (Outcome.COMPLETED, Outcome.OUT_OF_MEMORY) and error is None
         if maxctx and searches and not rig.cancel.is_set():
-            yield from _search(rig, target, setup)
+            yield from _search(rig, decode.target, decode.setup)
 
 
 def with_expected_speeds(

@@ -65,7 +65,7 @@ class ThisMachine:
             threads=threads,
             threads_batch=setup.threads_batch or threads,
         )
-        if not self.gpus:
+        if not self.gpus and not setup.rpc_servers:
             return without_placement(decisive)
         is_all = n_layer is not None and setup.n_gpu_layers > n_layer
         return replace(decisive, n_gpu_layers=-1) if is_all or setup.n_gpu_layers < 0 else decisive

@@ -81,7 +81,8 @@ class DecodeExperiment(Experiment):
         curve, found = decode_curve(run), run.result
         if curve is None or not isinstance(found, DecodeResult):
             return None
-        return RunSpeed("measured", f"run {run.run_id}", curve.step_ms, is_steady=not found.unsteady)
+        is_steady = not found.unsteady
+        return RunSpeed("measured", f"run {run.run_id}", curve.step_ms, reach=curve.reach, is_steady=is_steady)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench decode MODEL QUANT -n N` with every option that is not the default."""

@@ -75,7 +75,7 @@ class ForecastExperiment(Experiment):
         curve, found = forecast_curve(run), run.result
         if curve is None or not isinstance(found, ForecastResult):
             return None
-        return RunSpeed("forecast", found.basis, curve.step_ms, found.prefill_ms)
+        return RunSpeed("forecast", found.basis, curve.step_ms, found.prefill_ms, reach=curve.reach)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench forecast MODEL QUANT` with every option that is not the default."""

@@ -18,6 +18,7 @@ import numpy as np
 from ggbench.errors import BadFile, DoesNotFit, UsageError
 from ggbench.plain import plain
 from ggbench.stats.logits import n_words
+from ggbench.system_calls import reserve_room
 from ggbench.units import format_bytes
 
 _MAGIC = b"_logits_"
@@ -84,7 +85,7 @@ def begin_logits_file(path: Path, n_ctx: int, n_vocab: int, n_chunks: int, token
         with path.open("wb") as stream:
             stream.write(_MAGIC + np.array([n_ctx, n_vocab, n_chunks, *tokens], "<i4").tobytes())
             stream.flush()
-            os.posix_fallocate(stream.fileno(), 0, begun.n_bytes)
+            reserve_room(stream.fileno(), begun.n_bytes, path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)

@@ -75,7 +75,9 @@ class SpeedExperiment(Experiment):
         from ggbench.stats.measured_steps import speed_curve
 
         curve = speed_curve(run)
-        return None if curve is None else RunSpeed("measured", f"run {run.run_id}", curve.step_ms)
+        if curve is None:
+            return None
+        return RunSpeed("measured", f"run {run.run_id}", curve.step_ms, reach=curve.reach)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench speed MODEL QUANT` with every option that is not the default."""

@@ -32,6 +32,7 @@ class TuneExperiment(Experiment):
     kind: ClassVar[str] = "tune"
     settings_type = TuneSettings
     result_type = TuneResult
+    needs_file: ClassVar[str] = "a server took its settings when it started"
     observed = (TuneCandidate, TuneSegment, TuneDropped, TuneFailed, TuneNoise)
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:

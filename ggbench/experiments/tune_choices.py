@@ -74,8 +74,8 @@ def combined(
 ) -> list[LlamaSetup]:
     """Return combinations of setups that were better alone, and of the best with those of which that is open.
 
-    First all that go together, then the best with each other one, then the other pairs; none that was tried. The best
-    of `good` and of `open_` come first; `open_` has at most one value of a setting, and none of one in `good`.
+    First all that go together, then these, and what does not go with them, with each that is open, then the other
+    pairs; none that was tried. The best of `good` and of `open_` come first; each has at most one value of a setting.
     """
     changed, perhaps = ([changes(baseline, each) for each in setups] for setups in (good, open_))
     if not changed:
@@ -84,7 +84,12 @@ def combined(
     for each in changed:
         if merged(baseline, [*together, each]) is not None:
             together.append(each)
-    sets = [together, *([*together, each] for each in perhaps), *map(list, itertools.combinations(changed, 2))]
+    bests = [together, *([each] for each in changed if each not in together)]
+    sets = [
+        together,
+        *([*best, each] for each in perhaps for best in bests),
+        *map(list, itertools.combinations(changed, 2)),
+    ]
     found = (merged(baseline, each) for each in sets if len(each) > 1)
     new = dict.fromkeys(each for each in found if each is not None and each not in tried)
     return list(new)[:_MOST_COMBINED]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from time import monotonic
 
@@ -21,6 +21,7 @@ from ggbench.machine.gpus import list_gpus
 from ggbench.recording.experiment import Concluded, Conclusion
 from ggbench.recording.progress import Point, Progress, Working
 from ggbench.recording.session import Session
+from ggbench.records.observation import WorkerStarted
 from ggbench.records.pick import Loss
 from ggbench.records.setup import LlamaSetup, setup_for
 from ggbench.records.tune import (
@@ -113,11 +114,18 @@ class _Search:
         self._settings = session.settings(TuneSettings)
         self._header = file.header_sha256
         self._losses = measured_losses(session.rig.store) if self._settings.kv_types else MeasuredLosses()
-        self._timer = TuneTimer(session.engine, Source(file.paths[0]), self._settings)
+        self._timer = TuneTimer(
+            session.engine,
+            Source(file.paths[0]),
+            self._settings,
+            lambda pid: session.recorder.observe(WorkerStarted(pid)),
+        )
         self._candidates = {BASELINE: baseline}
         self._race = Race()
         self._round = 0
         self._began = monotonic()
+        self._is_fresh = False
+        """Whether each measurement has a worker of its own."""
         self._seconds: dict[int, float] = {}
         """That the last measurement of each candidate took."""
 
@@ -127,13 +135,13 @@ class _Search:
         baseline = self._candidates[BASELINE].setup
         dimensions = choices(baseline, self._settings, self._known)
         alone = singles(baseline, dimensions)
-        self._enter(alone)
+        yield from self._enter(alone)
         try:
-            yield from self._run_race(_ALONE_SHARE)
+            yield from self._run_race(_ALONE_SHARE, lambda: self._race.is_sorted)
             together = self._combinations(dimensions, alone)
             if together:
-                self._enter(together)
-                yield from self._run_race(_RACE_SHARE)
+                yield from self._enter(together)
+                yield from self._run_race(_RACE_SHARE, lambda: self._race.is_decided)
             yield from self._prove()
         except _TooNoisy:
             return Concluded(reason="the machine is too noisy to decide")
@@ -158,7 +166,7 @@ class _Search:
         cost = f"a measurement takes {format_number(self._seconds[BASELINE])} s"
         yield Point(f"{cost}; at most {format_rough_seconds(within_s)} in all", baseline)
 
-    def _enter(self, setups: Sequence[LlamaSetup]) -> None:
+    def _enter(self, setups: Sequence[LlamaSetup]) -> Generator[Progress, None, None]:
         """Size new candidates, and let those that fit into the race as far as the time allows."""
         round_s = _FEWEST_ROUNDS * self._seconds[BASELINE] * (1 + 1 / BETWEEN_BASELINES)
         left_s = self._left_s() - (1 - _RACE_SHARE) * self._settings.within_s
@@ -170,6 +178,7 @@ class _Search:
             candidate = TuneCandidate(number, setup, obstacle, self._loss(setup))
             self._candidates[number] = candidate
             self._session.recorder.observe(candidate)
+            yield Point("", candidate)
             if not obstacle:
                 room -= 1
                 self._race.enter([number])
@@ -178,14 +187,14 @@ class _Search:
         own, cache = self._candidates[BASELINE].setup, (setup.type_k, setup.type_v)
         return None if cache == (own.type_k, own.type_v) else self._losses.of_cache(self._header, cache)
 
-    def _run_race(self, share: float) -> Generator[Progress, None, None]:
-        """Measure all that are in the race, round by round, until it is decided or this share of the time is over.
+    def _run_race(self, share: float, is_done: Callable[[], bool]) -> Generator[Progress, None, None]:
+        """Measure all that are in the race, round by round, until that is so or this share of the time is over.
 
         Raises as `run`, and _TooNoisy.
         """
         for number in range(_MOST_ROUNDS):
             is_over = self._left_s() < (1 - share) * self._settings.within_s
-            if number >= _FEWEST_ROUNDS and (is_over or self._race.is_decided):
+            if number >= _FEWEST_ROUNDS and (is_over or self._race.is_decided or is_done()):
                 return
             self._round += 1
             yield from self._run_round()
@@ -250,11 +259,10 @@ class _Search:
         baseline = self._candidates[BASELINE].setup
         n_changes = {each.number: len(changes(baseline, each.setup)) for each in self._candidates.values()}
         while (finalist := self._race.finalist(n_changes)) != BASELINE:
-            block_s = 2 * (self._seconds[BASELINE] + self._seconds[finalist])
-            n_blocks = blocks_for(self._race.noise[0], FEWEST_BLOCKS, MOST_BLOCKS)
-            if block_s:
-                n_blocks = max(_FEWEST_IN_HASTE, min(n_blocks, int(self._left_s() / block_s)))
+            n_blocks = self._blocks(finalist)
             for number in range(1, n_blocks + 1):
+                if number > _FEWEST_IN_HASTE and self._left_s() < 0:
+                    return
                 self._round += 1
                 yield self._working(f"proof {number} of {n_blocks}: {self._name(finalist)}")
                 yield from self._segment("proof", [finalist, finalist])
@@ -262,6 +270,22 @@ class _Search:
                     break
             else:
                 return
+
+    def _blocks(self, finalist: int) -> int:
+        """How many blocks to measure, each measurement in a worker of its own where that leaves time for enough.
+
+        What a process has by chance, such as where its memory lies, changes a speed by some percent, and a person who
+        starts llama.cpp twice gets two of them.
+        """
+        n_blocks = blocks_for(self._race.noise[0], FEWEST_BLOCKS, MOST_BLOCKS)
+        warm_s = 2 * (self._seconds[BASELINE] + self._seconds[finalist])
+        self._is_fresh = True
+        _completed(self._timed(BASELINE))
+        room = int(self._left_s() / (4 * self._seconds[BASELINE])) if self._seconds[BASELINE] else n_blocks
+        if room < FEWEST_BLOCKS:
+            self._is_fresh = False
+            room = int(self._left_s() / warm_s) if warm_s else n_blocks
+        return max(_FEWEST_IN_HASTE, min(n_blocks, room))
 
     def _combinations(self, dimensions: Sequence[Sequence[Choice]], alone: Sequence[LlamaSetup]) -> list[LlamaSetup]:
         """What to try together: the best value of each setting that was faster, and of those that may be."""
@@ -285,7 +309,7 @@ class _Search:
 
     def _timed(self, number: int) -> TuneTiming | Ending:
         began = monotonic()
-        found = self._timer.time(self._candidates[number])
+        found = self._timer.time(self._candidates[number], is_fresh=self._is_fresh)
         self._seconds[number] = monotonic() - began
         return found
 

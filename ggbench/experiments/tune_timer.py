@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ggbench.engine.contract import Engine, Source
 from ggbench.engine.endings import Completed, Ending
-from ggbench.engine.events import PromptRead, Steps
+from ggbench.engine.events import PromptRead, Ready, Steps
 from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.records.tune import MOST_GEN, DepthTiming, TuneCandidate, TuneSettings, TuneTiming
 
@@ -24,6 +25,8 @@ class TuneTimer:
     engine: Engine
     source: Source
     settings: TuneSettings
+    on_started: Callable[[int], object]
+    """Called with the number of each worker's process that is started."""
     n_gen: tuple[int, ...] = ()
     """Tokens to time at each depth; empty before the calibration."""
 
@@ -33,9 +36,14 @@ class TuneTimer:
         wanted = (round(_GEN_S / each) if each else 0 for each in steps_s)
         return replace(self, n_gen=tuple(min(MOST_GEN, max(_FEWEST_GEN, each)) for each in wanted))
 
-    def time(self, candidate: TuneCandidate) -> TuneTiming | Ending:
-        """Return what it took, or how it ended where it did not complete."""
-        *_, ending = self.engine.open(self.source, candidate.setup)
+    def time(self, candidate: TuneCandidate, *, is_fresh: bool = False) -> TuneTiming | Ending:
+        """Return what it took, or how it ended where it did not complete; with `is_fresh` in a new worker."""
+        if is_fresh:
+            self.engine.close()
+        ending: object = None
+        for ending in self.engine.open(self.source, candidate.setup):
+            if isinstance(ending, Ready) and ending.pid is not None:
+                self.on_started(ending.pid)
         if not isinstance(ending, Completed):
             assert isinstance(ending, Ending)
             return ending

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,6 +21,7 @@ from ggbench.errors import BadFile, StoreError, UsageError
 from ggbench.experiments.registry import experiment_of
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.interchange.imported_run import ImportedRun, Named, content_sha256, environment_of
+from ggbench.interchange.own_documents import read_own
 from ggbench.interchange.source_file import SourceFile
 from ggbench.plain import plain
 from ggbench.records.imported import Imported
@@ -30,6 +30,7 @@ from ggbench.records.memory import Memory
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run, RunHead
 from ggbench.records.subject import Subject
+from ggbench.report.anonymous_runs import anonymous
 from ggbench.store.codec import storable_text
 from ggbench.store.database import Store
 from ggbench.store.runs import RUNNING, SampleChunk, StoredRun
@@ -43,11 +44,6 @@ _Record = TypeVar("_Record")
 _STARTS = re.compile(r'\s*\{\s*"schema":\s*"ggbench\.')
 _LARGEST_NS = (1 << 63) - 1
 _LONGEST_NAME = 200
-_IDENTIFYING = frozenset(("uuid", "pci_bus_id"))
-_QUOTED_PATH = re.compile(r"'((?:~|\.{1,2})?/[^']+|[A-Za-z]:\\[^']+)'|\"((?:~|\.{1,2})?/[^\"]+|[A-Za-z]:\\[^\"]+)\"")
-_PATH = re.compile(r"(?<![\w.:/~\\-])(?:(?:~|\.{1,2})?/|[A-Za-z]:\\)[^\s'\"(),;]+")
-_SERVER = re.compile(r"\b(https?://)(?!(?:[\w-]+\.)*(?:huggingface\.co|github\.com)\b)[^\s/'\"]+")
-_HOMES = re.compile(r"^(?:/home|/Users|[A-Za-z]:\\Users)[/\\][^/\\]+$|^(?:/root|~)$")
 
 
 def document_of(store: Store, stored: StoredRun, *, with_paths: bool = False) -> _Document:
@@ -98,17 +94,6 @@ def _without_folders(document: _Document) -> _Document:
     return bare
 
 
-def anonymous(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return JSON without folders, server names, and serial numbers of GPUs; files keep their names."""
-    if isinstance(value, str):
-        return _without_paths(value)
-    if isinstance(value, list | tuple):
-        return [anonymous(each) for each in value]
-    if isinstance(value, dict):
-        return {name: None if name in _IDENTIFYING else anonymous(each) for name, each in value.items()}
-    return value
-
-
 def as_json(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False) -> str:
     """Return runs as one document, which a bundle holds too."""
     documents = [document_of(store, stored, with_paths=with_paths) for stored in runs]
@@ -139,12 +124,11 @@ def read_documents(file: SourceFile, _named: Named) -> list[ImportedRun]:
         whole = parse_finite(file.text)
     except (ValueError, RecursionError):
         raise BadFile(f"{file.name} is not a complete JSON document", _HINT) from None
-    schema, runs = whole.get("schema"), whole.get("runs")
-    if schema != SEVERAL or not isinstance(runs, list):
-        raise BadFile(
-            f"{file.name} is {plain(str(schema))!r}, which does not hold whole runs",
-            "where it was measured: ggbench export RUN --format json -o FILE",
-        )
+    if whole.get("schema") != SEVERAL:
+        return read_own(_printable(whole), file)
+    runs = whole.get("runs")
+    if not isinstance(runs, list):
+        raise BadFile(f"{file.name} lists no runs", _HINT)
     return [read_document(each, file, f"{file.name}, run {number}") for number, each in enumerate(runs, start=1)]
 
 
@@ -267,21 +251,3 @@ def _printable(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, dict):
         return {plain(storable_text(name)): _printable(each) for name, each in value.items()}
     return value
-
-
-def _without_paths(text: str) -> str:
-    if "/" not in text and "\\" not in text:
-        return text
-    if text.startswith(("/", "~/", "../", "./")):  # a field that is a path, which may hold blanks
-        return _name(text)
-    text = _SERVER.sub(r"\1server", text)
-    text = _QUOTED_PATH.sub(lambda found: f"'{_name(found[1] or found[2])}'", text)
-    return _PATH.sub(lambda found: _name(found[0]), text)
-
-
-def _name(path: str) -> str:
-    """The last part of a path; `~` for a user's folder, whose name is the user's."""
-    stripped = path.rstrip("/\\")
-    if _HOMES.match(stripped) or not stripped:
-        return "~" if stripped else "/"
-    return PureWindowsPath(stripped).name if "\\" in stripped else PurePosixPath(stripped).name

@@ -83,3 +83,66 @@ class ServerProbe:
     def is_usable(self) -> bool:
         """Whether it answered, in a protocol that ggbench knows."""
         return not self.reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSpeed:
+    """What one device takes of a step, measured with twins of a few layers that lay on it alone."""
+
+    device: str
+    """llama.cpp's name of its buffers; `CPU` is this machine's main memory."""
+    server: str = ""
+    """`HOST:PORT` of its RPC server; empty for a device of this machine."""
+    layer_ms: float
+    """Of an average layer, without its KV cache."""
+    kv_ms: float
+    """Of an average layer's KV cache, for each position."""
+    output_ms: float
+    """Of what is not in the layers, where it is the last device: the output matrix, and the way to it and back."""
+    link_ms: float = 0.0
+    """Of the way to it and back where another device has the output; 0 for a device of this machine."""
+
+    @property
+    def machine(self) -> str:
+        """For people."""
+        return self.server or "this machine"
+
+    def layers_ms(self, n_layers: int, n: float) -> float:
+        """Of that many layers at position n."""
+        return n_layers * (self.layer_ms + self.kv_ms * (n - 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSplit:
+    """How many layers each device gets, and the speed that is expected of it."""
+
+    n_layers: tuple[int, ...]
+    """By device, the output not counted."""
+    b_ms: float
+    """Of the first token."""
+    at_n_ctx_ms: float
+    """Of a token with the context filled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPlan:
+    """The best split of one quant over the devices, and what each machine is worth."""
+
+    model: str
+    quant: str
+    n_ctx: int
+    speeds: tuple[DeviceSpeed, ...]
+    """In llama.cpp's order, main memory last."""
+    best: ClusterSplit | None
+    """None where the model fits on all of them together in no way."""
+    without: tuple[tuple[str, ClusterSplit | None], ...] = ()
+    """The best split without each machine, by its name; None where the rest is too small."""
+    tensor_split: tuple[float, ...] = ()
+    """Of the best split, for the servers that it uses."""
+    rpc_servers: tuple[str, ...] = ()
+    """Those that the best split uses."""
+    n_gpu_layers: int = -1
+    llama_server: str = ""
+    """The line that runs it."""
+    command: str = ""
+    """The line that measures it."""

@@ -36,5 +36,7 @@ class RunSpeed:
     source: str
     step_ms: tuple[tuple[int, Expected], ...] = ()
     prefill_ms: tuple[tuple[int, Expected], ...] = ()
+    reach: int | None = None
+    """The last position that was measured, or forecast; None where no step was."""
     is_steady: bool = True
     """Whether the machine was, as far as the run could see."""

@@ -13,6 +13,49 @@ from ggbench.records.subject import Subject
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """The memory of one of several devices."""
+
+    device: str
+    """llama.cpp's name of its buffers: `RPC0[192.168.1.7:50052]`, `CUDA0`."""
+    server: str
+    """`HOST:PORT` of its RPC server; empty for a device of this machine."""
+    free_bytes: int
+    reserve_bytes: int = 0
+    """Of what is free, not for the model."""
+
+    @property
+    def usable_bytes(self) -> int:
+        """What weights, cache and compute buffers may take; never negative."""
+        return max(0, self.free_bytes - self.reserve_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDevice:
+    """What one of several devices would hold."""
+
+    device: str
+    """As in `DeviceMemory`."""
+    server: str
+    n_layers: int
+    """The output is one."""
+    weight_bytes: int
+    kv_bytes: int
+    compute_bytes: int
+    usable_bytes: int
+
+    @property
+    def needed_bytes(self) -> int:
+        """All three together."""
+        return self.weight_bytes + self.kv_bytes + self.compute_bytes
+
+    @property
+    def left_bytes(self) -> int:
+        """Negative is what is missing."""
+        return self.usable_bytes - self.needed_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
     """One memory, with what of it is not for the model."""
 
@@ -32,6 +75,8 @@ class Budget:
     """Path of a projector; empty for none."""
     mmproj_bytes: int = 0
     """Of a projector that is loaded there beside the model, without its compute buffer."""
+    devices: tuple[DeviceMemory, ...] = ()
+    """The devices that it is made of, in llama.cpp's order, where any is another machine's; else it is one memory."""
     is_here: bool = True
     """Whether it is this machine's, so that what was measured here is known of it."""
 
@@ -135,6 +180,8 @@ class PlanRow:
     """At a few fixed positions, the same in every plan."""
     at_n_ctx: PlannedSpeed | None = None
     """With the context filled to `n_ctx`."""
+    devices: tuple[PlannedDevice, ...] = ()
+    """What each of several devices would hold at `n_ctx`; empty where the budget is one memory."""
     expected: PlannedForecast | None = None
     """At `n_ctx`; None where nothing is known but the bound."""
     flash_attn: bool | None = None

@@ -15,6 +15,7 @@ from ggbench.records.plan import PlannedForecast
 from ggbench.records.prefill import PrefillResult
 from ggbench.records.quality import QualityResult
 from ggbench.records.run import Result, Run
+from ggbench.records.serving import Serving
 from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from ggbench.records.speed_cases import SpeedCase, SpeedResult
@@ -107,6 +108,12 @@ class QuantSummary:
         """Repetitions of the decode that were asked for; None without a decode."""
         settings = self.run.head.settings
         return settings.repeat if self.decode and isinstance(settings, DecodeSettings) else None
+
+    @property
+    def serving(self) -> Serving | None:
+        """How a server answered; None where an engine on this machine ran the model."""
+        found = self.decode or self.result(PrefillResult)
+        return found.serving if found else None
 
     @property
     def context(self) -> ContextResult | None:

@@ -146,9 +146,13 @@ class Gain:
 
     n_depth: int
     decode: Expected | None = None
-    """With the 95 % interval; None where no token was timed."""
+    """With the 95 % interval; None where no token was timed, and of the baseline itself."""
     prefill: Expected | None = None
     """As `decode`."""
+    step_ms: float | None = None
+    """Median of a token; None where none was timed."""
+    batch_ms: float | None = None
+    """Median of the prompt; None where none was timed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 
 from ggbench.catalog.published.rows import load_published
-from ggbench.catalog.published.selection import NearRow, nearest_published
+from ggbench.catalog.published.selection import LLAMA_CPP, NearRow, nearest_published
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report.published_document import published_document
 
 _NEAREST = 4
+_SYSTEMS = {"llama-server": LLAMA_CPP, "llama-cpp-python": LLAMA_CPP, "vLLM": "vllm"}
+"""The published rows' names of what servers run, by the program that a server's version begins with."""
 
 
 def nearest_to(summary: QuantSummary, limit: int = _NEAREST) -> tuple[NearRow, ...]:
@@ -22,8 +24,16 @@ def nearest_to(summary: QuantSummary, limit: int = _NEAREST) -> tuple[NearRow, .
     n_gen = decode.n_gen or None if decode else None
     longest = max((speed.n_prompt for speed in summary.prefills if not speed.n_depth), default=None)
     n_prompt = decode.n_prompt if decode and (n_gen or longest is None) else longest
-    quant, device = summary.subject.quant, device_of(summary)
-    return nearest_published(load_published(), model, quant, device=device, n_prompt=n_prompt, n_gen=n_gen, limit=limit)
+    return nearest_published(
+        load_published(),
+        model,
+        summary.subject.quant,
+        device=device_of(summary),
+        n_prompt=n_prompt,
+        n_gen=n_gen,
+        limit=limit,
+        system=system_of(summary),
+    )
 
 
 def published_model(subject: Subject) -> str | None:
@@ -40,10 +50,20 @@ def published_model(subject: Subject) -> str | None:
     return None
 
 
+def system_of(summary: QuantSummary) -> str:
+    """Return what ran the model, by the published rows' name: llama.cpp but for other servers, `vllm`."""
+    server = summary.environment.server if summary.environment else ""
+    if not server:
+        return LLAMA_CPP
+    return next((system for program, system in _SYSTEMS.items() if server.startswith(program)), server)
+
+
 def device_of(summary: QuantSummary) -> str | None:
-    """What ran the model: the main GPU where layers lay on one, else the CPU; None where it is not known."""
+    """What ran the model: the main GPU where layers lay on one, else the CPU; None where it is not known, as of a
+    server.
+    """
     environment, setup = summary.environment, summary.llama
-    if environment is None:
+    if environment is None or not summary.setup.loads_file:
         return None
     if summary.memory.weights_on_gpu and environment.gpus:
         main = (setup.main_gpu if setup else None) or 0

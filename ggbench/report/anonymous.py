@@ -38,6 +38,8 @@ class Paths:
         return _PATH.sub(lambda match: self.shown(match[0]), text)
 
     def shell_word(self, path: str) -> str:
-        """Return a path for a command line, which has to be whole unless a shell expands it."""
+        """Return a path for a command line: one that a shell reads, else `FILE`."""
         shown = self.shown(path)
-        return shown if shown.startswith("~") and shlex.quote(shown[1:]) == shown[1:] else shlex.quote(shown)
+        if shown.startswith("~/"):
+            return f"~/{shlex.quote(shown[2:])}"
+        return shlex.quote(path) if shown == path else "FILE"

@@ -144,7 +144,7 @@ def _compared(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) ->
 
     def beats(one: int, other: int) -> bool:
         apart = versus(metric, columns, found, one, other)
-        return apart is not None and apart.is_different and (apart.difference > 0) is more
+        return apart is not None and (apart.difference_ci95[0] > 0 if more else apart.difference_ci95[1] < 0)
 
     best = tuple(
         index for index, is_best in enumerate(unbeaten(intervals, more_is_better=more, beats=beats)) if is_best

@@ -9,7 +9,7 @@ from ggbench.records.summary import QuantSummary
 from ggbench.report.comparison import ComparedLine, Comparison
 from ggbench.report.comparison_limits import LimitCheck
 from ggbench.report.comparison_sentence import sentence_of
-from ggbench.report.depths import curve_of
+from ggbench.report.depths import reach_of
 from ggbench.report.documents import summary_document
 from ggbench.report.plot.palette import letter
 from ggbench.report.versus import Versus
@@ -68,7 +68,7 @@ def _versus(index: int, found: Versus) -> dict[str, object]:
 
 def _depth(line: ComparedLine, comparison: Comparison, summaries: Sequence[QuantSummary]) -> dict[str, object]:
     depth = int(line.key.removeprefix("tok_s_d"))
-    reaches = [curve.reach if (curve := curve_of(summary)) else None for summary in summaries]
+    reaches = list(map(reach_of, summaries))
     beyond = [letter(index) for index, reach in enumerate(reaches) if reach is not None and depth >= reach]
     return {"n_depth": depth, "texts": line.texts, "extrapolated": beyond} | _metric(line, comparison)
 

@@ -15,7 +15,7 @@ _UNCLEAR = f"show {NO_DIFFERENCE}"
 def sentence_of(comparison: Comparison) -> str:
     """Return the sentences, with the runs' names. Printable.
 
-    `q4_0 is better in speed (1.32 ±0.04 times) and memory (48.9 MiB less). They cannot be distinguished in W and B.`
+    `q4_0 is better in speed (1.32 ±0.04 times) and memory (48.9 MiB less). They show no difference in W and B.`
     """
     names = comparison.names
     if comparison.is_empty:

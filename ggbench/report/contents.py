@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ggbench.experiments.repeats import repeats_among
 from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
 from ggbench.report.columns import COLUMNS, column_texts
 from ggbench.report.comparison import Comparison, compare_quants
 from ggbench.report.names import model_names, unambiguous_names
-from ggbench.report.presenter import charts_of
-from ggbench.report.saving import SavedRun, saved_figures
+from ggbench.report.plot.curves import without_steps
+from ggbench.report.presenter import charts_of, figures_of, presenter_of
+from ggbench.report.run_spread import RunSpreads
+from ggbench.report.saving import SavedRun, plotted_runs
 
 if TYPE_CHECKING:
     from ggbench.report.charts.charts import Chart
@@ -33,6 +36,8 @@ class ReportedModel:
     """Printable."""
     runs: tuple[SavedRun, ...]
     """In the order in which they were given."""
+    spreads: RunSpreads
+    """Between loads, which the comparison includes."""
 
     @cached_property
     def summaries(self) -> tuple[QuantSummary, ...]:
@@ -54,7 +59,7 @@ class ReportedModel:
         """The runs side by side; None of a single run, and where nothing of two runs compares."""
         if len(self.runs) < 2:
             return None
-        comparison = compare_quants(self.summaries)
+        comparison = compare_quants(self.summaries, self.spreads)
         return None if comparison.is_empty else comparison
 
     @cached_property
@@ -64,18 +69,30 @@ class ReportedModel:
 
 
 def report_contents(runs: Sequence[SavedRun]) -> tuple[ReportedModel, ...]:
-    """Group runs by their model, in the order in which models come first."""
+    """Group runs by model, in the order in which models come first; repeats among them say how far loads differ."""
     groups: dict[str, list[SavedRun]] = {}
     for name, one in zip(model_names([one.summary.subject for one in runs]), runs, strict=True):
         groups.setdefault(name, []).append(one)
-    return tuple(ReportedModel(name, tuple(group)) for name, group in groups.items())
+    spreads = RunSpreads(repeats_among(one.summary.run for one in runs))
+    return tuple(ReportedModel(name, tuple(group), spreads) for name, group in groups.items())
 
 
 def all_charts(runs: Sequence[SavedRun]) -> tuple[Chart, ...]:
-    """Return figures and charts of stored runs that have anything to draw."""
+    """Return figures, the race of the decodes, and charts of stored runs that have anything to draw."""
+    from ggbench.report.charts.race import race
+
     summaries = [one.summary for one in runs]
     kinds = [summary.run.head.kind for summary in summaries]
-    return (*saved_figures(runs), *charts_of(kinds, summaries, unambiguous_names(summaries)))
+    plotted = plotted_runs(runs)
+    racing = race(
+        [run if presenter_of(kind).has_line else without_steps(run) for kind, run in zip(kinds, plotted, strict=True)]
+    )
+    figures = figures_of(kinds, plotted)
+    return (
+        *figures,
+        *(() if racing.is_empty else (racing,)),
+        *charts_of(kinds, summaries, unambiguous_names(summaries)),
+    )
 
 
 def header_of(key: str) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ggbench.experiments.registry import experiment_of
 from ggbench.records.forecast import Expected
+from ggbench.records.known_speed import RunSpeed
 from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
 from ggbench.report.metric import Metric, estimated
-from ggbench.report.presenter import presenter_of
 from ggbench.stats.known_speed import interpolated, inverse
-from ggbench.stats.measured_steps import StepCurve
 from ggbench.units import format_count, format_interval, format_number
 
 _DEPTHS = (0, 4096, 8192, 16384, 32768, 65536, 131072)
@@ -20,29 +20,36 @@ _DEPTHS = (0, 4096, 8192, 16384, 32768, 65536, 131072)
 def depth_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
     """Return tokens/s at depths up to what any of these runs reached, and at the next one; none without a curve.
 
-    A figure beyond what its run reached follows from its line, and has a tilde. Raises StoreError as `presenter_of`.
+    A figure beyond what its run reached follows from its line, and has a tilde. Raises StoreError for a run of a kind
+    that this ggbench does not have.
     """
-    curves = [curve for summary in summaries if (curve := curve_of(summary)) is not None]
-    if not curves:
+    reaches = [reach for summary in summaries if (reach := reach_of(summary)) is not None]
+    if not reaches:
         return ()
-    reach = max(curve.reach for curve in curves)
+    reach = max(reaches)
     beyond = next((depth for depth in _DEPTHS if depth >= reach), _DEPTHS[-1])
     return tuple(_at_depth(depth) for depth in _DEPTHS if depth <= beyond)
 
 
-def curve_of(summary: QuantSummary) -> StepCurve | None:
-    """Return the latencies of the first run that shows any."""
-    curves = (presenter_of(run.head.kind).step_curve(run) for run in summary.runs)
-    return next((curve for curve in curves if curve is not None), None)
+def reach_of(summary: QuantSummary) -> int | None:
+    """Return the last position that its latencies were measured at, or forecast; None where it shows none."""
+    found = _speed_of(summary)
+    return None if found is None else found.reach
+
+
+def _speed_of(summary: QuantSummary) -> RunSpeed | None:
+    """What the first run says that has latencies by position."""
+    speeds = (experiment_of(run.head.kind).speed_of(run) for run in summary.runs if run.is_complete)
+    return next((speed for speed in speeds if speed is not None and speed.step_ms), None)
 
 
 def _at_depth(depth: int) -> Metric:
     def speed(summary: QuantSummary) -> tuple[Expected, bool] | None:
         """Tokens/s, and whether they lie beyond what was measured."""
-        curve = curve_of(summary)
+        curve = _speed_of(summary)
         if curve is None:
             return None
-        return inverse(interpolated(curve.step_ms, depth + 1)), depth >= curve.reach
+        return inverse(interpolated(curve.step_ms, depth + 1)), curve.reach is None or depth >= curve.reach
 
     def text(summary: QuantSummary) -> str:
         found = speed(summary)

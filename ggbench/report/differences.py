@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from ggbench.plain import in_words, plain
@@ -32,7 +32,7 @@ def differences_of(summaries: Sequence[QuantSummary]) -> tuple[Differences, ...]
     return (
         Differences("file", _differing(_FILE, summaries)),
         *((Differences("text", _differing(_TEXT, summaries)),) if has_text else ()),
-        Differences("configuration", _differing(_CONFIGURATION, summaries)),
+        Differences("configuration", (*_differing(_CONFIGURATION, summaries), *_settings(summaries))),
         Differences("environment", _environment(summaries)),
     )
 
@@ -56,6 +56,26 @@ class _Property:
         """What people read; empty where it is not known."""
         value = reader(self.path)(summary)
         return "" if value is None else plain(self.form(value))
+
+
+def _settings(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+    """What runs of one kind were asked for and does not agree, under the names of the settings' fields."""
+    settings: list[Any] = [summary.run.head.settings for summary in summaries]
+    if len(set(map(type, settings))) > 1 or not is_dataclass(settings[0]):
+        return ()
+    named = {each.name for each in (*_CONFIGURATION, *_TEXT)}
+    keys = [field.name for field in fields(settings[0]) if field.name not in named]
+    return tuple(
+        line for key in keys if (line := _difference(key, [_setting(getattr(each, key)) for each in settings]))
+    )
+
+
+def _setting(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(_setting, value)) or "none"
+    if isinstance(value, bool) or value is None:
+        return {None: "none", True: "on", False: "off"}[value]
+    return plain(str(getattr(value, "name", value))) or "none"
 
 
 def _flash_attn(run: Run) -> str:
@@ -88,6 +108,7 @@ _TEXT = (
 )  # fmt: skip
 
 _CONFIGURATION = (
+    _Property("kind", "run.head.kind"),
     _Property("engine", "setup.engine"),
     _Property("n_ctx", "memory.n_ctx", format_count),
     _Property("n_prompt", "decode.n_prompt", format_count),

@@ -61,6 +61,7 @@ def summary_document(summary: QuantSummary) -> dict[str, object]:
         **picked(decode, "w_ratio b_ratio"),
         "b_w16_ms": summary.b_w16_ms,
         "unsteady": summary.unsteady or None,
+        "serving": summary.serving,
         "gpu_use": summary.gpu_use,
         **picked(memory, "flash_attn swa_cells"),
         "outcome": summary.outcome,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ggbench.records.summary import QuantSummary
 from ggbench.report import UNKNOWN
@@ -13,6 +13,8 @@ from ggbench.report.run_spread import RunSpreads
 from ggbench.stats.intervals import Interval, log_ratio
 from ggbench.stats.load_spread import ASSUMED_FREEDOM, LoadSpread
 from ggbench.units import format_interval
+
+_DISTURBED = "far from its repeats: measure again"
 
 Column = Sequence[QuantSummary]
 """One run, or several that repeat one another and count as their mean; the first leads."""
@@ -37,7 +39,14 @@ def estimates(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) ->
     """Return what each column says; a metric that no load changes is that of the first run of a column."""
     if not metric.is_timed:
         return [_alone(metric, column[0]) for column in columns]
-    return [_timed(metric, column, spreads.of(metric, column[0])) for column in columns]
+    return [_timed(_undisturbed(metric, column, spreads), spreads.of(metric, column[0])) for column in columns]
+
+
+def _undisturbed(metric: Metric, column: Column, spreads: RunSpreads) -> list[Estimated]:
+    """What each run of a column says; those that lie far from their repeats say nothing, unless all do."""
+    alone = [(_alone(metric, summary), spreads.is_disturbed(metric, summary)) for summary in column]
+    usual = [each for each, is_disturbed in alone if not is_disturbed]
+    return usual or [replace(each, ci95=None, left_out=_DISTURBED) for each, _ in alone]
 
 
 def _alone(metric: Metric, summary: QuantSummary) -> Estimated:
@@ -46,9 +55,8 @@ def _alone(metric: Metric, summary: QuantSummary) -> Estimated:
     return Estimated(text, metric.value(summary), interval, left_out)
 
 
-def _timed(metric: Metric, column: Column, spread: LoadSpread) -> Estimated:
+def _timed(alone: list[Estimated], spread: LoadSpread) -> Estimated:
     """Squares of the noise within runs and of the spread between them add, as far as the mean leaves them."""
-    alone = [_alone(metric, summary) for summary in column]
     alone = [each for each in alone if each.text != UNKNOWN] or alone[:1]
     first, count = alone[0], len(alone)
     values = [each.value for each in alone if each.value is not None and each.value > 0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -306,7 +305,7 @@ def _of_store(checkup: Checkup, paths: Paths) -> Iterator[Finding]:
         yield _problem(
             "store.damaged",
             f"the results file {name} cannot be used as it is: {paths.without(store.problem)}",
-            f"copy it first; `sqlite3 {shlex.quote(name)} .recover` may save what it holds",
+            f"copy it first; `sqlite3 {paths.shell_word(store.path)} .recover` may save what it holds",
         )
     elif store.version is not None and store.version > store.newest_version:
         yield _problem(

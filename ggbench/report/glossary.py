@@ -129,7 +129,7 @@ TERMS: dict[str, Term] = {
     "fits": Term("✓ ✗", "Fits the memory, or does not; of a run: completed, or failed (… still running, – cancelled)."),
     "better": Term(
         "★",
-        "In a comparison: better than another run, with intervals that do not overlap, and no run is better than it.",
+        "In a comparison: better than another run, with an interval of the ratio that excludes 1, and the best.",
     ),
 }
 """Every term by its key, in the order of `ggbench help numbers`."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ggbench.report.charts.charts import Chart
     from ggbench.report.metric import Metric
-    from ggbench.stats.measured_steps import StepCurve
 
 LiveView = Literal["figures", "bracket"]
 """What a front end draws while a run goes on: the presenter's figures, or what is known of the largest context."""
@@ -89,10 +88,6 @@ class Presenter(abc.ABC):
 
         return (MEMORY,)
 
-    def step_curve(self, run: Run) -> StepCurve | None:
-        """The latency of a step of one sequence by position; None where the run does not show one."""
-        return None
-
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
         """What a run that goes on has found so far, in lines of at most 28 characters. Printable."""
         return ()
@@ -147,12 +142,6 @@ class QuantPresenter(Presenter):
         from ggbench.report.compared_metrics import decode_metrics
 
         return decode_metrics(summaries)
-
-    def step_curve(self, run: Run) -> StepCurve | None:
-        """The line of a decode."""
-        from ggbench.stats.measured_steps import decode_curve
-
-        return decode_curve(run)
 
     def document(self, run: Run) -> dict[str, object]:
         """The fields of a measured quant."""

@@ -93,6 +93,7 @@ def _load_words(setup: LlamaSetup, *, on_gpu: bool) -> list[str]:
     words += [] if split_mode == _DEFAULT.split_mode else ["-sm", split_mode]
     words += _unless_default("-mg", setup, "main_gpu")
     words += ["-ts", ",".join(f"{share:g}" for share in setup.tensor_split)] if setup.tensor_split else []
+    words += ["--rpc", ",".join(setup.rpc_servers)] if setup.rpc_servers else []
     words += ["-ot", ",".join(setup.override_tensor)] if setup.override_tensor else []
     words += ["-cmoe"] if setup.cpu_moe else []
     for option, name in (("-ncmoe", "n_cpu_moe"), ("-t", "threads"), ("-tb", "threads_batch")):

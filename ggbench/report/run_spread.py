@@ -9,7 +9,7 @@ from ggbench.records.decode import DecodeResult
 from ggbench.records.run import Run
 from ggbench.records.summary import QuantSummary
 from ggbench.report.metric import Metric
-from ggbench.stats.load_spread import ASSUMED_SIGMA, DISTURBED_SIGMA, LoadSpread, Repeat, load_spread
+from ggbench.stats.load_spread import ASSUMED_SIGMA, DISTURBED_SIGMA, LoadSpread, Repeat, is_disturbed, load_spread
 
 _ENOUGH = 5
 """Repeats of a run's own setting from which on others of its machine say nothing more."""
@@ -39,6 +39,23 @@ class RunSpreads:
                 own = _repeats(metric, [group for _, group in of_machine], is_steady)
             self._known[key] = load_spread(own, ASSUMED_SIGMA if is_steady else DISTURBED_SIGMA)
         return self._known[key]
+
+    def is_disturbed(self, metric: Metric, summary: QuantSummary) -> bool:
+        """Return whether this value of a run lies far from all of the run's own repeats."""
+        setting, value = setting_of(summary.run), metric.value(summary)
+        if value is None or value <= 0:
+            return False
+        repeats = [run for _, of, group in self._groups if of == setting for run in group if run != summary.run]
+        began = summary.run.head.started_at
+        earlier, later = (
+            [
+                repeat.value
+                for run in sorted(repeats, key=lambda run: run.head.started_at)
+                if (run.head.started_at > began) is is_later and (repeat := _repeat(metric, run))
+            ]
+            for is_later in (False, True)
+        )
+        return is_disturbed(value, earlier, later)
 
 
 def _repeats(metric: Metric, groups: Sequence[Sequence[Run]], is_steady: bool) -> list[list[Repeat]]:

@@ -129,7 +129,12 @@ def pictures_of(charts: Sequence[Chart], summaries: Sequence[QuantSummary], form
 
 def saved_figures(runs: Sequence[SavedRun]) -> tuple[Figure, ...]:
     """Return what there is to draw of stored runs, by the shortest names that distinguish them."""
-    plotted = [
+    return figures_of([one.summary.run.head.kind for one in runs], plotted_runs(runs))
+
+
+def plotted_runs(runs: Sequence[SavedRun]) -> tuple[PlottedRun, ...]:
+    """Return stored runs as figures take them, by the shortest names that distinguish them."""
+    return tuple(
         PlottedRun(
             name,
             one.samples.position,
@@ -137,12 +142,12 @@ def saved_figures(runs: Sequence[SavedRun]) -> tuple[Figure, ...]:
             one.summary.fit,
             one.summary.limit,
             one.observations,
+            one.samples.series.tolist(),
             one.summary.run.head.settings,
             one.summary.run.result,
         )
         for name, one in zip(unambiguous_names([one.summary for one in runs]), runs, strict=True)
-    ]
-    return figures_of([one.summary.run.head.kind for one in runs], plotted)
+    )
 
 
 def _samples_as_csv(runs: Sequence[SavedRun]) -> str:

@@ -7,7 +7,7 @@ from ggbench.catalog.published.selection import NearRow, nearest_published
 from ggbench.records.run import Run
 from ggbench.records.speed_cases import Case
 from ggbench.records.summary import QuantSummary
-from ggbench.report.against import device_of, published_model
+from ggbench.report.against import device_of, published_model, system_of
 from ggbench.report.published_document import published_document
 from ggbench.report.speed_cases import case_document, result_of
 
@@ -40,6 +40,7 @@ def nearest_to_case(run: Run, case: Case, limit: int = _NEAREST) -> tuple[NearRo
         n_gen=case.n_gen,
         batch_size=case.n_seqs,
         limit=limit,
+        system=system_of(QuantSummary.of([run])),
     )
 
 

@@ -29,6 +29,7 @@ def speed_document(run: Run) -> dict[str, object]:
         **picked(settings if isinstance(settings, SpeedSettings) else None, "inputs n_gen batches within_s"),
         "cases": [case_document(subject.quant, each) for each in found.cases],
         "lines": [_line_document(subject.quant, each) for each in found.lines],
+        "serving": found.serving,
         "gpu_use": run.gpu_use,
         **picked(run.memory, "flash_attn swa_cells"),
         **origin_document(run),
@@ -115,6 +116,7 @@ def case_document(quant: str, found: SpeedCase) -> dict[str, object]:
         "reason": ended.reason or None,
         "expected_s": ended.expected_s,
         "exceeds_training": found.exceeds_training,
+        "requests": found.requests,
     }
 
 

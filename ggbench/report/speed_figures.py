@@ -4,14 +4,14 @@ size, and a grid of the cases.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ggbench.records.outcome import Outcome
 from ggbench.records.speed_cases import Case, SpeedCase, SpeedResult, SpeedSettings
-from ggbench.report.plot.curves import Curve, Figure, PlottedRun, latency_figure
+from ggbench.report.plot.curves import Curve, Figure, PlottedRun, batch_sizes, latency_figure
 from ggbench.units import format_count, format_number
 
 _INPUT_WIDTH, _CELL_WIDTH, _BATCHES_ACROSS = 8, 6, 3
@@ -22,12 +22,32 @@ _WAITING, _RUNNING, _FAILED, _FORECAST = "·", "…", "✗", "~"
 
 
 def speed_figures(runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
-    """Return tokens/s as Qwen2.5 counts over input length, a figure for each batch size, then the latency of steps."""
+    """Return tokens/s as Qwen2.5 counts over input length, then the latency of steps, a figure for each batch size."""
     measured = [_measured(run) for run in runs]
     batches = sorted({case.n_seqs for cases in measured for case in cases})
-    # The steps of several batch sizes are on no one line, and their limits differ.
-    steps = latency_figure([replace(run, fit=None, limit=None, end=None) for run in runs])
-    return (*(_figure(n_seqs, runs, measured) for n_seqs in batches), steps)
+    return (*(_figure(n_seqs, runs, measured) for n_seqs in batches), *_steps(runs))
+
+
+def _steps(runs: Sequence[PlottedRun]) -> Iterator[Figure]:
+    """The latency of steps: those of several batch sizes are on no one line, and their limits differ.
+
+    Of runs that go on, whose series are not known, all steps so far.
+    """
+    batches = sorted({n_seqs for run in runs for n_seqs in batch_sizes(run)})
+    if not batches:
+        yield latency_figure([replace(run, fit=None, limit=None, end=None) for run in runs])
+    for n_seqs in batches:
+        yield latency_figure([_with_line(run, n_seqs) for run in runs], n_seqs)
+
+
+def _with_line(run: PlottedRun, n_seqs: int) -> PlottedRun:
+    """A run with the line of its steps of one batch size; one of another kind has its own for batch 1."""
+    if not isinstance(run.settings, SpeedSettings):
+        return run if n_seqs == 1 else replace(run, fit=None, limit=None, end=None)
+    lines = run.result.lines if isinstance(run.result, SpeedResult) else ()
+    line = next((each for each in lines if each.n_seqs == n_seqs), None)
+    fit, limit = (None, None) if line is None else (line.fit, line.limit)
+    return replace(run, fit=fit, limit=limit, end=None)
 
 
 def case_grid(run: PlottedRun) -> tuple[str, ...]:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 CONNECT_TIMEOUT_S = 10.0
-DOCUMENT_TIMEOUT_S = 30.0
-"""For a whole document, from connecting to its last byte."""
+MOST_DOCUMENT_S = 30.0
+"""For a whole document, from connecting to its last byte, where the timeout is not shorter."""
 MAX_DOCUMENT_BYTES = 16 << 20
 MAX_LINE_BYTES = 8 << 20
 """llama-server repeats the prompt in its last line: about 4 bytes a token."""
@@ -161,6 +161,7 @@ class Client:
         self.address = address
         self.timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
+        self._document_timeout_s = min(timeout_s, MOST_DOCUMENT_S)
         self._key = address.api_key()
         is_local = any(f"//{host}" in address.base_url for host in _LOOPBACK)
         tls: Any = httpx2.create_ssl_context() if address.base_url.startswith("https:") else True
@@ -175,7 +176,7 @@ class Client:
             )
 
         with self.errors():
-            self._documents = client(DOCUMENT_TIMEOUT_S, 1)
+            self._documents = client(self._document_timeout_s, 1)
             self.streams = client(timeout_s, 0)
             """Opens a connection for each request, so that each can be closed alone."""
 
@@ -286,14 +287,14 @@ class Client:
     @contextlib.contextmanager
     def _deadline(self, trace: _Trace) -> Iterator[None]:
         """Close the connection of a document that takes too long. Raises ServerTimeout."""
-        timer = threading.Timer(DOCUMENT_TIMEOUT_S, trace.abort)
+        timer = threading.Timer(self._document_timeout_s, trace.abort)
         timer.daemon = True
         timer.start()
         try:
             yield
-        except NetworkError:
+        except (NetworkError, ServerFailed):
             if trace.is_aborted:
-                raise silent(self.address, DOCUMENT_TIMEOUT_S) from None
+                raise silent(self.address, self._document_timeout_s) from None
             raise
         finally:
             timer.cancel()

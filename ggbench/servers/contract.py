@@ -111,7 +111,9 @@ class Tokens:
     n_tokens: int | None
     """How many, by the server's count or its token ids; None where the server counts only at the end."""
     decode_ns: int | None = None
-    """The server's clock at the last of them, counted from the first token; None where it has none for each token."""
+    """The server's clock at the last of them, counted from the first token; None where it has none for each token.
+
+    Tokens that one speculative step gave have the same clock, also where each comes in a chunk of its own."""
     text: str = ""
     """As generated: not yet safe for a terminal."""
 

@@ -12,8 +12,9 @@ from ggbench.machine.cpu import describe_cpu
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, visible_gpus
 from ggbench.machine.known_gpus import find_gpu
 from ggbench.machine.memory import describe_ram
+from ggbench.plain import in_words
 from ggbench.records.machine import Gpu
-from ggbench.records.plan import Budget
+from ggbench.records.plan import Budget, DeviceMemory
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
@@ -166,6 +167,35 @@ def machine_budget(
     return replace(budget, bandwidth=bandwidth or gpu_bandwidth(gpu))
 
 
+def devices_budget(
+    devices: Sequence[DeviceMemory], *, limit_bytes: int | None, reserve_bytes: int | None, is_real: bool = False
+) -> Budget:
+    """What several devices of several machines have free; a limit and a reserve are of each.
+
+    Without a reserve GPUs of this machine keep llama.cpp's margin, unless allocations are real; a server reports what
+    it lends.
+    """
+    margin = 0 if is_real else FREE_RESERVE_BYTES
+    kept = tuple(
+        replace(
+            device,
+            free_bytes=device.free_bytes if limit_bytes is None else min(limit_bytes, device.free_bytes),
+            reserve_bytes=reserve_bytes if reserve_bytes is not None else 0 if device.server else margin,
+        )
+        for device in devices
+    )
+    names = [device.server or device.device for device in kept]
+    return Budget(
+        device=in_words(list(dict.fromkeys(names))),
+        on_gpu=True,
+        memory_bytes=sum(device.free_bytes for device in kept),
+        memory_source="given as --memory-limit for each" if limit_bytes else "free at this moment, as each reports",
+        reserve_bytes=sum(device.free_bytes - device.usable_bytes for device in kept),
+        reserve_source="given for each" if reserve_bytes is not None else "none of what an RPC server lends",
+        devices=kept,
+    )
+
+
 def _in_main_memory(limit_bytes: int | None, reserve_bytes: int | None) -> Budget:
     ram = describe_ram()
     why = "for the process that llama.cpp runs in and for the system: a quarter of main memory, at most 1 GiB"
@@ -200,19 +230,38 @@ class SearchBudget:
         return self.planned.on_gpu
 
     @property
-    def place(self) -> Literal["GPU memory", "main memory"]:
+    def place(self) -> Literal["GPU memory", "main memory", "memory of the devices"]:
         """For people."""
+        if self.planned.devices:
+            return "memory of the devices"
         return "GPU memory" if self.on_gpu else "main memory"
 
 
 def search_budget(
-    dry: DryAllocator, context: DryContext | None, gpus: Sequence[Gpu], setup: LlamaSetup, reserve_bytes: int | None
+    dry: DryAllocator,
+    context: DryContext | None,
+    gpus: Sequence[Gpu],
+    setup: LlamaSetup,
+    reserve_bytes: int | None,
+    devices: Sequence[DeviceMemory] = (),
 ) -> SearchBudget:
     """The budget of a model that was loaded dry, with a dry context of it; None where llama.cpp would not make one.
 
-    `gpus` are NVML's as they were before the dry worker took some of their memory. Raises DoesNotFit where nothing is
+    `gpus` are NVML's as they were before the dry worker took some of their memory, `devices` those of a setup with RPC
+    servers. Raises DoesNotFit where nothing is
     left to take.
     """
+    if devices:
+        limit_bytes = setup.memory_limit_bytes
+        planned = devices_budget(devices, limit_bytes=limit_bytes, reserve_bytes=reserve_bytes, is_real=True)
+        _check_any_left(planned.usable_bytes, planned, "memory of the devices")
+        return SearchBudget(
+            planned=planned,
+            held_bytes=planned.usable_bytes,
+            free_bytes=sum(device.free_bytes for device in devices),
+            worker_limit_bytes=limit_bytes,
+            worker_reserve_bytes=reserve_bytes or 0,
+        )
     found = tuple(find_cuda_gpu(gpus, *device) for device in dry.gpu_devices)
     used = tuple(gpu for gpu in found if gpu is not None)
     # Of a model that llama.cpp does not load dry, only what NVML reports of the GPUs is known.

@@ -13,6 +13,7 @@ from ggbench.machine.gpus import list_gpus
 from ggbench.records.setup import KV_CELLS, LARGEST_N_CTX, LlamaSetup
 from ggbench.records.speed_cases import Case, CaseMemory
 from ggbench.sizing.budget import SearchBudget, search_budget
+from ggbench.sizing.device_split import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.placement import Placement
 from ggbench.units import format_bytes, format_count
@@ -36,6 +37,7 @@ def size_cases(
     Linux grants more memory than there is, so a real context would not show that it does not fit. Raises DoesNotFit
     where no memory is free at all.
     """
+    devices = device_memories(setup)
     gpus = list_gpus()  # as they are before the dry worker holds some of their memory itself
     largest = f"llama.cpp's maximum n_ctx is {format_count(LARGEST_N_CTX)}"
     too_long = {
@@ -47,7 +49,7 @@ def size_cases(
     with DryAllocator(engine, setup) as dry:
         try:
             dry.load(file, path)
-            budget = search_budget(dry, dry.context(KV_CELLS), gpus, setup, None)
+            budget = search_budget(dry, dry.context(KV_CELLS), gpus, setup, None, devices)
             for case in cases:
                 if case not in too_long:
                     sizes[case] = _size(dry, file, setup, case, budget)
@@ -58,13 +60,13 @@ def size_cases(
 
 def _size(dry: DryAllocator, file: ModelFile, setup: LlamaSetup, case: Case, budget: SearchBudget) -> CaseSize:
     """Raises EngineEnded."""
-    placement = Placement(file, setup, on_gpu=budget.on_gpu)
+    placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.planned.devices)
     found = dry.context(case.n_ctx, replace(setup, n_seq_max=case.n_seqs))
     if placement.weight_bytes is None or file.weight_bytes is None:
         return CaseSize()
-    needed = placement.weight_bytes + placement.context_bytes(found) + placement.unreserved_bytes(found)
     # What a plan reserves of a GPU for its driver is not needed where the allocation is real.
     usable = budget.held_bytes if budget.on_gpu else budget.planned.usable_bytes
+    needed = placement.needed_bytes(found, usable)
     compute = found.device_compute_bytes + found.host_compute_bytes + found.output_bytes
     memory = CaseMemory(file.weight_bytes, found.cache_bytes, compute)
     if needed <= usable:

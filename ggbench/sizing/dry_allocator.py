@@ -36,6 +36,8 @@ class DryContext:
     """Of the logits, in main memory."""
     flash_attn: bool | None
     """What `auto` became; None when the log does not say."""
+    device_compute: tuple[tuple[str, int], ...] = ()
+    """The compute buffer of each device that is not main memory, by llama.cpp's name of it."""
     swa_cells: int | None = None
     """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""
 
@@ -44,6 +46,8 @@ def setup_to_load(setup: LlamaSetup, budget: Budget) -> LlamaSetup:
     """How the allocator of a plan loads its headers: for one GPU, or for main memory with no layer on any."""
     if not budget.on_gpu:
         return replace(setup, n_gpu_layers=0)
+    if budget.devices:
+        return setup
     return replace(setup, main_gpu=0, tensor_split=())  # the card that is planned for need not be here
 
 
@@ -117,6 +121,7 @@ class DryAllocator:
             host_compute_bytes=sum(device.compute_bytes for device in buffers if device.is_host),
             output_bytes=sum(device.output_bytes for device in buffers),
             flash_attn=allocated.flash_attn,
+            device_compute=tuple((each.device, each.compute_bytes) for each in buffers if not each.is_host),
             swa_cells=allocated.swa_cells,
         )
 

@@ -45,7 +45,7 @@ def longest_n_ctx(
             if not isinstance(end.ending, Failed | OutOfMemory):
                 raise
             return _TOO_MUCH
-        return weight_bytes + placement.context_bytes(context) + placement.unreserved_bytes(context)
+        return placement.needed_bytes(context, usable_bytes)
 
     bytes_per_token = placement.cache_bytes(first) / first.n_ctx
     return largest_n_ctx(need, usable_bytes, ceiling, first.n_ctx, bytes_per_token)

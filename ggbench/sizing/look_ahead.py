@@ -17,6 +17,7 @@ from ggbench.records.context import ContextSettings, Probe, SearchPlan
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import KV_CELLS, LARGEST_N_CTX, LlamaSetup
 from ggbench.sizing.budget import SearchBudget, beside_projector, search_budget
+from ggbench.sizing.device_split import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
@@ -74,6 +75,7 @@ def look_ahead(
     GPU would be searched for a cache that lies in main memory.
     """
     probes: list[Probe] = []
+    devices = device_memories(setup)  # a server that the dry worker uses answers nobody else
     gpus = list_gpus()  # the dry worker will hold some of their memory itself
     with DryAllocator(engine, setup) as dry:
         least: DryContext | None = None
@@ -83,7 +85,7 @@ def look_ahead(
             least, line = dry.context(KV_CELLS), (dry.context(_NEAR), dry.context(_FAR))
         except EngineEnded as ended:
             _raise_if_cancelled(ended)
-        budget = search_budget(dry, least, gpus, setup, settings.reserve_bytes)
+        budget = search_budget(dry, least, gpus, setup, settings.reserve_bytes, devices)
         if settings.mmproj_bytes:
             budget = beside_projector(budget, settings.mmproj_bytes)
         if budget.on_gpu and not setup.kv_offload:
@@ -91,7 +93,7 @@ def look_ahead(
                 "with the KV cache in main memory a GPU does not limit the context",
                 "omit --no-kv-offload, or search main memory with -ngl 0",
             )
-        placement = Placement(file, setup, on_gpu=budget.on_gpu)
+        placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.planned.devices)
         weight_bytes, usable_bytes = placement.weight_bytes, budget.planned.usable_bytes
         grows = line is None or line[1].cache_bytes > line[0].cache_bytes
         theory = None
@@ -104,8 +106,7 @@ def look_ahead(
         def size(n_ctx: int) -> DryContext:
             started = time.perf_counter()
             found = dry.context(n_ctx)
-            context_bytes = placement.context_bytes(found) + placement.unreserved_bytes(found)
-            fits = weight_bytes is not None and weight_bytes + context_bytes <= usable_bytes
+            fits = weight_bytes is not None and placement.needed_bytes(found, usable_bytes) <= usable_bytes
             probes.append(
                 Probe(
                     n_ctx,

@@ -5,11 +5,14 @@ A plan and the search for the largest context count alike, also where only some 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.records.plan import DeviceMemory
 from ggbench.records.setup import LlamaSetup
+from ggbench.sizing.device_split import DeviceSplit
 from ggbench.sizing.dry_allocator import DryContext
 from ggbench.sizing.process_memory import beyond_reserve
 from ggbench.theory.kv_cache import KvCache, kv_cache
@@ -23,15 +26,20 @@ _AGREE_SHARE = 0.001
 class Placement:
     """One model under one configuration; `on_gpu` says whether a GPU's memory is planned for."""
 
-    def __init__(self, file: ModelFile, setup: LlamaSetup, *, on_gpu: bool) -> None:
+    def __init__(
+        self, file: ModelFile, setup: LlamaSetup, *, on_gpu: bool, devices: Sequence[DeviceMemory] = ()
+    ) -> None:
+        """`devices` are those that a GPU's memory stands for, where it is that of several machines."""
         self.on_gpu = on_gpu
+        self.split = DeviceSplit(file, setup, devices) if devices else None
+        """Which device holds what; None where the planned memory is one."""
         self._file = file
         self._setup = setup
         self.offload = offload(file, setup.n_gpu_layers if on_gpu else 0, setup.tensor_overrides)
         self.is_split = on_gpu and self.offload.is_partial
         """Whether some of what could be offloaded lies in main memory."""
-        self.has_two_speeds = self.is_split or (on_gpu and not setup.kv_offload)
-        """Whether a token reads from a GPU's memory and from main memory."""
+        self.has_two_speeds = self.is_split or bool(devices) or (on_gpu and not setup.kv_offload)
+        """Whether a token reads from a GPU's memory and from main memory, or from several machines'."""
         is_known = not file.unknown_types
         self.weight_bytes = (self.offload.device_weight_bytes if on_gpu else file.weight_bytes) if is_known else None
         """In the planned memory; None where a tensor's type, and so its size, is unknown."""
@@ -77,6 +85,15 @@ class Placement:
         """All that a context takes there; the logits lie in main memory."""
         output_bytes = 0 if self.on_gpu else context.output_bytes
         return self.cache_bytes(context) + self.compute_bytes(context) + output_bytes
+
+    def needed_bytes(self, context: DryContext, usable_bytes: int) -> int:
+        """All that model and context need of a budget; over several devices more than the budget where one lacks any.
+
+        The size of the weights has to be known.
+        """
+        if self.split is not None:
+            return usable_bytes - self.split.left_bytes(context)
+        return (self.weight_bytes or 0) + self.context_bytes(context) + self.unreserved_bytes(context)
 
     def unreserved_bytes(self, context: DryContext) -> int:
         """What the process takes of main memory besides buffers, beyond what a budget reserves for that."""

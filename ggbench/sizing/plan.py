@@ -107,7 +107,7 @@ def _planned(
     weight_buffers: Sequence[str],
 ) -> PlanRow:
     budget, setup = request.budget, request.setup
-    placement = Placement(file, setup, on_gpu=budget.on_gpu)
+    placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices)
     n_ctx = setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
     weights = placement.weight_bytes
     asked = allocator.context(n_ctx, setup)
@@ -118,7 +118,7 @@ def _planned(
     if weights is not None:
         longest = longest_n_ctx(placement, budget.usable_bytes, lambda n: allocator.context(n, setup), asked, ceiling)
     unreserved = placement.unreserved_bytes(asked)
-    left = None if need is None else budget.usable_bytes - need - unreserved
+    left = None if need is None else budget.usable_bytes - placement.needed_bytes(asked, budget.usable_bytes)
     if unreserved:
         notes.append(
             f"besides its buffers llama.cpp takes {format_bytes(unreserved)} more than the reserve at this n_ctx"
@@ -140,6 +140,7 @@ def _planned(
         planned_n_ctx=longest or None,
         reached_ceiling=longest is not None and longest >= ceiling,
         theory_n_ctx=None if weights is None else placement.theory_n_ctx(budget.usable_bytes - weights),
+        devices=placement.split.planned(asked) if placement.split else (),
         limit=limit,
         decode=decode[:-1],
         at_n_ctx=decode[-1] if decode else None,
@@ -200,6 +201,8 @@ def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str],
         if kept:
             what = f"{layers} on the GPU, {format_bytes(kept)} of their tensors in main memory by override"
         yield f"no speed estimate: layers are split between GPU and CPU ({what})"
+    elif placement.split is not None:
+        yield "no speed estimate: the layers lie on several devices; ggbench cluster plan measures them"
     elif placement.has_two_speeds:
         yield f"no speed estimate: the KV cache, {format_bytes(kv_bytes)}, lies in main memory, the weights on the GPU"
     repacked = [name for name in weight_buffers if name in ("CPU_REPACK", "AMX")]

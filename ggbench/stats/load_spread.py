@@ -30,6 +30,7 @@ _FAR_OUT = 10.0
 """Standard deviations, by the median absolute deviation, from which on a run was disturbed: what else the machine did
 then may have taken most of its time, and one such run would hide every difference from then on."""
 _FEWEST_FOR_OUTLIERS = 5
+_FEWEST_REPEATS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,26 @@ def load_spread(groups: Sequence[Sequence[Repeat]], assumed_sigma: float = ASSUM
     return LoadSpread(math.sqrt((ASSUMED_FREEDOM * assumed_sigma**2 + found) / freedom), freedom, n_repeats)
 
 
+def is_disturbed(value: float, earlier: Sequence[float], later: Sequence[float]) -> bool:
+    """Return whether a positive value lies far from its repeats, in the order of time, and alone there.
+
+    Where the run before or after it is as far away, the machine may have changed for good. Fewer than four repeats say
+    nothing.
+    """
+    others = [math.log(each) for each in (*earlier, *later)]
+    if len(others) < _FEWEST_REPEATS:
+        return False
+    limit = _limit([abs(each - statistics.median(others)) for each in others])
+    own = math.log(value)
+    neighbours = [math.log(each) for each in (*earlier[-1:], *later[:1])]
+    return abs(own - statistics.median(others)) > limit and all(abs(own - each) > limit for each in neighbours)
+
+
+def _limit(distances: Sequence[float]) -> float:
+    """Of ln(value): how far from the median a run that was not disturbed may lie."""
+    return _FAR_OUT * max(1.4826 * statistics.median(distances), ASSUMED_SIGMA)
+
+
 def _undisturbed(groups: Sequence[Sequence[Repeat]]) -> list[list[Repeat]]:
     """The groups without runs that are far out, by the median absolute deviation of all groups together."""
     apart = []
@@ -94,7 +115,7 @@ def _undisturbed(groups: Sequence[Sequence[Repeat]]) -> list[list[Repeat]]:
     everything = [each for distances in apart for each in distances]
     if len(everything) < _FEWEST_FOR_OUTLIERS:
         return [list(group) for group in groups]
-    limit = max(_FAR_OUT * 1.4826 * statistics.median(everything), _FAR_OUT * ASSUMED_SIGMA)
+    limit = _limit(everything)
     return [
         [each for each, distance in zip(group, distances, strict=True) if distance <= limit or len(group) < 3]
         for group, distances in zip(groups, apart, strict=True)

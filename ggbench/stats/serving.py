@@ -12,20 +12,17 @@ def serving_of(server: ServerFound | None, requests: Sequence[RequestTiming]) ->
     """Return what the requests have in common; None of a run without a server, or without a request."""
     if server is None or not requests:
         return None
-    waits = [
-        (each.first_token_ns - each.sent_ns) / 1e6
-        for each in requests
-        if each.first_token_ns is not None and each.series
-    ]
-    jitters = [each.jitter_ns / 1e6 for each in requests if each.jitter_ns is not None]
-    drafts = [each for each in requests if each.n_drafted is not None]
+    decodes = [each for each in requests if each.series]
+    waits = [(each.first_token_ns - each.sent_ns) / 1e6 for each in decodes if each.first_token_ns is not None]
+    jitters = [each.jitter_ns / 1e6 for each in decodes if each.jitter_ns is not None]
+    drafts = [each for each in decodes if each.n_drafted is not None]
     trips = server.round_trip_ns
     return Serving(
         server=" ".join(filter(None, (server.kind, server.version))),
         clock="client" if any(each.clock == "client" for each in requests) else "server",
         n_requests=len(requests),
-        n_tokens=sum(each.n_tokens for each in requests),
-        n_tokens_together=sum(each.n_tokens_together for each in requests),
+        n_tokens=sum(each.n_tokens for each in decodes),
+        n_tokens_together=sum(each.n_tokens_together for each in decodes),
         ttft_ms=statistics.median(waits) if waits else None,
         round_trip_ms=statistics.median(trips) / 1e6 if trips else None,
         jitter_ms=statistics.median(jitters) if jitters else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 
 from ggbench.records.forecast import Expected
@@ -59,7 +60,9 @@ def tune_result(
         tuple(_row(each, race, segments, fates) for each in candidates),
         finalist or None,
         whole,
-        _gains(proofs[0].timings[0], found[1]) if found else (),
+        _gains([timing for each in proofs for timing in each.timings if timing.candidate == finalist], found[1])
+        if found
+        else (),
         sum(len(each.timings) for each in segments) - n_shared,
         sum(len(each.timings) for each in segments if not each.is_kept),
         math.sqrt(variance) if freedom else None,
@@ -89,22 +92,30 @@ def _row(
     number = candidate.number
     state, reason = fates.get(number, ("raced", ""))
     timings = [timing for each in segments if each.is_kept for timing in each.timings if timing.candidate == number]
-    gains: tuple[Gain, ...] = ()
     ratio = None if number == BASELINE else race.ratio(number)
+    parts: list[Expected | None] = []
     if ratio is not None:
-        n_parts = sum(len(at.times_ns) for at in timings[0].at)
-        parts = [race.part(number, index) for index in range(n_parts)]
-        gains = _gains(timings[0], [part for part in parts if part is not None])
-    return TunedCandidate(number, candidate.setup, state, reason, len(timings), ratio, gains, candidate.kv_loss)
+        parts = [race.part(number, index) for index in range(sum(len(at.times_ns) for at in timings[0].at))]
+    return TunedCandidate(
+        number, candidate.setup, state, reason, len(timings), ratio, _gains(timings, parts), candidate.kv_loss
+    )
 
 
-def _gains(timing: TuneTiming, parts: Sequence[Expected]) -> tuple[Gain, ...]:
-    """By depth, from the ratios in the order of the times of a measurement."""
+def _gains(timings: Sequence[TuneTiming], parts: Sequence[Expected | None]) -> tuple[Gain, ...]:
+    """By depth, from measurements and from the ratios in the order of the times of one; of the baseline without any."""
     left, gains = iter(parts), []
-    for at in timing.at:
-        decode = next(left) if at.step_ns is not None else None
-        gains.append(Gain(at.n_depth, decode, next(left) if at.batch_ns is not None else None))
+    for index, at in enumerate(timings[0].at if timings else ()):
+        steps = [each.at[index].step_ns for each in timings]
+        batches = [each.at[index].batch_ns for each in timings]
+        decode = next(left, None) if at.step_ns is not None else None
+        prefill = next(left, None) if at.batch_ns is not None else None
+        gains.append(Gain(at.n_depth, decode, prefill, _median_ms(steps), _median_ms(batches)))
     return tuple(gains)
+
+
+def _median_ms(times_ns: Sequence[float | None]) -> float | None:
+    known = [each for each in times_ns if each is not None]
+    return statistics.median(known) / 1e6 if known else None
 
 
 def _measured_in(segment: TuneSegment) -> int:

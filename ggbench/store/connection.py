@@ -6,7 +6,6 @@ Results cost hours of a machine's time, so no path through here deletes or overw
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sqlite3
 import tempfile
@@ -18,6 +17,7 @@ from urllib.parse import quote
 from ggbench.atomic_files import make_folders, sync_folder
 from ggbench.errors import StoreError
 from ggbench.store import migrations
+from ggbench.system_calls import FOLDER, lock_file, lock_record
 
 _BUSY_TIMEOUT_S = 10.0
 _MAGIC = b"SQLite format 3\0"
@@ -128,10 +128,10 @@ def _writable_hint(path: Path) -> str:
 @contextlib.contextmanager
 def _opening_alone(folder: Path) -> Iterator[None]:
     """Keep two ggbench from both finding a damaged file and the second moving away the fresh one of the first."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(folder, os.O_RDONLY | FOLDER)
     try:
         with contextlib.suppress(OSError):  # some network file systems cannot lock a folder: then the race stays
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock_file(descriptor)
         yield
     finally:
         os.close(descriptor)
@@ -164,7 +164,7 @@ def _can_lock(folder: Path) -> bool:
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_record(file.fileno())
             except OSError:
                 return False
     except OSError:

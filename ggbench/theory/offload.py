@@ -56,10 +56,10 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     for tensor in file.tensors:
         n_bytes = tensor.n_bytes or 0
         device = next((device for pattern, device in overrides if re.search(pattern, tensor.name)), None)
-        is_on_device = _is_on_device(tensor, first, output_on_device)
-        if device is not None and is_on_device and device.startswith("CPU"):
+        offloaded = is_on_device(tensor, first, output_on_device=output_on_device)
+        if device is not None and offloaded and device.startswith("CPU"):
             overridden_host_bytes += n_bytes
-        on_device[is_on_device if device is None else not device.startswith("CPU")] += n_bytes
+        on_device[offloaded if device is None else not device.startswith("CPU")] += n_bytes
     if output_on_device and is_tied(file.tensors):
         on_device[True] += sum(tensor.n_bytes or 0 for tensor in file.tensors if tensor.name == "token_embd.weight")
     return Offload(
@@ -87,7 +87,8 @@ def check_overrides(file: ModelFile, setup: LlamaSetup) -> None:
         raise UsageError(f"{file.name} has no expert tensors for {option} to keep in main memory", f"omit {option}")
 
 
-def _is_on_device(tensor: TensorInfo, first_gpu_layer: int, output_on_device: bool) -> bool:
+def is_on_device(tensor: TensorInfo, first_gpu_layer: int, *, output_on_device: bool) -> bool:
+    """Return whether llama.cpp offloads a tensor where the layers from `first_gpu_layer` on are, and the output."""
     if match := _LAYER.match(tensor.name):
         return int(match[1]) >= first_gpu_layer
     if tensor.name.startswith(_INPUT):

@@ -24,6 +24,7 @@ class Section(enum.StrEnum):
     """Where a model comes from; the value is the section's heading."""
 
     ADDED = "added by hand"
+    SERVERS = "servers"
     DISK = "on this disk"
     TWINS = "twins: no download"
     CATALOG = "catalog, on the Hub"
@@ -51,6 +52,11 @@ class ModelEntry:
     """The folder or file that the user added, which has it."""
 
     @property
+    def server(self) -> str | None:
+        """The base URL of a server that the user added; None of anything else."""
+        return self.model if self.section is Section.SERVERS else None
+
+    @property
     def key(self) -> str:
         """Unique among all entries."""
         return f"{self.section.name}:{self.place or ''}:{self.title}:{self.model}"
@@ -62,8 +68,8 @@ class ModelEntry:
 
     @property
     def needs_network(self) -> bool:
-        """Whether planning it may query the Hub, so that it is planned only once chosen."""
-        return self.section is Section.HUB
+        """Whether listing its quants asks the Hub or a server, so that they are listed only once it is chosen."""
+        return self.section in (Section.HUB, Section.SERVERS)
 
     @property
     def is_twin(self) -> bool:
@@ -75,10 +81,11 @@ class ModelEntry:
         return has_words(f"{self.title} {self.model}", text)
 
 
-def list_models(catalog: Catalog, local: Sequence[LocalModel]) -> tuple[ModelEntry, ...]:
-    """List every model that can be found without a search of the Hub."""
+def list_models(catalog: Catalog, local: Sequence[LocalModel], servers: Sequence[str] = ()) -> tuple[ModelEntry, ...]:
+    """List every model that can be found without a search of the Hub, and the servers that were added."""
     twins = twins_by_model(local)
-    entries = list(_on_disk(local))
+    entries = [ModelEntry(Section.SERVERS, url, plain(url).removeprefix("http://")) for url in servers]
+    entries += _on_disk(local)
     for model in catalog:
         n_here = len(twins.get(model.id, ()))
         about = f"{n_here} made" if n_here else ""

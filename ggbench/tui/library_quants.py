@@ -45,7 +45,7 @@ class QuantRow:
     """The QUANT argument that selects it alone among the quants of its model."""
     plan: PlanRow
     is_here: bool = False
-    """Whether its file is on this disk."""
+    """Whether its file is on this disk, or a server has it: there is nothing to download."""
     is_twin: bool = False
     """Whether it is a twin, which ggbench writes itself: there is nothing to download."""
     measured: QuantSummary | None = None
@@ -230,17 +230,22 @@ def legend(rows: Sequence[QuantRow], *, has_bandwidth: bool = True) -> str:
 
 
 def labelled(rows: Iterable[QuantRow]) -> tuple[QuantRow, ...]:
-    """Return the rows with their names as labels where several have the same quant."""
+    """Return the rows with their names as labels where several have the same quant, and of a server's models."""
     rows = tuple(rows)
     times = Counter(row.plan.quant for row in rows)
-    return tuple(replace(row, label=plain(row.name) if times[row.plan.quant] > 1 else "") for row in rows)
+    named = [times[row.plan.quant] > 1 or row.plan.provenance == "endpoint" for row in rows]
+    return tuple(
+        replace(row, label=plain(row.name) if is_named else "") for row, is_named in zip(rows, named, strict=True)
+    )
 
 
 def complete(
     row: QuantRow, entry: ModelEntry, on_disk: Collection[tuple[str, str]], results: LatestResults, setup: LlamaSetup
 ) -> QuantRow:
     """Return the row with whether its file is on this disk, from `quants_on_disk`, and what was measured of it."""
-    is_here = entry.section is Section.DISK or (entry.model, row.name) in on_disk or bool(row.plan.file)
+    is_here = (
+        entry.section in (Section.DISK, Section.SERVERS) or (entry.model, row.name) in on_disk or bool(row.plan.file)
+    )
     known = entry.model, row.plan.quant, row.plan.file, setup
     return replace(
         row,

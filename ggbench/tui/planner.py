@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ggbench.catalog.added_places import typed_server
 from ggbench.catalog.planned_variants import PlannedModel, planned_model
+from ggbench.catalog.selector import resolve
 from ggbench.engine.llama import LlamaEngine, launch
 from ggbench.errors import GgbenchError
 from ggbench.experiments.known_speeds import known_here, with_expected
@@ -59,8 +61,12 @@ class Planner:
     ) -> Generator[PlannedQuant]:
         """Yield one row for each quant, `first` before the others. Close the generator to stop early.
 
-        Headers are cached until `forget`. Raises GgbenchError if no quant of the model can be planned.
+        Headers are cached until `forget`. The models of a server are rows of which nothing can be planned. Raises
+        GgbenchError if no quant of the model can be planned.
         """
+        if typed_server(model) is not None:
+            yield from _served(model)
+            return
         variants = self._planned(model, tuple(quants)).variants
         ordered = sorted(variants, key=lambda variant: first not in (variant.selector, variant.quant))
         with self._lock:
@@ -114,3 +120,20 @@ class Planner:
         if self._allocator is not None:
             self._allocator.__exit__(None, None, None)
             self._allocator = None
+
+
+def _served(url: str) -> Iterator[PlannedQuant]:
+    """The models of a server, by its own figures. Raises GgbenchError."""
+    for target in resolve(url):
+        subject = target.subject
+        row = PlanRow(
+            subject.model,
+            subject.quant,
+            subject.source,
+            file_bytes=subject.file_bytes,
+            n_params=subject.n_params,
+            bpw=subject.bpw,
+            weight_bytes=subject.weight_bytes,
+            n_ctx_train=subject.n_ctx_train,
+        )
+        yield PlannedQuant(target.named[1], row)

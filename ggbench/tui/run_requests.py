@@ -14,6 +14,7 @@ from ggbench.records.quality import N_CTX
 from ggbench.records.run import Settings
 from ggbench.records.setup import LlamaSetup, whole_steps
 from ggbench.records.speed_cases import SpeedSettings
+from ggbench.records.tune import TuneSettings
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ class MeasureRequest:
         from ggbench.recording.experiment import Job
 
         experiment = experiment_of(self.kind)
-        return tuple(Job(experiment, target, self.setup, self.settings) for _, targets in found for target in targets)
+        wanted = [target for _, targets in found for target in targets]
+        return tuple(Job(experiment, target, target.setup(self.setup), self.settings) for target in wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class QualityRequest:
         from ggbench.catalog.selector import resolve
         from ggbench.catalog.texts import find_text
         from ggbench.catalog.wikitext import WIKITEXT_2
+        from ggbench.experiments.quality import EXPERIMENT
         from ggbench.experiments.quality_jobs import largest_here, quality_jobs
         from ggbench.recording.experiment import Base
         from ggbench.records.quality import QualitySettings
@@ -108,6 +111,8 @@ class QualityRequest:
         asked, setup = self.asked, replace(self.setup, n_ctx=None)
         for _, targets in found:
             for target in targets:
+                if target.served is not None:
+                    EXPERIMENT.refuse_servers()
                 if target.provenance == "twin":
                     raise no_quality(f"{target.model} {target.quant}")
         is_name = asked.text in ("", WIKITEXT_2)
@@ -159,6 +164,11 @@ def decode_request(setup: LlamaSetup, n_gen: int) -> RunRequest:
 def speed_request(setup: LlamaSetup, settings: SpeedSettings) -> MeasureRequest:
     """Return a run of these cases; each makes a context of its own, whatever n_ctx is planned."""
     return MeasureRequest("speed", settings, replace(setup, n_ctx=None))
+
+
+def tune_request(setup: LlamaSetup, settings: TuneSettings) -> MeasureRequest:
+    """Return a search for faster settings, whose contexts have the length that its depths need."""
+    return MeasureRequest("tune", settings, replace(setup, n_ctx=None))
 
 
 def search_request(setup: LlamaSetup) -> RunRequest:

@@ -10,6 +10,7 @@ from ggbench import paths
 from ggbench.catalog.planned_variants import planned_model
 from ggbench.catalog.reference import (
     CatalogRef,
+    EndpointRef,
     HubRef,
     ModelRef,
     PathRef,
@@ -91,6 +92,8 @@ def tiny() -> None:
         ("http://hub.example:8080/hf/org/name/tree/main", HubRef("org/name")),
         ("hub.example:8080/hf/org/name", HubRef("org/name")),
         ("twin:https://huggingface.co/org/name", TwinRef("org/name")),
+        ("http://127.0.0.1:8080", EndpointRef("http://127.0.0.1:8080")),
+        ("HTTPS://Example.com/api/v1/", EndpointRef("https://example.com/api")),
         ("org/name/m-q4_0.gguf", HubRef("org/name", "m-q4_0.gguf")),
         ("org/name@v1.0/in/m-q4_0.gguf", HubRef("org/name", "in/m-q4_0.gguf", "v1.0")),
         ("models/org/m.gguf", PathRef(Path("models/org/m.gguf"))),
@@ -105,6 +108,8 @@ def test_model_is_parsed(text: str, ref: ModelRef, monkeypatch: pytest.MonkeyPat
     """
     monkeypatch.setenv("HF_ENDPOINT", "http://hub.example:8080/hf/")
     assert parse_model(text) == ref
+    if isinstance(ref, EndpointRef):
+        return
     label = model_label(text, ref)
     assert "//" not in label
     assert parse_model(f"{label}:{ref.quant}" if ref.quant else label) == ref
@@ -149,8 +154,13 @@ def test_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "twin:x",
         "qwen1.5-7b:",
         "hf:org/name:",
+        "https://example.com/org/name.gguf",
         "ftp://example.com/org/name",
+        "https://huggingface.co",
         "https://huggingface.co/org",
+        "http://user:key@127.0.0.1:8080",
+        "http://127.0.0.1:8080?key=1",
+        "http://127.0.0.1:x",
         "https://huggingface.co/datasets/org/name",
         "https://huggingface.co/org/name/blob/main/README.md",
         "https://huggingface.co/org/name/tree/main/q8_0",

@@ -29,6 +29,14 @@ def test_without_words_it_is_the_help(ggbench: Run) -> None:
     assert ran.err == ""
 
 
+def test_windows_is_refused_at_once(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before something fails in a way that says nothing."""
+    monkeypatch.setattr("ggbench.cli.main.IS_SUPPORTED", False)
+    ran = ggbench("models")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "Error: ggbench does not run on Windows itself\nHint: run it in WSL 2\n"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(ggbench: Run, name: str) -> None:
     """It imports, explains itself, and its first line is not empty."""

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,6 +19,7 @@ from ggbench.records.context import ContextResult, Probe
 from ggbench.records.outcome import Outcome
 from ggbench.store.database import Store
 from tests.cli.conftest import Run
+from tests.fakes import machines
 from tests.fakes.measured import fill, put_run, put_search, start
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=alert(1)>&\x1b[2J\u202e"
@@ -135,7 +137,7 @@ def test_pictures_are_written_a_file_each(ggbench: Run, filled: Path, target: Pa
         assert ran.code == 0
         names = sorted(path.name for path in target.glob(f"*.{ending}"))
         assert names == sorted(
-            [f"x.{ending}", *(f"x-{key}.{ending}" for key in ("b", "memory", "probes", "speed", "w"))]
+            [f"x.{ending}", *(f"x-{key}.{ending}" for key in ("b", "memory", "probes", "race", "speed", "w"))]
         )
         assert all(path.read_bytes().startswith(start_of) for path in target.glob(f"*.{ending}"))
     titles = "".join(ElementTree.fromstring((target / "x.svg").read_bytes()).itertext())
@@ -208,3 +210,27 @@ def test_a_folder_that_is_read_only_is_one_error(ggbench: Run, filled: Path, tar
     target.chmod(0o700)
     assert ran.code == 1
     assert "cannot save in" in ran.err
+
+
+@pytest.mark.parametrize("ending", ["html", "md", "csv"])
+def test_paths_are_left_out_when_asked_for(ggbench: Run, target: Path, ending: str) -> None:
+    """No form names a folder, a server or a serial number, and the model is called by its file."""
+    path = paths.results_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = start(
+        "/home/mallory/secret/x-q4_k_m.gguf", command="ggbench decode /home/mallory/secret/x-q4_k_m.gguf -n 300"
+    )
+    head = replace(
+        head,
+        subject=replace(head.subject, file="/home/mallory/secret/x-q4_k_m.gguf", source="file"),
+        environment=machines.ENVIRONMENT,
+    )
+    with Store.open(path) as store:
+        put_run(store, head, n_gen=300)
+    report = target / f"x.{ending}"
+    assert ggbench("report", "1", "-o", str(report)).code == 0
+    assert "mallory" in report.read_text()
+    assert ggbench("report", "1", "-o", str(report), "--without-paths", "--force").code == 0
+    text = report.read_text()
+    assert not [word for word in ("mallory", "secret", "/home", "GPU-1") if word in text]
+    assert "x-q4_k_m.gguf" in text or ending == "csv"

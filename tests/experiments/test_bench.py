@@ -22,7 +22,6 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.machine.environment import environment
 from ggbench.recording.progress import Finished, Progress, Started
 from ggbench.recording.rig import Rig
-from ggbench.records.decode import DecodeSettings
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup, Setup
@@ -30,6 +29,7 @@ from ggbench.records.summary import QuantSummary
 from ggbench.store.database import Store
 from ggbench.units import MIB
 from tests.fakes.engine import Answer, fake_rig, obey
+from tests.fakes.jobs import decodes
 from tests.fakes.small_machine import context_of, found
 
 EDGE = 8192
@@ -62,7 +62,7 @@ def edged(edge: int = EDGE) -> Answer:
 
 def bench(rig: Rig, targets: list[Target], setup: LlamaSetup = SETUP, n_gen: int = 300) -> list[Progress]:
     """Decodes and searches."""
-    return list(run_bench(rig, targets, setup, DecodeSettings(n_gen), maxctx=True))
+    return list(run_bench(rig, decodes(targets, n_gen, setup), maxctx=True))
 
 
 def runs(records: list[Progress]) -> list[Run]:
@@ -98,7 +98,7 @@ def test_each_quant_gets_its_largest_context(target: Target, store: Store) -> No
 def test_without_maxctx_nothing_is_searched(target: Target) -> None:
     """Decodes alone."""
     rig, _ = fake_rig()
-    records = list(run_bench(rig, [target, target], SETUP, DecodeSettings(20)))
+    records = list(run_bench(rig, decodes([target, target], 20, SETUP)))
     assert [run.head.kind for run in runs(records)] == ["decode", "decode"]
     assert summaries(records)[0].max_n_ctx_reason == ""
 
@@ -171,7 +171,7 @@ def test_a_run_deleted_during_its_search_stays_deleted(target: Target, store: St
     """The search is a run of its own, and is kept."""
     rig, _ = fake_rig(store, dict.fromkeys(range(3), edged()))
     records: list[Progress] = []
-    for record in run_bench(rig, [target], SETUP, DecodeSettings(300), maxctx=True):
+    for record in run_bench(rig, decodes([target], 300, SETUP), maxctx=True):
         records.append(record)
         if isinstance(record, Finished) and record.run.head.kind == "decode":
             assert record.run.run_id is not None
@@ -185,7 +185,7 @@ def test_a_store_that_fails_is_reported(target: Target, store: Store, monkeypatc
     error = StoreError("the disk is full", "make room")
     rig, _ = fake_rig(store, dict.fromkeys(range(3), edged()))
     records: list[Progress] = []
-    for record in run_bench(rig, [target], SETUP, DecodeSettings(300), maxctx=True):
+    for record in run_bench(rig, decodes([target], 300, SETUP), maxctx=True):
         records.append(record)
         if isinstance(record, Finished) and record.run.head.kind == "decode":
 

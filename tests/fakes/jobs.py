@@ -27,8 +27,8 @@ from ggbench.store.database import Store
 from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
 from tests.fakes.watched import WAIT_S
 
-_WORKERS = 16
-"""More than one job starts."""
+_WORKERS = 1000
+"""More than one job starts: the proof of a search starts one for each measurement."""
 
 
 def decodes(targets: Sequence[Target], n_gen: int, setup: LlamaSetup | None = None) -> list[Job]:

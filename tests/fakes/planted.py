@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from ggbench.catalog.selector import Target
 from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Ending
+from ggbench.engine.endings import Completed, Crashed, Ending
 from ggbench.engine.events import PromptRead, Steps
 from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.experiments.tune import EXPERIMENT
@@ -27,8 +29,6 @@ from tests.fakes.engine import fake_rig, obey
 
 Effects = Mapping[tuple[str, Any], float]
 """How many times as long a step takes with that value of a setting."""
-
-N_LOGICAL = 4
 
 
 @dataclass
@@ -48,6 +48,14 @@ class PlantedMachine:
     jump_at_s: float = math.inf
     jump: float = 1.0
     """How many times slower the machine is from then on."""
+    fatal: tuple[str, Any] | None = None
+    """Value of a setting with which the worker ends in the middle of a decode."""
+    n_logical: int = 4
+    """Threads that it runs at once."""
+    busy: tuple[str, ...] = ()
+    """Other programs that compute."""
+    before_each: Callable[[int], object] = lambda number: None
+    """Called before each measurement with its number."""
     seconds: float = 0.0
     """Its clock: what all that was measured took."""
     n_measured: int = 0
@@ -75,7 +83,10 @@ class PlantedMachine:
                 self._setup = setup
                 self._level = math.exp(self._rng.gauss(0, self.noise))
                 yield from obey(request)
+            case DecodeAtDepth() if self.fatal and getattr(self._setup, self.fatal[0]) == self.fatal[1]:
+                yield Crashed(-11, ())
             case DecodeAtDepth(n_depth, n_gen, n_batch):
+                self.before_each(self.n_measured)
                 step_ms = (10.0 + n_depth / 500) * self.cost(self._setup, n_depth) * self._level
                 step_ms *= 1 + self.drift_per_s * self.seconds
                 step_ms *= self.jump if self.seconds >= self.jump_at_s else 1.0
@@ -89,29 +100,27 @@ class PlantedMachine:
             case _:
                 yield from obey(request)
 
+    @contextlib.contextmanager
+    def clocked(self) -> Iterator[None]:
+        """Let searches run by its clock, its CPUs, and other programs as `busy` says."""
+        with patch.multiple(
+            "ggbench.experiments.tune_runner",
+            monotonic=self.clock,
+            BusyPrograms=lambda: SimpleNamespace(since=lambda: self.busy),
+            logical_cpus=lambda: self.n_logical,
+        ):
+            yield
+
     def rig(self, store: Store | None = None) -> Rig:
         """A rig all of whose workers are of this machine."""
-        return fake_rig(store, dict.fromkeys(range(16), self.answer))[0]
+        return fake_rig(store, dict.fromkeys(range(1000), self.answer))[0]
 
     def tune(self, target: Target, settings: TuneSettings, setup: LlamaSetup | None = None) -> Run:
         """Search on it, with its clock."""
         job = Job(EXPERIMENT, target, setup or LlamaSetup(), settings)
-        with patch.multiple(
-            "ggbench.experiments.tune_runner",
-            monotonic=self.clock,
-            BusyPrograms=_Nobody,
-            logical_cpus=lambda: N_LOGICAL,
-        ):
+        with self.clocked():
             *_, finished = run_job(self.rig(), job)
         assert isinstance(finished, Finished)
         if finished.error is not None:
             raise finished.error
         return finished.run
-
-
-class _Nobody:
-    """No other program computes."""
-
-    def since(self) -> tuple[str, ...]:
-        """Nothing."""
-        return ()

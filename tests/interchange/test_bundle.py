@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from ggbench.errors import BadFile, UsageError
@@ -17,7 +18,9 @@ from ggbench.interchange.bundle import bundle_of, read_bundle
 from ggbench.interchange.formats import read_runs
 from ggbench.interchange.imported_run import Named
 from ggbench.interchange.keeping import Kept, keep
-from ggbench.interchange.run_document import anonymous, as_json
+from ggbench.interchange.run_document import as_json
+from ggbench.records.quality import ChunkScores
+from ggbench.report.anonymous_runs import anonymous
 from ggbench.store.database import Store
 from tests.fakes import machines, measured
 from tests.interchange.conftest import ReadRuns
@@ -101,6 +104,21 @@ def test_a_model_named_by_its_folder_is_called_by_its_file(store: Store, other: 
         (again,) = moved(store, [run_id], other, tmp_path / f"{with_paths}.zip", with_paths=with_paths)
         assert not again.is_new
     other.close()
+
+
+def test_numbers_in_base64_are_no_paths(store: Store, other: Store, tmp_path: Path) -> None:
+    """Base64 has slashes: what each position of a text scored arrives as it was, whatever its bytes."""
+    scores = [bytes([255, 255, 254, first]) * 300 for first in range(64)]
+    assert any(msgspec.to_builtins(each).startswith("/") for each in scores)
+    run_id = put_runs(store)[0]
+    store.append_observations(
+        run_id, [(7, "chunk_scores", msgspec.to_builtins(ChunkScores(0, 1, 1.0, nll))) for nll in scores]
+    )
+    [kept] = moved(store, [run_id], other, tmp_path / "x.zip")
+    bodies = [
+        json.loads(each.body_json) for each in other.load_observations(kept.run_id) if each.kind == "chunk_scores"
+    ]
+    assert [msgspec.convert(body, ChunkScores).nll for body in bodies] == scores
 
 
 def test_paths_are_kept_when_asked_for(store: Store, other: Store, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ggbench.records.quality import Divergence, Estimate, QualityResult, ScoredBase, ScoredText, TextSource
+from ggbench.records.setup import LlamaSetup
 from ggbench.records.summary import QuantSummary
 from ggbench.report.charts.charts import runs_of
 from ggbench.report.charts.curve_data import BINS, curve_data
@@ -18,7 +19,7 @@ from ggbench.report.charts.pictures import as_svg, as_vega
 from ggbench.report.charts.vega import Drawing, chart_spec
 from ggbench.report.plot.curves import Curve, Figure, Floats, Line, latency_figure
 from ggbench.report.plot.palette import ON_PAPER, ON_SLATE
-from tests.fakes.summaries import with_decode, with_memory, with_run
+from tests.fakes.summaries import with_decode, with_head, with_memory, with_run, with_subject
 
 POSITIONS = np.arange(26, 10_026)
 STAIRS = 10 + np.ceil(POSITIONS / 256)
@@ -79,7 +80,9 @@ def scored(summary: QuantSummary, ppl: float, kld: float | None, *, sha256: str 
     """A quality run of what was decoded."""
     none = Estimate(0.0, 0.0)
     base = None if kld is None else ScoredBase(replace(summary.subject, quant="f16"), "f16", "f16")
-    divergence = None if kld is None else Divergence(Estimate(kld, kld / 10), (), none, none, none, none, none)
+    divergence = (
+        None if kld is None else Divergence(Estimate(kld, kld / 10), (), none, none, none, none, Estimate(11.0, 0.1))
+    )
     text = ScoredText(2048, 4, 1000, sha256)
     result = QualityResult(
         TextSource("text", "", 100), 512, text, 4, 1000, Estimate(ppl, 0.1), (), base, (), divergence
@@ -99,6 +102,23 @@ def test_quality_meets_speed_by_quant(completed: QuantSummary) -> None:
     others = [completed, scored(completed, 12.0, None), scored(completed, 13.0, None, sha256="b")]
     assert quality_over_speed(others).is_empty
     assert quality_over_speed([scored(completed, 12.0, None)]).is_empty
+
+
+def test_the_base_is_a_point_where_it_was_decoded(completed: QuantSummary) -> None:
+    """It loses nothing by definition; without one base for all it has the PPL that was measured beside the others."""
+    base = with_head(with_subject(completed, quant="f16"), setup=LlamaSetup(n_ctx=10240))
+    chart = quality_over_speed([completed, scored(completed, 12.0, 0.02), base])
+    assert [(point.run, point.y) for point in chart.points] == [(1, 0.02), (2, 0.0)]
+    assert chart.points[1].text.endswith("the base")
+    itself = scored(base, 11.0, None)
+    assert [
+        point.y for point in quality_over_speed([completed, scored(completed, 12.0, 0.02), base, itself]).points
+    ] == [
+        0.02,
+        0.0,
+    ]
+    mixed = quality_over_speed([completed, scored(completed, 12.0, 0.02), scored(completed, 13.0, None), base])
+    assert [point.y for point in mixed.points] == [12.0, 13.0, 11.0]
 
 
 def test_names_are_data_and_never_expressions() -> None:

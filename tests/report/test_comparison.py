@@ -246,7 +246,7 @@ def speed(tok_s: float, error: float) -> LatencySummary:
 
 
 def test_two_runs_end_in_a_sentence() -> None:
-    """Which is better in what and by how much, and where they cannot be distinguished."""
+    """Which is better in what and by how much, and where there is no difference."""
     small = row(buffers=(DeviceBuffers("CPU", Place.HOST, 400, 50, 25, 25),), latency=speed(120.0, 3.0))
     large = row(quant="q8_0", latency=speed(80.0, 2.0))
     assert sentence_of(compare_quants([small, large])) == (

@@ -25,7 +25,7 @@ ROW_KEYS = {"expected",
     "p50_ms", "p95_ms", "p99_ms", "tok_s", "tok_s_ci95", "sample_p50_ms", "limit", "w_ratio",
     "b_ratio", "b_w16_ms", "unsteady", "gpu_use",
     "flash_attn",
-    "swa_cells",
+    "swa_cells", "serving",
     "outcome", "reason", "config",
     "environment", "command", "run_id", "header_sha256", "peak_bytes",
 }  # fmt: skip

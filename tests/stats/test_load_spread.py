@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ggbench.stats.intervals import ratio_interval
-from ggbench.stats.load_spread import ASSUMED_FREEDOM, ASSUMED_SIGMA, LoadSpread, Repeat, load_spread
+from ggbench.stats.load_spread import ASSUMED_FREEDOM, ASSUMED_SIGMA, LoadSpread, Repeat, is_disturbed, load_spread
 from ggbench.stats.noise import FREEDOM, t_95
 
 
@@ -99,3 +99,14 @@ def test_one_disturbed_run_does_not_widen_all_intervals_for_good() -> None:
     usual, disturbed = loads(rng, 6, 0.01, 0.002), Repeat(17.0, (16.9, 17.1))
     assert load_spread([[*usual, disturbed]]) == load_spread([usual])
     assert load_spread([[usual[0], disturbed]]).sigma > 0.5
+
+
+def test_a_run_far_from_all_of_its_repeats_was_disturbed() -> None:
+    """But not where the run before or after it is as far away, nor among three."""
+    usual = [70.1, 69.4, 72.6, 68.1]
+    assert is_disturbed(28.4, usual[:2], usual[2:])
+    assert is_disturbed(28.4, usual, [])
+    assert not is_disturbed(66.0, usual, [])
+    assert not is_disturbed(28.4, [*usual, 30.2], [])
+    assert is_disturbed(28.4, [30.2, *usual], [])
+    assert not is_disturbed(28.4, usual[:3], [])

@@ -11,7 +11,15 @@ from click.testing import CliRunner
 from textual import events
 from textual.pilot import Pilot
 
-from ggbench.catalog.added_places import add_place, added_models, remembered_places
+from ggbench.catalog.added_places import (
+    add_place,
+    add_server,
+    added_models,
+    forget_place,
+    forget_server,
+    remembered_places,
+    remembered_servers,
+)
 from ggbench.errors import BadFile, UnknownName
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.entry_point import command
@@ -21,6 +29,8 @@ from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList, ModelsPane
 from ggbench.tui.widgets.quants_pane import QuantsPane
 from tests.fakes.driving import press, settle
+from tests.fakes.endpoint import TestEndpoint
+from tests.fakes.endpoint_voices import AnyLength
 from tests.fakes.library import BUDGET, CATALOG, FakePlanner, plan_row
 from tests.fakes.library_screen import table
 from tests.fakes.model_stores import gguf_bytes
@@ -274,3 +284,51 @@ def test_quants_are_grouped_by_folder_and_name(tmp_path: Path) -> None:
     ]
     assert entries[0].reason
     assert len({entry.key for entry in entries}) == len(entries)
+
+
+def test_a_typed_server_is_added_listed_and_removed(places: Services, planner: FakePlanner, drive: Drive) -> None:
+    """It is asked for its models first; its models are listed once it is chosen, and x forgets it."""
+    with TestEndpoint(AnyLength("llama_server")) as endpoint:
+
+        async def steps(app: App, pilot: Page) -> None:
+            await pilot.press("slash")
+            app.screen.query_one(ModelsPane).input.value = f"{endpoint.url}/v1"
+            await settle(app, pilot)
+            assert listed(app) == ["a server", f"+ add {endpoint.url}/v1"]
+            await press(app, pilot, "enter")
+            assert listed(app) == ["servers", endpoint.url.removeprefix("http://")]
+            assert planner.asked[-1][:2] == (endpoint.url, ())
+            assert remembered_servers() == (endpoint.url,)
+            await press(app, pilot, "escape", "x")
+            assert listed(app) == []
+
+        drive(App(places), steps)
+    assert remembered_servers() == ()
+
+
+def test_a_server_that_does_not_answer_is_not_added(places: Services, drive: Drive) -> None:
+    """The message says why, and the text stays to be corrected."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        await pilot.press("slash")
+        app.screen.query_one(ModelsPane).input.value = "http://127.0.0.1:9"
+        await settle(app, pilot)
+        await press(app, pilot, "enter")
+        assert "cannot connect" in words_of(app)
+        assert app.screen.query_one(ModelsPane).input.value == "http://127.0.0.1:9"
+
+    drive(App(places), steps)
+    assert remembered_servers() == ()
+
+
+def test_places_and_servers_are_remembered_beside_each_other(models: Path) -> None:
+    """Adding and forgetting one leaves the others."""
+    add_place(models)
+    add_server("http://one:1")
+    add_server("http://two:2")
+    add_server("http://one:1")
+    forget_place(models)
+    assert (remembered_places(), remembered_servers()) == ((), ("http://one:1", "http://two:2"))
+    add_place(models)
+    forget_server("http://one:1")
+    assert (remembered_places(), remembered_servers()) == ((models,), ("http://two:2",))

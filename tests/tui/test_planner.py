@@ -30,6 +30,8 @@ from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.store.database import Store
 from ggbench.tui.planner import Planner
 from ggbench.units import GIB
+from tests.fakes.endpoint import TestEndpoint
+from tests.fakes.endpoint_voices import AnyLength
 from tests.fakes.engine import VERSIONS, FakeWorker
 
 BUDGET = Budget("this test", False, 4 * GIB, "given", GIB // 4, "given", Bandwidth(20e9, "given"))
@@ -185,3 +187,15 @@ def test_a_deleted_file_is_reported_though_its_header_is_cached(
     with pytest.raises(BadFile):
         list(planner.rows(str(path), (), BUDGET, LlamaSetup()))
     planner.close()
+
+
+def test_the_models_of_a_server_are_rows_without_a_plan(
+    offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker]
+) -> None:
+    """What the server says of them, and nothing guessed; no worker is started for them."""
+    with TestEndpoint(AnyLength("llama_server")) as endpoint:
+        (row,) = Planner(offline, start).rows(endpoint.url, (), BUDGET, LlamaSetup())
+    assert row.name == row.row.model
+    assert (row.row.provenance, row.row.fits, row.row.needed_bytes) == ("endpoint", None, None)
+    assert row.row.n_params is not None
+    assert not workers

@@ -12,6 +12,8 @@ from ggbench.catalog.published.rows import METRICS, PublishedRow
 from ggbench.errors import UnknownName
 
 _QUANT_ALIASES = {"bfloat16": "bf16", "fp16": "f16", "float16": "f16"}
+LLAMA_CPP = "llama.cpp"
+"""The system of ggbench's own engine, and of the servers around it."""
 _BITS = {"awq": 4.0}
 _DISTINGUISHING_WORDS = {"ti", "super", "d", "laptop", "mobile", "max", "pcie", "nvl"}
 """Words in a GPU's name that distinguish products with another bandwidth."""
@@ -74,20 +76,22 @@ def nearest_published(
     n_gen: int | None = None,
     batch_size: int = 1,
     limit: int = 5,
+    system: str = LLAMA_CPP,
 ) -> tuple[NearRow, ...]:
-    """Return at most `limit` published speeds of a model that are most similar to a measurement with llama.cpp.
+    """Return at most `limit` published speeds of a model that are most similar to a measurement with `system`.
 
-    `model` is a catalog id. llama.cpp rows of the same quant come first; then rows are ordered by difference in bits
-    per weight, same device, same batch, and distance of the mean position, n_prompt + n_gen / 2. Empty if no row
-    measured this model.
+    `model` is a catalog id. Rows of the same system and quant come first, then for a system other than llama.cpp its
+    other rows; then rows are ordered by difference in bits per weight, same device, same batch, and distance of the
+    mean position, n_prompt + n_gen / 2. Empty if no row measured this model.
     """
     quant = fold_quant(quant)
     names = {model.strip().lower()}
 
-    def distance(row: PublishedRow) -> tuple[bool, float, bool, bool, float]:
-        same = row.system == "llama.cpp" and row.quant == quant
+    def distance(row: PublishedRow) -> tuple[bool, bool, float, bool, bool, float]:
+        same = row.system == system and row.quant == quant
         return (
             not same,
+            system != LLAMA_CPP and row.system != system,
             0.0 if same else abs(nominal_bits(row.quant or "") - nominal_bits(quant)),
             not _same_device(row, device),
             row.batch_size is not None and row.batch_size != batch_size,
@@ -98,7 +102,7 @@ def nearest_published(
         row for row in rows if row.system != "theory" and not names.isdisjoint(_model_names(row)) and _has_speed(row)
     )
     nearest = sorted(candidates, key=distance)[: max(0, limit)]
-    return tuple(NearRow(row, _differences(row, quant, device, n_prompt, n_gen, batch_size)) for row in nearest)
+    return tuple(NearRow(row, _differences(row, system, quant, device, n_prompt, n_gen, batch_size)) for row in nearest)
 
 
 def _has_speed(row: PublishedRow) -> bool:
@@ -108,11 +112,17 @@ def _has_speed(row: PublishedRow) -> bool:
 
 
 def _differences(
-    row: PublishedRow, quant: str, device: str | None, n_prompt: int | None, n_gen: int | None, batch_size: int
+    row: PublishedRow,
+    system: str,
+    quant: str,
+    device: str | None,
+    n_prompt: int | None,
+    n_gen: int | None,
+    batch_size: int,
 ) -> tuple[str, ...]:
     found: list[str] = []
-    if row.system != "llama.cpp":
-        found.append(f"system {row.system}, not llama.cpp")
+    if row.system != system:
+        found.append(f"system {row.system}, not {system}")
     if row.quant != quant:
         found.append(f"quant {row.quant or 'not stated'}, not {quant}")
     if not _same_device(row, device):

@@ -10,15 +10,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from ggbench.records.memory import Memory
-from ggbench.records.quality import Estimate
+from ggbench.records.quality import Estimate, QualityResult, ScoredBase
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import LatencySummary
+from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report.charts.charts import Bar, BarChart, Part, Point, PointChart, StackChart
 from ggbench.report.columns import b_text, estimate_text, tok_s_text, w_text
-from ggbench.report.compared_metrics import scored_base, scored_text
+from ggbench.report.compared_metrics import scored_text
 from ggbench.report.plot.curves import Curve, Figure
 from ggbench.units import GIB, MIB, format_bytes, format_count, format_number, with_unit
+
+OUTSIDE = "outside buffers"
+"""Name of the part of a stack that llama.cpp reports no buffer for."""
 
 
 def speed_bars(summaries: Sequence[QuantSummary]) -> BarChart:
@@ -82,7 +86,7 @@ def _memory_parts(memory: Memory) -> tuple[tuple[str, int | None], ...]:
         ("KV cache", memory.kv_bytes),
         ("compute", memory.compute_bytes),
         ("output", output_bytes),
-        ("other", memory.other_bytes),
+        (OUTSIDE, memory.other_bytes),
     )
 
 
@@ -101,47 +105,63 @@ def prompt_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) -> Fig
 def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
     """Return the loss of each quant that was scored over the speed of its decode, the best at the lower right.
 
-    Loss is the KLD where all that were scored have one base, else PPL; empty where the texts differ. A quality run and
-    a decode belong together where model, quant and types of the KV cache are the same; of several decodes the last
-    counts.
+    Loss is the KLD where all that were scored have one base, else PPL; empty where the texts differ. The base is a
+    point too where it was decoded: its KLD is 0. A quality run and a decode belong together where model, quant and
+    types of the KV cache are the same; of several decodes the last counts.
     """
-    speeds: dict[tuple[object, ...], LatencySummary] = {}
-    for summary in summaries:
+    speeds: dict[_QuantKey, tuple[int, LatencySummary]] = {}
+    for index, summary in enumerate(summaries):
         if summary.latency is not None:
-            speeds[_quant_key(summary)] = summary.latency
+            speeds[_quant_key(summary)] = index, summary.latency
     scored = [
-        (index, summary)
+        (index, _quant_key(summary), summary.quality)
         for index, summary in enumerate(summaries)
-        if summary.quality is not None and summary.quality.ppl is not None and _quant_key(summary) in speeds
+        if summary.quality is not None and summary.quality.ppl is not None
     ]
-    texts = {tuple(scored_text(summary).values()) for _, summary in scored}
-    bases = {scored_base(summary) for _, summary in scored}
-    has_kld = len(bases) == 1 and None not in bases
-    if len(texts) > 1:
-        scored = []  # perplexities of different texts do not compare
+    bases = {_base_key(found.base): found for _, _, found in scored if found.base is not None}
+    has_kld = len(bases) == 1 and all(found.divergence or key in bases for _, key, found in scored)
+    losses = [(index, key, _loss(found, has_kld=has_kld)) for index, key, found in scored if key in speeds]
+    if len({tuple(scored_text(summaries[index]).values()) for index, _, _ in scored}) > 1:
+        losses = []  # perplexities of different texts do not compare
+    for key, found in bases.items() if losses else ():
+        if key in speeds and found.divergence is not None and key not in {each for _, each, _ in losses}:
+            losses.append((speeds[key][0], key, _NO_LOSS if has_kld else found.divergence.base_ppl))
     points = []
-    for index, summary in scored:
-        latency, loss = speeds[_quant_key(summary)], _loss(summary, has_kld=has_kld)
-        if loss is not None:
-            low, high = latency.tok_s_ci95 or (None, None)
-            text = f"{with_unit(tok_s_text(latency), 'tok/s')}, {'KLD' if has_kld else 'PPL'} {estimate_text(loss)}"
-            x_ends = None if low is None or high is None else (low, high)
-            points.append(Point(index, latency.tok_s, loss.mean, text, x_ends=x_ends, y_ends=loss.ci95))
+    for index, key, loss in losses:
+        latency = speeds[key][1]
+        low, high = latency.tok_s_ci95 or (None, None)
+        name = "the base" if key in bases and has_kld else f"{'KLD' if has_kld else 'PPL'} {estimate_text(loss)}"
+        text = f"{with_unit(tok_s_text(latency), 'tok/s')}, {name}"
+        x_ends = None if low is None or high is None else (low, high)
+        points.append(Point(index, latency.tok_s, loss.mean, text, x_ends=x_ends, y_ends=loss.ci95))
     y_title = "mean KLD from the base [nats]" if has_kld else "PPL"
     return PointChart("quality-speed", "Quality over speed", "speed [tok/s]", y_title, tuple(points), has_labels=True)
 
 
-def _quant_key(summary: QuantSummary) -> tuple[object, ...]:
-    setup, subject = summary.setup, summary.subject
-    types = (setup.type_k, setup.type_v) if isinstance(setup, LlamaSetup) else ()
-    return (subject.header_sha256 or subject.model, subject.quant, types)
+_QuantKey = tuple[str, str, str, str]
+_NO_LOSS = Estimate(0.0, 0.0)
 
 
-def _loss(summary: QuantSummary, *, has_kld: bool) -> Estimate | None:
-    found = summary.quality
-    if found is None:
-        return None
-    return found.divergence.kld if has_kld and found.divergence is not None else found.ppl
+def _quant_key(summary: QuantSummary) -> _QuantKey:
+    setup = summary.setup
+    types = (setup.type_k, setup.type_v) if isinstance(setup, LlamaSetup) else ("", "")
+    return (_model_key(summary.subject), summary.subject.quant, *types)
+
+
+def _base_key(base: ScoredBase) -> _QuantKey:
+    return _model_key(base.subject), base.subject.quant, base.type_k, base.type_v
+
+
+def _model_key(subject: Subject) -> str:
+    return subject.header_sha256 or subject.model
+
+
+def _loss(found: QualityResult, *, has_kld: bool) -> Estimate:
+    """The KLD, zero of the base itself, or the PPL."""
+    if has_kld:
+        return _NO_LOSS if found.divergence is None else found.divergence.kld
+    assert found.ppl is not None
+    return found.ppl
 
 
 def probes(summaries: Sequence[QuantSummary]) -> PointChart:

@@ -6,8 +6,9 @@ Names of models are data, never a part of an expression that Vega evaluates.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ggbench.report.charts.charts import BarChart, Chart, PointChart, StackChart, runs_of
@@ -22,13 +23,17 @@ BINS_NAME = "bins"
 """The data set of a figure's curves, from which a page shows the values under the pointer."""
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """Names the language; nothing loads it."""
-_HEIGHT, _BAR, _WIDTH = 320, 26, 760
+_HEIGHT, _WIDTH = 320, 760
+_BAR, _BAR_GAP, _NAME_LINE = 16, 12, 15
+"""Of each run's row: pixels of its bar, of the room between two rows, and of each line of its name above the bar."""
+_NAME_CHARACTERS = 48
+"""Of a line of a run's name: what 320 pixels hold, the least that a page has on a phone."""
 _FAINT, _ERRORS = 0.22, 0.15
 _DASHES, _DOTS = [9, 5], [1, 5]
 LIMITS = "the dashed line is the limit of the memory's bandwidth"
 _TEXT_WIDTH = 120
 _LABEL_WIDTH = 220
-"""Pixels of a run's name beside its bar; longer ones are cut with an ellipsis."""
+"""Pixels of a run's name beside a point; longer ones are cut with an ellipsis, and whole in the legend."""
 _TICKS_ACROSS = {"expr": f"clamp(floor(width / 90), 2, {TICKS[0]})"}
 """As many as there is room for."""
 _SHAPES = ["circle", "cross", "square", "triangle-up", "diamond", "triangle-down"]
@@ -61,6 +66,8 @@ def chart_spec(chart: Chart, drawing: Drawing) -> Spec:
         spec = _stack(chart, drawing)
     else:
         spec = _points(chart, drawing)
+    has_rows = isinstance(chart, (BarChart, StackChart))
+    labels = (_wrapped_labels if has_rows else labels_of)(chart, drawing.names)
     look = drawing.look
     spec |= {
         "$schema": _SCHEMA,
@@ -69,7 +76,7 @@ def chart_spec(chart: Chart, drawing: Drawing) -> Spec:
         "autosize": {"type": "fit-x" if drawing.is_interactive else "pad", "contains": "padding"},
         "params": [
             {"name": "hidden", "value": []},
-            {"name": "labels", "value": {str(run): text for run, text in labels_of(chart, drawing.names).items()}},
+            {"name": "labels", "value": {str(run): text for run, text in labels.items()}},
         ],
         "config": _config(look),
     }
@@ -154,27 +161,29 @@ def _bars(chart: BarChart, drawing: Drawing) -> Spec:
         "title": f"{chart.unit}, {better}{limits}",
         "axis": {"tickCount": _TICKS_ACROSS},
     }
-    y = _run_rows(chart, drawing)
-    ink = drawing.look.ink
+    rows_, ink = _run_rows(chart, drawing), drawing.look.ink
+    y, middle = rows_.y, rows_.middle
     layers: list[Spec] = [
-        {"mark": {"type": "bar", "height": {"band": 0.62}, "opacity": 0.85},
+        {"mark": {"type": "bar", "height": _BAR, "yOffset": middle, "opacity": 0.85},
          "encoding": {"x": x, "y": y, "color": _run_color(chart, drawing, has_legend=False), "tooltip": _tooltip("t")}},
     ]  # fmt: skip
     if any(bar.low is not None and bar.high is not None for bar in chart.bars):
         layers.append({"transform": [{"filter": "isValid(datum.lo) && isValid(datum.hi)"}],
-                       "mark": {"type": "rule", "color": ink, "strokeWidth": 2},
+                       "mark": {"type": "rule", "color": ink, "strokeWidth": 2, "yOffset": middle, "y2Offset": middle},
                        "encoding": {"x": x | {"field": "lo"}, "x2": {"field": "hi"}, "y": y}})  # fmt: skip
     if has_limits:
-        across = {"y": y | {"bandPosition": 0.04}, "y2": {"field": "s", "bandPosition": 0.96}}
+        across = {"y": y | {"bandPosition": rows_.bar_top}, "y2": {"field": "s", "bandPosition": rows_.bar_end}}
         layers.append({"transform": [{"filter": "isValid(datum.limit)"}],
                        "mark": {"type": "rule", "color": ink, "strokeWidth": 2, "strokeDash": [4, 2]},
                        "encoding": {"x": x | {"field": "limit"}, **across}})  # fmt: skip
-    layers.append({"mark": {"type": "text", "align": "left", "baseline": "middle", "dx": 8, "color": ink},
+    layers.append({"mark": {"type": "text", "align": "left", "baseline": "middle", "dx": 8, "yOffset": middle,
+                            "color": ink},
                    "transform": [{"calculate": "max(datum.v, datum.hi || 0, datum.limit || 0)", "as": "end"}],
                    "encoding": {"x": x | {"field": "end"}, "y": y, "text": {"field": "t"}}})  # fmt: skip
     ends = [value for bar in chart.bars for value in (bar.value, bar.high, bar.limit) if value is not None]
     x["scale"] = _with_room(max(ends))
-    return {"data": {"values": rows}, "transform": [_SHOWN], "height": {"step": _BAR}, "layer": layers}
+    return {"data": {"values": rows}, "transform": [_SHOWN], "height": {"step": rows_.height},
+            "layer": [*layers, rows_.names]}  # fmt: skip
 
 
 def _stack(chart: StackChart, drawing: Drawing) -> Spec:
@@ -188,23 +197,26 @@ def _stack(chart: StackChart, drawing: Drawing) -> Spec:
              "legend": {"orient": "top", "symbolType": "square"}}  # fmt: skip
     x: Spec = {"field": "v", "type": "quantitative", "title": chart.unit, "stack": "zero",
                "axis": {"tickCount": _TICKS_ACROSS}}  # fmt: skip
-    y = _run_rows(chart, drawing)
+    rows_ = _run_rows(chart, drawing)
+    y, middle = rows_.y, rows_.middle
     totals = [{"s": total.run, "v": total.value, "t": total.text} for total in chart.totals]
     x["scale"] = _with_room(max(total.value for total in chart.totals))
     bars = {
         "data": {"values": rows},
         "transform": [_SHOWN],
-        "mark": {"type": "bar", "height": {"band": 0.62}, "opacity": 0.9},
+        "mark": {"type": "bar", "height": _BAR, "yOffset": middle, "opacity": 0.9},
         "encoding": {"x": x, "y": y, "color": color, "order": {"field": "o", "type": "quantitative"},
                      "tooltip": _tooltip("t")},
     }  # fmt: skip
     ends = {
         "data": {"values": totals},
         "transform": [_SHOWN],
-        "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": 6, "color": drawing.look.ink},
+        "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": 6, "yOffset": middle,
+                 "color": drawing.look.ink},
         "encoding": {"x": x | {"stack": None}, "y": y, "text": {"field": "t"}},
-    }
-    return {"height": {"step": _BAR}, "layer": [bars, ends]}
+    }  # fmt: skip
+    names = rows_.names | {"data": {"values": totals}, "transform": [_SHOWN, *rows_.names["transform"]]}
+    return {"height": {"step": rows_.height}, "layer": [bars, ends, names]}
 
 
 def _with_room(most: float) -> Spec:
@@ -224,10 +236,12 @@ def _points(chart: PointChart, drawing: Drawing) -> Spec:
         rows.append(row | ends | {"t": f"{letter(point.run)} {drawing.names[point.run]}: {point.text}"})
     x_scale: Spec = {"zero": False, "padding": 24} if chart.has_labels else {"zero": False, "padding": 10}
     x: Spec = {"field": "x", "type": "quantitative", "title": chart.x_title, "scale": x_scale}
-    x["axis"] = {"format": ",d", "tickMinStep": 1} if chart.counts else {}
-    y_scale = {"zero": False, "padding": 16}
+    x["axis"] = {"tickCount": _TICKS_ACROSS} | ({"format": ",d", "tickMinStep": 1} if chart.counts else {})
+    y_scale: Spec = {"zero": False, "padding": 16}
+    if min(point.y for point in chart.points) == 0:
+        y_scale["domainMin"] = 0
     y = {"field": "y", "type": "quantitative", "title": chart.y_title, "scale": y_scale}
-    color = _run_color(chart, drawing, has_legend=not chart.has_labels)
+    color = _run_color(chart, drawing)
     mark: Spec = {"type": "point", "filled": True, "size": 90, "opacity": 1}
     encoding: Spec = {"x": x, "y": y, "color": color, "tooltip": _tooltip("t")}
     groups = sorted({point.group for point in chart.points})
@@ -248,8 +262,11 @@ def _points(chart: PointChart, drawing: Drawing) -> Spec:
                                         "color": color}})  # fmt: skip
     layers.append({"mark": mark, "encoding": encoding})
     if chart.has_labels:
-        layers.append({"mark": {"type": "text", "align": "left", "dx": 9, "dy": -9, "limit": _LABEL_WIDTH},
-                       "encoding": {"x": x, "y": y, "text": {"field": "n"}, "color": color}})  # fmt: skip
+        middle = (min(point.x for point in chart.points) + max(point.x for point in chart.points)) / 2
+        for test, align, dx in (("<=", "left", 9), (">", "right", -9)):  # so that no name leaves the chart
+            layers.append({"transform": [{"filter": f"datum.x {test} {middle!r}"}],
+                           "mark": {"type": "text", "align": align, "dx": dx, "dy": -9, "limit": _LABEL_WIDTH},
+                           "encoding": {"x": x, "y": y, "text": {"field": "n"}, "color": color}})  # fmt: skip
     return {"data": {"values": rows}, "transform": [_SHOWN], "height": _HEIGHT, "layer": layers}
 
 
@@ -285,12 +302,52 @@ def _by_run(chart: Chart, drawing: Drawing) -> Spec:
     return {"field": "s", "type": "nominal", "scale": scale, "title": None}
 
 
-def _run_rows(chart: Chart, drawing: Drawing) -> Spec:
-    """A row for each run, called by its name."""
-    limit = 110 if drawing.is_interactive else _LABEL_WIDTH
-    axis = {"labelLimit": limit, "ticks": False, "domain": False, "grid": False,
-            "labelExpr": _LABEL}  # fmt: skip
-    return {"field": "s", "type": "nominal", "sort": list(runs_of(chart)), "title": None, "axis": axis}
+@dataclass(frozen=True, slots=True)
+class _RunRows:
+    """A row for each run: its name in one or more lines, and below it what is drawn of it."""
+
+    y: Spec
+    """The channel of the rows."""
+    names: Spec
+    """The layer of the names; its data has the index of a run in `s`."""
+    height: int
+    """Pixels of each row."""
+
+    @property
+    def middle(self) -> float:
+        """Pixels from the middle of a row down to the middle of its bar."""
+        return (self.height - _BAR_GAP - _BAR) / 2
+
+    @property
+    def bar_top(self) -> float:
+        """Where a line across the bar begins, as a part of the row."""
+        return 0.5 + (self.middle - _BAR / 2 - 2) / self.height
+
+    @property
+    def bar_end(self) -> float:
+        """Where it ends."""
+        return 0.5 + (self.middle + _BAR / 2 + 2) / self.height
+
+
+def _run_rows(chart: Chart, drawing: Drawing) -> _RunRows:
+    """Names stand above the bars, whole: beside them a phone would have room for a dozen characters."""
+    scale = {"paddingInner": 0, "paddingOuter": 0}
+    y = {"field": "s", "type": "nominal", "sort": list(runs_of(chart)), "title": None, "axis": None, "scale": scale}
+    n_lines = next(iter(_wrapped_labels(chart, drawing.names).values())).count("\n") + 1
+    rows = _RunRows(y, {}, n_lines * _NAME_LINE + _BAR + _BAR_GAP)
+    first_line = rows.middle - _BAR / 2 - 4 - (n_lines - 1) * _NAME_LINE
+    mark = {"type": "text", "align": "left", "baseline": "bottom", "lineBreak": "\n", "lineHeight": _NAME_LINE,
+            "yOffset": first_line, "color": drawing.look.ink}  # fmt: skip
+    names = {"transform": [{"calculate": "labels[datum.s]", "as": "n"}], "mark": mark,
+             "encoding": {"x": {"value": 0}, "y": y, "text": {"field": "n", "type": "nominal"}}}  # fmt: skip
+    return replace(rows, names=names)
+
+
+def _wrapped_labels(chart: Chart, names: Sequence[str]) -> dict[int, str]:
+    """What each run of a chart is called, in as many lines as the longest takes, each of which fits on a phone."""
+    wrapped = {run: textwrap.wrap(text, _NAME_CHARACTERS) for run, text in labels_of(chart, names).items()}
+    most = max(map(len, wrapped.values()))
+    return {run: "\n".join([""] * (most - len(lines)) + lines) for run, lines in wrapped.items()}
 
 
 def _tooltip(field: str) -> Spec:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ggbench.report.metric import Metric
-    from ggbench.stats.measured_steps import StepCurve
 
 
 class ForecastPresenter(Presenter):
@@ -48,12 +47,6 @@ class ForecastPresenter(Presenter):
         from ggbench.report.compared_metrics import forecast_metrics
 
         return forecast_metrics()
-
-    def step_curve(self, run: Run) -> StepCurve | None:
-        """The latencies that are expected."""
-        from ggbench.stats.measured_steps import forecast_curve
-
-        return forecast_curve(run)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """All that is expected, and what it comes from."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ggbench.report.metric import Metric
-    from ggbench.stats.measured_steps import StepCurve
 
 
 class SpeedPresenter(Presenter):
@@ -60,12 +59,6 @@ class SpeedPresenter(Presenter):
         from ggbench.report.compared_metrics import speed_metrics
 
         return speed_metrics(summaries)
-
-    def step_curve(self, run: Run) -> StepCurve | None:
-        """The latencies of the cases of one sequence."""
-        from ggbench.stats.measured_steps import speed_curve
-
-        return speed_curve(run)
 
     def document(self, run: Run) -> dict[str, object]:
         """Every case, and W and B of each batch size."""

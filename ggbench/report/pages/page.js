@@ -140,5 +140,5 @@
   }
   addEventListener("hashchange", open);
   open();
-  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => { each.open = true; }));
+  addEventListener("beforeprint", () => document.querySelectorAll(".details").forEach((each) => { each.open = true; }));
 })();

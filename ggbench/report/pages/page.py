@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 
 from ggbench import __version__
+from ggbench.plain import in_words
 from ggbench.report.charts.charts import BarChart, Chart, StackChart, runs_of
 from ggbench.report.charts.look import PAGE
+from ggbench.report.charts.measured import OUTSIDE
 from ggbench.report.charts.pictures import as_vega, vega_script
 from ggbench.report.charts.vega import LIMITS, Drawing, labels_of, title_of
 from ggbench.report.columns import COLUMNS, column_texts
 from ggbench.report.comparison import ComparedLine, Comparison
-from ggbench.report.comparison_sentence import sentence_of
+from ggbench.report.comparison_sentence import sentence_of, spread_sentence
 from ggbench.report.contents import ReportedModel, header_of
 from ggbench.report.pages.elements import json_script, lines, table, text
 from ggbench.report.plot.curves import Figure
@@ -29,11 +31,6 @@ from ggbench.units import counted
 
 _DETAILS_WIDTH = 100
 """Characters of a line of a run's details."""
-_HOW_TO_READ = (
-    "Line: the rolling median over 256 positions, or the mean. Behind it: every single step, or the standard error. "
-    "Dashed: the fit. Dotted: the limit of the memory's bandwidth. ▲ slower than the axis shows. "
-    "Drag to move, Ctrl and the wheel to zoom."
-)
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
@@ -122,21 +119,37 @@ def _chart(model: ReportedModel, chart: Chart, specs: list[object]) -> str:
     specs.append(as_vega(chart, Drawing(PAGE, model.names, is_interactive=True)))
     keys = "" if isinstance(chart, (BarChart, StackChart)) else _keys(labels_of(chart, model.names))
     is_figure = isinstance(chart, Figure)
-    hint = (
+    zoom = (
         '<span class="zoom"><button type="button" data-zoom="0.5" title="zoom in">+</button>'
         '<button type="button" data-zoom="2" title="zoom out">−</button>'
         '<button type="button" data-zoom="0" title="show all">reset</button></span>'
         if is_figure
         else ""
     )
-    note = _HOW_TO_READ if is_figure else _limits_note(chart)
+    note = how_to_read(chart) if isinstance(chart, Figure) else _marks_note(chart)
     legend = f'<p class="legend">{note}</p>' if note else ""
     return (
         f'<figure class="chart" data-spec="{len(specs) - 1}" data-kind="{"curves" if is_figure else "marks"}"'
         f' data-x="{text(chart.x_title) if isinstance(chart, Figure) else ""}">'
-        f'<figcaption><h3>{text(title_of(chart))}</h3>{hint}</figcaption><div class="plot"></div>'
+        f'<figcaption><h3>{text(title_of(chart))}</h3>{zoom}</figcaption><div class="plot"></div>'
         f"{keys}{legend}{_source(model, chart)}</figure>"
     )
+
+
+def how_to_read(figure: Figure) -> str:
+    """Return what the lines of a figure mean, of those that it has."""
+    curves = [curve for curve in figure.curves if len(curve.x)]
+    has_steps = any(curve.error is None for curve in curves)
+    has_errors = any(curve.error is not None and bool(curve.error.any()) for curve in curves)
+    parts = [
+        "Line: the rolling median over 256 positions. Behind it: every single step." if has_steps else "",
+        "Band: the standard error." if has_errors else "",
+        "Dashed: the fit." if any(curve.fit for curve in curves) else "",
+        "Dotted: the limit of the memory's bandwidth." if any(curve.limit for curve in curves) else "",
+        "▲ slower than the axis shows." if has_steps else "",
+        '<span class="zoom">Drag to move, Ctrl and the wheel to zoom.</span>',
+    ]
+    return " ".join(filter(None, parts))
 
 
 def _keys(labels: Mapping[int, str]) -> str:
@@ -149,7 +162,11 @@ def _keys(labels: Mapping[int, str]) -> str:
     return f'<div class="keys">{buttons}</div>'
 
 
-def _limits_note(chart: Chart) -> str:
+def _marks_note(chart: Chart) -> str:
+    """What bars do not say themselves."""
+    if isinstance(chart, StackChart):
+        is_outside = any(part.name == OUTSIDE for part in chart.parts)
+        return f"{OUTSIDE.capitalize()}: what else the process held at its peak." if is_outside else ""
     has_limits = isinstance(chart, BarChart) and any(bar.limit is not None for bar in chart.bars)
     return f"{LIMITS[:1].upper()}{LIMITS[1:]}." if has_limits else ""
 
@@ -160,9 +177,14 @@ def _source(model: ReportedModel, chart: Chart) -> str:
     numbers = " ".join(str(one.run_id) for one in shown)
     rows = "".join(f"<li>{_origin(one)}</li>" for one in shown)
     return (
-        f"<details><summary>Where this comes from: {counted(len(shown), 'run')}</summary><ul>{rows}</ul>"
+        f"<details><summary>Where this comes from: {text(_numbered(shown))}</summary><ul>{rows}</ul>"
         f"<p>This picture: <code>ggbench report {numbers} -o report.svg</code></p></details>"
     )
+
+
+def _numbered(shown: Sequence[SavedRun]) -> str:
+    """`run 3`, or `runs 1, 3 and 4`."""
+    return f"run{'s' if len(shown) > 1 else ''} {in_words([str(one.run_id) for one in shown])}"
 
 
 def _origin(one: SavedRun) -> str:
@@ -189,7 +211,8 @@ def _comparison(comparison: Comparison) -> str:
         for each in comparison.differences
     )
     return (
-        "<h3>Side by side</h3><p>★ better: its 95 % interval lies wholly beyond the others'.</p>"
+        "<h3>Side by side</h3><p>★ better: the 95 % interval of the ratio excludes 1.</p>"
+        + f"<p>{text(spread_sentence(comparison))}</p>"
         + table([*headers, ("", False)], rows, css="compared")
         + f'<ul class="notes">{notes}</ul>'
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from ggbench.records.observation import DecodeWindow
 from ggbench.records.run import Result, Settings
 from ggbench.records.speed import DecodeLimit, LineFit
 from ggbench.report.columns import b_text, w_text
-from ggbench.units import with_unit
+from ggbench.units import format_count, with_unit
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -106,6 +107,8 @@ class PlottedRun:
     limit: DecodeLimit | None = None
     observations: Sequence[object] = ()
     """The records that were observed, in their order."""
+    series: Sequence[str] = ()
+    """Name of the series of each step; empty of a run that goes on."""
     settings: Settings | None = None
     """What was to be measured; None where it is unknown."""
     result: Result | None = None
@@ -117,19 +120,42 @@ class PlottedRun:
     dimmed: bool = False
 
 
-def latency_figure(runs: Sequence[PlottedRun]) -> Figure:
-    """Return latency against position of every timed step; a run without any has an empty curve.
+def latency_figure(runs: Sequence[PlottedRun], n_seqs: int = 1) -> Figure:
+    """Return latency against position of every timed step of a batch size; a run without any has an empty curve.
 
     Of an imported run, which has no steps, the means of the windows that another tool timed together.
     """
-    curves = tuple(_latency_curve(run) for run in runs)
+    curves = tuple(_latency_curve(run, n_seqs) for run in runs)
     end = max((run.end for run in runs if run.end is not None and len(run.positions)), default=None)
-    return Figure("latency", "latency of one token", "ms", "position", "tokens", curves, end)
+    key, name = ("latency", "latency of one token")
+    if n_seqs > 1:
+        key, name = f"latency-b{n_seqs}", f"latency of one step, batch {format_count(n_seqs)}"
+    return Figure(key, name, "ms", "position", "tokens", curves, end)
 
 
-def _latency_curve(run: PlottedRun) -> Curve:
+def without_steps(run: PlottedRun) -> PlottedRun:
+    """Return a run that has nothing to draw in its place."""
+    return PlottedRun(run.name, np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def batch_sizes(run: PlottedRun) -> tuple[int, ...]:
+    """Return the batch sizes of the steps whose series are known, in ascending order."""
+    return tuple(sorted({_batch_size(name) for name in set(run.series)}))
+
+
+def _batch_size(series: str) -> int:
+    """The number of sequences in the name of a series, as `decode/p25/b1/r0`."""
+    found = re.search(r"/b(\d{1,9})(?:/|$)", series)
+    return int(found[1]) if found else 1
+
+
+def _latency_curve(run: PlottedRun, n_seqs: int) -> Curve:
     x, y, error = run.positions, run.step_ns / 1e6, None
-    windows = [each for each in run.observations if isinstance(each, DecodeWindow) and each.n_seqs == 1]
+    if run.series:
+        sizes = {name: _batch_size(name) for name in set(run.series)}
+        kept = np.asarray([sizes[name] == n_seqs for name in run.series], bool)
+        x, y = x[kept], y[kept]
+    windows = [each for each in run.observations if isinstance(each, DecodeWindow) and each.n_seqs == n_seqs]
     if not len(x) and windows:
         x, y, error = _window_means(windows)
     return Curve(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
-from ggbench.records.cluster import Link, Percentiles, RemoteDevice, ServerProbe
+from ggbench.plain import plain
+from ggbench.records.cluster import ClusterPlan, ClusterSplit, Link, Percentiles, RemoteDevice, ServerProbe
 from ggbench.report import ESSENTIAL, UNKNOWN
 from ggbench.report.terminal.tables import fitted_table, names, notes, right
-from ggbench.units import format_bandwidth, format_bytes, format_ms
+from ggbench.units import format_bandwidth, format_bytes, format_length, format_ms, format_number
 
 _CAPTION = "each the median; p95 is what 95 % of the measurements are no worse than"
 
@@ -33,7 +38,10 @@ def probes_table(probes: Sequence[ServerProbe], *, width: int | None = None) -> 
                 [UNKNOWN if device is None else format_bytes(device.total_bytes) for _, device, _ in lines],
                 priority=2,
             ),
-            *(right(header, _link_texts(lines, text), unit, priority) for header, unit, priority, text in _LINK),
+            *(
+                right(header, texts(partial(_link_text, text)), unit, priority)
+                for header, unit, priority, text in _LINK
+            ),
             notes(texts(lambda probe: probe.reason)),
         ],
         labels=[probe.server for probe, _, _ in lines],
@@ -43,16 +51,64 @@ def probes_table(probes: Sequence[ServerProbe], *, width: int | None = None) -> 
     )
 
 
+def cluster_report(plan: ClusterPlan, *, width: int | None = None) -> RenderableType:
+    """The best split by device, what each machine is worth, and the lines that run it; `width` is the terminal's."""
+    counts = plan.best.n_layers if plan.best else (0,) * len(plan.speeds)
+    by_device = fitted_table(
+        [
+            names("device", (speed.device for speed in plan.speeds)),
+            right("layers", map(str, counts), stays=True),
+            right("layer", (format_ms(speed.layer_ms) for speed in plan.speeds), "ms", stays=True),
+            right(
+                "its KV", (format_ms(speed.kv_ms * plan.n_ctx) for speed in plan.speeds),
+                f"ms at {format_length(plan.n_ctx)}", 2, stays=True,
+            ),
+            right("output", (format_ms(speed.output_ms) for speed in plan.speeds), "ms, as last", 1, stays=True),
+            right("link", (format_ms(speed.link_ms) for speed in plan.speeds), "ms, before", stays=True),
+        ],
+        dim=[not count for count in counts],
+        title=f"{plain(plan.model)} {plain(plan.quant)}: the fastest split at n_ctx {format_length(plan.n_ctx)}",
+        width=width,
+    )  # fmt: skip
+    choices: list[tuple[str, ClusterSplit | None]] = [("all of use", plan.best)]
+    choices += [(f"without {machine}", split) for machine, split in plan.without]
+    by_machine = fitted_table(
+        [
+            names("machines", (name for name, _ in choices)),
+            right("tok/s", (_tok_s(split, "b_ms") for _, split in choices), "first", stays=True),
+            right(
+                "tok/s", (_tok_s(split, "at_n_ctx_ms") for _, split in choices), f"at {format_length(plan.n_ctx)}",
+                stays=True,
+            ),
+            notes(_advice(plan, name, split) for name, split in choices),
+        ],
+        width=width,
+    )  # fmt: skip
+    lines = [line for line in (plan.llama_server, plan.command) if line]
+    return Group(
+        by_device, Padding(by_machine, (1, 0)), *(Text(plain(line), no_wrap=True, overflow="ignore") for line in lines)
+    )
+
+
+def _tok_s(split: ClusterSplit | None, field: str) -> str:
+    return UNKNOWN if split is None else format_number(1e3 / getattr(split, field))
+
+
+def _advice(plan: ClusterPlan, name: str, split: ClusterSplit | None) -> str:
+    if split is None:
+        return "does not fit"
+    servers = {f"without {speed.server}" for speed in plan.speeds if speed.server}
+    return "no loss: leave it out" if plan.best == split and name in servers else ""
+
+
 def _lines(probe: ServerProbe) -> Iterator[tuple[ServerProbe, RemoteDevice | None, bool]]:
     devices: Sequence[RemoteDevice | None] = probe.devices or (None,)
     for index, device in enumerate(devices):
         yield probe, device, not index
 
 
-def _link_texts(
-    lines: Sequence[tuple[ServerProbe, RemoteDevice | None, bool]], text: Callable[[Link], str]
-) -> list[str]:
-    return [(UNKNOWN if probe.link is None else text(probe.link)) if first else "" for probe, _, first in lines]
+def _link_text(text: Callable[[Link], str], probe: ServerProbe) -> str:
+    return UNKNOWN if probe.link is None else text(probe.link)
 
 
 def _rate(rate: Percentiles | None, part: str) -> str:

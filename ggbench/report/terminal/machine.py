@@ -46,6 +46,7 @@ def environment_line(environment: Environment) -> str:
         "llama.cpp": environment.llama_cpp,
         "llama-cpp-python": environment.llama_cpp_python,
         "Python": environment.python,
+        "server": environment.server,
     }
     software = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     cores = f"{environment.n_cores} cores" if environment.n_cores else ""

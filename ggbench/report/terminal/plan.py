@@ -11,14 +11,14 @@ from rich.text import Text
 from ggbench.plain import plain
 from ggbench.records.forecast import Expected
 from ggbench.records.outcome import Outcome
-from ggbench.records.plan import Budget, PlannedForecast, PlannedSpeed, PlanRow
+from ggbench.records.plan import Budget, PlannedDevice, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
 from ggbench.report import FITS, FITS_NOT, UNKNOWN
 from ggbench.report.columns import projector_text, swa_text
 from ggbench.report.forecast import expected_text
 from ggbench.report.names import models_title, row_labels
 from ggbench.report.terminal.changes import changes_report
-from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names
+from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
 
 _MOST_SOURCES = 4
@@ -45,6 +45,7 @@ def plan_report(
             width=width,
         ),
     ]
+    parts += _devices(rows, width)
     helps = _what_helps(rows, width)
     if legend := _legend(rows, budget):
         parts.append(Text(legend, style="dim"))
@@ -53,13 +54,50 @@ def plan_report(
     return Group(*parts)
 
 
+def _devices(rows: Sequence[PlanRow], width: int) -> list[RenderableType]:
+    """What each of several devices would hold of every row; nothing where the budget is one memory."""
+    return [
+        Padding(devices_table(row.devices, f"{row.quant} by device", width=width), (1, 0, 0, 0))
+        for row in rows
+        if row.devices
+    ]
+
+
+def devices_table(devices: Sequence[PlannedDevice], title: str, *, width: int | None = None) -> RenderableType:
+    """One line for each device; `width` is the terminal's."""
+
+    def sizes(field: str) -> list[str]:
+        return [format_bytes(getattr(device, field)) for device in devices]
+
+    return fitted_table(
+        [
+            names("device", (device.device for device in devices)),
+            right("layers", (str(device.n_layers) for device in devices), stays=True),
+            right("weights", sizes("weight_bytes"), stays=True),
+            right("KV", sizes("kv_bytes"), stays=True),
+            right("compute", sizes("compute_bytes"), stays=True),
+            right("budget", sizes("usable_bytes"), priority=1, stays=True),
+            left("fits", (_left_text(device.left_bytes) for device in devices), stays=True),
+        ],
+        dim=[device.left_bytes < 0 for device in devices],
+        title=title,
+        width=width,
+    )
+
+
+def _left_text(left_bytes: int) -> str:
+    return (
+        f"{FITS} {format_bytes(left_bytes)} left"
+        if left_bytes >= 0
+        else f"{FITS_NOT} {format_bytes(-left_bytes)} missing"
+    )
+
+
 def fit_text(row: PlanRow) -> str:
     """`✓ 19.2 GiB left`, `✗ 1.5 GiB missing`; an em dash when unknown."""
     if row.left_bytes is None or row.fits is None:
         return UNKNOWN
-    if row.fits:
-        return f"{FITS} {format_bytes(row.left_bytes)} left"
-    return f"{FITS_NOT} {format_bytes(-row.left_bytes)} missing"
+    return _left_text(row.left_bytes)
 
 
 def _what_helps(rows: Sequence[PlanRow], width: int) -> RenderableType | None:

@@ -20,9 +20,11 @@ from ggbench.records.memory import DeviceBuffers, Memory
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import DecodeLimit, PrefillSpeed
+from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import b_text, note, swa_text, tok_s_text, w_text
 from ggbench.report.names import quant_name
+from ggbench.report.serving import serving_facts
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
 from ggbench.report.terminal.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced
 from ggbench.units import (
@@ -51,6 +53,8 @@ def row_details(
         parts.append(_prefills(summary))
     if summary.decode and (latency := _latency(summary, summary.decode)):
         parts.append(facts_table("Latency", latency))
+    if served := serving_facts(summary.run):
+        parts.append(facts_table("Server", served))
     if summary.limit:
         parts.append(facts_table("Limit of this machine's memory", _limit(summary.limit)))
     if summary.gpu_use:
@@ -87,11 +91,19 @@ def _model(summary: QuantSummary) -> Facts:
         ("file", subject.file),
         ("source", subject.source + (f", {format_bytes(subject.file_bytes)}" if subject.file_bytes else "")),
         ("header", f"sha256 {subject.header_sha256}" if subject.header_sha256 else ""),
-        ("parameters", f"{format_params(subject.n_params)} at {format_number(subject.bpw)} BPW"),
+        ("parameters", _parameters(subject)),
+        ("quant", "by the model's name alone; the server does not say" if subject.is_quant_from_name else ""),
         ("context", ", ".join(run)),
         ("max n_ctx", _largest_context(summary)),
     ]
     return facts if setup is None else [*facts, *_loaded(setup, summary)]
+
+
+def _parameters(subject: Subject) -> str:
+    """`135 M at 5.74 BPW`, as far as it is known."""
+    if subject.n_params is None:
+        return ""
+    return f"{format_params(subject.n_params)} at {format_number(subject.bpw)} BPW"
 
 
 _SHOWN: dict[str, Any] = {

@@ -14,6 +14,7 @@ from ggbench.records.run import Run
 from ggbench.records.speed import b_ratio, w_ratio
 from ggbench.report.columns import b_text, w_text
 from ggbench.report.names import quant_name, row_labels
+from ggbench.report.serving import serving_caption
 from ggbench.report.speed_cases import DEFINITIONS, all_cases, case_note, result_of
 from ggbench.report.terminal.machine import again_line, environment_line, machine_table
 from ggbench.report.terminal.tables import Cells, fitted_table, names, notes, right, spaced, twin_caption
@@ -24,7 +25,8 @@ _FEW_STEPS = "A dash: too few timed steps for W and B; a longer -n times more."
 
 def speed_table(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
     """Return the cases of every run, then W and B of every batch size."""
-    caption = "\n".join(filter(None, (DEFINITIONS, twin_caption([run.subject for run in runs]))))
+    served = dict.fromkeys(map(serving_caption, runs))
+    caption = "\n".join(filter(None, (DEFINITIONS, *served, twin_caption([run.subject for run in runs]))))
     return spaced([_cases(runs, width, caption), *_lines(runs, width)])
 
 
@@ -61,6 +63,17 @@ def _cases(runs: Sequence[Run], width: int | None, caption: str) -> RenderableTy
     def figures(header: str, unit: str, name: str, form: Callable[[Any], str], priority: int) -> Cells:
         return right(header, _texts(found, name, form), unit, priority)
 
+    of_requests = (
+        figures("a request", "tok/s", "requests.tok_s", format_number, 2),
+        figures("slowest", "tok/s", "requests.tok_s_low", format_number, 9),
+        figures("max TTFT", "ms", "requests.ttft_max_ms", format_ms, 5),
+    )
+    of_memory = (
+        figures("memory", "GB", "ended.memory.total_bytes", format_gb, 3),
+        figures("memory", "GiB", "ended.memory.total_bytes", _gib, 10),
+        figures("peak", "GiB", "ended.peak_bytes", _gib, 11),
+        figures("on GPU", "GiB", "ended.gpu_bytes", _gib, 11),
+    )
     return fitted_table(
         [
             *([names("quant", quants)] if len(runs) > 1 else []),
@@ -71,15 +84,13 @@ def _cases(runs: Sequence[Run], width: int | None, caption: str) -> RenderableTy
             figures("decode", "tok/s", "decode_tok_s", format_number, 1),
             figures("prefill", "tok/s", "prefill_tok_s", format_number, 2),
             figures("TTFT", "ms", "ttft_ms", format_ms, 4),
+            *(of_requests if any(each.requests for each in found) else ()),
             figures("p50", "ms", "latency.p50_ms", format_ms, 6),
             figures("p95", "ms", "latency.p95_ms", format_ms, 8),
             figures("p99", "ms", "latency.p99_ms", format_ms, 7),
             figures("token", "ms", "token_ms", format_ms, 9),
             figures("gain", "", "gain", lambda gain: f"{format_number(gain)}x" if gain else "—", 5),
-            figures("memory", "GB", "ended.memory.total_bytes", format_gb, 3),
-            figures("memory", "GiB", "ended.memory.total_bytes", _gib, 10),
-            figures("peak", "GiB", "ended.peak_bytes", _gib, 11),
-            figures("on GPU", "GiB", "ended.gpu_bytes", _gib, 11),
+            *(() if found and all(each.requests for each in found) else of_memory),
             figures("expected", "", "ended.expected_s", format_duration, 12),
             notes(map(case_note, found)),
         ],

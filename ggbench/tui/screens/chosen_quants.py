@@ -133,6 +133,16 @@ class ChosenQuantsScreen(ModelsScreen):
         if selection := self.choice.selection(self.chosen):
             self.ask_for_speed(selection, self._start)
 
+    def action_tune(self) -> None:
+        """Ask what should be faster with the marked quants, or with the chosen one, and search."""
+        if selection := self.choice.selection(self.chosen):
+            self.ask_to_tune(selection, self._start)
+
+    def action_apply_tuned(self) -> None:
+        """Take over the settings that were found for the chosen quant."""
+        if selection := self.choice.selection(self.chosen):
+            self.apply_tuned(selection, self.catalog)
+
     def action_pull(self) -> None:
         """Download the marked quants, or the chosen one."""
         self._start(None)

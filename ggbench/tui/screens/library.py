@@ -71,6 +71,8 @@ class LibraryScreen(ChosenQuantsScreen):
             "Q", "quality", "Quality", show=False, tooltip="Score a text: perplexity, and KL divergence from a base"
         ),
         Binding("T", "speed", "Speed table", show=False, tooltip="Measure tokens/s by input length and batch size"),
+        Binding("t", "tune", "Tune", show=False, tooltip="Search for settings that are faster than the options"),
+        Binding("a", "apply_tuned", "Apply tuned", show=False, tooltip="Set the options to what a search (t) found"),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
         Binding("slash", "filter", "Filter", show=False, key_display="/", tooltip="Filter the models or the quants"),
         Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types, n_ctx and more, of plans and runs"),
@@ -129,7 +131,7 @@ class LibraryScreen(ChosenQuantsScreen):
             return self.choice.can_pull
         if action == "reset_options":
             return host_of(self).setup != LlamaSetup()
-        if action in ("decode", "search", "quality", "speed", "sort", "reverse_sort"):
+        if action in ("decode", "search", "quality", "speed", "tune", "apply_tuned", "sort", "reverse_sort"):
             return bool(self.choice.rows)
         return True
 

@@ -14,11 +14,13 @@ from textual.widget import Widget
 from textual.widgets import Footer, Static
 
 from ggbench.errors import StoreError
+from ggbench.experiments.repeats import Repeats
 from ggbench.plain import plain
 from ggbench.report.comparison import compare_quants
 from ggbench.report.names import quant_name
 from ggbench.report.plot.curves import Figure
 from ggbench.report.presenter import presenter_of
+from ggbench.report.run_spread import RunSpreads
 from ggbench.report.saving import saved_figures
 from ggbench.report.terminal.comparison import ComparisonReport
 from ggbench.tui.screens.runs_screen import RunsScreen
@@ -121,11 +123,17 @@ class RunDetails(MeasuredScreen):
 
 
 class CompareScreen(MeasuredScreen):
-    """Two or more runs: the better value of each property, and other differences."""
+    """Two or more runs of any kinds: the better value of each metric, and other differences."""
 
-    HELP = """★ marks the better value: its 95 % interval does not overlap the other's, and no run beats it.
+    HELP = """★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
+The interval includes how far runs of the same settings differ from one load of the model to the next.
 Memory is exact and needs no interval. If a run has no interval, the table names the larger or smaller value without ★.
 In the plot: samples as a band, ╌ the fitted line, · the limit of the machine's memory bandwidth."""
+
+    def __init__(self, runs: tuple[MeasuredRun, ...], repeats: Repeats = ()) -> None:
+        """`repeats` of all stored runs say how far loads differ."""
+        super().__init__(runs)
+        self._repeats = repeats
 
     def _drawn(self) -> tuple[Figure, ...]:
         return saved_figures([one.to_save() for one in self.runs])
@@ -134,7 +142,7 @@ In the plot: samples as a band, ╌ the fitted line, · the limit of the machine
         return f"Comparing runs {self._numbers}"
 
     def _details(self) -> Iterable[Widget]:
-        comparison = compare_quants([one.summary for one in self.runs])
+        comparison = compare_quants([one.summary for one in self.runs], RunSpreads(self._repeats))
         yield Static(ComparisonReport(comparison, answer_first=True), id="table")
 
 

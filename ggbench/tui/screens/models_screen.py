@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from ggbench.tui.messages import ModelsChanged
 from ggbench.tui.screens.start_screen import StartScreen
 from ggbench.tui.widgets.models_pane import ModelList, ModelsPane
 from ggbench.tui.widgets.quants_pane import QuantsPane
-from ggbench.units import format_count
+from ggbench.units import counted, format_count
 
 if TYPE_CHECKING:
     from ggbench.catalog.disk import LocalModel
@@ -32,6 +33,16 @@ FIRST_START = (
 _NOTICE_S = 10.0
 _MAX_FOUND = 20
 """Repos that a search of the Hub lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What there is to choose from."""
+
+    catalog: Catalog
+    local: Sequence[LocalModel]
+    servers: Sequence[str]
+    is_complete: bool
 
 
 class ModelsScreen(StartScreen):
@@ -57,20 +68,23 @@ class ModelsScreen(StartScreen):
         """List the models again."""
         services, is_first = host_of(self).services, self.catalog is None
 
-        def read() -> Iterator[tuple[Catalog, Sequence[LocalModel], bool]]:
-            catalog = services.load_catalog()
+        def read() -> Iterator[_Listed]:
+            from ggbench.catalog.added_places import remembered_servers
+
+            catalog, servers = services.load_catalog(), remembered_servers()
             if is_first:
-                yield catalog, (), False
-            yield catalog, services.local_models(), True
+                yield _Listed(catalog, (), servers, is_complete=False)
+            yield _Listed(catalog, services.local_models(), servers, is_complete=True)
 
         self.perform("models", read, self._take_listed)
 
-    def _take_listed(self, read: tuple[Catalog, Sequence[LocalModel], bool]) -> None:
+    def _take_listed(self, read: _Listed) -> None:
         """Take in the models of the catalog and of this disk; the first time, before the disk was scanned."""
-        self.catalog, local, is_complete = read
-        self.has_no_models = is_complete and not local
-        self.take_models(local, self.catalog)
-        self.query_one(ModelsPane).list_models(list_models(self.catalog, local), is_complete=is_complete)
+        self.catalog = read.catalog
+        self.has_no_models = read.is_complete and not read.local and not read.servers
+        self.take_models(read.local, read.catalog)
+        entries = list_models(read.catalog, read.local, read.servers)
+        self.query_one(ModelsPane).list_models(entries, is_complete=read.is_complete)
 
     def take_models(self, local: Sequence[LocalModel], catalog: Catalog) -> None:
         """Take in what is on this disk."""
@@ -119,6 +133,40 @@ class ModelsScreen(StartScreen):
             self.show_notice(f"added {path_argument(first.place)}: {count}; x in the list on the left removes it")
             self.query_one(ModelsPane).open(first.paths[0])
             self.post_message(ModelsChanged())
+
+    @on(ModelsPane.ServerEntered)
+    def _add_server(self, message: ModelsPane.ServerEntered) -> None:
+        """Ask the server for its models, and remember it where it has some."""
+
+        def add() -> Iterator[tuple[str, int]]:
+            from ggbench.catalog.added_places import add_server
+            from ggbench.catalog.selector import resolve
+
+            n_models = len(resolve(message.base_url))
+            add_server(message.base_url)
+            yield message.base_url, n_models
+
+        def take(added: tuple[str, int]) -> None:
+            url, n_models = added
+            self.show_notice(f"added {url}: {counted(n_models, 'model')}; x in the list on the left removes it")
+            self.query_one(ModelsPane).open(url)
+            self.post_message(ModelsChanged())
+
+        self.perform("place", add, take)
+
+    @on(ModelList.ServerRemovalRequested)
+    def _remove_server(self, message: ModelList.ServerRemovalRequested) -> None:
+        def remove() -> Iterator[str]:
+            from ggbench.catalog.added_places import forget_server
+
+            forget_server(message.base_url)
+            yield message.base_url
+
+        def take(url: str) -> None:
+            self.show_notice(f"removed {url} from the list")
+            self.post_message(ModelsChanged())
+
+        self.perform("place", remove, take)
 
     @on(ModelList.PlaceRemovalRequested)
     def _remove_place(self, message: ModelList.PlaceRemovalRequested) -> None:

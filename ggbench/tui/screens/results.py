@@ -16,6 +16,7 @@ from textual.events import ScreenResume
 from textual.widgets import Footer, Input, Static
 
 from ggbench.errors import GgbenchError, StoreError
+from ggbench.experiments.repeats import Repeats, stored_repeats
 from ggbench.plain import plain
 from ggbench.report.listed_runs import ListedRun
 from ggbench.tui.host import host_of
@@ -196,19 +197,23 @@ enter opens a run; space marks it; c compares the marked runs."""
     def _open(self, runs: Sequence[ListedRun]) -> None:
         """Open one run in full, or several side by side."""
 
-        def read() -> Iterator[tuple[MeasuredRun, ...]]:
+        def read() -> Iterator[tuple[tuple[MeasuredRun, ...], Repeats]]:
             measured = self._load(runs)
+            repeats: Repeats = ()
             if len(measured) > 1:
                 _ = [run.summary for run in measured]  # each can be read, or this raises why not
-            yield measured
+                with host_of(self).services.open_store() as store:
+                    repeats = stored_repeats(store)
+            yield measured, repeats
 
         self.perform("open", read, self._show_measured)
 
-    def _show_measured(self, runs: tuple[MeasuredRun, ...]) -> None:
+    def _show_measured(self, read: tuple[tuple[MeasuredRun, ...], Repeats]) -> None:
+        runs, repeats = read
         if self.is_current:
             from ggbench.tui.screens.measured_runs import CompareScreen, RunDetails
 
-            self.app.push_screen(RunDetails(runs) if len(runs) == 1 else CompareScreen(runs))
+            self.app.push_screen(RunDetails(runs) if len(runs) == 1 else CompareScreen(runs, repeats))
 
     def _delete(self, run_ids: Sequence[int]) -> Iterator[tuple[str, ...]]:
         """Delete runs, in a thread; those that another ggbench has deleted already are skipped."""

@@ -12,10 +12,11 @@ from ggbench.catalog.file_sources import CONFIRM_ABOVE_BYTES
 from ggbench.errors import NetworkError, UsageError
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed_cases import SpeedSettings
+from ggbench.records.tune import TuneSettings
 from ggbench.report.names import quant_names
 from ggbench.tui.host import host_of
 from ggbench.tui.messages import PullRequested, RunRequested
-from ggbench.tui.run_requests import QualityAsked, QualityRequest, no_quality, speed_request
+from ggbench.tui.run_requests import QualityAsked, QualityRequest, no_quality, speed_request, tune_request
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.task_screen import TaskScreen
 from ggbench.tui.widgets.status_message import StatusMessage
@@ -39,6 +40,8 @@ class StartScreen(TaskScreen):
         """What was scored last, to begin with next time."""
         self._speed = SpeedSettings()
         """As `_quality`, of the cases that were measured last."""
+        self._tune = TuneSettings()
+        """As `_quality`, of the last search for settings."""
 
     def find_targets(
         self, request: RunRequest | None, selection: Selection, catalog: Catalog | None, *, is_here: bool
@@ -112,6 +115,42 @@ class StartScreen(TaskScreen):
                 start(speed_request(setup, settings))
 
         self.app.push_screen(SpeedDialog(names, self._speed), take)
+
+    def ask_to_tune(self, selection: Selection, start: Callable[[RunRequest], None]) -> None:
+        """Ask what should be faster, and start."""
+        from ggbench.tui.screens.tune_dialog import TuneDialog
+
+        setup, names = host_of(self).setup, tuple(name for _, quants in selection for name in quants)
+
+        def take(settings: TuneSettings | None) -> None:
+            if settings is not None:
+                self._tune = settings
+                start(tune_request(setup, settings))
+
+        self.app.push_screen(TuneDialog(names, self._tune), take)
+
+    def apply_tuned(self, selection: Selection, catalog: Catalog | None) -> None:
+        """Set the options to what was found for the first of the selection; plans and runs then have them."""
+        services, options = host_of(self).services, host_of(self).setup
+        model, names = selection[0]
+
+        def find() -> Iterator[tuple[LlamaSetup, str]]:
+            from ggbench.catalog.selector import resolve
+            from ggbench.experiments.tuned import find_tuned
+            from ggbench.report.tuned import require_tuned, tuned_text
+
+            target = resolve(model, names[:1], hub=services.hub, catalog=catalog)[0]
+            with services.open_store() as store:
+                tuned = require_tuned(target, find_tuned(store, target))
+            setup = tuned.setup(options)
+            assert isinstance(setup, LlamaSetup)
+            yield setup, tuned_text(tuned)
+
+        def take(found: tuple[LlamaSetup, str]) -> None:
+            self._set_options(found[0])
+            self.notify(f"{found[1]}; o shows the options", markup=False)
+
+        self.perform("start", find, take)
 
     def action_choose_options(self) -> None:
         """Change how models are loaded, in plans and in runs."""

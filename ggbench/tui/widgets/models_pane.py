@@ -18,7 +18,7 @@ from textual.message import Message
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from ggbench.catalog.added_places import is_local, typed_path
+from ggbench.catalog.added_places import is_local, typed_path, typed_server
 from ggbench.plain import plain, shorten_middle
 from ggbench.tui.library_models import ModelEntry, Section, named_repo
 from ggbench.tui.widgets.filter_input import FilterInput
@@ -27,7 +27,7 @@ _SEARCH, _ADD = "search", "add"
 """Ids of the options that search the Hub, and that add the path in the filter."""
 
 
-_REMOVE = "Remove an added place from the list; its files stay"
+_REMOVE = "Remove an added place or server from the list; files stay"
 
 
 class ModelList(OptionList):
@@ -46,15 +46,23 @@ class ModelList(OptionList):
 
         path: Path
 
+    @dataclass
+    class ServerRemovalRequested(Message):
+        """Remove this server from the list."""
+
+        base_url: str
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
         self._entries: dict[str, ModelEntry] = {}
 
     def action_remove_place(self) -> None:
-        """Remove the added folder or file of the highlighted model from the list."""
+        """Remove the added folder, file or server of the highlighted line from the list."""
         entry = self.chosen_entry
         if entry is not None and entry.place is not None:
             self.post_message(self.PlaceRemovalRequested(entry.place))
+        if entry is not None and entry.server is not None:
+            self.post_message(self.ServerRemovalRequested(entry.server))
 
     def show(self, entries: Sequence[ModelEntry], text: str, hub_state: str) -> None:
         """Show the entries that match the text; `hub_state` is the state of the search, empty if there is none.
@@ -71,11 +79,14 @@ class ModelList(OptionList):
         for heading, group in groupby(shown, key=lambda entry: entry.heading):
             self._add_heading(heading)
             self.add_options([Option(_line(entry, self._room), id=entry.key) for entry in group])
-        is_path = typed_path(text) is not None
+        is_path, server = typed_path(text) is not None, typed_server(text)
+        if server is not None and all(entry.server != server for entry in shown):
+            self._add_heading("a server")
+            self.add_option(Option(_cut(f"+ add {plain(text)}"), id=_ADD))
         if is_path or (text and is_local(text)):
             self._add_heading("a folder or file")
             self.add_option(Option(_cut(f"+ add {plain(text)}"), id=_ADD))
-        if text and not is_path and hub_state != "searching":
+        if text and not is_path and server is None and hub_state != "searching":
             if not any(entry.section is Section.HUB for entry in shown):
                 self._add_heading(Section.HUB.value)
             self.add_option(Option(_cut(f"⌕ search for “{plain(text)}”"), id=_SEARCH))
@@ -166,6 +177,12 @@ class ModelsPane(Vertical):
 
         path: Path
 
+    @dataclass
+    class ServerEntered(Message):
+        """Add this server."""
+
+        base_url: str
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._listed: Sequence[ModelEntry] = ()
@@ -242,8 +259,8 @@ class ModelsPane(Vertical):
 
     @on(Input.Submitted)
     def _leave(self) -> None:
-        """Add the path; else focus the filtered models, and if there are none, search the Hub."""
-        if typed_path(self._text) is not None:
+        """Add the path or the server; else focus the filtered models, and if there are none, search the Hub."""
+        if typed_path(self._text) is not None or typed_server(self._text) is not None:
             self._add()
             return
         self.models.focus()
@@ -259,6 +276,9 @@ class ModelsPane(Vertical):
             self.post_message(self.ModelChosen(entry, entered))
 
     def _add(self) -> None:
+        if (server := typed_server(self._text)) is not None:
+            self.post_message(self.ServerEntered(server))
+            return
         path = typed_path(self._text)
         self.post_message(self.PlaceEntered(Path(self._text) if path is None else path))
 

@@ -1,0 +1,100 @@
+"""`ggbench cluster plan`: the split of a model over machines, and which of them only slow it down."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.cli.options import HubOptions, load_options, offline_option, output_options
+from ggbench.cli.output import Output
+from ggbench.errors import DoesNotFit, ExitCode, NetworkError, UsageError
+
+if TYPE_CHECKING:
+    from ggbench.catalog.planned_variants import PlannedVariant
+    from ggbench.records.cluster import ClusterPlan
+    from ggbench.records.setup import LlamaSetup
+    from ggbench.sizing.cluster_plan import Cluster
+
+
+@click.command()
+@click.argument("model")
+@click.argument("quants", nargs=-1)
+@load_options
+@offline_option
+@output_options
+def command(model: str, quants: tuple[str, ...], setup: LlamaSetup, hub: HubOptions, output: Output) -> None:
+    """Find the fastest split of each of QUANTS of MODEL over the servers of --rpc, this machine's GPUs and its CPU.
+
+    Twins of some of the model's layers are timed on each device alone, over its real link; nothing is downloaded but
+    headers. The split keeps within every device's memory at --n-ctx, 8192 unless given, and leaves out machines that
+    only slow the model down. The exit code is 3 where it fits in no way.
+    """
+    from ggbench.catalog.planned_variants import planned_model
+    from ggbench.cli.header_progress import reading_headers
+    from ggbench.sizing.cluster_plan import plan_cluster
+
+    if not setup.rpc_servers:
+        raise UsageError("there are no machines to plan for", "name their servers: --rpc HOST:PORT,...")
+    if setup.tensor_split or setup.main_gpu is not None or setup.n_gpu_layers >= 0:
+        raise UsageError("the split is the answer of this command", "omit --tensor-split, --main-gpu and -ngl")
+    setup, cluster = _cluster(setup, output)
+    with reading_headers(output) as on_progress:
+        variants = planned_model(model, quants, hub=hub.access(), on_progress=on_progress).variants
+    plans = [_with_server_line(plan_cluster(each, setup, cluster), each, setup) for each in variants]
+    if output.as_json:
+        output.document("cluster.plan", model=model, plans=plans)
+    else:
+        from ggbench.report.terminal.cluster import cluster_report
+
+        output.show(*(cluster_report(plan, width=output.console().width) for plan in plans))
+    if all(plan.best is None for plan in plans):
+        if output.as_json:
+            raise click.exceptions.Exit(ExitCode.DOES_NOT_FIT)
+        raise DoesNotFit(
+            "no split over these machines holds it", "a smaller quant, a shorter --n-ctx or another machine"
+        )
+
+
+def _cluster(setup: LlamaSetup, output: Output) -> tuple[LlamaSetup, Cluster]:
+    """The machines, probed. Raises UsageError and NetworkError."""
+    from ggbench.cli.rpc_options import check_rpc
+    from ggbench.engine.contract import DEFAULT_TIMEOUT_S
+    from ggbench.engine.llama import launch
+    from ggbench.engine.rpc_probe import probe_server
+    from ggbench.machine.cpu import default_threads
+    from ggbench.sizing.cluster_plan import Cluster
+    from ggbench.sizing.device_split import device_memories
+
+    check_rpc(setup)
+    links = {}
+    for server in setup.rpc_servers:
+        probe = probe_server(server)
+        if not probe.is_usable or probe.link is None:
+            raise NetworkError(probe.reason, f"see: ggbench cluster probe {server}")
+        links[server] = probe.link
+    devices = device_memories(setup)
+    threads = setup.threads or default_threads()
+    return replace(setup, threads=threads), Cluster(
+        devices, links, lambda: launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S), output.notice
+    )
+
+
+def _with_server_line(plan: ClusterPlan, variant: PlannedVariant, setup: LlamaSetup) -> ClusterPlan:
+    """The plan with the line for llama-server, where the file is known."""
+    from ggbench.report.run_commands import run_commands
+
+    if plan.best is None or variant.to_run is None:
+        return plan
+    asked = replace(
+        setup,
+        n_ctx=plan.n_ctx,
+        rpc_servers=plan.rpc_servers,
+        tensor_split=plan.tensor_split,
+        n_gpu_layers=plan.n_gpu_layers,
+        threads=None,
+    )
+    found = run_commands(variant.to_run, asked, on_gpu=bool(plan.rpc_servers))
+    return replace(plan, llama_server=found.llama_server)

@@ -1,0 +1,137 @@
+"""A model over several devices, those of RPC servers first: which layers each holds, and what each has left.
+
+Source: `load_tensors` in llama-model.cpp. Shares are those of `tensor_split`, else the free memory of each device, in
+32-bit floats; layer i of those that are offloaded lies on the first device whose summed share exceeds i / their number.
+The output counts as one more layer, and its matrix lies there too where it is tied to the input embedding.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from ggbench.engine.rpc_client import RpcConnection, ServerUnusable
+from ggbench.errors import NetworkError, Unsupported, UsageError
+from ggbench.gguf_file.model_file import ModelFile, layer_of
+from ggbench.machine.gpus import visible_gpus
+from ggbench.records.plan import DeviceMemory, PlannedDevice
+from ggbench.records.setup import LlamaSetup
+from ggbench.sizing.dry_allocator import DryContext
+from ggbench.theory.kv_cache import kv_cache
+from ggbench.theory.offload import is_on_device
+from ggbench.theory.weights import is_tied
+
+
+def device_memories(setup: LlamaSetup) -> tuple[DeviceMemory, ...]:
+    """Return the devices of a setup with RPC servers and what each has free, in llama.cpp's order.
+
+    Empty where the setup has none, whose memory is taken for one. Raises NetworkError for a server that cannot be used,
+    and UsageError for a split into more shares than there are devices.
+    """
+    if not setup.rpc_servers or not setup.n_gpu_layers:
+        return ()
+    found = [device for server in setup.rpc_servers for device in _of_server(server)]
+    for number, gpu in enumerate(visible_gpus()):
+        free_bytes = gpu.free_bytes if gpu.free_bytes is not None else gpu.total_bytes
+        found.append(DeviceMemory(f"CUDA{number}", "", free_bytes or 0))
+    if len(setup.tensor_split) > len(found):
+        shares, names = len(setup.tensor_split), ", ".join(device.device for device in found)
+        raise UsageError(f"a split into {shares} shares for {len(found)} devices", f"give a share for each of {names}")
+    return tuple(found)
+
+
+def _of_server(server: str) -> list[DeviceMemory]:
+    try:
+        with RpcConnection(server) as connection:
+            devices = connection.devices()
+    except ServerUnusable as error:
+        raise NetworkError(str(error), f"see: ggbench cluster probe {server}") from None
+    return [DeviceMemory(f"RPC{each.number}[{server}]", server, each.free_bytes) for each in devices]
+
+
+def layer_devices(n_layer: int, shares: Sequence[float], n_gpu_layers: int) -> tuple[int | None, ...]:
+    """Return the device of each layer, the output as the last, by its place among the shares; None is main memory."""
+    n_slots = n_layer + 1
+    n_offloaded = n_slots if n_gpu_layers < 0 else min(n_gpu_layers, n_slots)
+    first = n_slots - n_offloaded
+    sums = np.cumsum(np.asarray(shares, np.float32), dtype=np.float32)
+    bounds = [float(each) for each in sums / sums[-1]]
+    places = [bisect_right(bounds, float(np.float32(index) / np.float32(n_offloaded))) for index in range(n_offloaded)]
+    return (*[None] * first, *(min(place, len(bounds) - 1) for place in places))
+
+
+class DeviceSplit:
+    """One model under one setup over these devices."""
+
+    def __init__(self, file: ModelFile, setup: LlamaSetup, devices: Sequence[DeviceMemory]) -> None:
+        """The devices have to be at least one."""
+        self.devices = tuple(devices)
+        given = [*setup.tensor_split, *[0.0] * (len(devices) - len(setup.tensor_split))]
+        shares = given if any(given) else [float(device.free_bytes) for device in devices]
+        self.layers = layer_devices(file.n_layer, shares, setup.n_gpu_layers)
+        """Device of each layer, the output as the last; None is main memory."""
+        self._file, self._setup = file, setup
+        self.weight_bytes = self._weights()
+        """Of each device."""
+
+    def planned(self, context: DryContext) -> tuple[PlannedDevice, ...]:
+        """What each device holds with a context, and what is left of it."""
+        caches, compute = self._caches(context), dict(context.device_compute)
+        return tuple(
+            PlannedDevice(
+                device=device.device,
+                server=device.server,
+                n_layers=self.layers.count(index),
+                weight_bytes=self.weight_bytes[index],
+                kv_bytes=caches[index],
+                compute_bytes=compute.get(device.device, 0),
+                usable_bytes=device.usable_bytes,
+            )
+            for index, device in enumerate(self.devices)
+        )
+
+    def left_bytes(self, context: DryContext) -> int:
+        """What the device with the least has left; negative is what it lacks."""
+        return min(device.left_bytes for device in self.planned(context))
+
+    def _weights(self) -> tuple[int, ...]:
+        held = [0] * len(self.devices)
+        first = next((index for index, place in enumerate(self.layers) if place is not None), len(self.layers))
+        output = self.layers[-1]
+        for tensor in self._file.tensors:
+            layer = layer_of(tensor.name)
+            place = self.layers[layer] if layer is not None and layer < len(self.layers) else output
+            if place is not None and is_on_device(tensor, first, output_on_device=True):
+                held[place] += tensor.n_bytes or 0
+        if output is not None and is_tied(self._file.tensors):
+            embeddings = (each.n_bytes or 0 for each in self._file.tensors if each.name == "token_embd.weight")
+            held[output] += sum(embeddings)
+        return tuple(held)
+
+    def _caches(self, context: DryContext) -> list[int]:
+        """Of each device, as the theory weighs its layers, or alike where it knows of none."""
+        held = [0.0] * len(self.devices)
+        if not self._setup.kv_offload:
+            return [0] * len(held)
+        weights = self._layer_caches(context)
+        total = sum(weights) or 1.0
+        for place, weight in zip(self.layers, weights, strict=False):
+            if place is not None:
+                held[place] += context.cache_bytes * weight / total
+        return [round(each) for each in held]
+
+    def _layer_caches(self, context: DryContext) -> list[float]:
+        n_layer = self._file.n_layer
+        try:
+            caches = [
+                kv_cache(self._file, self._setup.type_k, self._setup.type_v, first) for first in range(n_layer + 1)
+            ]
+        except Unsupported:
+            return [1.0] * n_layer
+        cells = [replace(each, window=context.swa_cells or each.window) for each in caches]
+        behind = [float(each.cached_bytes(context.n_ctx)) for each in cells]
+        return [here - after for here, after in pairwise(behind)]

@@ -1,0 +1,193 @@
+"""`ggbench cluster`, and --rpc where it cannot work; with the real llama.cpp where it was built with RPC."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ggbench.engine.rpc_client import RpcConnection
+from ggbench.engine.rpc_devices import is_built_with_rpc
+from tests.cli.conftest import Ran, Run
+from tests.fakes.rpc_server import free_port, is_silent, listening, speaks
+
+with_rpc = pytest.mark.skipif(
+    not is_built_with_rpc(), reason='llama.cpp was built without RPC: CMAKE_ARGS="-DGGML_RPC=on" ./scripts/setup'
+)
+
+
+@contextlib.contextmanager
+def serving(port: int, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A `cluster serve` that answers; its standard output is the document that it prints."""
+    command = [sys.executable, "-P", "-m", "ggbench", "cluster", "serve", "--port", str(port), "-t", "1", "--json"]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+def ready(server: subprocess.Popen[str]) -> dict[str, object]:
+    """The document of a server, once it answers."""
+    assert server.stdout is not None
+    lines: list[str] = []
+    while not lines or lines[-1] != "}\n":
+        lines.append(server.stdout.readline())
+        assert lines[-1], server.communicate()[1]
+    document: dict[str, object] = json.loads("".join(lines))
+    return document
+
+
+def measured(ran: Ran) -> dict[str, Any]:
+    """The one row of a command that measures."""
+    row: dict[str, Any] = ran.json.get("rows", [ran.json])[0]
+    return row
+
+
+def ends(pid_fd: int) -> bool:
+    """Whether a process ends; waits for it, and not by the clock."""
+    return bool(select.select([pid_fd], [], [], 30)[0])
+
+
+def test_probes_are_a_table_or_a_document(ggbench: Run) -> None:
+    """One that cannot be used is a row with its reason, and the exit code says so."""
+    gone = f"127.0.0.1:{free_port()}"
+    with listening(speaks()) as server:
+        shown, found = ggbench("cluster", "probe", server, gone), ggbench("cluster", "probe", server, "--json")
+    assert (shown.code, found.code) == (4, 0)
+    assert f"no RPC server listens at {gone}" in shown.out
+    assert "3.00 GiB" in shown.out
+    assert [probe["devices"][0]["free_bytes"] for probe in found.json["servers"]] == [3 << 30]
+
+
+def test_a_silent_server_ends_within_the_timeout(ggbench: Run) -> None:
+    """A line says what that may mean."""
+    with listening(is_silent) as server:
+        ran = ggbench("cluster", "probe", server, "--timeout", "0.2")
+    assert ran.code == 4
+    assert "did not answer within 0.2 s" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("args", "what"),
+    [
+        (("cluster", "probe", "a:b"), "'a:b' is not the address of an RPC server"),
+        (("decode", "m", "--rpc", "a,A:50052"), "the RPC server a:50052 is named twice"),
+        (("decode", "m", "--rpc", ",".join(f"a{n}" for n in range(17))), "17 RPC servers, and llama.cpp takes 16"),
+        (("cluster", "plan", "m"), "there are no machines to plan for"),
+        (("cluster", "plan", "m", "--rpc", "a", "-ts", "1,2"), "the split is the answer of this command"),
+    ],
+)
+def test_bad_input_is_one_line(ggbench: Run, args: tuple[str, ...], what: str) -> None:
+    """Before anything is started."""
+    ran = ggbench(*args)
+    assert ran.code == 2
+    assert f"Error: {what}" in ran.err
+
+
+def test_a_build_without_rpc_says_how_to_build(ggbench: Run, monkeypatch: pytest.MonkeyPatch, tiny_twin: Path) -> None:
+    """A wheel that somebody else built may lack it, and does everything else."""
+    monkeypatch.setattr("ggbench.engine.rpc_devices.is_built_with_rpc", lambda: False)
+    for args in (("cluster", "serve"), ("decode", tiny_twin, "--rpc", "a:1")):
+        ran = ggbench(*args)
+        assert ran.code == 2
+        assert "this llama.cpp was built without RPC" in ran.err
+        assert 'CMAKE_ARGS="-DGGML_RPC=on" ./scripts/setup' in ran.err
+
+
+@with_rpc
+def test_other_machines_are_let_in_only_with_trust(ggbench: Run) -> None:
+    """The line says why: nobody is asked who he is."""
+    ran = ggbench("cluster", "serve", "--host", "0.0.0.0")
+    assert ran.code == 2
+    assert "llama.cpp's RPC has no authentication and no encryption" in ran.err
+    assert "--trust-network" in ran.err
+
+
+@with_rpc
+def test_a_port_in_use_is_one_line(ggbench: Run) -> None:
+    """Whoever has it."""
+    with listening(None) as server:
+        port = server.rpartition(":")[2]
+        ran = ggbench("cluster", "serve", "--port", port)
+    assert ran.code == 4
+    assert f"Error: cannot listen at 127.0.0.1:{port}: Address already in use" in ran.err
+
+
+@with_rpc
+def test_an_unknown_device_names_those_that_there_are(ggbench: Run) -> None:
+    """As ggml calls them."""
+    ran = ggbench("cluster", "serve", "--port", free_port(), "--device", "TPU9")
+    assert ran.code == 2
+    assert "there is no device 'TPU9' here; known: CPU" in ran.err
+
+
+@with_rpc
+@pytest.mark.llama
+def test_a_server_lends_no_more_than_it_says_and_takes_back_what_a_client_leaves() -> None:
+    """llama.cpp calls all of main memory free; the limit is exact, for one client after the other."""
+    port = free_port()
+    with serving(port, "--memory", "64MiB") as server:
+        ready(server)
+        for _ in range(2):
+            with RpcConnection(f"127.0.0.1:{port}") as connection:
+                assert [each.free_bytes for each in connection.devices()] == [64 << 20]
+                with connection.buffer(48 << 20) as lent, connection.buffer(17 << 20) as refused:
+                    assert lent is not None
+                    assert refused is None
+                    assert [each.free_bytes for each in connection.devices()] == [16 << 20]
+
+
+@with_rpc
+@pytest.mark.llama
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_server_leaves_no_orphan(number: signal.Signals) -> None:
+    """Also where it is killed and can do nothing about its child."""
+    with serving(free_port()) as server:
+        pid = ready(server)["pid"]
+        assert isinstance(pid, int)
+        pid_fd = os.pidfd_open(pid)
+        server.send_signal(number)
+        assert ends(pid_fd)
+        os.close(pid_fd)
+
+
+@with_rpc
+@pytest.mark.llama
+def test_a_model_runs_over_two_servers_and_its_buffers_are_planned(ggbench: Run, tiny_twin: Path) -> None:
+    """Weights and KV by device are llama.cpp's own, within what its log rounds."""
+    ports = free_port(), free_port()
+    servers = ",".join(f"127.0.0.1:{port}" for port in ports)
+    with serving(ports[0], "--memory", "256MiB") as one, serving(ports[1], "--memory", "256MiB") as other:
+        ready(one)
+        ready(other)
+        planned = ggbench("plan", tiny_twin, "--rpc", servers, "-c", "512", "--json").json["rows"][0]
+        ran = ggbench("decode", tiny_twin, "--rpc", servers, "-c", "512", "-n", "8", "--json")
+    assert ran.code == 0
+    held = {each["device"]: each for each in measured(ran)["buffers"] if each["place"] == "remote"}
+    assert len(held) == 2
+    for device in planned["devices"]:
+        real = held[device["device"]]
+        assert real["kv_bytes"] == device["kv_bytes"]
+        assert abs(real["weight_bytes"] - device["weight_bytes"]) <= 6000
+
+
+@with_rpc
+@pytest.mark.llama
+def test_a_device_that_runs_out_is_named(ggbench: Run, tiny_twin: Path) -> None:
+    """The run is kept as one that does not fit."""
+    port = free_port()
+    with serving(port, "--memory", "1MiB") as server:
+        ready(server)
+        ran = ggbench("decode", tiny_twin, "--rpc", f"127.0.0.1:{port}", "-n", "8", "--json")
+    assert ran.code == 3
+    assert f"device 0 of 127.0.0.1:{port} could not allocate" in measured(ran)["reason"]

@@ -1,0 +1,222 @@
+"""`ggbench tune` on planted machines, what it refuses, and `--tuned` of the commands that measure."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggbench.engine import protocol
+from ggbench.experiments.comparable_runs import ThisMachine
+from ggbench.store.database import Store
+from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.planted import PlantedMachine
+
+TUNE = ("--depth", "0,4096", "--within", "5m")
+SLOWER = {("threads", 1): 1.7, ("threads", 4): 1.3, ("threads", 3): 1.2, ("mmap", False): 1.1}
+Plant = Callable[..., PlantedMachine]
+
+
+@pytest.fixture
+def plant(machine: FakeMachine) -> Iterator[Plant]:
+    """Makes the command's workers those of a planted machine, with its clock."""
+    with contextlib.ExitStack() as stack:
+
+        def planted(**what: object) -> PlantedMachine:
+            made = PlantedMachine(7, **{"effects": SLOWER, "noise": 0.005, **what})  # type: ignore[arg-type]
+            machine.answers.update(dict.fromkeys(range(1000), made.answer))
+            stack.enter_context(made.clocked())
+            return made
+
+        yield planted
+
+
+def contexts(machine: FakeMachine) -> list[protocol.MakeContext]:
+    """Those that the last command's workers were asked for."""
+    requests = [request for worker in machine.workers for request in worker.requests]
+    return [each for each in requests if isinstance(each, protocol.MakeContext)]
+
+
+def test_the_planted_settings_are_found_and_taken(
+    ggbench: Run, plant: Plant, machine: FakeMachine, tiny_twin: Path
+) -> None:
+    """With the gain at each depth, every candidate and the commands; --tuned takes them."""
+    plant(at_depth={("flash_attn", "off"): 0.5})
+    ran = ggbench("tune", tiny_twin, *TUNE, "--json")
+    assert ran.code == 0, ran.err
+    found = ran.json
+    assert found["schema"] == "ggbench.tune/1"
+    assert found["best"] == {"flash_attn": "off"}
+    low, high = found["gain"]["4096"]["ci95"]
+    assert low <= found["gain"]["4096"]["ratio"] <= high
+    assert found["gain"]["4096"]["ratio"] == pytest.approx(2.0, rel=0.02)
+    assert found["gain"]["0"]["ratio"] == pytest.approx(1.0, rel=0.02)
+    states = {tuple(each["settings"].items()): each["state"] for each in found["candidates"]}
+    assert states[()] == "baseline"
+    assert states[("flash_attn", "off"),] == "best"
+    assert states[("threads", 1),] == "dropped"
+    assert "--flash-attn off" in found["commands"]["ggbench"]
+    assert "-fa off" in found["commands"]["llama_server"] and "-fa off" in found["commands"]["llama_cli"]
+    assert "OLLAMA_FLASH_ATTENTION=0" in found["commands"]["ollama"]
+    assert found["n_measured"] > 20
+
+    text = ggbench("results", "show", found["run_id"], "--plot").out
+    for words in (
+        "flash_attn off: 1.4",
+        "times the speed of the defaults",
+        "depth 4,096",
+        "threads 1: round 1: 0.",
+        "-fa off",
+    ):
+        assert words in text
+
+    decoded = ggbench("decode", tiny_twin, "-n", "300", "--tuned", "--json")
+    assert decoded.code == 0, decoded.err
+    assert f"flash_attn off, as run {found['run_id']} found" in decoded.err
+    assert decoded.json["config"]["flash_attn"] == "off"
+    assert {each.setup.flash_attn for each in contexts(machine)} == {"off"}
+    own = ggbench("decode", tiny_twin, "-n", "300", "--tuned", "--flash-attn", "on", "--json")
+    assert own.json["config"]["flash_attn"] == "on"
+
+
+@pytest.mark.parametrize("command", ["bench", "speed", "maxctx"])
+def test_the_other_commands_take_them_too(ggbench: Run, plant: Plant, tiny_twin: Path, command: str) -> None:
+    """As decode does; the line that reproduces the run has them as its own options."""
+    plant(at_depth={("flash_attn", "off"): 0.5})
+    assert ggbench("tune", tiny_twin, *TUNE, "--quiet").code == 0
+    ran = ggbench(command, tiny_twin, "--tuned")
+    assert "flash_attn off, as run 1 found" in ran.err
+    with Store.open() as store:
+        (stored,) = store.list_runs(kind={"bench": "decode"}.get(command, command))
+    assert '"flash_attn":"off"' in stored.setup_json
+    assert "--flash-attn off" in stored.command
+
+
+def test_where_nothing_is_faster_the_defaults_are_the_answer(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
+    """Which is no error; --tuned then measures with them."""
+    plant(effects={**SLOWER, ("flash_attn", "off"): 1.3})
+    ran = ggbench("tune", tiny_twin, *TUNE, "--json")
+    assert (ran.code, ran.json["best"], ran.json["gain"], ran.json["has_gain"]) == (0, {}, {}, False)
+    assert "no setting beats the defaults" in ggbench("results", "show", 1).out
+    decoded = ggbench("decode", tiny_twin, "-n", "300", "--tuned")
+    assert decoded.code == 0
+    assert "run 1 found no settings that beat the defaults" in decoded.err
+
+
+def test_a_candidate_that_crashes_is_a_row(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
+    """With its reason; the others go on in another worker."""
+    plant(at_depth={("flash_attn", "off"): 0.5}, fatal=("mmap", False))
+    ran = ggbench("tune", tiny_twin, *TUNE, "--json")
+    assert ran.code == 0, ran.err
+    (row,) = (each for each in ran.json["candidates"] if each["settings"] == {"mmap": False})
+    assert row["state"] == "failed"
+    assert "SIGSEGV" in row["reason"]
+    assert ran.json["best"] == {"flash_attn": "off"}
+
+
+def test_ctrl_c_gives_the_best_so_far(ggbench: Run, plant: Plant, machine: FakeMachine, tiny_twin: Path) -> None:
+    """As not proven, where the proof had not begun."""
+    plant(
+        at_depth={("flash_attn", "off"): 0.5},
+        before_each=lambda number: machine.cancel.set() if number == 20 else None,
+    )
+    ran = ggbench("tune", tiny_twin, *TUNE)
+    assert ran.code == 130
+    assert "not proven: flash_attn off led the race" in ran.out
+    refused = ggbench("decode", tiny_twin, "--tuned")
+    assert (refused.code, refused.out) == (2, "")
+
+
+def test_a_machine_that_is_too_noisy_is_named_so(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
+    """With the programs that computed meanwhile."""
+    planted = plant(busy=("make (pid 17, 93 % of a core)",))
+    planted.before_each = lambda number: setattr(planted, "jump_at_s", 0.0 if number % 8 < 4 else 1e9)
+    planted.jump = 1.5
+    ran = ggbench("tune", tiny_twin, *TUNE, "--json")
+    assert "too noisy to decide" in ran.err
+    assert "make (pid 17, 93 % of a core)" in ran.json["unsteady"]
+    assert ran.json["best"] == {}
+
+
+def test_too_little_time_is_refused_with_the_least(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
+    """Which is then enough."""
+    plant()
+    ran = ggbench("tune", tiny_twin, "--depth", "0,4096", "--within", "10s")
+    assert (ran.code, ran.out) == (2, "")
+    assert "too short to compare two settings" in ran.err
+    least = ran.err.split("--within ")[1].split()[0]
+    assert ggbench("tune", tiny_twin, "--depth", "0,4096", "--within", least).code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--depth", "many"), ("--depth", "-1"), ("--allow-kv", "q9"), ("--within", "soon"), ("--for", "ever"),
+     ("--json", "--plot"), ("--n-ctx", "1024"), ("--for", "prefill", "-p", "1")],
+)  # fmt: skip
+def test_bad_input_is_refused_in_two_lines(ggbench: Run, plant: Plant, tiny_twin: Path, arguments: list[str]) -> None:
+    """Before anything is measured."""
+    planted = plant()
+    ran = ggbench("tune", tiny_twin, *arguments)
+    assert (ran.code, ran.out, planted.n_measured) == (2, "", 0)
+    assert len(ran.err.strip().splitlines()) == 2
+
+
+def test_a_model_that_does_not_fit_is_refused(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
+    """With what it needs, and the code of that."""
+    planted = plant()
+    ran = ggbench("tune", tiny_twin, *TUNE, "--memory-limit", "2MiB")
+    assert (ran.code, planted.n_measured) == (3, 0)
+
+
+def test_what_was_found_with_another_build_is_stale(
+    ggbench: Run, plant: Plant, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Said with what has changed, and what to do; nothing is measured."""
+    planted = plant(at_depth={("flash_attn", "off"): 0.5})
+    assert ggbench("tune", tiny_twin, *TUNE, "--quiet").code == 0
+    here = replace(ThisMachine.describe(), llama_cpp_python="9.9.9")
+    monkeypatch.setattr(ThisMachine, "describe", classmethod(lambda cls: here))
+    n_before = planted.n_measured
+    ran = ggbench("decode", tiny_twin, "--tuned")
+    assert (ran.code, ran.out, planted.n_measured) == (2, "", n_before)
+    for words in ("are stale: changed since is llama-cpp-python", "9.9.9 now", "Hint: ggbench tune"):
+        assert words in ran.err
+
+
+def test_nothing_was_tuned(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
+    """Then --tuned says how to search."""
+    plant()
+    ran = ggbench("decode", tiny_twin, "--tuned")
+    assert ran.code == 2
+    assert "no settings were found" in ran.err and "ggbench tune" in ran.err
+
+
+def test_prompts_are_searched_for_too(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
+    """With both, each has its own ratio at each depth."""
+    plant(effects={**SLOWER, ("threads_batch", 4): 1.2, ("n_ubatch", 128): 0.8})
+    ran = ggbench("tune", tiny_twin, *TUNE, "--for", "both", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["best"] == {"n_ubatch": 128}
+    assert ran.json["gain"]["0"]["prefill_ratio"] == pytest.approx(1.25, rel=0.03)
+
+
+def test_a_low_w_points_to_tune(
+    ggbench: Run, plant: Plant, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the command, from decode and bench; once a search found settings, to --tuned; and with those no more."""
+    plant(at_depth={("flash_attn", "off"): 0.5})
+    machine.answers.clear()  # the usual fake workers, whose W is 200 tokens/ms
+    ran = ggbench("decode", tiny_twin, "-n", "600")
+    assert "of what the memory's bandwidth allows: ggbench tune" in ran.err
+    assert "ggbench tune" in ggbench("bench", tiny_twin, "-n", "600").err
+    with monkeypatch.context() as patched:
+        patched.setattr("ggbench.cli.hints._LOW_W", 0.01)  # W is 2 % of the limit
+        assert "ggbench tune" not in ggbench("decode", tiny_twin, "-n", "600").err
+    plant(at_depth={("flash_attn", "off"): 0.5})
+    assert ggbench("tune", tiny_twin, *TUNE, "--quiet").code == 0
+    machine.answers.clear()
+    assert "--tuned takes the settings that run" in ggbench("decode", tiny_twin, "-n", "600").err
+    assert "takes the settings" not in ggbench("decode", tiny_twin, "-n", "600", "--tuned").err

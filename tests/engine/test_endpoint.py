@@ -1,0 +1,242 @@
+"""The engine that asks a server, on scripted streams."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from ggbench.engine.contract import Source, Workload
+from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
+from ggbench.engine.endpoint import EndpointEngine
+from ggbench.engine.events import Event, Opened, PromptRead, Ready, RequestEnded, ServerAnswered, Steps, TokensTogether
+from ggbench.engine.workloads.batched_decode import BatchedDecode
+from ggbench.engine.workloads.decode import Decode
+from ggbench.engine.workloads.prefill import Prefill
+from ggbench.engine.workloads.score import Score
+from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UnknownName, UsageError
+from ggbench.records.setup import EndpointSetup
+from tests.fakes.server_items import NETWORK_NS, PROMPT_NS_PER_TOKEN, Script, ScriptedServer, on_a_line, step_ns
+
+SETUP = EndpointSetup("http://s", "tiny")
+Opener = Callable[..., tuple[EndpointEngine, list[Event | Ending]]]
+
+
+@pytest.fixture
+def cancel() -> threading.Event:
+    """What Ctrl-C sets."""
+    return threading.Event()
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch, cancel: threading.Event) -> Opener:
+    """Opens a scripted server."""
+
+    def open_it(
+        script: Script | None = None, setup: EndpointSetup = SETUP, **server: object
+    ) -> tuple[EndpointEngine, list[Event | Ending]]:
+        scripted = ScriptedServer(script or on_a_line(), **server)  # type: ignore[arg-type]
+        monkeypatch.setattr("ggbench.engine.endpoint.Server", lambda *_, **__: scripted)
+        engine = EndpointEngine(cancel, timeout_s=5)
+        return engine, list(engine.open(Source(), setup))
+
+    return open_it
+
+
+def _steps(events: list[Event | Ending], seq: int | None = None) -> dict[int, int]:
+    """Steps by position."""
+    found: dict[int, int] = {}
+    for event in events:
+        if isinstance(event, Steps) and event.seq == seq:
+            found |= {event.first_position + i: ns for i, ns in enumerate(event.step_ns)}
+    return found
+
+
+def _of(events: list[Event | Ending], kind: type) -> list[object]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def test_a_server_is_opened_with_what_it_says_and_no_more(opened: Opener) -> None:
+    """Its version, context and network; nothing of memory, which it does not say."""
+    _, events = opened()
+    ready, answered, *_, before, ending = events
+    assert ready == Ready(None, {"server": "llama-server b1"})
+    assert isinstance(answered, ServerAnswered)
+    assert (answered.found.n_ctx, answered.found.n_slots) == (4096, 4)
+    assert answered.found.round_trip_ns == (300_000, 300_000, 400_000)
+    assert isinstance(before, Opened)
+    assert (before.n_ctx, before.n_batch, before.left_bytes) == (4096, None, None)
+    assert isinstance(ending, Completed)
+
+
+@pytest.mark.parametrize("clock", ["auto", "server"])
+def test_steps_are_the_servers_own(opened: Opener, clock: str) -> None:
+    """One for each token but the first, at the position that decoding it has, without the network."""
+    engine, _ = opened(setup=replace(SETUP, clock=clock))  # type: ignore[arg-type]
+    *events, ending = engine.run(Decode(25, 100))
+    assert isinstance(ending, Completed)
+    assert _steps(events) == {25 + n: step_ns(25, n) for n in range(1, 101)}
+    assert {event.clock for event in events if isinstance(event, Steps)} == {"server"}
+    (read,) = _of(events, PromptRead)
+    assert read == PromptRead(25, 25 * PROMPT_NS_PER_TOKEN)
+    (request,) = _of(events, RequestEnded)
+    assert isinstance(request, RequestEnded)
+    assert (request.timing.n_tokens, request.timing.n_gen) == (101, 101)
+    assert request.timing.jitter_ns == pytest.approx(0)
+
+
+def test_the_clients_clock_includes_the_network(opened: Opener) -> None:
+    """The prompt until the first token arrived, and each step from one arrival to the next."""
+    engine, _ = opened(setup=replace(SETUP, clock="client"))
+    *events, ending = engine.run(Decode(25, 100))
+    assert isinstance(ending, Completed)
+    assert _steps(events) == {25 + n: step_ns(25, n) for n in range(1, 101)}
+    assert {event.clock for event in events if isinstance(event, Steps)} == {"client"}
+    assert _of(events, PromptRead) == [PromptRead(25, 25 * PROMPT_NS_PER_TOKEN + NETWORK_NS)]
+
+
+def test_a_server_without_a_clock_cannot_be_asked_for_it(opened: Opener) -> None:
+    """It is a usage error, kept as a run."""
+    _, events = opened(clock="totals", setup=replace(SETUP, clock="server"))
+    assert isinstance(events[0], Ready)
+    assert isinstance(events[-1], Failed)
+    assert isinstance(events[-1].cause, UsageError)
+
+
+def test_a_model_that_is_gone_is_an_error_with_those_that_are_there(opened: Opener) -> None:
+    """Between the choice and the run a server may unload it."""
+    _, events = opened(setup=replace(SETUP, model="tinier"))
+    assert isinstance(events[-1], Failed)
+    assert isinstance(events[-1].cause, UnknownName)
+    assert "tiny" in events[-1].cause.hint
+
+
+@pytest.mark.parametrize("setup", [SETUP, replace(SETUP, clock="client")])
+def test_chunks_are_counted_and_not_taken_apart(opened: Opener, setup: EndpointSetup) -> None:
+    """Tokens that came together have one time; those that came alone have their own."""
+    engine, _ = opened(on_a_line(sizes=(3, 1)), setup)
+    *events, ending = engine.run(Decode(25, 40))
+    assert isinstance(ending, Completed)
+    chunks = {
+        first: (n_tokens, ns)
+        for event in events
+        if isinstance(event, TokensTogether)
+        for first, n_tokens, ns in zip(
+            event.chunks.first_position, event.chunks.n_tokens, event.chunks.elapsed_ns, strict=True
+        )
+    }
+    assert chunks == {25 + n: (3, sum(step_ns(25, n + i) for i in range(3))) for n in range(1, 41, 4)}
+    assert _steps(events) == {25 + n: step_ns(25, n) for n in range(4, 41, 4)}
+    (request,) = _of(events, RequestEnded)
+    assert isinstance(request, RequestEnded)
+    assert (request.timing.n_tokens, request.timing.n_tokens_together) == (41, 30)
+
+
+def test_chunks_without_a_count_are_checked_by_the_servers_total(opened: Opener) -> None:
+    """One token each is what the total confirms; where it does not, no single time is known, which is said."""
+    engine, _ = opened(on_a_line(counts=False, has_clock=False), clock="none")
+    *events, _ = engine.run(Decode(25, 40))
+    (request,) = _of(events, RequestEnded)
+    assert isinstance(request, RequestEnded)
+    assert (request.timing.is_exact, request.timing.n_tokens) == (True, 41)
+
+    engine, _ = opened(on_a_line(counts=False, has_clock=False, sizes=(2,)), clock="none")
+    *events, ending = engine.run(Decode(25, 40))
+    (request,) = _of(events, RequestEnded)
+    assert isinstance(request, RequestEnded)
+    assert isinstance(ending, Completed)
+    assert (request.timing.is_exact, request.timing.n_tokens) == (False, 41)
+    assert request.timing.remarks == ("41 tokens came in 21 chunks of unknown sizes",)
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [
+        (ServerTimeout("silent"), TimedOut(5, "server")),
+        (NetworkError("the connection broke"), Crashed(None, (), "the connection broke")),
+        (ServerFailed("out of slots"), Failed("decode", "out of slots")),
+    ],
+)
+def test_a_stream_that_breaks_off_keeps_what_came(opened: Opener, error: GgbenchError, ending: Ending) -> None:
+    """All its steps and how far it came, then why it ended."""
+    engine, _ = opened(on_a_line(stops_after=30, error=error))
+    *events, last = engine.run(Decode(25, 100))
+    assert last == ending
+    assert len(_steps(events)) == 29
+    (request,) = _of(events, RequestEnded)
+    assert isinstance(request, RequestEnded)
+    assert request.timing.n_tokens == 30
+
+
+def test_an_early_end_is_a_failure_with_what_came(opened: Opener) -> None:
+    """The server's own word for it is in the reason."""
+    engine, _ = opened(on_a_line(stops_after=12))
+    *events, ending = engine.run(Decode(25, 100))
+    assert ending == Failed("decode", "the server ended after 12 of 101 tokens (stop)")
+    assert len(_steps(events)) == 11
+
+
+def test_a_prompt_of_another_length_is_reported_with_both(opened: Opener) -> None:
+    """As a server's chat template makes it longer."""
+    engine, _ = opened(on_a_line(n_prompt_counted=40))
+    *events, _ = engine.run(Prefill(25, repeat=1))
+    (read,) = _of(events, PromptRead)
+    assert isinstance(read, PromptRead)
+    assert (read.n_prompt, read.n_asked) == (40, 25)
+
+
+def test_prompts_are_timed_by_one_token_each(opened: Opener) -> None:
+    """Warm-up is asked for and not reported."""
+    engine, _ = opened()
+    *events, ending = engine.run(Prefill(25, repeat=2, warmup=1))
+    assert isinstance(ending, Completed)
+    assert _of(events, PromptRead) == [PromptRead(25, 25 * PROMPT_NS_PER_TOKEN)] * 2
+
+
+def test_sequences_are_requests_of_their_own(opened: Opener) -> None:
+    """Sent together, each with its own steps; the prompts are read when the last has its first token."""
+    engine, _ = opened()
+    *events, ending = engine.run(BatchedDecode(25, 40, 3))
+    assert isinstance(ending, Completed)
+    assert [len(_steps(events, seq)) for seq in range(3)] == [40, 40, 40]
+    assert [event.seq for event in events if isinstance(event, RequestEnded)] == [0, 1, 2]
+    (read,) = _of(events, PromptRead)
+    assert isinstance(read, PromptRead)
+    assert read.n_seqs == 3
+
+
+def test_a_request_longer_than_the_servers_context_is_not_sent(opened: Opener) -> None:
+    """The reason has both lengths."""
+    engine, _ = opened(n_ctx=100)
+    *events, ending = engine.run(Decode(25, 100))
+    assert not events
+    assert ending == Failed("decode", "125 tokens do not fit into the server's context of 100")
+
+
+def test_cancelling_ends_a_stream_with_what_came(opened: Opener, cancel: threading.Event) -> None:
+    """What had been measured is reported, and then that it was stopped."""
+    engine, _ = opened()
+    events: list[Event | Ending] = []
+    for event in engine.run(Decode(25, 1000)):
+        events.append(event)
+        cancel.set()
+    assert isinstance(events[-1], Cancelled)
+    (request,) = _of(events, RequestEnded)
+    assert isinstance(request, RequestEnded)
+    assert 0 < request.timing.n_tokens < 1001
+    assert len(_steps(events)) == request.timing.n_tokens - 1
+
+
+@pytest.mark.parametrize("workload", [Prefill, Decode, BatchedDecode])
+def test_what_a_server_can_is_supported(opened: Opener, workload: type[Workload]) -> None:
+    """Prompts and decodes."""
+    engine, _ = opened()
+    assert engine.unsupported(workload) == ""
+
+
+def test_a_score_says_why_it_is_not(opened: Opener) -> None:
+    """A server gives a few log-probabilities at most."""
+    engine, _ = opened()
+    assert "probabilities" in engine.unsupported(Score)

@@ -1,0 +1,172 @@
+"""Runs on a server, from target to stored result, on scripted streams."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from ggbench.catalog.selector import Target
+from ggbench.catalog.served_models import ServedModel
+from ggbench.engine.contract import Engine
+from ggbench.engine.endpoint import EndpointEngine
+from ggbench.errors import NetworkError, UsageError
+from ggbench.experiments.decode import EXPERIMENT as DECODE
+from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
+from ggbench.experiments.prefill import EXPERIMENT as PREFILL
+from ggbench.experiments.speed import EXPERIMENT as SPEED
+from ggbench.experiments.stored import read_run
+from ggbench.machine.environment import environment
+from ggbench.recording.driver import run_job
+from ggbench.recording.experiment import Experiment, Job
+from ggbench.recording.progress import Finished
+from ggbench.recording.rig import Rig
+from ggbench.records.context import ContextSettings
+from ggbench.records.decode import DecodeResult, DecodeSettings
+from ggbench.records.outcome import Outcome
+from ggbench.records.prefill import PrefillResult, PrefillSettings
+from ggbench.records.run import Run, Settings
+from ggbench.records.setup import EndpointSetup, Setup
+from ggbench.records.speed_cases import SpeedResult, SpeedSettings
+from ggbench.servers.contract import OfferedModel
+from ggbench.store.database import Store
+from tests.fakes.server_items import NETWORK_NS, PROMPT_NS_PER_TOKEN, Script, ScriptedServer, on_a_line, step_ns
+
+SETUP = EndpointSetup("http://s", "tiny")
+OFFERED = OfferedModel("tiny", quant="Q4_K - Medium", n_params=1000, tensor_bytes=700, n_ctx_train=2048)
+TARGET = Target("tiny", "q4_k_m", "endpoint", None, served=ServedModel(OFFERED, SETUP))
+Runner = Callable[..., Run]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, store: Store) -> Runner:
+    """Runs an experiment on a scripted server, and returns the run as the store has it."""
+
+    def run_it(experiment: Experiment, settings: Settings, script: Script | None = None, **server: object) -> Run:
+        scripted = ScriptedServer(script or on_a_line(), **server)  # type: ignore[arg-type]
+        monkeypatch.setattr("ggbench.engine.endpoint.Server", lambda *_, **__: scripted)
+
+        def launch(setup: Setup, cancel: threading.Event) -> Engine:
+            return EndpointEngine(cancel, timeout_s=5)
+
+        rig = Rig(launch=launch, threads=2, describe_environment=environment, store=store)
+        *_, finished = run_job(rig, Job(experiment, TARGET, SETUP, settings))
+        assert isinstance(finished, Finished)
+        assert finished.run.run_id is not None
+        read = read_run(store, store.load_run(finished.run.run_id))
+        assert (read.result, read.outcome, read.reason) == (
+            finished.run.result,
+            finished.run.outcome,
+            finished.run.reason,
+        )
+        assert scripted.closed
+        return read
+
+    return run_it
+
+
+def test_a_decode_of_a_server_finds_w_and_b(run: Runner) -> None:
+    """By the server's clock; what it takes of memory stays unknown, and its own numbers make the BPW."""
+    found = run(DECODE, DecodeSettings(1000))
+    result = found.result
+    assert isinstance(result, DecodeResult)
+    assert result.fit is not None and result.latency is not None and result.serving is not None
+    assert result.fit.w_tokens_per_ms == pytest.approx(200, rel=1e-6)
+    assert result.fit.b_ms == pytest.approx(10, rel=1e-6)
+    assert (result.n_gen, result.prefill_ms, result.limit) == (1000, 25.0, None)
+    assert (result.serving.clock, result.serving.server) == ("server", "llama-server b1")
+    assert result.serving.ttft_ms == pytest.approx((25 * PROMPT_NS_PER_TOKEN + NETWORK_NS) / 1e6)
+    assert result.serving.round_trip_ms == 0.3
+    assert (found.memory.n_ctx, found.memory.kv_bytes, found.memory.total_bytes) == (4096, None, None)
+    assert (found.subject.source, found.subject.quant, found.subject.bpw) == ("endpoint", "q4_k_m", 5.6)
+    assert found.head.environment is not None
+    assert found.head.environment.server == "llama-server b1"
+    assert found.head.command == "ggbench decode http://s tiny -n 1000"
+
+
+def test_a_server_that_speculates_has_the_line_of_its_tokens(run: Runner) -> None:
+    """Without percentiles, since no token was timed alone; with what was drafted and accepted."""
+    result = run(DECODE, DecodeSettings(1000), on_a_line(sizes=(4, 2), n_drafted=900)).result
+    assert isinstance(result, DecodeResult)
+    assert result.fit is not None and result.latency is not None and result.serving is not None
+    assert result.fit.w_tokens_per_ms == pytest.approx(200, rel=1e-6)
+    assert result.n_gen == 1000
+    assert result.latency.tok_s == pytest.approx(1000e9 / sum(step_ns(25, n) for n in range(1, 1001)))
+    assert (result.latency.p50_ms, result.unsteady) == (None, "")
+    assert (result.serving.n_drafted, result.serving.n_accepted) == (900, 450)
+
+
+def test_tokens_that_nobody_counted_have_a_rate_and_no_line(run: Runner) -> None:
+    """The total is the server's; which chunk had how many is not known."""
+    script = on_a_line(sizes=(3,), counts=False, has_clock=False)
+    result = run(DECODE, DecodeSettings(600), script, clock="none").result
+    assert isinstance(result, DecodeResult)
+    assert result.fit is None or result.fit.w_ci95 is None
+    assert result.latency is not None and result.serving is not None
+    assert result.latency.tok_s == pytest.approx(600e9 / sum(step_ns(25, n) for n in range(1, 601)), rel=1e-6)
+    assert result.serving.remarks == ("601 tokens came in 201 chunks of unknown sizes",)
+
+
+def test_a_death_in_mid_stream_keeps_what_was_measured(run: Runner) -> None:
+    """The run is stored as crashed with the tokens that came."""
+    found = run(DECODE, DecodeSettings(1000), on_a_line(stops_after=500, error=NetworkError("the connection broke")))
+    assert (found.outcome, found.reason) == (Outcome.CRASHED, "the connection broke")
+    assert isinstance(found.result, DecodeResult)
+    assert found.result.n_gen == 0  # of the warm-up alone, which the server did not survive
+
+
+def test_prompts_of_a_server(run: Runner) -> None:
+    """By the server's clock, with the server's count of their tokens."""
+    result = run(PREFILL, PrefillSettings((25, 64), repeat=3)).result
+    assert isinstance(result, PrefillResult)
+    assert [(each.n_prompt, each.prefill_ms, each.repeat) for each in result.prefills] == [(25, 25, 3), (64, 64, 3)]
+    counted = run(PREFILL, PrefillSettings((25,)), on_a_line(n_prompt_counted=50)).result
+    assert isinstance(counted, PrefillResult)
+    (prefill,) = counted.prefills
+    assert prefill.n_prompt == 50
+    assert prefill.tok_s == pytest.approx(2000)
+
+
+def test_concurrent_requests_have_rates_of_their_own(run: Runner) -> None:
+    """Rates of one request and of all together; the requests of the script do not disturb each other."""
+    result = run(SPEED, SpeedSettings((64,), 128, (1, 3), None)).result
+    assert isinstance(result, SpeedResult)
+    one, three = result.cases
+    decode_ns = sum(step_ns(64, n) for n in range(1, 129))
+    prefill_ns = 64 * PROMPT_NS_PER_TOKEN + NETWORK_NS
+    assert one.requests is not None and three.requests is not None
+    assert one.requests.tok_s == pytest.approx(128e9 / decode_ns)
+    assert three.requests.n_requests == 3
+    assert three.requests.tok_s == pytest.approx(one.requests.tok_s)
+    assert three.ttft_ms == pytest.approx(prefill_ns / 1e6, rel=1e-6)
+    assert one.decode_tok_s == pytest.approx(128e9 / decode_ns)
+    assert three.decode_tok_s == pytest.approx(3 * 128e9 / decode_ns, rel=0.01)
+    assert three.tok_s_qwen2_5 == pytest.approx(3 * 128e9 / (prefill_ns + decode_ns), rel=1e-6)
+    assert three.tok_s_qwen3 == pytest.approx(3 * 192e9 / (prefill_ns + decode_ns), rel=1e-6)
+    assert three.gain == pytest.approx(3, rel=0.01)
+    assert three.ended.memory is None
+    assert result.serving is not None
+    assert [line.n_seqs for line in result.lines] == [1, 3]
+
+
+def test_a_case_longer_than_the_servers_context_is_a_row_with_its_reason(run: Runner) -> None:
+    """The others go on."""
+    result = run(SPEED, SpeedSettings((16, 4096), 8, (1,), None)).result
+    assert isinstance(result, SpeedResult)
+    assert [each.ended.outcome for each in result.cases] == [Outcome.COMPLETED, Outcome.SKIPPED]
+    assert "context of 4,096" in result.cases[1].ended.reason
+
+
+def test_what_a_server_did_not_do_is_in_the_result(run: Runner) -> None:
+    """Once, however many requests it was of."""
+    result = run(DECODE, DecodeSettings(300), on_a_line(disobeyed=("had 12 of 25 prompt tokens in a cache",))).result
+    assert isinstance(result, DecodeResult)
+    assert result.serving is not None
+    assert result.serving.remarks == ("had 12 of 25 prompt tokens in a cache",)
+
+
+def test_a_search_for_the_largest_context_needs_a_file() -> None:
+    """Said before anything is asked of the server."""
+    with pytest.raises(UsageError, match="maxctx needs a model file"):
+        Job(MAXCTX, TARGET, SETUP, ContextSettings())

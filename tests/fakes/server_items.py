@@ -1,0 +1,121 @@
+"""A server without a network: scripted streams behind the interface that the engine asks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from ggbench.errors import GgbenchError
+from ggbench.servers.contract import (
+    Ended,
+    Failed,
+    FirstByte,
+    Generate,
+    Item,
+    NetworkTimes,
+    OfferedModel,
+    Prompt,
+    Sent,
+    ServerClock,
+    ServerInfo,
+    Tokens,
+)
+
+Script = Callable[[int, Generate], Iterator[Item]]
+"""The stream of the request of an index among those sent together."""
+
+B_NS, NS_PER_TOKEN, PROMPT_NS_PER_TOKEN = 10_000_000, 5_000, 1_000_000
+"""Of the line that `on_a_line` answers on: B 10 ms, W 200 tokens/ms; a prompt takes 1 ms a token."""
+NETWORK_NS = 3_000_000
+"""Of every arrival, beyond the server's own clock."""
+
+
+def step_ns(n_prompt: int, n: int) -> int:
+    """Return how long the n-th decode step after a prompt takes, from 1."""
+    return B_NS + (n_prompt + n - 1) * NS_PER_TOKEN
+
+
+def on_a_line(
+    *,
+    sizes: Sequence[int] = (1,),
+    has_clock: bool = True,
+    counts: bool = True,
+    stops_after: int | None = None,
+    n_prompt_counted: int | None = None,
+    error: GgbenchError | None = None,
+    disobeyed: tuple[str, ...] = (),
+    n_drafted: int | None = None,
+) -> Script:
+    """Return streams of tokens on the line, in chunks of these sizes over and over, the first token alone.
+
+    `stops_after` tokens the server ends the generation, or the stream breaks off with `error`.
+    """
+
+    def stream(index: int, asked: Generate) -> Iterator[Item]:
+        n_prompt, n_gen = asked.prompt.n_tokens, min(asked.n_gen, stops_after or asked.n_gen)
+        began = 1_000_000_000 + index
+        yield Sent(began, None)
+        prompt_ns = n_prompt * PROMPT_NS_PER_TOKEN
+        yield FirstByte(began + prompt_ns + NETWORK_NS)
+        decode_ns, done, turn = 0, 0, 0
+        while done < n_gen:
+            size = 1 if not done else min(sizes[turn % len(sizes)], n_gen - done)
+            turn += done > 0
+            decode_ns += sum(step_ns(n_prompt, done + i) for i in range(size)) if done else 0
+            done += size
+            arrived = began + prompt_ns + decode_ns + NETWORK_NS
+            yield Tokens(arrived, size if counts else None, decode_ns if has_clock else None, "word ")
+        if error is not None:
+            yield Failed(arrived, error)
+            return
+        own = {"prompt_ns": prompt_ns, "decode_ns": decode_ns, "decode_n": done - 1} if has_clock else {}
+        yield Ended(
+            arrived,
+            n_prompt_counted or n_prompt,
+            0,
+            done,
+            "length" if done == asked.n_gen else "stop",
+            n_drafted=n_drafted,
+            n_accepted=None if n_drafted is None else n_drafted // 2,
+            disobeyed=disobeyed,
+            **own,
+        )
+
+    return stream
+
+
+class ScriptedServer:
+    """What `ggbench.servers.server.Server` is to the engine."""
+
+    def __init__(self, script: Script, *, clock: ServerClock = "each token", n_ctx: int | None = 4096) -> None:
+        model = OfferedModel("tiny", quant="Q4_1", n_ctx=n_ctx, n_params=1000, tensor_bytes=700)
+        self.info = ServerInfo("llama_server", "llama-server", "http://s", (model,), clock, True, "b1", n_parallel=4)
+        self.asked: list[Generate] = []
+        self.closed = False
+        self._script = script
+
+    def prompt(self, model: str, n_tokens: int, index: int = 0) -> Prompt:
+        """Return token ids."""
+        return Prompt(n_tokens, tuple(range(n_tokens)))
+
+    def stream(self, requests: Sequence[Generate], cancel: threading.Event | None = None) -> Iterator[tuple[int, Item]]:
+        """Yield the scripts of all requests, an item of each in turn; nothing more once `cancel` is set."""
+        self.asked += requests
+        streams = {index: self._script(index, request) for index, request in enumerate(requests)}
+        while streams:
+            for index, stream in list(streams.items()):
+                if cancel is not None and cancel.is_set():
+                    return
+                item = next(stream, None)
+                if item is None:
+                    del streams[index]
+                else:
+                    yield index, item
+
+    def network_times(self) -> NetworkTimes:
+        """Return a network of 0.3 ms."""
+        return NetworkTimes(500_000, (300_000, 300_000, 400_000))
+
+    def close(self) -> None:
+        """Note it."""
+        self.closed = True

@@ -1,0 +1,41 @@
+"""Folders as they are shown to others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ggbench.report.anonymous import Paths
+
+ALICES = Paths(Path("/home/alice"))
+
+
+@pytest.mark.parametrize(
+    ("path", "shown", "in_a_command"),
+    [
+        ("/home/alice/.cache/a.db", "~/.cache/a.db", "~/.cache/a.db"),
+        ("/home/alice/my runs/a.db", "~/my runs/a.db", "~/'my runs/a.db'"),
+        ("/scratch/alice/a.db", "…/a.db", "FILE"),
+        ("/home/alicia/a.db", "…/a.db", "FILE"),
+    ],
+)
+def test_only_what_is_below_home_is_named(path: str, shown: str, in_a_command: str) -> None:
+    """In a command such a path is one that a shell reads, also with blanks; any other is for the person to fill in."""
+    assert ALICES.shown(path) == shown
+    assert ALICES.shell_word(path) == in_a_command
+
+
+def test_whole_paths_are_shown_where_asked_for() -> None:
+    """And quoted for a shell."""
+    whole = Paths(Path("/home/alice"), whole=True)
+    assert whole.shown("/scratch/al ice/a.db") == "/scratch/al ice/a.db"
+    assert whole.shell_word("/scratch/al ice/a.db") == "'/scratch/al ice/a.db'"
+
+
+def test_paths_in_a_message_are_named_so() -> None:
+    """A loader's message names libraries by their folders; versions and addresses of pages are no paths."""
+    text = "OSError: /home/alice/v/libllama.so: libcuda.so.1 not found, see https://example.com/a (3/4) or '/opt/x/y'"
+    assert ALICES.without(text) == (
+        "OSError: ~/v/libllama.so: libcuda.so.1 not found, see https://example.com/a (3/4) or '…/y'"
+    )

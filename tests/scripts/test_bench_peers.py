@@ -1,0 +1,102 @@
+"""scripts/bench_peers with figures that are made up: turns, kept rounds, intervals, and what misses its aim."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts import bench_peers
+from scripts.peer_figures import Bench, Figure, Values
+from scripts.peer_programs import PROGRAMS, find_or_build
+from scripts.peer_table import Row, last_sessions, median_interval, read
+
+ROW = Row("decode", "ms", "llama-bench", 0.98, 1.02)
+
+
+@pytest.fixture
+def peers(tmp_path: Path) -> Path:
+    """A folder with programs that only state their version."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in PROGRAMS:
+        (folder / name).write_text("#!/bin/sh\necho 'version: 1.2.3 (commit abc)'\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, peers: Path, ours: float, *words: str) -> tuple[int, list[str]]:
+    """Exit code of a run whose only figure has these values, and the order in which the sides were measured."""
+    order: list[str] = []
+
+    def side(name: str, value: float) -> Values:
+        order.append(name)
+        return {ROW: value}
+
+    def our_side(_: Bench) -> Values:
+        return side("ours", ours)
+
+    def their_side(_: Bench) -> Values:
+        return side("theirs", 10.0)
+
+    monkeypatch.setattr(bench_peers, "FIGURES", {"decode": Figure(our_side, their_side, 4)})
+    file = peers / "model.gguf"
+    file.touch()
+    results = peers / "results.jsonl"
+    return bench_peers.main([str(file), "--peers", str(peers), "--results", str(results), *words]), order
+
+
+def test_sides_take_turns_in_going_first(monkeypatch: pytest.MonkeyPatch, peers: Path) -> None:
+    """A machine that warms up or slows down between two runs disturbs both sides alike."""
+    assert measured(monkeypatch, peers, 10.0) == (0, ["ours", "theirs", "theirs", "ours"] * 2)
+
+
+def test_table_has_the_ratio_first_and_marks_a_missed_aim(
+    monkeypatch: pytest.MonkeyPatch, peers: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A ratio surely beyond its aim ends with exit code 1, also when the table is only shown."""
+    assert measured(monkeypatch, peers, 11.0)[0] == 1
+    assert "| decode | 1.100 ✗ | 1.100 | 11 | 10 | ms | llama-bench | 4 | 20" in capsys.readouterr().out
+    assert measured(monkeypatch, peers, 11.0, "--show") == (1, [])
+    shown = capsys.readouterr().out
+    assert "1.100 ✗" in shown
+    assert "model.gguf; " in shown
+    assert "llama.cpp 1.2.3 (commit abc)" in shown
+
+
+def test_last_session_of_a_row_replaces_the_one_before(monkeypatch: pytest.MonkeyPatch, peers: Path) -> None:
+    """All rounds stay in the file, so that no measurement is lost."""
+    moments = iter(["2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"])
+
+    class Clock:
+        @staticmethod
+        def now(_: object) -> Clock:
+            return Clock()
+
+        def isoformat(self, *, timespec: str) -> str:
+            assert timespec == "seconds"
+            return next(moments)
+
+    monkeypatch.setattr(bench_peers, "datetime", Clock)
+    measured(monkeypatch, peers, 11.0, "--rounds", "2")
+    measured(monkeypatch, peers, 10.0, "--rounds", "3")
+    rounds = read(peers / "results.jsonl")
+    assert [each.ours for each in rounds] == [11.0, 11.0, 10.0, 10.0, 10.0]
+    [kept] = last_sessions(rounds)
+    assert [each.ratio for each in kept] == [1.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("values", "interval"),
+    [([3.0], (3.0, 3.0)), ([5, 1, 4, 2, 3], (1, 5)), (list(range(1, 10)), (2, 8)), (list(range(1, 21)), (6, 15))],
+)
+def test_interval_of_a_median(values: list[float], interval: tuple[float, float]) -> None:
+    """Order statistics as in the tables of the sign test: the 2nd and 8th of 9, the 6th and 15th of 20."""
+    assert median_interval(values) == interval
+
+
+def test_folder_without_a_program_is_refused(peers: Path) -> None:
+    """A missing peer is named before anything is measured."""
+    (peers / "llama-bench").unlink()
+    with pytest.raises(SystemExit, match="has no llama-bench"):
+        find_or_build(peers, 1)

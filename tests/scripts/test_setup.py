@@ -1,0 +1,252 @@
+"""`scripts/setup` and the launcher in a small checkout, with packages made here and no network: pip itself is real."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TOOLS = (
+    "bash", "env", "basename", "cat", "cp", "cut", "dirname", "find", "flock", "grep", "gzip", "head", "mkdir", "mv",
+    "readlink", "realpath", "rm", "sha256sum", "sort", "tail", "tar", "uname",
+)  # fmt: skip
+PYPROJECT = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+[project]
+name = "{name}"
+version = "{version}"
+"""
+OF_GGBENCH = """
+import shutil
+def build_editable(folder, config_settings=None, metadata_directory=None):
+    return shutil.copy("ggbench-0.1.0-py3-none-any.whl", folder).rpartition("/")[2]
+"""
+OF_LLAMA = """
+import os, pathlib, shutil
+def prepare_metadata_for_build_wheel(folder, config_settings=None):
+    target = pathlib.Path(folder, "llama_cpp_python-0.3.36.dist-info")
+    target.mkdir()
+    (target / "METADATA").write_text("Metadata-Version: 2.1\\nName: llama_cpp_python\\nVersion: 0.3.36\\n")
+    return target.name
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    objects = pathlib.Path(config_settings["build-dir"])
+    objects.mkdir(parents=True, exist_ok=True)
+    with open(os.environ["BUILDS"], "a") as builds:
+        builds.write(f"{len(list(objects.iterdir()))} objects: {os.environ['CMAKE_ARGS']}\\n")
+    (objects / "llama.o").touch()
+    if os.environ.get("INTERRUPTED"):
+        raise SystemExit("interrupted")
+    return shutil.copy("llama_cpp_python-0.3.36-py3-none-any.whl", folder).rpartition("/")[2]
+"""
+
+
+def wheel(folder: Path, name: str, version: str, module: str = "", requires: str = "") -> Path:
+    """Make a wheel of one module, which prints."""
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{module or name}/__init__.py": "",
+        f"{module or name}/__main__.py": f"print('this is {name}')\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    records = [
+        f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip('=')},{len(text)}"
+        for path, text in files.items()
+    ]
+    files[f"{info}/RECORD"] = "\n".join([*records, f"{info}/RECORD,,"]) + "\n"
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for inner, text in files.items():
+            archive.writestr(inner, text)
+    return path
+
+
+@dataclass
+class Checkout:
+    """A folder with the scripts, and what is on PATH beside it."""
+
+    root: Path
+    tools: Path
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def tool(self, name: str, script: str) -> None:
+        """Put a program on PATH."""
+        (self.tools / name).unlink(missing_ok=True)
+        (self.tools / name).write_text(f"#!/usr/bin/env bash\n{script}\n")
+        (self.tools / name).chmod(0o755)
+
+    def run(self, script: str, *words: object, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Run one of the scripts."""
+        command = [str(self.root / "scripts" / script), *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, env=self.environ | environ, timeout=100)
+
+    @property
+    def builds(self) -> list[str]:
+        """Every compilation, by how many objects it found and its CMAKE_ARGS."""
+        file = Path(self.environ["BUILDS"])
+        return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    """Without a compiler, uv and packages; Python is the tests' own."""
+    root, tools = tmp_path / "check out", tmp_path / "tools"
+    (root / "scripts").mkdir(parents=True)
+    tools.mkdir()
+    for name in ("setup", "ggbench", "llama_parts.cmake"):
+        shutil.copy(ROOT / "scripts" / name, root / "scripts" / name)
+    (root / "scripts/constraints.txt").write_text("llama-cpp-python==0.3.36\n")
+    requires = 'dependencies = ["llama-cpp-python>=0.3.36"]\n'
+    (root / "pyproject.toml").write_text(PYPROJECT.format(name="ggbench", version="0.1.0") + requires)
+    (root / "backend.py").write_text(OF_GGBENCH)
+    wheel(root, "ggbench", "0.1.0", requires="Requires-Dist: llama-cpp-python>=0.3.36\n")
+    for name in TOOLS:
+        (tools / name).symlink_to(shutil.which(name) or name)
+    (tools / "python3").symlink_to(Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}"))
+    environ = {"PATH": str(tools), "HOME": str(tmp_path), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
+    return Checkout(root, tools, environ | {"BUILDS": str(tmp_path / "builds")})
+
+
+def source_of_llama(folder: Path) -> None:
+    """Put a source of llama-cpp-python there, whose compilation writes down that it ran."""
+    wheel(folder, "llama_cpp_python", "0.3.36", "llama_cpp")
+    made = folder / "llama_cpp_python-0.3.36-py3-none-any.whl"
+    files = {
+        "pyproject.toml": PYPROJECT.format(name="llama_cpp_python", version="0.3.36").encode(),
+        "backend.py": OF_LLAMA.encode(),
+        "PKG-INFO": b"Metadata-Version: 2.1\nName: llama_cpp_python\nVersion: 0.3.36\n",
+        made.name: made.read_bytes(),
+    }
+    with tarfile.open(folder / "llama_cpp_python-0.3.36.tar.gz", "w:gz") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"llama_cpp_python-0.3.36/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    made.unlink()
+
+
+NO_VENV = 'case "$2" in *ensurepip*) exit 1 ;; esac; exec {python} "$@"'
+OLD = 'case "$2" in *"(3, 11)"*) exit 1 ;; esac; exec {python} "$@"'
+
+
+@pytest.mark.parametrize(
+    ("tool", "script", "environ", "words", "what", "to_do"),
+    [
+        ("python3", NO_VENV, {}, (), "has no venv module", "apt install python3-venv"),
+        ("python3", OLD, {}, (), "no Python 3.11 or newer", "PYTHON=/path"),
+        ("", "", {"PYTHON": "/no/python"}, (), "no Python 3.11 or newer", "PYTHON=/path"),
+        ("", "", {}, (), "no C++ compiler on PATH", "apt install g++"),
+        ("c++", "exit 0", {"CMAKE_ARGS": "-DGGML_CUDA=on", "CUDA_PATH": "/"}, (), "no CUDA compiler", "CUDA toolkit"),
+        ("", "", {}, ("tests",), "unknown argument tests", "scripts/setup [test]"),
+        ("", "", {}, ("--wheels",), "--wheels needs a path", "give a wheel"),
+        ("", "", {}, ("--wheels", "/no/where"), "there is no /no/where", "give a wheel"),
+        ("", "", {}, ("--wheels", "{tmp}/torch-2.0.0-py3-none-any.whl"), "is not a wheel of llama-cpp", "begins"),
+        ("", "", {}, ("--wheels", "{tmp}/llama_cpp_python-0.3.9-py3-none-any.whl"), "is older than 0.3.36", "newer"),
+    ],
+    ids=["no venv", "old", "no Python", "no compiler", "no nvcc", "unknown", "no path", "missing", "other", "older"],
+)  # fmt: skip
+def test_what_is_missing_is_said_at_once(
+    checkout: Checkout,
+    tmp_path: Path,
+    tool: str,
+    script: str,
+    environ: dict[str, str],
+    words: tuple[str, ...],
+    what: str,
+    to_do: str,
+) -> None:
+    """In two lines, before anything is made or downloaded."""
+    for name, version in (("torch", "2.0.0"), ("llama_cpp_python", "0.3.9")):
+        wheel(tmp_path, name, version)
+    if tool:
+        checkout.tool(tool, script.format(python=Path(checkout.tools / "python3").resolve()))
+
+    ran = checkout.run("setup", *(word.format(tmp=tmp_path) for word in words), **environ)
+
+    assert (ran.returncode, ran.stdout) == (1, "")
+    error, hint = ran.stderr.splitlines()[-2:]
+    assert error.startswith("Error: ")
+    assert hint.startswith("Hint: ")
+    assert what in error
+    assert to_do in hint
+    assert not (checkout.root / ".venv").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # pip on a busy machine
+def test_a_wheel_is_used_as_it_is_and_stays(checkout: Checkout, tmp_path: Path) -> None:
+    """Without a compiler, in any version that is new enough; a later set-up keeps it, and the launcher runs."""
+    given = wheel(tmp_path, "llama_cpp_python", "0.4.1+cu130", "llama_cpp")
+
+    first = checkout.run("setup", "--wheels", given)
+    (checkout.root / "pyproject.toml").touch()
+    launched = checkout.run("ggbench")
+    again = checkout.run("setup")
+
+    assert (first.returncode, first.stderr) == (0, f"ggbench: using {given.name} as it is\n")
+    assert (launched.returncode, launched.stdout) == (0, "this is ggbench\n")
+    assert launched.stderr == f"ggbench: using {given.name} as it is\n"
+    assert (again.returncode, again.stderr) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # pip on a busy machine
+def test_a_compilation_goes_on_and_is_kept(checkout: Checkout, tmp_path: Path) -> None:
+    """Where it was interrupted; another checkout and a new .venv take its wheel, and other options compile again."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    source_of_llama(packages)
+    checkout.tool("c++", "exit 0")
+    checkout.tool("nvcc", "exit 0")
+    checkout.environ["PIP_FIND_LINKS"] = str(packages)
+
+    interrupted = checkout.run("setup", INTERRUPTED="1")
+    continued = checkout.run("setup")
+    shutil.rmtree(checkout.root / ".venv")
+    renewed = checkout.run("ggbench")
+    for_cuda = checkout.run("setup", CMAKE_ARGS="-DGGML_CUDA=on")
+    unchanged = checkout.run("setup")
+
+    assert interrupted.returncode == 1
+    assert "interrupted" in interrupted.stderr
+    assert interrupted.stderr.splitlines()[-2] == "Error: llama.cpp could not be compiled"
+    assert [each.returncode for each in (continued, renewed, for_cuda, unchanged)] == [0, 0, 0, 0], continued.stderr
+    assert "compiling llama.cpp" in continued.stderr
+    assert (renewed.stdout, renewed.stderr) == ("this is ggbench\n", "")
+    parts = f"-DCMAKE_PROJECT_llama_cpp_INCLUDE='{checkout.root}/scripts/llama_parts.cmake'"
+    assert [each.partition(":")[0] for each in checkout.builds] == ["0 objects", "1 objects", "0 objects"]
+    assert all(parts in each for each in checkout.builds)
+    assert ["-DGGML_CUDA=on" in each for each in checkout.builds] == [False, False, True]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # pip on a busy machine
+def test_an_environment_of_another_python_is_replaced(checkout: Checkout, tmp_path: Path) -> None:
+    """Also one whose interpreter is gone, as after an upgrade of the system; the launcher notices both."""
+    given = wheel(tmp_path, "llama_cpp_python", "0.3.36", "llama_cpp")
+    assert checkout.run("setup", "--wheels", given).returncode == 0
+    python = (checkout.tools / "python3").resolve()
+    checkout.tool("python-of-tomorrow", f'case "$2" in *%d.%d*) echo 9.9 ;; *) exec {python} "$@" ;; esac')
+
+    other = checkout.run("setup", "--wheels", given, PYTHON="python-of-tomorrow")
+    (checkout.root / ".venv/bin/python").unlink()
+    gone = checkout.run("ggbench")
+
+    assert other.returncode == 0
+    assert "replacing .venv, which is incomplete or of another Python" in other.stderr
+    assert gone.returncode == 1
+    assert "no C++ compiler" in gone.stderr

@@ -1,0 +1,25 @@
+"""Fixtures of the servers' tests: a fake server by the name of a recording."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.fakes.endpoint import Fault, TestEndpoint
+from tests.fakes.endpoint_voices import Recording
+
+Serve = Callable[..., TestEndpoint]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Start servers that end with the test."""
+    with ExitStack() as stack:
+
+        def start(voice: Recording, fault: Fault | None = None, tls: ssl.SSLContext | None = None) -> TestEndpoint:
+            return stack.enter_context(TestEndpoint(voice, fault, tls=tls))
+
+        yield start

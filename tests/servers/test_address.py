@@ -1,0 +1,54 @@
+"""Addresses of servers as people type them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ggbench.errors import UsageError
+from ggbench.servers.address import Address, is_url
+
+
+@pytest.mark.parametrize(
+    ("text", "base_url"),
+    [
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("HTTP://LocalHost:11434/", "http://localhost:11434"),
+        ("https://host.example:443/v1/", "https://host.example"),
+        ("https://host.example/team/v1", "https://host.example/team"),
+        ("http://[::1]:8080", "http://[::1]:8080"),
+        (" http://h:80 ", "http://h"),
+    ],
+)
+def test_one_server_has_one_address(text: str, base_url: str) -> None:
+    """Case, default port, the end of the path and `/v1` make no difference."""
+    assert Address.parse(text).base_url == base_url
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ftp://host", "http://", "http://host:port", "http://host:99999", "host:8080", "http://ho st", "http://h\x1b[2J",
+        "http://user:secret@host", "http://user@host", "http://host/?api_key=secret", "http://host/#a", "http://[::1",
+        "http://hôte", "",
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused_without_repeating_a_secret(text: str) -> None:
+    """A usage error in plain text."""
+    with pytest.raises(UsageError) as raised:
+        Address.parse(text)
+    assert raised.value.message.isprintable()
+    assert "user:secret" not in raised.value.message
+
+
+def test_a_key_in_the_place_of_its_name_is_refused_and_not_repeated() -> None:
+    """The most likely mistake does not put the key on the screen."""
+    with pytest.raises(UsageError) as raised:
+        Address.parse("http://host", "sk-live-1234")
+    assert "1234" not in raised.value.message + raised.value.hint
+
+
+def test_a_url_is_distinguished_from_a_path() -> None:
+    """Only http and https are servers."""
+    assert is_url("HTTPS://host")
+    assert not is_url("models/http.gguf")
+    assert not is_url("hf:org/name")

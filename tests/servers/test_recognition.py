@@ -1,0 +1,95 @@
+"""Which kind of server answers, by what real ones answered."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ggbench.errors import ServerFailed
+from ggbench.servers.address import Address
+from ggbench.servers.contract import OfferedModel
+from ggbench.servers.kind import all_kinds
+from ggbench.servers.server import Server
+from tests.fakes.endpoint_voices import RECORDINGS, AnyLength, Recording
+from tests.servers.conftest import Serve
+
+
+@pytest.mark.parametrize("name", ["llama_server", "vllm", "llama_cpp_python", "ollama", "lm_studio", "tgi"])
+def test_a_server_is_recognized_by_its_documents(name: str, serve: Serve) -> None:
+    """Kind, title and version are those of the recorded server, and it offers a model."""
+    kept = json.loads((RECORDINGS / f"{name}.json").read_text())
+    with Server(Address.parse(serve(Recording(name)).url)) as server:
+        assert (server.info.kind, server.info.title, server.info.version) == (name, kept["title"], kept["version"])
+        assert server.info.models
+
+
+def test_every_kind_of_server_is_recorded() -> None:
+    """A new kind comes with a recording; the generic one needs none."""
+    kinds = {kind.__name__.rpartition(".")[2] for kind in all_kinds()}  # type: ignore[attr-defined]
+    assert kinds - {"openai"} == {path.stem for path in RECORDINGS.iterdir()} - {"llama_server_drafting"}
+
+
+def test_llama_server_says_what_it_runs(serve: Serve) -> None:
+    """Sizes and quant as the recorded server has them; a model's path is cut to its name."""
+    with Server(Address.parse(serve(Recording("llama_server")).url)) as server:
+        assert server.info.models == (
+            OfferedModel(
+                name="SmolLM2-135M-Instruct.Q4_1.gguf", quant="Q4_1", n_ctx=1024, n_ctx_train=8192, n_params=134515008,
+                n_vocab=49152, tensor_bytes=96576768, is_loaded=True,
+            ),
+        )  # fmt: skip
+        assert (server.info.clock, server.info.takes_tokens, server.info.n_parallel) == ("each token", True, 2)
+
+
+def test_ollama_says_what_it_has(serve: Serve) -> None:
+    """Sizes, quant and digest as the documented example has them."""
+    with Server(Address.parse(serve(Recording("ollama")).url)) as server:
+        (model,) = server.info.models
+        assert (model.name, model.quant, model.architecture) == ("llama3.2:latest", "Q4_K_M", "llama")
+        assert (model.n_params, model.n_ctx_train, model.file_bytes) == (8030261248, 8192, 3826793677)
+        assert model.digest == "365c0bd3c000a25d28ddbf732fe1c6add414de7275464c4e4d1c3b5fcb5d8ad1"
+        assert model.is_loaded is False
+
+
+def test_lm_studio_offers_no_embedding_models(serve: Serve) -> None:
+    """Of the three documented models two generate."""
+    with Server(Address.parse(serve(Recording("lm_studio")).url)) as server:
+        assert [(each.name, each.quant) for each in server.info.models] == [
+            ("qwen2-vl-7b-instruct", "4bit"),
+            ("meta-llama-3.1-8b-instruct", "Q4_K_M"),
+        ]
+
+
+def test_any_other_server_with_a_list_of_models_is_openai_compatible(serve: Serve) -> None:
+    """Without the marks of a kind, the list of models is enough."""
+    voice = AnyLength("vllm")
+    voice.documents[("GET", "/v1/models")] = (200, b'{"object":"list","data":[{"id":"m1"},{"id":"m1"},{"id":"m2"}]}')
+    with Server(Address.parse(serve(voice).url)) as server:
+        assert server.info.kind == "openai"
+        assert [each.name for each in server.info.models] == ["m1", "m2"]
+
+
+def test_a_web_server_is_no_model_server(serve: Serve) -> None:
+    """What answers 404 to everything is named as such."""
+    voice = Recording("vllm")
+    voice.documents.clear()
+    with pytest.raises(ServerFailed, match="does not answer as a model server") as raised:
+        Server(Address.parse(serve(voice).url))
+    assert "llama-server" in raised.value.hint
+
+
+def test_names_of_a_hostile_server_are_one_plain_line(serve: Serve) -> None:
+    """Terminal escapes, newlines and endless names do not get past recognition; absurd numbers are unknown."""
+    voice = AnyLength("vllm")
+    models = [
+        {"id": "a\x1b[2J\nb" + "c" * 10_000, "owned_by": "vllm", "max_model_len": -5},
+        {"id": "\u202eevil", "owned_by": "vllm", "max_model_len": 0},
+    ]
+    voice.documents[("GET", "/v1/models")] = (200, json.dumps({"data": models}).encode())
+    voice.documents[("GET", "/version")] = (200, b'{"version":"1\\u001b]0;owned\\u0007"}')
+    with Server(Address.parse(serve(voice).url)) as server:
+        assert all(each.name.isprintable() and len(each.name) <= 200 for each in server.info.models)
+        assert [each.n_ctx for each in server.info.models] == [None, None]
+        assert server.info.version is not None
+        assert server.info.version.isprintable()

@@ -1,0 +1,88 @@
+"""A search for settings in the TUI: asked for in the Library, watched, and taken over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from ggbench.catalog.selector import resolve, resolve_one
+from ggbench.experiments.registry import experiment_of
+from ggbench.experiments.tuned import Tuned
+from ggbench.recording.experiment import Job
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.tune import TuneSettings
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.screens.tune_dialog import TuneDialog
+from ggbench.tui.widgets.curves_plot import CurvesPlot
+from tests.fakes.driving import press
+from tests.fakes.jobs import FakeServices
+from tests.fakes.planted import PlantedMachine
+from tests.fakes.watched import WatchedQueue
+from tests.tui.conftest import Drive
+
+App = GgbenchApp
+Page = Pilot[None]
+SETTINGS = TuneSettings((0, 4096), within_s=300)
+PLANTED = {("flash_attn", "off"): 0.5}
+
+
+def test_what_should_be_faster_is_asked(app: App, drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was typed is in the settings; bad input is a message in the dialog."""
+    asked: list[Job] = []
+
+    def add(jobs: Sequence[Job]) -> None:
+        asked.extend(jobs)
+
+    async def steps(app: App, pilot: Page) -> None:
+        monkeypatch.setattr(app.run_queue, "add", add)
+        await press(app, pilot, "slash", *"synth:small", "enter", "enter", "t")
+        assert isinstance(app.screen, TuneDialog)
+        shown = await press(app, pilot, "down", *"0,4k", "down", *"5m", "down", *"q9", "enter")
+        assert "✗" in shown and "'q9' is not a type of a KV cache" in shown
+        await press(app, pilot, "backspace", *"8_0", "enter")
+        assert asked[0].settings == TuneSettings((0, 4096), "decode", 300.0, ("q8_0",))
+        assert asked[0].experiment.kind == "tune"
+
+    drive(app, steps, (100, 30))
+
+
+def test_the_race_is_watched_and_kept(tiny_twin: Path, app: App, jobs: FakeServices, drive: Drive) -> None:
+    """A curve for each candidate, the fastest first beside it, and the answer in the results."""
+    planted = PlantedMachine(3, {("threads", 1): 1.7}, PLANTED, noise=0.005)
+    jobs.answers.append(planted.answer)
+
+    async def steps(app: App, pilot: Page) -> None:
+        queue = WatchedQueue(app.run_queue)
+        with planted.clocked():
+            app.run_queue.add([Job(experiment_of("tune"), resolve(str(tiny_twin))[0], LlamaSetup(), SETTINGS)])
+            await queue.idle()
+        shown = await press(app, pilot, "2")
+        assert "times the speed of the defaults" in shown
+        figure = app.screen.query_one(CurvesPlot).figures[0]
+        assert figure.key == "race"
+        assert "flash_attn off" in [curve.name for curve in figure.curves]
+        assert " flash_attn off" in shown
+        shown = await press(app, pilot, "3", "enter")
+        assert "flash_attn off: 1.4" in shown
+
+    drive(app, steps, (150, 50))
+
+
+def test_what_was_found_is_taken_over_with_one_key(
+    tiny_twin: Path, app: App, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plans and runs then have it; without a search the message says what to do."""
+    run = PlantedMachine(3, {("threads", 1): 1.7}, PLANTED, noise=0.005).tune(resolve_one(str(tiny_twin)), SETTINGS)
+
+    async def steps(app: App, pilot: Page) -> None:
+        shown = await press(app, pilot, "slash", *"synth:small", "enter", "enter", "a")
+        assert "no settings were found for" in shown
+        assert app.setup == LlamaSetup()
+        monkeypatch.setattr("ggbench.experiments.tuned.find_tuned", lambda *_: Tuned(run))
+        await press(app, pilot, "a")
+        assert app.setup == LlamaSetup(flash_attn="off")
+
+    drive(app, steps, (100, 30))
