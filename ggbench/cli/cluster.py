@@ -22,7 +22,7 @@ _TRUST = (
 
 @click.group()
 def command() -> None:
-    """Run one model over several machines, by llama.cpp's RPC: lend a machine, look at one, find the best split.
+    """Run one model over several machines, by llama.cpp's RPC: expose a machine's devices, probe one, find the best split.
 
     Start `ggbench cluster serve` on each other machine, then give their addresses to --rpc of plan, maxctx, decode,
     prefill, bench, speed and forecast. All of them need the same llama.cpp, built with RPC.
@@ -32,8 +32,10 @@ def command() -> None:
 @command.command()
 @option("--host", "Listen at this address of this machine.", default="127.0.0.1", metavar="ADDRESS")
 @option("-p --port", "Listen on this port.", click.IntRange(1, 65535), default=DEFAULT_PORT, metavar="PORT")
-@option("--memory", "Lend at most this much of each device, e.g. 8GiB. Default: what is free.", metavar="SIZE")
-@option("--device devices", "Lend these devices, e.g. CUDA0,CPU. Default: all GPUs, else the CPU.", metavar="NAME,...")
+@option("--memory", "Expose at most this much of each device, e.g. 8GiB. Default: what is free.", metavar="SIZE")
+@option(
+    "--device devices", "Expose these devices, e.g. CUDA0,CPU. Default: all GPUs, else the CPU.", metavar="NAME,..."
+)
 @option("-t --threads", "CPU threads to compute with. Default: one per physical core.", THREADS, metavar="N")
 @option("--trust-network", "Listen at an address that other machines reach.", is_flag=True)
 @output_options
@@ -46,7 +48,7 @@ def serve(
     trust_network: bool,
     output: Output,
 ) -> None:
-    """Lend the devices of this machine to one client after another, until Ctrl-C.
+    """Expose the devices of this machine to one client after another, until Ctrl-C.
 
     llama.cpp's RPC has no authentication and no encryption: whoever reaches the port can use the server, read what is
     sent to it and crash it. So it listens on this machine alone, unless --trust-network says that everybody who can
@@ -94,8 +96,8 @@ def _serve(server: RpcServerProcess, output: Output) -> None:
             pid=server.pid,
         )
     else:
-        lent = ", ".join(format_bytes(device.free_bytes) for device in serving.devices)
-        output.notice(f"lending {lent} at {serving.server}, RPC protocol {serving.protocol}; Ctrl-C ends it")
+        exposed = ", ".join(format_bytes(device.free_bytes) for device in serving.devices)
+        output.notice(f"exposing {exposed} at {serving.server}, RPC protocol {serving.protocol}; Ctrl-C ends it")
     for is_connected in server.clients():
         output.notice("a client is connected" if is_connected else "the client has left")
 

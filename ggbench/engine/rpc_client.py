@@ -1,4 +1,4 @@
-"""A client of llama.cpp's RPC protocol: who answers at an address, which devices it lends, how fast the way there is.
+"""A client of llama.cpp's RPC protocol: who answers at an address, which devices it exposes, how fast the link is.
 
 llama.cpp's own client aborts its process where a server is missing, silent or of another version; this one raises.
 
@@ -189,7 +189,7 @@ class RpcConnection:
 
 
 class RemoteBuffer:
-    """Memory that a server has lent, as one tensor of bytes."""
+    """Memory that a server has allocated, as one tensor of bytes."""
 
     def __init__(self, connection: RpcConnection, pointer: int, base: int, n_bytes: int) -> None:
         self._connection, self._pointer, self._base = connection, pointer, base

@@ -1,4 +1,4 @@
-"""llama.cpp's RPC backend through ggml's registry: the devices of other machines, and the server that lends this one's.
+"""llama.cpp's RPC backend through ggml's registry: the devices of other machines, and the server that exposes this one's.
 
 Source: ggml-rpc.h and `add_rpc_devices` in llama.cpp's common/arg.cpp.
 """
@@ -40,7 +40,7 @@ def add_servers(ggml: ctypes.CDLL, servers: Sequence[str]) -> None:
 
 
 def start_server(devices: GgmlDevices, handles: Sequence[int], server: str, n_threads: int) -> None:
-    """Lend devices at `HOST:PORT`, an IPv4 address; returns only where it cannot listen there. Raises NoRpc."""
+    """Expose devices at `HOST:PORT`, an IPv4 address; returns only where it cannot listen there. Raises NoRpc."""
     size = ctypes.c_size_t
     prototype = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, size, size, ctypes.POINTER(ctypes.c_void_p))
     start = prototype(_address(devices.ggml, b"ggml_backend_rpc_start_server"))

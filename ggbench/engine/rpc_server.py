@@ -15,7 +15,7 @@ from typing import NoReturn
 import msgspec
 
 from ggbench.engine.ggml_devices import ACCEL, CPU, GgmlDevices
-from ggbench.engine.lent_memory import LentMemory, NotLent
+from ggbench.engine.exposed_memory import ExposedMemory, NotLimited
 from ggbench.engine.rpc_devices import NoRpc, start_server
 
 EXIT_PARENT_GONE, EXIT_REFUSED = 3, 4
@@ -24,16 +24,16 @@ _LINE_BUFFERED = 1
 
 
 class ServeRequest(msgspec.Struct, frozen=True):
-    """What to lend, and where; the argument of the process, as JSON."""
+    """What to expose, and where; the argument of the process, as JSON."""
 
     host: str
     """An IPv4 address."""
     port: int
     threads: int
     devices: tuple[str, ...] = ()
-    """ggml's names; empty lends all GPUs, or the CPU where there is none, as llama.cpp's own server does."""
+    """ggml's names; empty exposes all GPUs, or the CPU where there is none, as llama.cpp's own server does."""
     memory_bytes: int | None = None
-    """Of each device; None lends all that is free."""
+    """Of each device; None exposes all that is free."""
     main_memory_bytes: int | None = None
     """Of a CPU where `memory_bytes` is None: llama.cpp calls all of main memory free."""
 
@@ -46,14 +46,14 @@ def main() -> None:
     from llama_cpp import llama_cpp as lib
 
     devices = GgmlDevices(Path(lib._lib._name))
-    lent = _chosen(devices, request.devices)
+    exposed = _chosen(devices, request.devices)
     try:
-        limits = [(handle, request.memory_bytes or _default_limit(devices, handle, request)) for handle in lent]
-        kept = [LentMemory(devices, handle, limit) for handle, limit in limits if limit is not None]
-        start_server(devices, lent, f"{request.host}:{request.port}", request.threads)
+        limits = [(handle, request.memory_bytes or _default_limit(devices, handle, request)) for handle in exposed]
+        kept = [ExposedMemory(devices, handle, limit) for handle, limit in limits if limit is not None]
+        start_server(devices, exposed, f"{request.host}:{request.port}", request.threads)
     except NoRpc:
         _refuse("this llama.cpp was built without RPC")
-    except NotLent:
+    except NotLimited:
         _refuse("this llama.cpp does not let its memory be limited; omit --memory")
     del kept
     _refuse(f"cannot listen at {request.host}:{request.port}")

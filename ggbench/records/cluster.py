@@ -61,7 +61,7 @@ class Link:
     round_trip_ns: Percentiles
     """Of the shortest request and its answer."""
     up_bytes_per_s: Percentiles | None = None
-    """To the server; p95 is the rate that 95 % of the transfers exceed. None where it lent no memory for it."""
+    """To the server; p95 is the rate that 95 % of the transfers exceed. None where it allocated no memory for it."""
     down_bytes_per_s: Percentiles | None = None
     """From the server, as `up_bytes_per_s`."""
 

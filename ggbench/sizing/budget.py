@@ -173,7 +173,7 @@ def devices_budget(
     """What several devices of several machines have free; a limit and a reserve are of each.
 
     Without a reserve GPUs of this machine keep llama.cpp's margin, unless allocations are real; a server reports what
-    it lends.
+    it exposes.
     """
     margin = 0 if is_real else FREE_RESERVE_BYTES
     kept = tuple(
@@ -191,7 +191,7 @@ def devices_budget(
         memory_bytes=sum(device.free_bytes for device in kept),
         memory_source="given as --memory-limit for each" if limit_bytes else "free at this moment, as each reports",
         reserve_bytes=sum(device.free_bytes - device.usable_bytes for device in kept),
-        reserve_source="given for each" if reserve_bytes is not None else "none of what an RPC server lends",
+        reserve_source="given for each" if reserve_bytes is not None else "none of what an RPC server exposes",
         devices=kept,
     )
 

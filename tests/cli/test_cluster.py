@@ -138,7 +138,7 @@ def test_an_unknown_device_names_those_that_there_are(ggbench: Run) -> None:
 
 @with_rpc
 @pytest.mark.llama
-def test_a_server_lends_no_more_than_it_says_and_takes_back_what_a_client_leaves() -> None:
+def test_a_server_exposes_no_more_than_it_says_and_takes_back_what_a_client_leaves() -> None:
     """llama.cpp calls all of main memory free; the limit is exact, for one client after the other."""
     port = free_port()
     with serving(port, "--memory", "64MiB") as server:
@@ -146,8 +146,8 @@ def test_a_server_lends_no_more_than_it_says_and_takes_back_what_a_client_leaves
         for _ in range(2):
             with RpcConnection(f"127.0.0.1:{port}") as connection:
                 assert [each.free_bytes for each in connection.devices()] == [64 << 20]
-                with connection.buffer(48 << 20) as lent, connection.buffer(17 << 20) as refused:
-                    assert lent is not None
+                with connection.buffer(48 << 20) as buffer, connection.buffer(17 << 20) as refused:
+                    assert buffer is not None
                     assert refused is None
                     assert [each.free_bytes for each in connection.devices()] == [16 << 20]
 

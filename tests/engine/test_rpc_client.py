@@ -32,7 +32,7 @@ def test_a_server_is_probed_for_its_devices_and_its_link() -> None:
 
 def test_a_server_without_free_memory_has_a_round_trip_alone() -> None:
     """Its bandwidth stays unknown, since there is nothing to write into."""
-    with listening(speaks(lends=0)) as server:
+    with listening(speaks(most_bytes=0)) as server:
         probe = probe_server(server)
     assert probe.is_usable
     assert probe.link is not None

@@ -32,8 +32,8 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def speaks(version: tuple[int, int, int] = (7, 0, 0), hello_bytes: int = 28, lends: int = 1 << 30) -> Behaviour:
-    """Two devices in that version of the protocol; `lends` is the most that it allocates at once."""
+def speaks(version: tuple[int, int, int] = (7, 0, 0), hello_bytes: int = 28, most_bytes: int = 1 << 30) -> Behaviour:
+    """Two devices in that version of the protocol; `most_bytes` is the most that it allocates at once."""
 
     def behave(client: socket.socket) -> None:
         stored = b""
@@ -42,7 +42,7 @@ def speaks(version: tuple[int, int, int] = (7, 0, 0), hello_bytes: int = 28, len
             data = client.recv(size, socket.MSG_WAITALL) if size else b""
             match head[0]:
                 case 0:
-                    answer = struct.pack("<QQ", 4711 if struct.unpack("<IQ", data)[1] <= lends else 0, 0)
+                    answer = struct.pack("<QQ", 4711 if struct.unpack("<IQ", data)[1] <= most_bytes else 0, 0)
                 case 1:
                     answer = struct.pack("<Q", 32)
                 case 3:

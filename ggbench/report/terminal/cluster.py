@@ -1,4 +1,4 @@
-"""RPC servers: what they lend, and what the way to them takes."""
+"""RPC servers: what they expose, and how fast the links are."""
 
 from __future__ import annotations
 

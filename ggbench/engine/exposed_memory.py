@@ -1,10 +1,10 @@
-"""Lending a part of a device's memory: an RPC server reports and allocates what llama.cpp's own tells of all of it.
+"""Limit what an RPC server exposes of a device's memory: it reports and allocates no more than that.
 
-llama.cpp's server has no such limit, and of a CPU it calls all of main memory free. Functions in ggml's tables of the
+llama.cpp's server has no such limit, and reports all of main memory as free on a CPU. Functions in ggml's tables of the
 device, of its buffer type and of each buffer are replaced by counting ones, in the server's process alone.
 
 Source: `ggml_backend_device_i`, `ggml_backend_buffer_type_i` and `ggml_backend_buffer_i` in ggml-backend-impl.h. Each
-object begins with its table. They are no public interface, so `lend` checks that the replaced functions are called.
+object begins with its table. They are no public interface, so the constructor checks that the replaced functions are called.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _FreeBuffer = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _PROBE_BYTES = 1 << 16
 
 
-class NotLent(Exception):
+class NotLimited(Exception):
     """The limit has no effect with this llama.cpp."""
 
 
-class LentMemory:
-    """At most so many bytes of one device; has to live as long as the device is used."""
+class ExposedMemory:
+    """At most `limit_bytes` of one device; has to live as long as the device is used."""
 
     def __init__(self, devices: GgmlDevices, device: int, limit_bytes: int) -> None:
-        """Raises NotLent."""
+        """Raises NotLimited."""
         self._ggml, self._device, self._limit = devices.ggml, device, limit_bytes
         self._taken: dict[int, int] = {}
         buffer_type = self._ggml.ggml_backend_dev_buffer_type(device)
@@ -76,7 +76,7 @@ class LentMemory:
         if buffer:
             self._ggml.ggml_backend_buffer_free(buffer)
         if not is_counted or self._taken or self._reported() > self._limit:
-            raise NotLent
+            raise NotLimited
 
     def _reported(self) -> int:
         free, total = _size(), _size()
