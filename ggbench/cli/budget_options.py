@@ -83,7 +83,7 @@ class BudgetOptions:
         from ggbench.sizing.device_split import device_memories
 
         if self.gpu is not None or self.vram is not None:
-            raise UsageError("--rpc plans for the devices that there are", "omit --gpu and --vram")
+            raise UsageError("--rpc plans for the devices of the servers", "omit --gpu and --vram")
         check_rpc(setup)
         return devices_budget(
             device_memories(setup), limit_bytes=setup.memory_limit_bytes, reserve_bytes=parse_reserve(self.reserve)

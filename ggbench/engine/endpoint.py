@@ -65,7 +65,8 @@ class EndpointEngine:
         self.close()
         began = time.perf_counter()
         try:
-            server = Server(Address.parse(setup.base_url, setup.api_key_env or None), timeout_s=self._timeout_s)
+            address = Address.parse(setup.base_url, setup.api_key_env or None)
+            server = Server(address, timeout_s=self._timeout_s, cancel=self._cancel)
             self._server = server
             self._model = offered_model(server.info, setup.model)
             self._choose_clock(server.info, setup)
@@ -107,7 +108,7 @@ class EndpointEngine:
                 case _:
                     yield Failed(workload.stage, self.unsupported(type(workload)))
         except GgbenchError as error:  # of making a prompt; a stream raises nothing
-            yield _ending_of(error, workload.stage, self._timeout_s)
+            yield Cancelled() if self._cancel.is_set() else _ending_of(error, workload.stage, self._timeout_s)
 
     def unsupported(self, workload: type[Workload]) -> str:
         """Why a server cannot carry out such a workload; empty for prompts and decodes."""
@@ -128,7 +129,10 @@ class EndpointEngine:
 
     def _load(self, server: Server) -> Generator[Event, None, Ending]:
         """Have the server load its model by a request for one token, which is not recorded."""
-        request = self._request(server, _LOADING, 1)
+        try:
+            request = self._request(server, _LOADING, 1)
+        except GgbenchError as error:
+            return Cancelled() if self._cancel.is_set() else Failed("load", error.message, error)
         stream = StreamedRequest(_LOADING, 1, self._clock)
         for _, item in server.stream([request], self._cancel):
             yield from stream.take(item)

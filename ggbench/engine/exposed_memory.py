@@ -4,7 +4,8 @@ llama.cpp's server has no such limit, and reports all of main memory as free on 
 device, of its buffer type and of each buffer are replaced by counting ones, in the server's process alone.
 
 Source: `ggml_backend_device_i`, `ggml_backend_buffer_type_i` and `ggml_backend_buffer_i` in ggml-backend-impl.h. Each
-object begins with its table. They are no public interface, so the constructor checks that the replaced functions are called.
+object begins with its table. They are no public interface, so the constructor checks that the replaced functions are
+called.
 """
 
 from __future__ import annotations

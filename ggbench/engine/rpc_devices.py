@@ -1,4 +1,4 @@
-"""llama.cpp's RPC backend through ggml's registry: the devices of other machines, and the server that exposes this one's.
+"""llama.cpp's RPC backend through ggml's registry: devices of other machines, and the server that exposes this one's.
 
 Source: ggml-rpc.h and `add_rpc_devices` in llama.cpp's common/arg.cpp.
 """

@@ -14,8 +14,8 @@ from typing import NoReturn
 
 import msgspec
 
-from ggbench.engine.ggml_devices import ACCEL, CPU, GgmlDevices
 from ggbench.engine.exposed_memory import ExposedMemory, NotLimited
+from ggbench.engine.ggml_devices import ACCEL, CPU, GgmlDevices
 from ggbench.engine.rpc_devices import NoRpc, start_server
 
 EXIT_PARENT_GONE, EXIT_REFUSED = 3, 4

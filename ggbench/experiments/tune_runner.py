@@ -246,7 +246,7 @@ class _Search:
             if is_kept:
                 yield Point("", segment)
                 return segment
-            yield Point(f"the baseline took {format_percent(drift)} of the time before: measured again", segment)
+            yield Point(f"the baseline took {format_percent(drift)} of its previous time: measured again", segment)
             first, members = None, [each for each in members if each in self._race.alive]
         recorder.observe(TuneNoise(segment.drift, segment.busy))
         raise _TooNoisy

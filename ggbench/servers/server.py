@@ -25,14 +25,22 @@ class Server:
     _kind: Kind
 
     def __init__(
-        self, address: Address, *, timeout_s: float = 600.0, connect_timeout_s: float = CONNECT_TIMEOUT_S
+        self,
+        address: Address,
+        *,
+        timeout_s: float = 600.0,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        cancel: threading.Event | None = None,
     ) -> None:
         """Recognize the server. `timeout_s` is the longest silence of a stream: a prompt on a slow CPU takes long.
+
+        Setting `cancel` ends the generation that counts the tokens of a text, with ServerFailed.
 
         Raises NetworkError where nothing answers there, ServerFailed for what is no server of a known kind or is
         still loading its model, and UsageError where the key is missing.
         """
         self._added: dict[str, int] = {}
+        self._cancel = cancel
         self._client = Client(address, timeout_s=timeout_s, connect_timeout_s=connect_timeout_s)
         try:
             self._kind, self.info = recognize(self._client)
@@ -60,7 +68,7 @@ class Server:
         """Return how many tokens the server adds to a text for this model, counted once."""
         if model not in self._added:
             text, n_words = probe_text()
-            for _, item in self.stream([Generate(model, Prompt(n_words, text=text), 1)]):
+            for _, item in self.stream([Generate(model, Prompt(n_words, text=text), 1)], self._cancel):
                 if isinstance(item, Failed):
                     raise item.error
                 if isinstance(item, Ended):
@@ -69,6 +77,8 @@ class Server:
                             f"{self.info.title} does not count the tokens of a prompt", "use another server"
                         )
                     self._added[model] = item.n_prompt - n_words
+            if model not in self._added:
+                raise ServerFailed("the count of a prompt's tokens was cancelled", "run the command again")
         return self._added[model]
 
     def network_times(self) -> NetworkTimes:

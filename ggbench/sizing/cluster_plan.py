@@ -29,7 +29,7 @@ from ggbench.sizing.plan import DEFAULT_N_CTX
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The machines that there are, and how to use llama.cpp on them."""
+    """The machines, and how to use llama.cpp on them."""
 
     devices: tuple[DeviceMemory, ...]
     """In llama.cpp's order."""

@@ -125,6 +125,6 @@ def _measured_in(segment: TuneSegment) -> int:
 
 def _unsteady(noise: TuneNoise) -> str:
     """Why nothing could be decided, with what computed meanwhile."""
-    change = f"the defaults took {format_percent(noise.drift)} of the time of shortly before, again and again"
+    change = f"the defaults took {format_percent(noise.drift)} of their previous time, repeatedly"
     who = ", ".join(noise.busy)
-    return f"{change}; meanwhile {who} computed" if who else f"{change}; no other program was seen to compute here"
+    return f"{change}; {who} used the CPU" if who else f"{change}; no other program used the CPU"

@@ -18,6 +18,11 @@ from ggbench.engine.workloads.prefill import Prefill
 from ggbench.engine.workloads.score import Score
 from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UnknownName, UsageError
 from ggbench.records.setup import EndpointSetup
+from ggbench.servers.address import Address
+from ggbench.servers.server import Server
+from tests.fakes.endpoint import Handler, Request, TestEndpoint
+from tests.fakes.endpoint_faults import hangs_at_once, of_streams
+from tests.fakes.endpoint_voices import Recording
 from tests.fakes.server_items import NETWORK_NS, PROMPT_NS_PER_TOKEN, Script, ScriptedServer, on_a_line, step_ns
 
 SETUP = EndpointSetup("http://s", "tiny")
@@ -227,6 +232,25 @@ def test_cancelling_ends_a_stream_with_what_came(opened: Opener, cancel: threadi
     assert isinstance(request, RequestEnded)
     assert 0 < request.timing.n_tokens < 1001
     assert len(_steps(events)) == request.timing.n_tokens - 1
+
+
+@pytest.mark.parametrize("name", ["ollama", "lm_studio"])
+def test_cancelling_ends_the_first_request_of_a_server_that_counts_text(name: str, cancel: threading.Event) -> None:
+    """It may load the model, which takes minutes, and comes before any request that is measured."""
+
+    def hang(handler: Handler, request: Request) -> None:
+        cancel.set()
+        hangs_at_once(handler, request)
+
+    with TestEndpoint(Recording(name), of_streams(hang)) as endpoint:
+        engine = EndpointEngine(cancel, timeout_s=5)
+        with Server(Address.parse(endpoint.url)) as server:
+            setup = EndpointSetup(server.info.base_url, server.info.models[0].name)
+        endings = [list(engine.open(Source(), setup))[-1]]
+        if isinstance(endings[-1], Completed):
+            endings.append(list(engine.run(Prefill(25)))[-1])
+        engine.close()
+    assert endings[-1] == Cancelled()
 
 
 @pytest.mark.parametrize("workload", [Prefill, Decode, BatchedDecode])
