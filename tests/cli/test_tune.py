@@ -148,6 +148,10 @@ def test_too_little_time_is_refused_with_the_least(ggbench: Run, plant: Plant, t
     assert (ran.code, ran.out) == (2, "")
     assert "too short to compare two settings" in ran.err
     least = ran.err.split("--within ")[1].split()[0]
+    shown = ggbench("results", "show", "1").out
+    assert "too short" in shown
+    for claim in ("Commands", "the gain above", "Candidates"):
+        assert claim not in shown, "nothing was measured"
     assert ggbench("tune", tiny_twin, "--depth", "0,4096", "--within", least).code == 0
 
 
