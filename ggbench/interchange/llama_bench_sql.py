@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ggbench.errors import BadFile
 from ggbench.interchange.bench_row import FIELDS, BenchRow, FieldType, cell_text
-from ggbench.plain import shorten
+from ggbench.plain import plain, shorten
 
 TABLE = "llama_bench"
 
@@ -25,7 +25,7 @@ def as_sql(rows: Sequence[BenchRow]) -> str:
     columns = ",\n".join(f"  {name} {_TYPES[kind]}" for name, (kind, _) in FIELDS.items())
     statements = [f"CREATE TABLE IF NOT EXISTS {TABLE} (\n{columns}\n);\n\n"]
     for row in rows:
-        values = ", ".join("'" + cell_text(value).replace("'", "''") + "'" for value in row.whole.values())
+        values = ", ".join("'" + plain(cell_text(value)).replace("'", "''") + "'" for value in row.whole.values())
         statements.append(f"INSERT INTO {TABLE} ({', '.join(FIELDS)}) VALUES ({values});\n")
     return "".join(statements)
 

@@ -20,7 +20,7 @@ def decode(text: str, record_type: type[_Record]) -> tuple[_Record | None, str]:
     """The record and "", or None and the reason. Fields that this ggbench does not know are skipped."""
     try:
         return msgspec.json.decode(text, type=record_type), ""
-    except (msgspec.DecodeError, ValueError, ArithmeticError, UsageError) as error:
+    except (msgspec.DecodeError, TypeError, ValueError, ArithmeticError, UsageError) as error:
         return None, f"written by another version of ggbench: {error}"
 
 

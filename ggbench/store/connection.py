@@ -38,6 +38,8 @@ def open_connection(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
                 return _start_afresh(path)
             try:
                 return _connect(path), ()
+            except UnicodeDecodeError:
+                return _start_afresh(path)
             except sqlite3.DatabaseError as error:
                 match _primary_code(error):
                     case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
@@ -76,8 +78,16 @@ def as_store_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.ProgrammingError:
         raise
+    except UnicodeDecodeError as error:  # of SQLite's own message, which quotes a damaged schema
+        raise _store_error(path, _damaged(error)) from error
     except sqlite3.Error as error:
         raise _store_error(path, error) from error
+
+
+def _damaged(error: UnicodeDecodeError) -> sqlite3.DatabaseError:
+    found = sqlite3.DatabaseError(str(error))
+    found.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return found
 
 
 def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
@@ -173,6 +183,7 @@ def _connect_to_read(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
     connection = sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, isolation_level=None)
     try:
         connection.row_factory = sqlite3.Row
+        connection.text_factory = _text_of
         if _must_migrate(connection, path):
             raise StoreError(f"{path} is of an older ggbench and cannot be written to upgrade it", _writable_hint(path))
     except BaseException:
@@ -185,19 +196,41 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
     try:
         connection.row_factory = sqlite3.Row
+        connection.text_factory = _text_of
         if _must_migrate(connection, path):
-            connection.execute("PRAGMA journal_mode = WAL")
             with writing(connection, path):
-                migrations.migrate(connection)
+                _migrate(connection, path)
+                _read_tables(connection)  # before the commit, so that a damaged file is left as it was
+            connection.execute("PRAGMA journal_mode = WAL")  # last: it changes a file that may prove to be damaged
         connection.execute("PRAGMA foreign_keys = ON")
-        for table in ("runs", "samples", "observations"):
-            connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
+        _read_tables(connection)
         status = path.stat()
         _KNOWN_FILES.add((status.st_dev, status.st_ino))
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _read_tables(connection: sqlite3.Connection) -> None:
+    for table in ("runs", "samples", "observations"):
+        connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
+
+
+def _text_of(raw: bytes) -> str:
+    """Text of a column, also where damage has left bytes that are none."""
+    return raw.decode("utf-8", "replace")
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring the tables up to date. Raises StoreError where a damaged record cannot be, as SQLite need not notice."""
+    try:
+        migrations.migrate(connection)
+    except (TypeError, ValueError, LookupError, ArithmeticError) as error:
+        raise StoreError(
+            f"the results file {path} is damaged: a run of it cannot be read ({type(error).__name__})",
+            f"`sqlite3 {path} .recover` may save what it holds; move it away to start a new one",
+        ) from error
 
 
 def _must_migrate(connection: sqlite3.Connection, path: Path) -> bool:

@@ -311,5 +311,9 @@ def _int64_bytes(values: Sequence[int] | NDArray[np.int64]) -> bytes:
     return np.asarray(values, dtype="<i8").tobytes()
 
 
-def _int64s(blob: bytes) -> tuple[int, ...]:
+def _int64s(blob: object) -> tuple[int, ...]:
+    """Return the numbers of a blob, none where damage has left something else."""
+    if not isinstance(blob, bytes):
+        return ()
+    blob = blob[: len(blob) // 8 * 8]
     return struct.unpack(f"<{len(blob) // 8}q", blob)

@@ -113,23 +113,31 @@ class StoredObservation:
     body_json: str
 
 
-_SHARED_COLUMNS = ("kind", "engine", "state", "reason", "command", "started_at", "finished_at", "n_samples")
+_TEXT_COLUMNS = ("kind", "engine", "state", "reason", "command", "started_at")
 
 
 def stored_run_of(record: sqlite3.Row) -> StoredRun:
-    """The run in a record of the table `runs`."""
+    """The run in a record of the table `runs`; a column that damage has emptied is empty text, or unknown."""
     subject, _ = decode(record["subject"], Subject)
+    model, quant, source = (_text(record[name]) for name in ("model", "quant", "source"))
+    n_samples, finished_at, result = record["n_samples"], record["finished_at"], record["result"]
     return StoredRun(
-        **{name: record[name] for name in _SHARED_COLUMNS},
+        **{name: _text(record[name]) for name in _TEXT_COLUMNS},
+        n_samples=n_samples if isinstance(n_samples, int) else 0,
+        finished_at=_text(finished_at) or None,
         run_id=record["id"],
-        subject=subject or Subject(model=record["model"], quant=record["quant"], source=record["source"]),
+        subject=subject or Subject(model=model, quant=quant, source=source),
         environment=_read(record["environment"], Environment),
         memory=_read(record["memory"], Memory),
         gpu_use=_read(record["gpu_use"], GpuUse),
-        setup_json=record["setup"],
-        settings_json=record["settings"],
-        result_json=record["result"],
+        setup_json=_text(record["setup"]),
+        settings_json=_text(record["settings"]),
+        result_json=_text(result) or None,
     )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _read(text: str | None, record_type: type[_Record]) -> _Record | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -26,11 +27,23 @@ _GONE_WITHIN_S = 2.0
 
 def options_of(name: str) -> frozenset[str]:
     """Return the names of a command's parameters."""
+    return frozenset(parameter.name or "" for parameter in _command(name).params)
+
+
+def _command(name: str) -> click.Command:
     from ggbench.cli.main import cli
 
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
-    return frozenset(parameter.name or "" for parameter in command.params)
+    return command
+
+
+def _prints_alone(name: str) -> bool:
+    """Whether a command needs no argument and loads no model; one with commands of its own is `results`."""
+    command = _command(name)
+    has_arguments = any(isinstance(parameter, click.Argument) for parameter in command.params)
+    prints = "as_json" in options_of(name) and "n_gen" not in options_of(name)
+    return prints and not has_arguments and (name == "results" or not isinstance(command, click.Group))
 
 
 def measuring_commands() -> tuple[str, ...]:
@@ -60,11 +73,7 @@ def reading_commands() -> dict[str, list[str]]:
         "plan": ["MODEL", "-c", "512", "--no-measure"],
         "pick": ["MODEL", "--no-measure"],
     }
-    runs_alone = {name for name in COMMANDS if not options_of(name) & {"model", "path", "paths", "run_ids"}}
-    return {name: known.get(name, []) for name in COMMANDS if name in known or name in runs_alone - {"demo", "tui"}} | {
-        "results": [],
-        "models": [],
-    }
+    return {name: known.get(name, []) for name in COMMANDS if name in known or _prints_alone(name)}
 
 
 @contextmanager
@@ -105,8 +114,10 @@ def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 def count_orphans(row: Trials, label: str, workers: Sequence[psutil.Process]) -> None:
     """Count the workers that outlive their parent, and end them."""
-    _, alive = psutil.wait_procs(list(workers), timeout=_GONE_WITHIN_S)
-    row.orphans += len(alive)
-    for orphan in alive:
-        row.fault(f"{label}: {' '.join(orphan.cmdline())[:80]} lived on")
-        orphan.kill()
+    _, left = psutil.wait_procs(list(workers), timeout=_GONE_WITHIN_S)
+    for orphan in left:
+        with contextlib.suppress(psutil.NoSuchProcess):  # ended, and not yet reaped by the init process
+            words = orphan.cmdline()
+            row.orphans += 1
+            row.fault(f"{label}: {' '.join(words)[:80]} lived on")
+            orphan.kill()

@@ -30,7 +30,7 @@ NAMES = {
     "a line of its own": "a\r\nError: deleted\n\x85b\u2028c",
     "HTML": "<img src=x onerror=alert(1)><script>alert(2)</script>&lt;'\"",
     "HTML in a comment": "--><svg/onload=alert(3)><!--",
-    "SQL": "x'); DROP TABLE test; --",
+    "SQL": "x'); DROP TABLE llama_bench; --",
     "a formula": "=cmd|' /C calc'!A0",
     "a formula by a sign": "+1+1",
     "a formula by an at": "@SUM(1)",
@@ -98,8 +98,9 @@ def _files(row: Trials, label: str, name: str, place: Path) -> None:
     models.mkdir()
     path = models / "inside.gguf"
     with contextlib.suppress(OSError, ValueError):
-        path = models / f"{name.replace('/', '_')[:200]}-q4_1.gguf"
-        path.touch()
+        named = models / f"{name.replace('/', '_')[:200]}-q4_1.gguf"
+        named.touch()
+        path = named
     path.write_bytes(content)
     with path.open("r+b") as file:
         file.truncate(known.file_bytes + (200 << 20))
@@ -183,9 +184,9 @@ def _look(row: Trials, label: str, path: Path, form: str) -> None:
 
 
 def _harm(text: str, form: str) -> Iterator[str]:
-    if any(character in text for character in "\x1b\x9b\x07\u202e") and form not in ("json", "jsonl"):
+    if any(character in text for character in "\x1b\x9b\x07\u202e") and not form.endswith(("json", "jsonl")):
         yield "a control character"
-    match form:
+    match form.rsplit("-")[-1] if form != "llama-bench-csv" else "":  # whose cells are exactly llama-bench's
         case "html" | "svg":
             tags = _Tags()
             tags.feed(text)
@@ -200,7 +201,7 @@ def _harm(text: str, form: str) -> Iterator[str]:
         case "sql":
             with contextlib.closing(sqlite3.connect(":memory:")) as raw:
                 raw.executescript(text)
-                if not raw.execute("SELECT count(*) FROM test").fetchone()[0]:
+                if not raw.execute("SELECT count(*) FROM llama_bench").fetchone()[0]:
                     yield "a table was emptied"
         case "md":
             if re.search(r"(?<!\\)<(img|script|svg)", text):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import subprocess
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from ggbench import paths
@@ -40,7 +41,7 @@ def out_of_memory(model: Path, n_limits: int | None = None) -> Trials:
     for mib in _PARENT_MIB[:n_limits]:
         for name in ("decode", "inspect", "results"):
             words = measuring(name, model) if name == "decode" else [name, *([str(model)] if name == "inspect" else [])]
-            _limited(row, f"{name} with {mib} MiB itself", words, lambda n=mib: _limit_memory(n * _MIB))
+            _limited(row, f"{name} with {mib} MiB itself", words, partial(_limit_memory, mib * _MIB))
     return row
 
 
@@ -66,7 +67,7 @@ def full_disk(folder: Path, model: Path, sizes: Sequence[int] = FILE_BYTES) -> T
             ]
             for words in writers:
                 label = f"{words[0]} with files of at most {size} B"
-                _limited(row, label, words, lambda n=size: resource.setrlimit(resource.RLIMIT_FSIZE, (n, n)))
+                _limited(row, label, words, partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size)))
                 for path in folder.rglob("*"):
                     if path.is_file() and path.stat().st_size == size and size:
                         row.unverified_bytes += size

@@ -163,7 +163,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
         raise Hung
 
     before = signal.signal(signal.SIGALRM, on_alarm)
-    faulthandler.dump_traceback_later(_DEAD_S, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(_DEAD_S, exit=True, file=2)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield

@@ -85,7 +85,9 @@ def cluster_report(plan: ClusterPlan, *, width: int | None = None) -> Renderable
         width=width,
     )  # fmt: skip
     lines = [line for line in (plan.llama_server, plan.command) if line]
-    return Group(by_device, Padding(by_machine, (1, 0)), *(Text(plain(line), no_wrap=True) for line in lines))
+    return Group(
+        by_device, Padding(by_machine, (1, 0)), *(Text(plain(line), no_wrap=True, overflow="ignore") for line in lines)
+    )
 
 
 def _tok_s(split: ClusterSplit | None, field: str) -> str:
@@ -95,7 +97,8 @@ def _tok_s(split: ClusterSplit | None, field: str) -> str:
 def _advice(plan: ClusterPlan, name: str, split: ClusterSplit | None) -> str:
     if split is None:
         return "does not fit"
-    return "no loss: leave it out" if plan.best == split and name.startswith("without") else ""
+    servers = {f"without {speed.server}" for speed in plan.speeds if speed.server}
+    return "no loss: leave it out" if plan.best == split and name in servers else ""
 
 
 def _lines(probe: ServerProbe) -> Iterator[tuple[ServerProbe, RemoteDevice | None, bool]]:

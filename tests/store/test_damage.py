@@ -1,0 +1,72 @@
+"""Results files with damage that SQLite does not notice, each once found by `scripts/hardening`."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from ggbench.errors import StoreError
+from ggbench.records.run import RunHead
+from ggbench.store.database import Store
+from tests.fakes.old_stores import build, version
+
+SERIES = "decode/p25/b1/r0"
+
+
+def damage(path: Path, *statements: str) -> None:
+    """Write into the tables what their schema forbids, as a page of zeros does."""
+    raw = sqlite3.connect(path)
+    raw.execute("PRAGMA writable_schema = ON")
+    raw.execute("UPDATE sqlite_master SET sql = replace(sql, 'NOT NULL', '') WHERE type = 'table'")
+    raw.commit()
+    raw.close()
+    raw = sqlite3.connect(path)
+    raw.execute("PRAGMA ignore_check_constraints = ON")
+    for statement in statements:
+        raw.execute(statement)
+    raw.commit()
+    raw.close()
+
+
+@pytest.mark.parametrize("column", ["subject", "model", "setup", "settings", "command", "state", "memory", "kind"])
+@pytest.mark.parametrize("value", ["NULL", "x'ce41'", "CAST(x'ce41' AS TEXT)"], ids=["none", "bytes", "not UTF-8"])
+def test_a_damaged_column_does_not_hide_the_other_runs(path: Path, head: RunHead, column: str, value: str) -> None:
+    """The run is listed as far as it can be read."""
+    with Store.open(path) as store:
+        store.begin(head)
+        store.begin(head)
+    damage(path, f"UPDATE runs SET {column} = {value} WHERE id = 1")
+    with Store.open(path) as store:
+        runs = store.list_runs()
+    assert [run.run_id for run in runs] == [2, 1]
+    assert runs[0].subject == head.subject
+
+
+@pytest.mark.parametrize("value", ["NULL", "'text'", "x'010203'"])
+def test_damaged_samples_are_left_out(path: Path, head: RunHead, value: str) -> None:
+    """Samples are whole 64-bit words, or none."""
+    with Store.open(path) as store:
+        run_id = store.begin(head)
+        store.append_samples(run_id, SERIES, 0, [7] * 10)
+    damage(path, f"UPDATE samples SET step_ns = {value}")
+    with Store.open(path) as store:
+        assert store.load_samples(run_id).step_ns.tolist() == []
+
+
+def test_a_run_that_no_migration_can_read_leaves_the_file_as_it_was(path: Path) -> None:
+    """The error says what to do; nothing is written before the whole migration has succeeded."""
+    build(version(4), path)
+    raw = sqlite3.connect(path)
+    columns = [row[1] for row in raw.execute("PRAGMA table_info(runs)")]
+    raw.close()
+    damage(path, *(f"UPDATE runs SET {name} = ''" for name in columns if name in ("settings", "setup", "result")))
+    before = path.read_bytes()
+    try:
+        with Store.open(path):
+            pass
+    except StoreError as error:
+        assert "damaged" in error.message
+        assert "recover" in error.hint
+        assert path.read_bytes() == before
