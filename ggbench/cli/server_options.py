@@ -27,6 +27,8 @@ def check_server(experiment: Experiment, asked: Asked) -> None:
     given = tuple(setup_options(asked.setup))
     if asked.bandwidth is not None:
         given = ("--bandwidth", *given)
+    if asked.tuned:
+        given = ("--tuned", *given)
     if given:
         raise UsageError(
             f"{_options(given)} for a model that is loaded here, and a server has loaded its own",

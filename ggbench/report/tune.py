@@ -103,9 +103,9 @@ def state_text(found: TuneResult, candidate: TunedCandidate) -> str:
 
 
 def setup_to_use(run: Run) -> LlamaSetup | None:
-    """Return the best setup, with the n_ctx that was asked for; the baseline where nothing beats it."""
+    """Return the best setup, with the n_ctx asked for; the baseline if nothing beats it; None if nothing was timed."""
     found, given = result_of(run), run.head.setup
-    if not found.candidates or not isinstance(given, LlamaSetup):
+    if not found.n_measured or not isinstance(given, LlamaSetup):
         return None
     best = found.best or found.candidates[0]
     return replace(best.setup, n_ctx=given.n_ctx)

@@ -139,6 +139,8 @@ def test_a_machine_that_is_too_noisy_is_named_so(ggbench: Run, plant: Plant, tin
     assert "too noisy to decide" in ran.err
     assert "make (pid 17, 93 % of a core)" in ran.json["unsteady"]
     assert ran.json["best"] == {}
+    listed = ggbench("results").out
+    assert "too noisy" in listed and "defaults" not in listed
 
 
 def test_too_little_time_is_refused_with_the_least(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
@@ -148,6 +150,10 @@ def test_too_little_time_is_refused_with_the_least(ggbench: Run, plant: Plant, t
     assert (ran.code, ran.out) == (2, "")
     assert "too short to compare two settings" in ran.err
     least = ran.err.split("--within ")[1].split()[0]
+    shown = ggbench("results", "show", "1").out
+    assert "too short" in shown
+    for claim in ("Commands", "the gain above", "Candidates"):
+        assert claim not in shown, "nothing was measured"
     assert ggbench("tune", tiny_twin, "--depth", "0,4096", "--within", least).code == 0
 
 

@@ -37,9 +37,13 @@ class TunePresenter(Presenter):
         return race_lines(run)
 
     def short_answer(self, run: Run) -> str:
-        """`2.83 ±0.04 x`, or `defaults`."""
+        """`2.83 ±0.04 x`, `defaults`, or `too noisy`; empty where nothing was compared."""
         found = result_of(run)
-        return f"{ratio_text(found.ratio)} x" if found.has_gain else "defaults" if found.candidates else ""
+        if found.has_gain:
+            return f"{ratio_text(found.ratio)} x"
+        if not verdict(run):
+            return ""
+        return "too noisy" if found.unsteady else "defaults"
 
     def headline(self, run: Run) -> str:
         """`flash_attn off: 1.68 ±0.02 times the speed of the defaults`."""

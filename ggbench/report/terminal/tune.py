@@ -26,10 +26,8 @@ from ggbench.report.tune import (
 )
 from ggbench.units import counted, format_count, format_number, format_percent
 
-_CAPTION = (
-    "times: speed over the defaults' in the race, where the best of several is better by chance; the gain above is "
-    "from measurements of its own"
-)
+_CAPTION = "times: speed over the defaults' in the race, where the best of several is better by chance"
+_PROVEN = "; the gain above is from measurements of its own"
 
 
 def tune_table(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
@@ -70,7 +68,8 @@ def tune_details(run: Run, *, folded: bool = False, readings: Sequence[MachineRe
         ("unsteady", plain(found.unsteady)),
     ]
     parts.append(facts_table("Best settings", [(name or "answer", text) for name, text in facts]))
-    parts.append(_candidates_table(found))
+    if found.n_measured:
+        parts.append(_candidates_table(found))
     lines = tuned_lines(run)
     if lines:
         parts.append(Group(Text("Commands", style="bold"), *(Text(f"  {plain(line)}") for line in lines)))
@@ -113,7 +112,7 @@ def _candidates_table(found: TuneResult) -> RenderableType:
         [each for each in cells if not each.is_empty],
         title="Candidates",
         dim=[each.state in ("dropped", "left out", "failed") for each in rows],
-        caption="\n".join([*reasons, _CAPTION]),
+        caption="\n".join([*reasons, _CAPTION + (_PROVEN if found.gain else "")]),
     )
 
 
