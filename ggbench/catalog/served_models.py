@@ -15,8 +15,6 @@ from ggbench.records.subject import Subject
 from ggbench.servers.address import Address
 from ggbench.servers.contract import OfferedModel
 
-_ASKING_S = 20.0
-"""Longest silence of a server that only lists its models."""
 _UNKNOWN_QUANT = "unknown"
 _CLAIMED = re.compile(r"-(awq|gptq-int[348]|gptq|fp8)(?=$|-)", re.IGNORECASE)
 """How repos for vLLM and TGI are named: `Qwen2.5-7B-Instruct-GPTQ-Int4`."""
@@ -29,6 +27,8 @@ class ServerOptions:
     api_key_env: str = ""
     """Name of the environment variable with the API key; empty sends none."""
     clock: ClockChoice = "auto"
+    timeout_s: float = 20.0
+    """Longest silence of a server that only lists its models."""
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ def served_models(ref: EndpointRef, names: Sequence[str], options: ServerOptions
     """
     from ggbench.servers.server import Server
 
-    with Server(Address.parse(ref.base_url, options.api_key_env or None), timeout_s=_ASKING_S) as server:
+    with Server(Address.parse(ref.base_url, options.api_key_env or None), timeout_s=options.timeout_s) as server:
         models = server.info.models
     if not models:
         raise UsageError(f"{ref.base_url} offers no model", "load one in the server first")

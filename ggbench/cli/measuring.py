@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import click
@@ -109,11 +109,13 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: Asked, *, every
         check_main_gpu(asked.setup)
         check_rpc(asked.setup)
     with interruptible(asked.output):
-        hub = asked.hub.access()
+        hub, server = asked.hub.access(), asked.server
+        if server is not None and asked.timeout_s is not None:
+            server = replace(server, timeout_s=min(server.timeout_s, asked.timeout_s))
         if every:
-            targets = resolve(asked.model, asked.quants, hub=hub, server=asked.server)
+            targets = resolve(asked.model, asked.quants, hub=hub, server=server)
         else:
-            targets = (resolve_one(asked.model, *asked.quants, hub=hub, server=asked.server),)
+            targets = (resolve_one(asked.model, *asked.quants, hub=hub, server=server),)
     if every:
         show_left_out(asked, targets)
     allow_downloads(targets, asked.hub, asked.output)

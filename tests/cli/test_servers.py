@@ -192,7 +192,7 @@ def test_a_broken_stream_is_a_run_that_is_kept(
 def test_a_broken_server_is_an_error_with_a_hint(ggbench: Run, serve: Serve, fault: str) -> None:
     """Two lines, in time, where nothing could begin."""
     endpoint = serve(None, everywhere(ANY_FAULTS[fault]))
-    ran = ggbench("decode", endpoint.url, "-n", "100")
+    ran = ggbench("decode", endpoint.url, "-n", "100", "--timeout", "2")
     assert ran.code in (ExitCode.NETWORK, ExitCode.ENGINE_FAILED), ran.err
     assert "Traceback" not in ran.err
     assert len([line for line in ran.err.splitlines() if line]) == 2, ran.err

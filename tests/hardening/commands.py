@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -113,8 +114,10 @@ def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 def count_orphans(row: Trials, label: str, workers: Sequence[psutil.Process]) -> None:
     """Count the workers that outlive their parent, and end them."""
-    _, alive = psutil.wait_procs(list(workers), timeout=_GONE_WITHIN_S)
-    row.orphans += len(alive)
-    for orphan in alive:
-        row.fault(f"{label}: {' '.join(orphan.cmdline())[:80]} lived on")
-        orphan.kill()
+    _, left = psutil.wait_procs(list(workers), timeout=_GONE_WITHIN_S)
+    for orphan in left:
+        with contextlib.suppress(psutil.NoSuchProcess):  # ended, and not yet reaped by the init process
+            words = orphan.cmdline()
+            row.orphans += 1
+            row.fault(f"{label}: {' '.join(words)[:80]} lived on")
+            orphan.kill()
