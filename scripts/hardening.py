@@ -11,7 +11,7 @@ from tests.hardening.table import ROWS, SLOW, markdown, run_rows
 
 
 def main() -> int:
-    """Run the rows, print each as it ends, its first faults, and the table."""
+    """Run the rows, print each as it ends, its faults, and the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"only these of {', '.join(ROWS)}")
     parser.add_argument("--quick", action="store_true", help="a few trials of each row, in less than 20 seconds")

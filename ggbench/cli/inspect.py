@@ -27,7 +27,7 @@ def command(path: Path, tensors: bool, output: Output) -> None:
 
     if not os.path.lexists(path):
         _refuse_name(str(path))
-    if path.is_dir():
+    elif path.is_dir():
         _list_folder(path, tensors, output)
         return
     model_file = read_model_file(path, allow_missing_data=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-import tempfile
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from ggbench.errors import Unsupported
 from ggbench.experiments.earlier_timings import EarlierTimings, earlier_timings
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import twin_of
+from ggbench.gguf_file.twin_folder import remove_left_twins, twin_folder
 from ggbench.gguf_file.twin_group import TwinGroup, group_twins
 from ggbench.gguf_file.twin_writer import require_room
 from ggbench.machine.cpu import describe_cpu
@@ -48,6 +48,7 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
     model = session.target.header()
     session.use_file(model)
     forecasts_dir().mkdir(parents=True, exist_ok=True)
+    remove_left_twins(forecasts_dir())
     twins, planned = _plan(session, model, setup)
     placements = _placements(model, twins, setup)
     if earlier := earlier_timings(session, twins, placements):
@@ -55,7 +56,7 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
     group = group_twins(planned)
     yield _announced(session, model, twins, group, len(placements))
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twins-", dir=forecasts_dir())))
+        folder = stack.enter_context(twin_folder(forecasts_dir()))
         paths = []
         for twin, own in zip(twins, group.own, strict=True):
             yield Working("write", 0, own.file_bytes, counted(len(twin.layers), "layer"))

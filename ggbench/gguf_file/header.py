@@ -19,9 +19,11 @@ from ggbench.gguf_file.header_bytes import ARCHITECTURE_KEY, BROKEN_HINT
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import Header, read_header
 from ggbench.gguf_file.shards import model_name, parse_shard_name
-from ggbench.plain import plain
+from ggbench.plain import plain, shorten_middle
 
 _MOST_SHARDS = 99_999
+_LONGEST_NAME = 255
+"""Of characters; no file system that Linux, macOS or Windows start from takes more."""
 
 
 def read_model_file(path: Path, *, allow_missing_data: bool = False) -> ModelFile:
@@ -40,7 +42,7 @@ def read_model_file(path: Path, *, allow_missing_data: bool = False) -> ModelFil
 
 def read_local_header(path: Path, *, allow_missing_data: bool = False) -> Header:
     """Return the header of this one file, without other shards. Raises BadFile, and Unsupported for old versions."""
-    name = plain(path.name)
+    name = shorten_middle(path.name, _LONGEST_NAME)
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ggbench.catalog.planned_variants import PlannedModel
     from ggbench.report.listed_runs import ListedRun
 
-_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What json leaves as it is, and a terminal, a line reader or UTF-8 does not take."""
+_NOT_ASCII = re.compile("[\x7f-\U0010ffff]")
+"""What json leaves as it is; some of it a terminal, a line reader or UTF-8 does not take, or a reader cannot see."""
 
 
 def document(command: str, /, **content: object) -> str:
@@ -31,7 +31,7 @@ def document(command: str, /, **content: object) -> str:
     """
     whole = {"schema": f"ggbench.{command}/1"} | {name: _strict(value) for name, value in content.items()}
     text = json.dumps(whole, ensure_ascii=False, allow_nan=False, indent=2)
-    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return _NOT_ASCII.sub(lambda match: match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1], text)
 
 
 def picked(record: object, names: str) -> dict[str, object]:

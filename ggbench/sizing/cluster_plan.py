@@ -14,6 +14,7 @@ from ggbench.engine.llama import LlamaEngine
 from ggbench.errors import EngineFailed, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
+from ggbench.gguf_file.twin_folder import remove_left_twins, twin_folder
 from ggbench.gguf_file.twin_writer import require_room
 from ggbench.paths import forecasts_dir
 from ggbench.records.cluster import ClusterPlan, ClusterSplit, DeviceSpeed, Link
@@ -140,12 +141,13 @@ def _timed(model: ModelFile, setup: LlamaSetup, cluster: Cluster) -> tuple[Devic
     group, costs = cluster_twins(model)
     folder = forecasts_dir()
     folder.mkdir(parents=True, exist_ok=True)
+    remove_left_twins(folder)
     require_room(
         folder, group.file_bytes, "the twins take", "free some space, set XDG_CACHE_HOME to a folder with room"
     )
-    with tempfile.TemporaryDirectory(prefix="twins-", dir=folder) as own:
+    with twin_folder(folder) as own:
         cluster.on_step("writing twins of some layers")
-        paths = [group.write(number, Path(own)) for number in range(len(costs))]
+        paths = [group.write(number, own) for number in range(len(costs))]
         places: list[tuple[int | None, str, str]] = [
             (index, each.device, each.server) for index, each in enumerate(cluster.devices)
         ]

@@ -156,7 +156,7 @@ class Store:
         """Runs that match every filter given, newest first, without their samples."""
         self._mark_interrupted()
         given = {"model": model, "quant": quant, "kind": kind, "state": state}
-        filters = {name: value for name, value in given.items() if value is not None}
+        filters = {name: storable_text(value) for name, value in given.items() if value is not None}
         where = " AND ".join(f"{name} = :{name}" for name in filters) or "1"
         records = self._select(
             f"SELECT * FROM runs WHERE {where} ORDER BY id DESC LIMIT :limit",

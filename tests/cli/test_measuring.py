@@ -317,6 +317,14 @@ def test_a_missing_file_is_exit_code_5(ggbench: Run) -> None:
     assert "nowhere.gguf" in ran.err
 
 
+def test_a_name_that_no_file_can_have_is_exit_code_5(ggbench: Run) -> None:
+    """The system refuses to look for it; the line is no longer than one of a name that it takes."""
+    ran = ggbench("inspect", "n" * 10_000)
+    assert ran.code == 5
+    assert "cannot be opened" in ran.err
+    assert len(ran.err) < 500
+
+
 def test_ctrl_c_keeps_what_was_measured(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
     """The row of a cancelled run has its samples, stays in the store, and ends in 130."""
 

@@ -15,6 +15,7 @@ from ggbench.report.glossary import LIMITS, LISTS, MAXCTX, PLAN, terms
 from ggbench.stats.linefit import fewest_samples
 from ggbench.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.measured import put_run, start
 
 
 def test_an_empty_store_says_what_to_do(ggbench: Run) -> None:
@@ -52,6 +53,14 @@ def test_a_no_removes_nothing(
     ran = ggbench("results", "rm", "1")
     assert (ran.code, ran.err.splitlines()[-1]) == (130, "nothing was removed")
     assert ggbench("results", "show", "1").code == 0
+
+
+def test_a_model_named_by_bytes_that_are_no_text(ggbench: Run) -> None:
+    """It is looked for as it is stored."""
+    with Store.open() as store:
+        put_run(store, start("odd\udcff"), n_gen=300)
+    assert ggbench("results", "--model", "odd\udcff").code == 0
+    assert len(ggbench("results", "--model", "odd\udcff", "--json").json["rows"]) == 1
 
 
 def test_a_run_that_is_not_there(ggbench: Run) -> None:

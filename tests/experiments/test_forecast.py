@@ -238,6 +238,16 @@ def test_what_it_takes_is_said_before_anything_is_written(model: Path) -> None:
     assert kinds.index(Point) < written
 
 
+def test_twins_that_a_killed_forecast_left_are_removed(model: Path) -> None:
+    """By the next, before it looks for room."""
+    left = forecasts_dir() / "twins-left"
+    left.mkdir(parents=True)
+    for name in ("in-use.lock", "twin-0.gguf"):
+        (left / name).touch()
+    _run(model, _Costly([]))
+    assert not left.exists()
+
+
 def test_a_disk_without_room_is_an_error_before_anything_is_written(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,12 +59,20 @@ def test_what_goes_wrong_is_counted() -> None:
         ("csv", "a,b\n=1+1,2\n"),
         ("sql", "CREATE TABLE llama_bench (a); INSERT INTO llama_bench VALUES ('x'); DELETE FROM llama_bench;"),
         ("md", "| <script>alert(1)</script> |"),
+        ("md", "` a <b>"),
+        ("md", "[a](javascript:alert(1))"),
+        ("md", "![a](http://example.com/a.png)"),
         ("txt", "\x1b[2J"),
     ],
 )
 def test_harm_in_a_file_is_found(form: str, text: str) -> None:
     """What a browser, a spreadsheet or a database would carry out."""
     assert list(_harm(text, form))
+
+
+def test_text_that_markdown_shows_is_no_harm() -> None:
+    """A code span and escaped characters are shown as they are."""
+    assert not list(_harm("| a \\<script> |\n| --- |\n| `` `<script>` `` |\n", "md"))
 
 
 @pytest.mark.parametrize("kind", MUTATIONS)

@@ -34,7 +34,7 @@ def all_at_once(draw: random.Random, folder: Path, model: Path, n_rounds: int = 
         for number in range(n_rounds):
             for words in (
                 ["decode", str(model), "-n", "120", "--bandwidth", "20GB/s", "--json"],
-                ["synth", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(folder / f"twin-{number}.gguf")],
+                ["synth", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(folder / f"twins-{number}")],
                 ["pull", f"hf:{_REPO}", "q8_0"],
                 ["pull", f"hf:{_REPO}", "q8_0", "--to", str(folder / f"to-{number}")],
                 ["models", "--dir", str(model.parent), "--json"],
@@ -54,7 +54,7 @@ def all_at_once(draw: random.Random, folder: Path, model: Path, n_rounds: int = 
         if (answer := raw.execute("PRAGMA integrity_check").fetchone()[0]) != "ok":
             row.lost_bytes += paths.results_file().stat().st_size
             row.fault(f"the store is damaged: {answer}")
-    for path in folder.glob("twin-*.gguf"):
+    for path in folder.glob("twins-*/*.gguf"):
         if read_model_file(path).missing_bytes:
             row.unverified_bytes += path.stat().st_size
     for path in [*folder.glob("to-*/*.gguf"), *paths.headers_dir().parent.glob("**/blobs/*")]:

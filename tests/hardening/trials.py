@@ -20,7 +20,6 @@ LIMIT_S = 60.0
 """A trial that takes longer hangs."""
 _DEAD_S = 300.0
 """Native code that no signal interrupts ends the whole program, with a traceback of where it hangs."""
-_SHOWN_FAULTS = 5
 
 
 class Hung(BaseException):
@@ -41,7 +40,7 @@ class Trials:
     unverified_bytes: int = 0
     """Under a final name, with another hash or content than they should have."""
     faults: list[str] = field(default_factory=list)
-    """The first few, in words."""
+    """Each in words."""
 
     @property
     def is_clean(self) -> bool:
@@ -55,8 +54,7 @@ class Trials:
 
     def fault(self, text: str) -> None:
         """Keep what went wrong in words."""
-        if len(self.faults) < _SHOWN_FAULTS:
-            self.faults.append(text)
+        self.faults.append(text)
 
     def attempt(self, label: str, call: Callable[[], object], limit_s: float = LIMIT_S) -> object:
         """Make one trial in this process; a GgbenchError with a line that can be printed is no fault."""

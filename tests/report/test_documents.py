@@ -60,7 +60,7 @@ def test_schema_comes_first() -> None:
 
 def test_text_survives_and_steers_nothing() -> None:
     """Other scripts stay readable; what a terminal obeys or UTF-8 lacks is escaped and comes back the same."""
-    name = "模型 é \x1b[31m \x9b2J \u202e \udcff \u2028"
+    name = "模型 é \x1b[31m \x9b2J \u202e \u200b \U000e0041 \udcff \u2028"
     text = document("inspect", model=name)
     assert "模型 é" in text
     assert all(character.isprintable() or character == "\n" for character in text)
