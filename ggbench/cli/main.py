@@ -12,6 +12,7 @@ import sys
 from typing import NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from ggbench import __version__
 from ggbench.cli.interrupts import discard_output, stoppable
@@ -50,6 +51,8 @@ COMMANDS = {
 """Every command, in `ggbench.cli.<name>` unless `_ELSEWHERE`, with its one line of help."""
 _ELSEWHERE = {"tui": "ggbench.tui.entry_point", "import": "ggbench.cli.import_"}
 """The other front end, found by its name, as neither imports the other; and a word that Python keeps to itself."""
+COMPLETION = "_GGBENCH_COMPLETE"
+"""What a shell sets that asks for completions, by click's rules."""
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A disk, a quota or the largest size of a file is reached."""
 
@@ -60,11 +63,19 @@ class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:  # type: ignore[type-arg]
+        found = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(_ELSEWHERE.get(cmd_name, f"ggbench.cli.{cmd_name}")).command
         command.short_help = COMMANDS[cmd_name]
+        if COMPLETION in os.environ:
+            from ggbench.cli.completion import offer
+
+            offer(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -74,7 +85,7 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS and not ctx.resilient_parsing:
             raise UnknownName("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
 
@@ -115,6 +126,8 @@ def _run(args: list[str] | None) -> int:
     """Run the command line, print what went wrong, and return the exit code. Raises BrokenPipeError."""
     if not IS_SUPPORTED:
         return _fail("ggbench does not run on Windows itself", "run it in WSL 2", ExitCode.UNEXPECTED)
+    if COMPLETION in os.environ:
+        import ggbench.cli.completion  # noqa: F401 - its bash is found by name
     try:
         status = cli.main(args, prog_name="ggbench", standalone_mode=False)
         sys.stdout.flush()  # here and not while the interpreter ends, which complains of a closed pipe
