@@ -7,13 +7,20 @@ from pathlib import Path
 
 import click
 
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import PATH, option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import BadFile, UsageError
 from ggbench.plain import plain
 
 
-@click.command()
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench inspect model.gguf --tensors
+    ggbench inspect ~/models
+    """,
+)
 @click.argument("path", type=PATH, metavar="FILE|FOLDER")
 @option("--tensors", "List every tensor of a file with its shape, type and bytes.", is_flag=True)
 @output_options
@@ -21,7 +28,7 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     """Show metadata, tensor types, parameters, BPW and KV bytes per token of FILE; the weights are not read.
 
     A truncated file, such as a download that stopped, is shown with how much is missing, and the exit code is 5. Of a
-    FOLDER, every GGUF in and below it is listed, and what is wrong with it.
+    FOLDER, every GGUF in and below it is listed; one that cannot be loaded is a row with its reason.
     """
     from ggbench.gguf_file.header import read_model_file
 
