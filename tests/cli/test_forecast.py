@@ -53,6 +53,8 @@ def test_what_was_forecast_is_known(ggbench: Run, machine: FakeMachine, tiny_twi
     assert len(machine.workers) == n_workers
     assert known.json["basis"] == measured.json["basis"]
     assert known.json["tok_s"] == pytest.approx(measured.json["tok_s"])
+    shown = ggbench("results", "show", measured.json["run_id"], "--json")
+    assert shown.json["tok_s"] == measured.json["tok_s"]
 
 
 def test_bad_input_is_refused_in_two_lines(ggbench: Run, tiny_twin: Path) -> None:
