@@ -16,6 +16,8 @@ Choice = Mapping[str, Any]
 
 _UBATCHES = (128, 256, 1024, 2048)
 _SPLITS: tuple[SplitMode, ...] = ("row", "none")
+_SERVER_SPLITS: tuple[SplitMode, ...] = ("none",)
+"""Rows are split over CUDA and SYCL devices alone."""
 _MOST_COMBINED = 5
 
 
@@ -45,6 +47,7 @@ def choices(baseline: LlamaSetup, settings: TuneSettings, known: Known) -> list[
     batch_threads = baseline.threads_batch or threads
     counts = (known.n_logical, known.n_cores, threads - 1, threads // 2)
     switches = ("off",) if known.flash_attn else ("on",) if known.flash_attn is False else ("off", "on")
+    splits = _SERVER_SPLITS if baseline.rpc_servers else _SPLITS
     computes_on_cpu = not known.n_gpus or bool(known.placements)
     found: list[list[Choice]] = [
         [{"flash_attn": each} for each in switches],
@@ -57,7 +60,7 @@ def choices(baseline: LlamaSetup, settings: TuneSettings, known: Known) -> list[
             for each in _UBATCHES
             if of_prefill and each != baseline.n_ubatch and each <= settings.n_prompt
         ],
-        [{"split_mode": each} for each in _SPLITS if known.n_gpus > 1 and baseline.main_gpu is None],
+        [{"split_mode": each} for each in splits if known.n_gpus > 1 and baseline.main_gpu is None],
         [{"mmap": not baseline.mmap}] if computes_on_cpu and baseline.memory_limit_bytes is None else [],
     ]
     return [tuple(each) for each in found if each]
