@@ -116,7 +116,7 @@ def _less_memory(job: Job, run: Run, is_searched: bool) -> str:
             smaller.append(f"--type-k q8_0 --type-v q8_0{needed}")
     needs_less = f"{' or '.join(smaller)} needs less"
     # Without a buffer not even the weights fitted, and a search tries no smaller context than this.
-    n_ctx = getattr(setup, "n_ctx", None) or run.head.settings.n_ctx_needed
+    n_ctx = setup.n_ctx or run.head.settings.n_ctx_needed
     if is_searched or not run.memory.buffers or not isinstance(setup, LlamaSetup) or (n_ctx or 0) <= KV_CELLS:
         return needs_less
     search = MAXCTX.command(Job(MAXCTX, job.target, replace(setup, n_ctx=None), ContextSettings()))
