@@ -73,7 +73,7 @@ def _cluster(setup: LlamaSetup, output: Output) -> tuple[LlamaSetup, Cluster]:
     for server in setup.rpc_servers:
         probe = probe_server(server)
         if not probe.is_usable or probe.link is None:
-            raise NetworkError(probe.reason, f"see: ggbench cluster probe {server}")
+            raise NetworkError(f"RPC server {server} {probe.reason}", f"see: ggbench cluster probe {server}")
         links[server] = probe.link
     devices = device_memories(setup)
     threads = setup.threads or default_threads()

@@ -122,6 +122,7 @@ class _Search:
         )
         self._candidates = {BASELINE: baseline}
         self._race = Race()
+        self._failed: set[int] = set()
         self._round = 0
         self._began = monotonic()
         self._is_fresh = False
@@ -227,13 +228,16 @@ class _Search:
             busy = BusyPrograms()
             timings = [first or _completed(self._timed(BASELINE))]
             for member in members:
+                if member not in self._race.alive:
+                    continue
                 timing = self._timed(member)
                 if isinstance(timing, TuneTiming):
                     timings.append(timing)
                 elif isinstance(timing, Cancelled):
                     raise EngineEnded(timing)
-                elif member in self._race.alive:
+                else:
                     self._race.leave(member)
+                    self._failed.add(member)
                     failed = TuneFailed(member, timing.reason)
                     recorder.observe(failed)
                     yield Point(f"{self._name(member)}: {timing.reason}", failed)
@@ -258,7 +262,12 @@ class _Search:
         """
         baseline = self._candidates[BASELINE].setup
         n_changes = {each.number: len(changes(baseline, each.setup)) for each in self._candidates.values()}
-        while (finalist := self._race.finalist(n_changes)) != BASELINE:
+        while True:
+            if self._failed:  # others were dropped because what failed later was faster
+                self._race.enter(self._race.scores.keys() - self._failed - set(self._race.alive))
+            finalist = self._race.finalist(n_changes)
+            if finalist == BASELINE:
+                return
             n_blocks = self._blocks(finalist)
             for number in range(1, n_blocks + 1):
                 if number > _FEWEST_IN_HASTE and self._left_s() < 0:
@@ -295,7 +304,7 @@ class _Search:
         may_be: list[int] = []
         for dimension in dimensions:
             tried = [numbers[setup] for setup in singles(baseline, [dimension])]
-            values = [number for number in tried if race.scores.get(number)]
+            values = [number for number in tried if race.scores.get(number) and number not in self._failed]
             best = max(values, key=race.mean, default=BASELINE)
             if race.is_promising(best):
                 good.append(best)

@@ -13,7 +13,7 @@ from ggbench.machine.readings import name_processes
 from ggbench.plain import plain
 from ggbench.records.context import ContextResult, Probe, SearchPlan
 from ggbench.records.machine import MachineReading
-from ggbench.records.memory import DeviceBuffers, Memory
+from ggbench.records.memory import DeviceBuffers, Memory, Place
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup, Setup
@@ -151,7 +151,10 @@ def _buffers(run: Run) -> str:
         parts = (weight_bytes, *context_bytes(run))
         return ", ".join(f"{name} {format_bytes(n_bytes)}" for name, n_bytes in zip(_PARTS, parts, strict=True))
     on_host = [each for each in buffers if each.is_host]
-    return f"{_sizes(on_gpu)} on the GPU; {_sizes(on_host, run.memory.unread_bytes)} in main memory"
+    in_main_memory = f"{_sizes(on_host, run.memory.unread_bytes)} in main memory"
+    if any(each.place is Place.REMOTE for each in buffers):
+        return "; ".join([*(f"{_sizes([each])} on {each.device}" for each in on_gpu), in_main_memory])
+    return f"{_sizes(on_gpu)} on the GPU; {in_main_memory}"
 
 
 def _sizes(buffers: Sequence[DeviceBuffers], unread_bytes: int = 0) -> str:
