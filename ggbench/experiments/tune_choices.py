@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ggbench.errors import UsageError
-from ggbench.records.setup import LlamaSetup, SplitMode, check_cache_types
+from ggbench.records.setup import LlamaSetup, SplitMode
 from ggbench.records.tune import TuneSettings, changes
 
 Choice = Mapping[str, Any]
@@ -107,7 +107,7 @@ def merged(baseline: LlamaSetup, together: Iterable[Choice]) -> LlamaSetup | Non
         fields |= choice
     setup = replace(baseline, **fields)
     try:
-        check_cache_types(setup)
+        setup.check()
     except UsageError:
         return None
     return None if setup == baseline else setup

@@ -22,7 +22,7 @@ from ggbench.recording.progress import Point, Progress, Working
 from ggbench.recording.session import Session
 from ggbench.records.observation import WorkerStarted
 from ggbench.records.pick import Loss
-from ggbench.records.setup import LlamaSetup, setup_for
+from ggbench.records.setup import LlamaSetup
 from ggbench.records.tune import (
     Stage,
     TuneCandidate,
@@ -71,7 +71,7 @@ def search(session: Session) -> Generator[Progress, None, Conclusion]:
     if not isinstance(setup, LlamaSetup):
         raise Unsupported("a search for settings measures with llama.cpp", "name a GGUF file instead")
     file = yield from session.prepare_file()
-    given = setup_for(setup, settings.n_ctx_needed)
+    given = setup.holding(settings.n_ctx_needed)
     assert isinstance(given, LlamaSetup)
     sizes = SetupSizes(lambda: _launch(session, given), file, given)
     yield Working("probe", text="sizing")
