@@ -36,9 +36,9 @@ from tests.fakes.slow_link import slow_link
 
 AIM, NOISE = 0.15, 0.03
 NAMES = "near", "far", "here"
-HEADER = (
-    "| added delay | split: near, far, here | expected | measured | measured / expected | |\n|---:|---|---:|---:|---:|---|"
-)
+HEADER = """\
+| added delay | split: near, far, here | expected | measured | measured / expected | |
+|---:|---|---:|---:|---:|---|"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session")
 def machine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cache of a machine whose bandwidth was measured with every number of threads, which takes seconds each time."""
+    """The cache of a machine whose bandwidth was measured with every number of threads, which takes seconds."""
     from ggbench.machine.bandwidth import cached_bandwidth
     from ggbench.machine.cpu import logical_cpus
     from ggbench.machine.read_probe import ReadRate

@@ -73,7 +73,8 @@ def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
 def tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
     """Where W is far below its limit, the command that searches for better settings; empty where it is nowhere.
 
-    With flash attention on a CPU W has been 4 % of its limit, and other settings three times as fast (scripts/EVIDENCE.md).
+    With flash attention on a CPU W has been 4 % of its limit, and other settings three times as fast
+    (scripts/EVIDENCE.md).
     """
     slow = [
         (job, run)

@@ -39,8 +39,8 @@ class Known:
 def choices(baseline: LlamaSetup, settings: TuneSettings, known: Known) -> list[tuple[Choice, ...]]:
     """Return the values of each setting other than the baseline's, by falling expected effect.
 
-    Flash attention comes first: on a CPU it can triple the cost of a long context (scripts/EVIDENCE.md). `n_batch` only makes
-    room for `n_ubatch`, which decides how much is computed at once.
+    Flash attention comes first: on a CPU it can triple the cost of a long context (scripts/EVIDENCE.md). `n_batch`
+    only makes room for `n_ubatch`, which decides how much is computed at once.
     """
     of_decode, of_prefill = settings.objective != "prefill", settings.objective != "decode"
     threads = baseline.threads or known.n_cores
