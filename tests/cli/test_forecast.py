@@ -35,6 +35,7 @@ def test_without_measuring_the_bound_is_shown(ggbench: Run, machine: FakeMachine
     assert "≤" in text.out and "≥" in text.out
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_without_measuring_not_even_the_bandwidth_is_measured(ggbench: Run, tiny_twin: Path) -> None:
     """So nothing may be known, which is no error."""
     ran = ggbench("forecast", tiny_twin, "--no-measure")
