@@ -47,7 +47,7 @@ class _Named(click.ParamType):  # type: ignore[type-arg]  # generic only in newe
         """Return what the other type makes of it."""
         return self._values.convert(value, param, ctx)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # type: ignore[type-arg]
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names that begin so and were not given yet, else files; nothing where they cannot be read."""
         if incomplete.startswith(_PATHS):
             return [CompletionItem(incomplete, type="file")]
@@ -170,7 +170,7 @@ class _Bash(BashComplete):
             self._n_fixed = incomplete.rfind(":") + 1
         return words[1:], incomplete
 
-    def format_completion(self, item: CompletionItem) -> str:  # type: ignore[type-arg]
+    def format_completion(self, item: CompletionItem) -> str:
         """Return the item without what bash keeps."""
         return f"{item.type},{item.value[self._n_fixed :]}"
 

@@ -13,6 +13,7 @@ import pytest
 
 from ggbench.catalog.added_places import add_server
 from ggbench.store.database import Store
+from tests.cli.conftest import Run
 from tests.fakes.measured import put_run, start
 
 SHELLS = ("bash", "zsh", "fish")
@@ -20,7 +21,7 @@ Complete = Callable[..., list[str]]
 
 
 @pytest.fixture
-def complete(ggbench: Callable[..., object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Complete:
+def complete(ggbench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Complete:
     """Returns the values that a shell is offered for the last of these words, in an empty folder."""
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
@@ -32,8 +33,8 @@ def complete(ggbench: Callable[..., object], monkeypatch: pytest.MonkeyPatch, tm
         for name, value in (given | {"_GGBENCH_COMPLETE": f"{shell}_complete"}).items():
             monkeypatch.setenv(name, value)
         ran = ggbench()
-        lines = ran.out.strip("\n").splitlines()  # type: ignore[attr-defined]
-        assert ran.err == ""  # type: ignore[attr-defined]
+        lines = ran.out.strip("\n").splitlines()
+        assert ran.err == ""
         if shell == "zsh":
             return lines[1::3]
         return [line.split(",", 1)[1].split("\t")[0] for line in lines]
