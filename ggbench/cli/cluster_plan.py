@@ -37,7 +37,8 @@ def command(model: str, quants: tuple[str, ...], setup: LlamaSetup, hub: HubOpti
 
     Twins of some of the model's layers are timed on each device alone, over its real link; nothing is downloaded but
     headers. The split keeps within every device's memory at --n-ctx, 8192 unless given, and leaves out machines that
-    only slow the model down. The exit code is 3 where it fits in no way.
+    only slow the model down; --memory-limit is for each device, main memory included. The exit code is 3 where it fits
+    in no way.
     """
     from ggbench.catalog.planned_variants import planned_model
     from ggbench.cli.header_progress import reading_headers
@@ -72,6 +73,7 @@ def _cluster(setup: LlamaSetup, output: Output) -> tuple[LlamaSetup, Cluster]:
     from ggbench.engine.llama import launch
     from ggbench.engine.rpc_probe import probe_server
     from ggbench.machine.cpu import default_threads
+    from ggbench.sizing.budget import devices_budget
     from ggbench.sizing.cluster_plan import Cluster
     from ggbench.sizing.device_split import device_memories
 
@@ -82,7 +84,8 @@ def _cluster(setup: LlamaSetup, output: Output) -> tuple[LlamaSetup, Cluster]:
         if not probe.is_usable or probe.link is None:
             raise NetworkError(f"RPC server {server} {probe.reason}", f"see: ggbench cluster probe {server}")
         links[server] = probe.link
-    devices = device_memories(setup)
+    limit_bytes = setup.memory_limit_bytes
+    devices = devices_budget(device_memories(setup), limit_bytes=limit_bytes, reserve_bytes=None).devices
     threads = setup.threads or default_threads()
     return replace(setup, threads=threads), Cluster(
         devices, links, lambda: launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S), output.notice
