@@ -38,9 +38,9 @@ AIM, NOISE = 0.15, 0.03
 N_CTX = 256
 """That a plan is for; the decode begins as far from its beginning as it ends before its end."""
 NAMES = "near", "far", "here"
-HEADER = (
-    "| added delay | split: near, far, here | expected | measured | measured / expected | |\n|---:|---|---:|---:|---:|---|"
-)
+HEADER = """\
+| added delay | split: near, far, here | expected | measured | measured / expected | |
+|---:|---|---:|---:|---:|---|"""
 
 
 @dataclass(frozen=True, slots=True)

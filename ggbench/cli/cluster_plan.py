@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import HubOptions, load_options, offline_option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import DoesNotFit, ExitCode, NetworkError, UsageError
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
     from ggbench.sizing.cluster_plan import Cluster
 
 
-@click.command()
+@click.command(
+    cls=DocumentedCommand,
+    short_help="The fastest split of a model over several machines.",
+    examples="""
+    ggbench cluster plan qwen2.5-32b q4_k_m --rpc 192.168.1.7:50052
+    """,
+)
 @click.argument("model")
 @click.argument("quants", nargs=-1)
 @load_options

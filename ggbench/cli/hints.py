@@ -74,7 +74,8 @@ def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
 def tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
     """Where W is far below its limit, the command that searches for better settings; empty where it is nowhere.
 
-    With flash attention on a CPU W has been 4 % of its limit, and other settings three times as fast (README, Tune).
+    With flash attention on a CPU W has been 4 % of its limit, and other settings three times as fast
+    (scripts/EVIDENCE.md).
     """
     slow = [
         (job, run)
@@ -120,7 +121,7 @@ def _less_memory(job: Job, run: Run, is_searched: bool) -> str:
     if isinstance(setup, LlamaSetup) and setup.rpc_servers:
         needs_less += "; another --tensor-split or another machine may hold it: ggbench cluster plan"
     # Without a buffer not even the weights fitted, and a search tries no smaller context than this.
-    n_ctx = getattr(setup, "n_ctx", None) or run.head.settings.n_ctx_needed
+    n_ctx = setup.n_ctx or run.head.settings.n_ctx_needed
     if is_searched or not run.memory.buffers or not isinstance(setup, LlamaSetup) or (n_ctx or 0) <= KV_CELLS:
         return needs_less
     search = MAXCTX.command(Job(MAXCTX, job.target, replace(setup, n_ctx=None), ContextSettings()))

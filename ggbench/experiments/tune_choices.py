@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ggbench.errors import UsageError
-from ggbench.records.setup import LlamaSetup, SplitMode, check_cache_types
+from ggbench.records.setup import LlamaSetup, SplitMode
 from ggbench.records.tune import TuneSettings, changes
 
 Choice = Mapping[str, Any]
@@ -39,8 +39,8 @@ class Known:
 def choices(baseline: LlamaSetup, settings: TuneSettings, known: Known) -> list[tuple[Choice, ...]]:
     """Return the values of each setting other than the baseline's, by falling expected effect.
 
-    Flash attention comes first: on a CPU it can triple the cost of a long context (README, Tune). `n_batch` only makes
-    room for `n_ubatch`, which decides how much is computed at once.
+    Flash attention comes first: on a CPU it can triple the cost of a long context (scripts/EVIDENCE.md). `n_batch`
+    only makes room for `n_ubatch`, which decides how much is computed at once.
     """
     of_decode, of_prefill = settings.objective != "prefill", settings.objective != "decode"
     threads = baseline.threads or known.n_cores
@@ -107,7 +107,7 @@ def merged(baseline: LlamaSetup, together: Iterable[Choice]) -> LlamaSetup | Non
         fields |= choice
     setup = replace(baseline, **fields)
     try:
-        check_cache_types(setup)
+        setup.check()
     except UsageError:
         return None
     return None if setup == baseline else setup

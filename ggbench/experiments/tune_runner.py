@@ -22,7 +22,7 @@ from ggbench.recording.progress import Point, Progress, Working
 from ggbench.recording.session import Session
 from ggbench.records.observation import WorkerStarted
 from ggbench.records.pick import Loss
-from ggbench.records.setup import LlamaSetup, setup_for
+from ggbench.records.setup import LlamaSetup
 from ggbench.records.tune import (
     Stage,
     TuneCandidate,
@@ -71,7 +71,7 @@ def search(session: Session) -> Generator[Progress, None, Conclusion]:
     if not isinstance(setup, LlamaSetup):
         raise Unsupported("a search for settings measures with llama.cpp", "name a GGUF file instead")
     file = yield from session.prepare_file()
-    given = setup_for(setup, settings.n_ctx_needed)
+    given = setup.holding(settings.n_ctx_needed)
     assert isinstance(given, LlamaSetup)
     sizes = SetupSizes(lambda: _launch(session, given), file, given)
     yield Working("probe", text="sizing")
@@ -122,6 +122,7 @@ class _Search:
         )
         self._candidates = {BASELINE: baseline}
         self._race = Race()
+        self._failed: set[int] = set()
         self._round = 0
         self._began = monotonic()
         self._is_fresh = False
@@ -229,13 +230,16 @@ class _Search:
             busy = BusyPrograms()
             timings = [first or _completed(self._timed(BASELINE))]
             for member in members:
+                if member not in self._race.alive:
+                    continue
                 timing = self._timed(member)
                 if isinstance(timing, TuneTiming):
                     timings.append(timing)
                 elif isinstance(timing, Cancelled):
                     raise EngineEnded(timing)
-                elif member in self._race.alive:
+                else:
                     self._race.leave(member)
+                    self._failed.add(member)
                     failed = TuneFailed(member, timing.reason)
                     recorder.observe(failed)
                     yield Point(f"{self._name(member)}: {timing.reason}", failed)
@@ -260,7 +264,12 @@ class _Search:
         """
         baseline = self._candidates[BASELINE].setup
         n_changes = {each.number: len(changes(baseline, each.setup)) for each in self._candidates.values()}
-        while (finalist := self._race.finalist(n_changes)) != BASELINE:
+        while True:
+            if self._failed:  # others were dropped because what failed later was faster
+                self._race.enter(self._race.scores.keys() - self._failed - set(self._race.alive))
+            finalist = self._race.finalist(n_changes)
+            if finalist == BASELINE:
+                return
             n_blocks = self._blocks(finalist)
             for number in range(1, n_blocks + 1):
                 if number > _FEWEST_IN_HASTE and self._left_s() < 0:
@@ -297,7 +306,7 @@ class _Search:
         may_be: list[int] = []
         for dimension in dimensions:
             tried = [numbers[setup] for setup in singles(baseline, [dimension])]
-            values = [number for number in tried if race.scores.get(number)]
+            values = [number for number in tried if race.scores.get(number) and number not in self._failed]
             best = max(values, key=race.mean, default=BASELINE)
             if race.is_promising(best):
                 good.append(best)

@@ -126,9 +126,7 @@ class SetupSizes:
         try:
             dry.load(self._file, self._file.paths[0])
             if self._budget is None:
-                self._budget = search_budget(
-                    dry, dry.context(KV_CELLS), gpus, self._setup, None, devices
-                )
+                self._budget = search_budget(dry, dry.context(KV_CELLS), gpus, self._setup, None, devices)
         except EngineEnded:
             pass  # the real load will say why
         except BaseException:

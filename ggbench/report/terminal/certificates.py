@@ -97,7 +97,7 @@ def _facts(run: Run, found: ContextResult) -> Facts:
         n_ubatch = setup.n_ubatch
     n_dry = sum(probe.is_dry for probe in found.probes)
     attention = {True: "flash attention on", False: "flash attention off", None: ""}[memory.flash_attn]
-    cache = f"K {setup.type_k}, V {setup.type_v}" if isinstance(setup, LlamaSetup) else ""
+    cache = "K {}, V {}".format(*setup.cache_types) if setup.cache_types else ""
     windows = swa_text(memory.swa_cells, memory.n_ctx)
     return [
         ("works", _answer(found, n_ubatch)),
@@ -202,7 +202,7 @@ def _budget(setup: Setup, plan: SearchPlan) -> str:
     if plan.memory_bytes is not None:
         return f"{format_bytes(plan.budget_bytes)} for weights, KV cache and compute buffers"
     # Runs of earlier versions did not keep what the budget was a part of.
-    limit = setup.memory_limit_bytes if isinstance(setup, LlamaSetup) else None
+    limit = setup.memory_limit_bytes
     of = "" if limit is None else f"the limit is {format_bytes(limit)}, "
     reserve = f"{format_bytes(plan.reserve_bytes)} are reserved, " if plan.reserve_bytes else ""
     return f"{format_bytes(plan.budget_bytes)}; {of}{reserve}{format_bytes(plan.free_bytes)} were free before"
