@@ -76,6 +76,7 @@ def _places() -> tuple[Place, ...]:
         "logits": paths.logits_dir(),
         "headers": paths.headers_dir(),
         "listings": paths.hub_listings_dir(),
+        "llama.cpp's builds": paths.llama_builds_dir(),
     }
     return (
         describe_place("results", paths.results_file().parent),
