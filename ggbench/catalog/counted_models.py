@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
 from ggbench.catalog.reference import (
     CatalogRef,
+    CheckpointRef,
     HubRef,
     ModelRef,
     SynthRef,
     model_label,
     parse_file_model,
+    parse_model,
     wanted_quants,
 )
 from ggbench.gguf_file.blueprint import build_metadata, build_model
@@ -39,9 +41,13 @@ class CountedModel:
 def count_model(model: str, schemes: Sequence[str] = (), catalog: Catalog | None = None) -> CountedModel:
     """Resolve MODEL and count its weights in schemes (`w16`, `w4.5`) and quants (`q4_k_m`).
 
-    Without `schemes`: w16, w8, w6 and w4 for a catalog model, the actual tensor types for a path. Raises as
-    `catalog.selector.resolve` does, UsageError for a scheme without a width, Unsupported for an unknown tensor type.
+    Without `schemes`: w16, w8, w6 and w4 for a catalog model, the actual tensor types for a path, each method for a
+    checkpoint. Raises as `catalog.selector.resolve` does, UsageError for a scheme without a width, Unsupported for an
+    unknown tensor type.
     """
+    checkpoint = parse_model(model)
+    if isinstance(checkpoint, CheckpointRef):
+        return _from_checkpoint(model, checkpoint, wanted_quants(checkpoint, schemes), catalog)
     ref = parse_file_model(model)
     asked = wanted_quants(ref, schemes)
     catalog = catalog or load_catalog()
@@ -65,6 +71,26 @@ def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
         for name, width in bits.items()
     )
     return CountedModel(model.id, unquantized, weights)
+
+
+def _from_checkpoint(model: str, ref: CheckpointRef, asked: Sequence[str], catalog: Catalog | None) -> CountedModel:
+    from ggbench.catalog.checkpoints import find_checkpoint, planned_methods
+    from ggbench.checkpoint.storage import method_by_name
+
+    found = find_checkpoint(ref, catalog)
+    bits = {name: scheme_bits(name) for name in asked or [method.name for method in planned_methods(found)]}
+    first = found.header(found.checkpoint.method)
+    parameters = count_parameters(first)
+
+    def stored(name: str) -> Weights:
+        file = found.header(method_by_name(name))
+        weights = file_weights(file, name)
+        return replace(weights, embedding_bytes=(file.weight_bytes or 0) - weights.resident_bytes)
+
+    weights = tuple(
+        stored(name) if width is None else uniform_weights(parameters, width) for name, width in bits.items()
+    )
+    return CountedModel(model_label(model, ref), first, weights)
 
 
 def _from_files(model: str, ref: ModelRef, asked: Sequence[str]) -> CountedModel:

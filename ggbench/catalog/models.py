@@ -36,6 +36,7 @@ _ABOUT: Mapping[str, _Accepted] = {
         lambda value: isinstance(value, list) and all(map(_is_quant, value)),
         'a list such as ["q8_0", "q4_k_m"]',
     ),
+    "tied_in_config": (lambda value: isinstance(value, bool), "true or false"),
 }
 _WHOLE: _Accepted = (lambda value: type(value) is int, "a whole number")
 _FLAG: _Accepted = (lambda value: isinstance(value, bool), "true or false")
@@ -71,6 +72,8 @@ class CatalogModel:
     """Quants known to be in `repo`, lower case; empty when unknown."""
     origin: Literal["shipped", "user"]
     """`user` when any value comes from the user's file."""
+    tied_in_config: bool | None = None
+    """Whether config.json ties the output to the embedding; None: as the GGUF does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,7 @@ class _Entry:
             hyper=hyper,
             quants=tuple(dict.fromkeys(quant.lower() for quant in self.values.get("quants", ()))),
             origin=self.origin,
+            tied_in_config=self.values.get("tied_in_config"),
         )
 
 

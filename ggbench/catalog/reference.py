@@ -17,7 +17,10 @@ from ggbench.servers.address import Address, is_url
 MAIN = "main"
 """Default revision of a repo."""
 
-_FORMS = "MODEL is a catalog id, org/name or hf:org/name, a path, synth:<id>, twin:<org/name> or the URL of a server"
+_FORMS = (
+    "MODEL is a catalog id, org/name or hf:org/name, a path, synth:<id>, twin:<org/name>, tf:<org/name or folder>, "
+    "synth-tf:<id> or the URL of a server"
+)
 _HUB_NAME = re.compile(
     rf"(?P<repo>{HUB_REPO.pattern})(?:@(?P<revision>refs/[a-z]+/[A-Za-z0-9][\w.-]*|[A-Za-z0-9][\w.-]*))?", re.ASCII
 )
@@ -69,14 +72,37 @@ class EndpointRef:
     quant: str | None = None
 
 
+class SynthCheckpointRef(_IdRef):
+    """A checkpoint of a catalog model with random weights, `synth-tf:qwen1.5-7b`."""
+
+
+class HubCheckpointRef(_RepoRef):
+    """A Hub repo with a config.json and safetensors, `tf:org/name`."""
+
+
+@dataclass(frozen=True)
+class FolderCheckpointRef:
+    """A folder with a config.json, `tf:FOLDER`."""
+
+    path: Path
+    quant: str | None = None
+
+
 FileRef = CatalogRef | HubRef | PathRef | SynthRef | TwinRef
 """What leads to a GGUF file."""
-ModelRef = FileRef | EndpointRef
+CheckpointRef = SynthCheckpointRef | HubCheckpointRef | FolderCheckpointRef
+"""What leads to a checkpoint of Transformers."""
+ModelRef = FileRef | CheckpointRef | EndpointRef
 
 
 def parse_file_model(text: str) -> FileRef:
-    """Return what `parse_model` does of anything but a server. Raises UsageError for one, too."""
+    """Return what `parse_model` does of a GGUF. Raises UsageError for a server and a checkpoint, too."""
     ref = parse_model(text)
+    if isinstance(ref, CheckpointRef):
+        raise UsageError(
+            "this needs a GGUF, which a checkpoint of Transformers is not",
+            "decode, prefill, speed, maxctx, plan and inspect take tf: and synth-tf:",
+        )
     if isinstance(ref, EndpointRef):
         raise UsageError(
             "this needs a model file, which a server does not give",
@@ -93,7 +119,8 @@ def parse_model(text: str) -> ModelRef:
     2. The URL of a Hub page is its repo, and the URL of a file the repo with the file as QUANT. So is
        `org/name/file.gguf`, unless `org` exists locally. Both may follow `hf:` and `twin:`.
     3. Any other URL is a server.
-    4. The prefixes `synth:`, `hf:` and `twin:`, in any case, state the kind.
+    4. The prefixes `synth:`, `hf:`, `twin:`, `tf:` and `synth-tf:`, in any case, state the kind. What follows `tf:` is
+       a folder where it exists or reads as a path, else a repo.
     5. Before a `:QUANT` suffix, which has no slash, the rest is parsed by these rules; a missing path of rule 6 keeps a
        colon before `.gguf`, as in `/models/a:b.gguf`.
     6. Text that begins with `/`, `./`, `../` or `~`, ends in `.gguf`, or has more than one slash is a path.
@@ -105,19 +132,23 @@ def parse_model(text: str) -> ModelRef:
         raise UsageError(f"{text!r} is not a model", _FORMS)
     if path_exists(text):
         return PathRef(expand_path(text))
+    prefix, colon, rest = text.partition(":")
+    if colon and prefix.lower() == "tf":
+        return _checkpoint(rest)
     text = _normalize(text)
     if is_url(text):
         return EndpointRef(Address.parse(text).base_url)
     if "://" in text:
         raise UsageError(f"{plain(text)!r} is not the URL of a server", _FORMS)
     prefix, _, rest = text.partition(":")
-    if prefix.lower() in ("synth", "hf", "twin"):
+    if prefix.lower() in ("synth", "synth-tf", "hf", "twin"):
         name, quant = _split_quant(rest, rest.partition(":"))
-        if prefix.lower() == "synth":
+        if prefix.lower() in ("synth", "synth-tf"):
             if not name or "/" in name:
-                hint = f"a twin of a repo is twin:{name}; " if _HUB_NAME.fullmatch(name) else ""
-                raise UsageError(f"{text!r} is not synth:<id>", f"{hint}list the ids with: ggbench models")
-            return SynthRef(name.lower(), quant)
+                is_gguf = prefix.lower() == "synth" and _HUB_NAME.fullmatch(name)
+                hint = f"a twin of a repo is twin:{name}; " if is_gguf else ""
+                raise UsageError(f"{text!r} is not {prefix.lower()}:<id>", f"{hint}list the ids with: ggbench models")
+            return (SynthRef if prefix.lower() == "synth" else SynthCheckpointRef)(name.lower(), quant)
         hub_name = _HUB_NAME.fullmatch(name)
         if hub_name is None:
             is_id = prefix.lower() == "twin" and name and "/" not in name
@@ -142,10 +173,33 @@ def parse_model(text: str) -> ModelRef:
     return PathRef(expand_path(text)) if "/" in text else CatalogRef(name.lower(), quant)
 
 
+def _checkpoint(rest: str) -> HubCheckpointRef | FolderCheckpointRef:
+    """Return what follows `tf:`. Raises UsageError."""
+    if not rest.strip():
+        raise UsageError("tf: names no checkpoint", "write tf:org/name, or tf:FOLDER with a config.json")
+    if path_exists(rest):
+        return FolderCheckpointRef(expand_path(rest))
+    address = parse_address(rest)
+    head, colon, quant = rest.rpartition(":")
+    if colon and not address and "/" not in quant and (path_exists(head) or _looks_like_path(head)):
+        return FolderCheckpointRef(expand_path(head), _split_quant(rest, (head, colon, quant))[1])
+    name, named_quant = _split_quant(address or rest, (address or rest).partition(":"))
+    hub_name = _HUB_NAME.fullmatch(name)
+    if hub_name and not _looks_like_path(name):
+        return HubCheckpointRef(hub_name["repo"], named_quant, hub_name["revision"] or MAIN)
+    if "/" not in rest and not _looks_like_path(rest):
+        raise UsageError(
+            f"tf:{plain(rest)} is neither a folder nor org/name", f"of a catalog model: synth-tf:{plain(name)}"
+        )
+    return FolderCheckpointRef(expand_path(rest))
+
+
 def model_label(model: str, ref: ModelRef) -> str:
     """Return MODEL as typed without `:QUANT`, and a URL of the Hub as `org/name`; printable."""
     if isinstance(ref, HubRef | TwinRef):
         model = _normalize(model)
+    if isinstance(ref, HubCheckpointRef):
+        return plain(f"tf:{ref.repo}" if ref.revision == MAIN else f"tf:{ref.repo}@{ref.revision}")
     return plain(model if ref.quant is None else model[: -len(ref.quant) - 1])
 
 

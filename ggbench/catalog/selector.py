@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ggbench.catalog.checkpoints import CheckpointToRun, find_checkpoint, wanted_methods
 from ggbench.catalog.file_sources import ARTICLE_QUANTS, FileSource, PublishedTwin, SynthTwin
 from ggbench.catalog.local_files import LocalVariant, local_variants
 from ggbench.catalog.models import Catalog, CatalogModel, load_catalog
 from ggbench.catalog.reference import (
     MAIN,
     CatalogRef,
+    CheckpointRef,
     EndpointRef,
     HubRef,
     PathRef,
@@ -66,6 +68,8 @@ class Target:
     """QUANT argument that selects only this target in its repo or folder, where `quant` is ambiguous."""
     served: ServedModel | None = None
     """Of a server; None where there is a file, or will be."""
+    checkpoint: CheckpointToRun | None = None
+    """Of Transformers; `path` is its folder then. None where it is a GGUF or a server."""
 
     @property
     def named(self) -> tuple[str, str]:
@@ -75,7 +79,12 @@ class Target:
         return self.model, self.selector or self.quant
 
     def setup(self, given: Setup) -> Setup:
-        """How it is to be loaded: as given, or how its server is asked."""
+        """How it is to be loaded: as given, by its method, or how its server is asked.
+
+        Raises Unsupported for a checkpoint with code of its own that is not trusted.
+        """
+        if self.checkpoint is not None:
+            return self.checkpoint.setup(given)
         return given if self.served is None else self.served.setup
 
     @property
@@ -89,12 +98,15 @@ class Target:
     @property
     def download_bytes(self) -> int:
         """Bytes to download before it can be measured."""
-        return 0 if self.source is None else self.source.download_bytes
+        source = self.checkpoint or self.source
+        return 0 if source is None else source.download_bytes
 
     def header(self) -> ModelFile:
         """Return the header, also of a file that is incomplete or not here yet. Raises GgbenchError."""
         if self.served is not None:
             raise Unsupported("a server does not show the header of its model")
+        if self.checkpoint is not None:
+            return self.checkpoint.header()
         if self.source is not None:
             return self.source.header()
         assert self.path is not None
@@ -112,8 +124,8 @@ def resolve(
     """Return the targets that MODEL and QUANTs select, in order, without duplicates; makes and downloads no file.
 
     Without quants: every variant of a folder or a repo, largest first, and the article's eight for a twin of a catalog
-    model; offline, every local variant of a repo; every model of a server, which is asked as `server` says. `hub` and
-    `catalog` default to the user's own. Raises
+    model; a checkpoint as it is stored; offline, every local variant of a repo; every model of a server, which is asked
+    as `server` says. `hub` and `catalog` default to the user's own. Raises
     UnknownName for a model or a quant that does not exist, UsageError for an ambiguous one or a catalog model without a
     repo, BadFile for a path without GGUF and a missing shard, and as `hub.listing.list_repo` does.
     """
@@ -121,6 +133,8 @@ def resolve(
     if isinstance(ref, EndpointRef):
         found_models = served_models(ref, quants, server or ServerOptions())
         return tuple(Target(each.name, each.quant, "endpoint", None, served=each) for each in found_models)
+    if isinstance(ref, CheckpointRef):
+        return _checkpoint_targets(model_label(model, ref), ref, quants, catalog, hub)
     wanted, label = wanted_quants(ref, quants), model_label(model, ref)
     match ref:
         case PathRef(path):
@@ -191,9 +205,32 @@ def resolve_one(
 
 def materialize(target: Target, on_progress: Callable[[int, int], None] | None = None) -> ModelFile:
     """Return the header after making or downloading the file; `on_progress` receives bytes present and in total."""
+    if target.checkpoint is not None:
+        return target.checkpoint.materialize(on_progress)
     path = target.path if target.source is None else target.source.materialize(on_progress)
     assert path is not None
     return read_model_file(path)
+
+
+def _checkpoint_targets(
+    label: str, ref: CheckpointRef, quants: Sequence[str], catalog: Catalog | None, hub: HubAccess | None
+) -> tuple[Target, ...]:
+    """Return a target for each method, without any the one that the checkpoint is stored by."""
+    methods = wanted_methods(ref, quants)
+    found = find_checkpoint(ref, catalog, hub)
+    for method in methods:
+        found.checkpoint.require(method)
+    return tuple(
+        Target(
+            label,
+            method.name,
+            found.origin,
+            found.checkpoint.folder,
+            found.file_bytes,
+            checkpoint=CheckpointToRun(found, method),
+        )
+        for method in methods or (found.checkpoint.method,)
+    )
 
 
 def _hub_target(label: str, found: FoundVariant, *, is_twin: bool) -> Target:

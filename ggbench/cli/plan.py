@@ -8,27 +8,47 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.cli.budget_options import BudgetOptions, budget_options
-from ggbench.cli.glossary import CommandWithTerms
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.gpu_options import IgnoredGpuOptions
 from ggbench.cli.header_progress import reading_headers, reading_notice
-from ggbench.cli.options import HubOptions, load_options, no_measure_option, offline_option, output_options
+from ggbench.cli.options import (
+    HubOptions,
+    against_option,
+    load_options,
+    no_measure_option,
+    offline_option,
+    output_options,
+)
 from ggbench.cli.output import Output
 from ggbench.errors import ExitCode
 from ggbench.report.glossary import PLAN
 
 if TYPE_CHECKING:
+    from ggbench.catalog.planned_variants import PlannedModel
+    from ggbench.catalog.reference import CheckpointRef
     from ggbench.records.plan import Budget, PlanRow
     from ggbench.records.setup import LlamaSetup
     from ggbench.sizing.dry_allocator import DryAllocator
 
 
-@click.command(cls=CommandWithTerms, terms=PLAN)
+@click.command(
+    cls=DocumentedCommand,
+    terms=PLAN,
+    examples="""
+    ggbench plan qwen2.5-14b --gpu rtx-3060 -c 16k
+    ggbench plan org/name-GGUF q6_k q4_k_m
+    ggbench plan ~/models/model.gguf --memory-limit 8GiB -ctk q8_0 -ctv q8_0
+    ggbench plan qwen1.5-moe-a2.7b q4_k_m --vram 8GiB --n-cpu-moe 12
+    ggbench plan qwen2.5-32b q4_k_m --rpc 192.168.1.7:50052
+    """,
+)
 @click.argument("model")
 @click.argument("quants", nargs=-1)
 @budget_options
 @no_measure_option
 @load_options
 @offline_option
+@against_option
 @output_options
 def command(
     model: str,
@@ -37,20 +57,116 @@ def command(
     no_measure: bool,
     setup: LlamaSetup,
     hub: HubOptions,
+    against: str | None,
     output: Output,
 ) -> None:
     """Show what each of QUANTS of MODEL needs: file, weights, KV and compute, the longest context, W and B at best.
 
-    A catalog model needs no file, and of a file only the header is read; of a repo of the Hub, org/name, the headers
-    are read by range and cached. Without --n-ctx the plan is for 8192 tokens, or the training context where that is
-    shorter. The exit code is 3 where none of the named quants fits, or the only one there is does not.
+    A header is enough: a catalog model needs no file, of a file only the header is read, even of one that has only
+    begun to arrive, and of a repo of the Hub, org/name, the headers are read by range and cached, so that --offline
+    gives the same table afterwards. llama.cpp's own quantizer and allocator compute the sizes; nothing is loaded. --gpu
+    and --vram plan for a card that need not be here.
+
+    Without --n-ctx the plan is for 8192 tokens, or the training context where that is shorter. Where the quant that
+    misses least does not fit, single changes that would help are listed, each sized as the plan is; --json has them for
+    every row. The exit code is 3 where none of the named quants fits, or the only one there is does not.
+
+    Of a checkpoint of Transformers, tf:org/name, tf:FOLDER or synth-tf:ID, QUANTS are bf16, f16, f32, int8, nf4,
+    nf4-dq, gptq-int4 and awq-int4.
 
     The first time the memory's bandwidth is measured, for a second or two. Expected speeds are of what this machine has
     run or forecast already: ggbench forecast measures those of a model.
 
     Defaults are those of llama-server with one slot (-np 1): logits of one token, flash attention where it works,
-    sliding-window layers that keep their window alone. The README lists what differs.
+    sliding-window layers that keep their window alone. ggbench help defaults lists what differs.
     """
+    from ggbench.catalog.reference import CheckpointRef, parse_model
+
+    shown = _Shown(output, setup, against=against is not None)
+    ref = parse_model(model)
+    if isinstance(ref, CheckpointRef):
+        rows = _plan_checkpoint(model, ref, quants, memory, no_measure, setup, hub, shown)
+    else:
+        rows = _plan_files(model, quants, memory, no_measure, setup, hub, shown)
+    raise click.exceptions.Exit(_exit_code(rows, named=bool(quants) or len(rows) == 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shown:
+    """Where and how a plan is shown."""
+
+    output: Output
+    setup: LlamaSetup
+    against: bool
+    """Whether published sizes stand below the rows."""
+
+    def show(
+        self,
+        budget: Budget,
+        sources: dict[str, str],
+        rows: list[PlanRow],
+        planned: PlannedModel,
+        alternative: PlanRow | None = None,
+    ) -> None:
+        """Print the document, or the tables and what the Hub was asked for."""
+        output = self.output
+        if output.as_json:
+            from ggbench.report.documents import plan_document
+
+            document = plan_document(budget, sources, rows, planned, alternative)
+            if self.against:
+                from ggbench.report.sizes_against import with_published_sizes
+
+                document = with_published_sizes(document, rows)
+            output.document("plan", model=rows[0].model, **document)
+        else:
+            from ggbench.report.terminal.plan import plan_report
+
+            width = output.console().width
+            setup = self.setup if rows[0].engine == self.setup.engine else None
+            output.show(plan_report(budget, setup, sources, rows, width=width))
+            if self.against:
+                from ggbench.report.terminal.sizes_against import published_sizes_table
+
+                output.show(published_sizes_table(rows, width=width))
+        if planned.listing is not None:
+            output.notice(reading_notice(planned.listing, planned.moved_bytes))
+        if not budget.on_gpu and self.setup.n_gpu_layers:
+            IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu or --vram plans for a GPU")
+        if budget.bandwidth is None:
+            output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
+
+
+def _plan_checkpoint(
+    model: str,
+    ref: CheckpointRef,
+    quants: tuple[str, ...],
+    memory: BudgetOptions,
+    no_measure: bool,
+    setup: LlamaSetup,
+    hub: HubOptions,
+    shown: _Shown,
+) -> list[PlanRow]:
+    """Show a plan without llama.cpp."""
+    from ggbench.catalog.planned_variants import PlannedModel
+    from ggbench.cli.checkpoint_plan import planned_rows, sources
+
+    budget, rows, found = planned_rows(model, ref, quants, memory, setup, hub, measures=not no_measure)
+    moved = None if found.listing is None else found.moved_bytes
+    shown.show(budget, dict(sources(found)), rows, PlannedModel((), found.listing, moved))
+    return rows
+
+
+def _plan_files(
+    model: str,
+    quants: tuple[str, ...],
+    memory: BudgetOptions,
+    no_measure: bool,
+    setup: LlamaSetup,
+    hub: HubOptions,
+    shown: _Shown,
+) -> list[PlanRow]:
+    """Show a plan of GGUF files, for which llama.cpp's allocator is run dry."""
     import threading
 
     from ggbench.engine.contract import DEFAULT_TIMEOUT_S
@@ -69,7 +185,7 @@ def command(
         from ggbench.sizing.plan import PlanRequest, plan
 
         request = PlanRequest(budget, setup, memory.given)
-        with reading_headers(output) as on_progress:
+        with reading_headers(shown.output) as on_progress:
             planned = planned_model(model, quants, hub=hub.access(), on_progress=on_progress)
         rows = list(plan(planned.variants, request, allocator))
         rows = with_expected(rows, known_here([variant.file for variant in planned.variants], setup, budget))
@@ -84,22 +200,8 @@ def command(
         if budget.is_here and not all(row.fits for row in rows):
             rows = with_programs(rows, programs_that_hold_memory(on_gpu=budget.on_gpu, gpu_index=setup.main_gpu or 0))
         sources = _sources(rows, budget, allocator)
-    if output.as_json:
-        from ggbench.report.documents import plan_document
-
-        output.document("plan", model=rows[0].model, **plan_document(budget, sources, rows, planned, alternative))
-    else:
-        from ggbench.report.terminal.plan import plan_report
-
-        width = output.console().width
-        output.show(plan_report(budget, setup, sources, rows, width=width))
-    if planned.listing is not None:
-        output.notice(reading_notice(planned.listing, planned.moved_bytes))
-    if not budget.on_gpu and setup.n_gpu_layers:
-        IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu or --vram plans for a GPU")
-    if budget.bandwidth is None:
-        output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
-    raise click.exceptions.Exit(_exit_code(rows, named=bool(quants) or len(rows) == 1))
+    shown.show(budget, sources, rows, planned, alternative)
+    return rows
 
 
 def _largest_bytes(rows: list[PlanRow]) -> int:

@@ -102,8 +102,9 @@ class ModelFile(Shape):
     """The local shards in order; empty for a header that was not read from this disk."""
     file_bytes: int
     """Over all shards."""
-    version: int
-    big_endian: bool
+    version: int | None = None
+    """Of the GGUF format; None of a checkpoint of safetensors."""
+    big_endian: bool = False
     architecture: str
     metadata: dict[str, object]
     """Every key; the tokenizer's long arrays are replaced by their length."""

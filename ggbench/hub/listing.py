@@ -27,6 +27,13 @@ from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVar
 from ggbench.plain import plain, shorten
 
 _REPO = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
+_CHECKPOINT_FILE = re.compile(
+    r"config\.json|generation_config\.json|model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?|[\w.-]+\.py", re.ASCII
+)
+"""Files of a checkpoint that Transformers needs to run it on token ids, all at the top of its repo."""
+_CHECKPOINT = "checkpoint "
+"""In front of the revision in the cache's key: a repo may hold GGUF files, too."""
+_MOST_KINDS = 8
 _MAX_PAGES = 1000
 _MAX_RESULTS = 1000
 """Most repos that the Hub returns in one response."""
@@ -77,6 +84,34 @@ def list_repo(access: HubAccess, repo: str, revision: str = "main") -> RepoListi
         raise NetworkError(f"the Hub returned an invalid name for {repo}", "look at the repo's page")
     listing = _listing(info, revision, entries)
     _cache_listing(access, repo, listing)
+    return listing
+
+
+def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> RepoListing:
+    """Return a listing whose only variant is the checkpoint of a repo: config, safetensors with their index, code.
+
+    Offline, return the cached one. Raises UsageError for an invalid name and a repo without config.json, BadFile for a
+    path outside its folder, NetworkError for everything else, a gated repo among it.
+    """
+    if not _is_name(repo):
+        raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "give it as tf:ORG/NAME")
+    kept = cached_listing(access, repo, f"{_CHECKPOINT}{revision}") if access.offline else None
+    if kept is not None:
+        return kept
+    info, entries = _contents(access, repo, revision, f"listing {_at(repo, revision)}")
+    by_path = {entry.path: entry for entry in entries if _CHECKPOINT_FILE.fullmatch(entry.path)}
+    if "config.json" not in by_path:
+        kinds = ", ".join(dict.fromkeys(_kind(entry.path) for entry in entries[:_MOST_KINDS])) or "nothing"
+        raise UsageError(
+            f"{plain(info.id)} has no config.json; it contains {kinds}", "its GGUF files are named without tf:"
+        )
+    if "model.safetensors" in by_path:
+        by_path = {path: entry for path, entry in by_path.items() if "-of-" not in path and ".index." not in path}
+    files = tuple(_repo_file(by_path[path]) for path in sorted(by_path))
+    variant = RepoVariant(plain(info.id), None, files)
+    listing = RepoListing(info.id, revision, info.sha, (variant,), (), len(entries) - len(files), _now())
+    for name in {repo.lower(), info.id.lower()}:
+        disk_cache.put(_cache_path(access, name, f"{_CHECKPOINT}{revision}"), msgspec.json.encode(listing))
     return listing
 
 

@@ -131,6 +131,8 @@ class PlanRow:
     quant: str
     provenance: str
     """`file`, `twin`, `hub`, or `catalog`: a header drawn from the catalog's hyperparameters."""
+    engine: str = "llama"
+    """What would run it, as in `Setup.engine`."""
     type_k: str = "f16"
     """Of the KV cache that is planned."""
     type_v: str = "f16"

@@ -78,11 +78,14 @@ class Weights:
     expert_bytes: float
     """Bytes of all routed experts."""
     lm_head_bytes: float
+    embedding_bytes: float = 0.0
+    """Bytes of tables of which a token reads one row, where they lie in the same memory; llama.cpp keeps them on the
+    CPU."""
 
     @property
     def resident_bytes(self) -> float:
-        """Bytes in GPU memory: all weights but the embedding table, which llama.cpp keeps on the CPU."""
-        return self.layer_bytes + self.expert_bytes + self.lm_head_bytes
+        """Bytes in GPU memory."""
+        return self.layer_bytes + self.expert_bytes + self.lm_head_bytes + self.embedding_bytes
 
     def read_bytes(self, n_tokens: npt.ArrayLike = 1) -> Floats:
         """Return the bytes read to process `n_tokens` in one batch.
@@ -92,7 +95,8 @@ class Weights:
         """
         parameters = self.parameters
         if not 0 < parameters.expert_share < 1:
-            return np.broadcast_to(np.float64(self.resident_bytes), np.shape(n_tokens))
+            read_bytes = self.layer_bytes + self.expert_bytes + self.lm_head_bytes
+            return np.broadcast_to(np.float64(read_bytes), np.shape(n_tokens))
         # A share below e^-50 is less than a byte of any model, and denormal numbers are slow.
         exponents = np.log1p(-parameters.expert_share) * np.asarray(n_tokens, np.float64)
         unused = np.exp(np.maximum(exponents, -50.0))

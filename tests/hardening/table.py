@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+from ggbench.engine.rpc_devices import is_built_with_rpc
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine import bandwidth
 from ggbench.machine.cpu import default_threads
 from ggbench.machine.read_probe import ReadRate
-from tests.hardening import headers, kills, names, network, scarcity, stores, terminals, together
+from tests.hardening import headers, kills, names, network, rpc_kills, scarcity, stores, terminals, together
 from tests.hardening.trials import Trials, own_home
 
 _TINY = Hyperparameters(
@@ -53,6 +54,8 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
     "disk": lambda t: scarcity.full_disk(t.folder, t.model, (4096,) if t.is_quick else scarcity.FILE_BYTES),
     "together": lambda t: together.all_at_once(t.draw, t.folder, t.model, 1),
 }
+if is_built_with_rpc():
+    ROWS["rpc"] = lambda t: rpc_kills.kills_of_rpc_servers(1 if t.is_quick else 10, t.draw, t.model)
 SLOW = ("memory", "disk", "together")
 """Rows that start many processes, which a quick run leaves out."""
 

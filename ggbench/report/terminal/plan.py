@@ -27,13 +27,16 @@ _MOST_SOURCES = 4
 
 def plan_report(
     budget: Budget,
-    config: LlamaSetup,
+    config: LlamaSetup | None,
     sources: Mapping[str, str],
     rows: Sequence[PlanRow],
     *,
     width: int,
 ) -> RenderableType:
-    """The facts and the table, no wider than `width` characters, and what would help where a row does not fit."""
+    """The facts and the table, no wider than `width` characters, and what would help where a row does not fit.
+
+    `config` is how llama.cpp would load them; None of a checkpoint, which another engine runs.
+    """
     subjects, shared = [row.subject for row in rows], _shared_notes(rows)
     title = f"{models_title(subjects)} on {budget.device}"
     parts: list[RenderableType] = [
@@ -122,7 +125,11 @@ def longest_text(row: PlanRow) -> str:
 
 
 def _facts(
-    budget: Budget, config: LlamaSetup, sources: Mapping[str, str], rows: Sequence[PlanRow], shared: Sequence[str]
+    budget: Budget,
+    config: LlamaSetup | None,
+    sources: Mapping[str, str],
+    rows: Sequence[PlanRow],
+    shared: Sequence[str],
 ) -> Facts:
     bandwidth = budget.bandwidth
     return [
@@ -137,11 +144,13 @@ def _facts(
     ]
 
 
-def _setting(config: LlamaSetup, rows: Sequence[PlanRow]) -> str:
+def _setting(config: LlamaSetup | None, rows: Sequence[PlanRow]) -> str:
     lengths = sorted({row.n_ctx for row in rows if row.n_ctx is not None})
     flash = {row.flash_attn for row in rows if row.flash_attn is not None}
-    cache = config.type_k if config.type_k == config.type_v else f"K {config.type_k}, V {config.type_v}"
     parts = [f"n_ctx {' and '.join(map(format_count, lengths))}"] if lengths else []
+    if config is None:
+        return ", ".join([*parts, f"KV cache {' and '.join(dict.fromkeys(row.type_k for row in rows))}"])
+    cache = config.type_k if config.type_k == config.type_v else f"K {config.type_k}, V {config.type_v}"
     n_ubatch = min(config.n_ubatch, config.n_batch, *lengths[-1:])  # llama.cpp clamps it to n_batch, and that to n_ctx
     parts += [f"KV cache {cache}", *_windows(rows), f"n_ubatch {format_count(n_ubatch)}"]
     if flash:
@@ -176,10 +185,10 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
             ),
             right("B", (format_ms(limit.b_ms if limit else None) for limit in limits), "ms", 2),
         ]
-    cells.append(
-        right("on GPU" if budget.on_gpu else "weights", (format_bytes(row.device_weight_bytes) for row in rows), "", 4)
-    )
-    if budget.on_gpu:
+    is_split = _is_split(rows, budget)
+    held = (format_bytes(row.device_weight_bytes) for row in rows)
+    cells.append(right("on GPU" if is_split else "weights", held, "", 4))
+    if is_split:
         cells.append(right("on CPU", (format_bytes(row.host_weight_bytes) for row in rows), priority=6))
     cells += [
         right("KV", (format_bytes(row.device_kv_bytes) for row in rows), there, 5),
@@ -192,6 +201,11 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
             texts = _speeds([row.decode[index] if row.decode else None for row in rows])
             cells.append(right("tok/s", texts, f"at {format_length(speed.n)}", 8))
     return [*cells, notes(_note(row, shared) for row in rows)]
+
+
+def _is_split(rows: Sequence[PlanRow], budget: Budget) -> bool:
+    """Whether some of the weights lie beside the planned GPU: llama.cpp's input embedding does."""
+    return budget.on_gpu and (not rows or any(row.engine == "llama" for row in rows))
 
 
 def _expected_text(row: PlanRow) -> str:
@@ -246,7 +260,7 @@ def _note(row: PlanRow, shared: Sequence[str]) -> str:
 
 def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
     lines = []
-    if budget.on_gpu:
+    if _is_split(rows, budget):
         lines.append("on GPU, on CPU: where the weights lie; the input embedding stays with the CPU")
     if any(row.exceeds_training for row in rows):
         trained = sorted({row.n_ctx_train for row in rows if row.n_ctx_train})

@@ -1,0 +1,262 @@
+"""A checkpoint, from its config alone or with its safetensors, as the `ModelFile` that the theory counts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from ggbench.checkpoint.architectures import Layout, read_layout
+from ggbench.checkpoint.config import Config, read_config, read_json
+from ggbench.checkpoint.safetensors import SafetensorsHeader, read_safetensors, weight_map
+from ggbench.checkpoint.storage import METHODS, Method, Parameter, Stored
+from ggbench.checkpoint.stored_method import stored_method
+from ggbench.checkpoint.twin_config import TWIN_KEY
+from ggbench.errors import BadFile, UsageError
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.plain import plain, shorten
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+_MOST_NAMED = 3
+"""Missing files or tensors in a message."""
+_PARTIAL_HINT = "the download did not finish; download the checkpoint again"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One safetensors file of a checkpoint."""
+
+    name: str
+    path: Path | None
+    """None where it is not on this disk."""
+    header: SafetensorsHeader
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A config.json, with what is known of its safetensors."""
+
+    config: Config
+    config_bytes: bytes
+    folder: Path | None = None
+    """None where it is not on this disk."""
+    shards: tuple[Shard, ...] = ()
+    """Empty where only the config is known."""
+
+    @property
+    def name(self) -> str:
+        """As messages have it."""
+        return self.config.name
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Its shape and parameters. Raises Unsupported and BadFile as `read_layout` does."""
+        return read_layout(self.config)
+
+    @cached_property
+    def method(self) -> Method:
+        """How it is stored. Raises Unsupported and BadFile as `stored_method` does."""
+        return stored_method(self.config)
+
+    @property
+    def is_twin(self) -> bool:
+        """Whether ggbench wrote the config, so that its weights are random."""
+        return TWIN_KEY in self.config.values
+
+    @property
+    def tensors(self) -> tuple[Stored, ...]:
+        """Every tensor of its files, in their order."""
+        return tuple(tensor for shard in self.shards for tensor in shard.header.tensors)
+
+    @property
+    def missing_bytes(self) -> int:
+        """Of its files."""
+        return sum(shard.header.missing_bytes for shard in self.shards)
+
+    def methods(self) -> tuple[Method, ...]:
+        """What it can be loaded as: its own method where it is quantized, else those that convert at load."""
+        own = self.method
+        if own.quant_method is not None:
+            return (own,)
+        loaded = [method for method in METHODS.values() if method.quant_method in (None, "bitsandbytes")]
+        return (own, *(method for method in loaded if method.name != own.name))
+
+    def require(self, method: Method) -> None:
+        """Raise UsageError where it cannot be loaded as this."""
+        own = self.method
+        if own.quant_method is not None and method.name != own.name:
+            raise UsageError(
+                f"{self.name} is stored as {own.name}, and {method.name} was asked for",
+                f"ask for {own.name}, or take the checkpoint that is not quantized",
+            )
+        if own.quant_method is None and method.quant_method in ("gptq", "awq") and not self.is_twin:
+            raise UsageError(
+                f"{self.name} is stored as {own.name}, and {method.name} needs a checkpoint that is stored so",
+                f"take one whose name ends in {'GPTQ-Int4' if method.quant_method == 'gptq' else 'AWQ'}, "
+                "or int8 or nf4, which convert at load",
+            )
+
+    def model_file(self, method: Method) -> ModelFile:
+        """Return what is loaded as this method: of its own the bytes of its files, where they are known.
+
+        The tensors are named as in a GGUF, each with the bytes of everything that is stored of it. Raises Unsupported,
+        BadFile and UsageError.
+        """
+        own = self.method
+        if own.quant_method is not None and method.name != own.name:
+            self.require(method)
+        layout, parameters = self.layout, self._converted(method)
+        dtype = self.config.dtype or "bf16"
+        expected = {parameter: method.stored(parameter, dtype) for parameter in parameters}
+        stored_bytes = {parameter: sum(each.n_bytes for each in stored) for parameter, stored in expected.items()}
+        if self.shards and method.name == own.name:
+            stored_bytes = self._bytes_in_files(expected)
+        tensors = tuple(
+            TensorInfo(
+                parameter.gguf_name,
+                parameter.shape[::-1],
+                _type_name(method, parameter, dtype),
+                stored_bytes[parameter],
+            )
+            for parameter in parameters
+        )
+        weight_bytes = sum(stored_bytes.values())
+        file_bytes = sum(shard.header.n_bytes for shard in self.shards)
+        headers = b"".join(shard.header.raw for shard in self.shards)
+        return ModelFile(
+            **vars(layout.shape),
+            name=self.name,
+            paths=() if self.folder is None else (self.folder,),
+            file_bytes=(file_bytes - self.missing_bytes) or weight_bytes,
+            architecture=layout.architecture,
+            metadata=dict(self.config.values) | ({"ggbench.twin": self.name} if self.is_twin else {}),
+            tensors=tensors,
+            header_sha256=hashlib.sha256(self.config_bytes + headers).hexdigest(),
+            missing_bytes=self.missing_bytes,
+        )
+
+    def unused(self) -> tuple[Stored, ...]:
+        """Tensors of its files that are not loaded, as an output beside one that is tied to the embedding."""
+        known = {
+            stored.name
+            for parameter in self._converted(self.method)
+            for stored in self.method.stored(parameter, self.config.dtype or "bf16")
+        }
+        modules = {name.rpartition(".")[0] for name in known}
+        return tuple(
+            tensor
+            for tensor in self.tensors
+            if tensor.name not in known and tensor.name.removesuffix(".bias") not in modules
+        )
+
+    def listed_tensors(self) -> tuple[Stored, ...]:
+        """Every tensor of its files; of a config alone those that its own method would store."""
+        dtype = self.config.dtype or "bf16"
+        return self.tensors or tuple(
+            stored for parameter in self._converted(self.method) for stored in self.method.stored(parameter, dtype)
+        )
+
+    def _converted(self, method: Method) -> tuple[Parameter, ...]:
+        """The parameters, with those that its quantization leaves out marked as not converted."""
+        quantization = self.config.quantization
+        if quantization is None:
+            return self.layout.parameters
+        left_out = quantization.texts("modules_to_not_convert") or quantization.texts("llm_int8_skip_modules") or ()
+        converts_output = method.quant_method == "gptq" and quantization.flag("lm_head", False)
+        return tuple(
+            replace(
+                parameter,
+                is_converted=(parameter.is_converted and not any(each in parameter.name for each in left_out))
+                or (converts_output and parameter.name == "lm_head.weight"),
+            )
+            for parameter in self.layout.parameters
+        )
+
+    def _bytes_in_files(self, expected: dict[Parameter, tuple[Stored, ...]]) -> dict[Parameter, int]:
+        """Bytes of each parameter as its files hold it. Raises BadFile where they hold another model."""
+        found = {tensor.name: tensor for tensor in self.tensors}
+        missing = [each.name for stored in expected.values() for each in stored if each.name not in found]
+        missing = [name for name in missing if not name.endswith("quant_map")]
+        if missing:
+            raise BadFile(
+                f"the files of {self.name} lack {_named(missing, 'tensors')} that its config.json asks for",
+                "config.json and safetensors are of different models or methods; download the checkpoint again",
+            )
+        sizes: defaultdict[Parameter, int] = defaultdict(int)
+        for parameter, stored in expected.items():
+            for each in stored:
+                tensor = found.get(each.name, each)
+                if tensor.shape != each.shape:
+                    raise BadFile(
+                        f"{self.name}: {tensor.name} is {_sides(tensor)} in the file and {_sides(each)} by config.json",
+                        "config.json and safetensors are of different models; download the checkpoint again",
+                    )
+                sizes[parameter] += tensor.n_bytes
+        return dict(sizes)
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Read config.json and, where there are any, the headers of the safetensors in a folder.
+
+    Raises BadFile for a folder without a config, a damaged file, or shards that are missing.
+    """
+    config = read_config(folder)
+    data = read_json(folder / "config.json", config.name)
+    return Checkpoint(config, data, folder, _read_shards(folder, config.name))
+
+
+def checkpoint_of(config: Config, folder: Path | None = None) -> Checkpoint:
+    """Return the checkpoint of a config alone, whose files are not known."""
+    return Checkpoint(config, json.dumps(config.values, sort_keys=True).encode(), folder)
+
+
+def _read_shards(folder: Path, name: str) -> tuple[Shard, ...]:
+    if (folder / INDEX).exists():
+        places = weight_map(read_json(folder / INDEX, name), name)
+        files = sorted(set(places.values()))
+        absent = [file for file in files if not (folder / file).is_file()]
+        if absent:
+            raise BadFile(f"{name} lacks {_named(absent, 'files')} of {len(files)}", _PARTIAL_HINT)
+        shards = tuple(_read_shard(folder / file, file) for file in files)
+        held = {tensor.name: shard.name for shard in shards for tensor in shard.header.tensors}
+        wrong = [tensor for tensor, file in places.items() if held.get(tensor) != file]
+        if wrong:
+            raise BadFile(
+                f"{name}: {_named(wrong, 'tensors')} of its index are not in the files that it names", _PARTIAL_HINT
+            )
+        return shards
+    if (folder / SINGLE).is_symlink() and not (folder / SINGLE).exists():
+        raise BadFile(f"{name} lacks {SINGLE}: its link leads nowhere", _PARTIAL_HINT)
+    if (folder / SINGLE).is_file():
+        return (_read_shard(folder / SINGLE, SINGLE),)
+    if part := next((path.name for path in folder.glob("model-*-of-*.safetensors")), None):
+        raise BadFile(f"{name} has {plain(part)}, and no {INDEX}", _PARTIAL_HINT)
+    return ()
+
+
+def _read_shard(path: Path, name: str) -> Shard:
+    try:
+        with path.open("rb") as file:
+            return Shard(name, path, read_safetensors(file, path.stat().st_size, plain(name)))
+    except OSError as error:
+        raise BadFile(f"{plain(name)} cannot be read: {error.strerror}", "check the folder") from None
+
+
+def _type_name(method: Method, parameter: Parameter, dtype: str) -> str:
+    """`nf4` of a converted matrix, `bf16` of the rest."""
+    return method.name if parameter.is_converted and method.convert is not None else method.dtype or dtype
+
+
+def _named(names: Sequence[str], kind: str) -> str:
+    """`a.safetensors`, or `5 files (a, b, c, …)`."""
+    shown = ", ".join(shorten(name, 60) for name in names[:_MOST_NAMED])
+    return shown if len(names) == 1 else f"{len(names)} {kind} ({shown}{', …' if len(names) > _MOST_NAMED else ''})"
+
+
+def _sides(tensor: Stored) -> str:
+    return " x ".join(map(str, tensor.shape)) or "a single number"

@@ -1,0 +1,170 @@
+"""What each method stores of a model's tensors: packed weights with their scales and zeros, in bytes.
+
+A method converts the linear layers of the decoder blocks. The embedding, the output and the norms keep a type of two
+bytes, or four, and so do biases.
+
+Sources: of `int8` bitsandbytes' `Int8Params` (a row of int8 for each output, `SCB` one float32 scale for it); of `nf4`
+bitsandbytes' `quantize_4bit` and `QuantState` (two weights to a byte, absmax float32 for each 64, and with double
+quantization absmax in int8, for each 256 of those one float32); which modules both leave alone Transformers'
+`get_keys_to_not_convert`. Of `gptq-int4` AutoGPTQ's `qlinear_exllamav2.py`, the same buffers as in GPTQModel, and of
+`awq-int4` AutoAWQ's `WQLinear_GEMM`; AutoGPTQ ignores `lm_head` and what is outside the layers, and AutoAWQ looks for
+linear layers inside the blocks alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ggbench.errors import UnknownName, Unsupported
+
+GROUP = 128
+"""Weights of one scale and zero, in GPTQ and AWQ."""
+_BLOCK = 64
+"""Weights of one absmax of nf4: the default of bitsandbytes."""
+_NESTED_BLOCK = 256
+_WORD_BITS = 32
+"""Weights are packed into int32."""
+
+DTYPE_BITS: Mapping[str, int] = {
+    "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U64": 64, "U32": 32,
+    "U16": 16, "U8": 8, "BOOL": 8, "C64": 64, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8,
+    "F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
+}  # fmt: skip
+"""Bits of an element of each type of safetensors. Source: `Dtype::bitsize` of the safetensors crate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One tensor as a checkpoint holds it."""
+
+    name: str
+    """`model.layers.0.self_attn.q_proj.qweight`."""
+    dtype: str
+    """Safetensors' name, one of `DTYPE_BITS`."""
+    shape: tuple[int, ...]
+    """torch's order: outputs first in an unquantized matrix."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Size in memory, and in a file."""
+        return (math.prod(self.shape) * DTYPE_BITS[self.dtype] + 7) // 8
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One tensor of a model before any quantization."""
+
+    name: str
+    """As in Transformers' state dict."""
+    gguf_name: str
+    """The same tensor in a GGUF."""
+    shape: tuple[int, ...]
+    """torch's order."""
+    is_converted: bool = False
+    """Whether it is the matrix of a linear layer inside a decoder block, which the methods convert."""
+
+    @property
+    def n_elements(self) -> int:
+        """Weights, before any packing."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One way of storing a model."""
+
+    name: str
+    """QUANT."""
+    dtype: str | None
+    """Of what is not converted; None takes the config's own, of two bytes where it does not say."""
+    convert: Callable[[Parameter], Iterator[Stored]] | None = None
+    """Yields what is stored of a converted matrix; None stores it like the rest."""
+    quant_method: str | None = None
+    """`quant_method` in `quantization_config` of a checkpoint that is stored so; None of one that is not quantized."""
+
+    def stored(self, parameter: Parameter, dtype: str) -> tuple[Stored, ...]:
+        """Return what is stored of a parameter; `dtype` is of a config, `bf16`. Raises Unsupported."""
+        if parameter.is_converted and self.convert is not None:
+            return tuple(self.convert(parameter))
+        return (Stored(parameter.name, (self.dtype or dtype).upper(), parameter.shape),)
+
+
+def _int8(parameter: Parameter) -> Iterator[Stored]:
+    yield Stored(parameter.name, "I8", parameter.shape)
+    yield Stored(_beside(parameter, "SCB"), "F32", (parameter.shape[0],))
+
+
+def _nf4(parameter: Parameter) -> Iterator[Stored]:
+    name, n_blocks = parameter.name, -(-parameter.n_elements // _BLOCK)
+    yield Stored(name, "U8", (-(-parameter.n_elements // 2), 1))
+    yield Stored(f"{name}.absmax", "F32", (n_blocks,))
+    yield Stored(f"{name}.quant_map", "F32", (16,))
+
+
+def _nf4_twice(parameter: Parameter) -> Iterator[Stored]:
+    name, n_blocks = parameter.name, -(-parameter.n_elements // _BLOCK)
+    yield Stored(name, "U8", (-(-parameter.n_elements // 2), 1))
+    yield Stored(f"{name}.absmax", "U8", (n_blocks,))
+    yield Stored(f"{name}.nested_absmax", "F32", (-(-n_blocks // _NESTED_BLOCK),))
+    yield Stored(f"{name}.nested_quant_map", "F32", (256,))
+    yield Stored(f"{name}.quant_map", "F32", (16,))
+
+
+def gptq(parameter: Parameter, bits: int = 4, group: int | None = GROUP) -> Iterator[Stored]:
+    """Yield what GPTQ stores of a matrix, inputs packed; `group` None is a whole row. Raises Unsupported."""
+    n_out, n_in, n_groups = _grouped(parameter, "GPTQ", bits, group)
+    yield Stored(_beside(parameter, "qweight"), "I32", (n_in * bits // _WORD_BITS, n_out))
+    yield Stored(_beside(parameter, "qzeros"), "I32", (n_groups, n_out * bits // _WORD_BITS))
+    yield Stored(_beside(parameter, "scales"), "F16", (n_groups, n_out))
+    yield Stored(_beside(parameter, "g_idx"), "I32", (n_in,))
+
+
+def awq(parameter: Parameter, group: int | None = GROUP) -> Iterator[Stored]:
+    """Yield what AWQ of 4 bits stores of a matrix, outputs packed; `group` None is a whole row. Raises Unsupported."""
+    n_out, n_in, n_groups = _grouped(parameter, "AWQ", 4, group)
+    yield Stored(_beside(parameter, "qweight"), "I32", (n_in, n_out * 4 // _WORD_BITS))
+    yield Stored(_beside(parameter, "qzeros"), "I32", (n_groups, n_out * 4 // _WORD_BITS))
+    yield Stored(_beside(parameter, "scales"), "F16", (n_groups, n_out))
+
+
+def _beside(parameter: Parameter, suffix: str) -> str:
+    """Name of a tensor in the module of a weight."""
+    return f"{parameter.name.rpartition('.')[0]}.{suffix}"
+
+
+def _grouped(parameter: Parameter, method: str, bits: int, group: int | None) -> tuple[int, int, int]:
+    """Outputs, inputs and groups of a row, which has to be whole groups. Raises Unsupported."""
+    n_out, n_in = parameter.shape
+    size = group or n_in
+    if n_in % size or n_out * bits % _WORD_BITS or n_in * bits % _WORD_BITS:
+        raise Unsupported(
+            f"{parameter.name} of {n_out} x {n_in} cannot be {method} in groups of {size}",
+            "take bf16, int8 or nf4, which have no such groups",
+        )
+    return n_out, n_in, n_in // size
+
+
+METHODS: Mapping[str, Method] = {
+    method.name: method
+    for method in (
+        Method("bf16", "bf16"),
+        Method("f16", "f16"),
+        Method("f32", "f32"),
+        Method("int8", None, _int8, "bitsandbytes"),
+        Method("nf4", None, _nf4, "bitsandbytes"),
+        Method("nf4-dq", None, _nf4_twice, "bitsandbytes"),
+        Method("gptq-int4", "f16", gptq, "gptq"),
+        Method("awq-int4", "f16", awq, "awq"),
+    )
+}
+"""QUANT of a checkpoint, in the order of tables; `nf4-dq` is nf4 with double quantization."""
+
+
+def method_by_name(name: str) -> Method:
+    """Return the method of this name in any case. Raises UnknownName."""
+    try:
+        return METHODS[name.lower()]
+    except KeyError:
+        raise UnknownName("quant of a checkpoint", name, (), f"known: {', '.join(METHODS)}") from None

@@ -1,0 +1,71 @@
+"""`ggbench plan` of a checkpoint: the same rows without llama.cpp, whose options it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ggbench.cli.budget_options import BudgetOptions
+from ggbench.cli.options import HubOptions
+from ggbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from ggbench.catalog.checkpoints import FoundCheckpoint
+    from ggbench.catalog.reference import CheckpointRef
+    from ggbench.records.plan import Budget, PlanRow
+    from ggbench.records.setup import LlamaSetup
+
+_SHARED = ("n_ctx", "memory_limit_bytes", "main_gpu", "n_gpu_layers")
+"""Fields that say which memory and how long a context, whatever engine runs it."""
+
+
+def planned_rows(
+    model: str,
+    ref: CheckpointRef,
+    quants: Sequence[str],
+    memory: BudgetOptions,
+    setup: LlamaSetup,
+    hub: HubOptions,
+    *,
+    measures: bool,
+) -> tuple[Budget, list[PlanRow], FoundCheckpoint]:
+    """Return the memory, a row for each of QUANTS or each that there is, and what was planned. Raises GgbenchError."""
+    from ggbench.catalog.checkpoints import find_checkpoint, planned_methods, wanted_methods
+    from ggbench.catalog.reference import model_label
+    from ggbench.sizing.checkpoint_plan import plan_checkpoint
+    from ggbench.sizing.plan import PlanRequest
+    from ggbench.sizing.what_helps import with_other_quants
+
+    _refuse_llama_options(setup, memory)
+    methods = wanted_methods(ref, quants)
+    found = find_checkpoint(ref, hub=hub.access())
+    request = PlanRequest(memory.budget(setup, measures=measures), setup, memory.given)
+    rows = plan_checkpoint(model_label(model, ref), found, methods or planned_methods(found), request)
+    return request.budget, with_other_quants(rows), found
+
+
+def sources(found: FoundCheckpoint) -> Mapping[str, str]:
+    """Where each kind of figure comes from."""
+    files = "config.json alone, by what each method stores"
+    if found.checkpoint.shards:
+        files = f"the tensors of its safetensors as {found.checkpoint.method.name}, of other methods config.json"
+    return {
+        "weights": files,
+        "kv_and_compute": "K and V by formula, a static cache; Transformers allocates the rest as it runs",
+    }
+
+
+def _refuse_llama_options(setup: LlamaSetup, memory: BudgetOptions) -> None:
+    """Raise UsageError for an option that only llama.cpp has."""
+    from ggbench.catalog.command_line import setup_options
+    from ggbench.records.setup import LlamaSetup
+
+    defaults = LlamaSetup()
+    rest = replace(setup, **{name: getattr(defaults, name) for name in _SHARED})
+    given = setup_options(rest) or (["--mmproj"] if memory.mmproj else [])
+    if given:
+        raise UsageError(
+            f"{given[0]} is llama.cpp's, and a checkpoint is run by Transformers",
+            "omit it: the cache has the type of the weights that are not quantized",
+        )

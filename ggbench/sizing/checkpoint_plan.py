@@ -1,0 +1,126 @@
+"""What a checkpoint needs under each method: weights as stored, a static cache, and no llama.cpp.
+
+Transformers allocates as it runs, so that only weights and cache are known beforehand; the rest is the reserve's. All
+weights lie in the one memory, the input embedding among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ggbench.catalog.checkpoints import FoundCheckpoint
+from ggbench.catalog.command_line import reproduce
+from ggbench.checkpoint.storage import Method
+from ggbench.errors import GgbenchError, Unsupported
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.plain import in_words
+from ggbench.records.outcome import Outcome
+from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
+from ggbench.records.speed import DecodeLimit
+from ggbench.sizing.longest import planning_ceiling
+from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
+from ggbench.theory.kv_cache import KvCache, kv_cache
+from ggbench.theory.limits import DECODE_POSITIONS
+from ggbench.theory.roofline import decode_limit, decode_read_ms
+from ggbench.theory.weights import file_weights
+from ggbench.units import format_bytes
+
+ENGINE = "transformers"
+"""Name of the engine that runs a checkpoint."""
+
+
+def plan_checkpoint(
+    model: str, found: FoundCheckpoint, methods: Sequence[Method], request: PlanRequest
+) -> tuple[PlanRow, ...]:
+    """Return one row for each method, in their order; one that cannot be counted is a row with its reason.
+
+    `model` is MODEL as typed, without QUANT. Raises GgbenchError where it is the only one.
+    """
+    rows = []
+    for method in methods:
+        row = PlanRow(
+            model=model,
+            quant=method.name,
+            provenance=found.origin,
+            engine=ENGINE,
+            budget_bytes=request.budget.usable_bytes,
+            command=reproduce("plan", (model, method.name), request.setup, dict(request.options)),
+        )
+        try:
+            rows.append(_planned(row, found, method, request))
+        except GgbenchError as error:
+            if len(methods) == 1:
+                raise
+            rows.append(replace(row, outcome=Outcome.FAILED, reason=error.message))
+    return tuple(rows)
+
+
+def _planned(row: PlanRow, found: FoundCheckpoint, method: Method, request: PlanRequest) -> PlanRow:
+    budget, file = request.budget, found.header(method)
+    cache_type = method.dtype or found.checkpoint.config.dtype or "bf16"
+    cache = kv_cache(file, cache_type, cache_type)
+    n_ctx = request.setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
+    weight_bytes, kv_bytes = file.weight_bytes or 0, round(float(cache.cached_bytes(n_ctx)))
+    needed = weight_bytes + kv_bytes
+    ceiling = planning_ceiling(file, n_ctx)
+    longest = min(cache.n_that_fit(budget.usable_bytes - weight_bytes), ceiling)
+    limit, decode = _speeds(file, cache, budget, longest, n_ctx)
+    return replace(
+        row,
+        type_k=cache_type,
+        type_v=cache_type,
+        file=str(file.paths[0]) if file.paths else "",
+        file_bytes=file.file_bytes,
+        n_params=file.n_params,
+        bpw=file.bpw,
+        weight_bytes=weight_bytes,
+        device_weight_bytes=weight_bytes,
+        n_ctx=n_ctx,
+        n_ctx_train=file.n_ctx_train,
+        kv_bytes=kv_bytes,
+        device_kv_bytes=kv_bytes,
+        theory_kv_bytes=kv_bytes,
+        kv_bytes_per_token=cache.bytes_per_token,
+        needed_bytes=needed,
+        left_bytes=budget.usable_bytes - needed,
+        fits=needed <= budget.usable_bytes,
+        planned_n_ctx=longest or None,
+        reached_ceiling=longest >= ceiling,
+        theory_n_ctx=longest or None,
+        limit=limit,
+        decode=decode[:-1],
+        at_n_ctx=decode[-1] if decode else None,
+        notes=tuple(_notes(found, method, file)),
+    )
+
+
+def _speeds(
+    file: ModelFile, cache: KvCache, budget: Budget, longest: int, n_ctx: int
+) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
+    """The bound of the bandwidth, and the speeds at the fixed positions and at `n_ctx`; nothing without a bandwidth."""
+    if budget.bandwidth is None:
+        return None, ()
+    positions = (*DECODE_POSITIONS, n_ctx)
+    try:
+        limit = decode_limit(file, budget.bandwidth, cache.type_k, cache.type_v)
+        latencies = decode_read_ms(file_weights(file, file.name), cache, budget.bandwidth.bytes_per_s, positions)
+    except Unsupported:
+        return None, ()
+    return limit, tuple(
+        PlannedSpeed(n, float(ms), 1e3 / float(ms), longest >= n) for n, ms in zip(positions, latencies, strict=True)
+    )
+
+
+def _notes(found: FoundCheckpoint, method: Method, file: ModelFile) -> Iterator[str]:
+    checkpoint = found.checkpoint
+    if file.missing_bytes:
+        yield f"the files are incomplete: {format_bytes(file.missing_bytes)} are missing"
+    if checkpoint.method.quant_method is None and method.quant_method in ("gptq", "awq"):
+        yield "a checkpoint that is stored so would take this"
+    if unused := checkpoint.unused():
+        names = [tensor.name for tensor in unused[:2]] + (["others"] if len(unused) > 2 else [])
+        unused_bytes = sum(tensor.n_bytes for tensor in unused)
+        yield f"{format_bytes(unused_bytes)} of its files are not loaded: {in_words(names)}"
+    if checkpoint.config.code_files:
+        yield f"its own code is not run: {in_words(list(checkpoint.config.code_files))}"

@@ -1,0 +1,189 @@
+"""MODEL as `tf:` and `synth-tf:`: which checkpoint it means, and what becomes of a repo that is not whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.checkpoints import find_checkpoint
+from ggbench.catalog.reference import (
+    CheckpointRef,
+    FolderCheckpointRef,
+    HubCheckpointRef,
+    PathRef,
+    SynthCheckpointRef,
+    model_label,
+    parse_file_model,
+    parse_model,
+)
+from ggbench.catalog.selector import materialize, resolve, resolve_one
+from ggbench.checkpoint.checkpoint import read_checkpoint
+from ggbench.checkpoint.storage import METHODS
+from ggbench.errors import NetworkError, Unsupported, UsageError
+from ggbench.hub.access import HubAccess
+from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
+from tests.fakes.hub import TestHub
+
+
+@pytest.fixture
+def access(hub: TestHub) -> HubAccess:
+    """The test Hub as configured by the environment."""
+    return HubAccess.from_environment()
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    return {path.name: path for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize(
+    ("text", "ref"),
+    [
+        ("synth-tf:Qwen1.5-7B", SynthCheckpointRef("qwen1.5-7b")),
+        ("synth-tf:qwen1.5-7b:nf4", SynthCheckpointRef("qwen1.5-7b", "nf4")),
+        ("tf:Qwen/Qwen2-7B", HubCheckpointRef("Qwen/Qwen2-7B")),
+        ("TF:Qwen/Qwen2-7B@refs/pr/1:int8", HubCheckpointRef("Qwen/Qwen2-7B", "int8", "refs/pr/1")),
+        ("tf:https://huggingface.co/Qwen/Qwen2-7B", HubCheckpointRef("Qwen/Qwen2-7B")),
+        ("tf:./missing", FolderCheckpointRef(Path("missing"))),
+        ("tf:/a/b/c:nf4", FolderCheckpointRef(Path("/a/b/c"), "nf4")),
+    ],
+)
+def test_the_prefix_states_a_checkpoint(text: str, ref: CheckpointRef) -> None:
+    """`tf:` of a folder or a repo, `synth-tf:` of a catalog model, each with a QUANT or without."""
+    assert parse_model(text) == ref
+
+
+def test_a_folder_takes_precedence_over_a_repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same spelling, as for a GGUF; without the prefix the folder is one of GGUFs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "org" / "name").mkdir(parents=True)
+    assert parse_model("tf:org/name") == FolderCheckpointRef(Path("org/name"))
+    assert parse_model("tf:org/name:nf4") == FolderCheckpointRef(Path("org/name"), "nf4")
+    assert parse_model("org/name") == PathRef(Path("org/name"))
+
+
+def test_labels_leave_the_quant_out() -> None:
+    """A run is named by MODEL alone."""
+    for text, label in (
+        ("synth-tf:qwen1.5-7b:nf4", "synth-tf:qwen1.5-7b"),
+        ("tf:Qwen/Qwen2-7B:int8", "tf:Qwen/Qwen2-7B"),
+        ("tf:https://huggingface.co/Qwen/Qwen2-7B", "tf:Qwen/Qwen2-7B"),
+    ):
+        assert model_label(text, parse_model(text)) == label
+
+
+@pytest.mark.parametrize("text", ["tf:", "tf: ", "tf:name", "synth-tf:", "synth-tf:org/name", "tf:org/name:"])
+def test_what_names_no_checkpoint_is_one_line(text: str) -> None:
+    """With a hint at the right form."""
+    with pytest.raises(UsageError) as caught:
+        parse_model(text)
+    assert caught.value.hint
+
+
+def test_commands_of_gguf_files_refuse_a_checkpoint() -> None:
+    """They say which commands take it."""
+    with pytest.raises(UsageError, match="this needs a GGUF"):
+        parse_file_model("synth-tf:qwen1.5-7b")
+
+
+@pytest.mark.usefixtures("home")
+def test_a_catalog_model_becomes_a_config() -> None:
+    """Written when it is to be run, once; tied as its config.json is, which of Qwen1.5 0.5B its GGUF is not."""
+    target = resolve_one("synth-tf:qwen1.5-0.5b:nf4")
+    planned = target.header()
+    file = materialize(target)
+    config = json.loads((file.paths[0] / "config.json").read_text())
+    assert (target.provenance, target.quant, target.model) == ("twin", "nf4", "synth-tf:qwen1.5-0.5b")
+    assert (config["architectures"], config["tie_word_embeddings"]) == (["Qwen2ForCausalLM"], True)
+    assert (file.n_params, file.bpw, file.is_twin) == (planned.n_params, planned.bpw, True)
+    assert file.n_params == 463_987_712
+
+
+def test_a_mixture_of_experts_has_no_checkpoint() -> None:
+    """One line, with what can be taken instead."""
+    with pytest.raises(Unsupported, match="is a mixture of experts, of which no checkpoint is made"):
+        resolve("synth-tf:qwen1.5-moe-a2.7b")
+
+
+def test_a_method_that_a_checkpoint_is_not_stored_by_is_refused(tmp_path: Path) -> None:
+    """Before anything is loaded; a twin has random weights, so that it can be any."""
+    folder = write_checkpoint(tmp_path / "tiny", QWEN2_TINY)
+    assert [each.quant for each in resolve(f"tf:{folder}")] == ["bf16"]
+    with pytest.raises(UsageError, match="tiny is stored as bf16, and gptq-int4 needs"):
+        resolve(f"tf:{folder}", ["gptq-int4"])
+    assert resolve_one("synth-tf:qwen1.5-0.5b", "gptq-int4").quant == "gptq-int4"
+    with pytest.raises(UsageError, match="no quant of a checkpoint named 'q4_k_m'"):
+        resolve(f"tf:{folder}", ["q4_k_m"])
+
+
+def test_a_repo_is_planned_from_its_config_alone(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
+    """A few hundred bytes are received, once; the size of the files is the listing's."""
+    folder = write_checkpoint(tmp_path / "repo", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4", n_shards=2)
+    hub.add_repo("org/tiny-GPTQ", _files(folder))
+    found = find_checkpoint(HubCheckpointRef("org/tiny-GPTQ"), hub=access)
+    file = found.header(found.checkpoint.method)
+    local = read_checkpoint(folder).model_file(METHODS["gptq-int4"])
+    assert (file.n_params, file.weight_bytes) == (local.n_params, local.weight_bytes)
+    assert file.file_bytes == sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    assert 0 < found.moved_bytes < 1000
+    assert found.download_bytes > file.file_bytes
+    assert find_checkpoint(HubCheckpointRef("org/tiny-GPTQ"), hub=access).moved_bytes == 0
+
+
+def test_a_repo_is_downloaded_and_then_found_here(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
+    """Into Hugging Face's cache, where a later call needs no network."""
+    hub.add_repo("org/tiny", _files(write_checkpoint(tmp_path / "repo", QWEN2_TINY, n_shards=3)))
+    file = materialize(resolve_one("tf:org/tiny", hub=access))
+    assert sorted(path.name for path in file.paths[0].iterdir())[0] == "config.json"
+    hub.forget_requests()
+    again = find_checkpoint(HubCheckpointRef("org/tiny"), hub=access)
+    assert not hub.requests
+    assert again.download_bytes == 0
+    assert again.checkpoint.name == "org/tiny"
+    assert again.header(METHODS["bf16"]).weight_bytes == file.weight_bytes
+
+
+def test_a_download_that_stopped_is_taken_up_again(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
+    """A snapshot that lacks a shard is not taken for the checkpoint."""
+    hub.add_repo("org/tiny", _files(write_checkpoint(tmp_path / "repo", QWEN2_TINY, n_shards=3)))
+    folder = materialize(resolve_one("tf:org/tiny", hub=access)).paths[0]
+    shard = folder / "model-00002-of-00003.safetensors"
+    shard.resolve().unlink()
+    target = resolve_one("tf:org/tiny", hub=access)
+    assert target.download_bytes > 0
+    materialize(target)
+    assert shard.is_file()
+
+
+def test_a_gated_repo_says_how_to_get_in(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
+    """The same two lines as for a GGUF."""
+    hub.add_repo("org/gated", _files(write_checkpoint(tmp_path / "repo", QWEN2_TINY)), gated=True)
+    with pytest.raises(NetworkError, match="org/gated is gated") as caught:
+        resolve("tf:org/gated", hub=access)
+    assert "accept them" in caught.value.hint
+
+
+def test_a_repo_of_gguf_files_is_no_checkpoint(hub: TestHub, access: HubAccess) -> None:
+    """It says what the repo contains, and how to name it."""
+    hub.add_repo("org/GGUF", {"a-q8_0.gguf": b"GGUF", "README.md": b""})
+    with pytest.raises(UsageError, match=r"org/GGUF has no config.json; it contains \.gguf, \.md") as caught:
+        resolve("tf:org/GGUF", hub=access)
+    assert caught.value.hint == "its GGUF files are named without tf:"
+
+
+def test_offline_a_repo_that_was_seen_is_still_planned(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
+    """From the listing and the config that were kept; one that was not is a clear error."""
+    import dataclasses
+
+    hub.add_repo("org/tiny", _files(write_checkpoint(tmp_path / "repo", QWEN2_TINY)))
+    offline = dataclasses.replace(access, offline=True)
+    with pytest.raises(NetworkError, match="offline mode is on"):
+        resolve("tf:org/tiny", hub=offline)
+    seen = find_checkpoint(HubCheckpointRef("org/tiny"), hub=access)
+    kept = find_checkpoint(HubCheckpointRef("org/tiny"), hub=offline)
+    assert kept.header(METHODS["nf4"]).weight_bytes == seen.header(METHODS["nf4"]).weight_bytes
+    materialize(resolve_one("tf:org/tiny", hub=access))
+    shutil.rmtree(offline.listings_dir)
+    assert resolve_one("tf:org/tiny", hub=offline).download_bytes == 0

@@ -1,0 +1,298 @@
+"""A checkpoint in a folder: what its files hold, and every way in which they can be wrong."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from ggbench.checkpoint.checkpoint import Checkpoint, read_checkpoint
+from ggbench.checkpoint.storage import METHODS, Stored
+from ggbench.errors import BadFile, GgbenchError, Unsupported, UsageError
+from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, safetensors_bytes, tensors_of, write_checkpoint, write_safetensors
+
+
+def _change(folder: Path, **values: object) -> Path:
+    """Write other values of config.json."""
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+    return folder
+
+
+def _error(folder: Path) -> GgbenchError:
+    """Return what a person sees of a folder that cannot be read or counted."""
+    with pytest.raises(GgbenchError) as caught:
+        checkpoint = read_checkpoint(folder)
+        checkpoint.model_file(checkpoint.method)
+    assert "\n" not in caught.value.message
+    assert caught.value.hint
+    return caught.value
+
+
+def test_a_whole_checkpoint_is_counted_from_its_files(tiny: Path) -> None:
+    """Two bytes to a weight, 16 bits exactly, and K and V of every layer."""
+    checkpoint = read_checkpoint(tiny)
+    file = checkpoint.model_file(checkpoint.method)
+    n_params = 2 * (256 * 256 * 2 + 256 * 128 * 2 + 256 + 128 * 2 + 3 * 256 * 512 + 2 * 256) + 2 * 256000 + 256
+    assert (checkpoint.method.name, file.n_params, file.bpw) == ("bf16", n_params, 16)
+    assert file.weight_bytes == 2 * n_params
+    assert file.kv_bytes_per_token("bf16", "bf16") == 2 * 2 * 128 * 2
+    assert file.file_bytes == (tiny / "model.safetensors").stat().st_size
+    assert file.n_ctx_train == 2048
+
+
+def test_shards_are_counted_as_one(tmp_path: Path) -> None:
+    """The index names the files; their headers add up to what one file would hold."""
+    one = read_checkpoint(write_checkpoint(tmp_path / "one", QWEN2_TINY))
+    three = read_checkpoint(write_checkpoint(tmp_path / "three", QWEN2_TINY, n_shards=3))
+    assert len(three.shards) == 3
+    assert three.model_file(METHODS["bf16"]).weight_bytes == one.model_file(METHODS["bf16"]).weight_bytes
+
+
+def test_an_output_beside_a_tied_one_is_not_loaded(tmp_path: Path) -> None:
+    """Qwen1.5 0.5B holds lm_head in its file and ties it in its config: part of the file, and not of the weights."""
+    values = {**QWEN2_TINY, "tie_word_embeddings": True}
+    spare = Stored("lm_head.weight", "BF16", (1000, 256))
+    checkpoint = read_checkpoint(write_checkpoint(tmp_path / "tied", values, extra=[spare]))
+    file = checkpoint.model_file(checkpoint.method)
+    assert checkpoint.unused() == (spare,)
+    assert file.weight_bytes is not None
+    assert file.file_bytes - file.weight_bytes > spare.n_bytes
+    assert not file.has_output
+
+
+def test_a_quantized_checkpoint_is_loaded_as_it_is_stored(tmp_path: Path) -> None:
+    """Of GPTQ, packed weights, zeros, scales and indices are counted, and no other method can be asked of it."""
+    folder = write_checkpoint(tmp_path / "gptq", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4")
+    checkpoint = read_checkpoint(folder)
+    file = checkpoint.model_file(checkpoint.method)
+    assert checkpoint.method.name == "gptq-int4"
+    assert file.weight_bytes == sum(tensor.n_bytes for tensor in checkpoint.tensors)
+    assert [each.name for each in checkpoint.methods()] == ["gptq-int4"]
+    with pytest.raises(UsageError, match="is stored as gptq-int4, and nf4 was asked for"):
+        checkpoint.model_file(METHODS["nf4"])
+
+
+def test_group_and_bits_are_those_of_the_config(tmp_path: Path) -> None:
+    """A group of 64 doubles the scales and zeros; 8 bits double the weights."""
+    sizes = {}
+    for label, change in {"128": {}, "64": {"group_size": 64}, "row": {"group_size": -1}, "int8": {"bits": 8}}.items():
+        values = {**QWEN2_TINY, "quantization_config": {**GPTQ, **change}}
+        folder = tmp_path / label
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(values))
+        checkpoint = read_checkpoint(folder)
+        found = checkpoint.model_file(checkpoint.method)
+        up = next(tensor for tensor in found.tensors if tensor.name == "blk.0.ffn_up.weight")
+        sizes[label] = up.n_bytes or 0
+    n = 256 * 512
+    g_idx = 256 * 4
+    assert sizes["128"] == n // 2 + n // 128 * 5 // 2 + g_idx
+    assert sizes["64"] == n // 2 + n // 64 * 5 // 2 + g_idx
+    assert sizes["row"] == n // 2 + 512 * 5 // 2 + g_idx
+    assert sizes["int8"] == n + n // 128 * 3 + g_idx
+
+
+def test_modules_that_were_left_out_are_counted_unquantized(tmp_path: Path) -> None:
+    """`modules_to_not_convert` of AWQ and bitsandbytes names parts of module names."""
+    quantization = {"quant_method": "awq", "bits": 4, "group_size": 128, "modules_to_not_convert": ["mlp"]}
+    folder = tmp_path / "awq"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**QWEN2_TINY, "quantization_config": quantization}))
+    checkpoint = read_checkpoint(folder)
+    types = {each.name: each.type_name for each in checkpoint.model_file(checkpoint.method).tensors}
+    assert types["blk.0.ffn_up.weight"] == "f16"
+    assert types["blk.0.attn_q.weight"] == "awq-int4"
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "not valid JSON"),
+        (b"{", "not valid JSON"),
+        (b"[]", "not a JSON object"),
+        (b"\xff\xfe{}", "not valid JSON"),
+        (b'{"a":' * 100_000, "nested too deep"),
+        (b'{"hidden_size": ' + b"9" * 5000 + b"}", "a number without end"),
+        (b"{}", "names no architecture"),
+        (b'{"architectures": []}', "names no architecture"),
+        (b'{"architectures": ["Qwen2ForCausalLM"], "hidden_size": 1024}', "has no num_hidden_layers"),
+    ],
+)
+def test_a_damaged_config_is_one_line(tmp_path: Path, content: bytes, what: str) -> None:
+    """Whatever the bytes are, the error says what is wrong with the file."""
+    (tmp_path / "config.json").write_bytes(content)
+    assert what in _error(tmp_path).message
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_hidden_layers", 10**9),
+        ("num_hidden_layers", True),
+        ("hidden_size", 10**40),
+        ("hidden_size", -1),
+        ("hidden_size", "1024"),
+        ("vocab_size", 1.5),
+        ("vocab_size", float("nan")),
+        ("num_key_value_heads", 3),
+        ("num_attention_heads", 0),
+        ("tie_word_embeddings", "yes"),
+        ("quantization_config", []),
+        ("quantization_config", {"quant_method": "gptq", "group_size": 0}),
+        ("quantization_config", {"quant_method": "gptq", "group_size": 10**30}),
+        ("quantization_config", {"quant_method": "gptq", "bits": "4"}),
+        ("quantization_config", {"quant_method": 4}),
+        ("torch_dtype", "int4"),
+    ],
+)
+def test_impossible_numbers_are_one_line(tiny: Path, key: str, value: object) -> None:
+    """Huge, negative and mistyped values of a hostile config are refused before anything is made of them."""
+    (tiny / "model.safetensors").unlink()
+    if key == "torch_dtype":
+        assert read_checkpoint(_change(tiny, **{key: value})).method.name == "bf16"
+        return
+    error = _error(_change(tiny, **{key: value}))
+    assert isinstance(error, BadFile)
+    assert len(error.message) < 300
+
+
+def test_a_config_far_too_large_is_not_read_whole(tmp_path: Path) -> None:
+    """A sparse file of a gigabyte is refused by its size."""
+    with (tmp_path / "config.json").open("wb") as file:
+        file.truncate(1 << 30)
+    assert "is larger than 16.0 MiB" in _error(tmp_path).message
+
+
+def test_an_unknown_architecture_is_named(tiny: Path) -> None:
+    """One clear line, with those that are known."""
+    error = _error(_change(tiny, architectures=["MambaForCausalLM"]))
+    assert isinstance(error, Unsupported)
+    assert error.message == "tiny: architecture MambaForCausalLM is not counted from a config"
+
+
+def test_remote_code_is_refused_and_named(tiny: Path) -> None:
+    """A model that only its own code can load names the files, from wherever they would come."""
+    auto_map = {"AutoConfig": "configuration_x.XConfig", "AutoModelForCausalLM": "org/code--modeling_x.XForCausalLM"}
+    error = _error(_change(tiny, architectures=["XForCausalLM"], auto_map=auto_map))
+    assert error.message == "tiny is loaded by code of its own: configuration_x.py, modeling_x.py"
+    assert "--trust-remote-code" in error.hint
+    config = read_checkpoint(tiny).config
+    config.check_code(trusted=True)
+
+
+def test_methods_that_are_not_counted_are_named(tiny: Path) -> None:
+    """Other quantizations are refused in one line instead of being taken for bf16."""
+    for stated, name in [
+        ({"quant_method": "compressed-tensors"}, "compressed-tensors"),
+        ({"quant_method": "awq", "version": "gemv"}, "awq of 4 bits as gemv"),
+        ({"quant_method": "gptq", "bits": 3}, "gptq of 3 bits"),
+        ({"load_in_4bit": True}, "bitsandbytes' fp4"),
+        ({}, "an unnamed method"),
+    ]:
+        error = _error(_change(tiny, quantization_config=stated))
+        assert isinstance(error, Unsupported)
+        assert f"is stored by {name}" in error.message
+
+
+def test_a_folder_without_config_says_what_it_holds(tmp_path: Path) -> None:
+    """Of GGUF files it says how to name them."""
+    assert _error(tmp_path).message == f"{tmp_path.name} has no config.json"
+    (tmp_path / "a.gguf").touch()
+    assert _error(tmp_path).hint == "the folder holds GGUF files: give it without tf:"
+    assert _error(tmp_path / "missing").hint == "check the path of the folder"
+
+
+def test_a_link_that_leads_nowhere_is_a_download_that_stopped(tiny: Path) -> None:
+    """Hugging Face's cache links a snapshot's files to blobs, which come later."""
+    (tiny / "model.safetensors").unlink()
+    (tiny / "model.safetensors").symlink_to("../blobs/none")
+    assert "did not finish" in _error(tiny).hint
+    (tiny / "config.json").unlink()
+    (tiny / "config.json").symlink_to("../blobs/none")
+    assert "did not finish" in _error(tiny).hint
+
+
+def test_missing_shards_are_named(tmp_path: Path) -> None:
+    """By their names, up to three of them."""
+    folder = write_checkpoint(tmp_path / "sharded", QWEN2_TINY, n_shards=3)
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    assert _error(folder).message == "sharded lacks model-00002-of-00003.safetensors of 3"
+    (folder / "model.safetensors.index.json").unlink()
+    assert "and no model.safetensors.index.json" in _error(folder).message
+
+
+def test_an_index_cannot_point_outside_its_folder(tmp_path: Path) -> None:
+    """Names from a hostile index are no paths."""
+    for name in ("../x.safetensors", "/etc/x.safetensors", "a\\b.safetensors", "x.bin", "x\n.safetensors", 7):
+        folder = tmp_path / str(hash(name))
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(QWEN2_TINY))
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+        assert "is no file of its folder" in _error(folder).message
+
+
+def test_a_partial_file_has_missing_bytes(tiny: Path) -> None:
+    """Its header is whole, so that the model is counted and the lack is known."""
+    path = tiny / "model.safetensors"
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.truncate(size - 1000)
+    found = read_checkpoint(tiny)
+    file_ = found.model_file(found.method)
+    assert (file_.missing_bytes, file_.file_bytes) == (1000, size - 1000)
+    with path.open("r+b") as file:
+        file.truncate(100)
+    assert "ends inside its header" in _error(tiny).message
+
+
+def test_files_of_another_model_are_not_counted(tmp_path: Path) -> None:
+    """A config and safetensors that do not belong together are a clear error."""
+    folder = write_checkpoint(tmp_path / "mixed", QWEN2_TINY)
+    write_safetensors(folder / "model.safetensors", tensors_of({**QWEN2_TINY, "vocab_size": 2000}))
+    assert "is 2000 x 256 in the file and 1000 x 256 by config.json" in _error(folder).message
+    write_safetensors(folder / "model.safetensors", tensors_of(QWEN2_TINY, "gptq-int4"))
+    assert "lack 14 tensors (model.layers.0.self_attn.q_proj.weight" in _error(folder).message
+
+
+def _with_header(folder: Path, header: bytes) -> Path:
+    (folder / "model.safetensors").write_bytes(header)
+    return folder
+
+
+def test_a_hostile_header_is_refused(tiny: Path) -> None:
+    """Lengths, offsets and shapes are checked before anything is read or made of them."""
+    length = struct.pack("<Q", 1 << 60)
+    assert "claims" in _error(_with_header(tiny, length + b"{}")).message
+    assert "claims 0 bytes" in _error(_with_header(tiny, bytes(8))).message
+    assert "shorter than" in _error(_with_header(tiny, b"abc")).message
+    assert "is not safetensors" in _error(_with_header(tiny, b"GGUF\3\0\0\0" + bytes(64))).message
+    for entry, what in [
+        ({"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}, "8 bytes is given 4"),
+        ({"dtype": "F32", "shape": [2], "data_offsets": [8, 16]}, "is not where the one before it ends"),
+        ({"dtype": "F32", "shape": [2], "data_offsets": [8, 0]}, "is given -8"),
+        ({"dtype": "F32", "shape": [1 << 60, 1 << 60], "data_offsets": [0, 4]}, "more elements than any"),
+        ({"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}, "no type, shape and place"),
+        ({"dtype": "F32", "shape": [1] * 100, "data_offsets": [0, 4]}, "no type, shape and place"),
+        ({"dtype": "Q7", "shape": [2], "data_offsets": [0, 4]}, "is of type Q7"),
+        ([], "no type, shape and place"),
+    ]:
+        data = json.dumps({"a": entry}).encode()
+        error = _error(_with_header(tiny, struct.pack("<Q", len(data)) + data + bytes(8)))
+        assert what in error.message, entry
+    deep = b"{" + b'"a":{' * 200_000
+    assert "nested too deep" in _error(_with_header(tiny, struct.pack("<Q", len(deep)) + deep)).message
+    tensors = tensors_of(QWEN2_TINY)
+    whole = safetensors_bytes(tensors) + bytes(sum(tensor.n_bytes for tensor in tensors)) + b"more"
+    assert "after its last tensor" in _error(_with_header(tiny, whole)).message
+
+
+def test_what_can_be_asked_of_an_unquantized_checkpoint(tiny: Path) -> None:
+    """What bitsandbytes converts at load needs none; GPTQ and AWQ need a checkpoint that is stored so."""
+    checkpoint: Checkpoint = read_checkpoint(tiny)
+    assert [each.name for each in checkpoint.methods()] == ["bf16", "f16", "f32", "int8", "nf4", "nf4-dq"]
+    checkpoint.require(METHODS["nf4"])
+    with pytest.raises(UsageError, match="is stored as bf16, and awq-int4 needs a checkpoint that is stored so"):
+        checkpoint.require(METHODS["awq-int4"])
