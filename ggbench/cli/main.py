@@ -68,6 +68,8 @@ _ELSEWHERE = {"tui": "ggbench.tui.entry_point", "import": "ggbench.cli.import_"}
 _NO_MEMORY = "there is not enough memory for ggbench itself"
 _LEAST_ADDRESS_SPACE = 200 << 20
 """Bytes; with less, numpy's libraries cannot be loaded."""
+_NO_TEMPORARY = "No usable temporary directory"
+"""In Python's own words, which has no error of its own for it. Source: `_get_default_tempdir` of CPython's tempfile."""
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A disk, a quota or the largest size of a file is reached."""
 
@@ -173,6 +175,9 @@ def _run(args: list[str] | None) -> int:
             return _fail(f"cannot write: {error.strerror}", hint, ExitCode.DOES_NOT_FIT)
         if os.environ.get("GGBENCH_DEBUG"):
             raise
+        if isinstance(error, FileNotFoundError) and _NO_TEMPORARY in str(error):
+            what, hint = "no folder for temporary files can be written", "free some space, or set TMPDIR to another disk"
+            return _fail(what, hint, ExitCode.DOES_NOT_FIT)
         if _lacks_memory(error):
             hint = "close other programs; where the shell limits memory, raise it: ulimit -v unlimited"
             return _fail(_NO_MEMORY, hint, ExitCode.DOES_NOT_FIT)

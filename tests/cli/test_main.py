@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import click
 import pytest
@@ -162,6 +163,19 @@ def test_a_small_address_space(mib: int, code: int) -> None:
         error, hint = ran.stderr.splitlines()
         assert error == "Error: ggbench needs 200 MiB of address space, and the limit is 120 MiB"
         assert hint == "Hint: raise it for this command: ulimit -v unlimited"
+
+
+@pytest.mark.parametrize(("words", "code"), [(("synth", "qwen1.5-0.5b", "q2_k"), 3), (("doctor", "--json"), 0)])
+def test_a_full_disk_of_temporary_files(home: Path, words: tuple[str, ...], code: int) -> None:
+    """Where no file may grow, Python finds no folder for them; what is wrong can still be asked."""
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
+    command = [sys.executable, "-P", "-m", "ggbench", *words]
+    ran = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False, cwd=home)
+    assert ran.returncode == code, ran.stderr
+    if code:
+        error, hint = ran.stderr.splitlines()[-2:]
+        assert error == "Error: no folder for temporary files can be written"
+        assert "TMPDIR" in hint
 
 
 def test_too_little_memory_to_say_so_is_said(
