@@ -39,7 +39,7 @@ NOISES: dict[str, dict[str, Any]] = {
 def main() -> int:
     """Search on every machine with every seed, and print a row for each machine."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=100)
     asked = parser.parse_args()
     print("| machine | planted best found | truth in the interval | gain claimed where none is | measurements |")
     print("|---|---:|---:|---:|---:|")

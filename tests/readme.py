@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 README = Path(__file__).parent.parent / "README.md"
+EVIDENCE = README.parent / "scripts" / "EVIDENCE.md"
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
 
 
 def generate(name: str) -> str:
     """The text between the marks of a part."""
-    return {"help": _help, "columns": _columns, "defaults": _defaults}[name]()
+    return {"help": _help}[name]()
 
 
 def parts(text: str) -> dict[str, str]:
@@ -28,28 +29,10 @@ def updated(text: str) -> str:
 
 
 def _help() -> str:
-    environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1"}
+    environment = os.environ | {"COLUMNS": "80", "NO_COLOR": "1"}
     command = [sys.executable, "-P", "-m", "ggbench", "--help"]
     text = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     return f"```console\n$ ggbench --help\n{text}```\n"
-
-
-def _columns() -> str:
-    from ggbench.report.columns import BENCH, COLUMNS
-
-    lines = ["| column | unit | meaning |", "|---|---|---|"]
-    for key in (*BENCH, "max_n_ctx"):
-        column = COLUMNS[key]
-        lines.append(f"| {column.header} | {column.unit} | {column.doc} |")
-    return "\n".join(lines) + "\n"
-
-
-def _defaults() -> str:
-    from ggbench.engine.llama_defaults import DIFFERENCES
-
-    lines = ["| llama.cpp | ggbench |", "|---|---|"]
-    lines += [f"| `{name}` | {text} |" for name, text in DIFFERENCES.items()]
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from ggbench.hub.listing import list_checkpoint
 from ggbench.hub.ranges import RangeSource
 from ggbench.hub.repo_records import RepoFile, RepoListing
 from ggbench.plain import plain
+from ggbench.records.setup import Setup, TransformersSetup
 
 Origin = Literal["file", "hub", "twin"]
 
@@ -81,6 +82,16 @@ class CheckpointToRun:
     def header(self) -> ModelFile:
         """Return the model as it would be loaded. Raises as `Checkpoint.model_file` does."""
         return self.found.header(self.method)
+
+    def setup(self, given: Setup) -> TransformersSetup:
+        """Return how it is to be loaded: by its method, else as given, or with the defaults for another engine's setup.
+
+        Raises Unsupported for code of its own that is not trusted.
+        """
+        setup = given if isinstance(given, TransformersSetup) else TransformersSetup()
+        config = self.found.checkpoint.config
+        config.check_code(trusted=setup.trust_remote_code)
+        return replace(setup, method=self.method.name, dtype=self.method.dtype or config.dtype or "bf16")
 
     def materialize(self, on_progress: OnProgress | None = None) -> ModelFile:
         """Return the model with its folder as the only path, written or downloaded first. Raises BadFile."""

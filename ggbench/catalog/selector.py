@@ -79,7 +79,12 @@ class Target:
         return self.model, self.selector or self.quant
 
     def setup(self, given: Setup) -> Setup:
-        """How it is to be loaded: as given, or how its server is asked."""
+        """How it is to be loaded: as given, by its method, or how its server is asked.
+
+        Raises Unsupported for a checkpoint with code of its own that is not trusted.
+        """
+        if self.checkpoint is not None:
+            return self.checkpoint.setup(given)
         return given if self.served is None else self.served.setup
 
     @property

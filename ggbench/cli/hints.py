@@ -29,6 +29,7 @@ _REFUSALS = {
     "K cache type": "--type-k f16 suits heads of every width",
     "V cache type": "--type-v f16 suits heads of every width",
     "are not numbers": "get the file that may be broken again: download it, or save the logits again",
+    "RPC server": "start the server again where it ended; ggbench cluster probe HOST:PORT shows whether it answers",
     "unknown model architecture": "a newer llama-cpp-python may know it; ggbench inspect shows what the file says",
 }
 """What does what a refusal asks for, by words of its message; the first that matches counts.
@@ -72,7 +73,8 @@ def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
 def tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
     """Where W is far below its limit, the command that searches for better settings; empty where it is nowhere.
 
-    With flash attention on a CPU W has been 4 % of its limit, and other settings three times as fast (README, Tune).
+    With flash attention on a CPU W has been 4 % of its limit, and other settings three times as fast
+    (scripts/EVIDENCE.md).
     """
     slow = [
         (job, run)
@@ -110,13 +112,15 @@ def _less_memory(job: Job, run: Run, is_searched: bool) -> str:
         environment = run.head.environment
         has_gpu = bool(environment and environment.gpus) or any(not each.is_host for each in run.memory.buffers)
         if setup.n_gpu_layers and has_gpu:
-            smaller.append("fewer layers on the GPU (-ngl)")
+            smaller.append(f"fewer layers on the {'devices' if setup.rpc_servers else 'GPU'} (-ngl)")
         if run.memory.buffers and {setup.type_k, setup.type_v} & UNQUANTIZED:
             needed = " --flash-attn on" if setup.flash_attn == "off" else ""
             smaller.append(f"--type-k q8_0 --type-v q8_0{needed}")
     needs_less = f"{' or '.join(smaller)} needs less"
+    if isinstance(setup, LlamaSetup) and setup.rpc_servers:
+        needs_less += "; another --tensor-split or another machine may hold it: ggbench cluster plan"
     # Without a buffer not even the weights fitted, and a search tries no smaller context than this.
-    n_ctx = getattr(setup, "n_ctx", None) or run.head.settings.n_ctx_needed
+    n_ctx = setup.n_ctx or run.head.settings.n_ctx_needed
     if is_searched or not run.memory.buffers or not isinstance(setup, LlamaSetup) or (n_ctx or 0) <= KV_CELLS:
         return needs_less
     search = MAXCTX.command(Job(MAXCTX, job.target, replace(setup, n_ctx=None), ContextSettings()))

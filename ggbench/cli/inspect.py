@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import PATH, option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import BadFile, UsageError
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
     from ggbench.catalog.reference import CheckpointRef
 
 
-@click.command()
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench inspect model.gguf --tensors
+    ggbench inspect ~/models
+    """,
+)
 @click.argument("path", type=PATH, metavar="FILE|FOLDER")
 @option("--tensors", "List every tensor of a file with its shape, type and bytes.", is_flag=True)
 @output_options
@@ -25,8 +32,9 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     """Show metadata, tensor types, parameters, BPW and KV bytes per token of FILE; the weights are not read.
 
     A truncated file, such as a download that stopped, is shown with how much is missing, and the exit code is 5. Of a
-    FOLDER, every GGUF in and below it is listed, and what is wrong with it; one with a config.json and no GGUF is a
-    checkpoint of Transformers, as are tf:org/name and synth-tf:ID, with the size that each method makes of it.
+    FOLDER, every GGUF in and below it is listed; one that cannot be loaded is a row with its reason. A folder with a
+    config.json and no GGUF is a checkpoint of Transformers, as are tf:org/name and synth-tf:ID: the size that each
+    method makes of it is shown.
     """
     from ggbench.gguf_file.header import read_model_file
 

@@ -15,39 +15,52 @@ import click
 
 from ggbench import __version__
 from ggbench.cli.interrupts import discard_output, stoppable
+from ggbench.cli.topics import TOPICS
 from ggbench.errors import ExitCode, GgbenchError, UnknownName
 from ggbench.plain import plain
 from ggbench.system_calls import IS_SUPPORTED
 
-COMMANDS = {
-    "bench": "Measure every quant of a model: BPW, memory, prefill, W and B against the limit.",
-    "cluster": "One model over several machines, by llama.cpp's RPC: serve, probe, plan.",
-    "compare": "Compare runs of any kind: which is better in what, and by how much.",
-    "decode": "Time every token of a long decode, and fit W and B.",
-    "demo": "Measure twins of a small model in about two minutes, without a network.",
-    "doctor": "What ggbench sees of this machine, and what to do about it.",
-    "export": "Write stored runs as llama-bench's files, as CSV, or as a bundle.",
-    "help": "Help of a command; `help numbers` explains every number and mark.",
-    "import": "Read results of llama-bench and other tools, or a bundle.",
-    "inspect": "Contents of a GGUF file: metadata, tensor types, BPW.",
-    "limits": "Theoretical limits of a model on a GPU: context that fits, prefill knees, W and B.",
-    "maxctx": "Find the largest n_ctx that works, by real allocations, and prove it.",
-    "models": "List the models of the catalog and on this disk.",
-    "pick": "The quant and the KV cache to run, why, and the commands that run it.",
-    "plan": "Memory and best speed of each quant, before any download.",
-    "prefill": "Time prompts of several lengths.",
-    "published": "Published measurements of other systems.",
-    "pull": "Download quants from the Hub, resumable and verified.",
-    "quality": "What a quant costs in quality: perplexity, and KL divergence from a base.",
-    "report": "Write a report of stored runs: one HTML file, pictures, Markdown or CSV.",
-    "results": "List, show and remove stored runs.",
-    "forecast": "The speed of a model that is not here, from twins of a few layers.",
-    "speed": "Tokens/s and memory by input length and batch size, as the published tables count.",
-    "synth": "Write twins: files of a model's true shape, without trained weights.",
-    "tune": "The settings that beat the defaults, with the gain and its interval.",
-    "tui": "Choose, measure and compare in a terminal interface.",
+GROUPS = {
+    "Choose": {
+        "pick": "The quant and KV cache to run, why, and the commands for it.",
+        "plan": "Memory and best speed of each quant, before any download.",
+        "forecast": "The speed of a model that is not here, from a few layers.",
+        "limits": "What theory allows on a GPU: context, prefill knees, W and B.",
+        "published": "Published measurements of other systems.",
+    },
+    "Measure": {
+        "bench": "Every quant of a model in one table: memory, prefill, W and B.",
+        "decode": "Time every token of a long decode, and fit W and B.",
+        "prefill": "Time prompts of several lengths.",
+        "speed": "Tokens/s and memory by input length and batch size.",
+        "maxctx": "The largest n_ctx that works, by real allocations, proven.",
+        "quality": "What a quant costs: perplexity, and KL divergence from a base.",
+        "tune": "The settings that beat the defaults, with the gain's interval.",
+        "cluster": "One model over several machines, by llama.cpp's RPC.",
+    },
+    "Results": {
+        "results": "List, show and remove stored runs.",
+        "compare": "Which run is better in what, and by how much.",
+        "report": "One HTML file of stored runs; or pictures, Markdown, CSV.",
+        "export": "Stored runs as llama-bench's files, as CSV, or as a bundle.",
+        "import": "Read results of llama-bench and other tools, or a bundle.",
+    },
+    "Models and files": {
+        "models": "The models of the catalog and on this disk.",
+        "inspect": "What a GGUF file holds: metadata, tensor types, BPW.",
+        "pull": "Download quants from the Hub, resumable and verified.",
+        "synth": "Write twins: a model's true shape, without trained weights.",
+    },
+    "Also": {
+        "tui": "Choose, measure and compare in a terminal interface.",
+        "demo": "The whole way in two minutes, without a network.",
+        "doctor": "What ggbench sees of this machine, and what to do about it.",
+        "help": "Help of a command or a topic.",
+    },
 }
-"""Every command, in `ggbench.cli.<name>` unless `_ELSEWHERE`, with its one line of help."""
+"""Every command, in `ggbench.cli.<name>` unless `_ELSEWHERE`, with its one line of help, by what it is for."""
+COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
+"""The same in one."""
 _ELSEWHERE = {"tui": "ggbench.tui.entry_point", "import": "ggbench.cli.import_"}
 """The other front end, found by its name, as neither imports the other; and a word that Python keeps to itself."""
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -68,8 +81,13 @@ class _LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for heading, commands in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:<9}", text) for name, text in commands.items()])
+        with formatter.section("Topics (ggbench help TOPIC)"):
+            formatter.write_dl(
+                [(f"{name:<9}", f"{topic.summary[0].upper()}{topic.summary[1:]}.") for name, topic in TOPICS.items()]
+            )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -81,13 +99,13 @@ class _LazyGroup(click.Group):
 
 @click.group(
     cls=_LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80, "show_default": True},
 )
 @click.version_option(__version__, message="ggbench %(version)s")
 def cli() -> None:
     """Which GGUF should I run on this machine, how long a context will it hold, and how fast will it be?
 
-    Begin with: ggbench demo
+    Begin with: ggbench demo, then ggbench pick. Examples are in `ggbench COMMAND --help`.
     """
 
 

@@ -48,6 +48,8 @@ class OutOfMemory(Ending):
     alive: bool = True
     missing_bytes: int | None = None
     """What the first allocation that failed wanted beyond what a limit left; None where that is unknown."""
+    device: str = ""
+    """Which of several machines' devices ran out, for people; empty where there is one memory."""
 
     @property
     def reason(self) -> str:

@@ -25,7 +25,7 @@ def explained(ending: Ending, stage: str, servers: Sequence[str]) -> Ending:
     match ending:
         case OutOfMemory(message=message) if found := _ALLOCATION.search(message):
             wanted, device = format_bytes(int(found["bytes"])), f"device {found['number']} of {found['server']}"
-            return replace(ending, message=f"{device} could not allocate {wanted}")
+            return replace(ending, message=f"{device} could not allocate {wanted}", device=device)
         case Crashed(log_tail=log_tail) if blame := _blame(log_tail, servers):
             return ServerLost(stage, blame)
         case TimedOut() if unusable := find_unusable(servers):
@@ -40,15 +40,15 @@ def _blame(log_tail: Sequence[str], servers: Sequence[str]) -> str:
         at = _NOT_CONNECTED.search(text)
         server = (at[1] or at[2]) if at else in_words(servers)
         return (
-            f"the RPC server {server} speaks version {version[1]} of the protocol, which this llama.cpp does not; "
+            f"RPC server {server} speaks version {version[1]} of the protocol, which this llama.cpp does not; "
             "run the same llama.cpp on both machines"
         )
     if at := _NOT_CONNECTED.search(text):
-        return find_unusable([at[1] or at[2]]).get(at[1] or at[2]) or f"the RPC server {at[1] or at[2]} is busy"
+        return find_unusable([at[1] or at[2]]).get(at[1] or at[2]) or f"RPC server {at[1] or at[2]} is busy"
     if not _BROKE.search(text):
         return ""
     if unusable := find_unusable(servers):
         return "; ".join(unusable.values())
     if len(servers) == 1:
-        return f"the connection to the RPC server {servers[0]} broke, and it answers again"
+        return f"the connection to RPC server {servers[0]} broke, and it answers again"
     return f"the connection to one of the RPC servers {in_words(servers)} broke, and all answer again"

@@ -40,6 +40,11 @@ _RECEIVED_BYTES = 1 << 20
 class ServerUnusable(Exception):
     """A server is missing, silent, or speaks something else; the message names it and says what happened."""
 
+    def __init__(self, server: str, what: str) -> None:
+        """`what` continues the server's address, as in `refuses connections`."""
+        super().__init__(f"RPC server {server} {what}")
+        self.what = what
+
 
 class RpcConnection:
     """One connection to one server, which serves nobody else meanwhile. A context manager; leaving it closes it."""
@@ -53,7 +58,7 @@ class RpcConnection:
         try:
             address = socket.getaddrinfo(host, int(port), socket.AF_INET, socket.SOCK_STREAM)[0][4]
         except (OSError, UnicodeError):
-            raise ServerUnusable(f"no IPv4 address is known for the RPC server {server}") from None
+            raise ServerUnusable(server, "has no known IPv4 address") from None
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.settimeout(timeout_s)
         try:
@@ -90,7 +95,7 @@ class RpcConnection:
         """Return every device with its memory. Raises ServerUnusable."""
         (count,) = struct.unpack("<I", self._ask(_DEVICE_COUNT, b"", 4))
         if count > _MOST_DEVICES:
-            raise ServerUnusable(f"the RPC server {self.server} claims {format_count(count)} devices")
+            raise self._unusable(f"claims {format_count(count)} devices")
         memories = (struct.unpack("<QQ", self._ask(_GET_DEVICE_MEMORY, struct.pack("<I", i), 16)) for i in range(count))
         return tuple(RemoteDevice(number, free, total) for number, (free, total) in enumerate(memories))
 
@@ -119,24 +124,25 @@ class RpcConnection:
         """Fetch the data of a tensor. Raises ServerUnusable."""
         return self._ask(_GET_TENSOR, tensor + struct.pack("<QQ", 0, n_bytes), n_bytes)
 
+    def _unusable(self, what: str) -> ServerUnusable:
+        return ServerUnusable(self.server, what)
+
     def _connect(self, address: object) -> None:
         try:
             self._socket.connect(address)  # type: ignore[arg-type]  # as getaddrinfo gives it
         except TimeoutError:
-            raise ServerUnusable(
-                f"the RPC server {self.server} did not accept a connection within {self._timeout_s:g} s"
-            ) from None
+            raise self._unusable(f"did not accept a connection within {self._timeout_s:g} s") from None
         except ConnectionRefusedError:
-            raise ServerUnusable(f"no RPC server listens at {self.server}") from None
+            raise self._unusable("refuses connections: nothing listens there") from None
         except OSError as error:
-            raise ServerUnusable(f"the RPC server {self.server} cannot be reached: {error.strerror or error}") from None
+            raise self._unusable(f"cannot be reached: {error.strerror or error}") from None
 
     def _greet(self) -> tuple[int, int, int]:
         self._is_waiting = True
         self._send(_HELLO, bytes(_CAPABILITIES_BYTES))
         (size,) = struct.unpack("<Q", self._receive(8))
         if not 3 <= size <= _LARGEST_HELLO_BYTES:
-            raise ServerUnusable(f"{self.server} answers, and not in llama.cpp's RPC protocol")
+            raise self._unusable("answers, but not in llama.cpp's RPC protocol")
         major, minor, patch = self._receive(size)[:3]
         self._is_waiting = False
         return major, minor, patch
@@ -146,7 +152,7 @@ class RpcConnection:
         self._send(command, data)
         (size,) = struct.unpack("<Q", self._receive(8))
         if size != answer_bytes:
-            raise ServerUnusable(f"the RPC server {self.server} gave an answer of an unknown form")
+            raise self._unusable("gave an answer of an unknown form")
         answer = self._receive(answer_bytes)
         self._is_waiting = False
         return answer
@@ -178,14 +184,12 @@ class RpcConnection:
         try:
             yield
         except TimeoutError:
-            raise ServerUnusable(
-                f"{self.server} accepts connections and did not answer within {self._timeout_s:g} s: "
-                "it is busy with another client, or no RPC server"
+            raise self._unusable(
+                f"accepts connections but did not answer within {self._timeout_s:g} s: "
+                "busy with another client, or no RPC server"
             ) from None
         except OSError:
-            raise ServerUnusable(
-                f"{self.server} closed the connection: it is no RPC server, one of another version, or it ended"
-            ) from None
+            raise self._unusable("closed the connection: no RPC server, one of another version, or it ended") from None
 
 
 class RemoteBuffer:

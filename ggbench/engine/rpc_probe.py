@@ -33,15 +33,16 @@ def probe_server(server: str, timeout_s: float = ANSWER_TIMEOUT_S) -> ServerProb
             protocol = connection.protocol
             if protocol[0] != PROTOCOL_MAJOR:
                 raise ServerUnusable(
-                    f"the RPC server {server} speaks version {connection.version} of the protocol, this ggbench "
-                    f"version {PROTOCOL_MAJOR}; run the same llama.cpp on both machines"
+                    server,
+                    f"speaks version {connection.version} of the protocol, this ggbench version {PROTOCOL_MAJOR}; "
+                    "run the same llama.cpp on both machines",
                 )
             devices = connection.devices()
             if not devices:
-                raise ServerUnusable(f"the RPC server {server} has no devices")
+                raise ServerUnusable(server, "has no devices")
             return ServerProbe(server=server, protocol=protocol, devices=devices, link=measure_link(connection))
     except ServerUnusable as error:
-        return ServerProbe(server=server, reason=str(error), protocol=protocol)
+        return ServerProbe(server=server, reason=error.what, protocol=protocol)
 
 
 def measure_link(connection: RpcConnection) -> Link:

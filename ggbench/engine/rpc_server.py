@@ -48,7 +48,7 @@ def main() -> None:
     devices = GgmlDevices(Path(lib._lib._name))
     exposed = _chosen(devices, request.devices)
     try:
-        limits = [(handle, request.memory_bytes or _default_limit(devices, handle, request)) for handle in exposed]
+        limits = [(handle, _limit(devices, handle, request)) for handle in exposed]
         kept = [ExposedMemory(devices, handle, limit) for handle, limit in limits if limit is not None]
         start_server(devices, exposed, f"{request.host}:{request.port}", request.threads)
     except NoRpc:
@@ -70,7 +70,9 @@ def _chosen(devices: GgmlDevices, names: tuple[str, ...]) -> list[int]:
     return [handle for handle in devices.every if handle in computing] or devices.of_type(CPU)[:1]
 
 
-def _default_limit(devices: GgmlDevices, handle: int, request: ServeRequest) -> int | None:
+def _limit(devices: GgmlDevices, handle: int, request: ServeRequest) -> int | None:
+    if request.memory_bytes is not None:
+        return request.memory_bytes
     return request.main_memory_bytes if handle in devices.of_type(CPU, ACCEL) else None
 
 

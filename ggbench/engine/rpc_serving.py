@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from ggbench.records.cluster import RemoteDevice
 
 _STARTS_WITHIN_S = 60.0
 _POLL_S = 0.05
+_STAYS_S = 1.0
 _CONNECTED, _LEFT = "Accepted client connection", "Client connection closed"
 """What llama.cpp's server prints."""
 
@@ -83,19 +85,13 @@ class RpcServerProcess:
         raise EngineFailed(f"the RPC server did not answer within {_STARTS_WITHIN_S:g} s", "try again, or another port")
 
     def clients(self) -> Iterator[bool]:
-        """Yield true whenever a client has connected, false when it left, until the server ends. Raises as it ended.
+        """Yield true once a client has come to stay, false when it has left, until the server ends. Raises as it ended.
 
-        The first pair is that of `wait_until_ready`, and is left out.
+        llama.cpp connects for single questions, a hundred times before it loads a model.
         """
-        assert self._process.stdout is not None
-        n_left = 0
-        for line in self._process.stdout:
-            if line.startswith(_CONNECTED) and n_left:
-                yield True
-            elif line.startswith(_LEFT):
-                n_left += 1
-                if n_left > 1:
-                    yield False
+        changes: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read_clients, args=(changes,), name="ggbench-rpc-clients", daemon=True).start()
+        yield from lasting(changes, _STAYS_S)
         self._process.wait()
         raise self._ended()
 
@@ -114,6 +110,14 @@ class RpcServerProcess:
         assert self._process.stderr is not None
         self._errors.extend(line.strip() for line in self._process.stderr if line.strip())
 
+    def _read_clients(self, changes: queue.SimpleQueue[bool | None]) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(ValueError):  # closed meanwhile
+            for line in self._process.stdout:
+                if line.startswith((_CONNECTED, _LEFT)):
+                    changes.put(line.startswith(_CONNECTED))
+        changes.put(None)
+
     def _ended(self) -> UsageError | EngineFailed:
         self._reader.join()
         why = self._errors[-1] if self._errors else ""
@@ -121,6 +125,21 @@ class RpcServerProcess:
             return UsageError(why, "see: ggbench cluster serve --help")
         status = f"with exit status {self._process.returncode}"
         return EngineFailed(f"the RPC server ended {status}{': ' if why else ''}{why}", "start it again")
+
+
+def lasting(changes: queue.SimpleQueue[bool | None], stays_s: float) -> Iterator[bool]:
+    """Yield each state that lasts that long and is not the one before, the first of which is false; None ends it."""
+    shown = current = False
+    while True:
+        try:
+            change = changes.get(timeout=stays_s if current != shown else None)
+        except queue.Empty:
+            shown = current
+            yield shown
+        else:
+            if change is None:
+                return
+            current = change
 
 
 def check_port(host: str, port: int) -> None:

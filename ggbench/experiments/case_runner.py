@@ -140,7 +140,7 @@ class _Runner:
         recorder.keep_readings()
         recorder.keep_peak()
         peak, gpu_use = recorder.recording.last(WorkerPeak), recorder.recording.gpu_use
-        is_limited = getattr(session.setup, "memory_limit_bytes", None) is not None
+        is_limited = session.setup.memory_limit_bytes is not None
         return CaseEnded(
             case,
             outcome,

@@ -70,8 +70,7 @@ class ContextProber:
         ending = yield from self._follow(self._open(n_ctx))
         seconds = time.perf_counter() - started
         if not isinstance(ending, Completed):
-            missing = ending.missing_bytes if isinstance(ending, OutOfMemory) else None
-            return Probe(n_ctx, "alloc", ending.outcome, seconds, reason=ending.reason, missing_bytes=missing)
+            return _with_blame(Probe(n_ctx, "alloc", ending.outcome, seconds), ending)
         self._live_n_ctx = n_ctx
         return Probe(n_ctx, "alloc", Outcome.COMPLETED, seconds, self.memory.kv_bytes, self.memory.compute_bytes)
 
@@ -92,8 +91,7 @@ class ContextProber:
             self.close()
         seconds = time.perf_counter() - started
         sizes = self.memory.kv_bytes, self.memory.compute_bytes
-        missing = ending.missing_bytes if isinstance(ending, OutOfMemory) else None
-        return Probe(n_ctx, "decode", ending.outcome, seconds, *sizes, ending.reason, missing)
+        return _with_blame(Probe(n_ctx, "decode", ending.outcome, seconds, *sizes), ending)
 
     def close(self) -> None:
         """End the worker; the next question starts another."""
@@ -137,3 +135,10 @@ class ContextProber:
         if not self._engine.is_alive:
             self.close()
         return ending
+
+
+def _with_blame(probe: Probe, ending: Ending) -> Probe:
+    """The probe with why it did not pass."""
+    if not isinstance(ending, OutOfMemory):
+        return replace(probe, reason=ending.reason)
+    return replace(probe, reason=ending.reason, missing_bytes=ending.missing_bytes, device=ending.device)

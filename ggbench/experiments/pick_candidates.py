@@ -23,7 +23,7 @@ from ggbench.records.outcome import Outcome
 from ggbench.records.pick import Candidate, Loss, Needs, TurnSpeed
 from ggbench.records.plan import Budget, KvCacheTypes, PlanRow
 from ggbench.records.run import Run
-from ggbench.records.setup import LlamaSetup, check_cache_types
+from ggbench.records.setup import LlamaSetup
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
 from ggbench.sizing.what_helps import with_programs
@@ -53,7 +53,7 @@ def caches_of(types: Sequence[tuple[str, str]], setup: LlamaSetup) -> tuple[KvCa
     found = [KvCacheTypes(type_k, type_v, setup.flash_attn) for type_k, type_v in types]
     usable = tuple(each for each in found if setup.flash_attn != "off" or each.type_v in UNQUANTIZED)
     if found and not usable:
-        check_cache_types(with_cache(setup, found[0]))
+        with_cache(setup, found[0]).check()
     return usable
 
 

@@ -39,4 +39,5 @@ def outcome_text(probe: Probe) -> str:
         return f"{fails}, llama.cpp crashed"
     why = "llama.cpp refused" if probe.outcome is Outcome.FAILED else probe.outcome.text
     short = "" if probe.missing_bytes is None else f", {format_bytes(probe.missing_bytes)} short"
-    return f"{fails}: {why}{short}"
+    where = f" on {probe.device}" if probe.device else ""
+    return f"{fails}: {why}{where}{short}"

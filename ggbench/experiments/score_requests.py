@@ -74,16 +74,17 @@ class Scoring:
         """Cut the chunks that are decoded at once into requests: first what is only read, then what is scored."""
         settings, bos = self.settings, self.tokenized.bos
         n_ctx, n_skip = settings.n_ctx, settings.n_ctx // 2
+        count = self.count(first_chunk)
         chunks = [
             tuple(self.tokenized.tokens[index * n_ctx : (index + 1) * n_ctx])
-            for index in range(first_chunk, first_chunk + self.count(first_chunk))
+            for index in range(first_chunk, first_chunk + count)
         ]
         with_bos = tuple(chunk if bos is None else (bos, *chunk[1:]) for chunk in chunks)
         assert self.setup.n_outputs_max is not None
         read_at_once, scored_at_once = self.setup.n_batch, self.setup.n_outputs_max
         starts = [
-            *range(0, n_skip, read_at_once // settings.n_seqs),
-            *range(n_skip, n_ctx - 1, scored_at_once // settings.n_seqs),
+            *range(0, n_skip, read_at_once // count),
+            *range(n_skip, n_ctx - 1, scored_at_once // count),
         ]
         for start, stop in zip(starts, [*starts[1:], n_ctx - 1], strict=True):
             targets = tuple(chunk[start + 1 : stop + 1] if start >= n_skip else () for chunk in chunks)

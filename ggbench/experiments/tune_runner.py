@@ -17,13 +17,12 @@ from ggbench.experiments.tune_timer import TuneTimer
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.busy_programs import BusyPrograms
 from ggbench.machine.cpu import describe_cpu, logical_cpus
-from ggbench.machine.gpus import list_gpus
 from ggbench.recording.experiment import Concluded, Conclusion
 from ggbench.recording.progress import Point, Progress, Working
 from ggbench.recording.session import Session
 from ggbench.records.observation import WorkerStarted
 from ggbench.records.pick import Loss
-from ggbench.records.setup import LlamaSetup, setup_for
+from ggbench.records.setup import LlamaSetup
 from ggbench.records.tune import (
     Stage,
     TuneCandidate,
@@ -72,7 +71,7 @@ def search(session: Session) -> Generator[Progress, None, Conclusion]:
     if not isinstance(setup, LlamaSetup):
         raise Unsupported("a search for settings measures with llama.cpp", "name a GGUF file instead")
     file = yield from session.prepare_file()
-    given = setup_for(setup, settings.n_ctx_needed)
+    given = setup.holding(settings.n_ctx_needed)
     assert isinstance(given, LlamaSetup)
     sizes = SetupSizes(lambda: _launch(session, given), file, given)
     yield Working("probe", text="sizing")
@@ -90,7 +89,7 @@ def search(session: Session) -> Generator[Progress, None, Conclusion]:
         describe_cpu().n_cores,
         session.allocated.flash_attn if session.allocated else size.flash_attn,
         placements[1:],
-        len(list_gpus()) if sizes.on_gpu else 0,
+        sizes.n_devices,
     )
     try:
         return (yield from _Search(session, file, sizes, baseline, known).run())
@@ -113,6 +112,7 @@ class _Search:
         self._session, self._sizes, self._known = session, sizes, known
         self._settings = session.settings(TuneSettings)
         self._header = file.header_sha256
+        self._uses_servers = bool(baseline.setup.rpc_servers)
         self._losses = measured_losses(session.rig.store) if self._settings.kv_types else MeasuredLosses()
         self._timer = TuneTimer(
             session.engine,
@@ -122,6 +122,7 @@ class _Search:
         )
         self._candidates = {BASELINE: baseline}
         self._race = Race()
+        self._failed: set[int] = set()
         self._round = 0
         self._began = monotonic()
         self._is_fresh = False
@@ -171,6 +172,8 @@ class _Search:
         round_s = _FEWEST_ROUNDS * self._seconds[BASELINE] * (1 + 1 / BETWEEN_BASELINES)
         left_s = self._left_s() - (1 - _RACE_SHARE) * self._settings.within_s
         room = max(1, int(left_s / round_s)) if round_s else len(setups)
+        if self._uses_servers:
+            self._session.engine.close()  # a server answers one client, which is to be the dry worker
         for setup, size in zip(setups, self._sizes.of(setups), strict=True):
             obstacle, number = size.obstacle, len(self._candidates)
             if not obstacle and not room:
@@ -227,13 +230,16 @@ class _Search:
             busy = BusyPrograms()
             timings = [first or _completed(self._timed(BASELINE))]
             for member in members:
+                if member not in self._race.alive:
+                    continue
                 timing = self._timed(member)
                 if isinstance(timing, TuneTiming):
                     timings.append(timing)
                 elif isinstance(timing, Cancelled):
                     raise EngineEnded(timing)
-                elif member in self._race.alive:
+                else:
                     self._race.leave(member)
+                    self._failed.add(member)
                     failed = TuneFailed(member, timing.reason)
                     recorder.observe(failed)
                     yield Point(f"{self._name(member)}: {timing.reason}", failed)
@@ -258,7 +264,12 @@ class _Search:
         """
         baseline = self._candidates[BASELINE].setup
         n_changes = {each.number: len(changes(baseline, each.setup)) for each in self._candidates.values()}
-        while (finalist := self._race.finalist(n_changes)) != BASELINE:
+        while True:
+            if self._failed:  # others were dropped because what failed later was faster
+                self._race.enter(self._race.scores.keys() - self._failed - set(self._race.alive))
+            finalist = self._race.finalist(n_changes)
+            if finalist == BASELINE:
+                return
             n_blocks = self._blocks(finalist)
             for number in range(1, n_blocks + 1):
                 if number > _FEWEST_IN_HASTE and self._left_s() < 0:
@@ -295,7 +306,7 @@ class _Search:
         may_be: list[int] = []
         for dimension in dimensions:
             tried = [numbers[setup] for setup in singles(baseline, [dimension])]
-            values = [number for number in tried if race.scores.get(number)]
+            values = [number for number in tried if race.scores.get(number) and number not in self._failed]
             best = max(values, key=race.mean, default=BASELINE)
             if race.is_promising(best):
                 good.append(best)

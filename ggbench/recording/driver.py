@@ -19,7 +19,6 @@ from ggbench.records.machine import GpuUse
 from ggbench.records.memory import DeviceBuffers, Memory
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run, RunHead
-from ggbench.records.setup import LlamaSetup, Setup
 
 
 def run_jobs(rig: Rig, jobs: Sequence[Job]) -> Generator[Progress]:
@@ -36,7 +35,7 @@ def run_jobs(rig: Rig, jobs: Sequence[Job]) -> Generator[Progress]:
 def run_job(rig: Rig, job: Job, index: int = 0, n_jobs: int = 1) -> Generator[Progress]:
     """Do one job, the `index`-th of `n_jobs`; ends in `Finished`, unless it was cancelled before it began."""
     target, experiment = job.target, job.experiment
-    given, job = job, replace(job, setup=_with_threads(job.setup, rig.threads))
+    given, job = job, replace(job, setup=job.setup.with_threads(rig.threads))
     yield Started(experiment.kind, target.model, target.quant, index, n_jobs)
     head = RunHead(
         kind=experiment.kind,
@@ -76,7 +75,7 @@ def run_of(experiment: Experiment, recording: Recording, conclusion: Conclusion)
     result = experiment.reduce(recording)
     memory = experiment.memory(recording, result)
     gpu_use = recording.gpu_use
-    if gpu_use is not None and isinstance(head.setup, LlamaSetup) and head.setup.memory_limit_bytes is not None:
+    if gpu_use is not None and head.setup.memory_limit_bytes is not None:
         gpu_use = replace(gpu_use, worker_bytes=None)  # the worker holds the ballast of the limit too
     reason = conclusion.reason
     if conclusion.outcome is Outcome.OUT_OF_MEMORY and gpu_use is not None and gpu_use.other_processes:
@@ -100,7 +99,3 @@ def _other_bytes(memory: Memory, gpu_use: GpuUse | None) -> int | None:
         return None
     unexplained = peak_bytes - sum(each.total_bytes for each in buffers)
     return unexplained if unexplained >= 0 else None
-
-
-def _with_threads(setup: Setup, threads: int) -> Setup:
-    return replace(setup, threads=setup.threads or threads) if isinstance(setup, LlamaSetup) else setup

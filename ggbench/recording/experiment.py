@@ -13,7 +13,7 @@ from ggbench.records.memory import Memory
 from ggbench.records.observation import WorkerPeak
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Result, Settings
-from ggbench.records.setup import Setup, check_cache_types, check_n_ctx
+from ggbench.records.setup import Setup
 from ggbench.records.speed import Bandwidth
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ class Experiment(abc.ABC):
         """Raise UsageError for a setup that the settings cannot be measured with; before anything is downloaded."""
         if not setup.loads_file:
             self.refuse_servers()
-        check_cache_types(setup)
+        setup.check()
         if settings.n_ctx_needed is not None:
-            check_n_ctx(setup, settings.n_ctx_needed)
+            setup.check_holds(settings.n_ctx_needed)
 
     def refuse_servers(self) -> None:
         """Raise UsageError where it needs a model file."""

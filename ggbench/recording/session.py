@@ -40,7 +40,7 @@ from ggbench.records.machine import Environment
 from ggbench.records.memory import Memory
 from ggbench.records.observation import GpusInUse, ModelDescribed, PromptTiming, WorkerStarted
 from ggbench.records.run import Settings
-from ggbench.records.setup import LlamaSetup, Setup, setup_for
+from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.records.speed import DecodeLimit
 from ggbench.records.subject import Subject
 from ggbench.store.runs import WARMUP
@@ -113,7 +113,7 @@ class Session:
         """
         needed = self.recorder.recording.head.settings.n_ctx_needed
         if setup is None:
-            setup = self.setup if needed is None else setup_for(self.setup, needed)
+            setup = self.setup if needed is None else self.setup.holding(needed)
         path = path or (self.file.paths[0] if self.file and self.file.paths else None)
         ending = yield from self._follow(self.engine.open(Source(path), setup), series="", n_total=0)
         if not isinstance(ending, Completed) and self.allocated is not None:
@@ -245,9 +245,10 @@ class Session:
     def _limit(self, allocated: Allocated, n_seqs: int = 1) -> DecodeLimit | None:
         """None where weights and cache lie in memories of two speeds, unless the person gave a figure for both."""
         file, setup = self.file, self.setup
-        if file is None or not isinstance(setup, LlamaSetup):
+        if file is None or setup.cache_types is None:
             return None
-        if Memory(buffers=allocated.buffers).weights_on_gpu and self.rig.given_bandwidth is None:
+        on_gpu = Memory(buffers=allocated.buffers).weights_on_gpu
+        if isinstance(setup, LlamaSetup) and on_gpu and self.rig.given_bandwidth is None:
             overridden = offload(file, setup.n_gpu_layers, setup.tensor_overrides).overridden_host_bytes
             if overridden or not setup.kv_offload:
                 return None
@@ -255,7 +256,7 @@ class Session:
         if bandwidth is None:
             return None
         try:
-            return decode_limit(file, bandwidth, setup.type_k, setup.type_v, n_seqs)
+            return decode_limit(file, bandwidth, *setup.cache_types, n_seqs)
         except Unsupported:
             return None
 
@@ -288,10 +289,10 @@ def subject_of(target: Target, file: ModelFile | None, setup: Setup) -> Subject:
 
 def kv_bytes_per_token(file: ModelFile, setup: Setup) -> int | None:
     """Of both caches as they are typed; None where the KV is not counted from the header."""
-    if not isinstance(setup, LlamaSetup):
+    if setup.cache_types is None:
         return None
     try:
-        return file.kv_bytes_per_token(setup.type_k, setup.type_v)
+        return file.kv_bytes_per_token(*setup.cache_types)
     except Unsupported:
         return None
 

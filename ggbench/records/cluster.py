@@ -73,7 +73,7 @@ class ServerProbe:
     server: str
     """`HOST:PORT`."""
     reason: str = ""
-    """Why it cannot be used, in one line; empty where it can."""
+    """Why it cannot be used, as `refuses connections`; empty where it can."""
     protocol: tuple[int, int, int] | None = None
     """Version of the RPC protocol; None where it did not say."""
     devices: tuple[RemoteDevice, ...] = ()

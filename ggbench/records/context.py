@@ -45,6 +45,8 @@ class Probe:
     """Why it did not pass, in one line."""
     missing_bytes: int | None = None
     """What the first allocation that failed wanted beyond what was left; None where that is unknown."""
+    device: str = ""
+    """Which of several machines' devices ran out; empty where there is one memory."""
 
     @property
     def passed(self) -> bool:

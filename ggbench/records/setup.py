@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from ggbench.errors import UsageError
 
 FlashAttn = Literal["auto", "on", "off"]
 SplitMode = Literal["layer", "row", "none", "tensor"]
 ClockChoice = Literal["auto", "server", "client"]
+CacheKind = Literal["dynamic", "static"]
+Attention = Literal["sdpa", "eager", "flash_attention_2"]
+TorchDevice = Literal["auto", "cpu", "cuda"]
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 """Those that llama.cpp's own tools take for a cache."""
@@ -39,6 +42,35 @@ class Setup:
     """Whether the engine loads a model file of this machine."""
     in_words: ClassVar[frozenset[str]] = frozenset()
     """Fields that MODEL and QUANT of a command line say, so that they are no options."""
+
+    @property
+    def n_ctx(self) -> int | None:
+        """Tokens that the caches are made for; None where the engine does not say, or takes what a run needs."""
+        return None
+
+    @property
+    def memory_limit_bytes(self) -> int | None:
+        """What model and context together may take; None means all there is."""
+        return None
+
+    @property
+    def cache_types(self) -> tuple[str, str] | None:
+        """Types of the K and the V cache; None where the engine does not say."""
+        return None
+
+    def check(self) -> None:
+        """Raise UsageError for options that do not go together, which an engine refuses only once it has loaded."""
+
+    def check_holds(self, n_tokens: int) -> None:
+        """Raise UsageError where the given n_ctx is too small for a run, or the run too long for any context."""
+
+    def holding(self, n_tokens: int) -> Self:
+        """Return the setup with the n_ctx that was given, else with just enough for this many tokens."""
+        return self
+
+    def with_threads(self, threads: int) -> Self:
+        """Return the setup with these threads where it names none and the engine takes them."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +122,40 @@ class LlamaSetup(Setup):
     """What model and context together may take; None means all there is."""
 
     @property
+    def cache_types(self) -> tuple[str, str]:
+        """Types of the K and the V cache."""
+        return self.type_k, self.type_v
+
+    def check(self) -> None:
+        """Raise UsageError for a V cache that llama.cpp refuses, which it does only once the model is loaded.
+
+        Source: `llama_init_from_model` in llama-context.cpp; with `auto` it switches flash attention on.
+        """
+        if self.flash_attn == "off" and self.type_v not in UNQUANTIZED:
+            raise UsageError(
+                f"a V cache of {self.type_v} needs flash attention, which is off",
+                "give --flash-attn on, or --type-v f16",
+            )
+
+    def check_holds(self, n_tokens: int) -> None:
+        """Raise UsageError where the given n_ctx is too small for a run, or the run too long for any context."""
+        _check_given(self.n_ctx, n_tokens)
+        n_ctx = self.n_ctx or whole_steps(n_tokens)
+        if n_ctx > LARGEST_N_CTX:
+            raise UsageError(
+                f"this run needs an n_ctx of {n_ctx:,}, and llama.cpp's maximum is {LARGEST_N_CTX:,}",
+                "measure fewer tokens" if self.n_ctx is None else "give a smaller --n-ctx",
+            )
+
+    def holding(self, n_tokens: int) -> Self:
+        """Return the setup with the n_ctx that was given, else just enough in whole steps of llama.cpp's padding."""
+        return replace(self, n_ctx=self.n_ctx or whole_steps(n_tokens))
+
+    def with_threads(self, threads: int) -> Self:
+        """Return the setup with these threads where it names none."""
+        return replace(self, threads=self.threads or threads)
+
+    @property
     def tensor_overrides(self) -> tuple[tuple[str, str], ...]:
         """Pattern and buffer type of every tensor override, in llama.cpp's order: the first that matches decides.
 
@@ -119,41 +185,68 @@ class EndpointSetup(Setup):
     """Name of the environment variable that holds the key; the key itself is kept nowhere. Empty sends none."""
 
 
-def check_cache_types(setup: Setup) -> None:
-    """Raise UsageError for a V cache that llama.cpp refuses, which it does only once the model is loaded.
+@dataclass(frozen=True, slots=True)
+class TransformersSetup(Setup):
+    """How Transformers loads a checkpoint, on one device, and what cache it decodes with."""
 
-    Source: `llama_init_from_model` in llama-context.cpp; with `auto` it switches flash attention on.
-    """
-    if isinstance(setup, LlamaSetup) and setup.flash_attn == "off" and setup.type_v not in UNQUANTIZED:
+    engine: ClassVar[str] = "transformers"
+    in_words: ClassVar[frozenset[str]] = frozenset({"method", "dtype"})
+
+    method: str = "bf16"
+    """QUANT: how the weights are stored, one of `ggbench.checkpoint.storage.METHODS`."""
+    dtype: str = "bf16"
+    """Of what the method does not convert, of the activations and of the cache: `bf16`, `f16`, `f32`."""
+    cache: CacheKind = "dynamic"
+    """`dynamic` appends to the cache in every step, as Transformers does by default; `static` allocates n_ctx cells at
+    once, and every step attends to all of them."""
+    attention: Attention = "sdpa"
+    """Transformers' `attn_implementation`."""
+    torch_compile: bool = False
+    """Compile the steps of a decode; prompts are computed without."""
+    device: TorchDevice = "auto"
+    """`auto` takes the first GPU that torch sees, else the CPU."""
+    n_ctx: int | None = None
+    """Tokens; None lets the experiment take just enough for its run."""
+    n_seq_max: int = 1
+    """Sequences that are decoded at once; n_ctx is shared out among them."""
+    threads: int | None = None
+    """CPU threads; None means one for each physical core."""
+    memory_limit_bytes: int | None = None
+    """What model and cache together may take; None means all there is."""
+    trust_remote_code: bool = False
+    """Run Python code of the checkpoint's own."""
+
+    @property
+    def cache_types(self) -> tuple[str, str]:
+        """Types of the K and the V cache."""
+        return self.dtype, self.dtype
+
+    def check(self) -> None:
+        """Raise UsageError for a compiled decode whose cache grows, which torch would compile again and again."""
+        if self.torch_compile and self.cache == "dynamic":
+            raise UsageError("--torch-compile needs a cache that does not grow", "add --cache static")
+
+    def check_holds(self, n_tokens: int) -> None:
+        """Raise UsageError where the given n_ctx is too small for a run."""
+        _check_given(self.n_ctx, n_tokens)
+
+    def holding(self, n_tokens: int) -> Self:
+        """Return the setup with the n_ctx that was given, else with just enough for this many tokens."""
+        return replace(self, n_ctx=self.n_ctx or n_tokens)
+
+    def with_threads(self, threads: int) -> Self:
+        """Return the setup with these threads where it names none."""
+        return replace(self, threads=self.threads or threads)
+
+
+def _check_given(n_ctx: int | None, n_tokens: int) -> None:
+    if n_ctx is not None and n_ctx < n_tokens:
         raise UsageError(
-            f"a V cache of {setup.type_v} needs flash attention, which is off", "give --flash-attn on, or --type-v f16"
+            f"n_ctx {n_ctx} does not hold the {n_tokens} tokens of this run",
+            "omit --n-ctx to use just enough, or measure fewer tokens",
         )
 
 
 def whole_steps(n_tokens: int) -> int:
     """The smallest n_ctx that holds `n_tokens`, in whole steps of llama.cpp's padding."""
     return -(-n_tokens // KV_CELLS) * KV_CELLS
-
-
-def setup_for(setup: Setup, n_ctx_needed: int) -> Setup:
-    """The setup with the n_ctx that was given, else with just enough in whole steps of llama.cpp's padding."""
-    if not isinstance(setup, LlamaSetup):
-        return setup
-    return replace(setup, n_ctx=setup.n_ctx or whole_steps(n_ctx_needed))
-
-
-def check_n_ctx(setup: Setup, n_ctx_needed: int) -> None:
-    """Raise UsageError where the given n_ctx is too small for a run, or the run too long for any context."""
-    if not isinstance(setup, LlamaSetup):
-        return
-    if setup.n_ctx is not None and setup.n_ctx < n_ctx_needed:
-        raise UsageError(
-            f"n_ctx {setup.n_ctx} does not hold the {n_ctx_needed} tokens of this run",
-            "omit --n-ctx to use just enough, or measure fewer tokens",
-        )
-    n_ctx = setup.n_ctx or whole_steps(n_ctx_needed)
-    if n_ctx > LARGEST_N_CTX:
-        raise UsageError(
-            f"this run needs an n_ctx of {n_ctx:,}, and llama.cpp's maximum is {LARGEST_N_CTX:,}",
-            "measure fewer tokens" if setup.n_ctx is None else "give a smaller --n-ctx",
-        )

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from ggbench.gguf_file import shards
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.plain import plain
-from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.records.setup import Setup
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 
@@ -80,7 +80,7 @@ def kv_name(quant: str, type_k: str = "f16", type_v: str = "f16") -> str:
 
 def distinct_by_kv(names: Sequence[str], setups: Sequence[Setup]) -> tuple[str, ...]:
     """Return the names, those of one quant that is there with several types of the KV cache as `kv_name` has them."""
-    types = [(setup.type_k, setup.type_v) if isinstance(setup, LlamaSetup) else () for setup in setups]
+    types = [setup.cache_types or () for setup in setups]
     kinds: dict[str, set[tuple[str, ...]]] = {}
     for name, pair in zip(names, types, strict=True):
         kinds.setdefault(name, set()).add(pair)

@@ -58,7 +58,7 @@ def quality_document(run: Run) -> dict[str, object]:
 def row_name(run: Run) -> str:
     """`q4_k_m`, or `q4_k_m, KV q8_0/q4_0` where the cache is quantized."""
     setup = run.head.setup
-    return kv_name(run.subject.quant, *((setup.type_k, setup.type_v) if isinstance(setup, LlamaSetup) else ()))
+    return kv_name(run.subject.quant, *(setup.cache_types or ()))
 
 
 def verdicts(runs: Sequence[Run]) -> list[str]:

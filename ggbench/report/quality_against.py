@@ -11,7 +11,6 @@ from ggbench.catalog.published.selection import NearRow
 from ggbench.catalog.wikitext import SHA256, WIKITEXT_2
 from ggbench.records.quality import QualityResult
 from ggbench.records.run import Run
-from ggbench.records.setup import LlamaSetup
 from ggbench.report.against import published_model
 from ggbench.report.names import kv_name, model_name
 from ggbench.report.published_document import published_document
@@ -39,7 +38,7 @@ def _scored(run: Run) -> Scored | None:
     found, setup, subject = run.result, run.head.setup, run.subject
     if not isinstance(found, QualityResult) or found.ppl is None:
         return None
-    types = (setup.type_k, setup.type_v) if isinstance(setup, LlamaSetup) else (_KV, _KV)
+    types = setup.cache_types or (_KV, _KV)
     base = found.base and kv_name(found.base.subject.quant, found.base.type_k, found.base.type_v)
     return Scored(
         model=published_model(subject),

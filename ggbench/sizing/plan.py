@@ -18,7 +18,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, KvCacheTypes, PlanRow
-from ggbench.records.setup import LlamaSetup, check_cache_types
+from ggbench.records.setup import LlamaSetup
 from ggbench.sizing.bounds import speed_bounds
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.longest import LONGEST, longest_n_ctx, planning_ceiling
@@ -42,7 +42,7 @@ class PlanRequest:
     """Options of the command line besides those of `setup`, for the line that reproduces a row."""
 
     def __post_init__(self) -> None:
-        check_cache_types(self.setup)
+        self.setup.check()
         if self.setup.n_ctx is not None and self.setup.n_ctx > LONGEST:
             raise UsageError(
                 f"a plan for {format_count(self.setup.n_ctx)} tokens is beyond any context",

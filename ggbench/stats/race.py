@@ -8,8 +8,8 @@ The logarithm of every time is compared with that of the baseline, interpolated 
 and after, so that a machine that slows down slows all of them.
 
 Source: O. Maron and A. Moore, Hoeffding Races, NIPS 6 (1994), with Student's intervals in place of Hoeffding's, which
-need a bound on the noise. Optuna and irace search without a baseline and give no interval of a gain; scripts/bench_tune
-shows what the first finds in the same time.
+need a bound on the noise. Optuna and irace search without a baseline and give no interval of a gain;
+scripts/compare_optuna shows what the first finds in the same time.
 """
 
 from __future__ import annotations

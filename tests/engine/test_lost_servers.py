@@ -30,7 +30,11 @@ def test_a_server_that_is_not_there_fails_the_load_without_a_worker() -> None:
     bench = Bench(HEALTHY)
     with listening(speaks()) as server:
         setup = replace(SETUP, rpc_servers=(server, gone))
-        assert bench.open(setup) == [Failed("load", f"no RPC server listens at {gone}")] == bench.open(setup)
+        assert (
+            bench.open(setup)
+            == [Failed("load", f"RPC server {gone} refuses connections: nothing listens there")]
+            == bench.open(setup)
+        )
         assert bench.open(replace(SETUP, rpc_servers=(server,)))[-1] == Completed()
     assert bench.asked == [[protocol.LoadModel, protocol.MakeContext]]
 
@@ -73,7 +77,7 @@ def test_a_server_lost_in_mid_decode_is_named(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(ending, ServerLost)
     assert ending.outcome == "failed"
     assert ending.reason == (
-        f"lost in decode: {gone} closed the connection: it is no RPC server, one of another version, or it ended"
+        f"lost in decode: RPC server {gone} closed the connection: no RPC server, one of another version, or it ended"
     )
 
 
@@ -81,7 +85,7 @@ def test_a_connection_that_broke_names_the_servers_that_answer_again() -> None:
     """As where a proxy or a switch reset it."""
     with listening(speaks()) as one, listening(speaks()) as other:
         assert lost(aborted(LOST), one).reason == (
-            f"lost in decode: the connection to the RPC server {one} broke, and it answers again"
+            f"lost in decode: the connection to RPC server {one} broke, and it answers again"
         )
         assert lost(aborted(LOST), one, other).reason == (
             f"lost in decode: the connection to one of the RPC servers {one} and {other} broke, and all answer again"
@@ -95,7 +99,7 @@ def test_another_version_of_the_protocol_is_named() -> None:
             aborted("RPC server version mismatch: 6.1.0", f"x.cpp:9: RPC handshake failed for {server}"), server
         )
     assert ending.reason == (
-        f"lost in decode: the RPC server {server} speaks version 6.1.0 of the protocol, which this llama.cpp does not; "
+        f"lost in decode: RPC server {server} speaks version 6.1.0 of the protocol, which this llama.cpp does not; "
         "run the same llama.cpp on both machines"
     )
 
@@ -123,3 +127,5 @@ def test_a_server_out_of_memory_is_named_with_its_device() -> None:
     with listening(speaks()) as server:
         ending = lost(OutOfMemory("context", line), server)
     assert ending.reason == "out of memory in context: device 1 of 10.0.0.7:50052 could not allocate 1.00 GiB"
+    assert isinstance(ending, OutOfMemory)
+    assert ending.device == "device 1 of 10.0.0.7:50052"

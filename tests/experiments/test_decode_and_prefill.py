@@ -23,7 +23,7 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.records.decode import DecodeSettings
 from ggbench.records.outcome import Outcome
 from ggbench.records.prefill import PrefillSettings
-from ggbench.records.setup import LlamaSetup, Setup, setup_for
+from ggbench.records.setup import LlamaSetup, Setup
 from ggbench.records.speed import Bandwidth
 from ggbench.store.database import Store
 from ggbench.units import MIB
@@ -156,9 +156,9 @@ def test_what_cannot_be_measured(target: Target, make: Callable[[Target], object
 def test_the_context_is_just_enough() -> None:
     """In whole steps of 256, unless it is given."""
     for n_gen, n_ctx in ((10_000, 10_240), (231, 256), (232, 512)):
-        assert setup_for(LlamaSetup(), DecodeSettings(n_gen).n_ctx_needed) == LlamaSetup(n_ctx=n_ctx)
-    assert setup_for(LlamaSetup(), PrefillSettings((1, 300)).n_ctx_needed) == LlamaSetup(n_ctx=512)
-    assert setup_for(LlamaSetup(n_ctx=1000), DecodeSettings(10).n_ctx_needed) == LlamaSetup(n_ctx=1000)
+        assert LlamaSetup().holding(DecodeSettings(n_gen).n_ctx_needed) == LlamaSetup(n_ctx=n_ctx)
+    assert LlamaSetup().holding(PrefillSettings((1, 300)).n_ctx_needed) == LlamaSetup(n_ctx=512)
+    assert LlamaSetup(n_ctx=1000).holding(DecodeSettings(10).n_ctx_needed) == LlamaSetup(n_ctx=1000)
 
 
 def test_the_command_names_every_option_that_is_not_the_default(target: Target) -> None:

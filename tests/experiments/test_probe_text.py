@@ -20,6 +20,10 @@ OUT = Outcome.OUT_OF_MEMORY
             Probe(12_032, "alloc", OUT, 0.13, missing_bytes=3 * MIB),
             "n_ctx 12,032 does not load: out of memory, 3.00 MiB short (0.13 s)",
         ),
+        (
+            Probe(4_608, "alloc", OUT, 0.85, device="device 0 of 10.0.0.7:50052"),
+            "n_ctx 4,608 does not load: out of memory on device 0 of 10.0.0.7:50052 (0.85 s)",
+        ),
         (Probe(34_560, "decode", OUT, 5.02), "n_ctx 34,560 loads but fails when decoding: out of memory (5.0 s)"),
         (Probe(11_520, "decode", Outcome.COMPLETED, 41.2), "n_ctx 11,520 decodes at its far end (41 s)"),
         (

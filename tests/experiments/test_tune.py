@@ -7,7 +7,7 @@ import pytest
 from ggbench.catalog.selector import Target
 from ggbench.records.run import Run
 from ggbench.records.tune import TuneResult, TuneSettings
-from tests.fakes.planted import PlantedMachine
+from tests.fakes.planted import Effects, PlantedMachine
 
 AT_BOTH = TuneSettings(depths=(0, 4096), within_s=300, kv_types=("q8_0",))
 SLOWER = {("threads", 1): 1.7, ("threads", 3): 1.05, ("mmap", False): 1.02}
@@ -46,3 +46,15 @@ def test_no_gain_is_claimed_where_there_is_none(target: Target, effects: dict[tu
     results = [result_of(PlantedMachine(seed, effects, noise=0.03).tune(target, AT_BOTH)) for seed in range(20)]
     assert sum(result.has_gain for result in results) <= 1
     assert not any(changed(result) for result in results if not result.has_gain)
+
+
+@pytest.mark.parametrize("fatal_from", [25, 60])
+def test_a_setting_that_failed_is_not_tried_again(target: Target, fatal_from: int) -> None:
+    """Neither in a combination, where it failed in the race, nor in the proof; what it had beaten returns."""
+    effects: Effects = {("flash_attn", "off"): 0.6, ("threads", 4): 0.8, ("threads", 1): 1.7}
+    machine = PlantedMachine(1, effects, fatal=("flash_attn", "off"), fatal_from=fatal_from)
+    result = result_of(machine.tune(target, AT_BOTH))
+    failed = [each for each in result.candidates if each.state == "failed"]
+    assert machine.n_fatal == len(failed) > 0
+    assert changed(result)["threads"] == 4
+    assert "flash_attn" not in changed(result)

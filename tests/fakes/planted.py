@@ -50,6 +50,10 @@ class PlantedMachine:
     """How many times slower the machine is from then on."""
     fatal: tuple[str, Any] | None = None
     """Value of a setting with which the worker ends in the middle of a decode."""
+    fatal_from: int = 0
+    """Measurements before the first that ends so."""
+    n_fatal: int = 0
+    """Measurements that ended so."""
     n_logical: int = 4
     """Threads that it runs at once."""
     busy: tuple[str, ...] = ()
@@ -83,7 +87,8 @@ class PlantedMachine:
                 self._setup = setup
                 self._level = math.exp(self._rng.gauss(0, self.noise))
                 yield from obey(request)
-            case DecodeAtDepth() if self.fatal and getattr(self._setup, self.fatal[0]) == self.fatal[1]:
+            case DecodeAtDepth() if self._is_fatal:
+                self.n_fatal += 1
                 yield Crashed(-11, ())
             case DecodeAtDepth(n_depth, n_gen, n_batch):
                 self.before_each(self.n_measured)
@@ -99,6 +104,11 @@ class PlantedMachine:
                 yield Completed()
             case _:
                 yield from obey(request)
+
+    @property
+    def _is_fatal(self) -> bool:
+        is_due = self.n_measured >= self.fatal_from
+        return self.fatal is not None and is_due and getattr(self._setup, self.fatal[0]) == self.fatal[1]
 
     @contextlib.contextmanager
     def clocked(self) -> Iterator[None]:

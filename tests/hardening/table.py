@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ggbench.engine.rpc_devices import is_built_with_rpc
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
-from tests.hardening import headers, kills, names, network, scarcity, stores, together
+from tests.hardening import headers, kills, names, network, rpc_kills, scarcity, stores, together
 from tests.hardening.trials import Trials, own_home
 
 _TINY = Hyperparameters(
@@ -46,6 +47,8 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
     "disk": lambda t: scarcity.full_disk(t.folder, t.model, (4096,) if t.is_quick else scarcity.FILE_BYTES),
     "together": lambda t: together.all_at_once(t.draw, t.folder, t.model, 1),
 }
+if is_built_with_rpc():
+    ROWS["rpc"] = lambda t: rpc_kills.kills_of_rpc_servers(1 if t.is_quick else 10, t.draw, t.model)
 SLOW = ("memory", "disk", "together")
 """Rows that start many processes, which a quick run leaves out."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from ggbench.errors import UsageError
-from ggbench.records.setup import LlamaSetup, check_cache_types
+from ggbench.records.setup import LlamaSetup
 
 
 def test_a_quantized_v_cache_without_flash_attention() -> None:
     """The hint names the option that helps; K may be quantized, and `auto` switches flash attention on."""
     with pytest.raises(UsageError) as refused:
-        check_cache_types(LlamaSetup(type_v="q4_0", flash_attn="off"))
+        LlamaSetup(type_v="q4_0", flash_attn="off").check()
     assert refused.value.message == "a V cache of q4_0 needs flash attention, which is off"
     assert "--flash-attn on" in (refused.value.hint or "")
     for setup in (
@@ -19,4 +19,4 @@ def test_a_quantized_v_cache_without_flash_attention() -> None:
         LlamaSetup(type_k="q4_0", flash_attn="off"),
         LlamaSetup(type_v="bf16", flash_attn="off"),
     ):
-        check_cache_types(setup)
+        setup.check()

@@ -11,7 +11,6 @@ import numpy as np
 
 from ggbench.records.memory import Memory
 from ggbench.records.quality import Estimate, QualityResult, ScoredBase
-from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import LatencySummary
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
@@ -143,8 +142,7 @@ _NO_LOSS = Estimate(0.0, 0.0)
 
 
 def _quant_key(summary: QuantSummary) -> _QuantKey:
-    setup = summary.setup
-    types = (setup.type_k, setup.type_v) if isinstance(setup, LlamaSetup) else ("", "")
+    types = summary.setup.cache_types or ("", "")
     return (_model_key(summary.subject), summary.subject.quant, *types)
 
 

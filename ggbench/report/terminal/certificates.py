@@ -13,7 +13,7 @@ from ggbench.machine.readings import name_processes
 from ggbench.plain import plain
 from ggbench.records.context import ContextResult, Probe, SearchPlan
 from ggbench.records.machine import MachineReading
-from ggbench.records.memory import DeviceBuffers, Memory
+from ggbench.records.memory import DeviceBuffers, Memory, Place
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup, Setup
@@ -97,7 +97,7 @@ def _facts(run: Run, found: ContextResult) -> Facts:
         n_ubatch = setup.n_ubatch
     n_dry = sum(probe.is_dry for probe in found.probes)
     attention = {True: "flash attention on", False: "flash attention off", None: ""}[memory.flash_attn]
-    cache = f"K {setup.type_k}, V {setup.type_v}" if isinstance(setup, LlamaSetup) else ""
+    cache = "K {}, V {}".format(*setup.cache_types) if setup.cache_types else ""
     windows = swa_text(memory.swa_cells, memory.n_ctx)
     return [
         ("works", _answer(found, n_ubatch)),
@@ -151,7 +151,10 @@ def _buffers(run: Run) -> str:
         parts = (weight_bytes, *context_bytes(run))
         return ", ".join(f"{name} {format_bytes(n_bytes)}" for name, n_bytes in zip(_PARTS, parts, strict=True))
     on_host = [each for each in buffers if each.is_host]
-    return f"{_sizes(on_gpu)} on the GPU; {_sizes(on_host, run.memory.unread_bytes)} in main memory"
+    in_main_memory = f"{_sizes(on_host, run.memory.unread_bytes)} in main memory"
+    if any(each.place is Place.REMOTE for each in buffers):
+        return "; ".join([*(f"{_sizes([each])} on {each.device}" for each in on_gpu), in_main_memory])
+    return f"{_sizes(on_gpu)} on the GPU; {in_main_memory}"
 
 
 def _sizes(buffers: Sequence[DeviceBuffers], unread_bytes: int = 0) -> str:
@@ -199,7 +202,7 @@ def _budget(setup: Setup, plan: SearchPlan) -> str:
     if plan.memory_bytes is not None:
         return f"{format_bytes(plan.budget_bytes)} for weights, KV cache and compute buffers"
     # Runs of earlier versions did not keep what the budget was a part of.
-    limit = setup.memory_limit_bytes if isinstance(setup, LlamaSetup) else None
+    limit = setup.memory_limit_bytes
     of = "" if limit is None else f"the limit is {format_bytes(limit)}, "
     reserve = f"{format_bytes(plan.reserve_bytes)} are reserved, " if plan.reserve_bytes else ""
     return f"{format_bytes(plan.budget_bytes)}; {of}{reserve}{format_bytes(plan.free_bytes)} were free before"

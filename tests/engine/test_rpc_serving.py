@@ -1,0 +1,32 @@
+"""What `cluster serve` reports of its clients."""
+
+from __future__ import annotations
+
+import queue
+
+from ggbench.engine.rpc_serving import lasting
+
+
+def changes(*states: bool | None) -> queue.SimpleQueue[bool | None]:
+    """What the server has printed so far; None is its end."""
+    found: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
+    for state in states:
+        found.put(state)
+    return found
+
+
+def test_clients_that_ask_one_question_are_not_reported() -> None:
+    """Before llama.cpp loads a model it connects a hundred times."""
+    assert not list(lasting(changes(*[True, False] * 100, None), 60))
+
+
+def test_a_client_that_stays_is_reported_once_and_once_when_it_has_left() -> None:
+    """However often it reconnected meanwhile."""
+    found = changes(True, False, True)
+    reported = lasting(found, 0.001)
+    assert next(reported)
+    for state in (False, True, False):
+        found.put(state)
+    assert not next(reported)
+    found.put(None)
+    assert not list(reported)
