@@ -79,7 +79,9 @@ def certificate_document(run: Run) -> dict[str, object]:
     subject, memory, found = run.subject, run.memory, context_of(run)
     setup = run.head.setup if isinstance(run.head.setup, LlamaSetup) else None
     kv_bytes, compute_bytes = context_bytes(run)
-    probes = [asdict(probe) | {"reason": probe.reason or None, "device": probe.device or None} for probe in found.probes]
+    probes = [
+        asdict(probe) | {"reason": probe.reason or None, "device": probe.device or None} for probe in found.probes
+    ]
     return {
         **picked(subject, "model quant file"),
         "provenance": subject.source,

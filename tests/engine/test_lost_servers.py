@@ -30,7 +30,11 @@ def test_a_server_that_is_not_there_fails_the_load_without_a_worker() -> None:
     bench = Bench(HEALTHY)
     with listening(speaks()) as server:
         setup = replace(SETUP, rpc_servers=(server, gone))
-        assert bench.open(setup) == [Failed("load", f"RPC server {gone} refuses connections: nothing listens there")] == bench.open(setup)
+        assert (
+            bench.open(setup)
+            == [Failed("load", f"RPC server {gone} refuses connections: nothing listens there")]
+            == bench.open(setup)
+        )
         assert bench.open(replace(SETUP, rpc_servers=(server,)))[-1] == Completed()
     assert bench.asked == [[protocol.LoadModel, protocol.MakeContext]]
 
