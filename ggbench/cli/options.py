@@ -17,7 +17,7 @@ from ggbench.cli.documented import GroupedOption, OptionGroup
 from ggbench.cli.output import Output
 from ggbench.cli.placements import parse_overrides, parse_servers, parse_shares
 from ggbench.errors import UsageError
-from ggbench.records.setup import KV_TYPES, MAX_THREADS, LlamaSetup
+from ggbench.records.setup import KV_TYPES, MAX_THREADS, LlamaSetup, TransformersSetup
 from ggbench.units import MOST_TOKENS, format_count, parse_tokens
 
 if TYPE_CHECKING:
@@ -66,6 +66,9 @@ class Asked:
     """Whether to measure with the settings that a search found."""
     server: ServerOptions | None = None
     """How a server is asked; None of a command that measures files only."""
+    checkpoint: TransformersSetup | None = None
+    """How Transformers loads a checkpoint, beside what `setup` says for every engine; None of a command that measures
+    none."""
 
 
 class Tokens(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
@@ -257,6 +260,31 @@ _SERVER_OPTIONS = (
         metavar="server|client",
     ),
 )
+_CHECKPOINT_OPTIONS = (
+    source_option(
+        "--cache",
+        "KV cache of a checkpoint: grows with each token, or holds the whole context from the start.",
+        click.Choice(["dynamic", "static"]),
+        default="dynamic",
+        metavar="dynamic|static",
+    ),
+    source_option(
+        "--attention",
+        "Attention of a checkpoint: sdpa, eager or flash_attention_2.",
+        click.Choice(["sdpa", "eager", "flash_attention_2"]),
+        default="sdpa",
+        metavar="NAME",
+    ),
+    source_option("--torch-compile", "Compile the decode steps of a checkpoint; needs --cache static.", is_flag=True),
+    source_option(
+        "--device",
+        "Device that a checkpoint is computed on. Default: the first CUDA GPU, else the CPU.",
+        click.Choice(["auto", "cpu", "cuda"]),
+        default="auto",
+        metavar="cpu|cuda",
+    ),
+    source_option("--trust-remote-code", "Run Python code that comes with a checkpoint. Read it first.", is_flag=True),
+)
 _BANDWIDTH = memory_option(
     "--bandwidth",
     "Memory bandwidth that the limit is computed from, e.g. 1008GB/s. Default: measured.",
@@ -344,6 +372,12 @@ def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own ty
     return ServerOptions(**given)
 
 
+_checkpoint_options = as_record(
+    "checkpoint",
+    TransformersSetup,
+    ["cache", "attention", "torch_compile", "device", "trust_remote_code"],
+    *_CHECKPOINT_OPTIONS,
+)
 _server_options = as_record("server", _server, ["api_key_env", "clock"], *_SERVER_OPTIONS)
 
 
@@ -354,10 +388,12 @@ def measuring_options(
     load: _Decorator = load_options,
     timeout: str = "600",
     servers: bool = False,
+    checkpoints: bool = False,
 ) -> _Decorator:
     """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, an Asked.
 
-    `timeout` names the default of `--timeout`; `servers` says whether MODEL may be one.
+    `timeout` names the default of `--timeout`; `servers` and `checkpoints` say whether MODEL may be
+    one.
     """
 
     def decorate(function: _Function) -> _Function:
@@ -366,6 +402,8 @@ def measuring_options(
             function = _BANDWIDTH(timeout_option(timeout)(function))
         if servers:
             function = _server_options(function)
+        if checkpoints:
+            function = _checkpoint_options(function)
         function = load(_download_options(function))
         if many:
             function = click.argument("quants", nargs=-1)(function)
