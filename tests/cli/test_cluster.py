@@ -208,9 +208,7 @@ def test_a_model_runs_over_two_servers_and_its_buffers_are_planned(ggbench: Run,
 
 @with_rpc
 @pytest.mark.llama
-def test_what_fits_no_server_alone_runs_over_both_as_far_as_the_fuller_one_allows(
-    ggbench: Run, tmp_path: Path
-) -> None:
+def test_what_fits_no_server_alone_runs_over_both_as_far_as_the_fuller_one_allows(ggbench: Run, tmp_path: Path) -> None:
     """The search for the largest context ends at what one device holds, and names it."""
     twin = cached_twin("deep", replace(TINY, n_layer=48), "q8_0", tmp_path)
     ports = free_port(), free_port()
