@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ggbench.catalog.added_places import typed_server
 from ggbench.catalog.planned_variants import PlannedModel, planned_model
 from ggbench.catalog.selector import resolve
+from ggbench.catalog.served_models import ServerOptions
 from ggbench.engine.llama import LlamaEngine, launch
 from ggbench.errors import GgbenchError
 from ggbench.experiments.known_speeds import known_here, with_expected
@@ -46,8 +47,11 @@ class PlannedQuant:
 class Planner:
     """Makes plans, row by row. Its methods may be called from any thread."""
 
-    def __init__(self, hub: HubAccess, start: Callable[[], LlamaEngine] | None = None) -> None:
-        """Start no engine before the first plan; `start` starts one."""
+    def __init__(
+        self, hub: HubAccess, start: Callable[[], LlamaEngine] | None = None, *, api_key_env: str = ""
+    ) -> None:
+        """Start no engine before the first plan; `start` starts one. `api_key_env` as `Services` has it."""
+        self._server = ServerOptions(api_key_env)
         self._hub, self._start = hub, start or (lambda: launch(threading.Event()))
         self._lock = threading.Lock()
         self._allocator: DryAllocator | None = None
@@ -65,7 +69,7 @@ class Planner:
         GgbenchError if no quant of the model can be planned.
         """
         if typed_server(model) is not None:
-            yield from _served(model)
+            yield from _served(model, self._server)
             return
         variants = self._planned(model, tuple(quants)).variants
         ordered = sorted(variants, key=lambda variant: first not in (variant.selector, variant.quant))
@@ -136,9 +140,9 @@ class Planner:
             self._allocator = None
 
 
-def _served(url: str) -> Iterator[PlannedQuant]:
+def _served(url: str, options: ServerOptions) -> Iterator[PlannedQuant]:
     """The models of a server, by its own figures. Raises GgbenchError."""
-    for target in resolve(url):
+    for target in resolve(url, server=options):
         subject = target.subject
         row = PlanRow(
             subject.model,
