@@ -73,6 +73,13 @@ class MachineReading:
     """Of main memory within the container's limit, file cache left out."""
     total_bytes: int | None
     gpus: tuple[GpuReading, ...] = ()
+    suspended_ns: int | None = None
+    """For how long the machine was suspended so far; only differences mean anything. None, as below, of a reading by
+    an older ggbench."""
+    n_cpus: int | None = None
+    """Logical CPUs that this process may use."""
+    quota_cpus: float | None = None
+    """The container's limit; None also without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +140,5 @@ class Environment:
     """None of a run that was measured here."""
     server: str = ""
     """Program and version of the server that was asked, wherever it runs; empty where an engine here ran the model."""
+    changes: tuple[str, ...] = ()
+    """What changed in the machine while the run went on, such as a suspend or fewer CPUs, each in one line."""
