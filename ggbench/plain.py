@@ -44,6 +44,20 @@ def shorten_middle(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[:head]}…{text[len(text) - (width - head - 1) :]}"
 
 
+def shorten_alike(texts: Sequence[str], width: int) -> tuple[str, ...]:
+    """Return plain texts of at most `width` characters, long ones cut at the one place that keeps most of them apart."""
+    whole = [plain(text[:4096]) for text in texts]
+    cut = {text for text in whole if len(text) > width}
+
+    def at(text: str, head: int) -> str:
+        return f"{text[:head]}…{text[len(text) - (width - head - 1) :]}" if text in cut else text
+
+    middle = width // 2
+    heads = sorted(range(1, width), key=lambda head: abs(head - middle)) if cut else [middle]
+    best = max(heads, key=lambda head: len({at(text, head) for text in cut}))
+    return tuple(at(text, best) for text in whole)
+
+
 def in_ascii(text: str) -> str:
     r"""Return text with its symbols as ASCII spells them, and other characters as `\u901a`."""
     return text.translate(_SPELLED).encode("ascii", "backslashreplace").decode()

@@ -35,6 +35,8 @@ from tests.fakes.rpc_server import free_port
 from tests.fakes.slow_link import slow_link
 
 AIM, NOISE = 0.15, 0.03
+N_CTX = 256
+"""That a plan is for; the decode begins as far from its beginning as it ends before its end."""
 NAMES = "near", "far", "here"
 HEADER = """\
 | added delay | split: near, far, here | expected | measured | measured / expected | |
@@ -62,9 +64,8 @@ def main() -> int:
     parser.add_argument("model", nargs="?", default="synth:qwen1.5-0.5b")
     parser.add_argument("quant", nargs="?", default="q4_k_m")
     parser.add_argument("--delays", default="0,1,5", help="ms that each round trip takes longer")
-    parser.add_argument("--rate", type=parse_bandwidth, default=250e6, help="of the far link, e.g. 125MB/s")
+    parser.add_argument("--rate", type=parse_bandwidth, default=125e6, help="of the far link, e.g. 125MB/s (default)")
     parser.add_argument("--limit", default="", help="emulate machines with this much memory each, e.g. 300MiB")
-    parser.add_argument("-n", "--n-gen", type=int, default=48)
     asked = parser.parse_args()
     print(HEADER, flush=True)
     is_right = True
@@ -77,10 +78,11 @@ def main() -> int:
         for each in found:
             is_near = abs(each.ratio - 1) <= AIM
             is_right = is_right and is_near and is_good
-            note = ("the plan's, and the fastest" if is_good else "the plan's, but not the fastest ✗") * each.is_planned
+            left_out = ", ".join(name for name, count in zip(NAMES, each.n_layers, strict=True) if not count)
+            note = f"the plan's, without {left_out or 'none'}; {'the fastest' if is_good else 'not the fastest ✗'}"
             print(
                 f"| {delay_ms:g} ms | {', '.join(map(str, each.n_layers))} | {each.expected_ms:.1f} ms "
-                f"| {each.measured_ms:.1f} ms | {each.ratio:.2f}{'' if is_near else ' ✗'} | {note} |",
+                f"| {each.measured_ms:.1f} ms | {each.ratio:.2f}{'' if is_near else ' ✗'} | {note if each.is_planned else ''} |",
                 flush=True,
             )
     return 0 if is_right else 1
@@ -97,7 +99,7 @@ def _server(threads: int) -> Iterator[str]:
 def _compare(asked: argparse.Namespace, servers: tuple[str, str]) -> list[Measured]:
     """The plan's split, each device alone and both servers with half of the layers each."""
     limit = ("--memory-limit", asked.limit) if asked.limit else ()
-    words = (asked.model, asked.quant, "--rpc", ",".join(servers), "-t", 1, "-c", 512)
+    words = (asked.model, asked.quant, "--rpc", ",".join(servers), "-t", 1, "-c", N_CTX)
     plan = _ggbench("cluster", "plan", *words, *limit)["plans"][0]
     speeds = msgspec.convert(plan["speeds"], tuple[DeviceSpeed, ...])
     planned = tuple(plan["best"]["n_layers"])
@@ -108,7 +110,7 @@ def _compare(asked: argparse.Namespace, servers: tuple[str, str]) -> list[Measur
     found = []
     for n_layers in dict.fromkeys(tried):
         measured_ms = _ggbench("decode", *_decode_words(asked, servers, speeds, n_layers))["p50_ms"]
-        expected_ms = step_ms(speeds, n_layers, N_PROMPT + asked.n_gen / 2)
+        expected_ms = step_ms(speeds, n_layers, N_CTX / 2)
         found.append(Measured(n_layers, expected_ms, measured_ms, n_layers == planned))
     return found
 
@@ -117,7 +119,7 @@ def _decode_words(
     asked: argparse.Namespace, servers: tuple[str, str], speeds: Sequence[DeviceSpeed], n_layers: tuple[int, ...]
 ) -> list[object]:
     setup = split_setup(LlamaSetup(rpc_servers=servers), speeds, ClusterSplit(n_layers=n_layers, b_ms=0, at_n_ctx_ms=0))
-    words: list[object] = [asked.model, asked.quant, "-t", 1, "-c", 512, "-n", asked.n_gen, "--bandwidth", "20GB/s"]
+    words: list[object] = [asked.model, asked.quant, "-t", 1, "-c", N_CTX, "-n", N_CTX - 2 * N_PROMPT, "--bandwidth", "20GB/s"]
     if setup.rpc_servers:
         words += ["--rpc", ",".join(setup.rpc_servers)]
     if setup.tensor_split:

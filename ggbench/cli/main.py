@@ -12,6 +12,7 @@ import sys
 from typing import NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from ggbench import __version__
 from ggbench.cli.encoding import spell_missing
@@ -65,6 +66,8 @@ COMMANDS = {name: text for commands in GROUPS.values() for name, text in command
 """The same in one."""
 _ELSEWHERE = {"tui": "ggbench.tui.entry_point", "import": "ggbench.cli.import_"}
 """The other front end, found by its name, as neither imports the other; and a word that Python keeps to itself."""
+COMPLETION = "_GGBENCH_COMPLETE"
+"""What a shell sets that asks for completions, by click's rules."""
 _NO_MEMORY = "there is not enough memory for ggbench itself"
 _LEAST_ADDRESS_SPACE = 200 << 20
 """Bytes; with less, numpy's libraries cannot be loaded."""
@@ -80,11 +83,19 @@ class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(_ELSEWHERE.get(cmd_name, f"ggbench.cli.{cmd_name}")).command
         command.short_help = COMMANDS[cmd_name]
+        if COMPLETION in os.environ:
+            from ggbench.cli.completion import offer
+
+            offer(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -99,7 +110,7 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS and not ctx.resilient_parsing:
             raise UnknownName("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
 
@@ -144,6 +155,8 @@ def _run(args: list[str] | None) -> int:
     """Run the command line, print what went wrong, and return the exit code. Raises BrokenPipeError."""
     if not IS_SUPPORTED:
         return _fail("ggbench does not run on Windows itself", "run it in WSL 2", ExitCode.UNEXPECTED)
+    if COMPLETION in os.environ:
+        import ggbench.cli.completion  # noqa: F401 - its bash is found by name
     try:
         _check_address_space()
         status = cli.main(args, prog_name="ggbench", standalone_mode=False)

@@ -73,13 +73,13 @@ def is_terminal() -> bool:
 def _opened(model: str) -> tuple[Path | str, str | None]:
     """Return a file of a path, which is remembered, or the model's name; and the quant or the file to choose.
 
-    Raises UnknownName for a model that is not in the catalog, and as `parse_file_model` and `add_place` do.
+    A server is its URL. Raises UnknownName for a model that the catalog lacks, and as `parse_model` and `add_place` do.
     """
     from ggbench.catalog.added_places import add_place
     from ggbench.catalog.models import load_catalog
-    from ggbench.catalog.reference import CatalogRef, PathRef, SynthRef, model_label, parse_file_model
+    from ggbench.catalog.reference import CatalogRef, EndpointRef, PathRef, SynthRef, model_label, parse_model
 
-    match parse_file_model(model):
+    match parse_model(model):
         case PathRef(path, quant):
             found_here = add_place(path)
             chosen = next((each for each in found_here if quant and each.quant == quant.lower()), found_here[0])
@@ -87,5 +87,7 @@ def _opened(model: str) -> tuple[Path | str, str | None]:
         case CatalogRef(model_id) | SynthRef(model_id) as ref:
             found = load_catalog().model(model_id)
             return found.id if isinstance(ref, CatalogRef) and found.repo else f"synth:{found.id}", ref.quant
+        case EndpointRef(base_url, quant):
+            return base_url, quant
         case ref:
             return model_label(model, ref).removeprefix("hf:"), ref.quant

@@ -94,7 +94,14 @@ SEARCH: Fields = {
     **TYPES,
     **of(Memory, "flash_attn swa_cells n_batch n_ubatch"),
     **of(ContextResult, "n_allocations seconds"),
-    "probes": many(struct("Probe", "One n_ctx that was tried.", of(Probe, without="reason"), {"reason": str | None})),
+    "probes": many(
+        struct(
+            "Probe",
+            "One n_ctx that was tried.",
+            of(Probe, without="reason device"),
+            {"reason": str | None, "device": about(str | None, "Of another machine that ran out; null where none did.")},
+        )
+    ),
     **of(ContextResult, "warnings"),
     **ORIGIN,
 }
