@@ -47,6 +47,11 @@ def logits_dir() -> Path:
     return _folder("cache") / "logits"
 
 
+def llama_builds_dir() -> Path:
+    """Return where `scripts/setup` keeps what it compiled of llama.cpp; safe to delete, and takes minutes to make."""
+    return _folder("cache") / "llama.cpp"
+
+
 def machine_cache_file() -> Path:
     """Return the cache of measurements of this machine, such as its memory bandwidth."""
     return _folder("cache") / "machine.json"

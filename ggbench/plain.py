@@ -9,6 +9,20 @@ _SPACES = {"\t", "\n", "\v", "\f", "\r", "\x1c", "\x1d", "\x1e", "\x1f", "\x85"}
 _DROPPED = {"Cc", "Cf", "Cs", "Cn"}
 """Control characters, invisible and bidirectional marks, and characters that cannot be encoded."""
 
+_ASCII: dict[str, str | int | None] = {
+    "±": "+-", "×": "x", "²": "2", "≥": ">=", "≤": "<=", "→": "->", "←": "<-", "°": "", "Δ": "d", "µ": "u", "…": "~",
+    "‹": "<", "○": "o",
+}  # fmt: skip
+for _like, _ascii in (
+    ("—–−‒─╌━┄", "-"), ("│┃║‖", "|"), ("┌┐└┘├┤┬┴┼╭╮╰╯╔╗╚╝╠╣", "+"), ("✓★●◆•∙·▪", "*"), ("✗╳†", "x"), ("›❯▶", ">"),
+    ("▲↑", "^"), ("▼↓", "v"), ("“”", '"'), ("‘’", "'"),
+):  # fmt: skip
+    _ASCII |= dict.fromkeys(_like, _ascii)
+_ASCII |= dict(zip("▁▂▃▄▅▆▇█░▒▓", "_.-:=+*#.:#", strict=True))
+_ASCII |= {chr(0x2800 + dots): "*" if dots else " " for dots in range(256)}
+_SPELLED = str.maketrans(_ASCII)
+"""Of the characters that ggbench and its tables write, those of plots included: what is nearest in ASCII, as wide."""
+
 
 def plain(text: str) -> str:
     """Return the text on one line without control characters, invisible marks and lone surrogates."""
@@ -28,6 +42,25 @@ def shorten_middle(text: str, width: int) -> str:
     text = plain(text[:4096])
     head = width // 2
     return text if len(text) <= width else f"{text[:head]}…{text[len(text) - (width - head - 1) :]}"
+
+
+def shorten_alike(texts: Sequence[str], width: int) -> tuple[str, ...]:
+    """Return plain texts of at most `width` characters, long ones cut at the one place that keeps most of them apart."""
+    whole = [plain(text[:4096]) for text in texts]
+    cut = {text for text in whole if len(text) > width}
+
+    def at(text: str, head: int) -> str:
+        return f"{text[:head]}…{text[len(text) - (width - head - 1) :]}" if text in cut else text
+
+    middle = width // 2
+    heads = sorted(range(1, width), key=lambda head: abs(head - middle)) if cut else [middle]
+    best = max(heads, key=lambda head: len({at(text, head) for text in cut}))
+    return tuple(at(text, best) for text in whole)
+
+
+def in_ascii(text: str) -> str:
+    r"""Return text with its symbols as ASCII spells them, and other characters as `\u901a`."""
+    return text.translate(_SPELLED).encode("ascii", "backslashreplace").decode()
 
 
 def _plain_character(character: str) -> str:

@@ -25,6 +25,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -48,6 +49,8 @@ REQUIREMENTS = (
 )  # fmt: skip
 """What ggbench's measuring, its tests and the build of llama-cpp-python need; the TUI and the Hub are left out."""
 LLAMA = "llama-cpp-python"
+PARTS = f"-DCMAKE_PROJECT_llama_cpp_INCLUDE={shlex.quote(str(ROOT / 'scripts/llama_parts.cmake'))}"
+"""Leaves out of llama.cpp what ggbench does not use, as scripts/setup does."""
 NOT_NEEDED = re.compile(
     r"[^/]+/(\.git|vendor/llama\.cpp/(\.devops|\.github|benches|docs|media|models|tests|tools/ui|gguf-py|examples))(/|$)"
 )
@@ -243,7 +246,7 @@ def build_llama(
     folder = build / re.sub(r"[^\w.-]", "-", name)
     wheel, seconds = next(folder.glob("*.whl"), None), None
     if wheel is None:
-        env = {**os.environ, "CMAKE_ARGS": " ".join(arguments), "CMAKE_BUILD_PARALLEL_LEVEL": str(jobs)}
+        env = {**os.environ, "CMAKE_ARGS": " ".join([*arguments, PARTS]), "CMAKE_BUILD_PARALLEL_LEVEL": str(jobs)}
         env |= {"CPATH": with_folders(toolkit.include_folders, "CPATH"), "PATH": with_folders([python.parent], "PATH")}
         started = time.monotonic()
         settings = f"--config-settings=build-dir={folder / 'objects'}"

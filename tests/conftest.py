@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,16 +32,39 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.fixture(scope="session")
+def machine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache of a machine whose bandwidth was measured with every number of threads, which takes seconds."""
+    from ggbench.machine.bandwidth import cached_bandwidth
+    from ggbench.machine.cpu import logical_cpus
+    from ggbench.machine.read_probe import ReadRate
+
+    file = tmp_path_factory.mktemp("machine") / "machine.json"
+    with patch("ggbench.machine.bandwidth.probe_reads", lambda threads, **_: ReadRate(2e10, threads, "test", False)):
+        for threads in range(1, logical_cpus() + 1):
+            cached_bandwidth(threads, file=file)
+    return file
+
+
 @pytest.fixture(autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Data, cache and config folders of this test alone."""
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, machine_cache: Path) -> Path:
+    """Data, cache and config folders of this test alone, on a machine whose bandwidth is known."""
     folder = tmp_path_factory.mktemp("home")
+    (folder / "cache" / "ggbench").mkdir(parents=True)
+    shutil.copy(machine_cache, folder / "cache" / "ggbench")
     monkeypatch.setenv("HOME", str(folder))
     for name in ("DATA", "CACHE", "CONFIG", "STATE"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(folder / name.lower()))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
     return folder
+
+
+@pytest.fixture
+def unmeasured(home: Path) -> Path:
+    """The home folder of a machine of which nothing is known."""
+    shutil.rmtree(home / "cache")
+    return home
 
 
 @pytest.fixture(scope="session")

@@ -1,26 +1,45 @@
-"""What the README says of the program is what the program says."""
+"""What the README and the page of evidence say of the program is what the program says."""
 
 from __future__ import annotations
 
-from ggbench.cli.main import COMMANDS
-from ggbench.errors import ExitCode
-from tests.readme import README, parts, updated
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.readme import EVIDENCE, README, parts, updated
+
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def test_generated_parts_have_not_drifted() -> None:
-    """Help and the tables of columns and defaults; ./scripts/update_readme writes them."""
+    """The list of commands; ./scripts/update_readme writes it."""
     text = README.read_text(encoding="utf-8")
-    assert set(parts(text)) == {"help", "columns", "defaults"}
+    assert set(parts(text)) == {"help"}
     assert updated(text) == text
 
 
-def test_every_command_has_an_example() -> None:
-    """One line that a person can copy, for each command that there is."""
-    text = README.read_text(encoding="utf-8")
-    assert [name for name in COMMANDS if f"ggbench {name}" not in text.split("<!-- generated: help -->")[0]] == []
+def test_the_readme_can_be_read_in_two_minutes() -> None:
+    """What does not fit belongs in `ggbench COMMAND --help`, or on the page of evidence."""
+    assert len(README.read_text(encoding="utf-8").splitlines()) < 250
 
 
-def test_every_exit_code_is_documented() -> None:
-    """The table has each of them."""
-    text = README.read_text(encoding="utf-8")
-    assert [code for code in ExitCode if f"| {int(code)} |" not in text] == []
+@pytest.mark.parametrize("page", [README, EVIDENCE], ids=lambda path: path.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Files that are there, and headings as GitHub names them."""
+    lost = []
+    for target in _LINK.findall(page.read_text(encoding="utf-8")):
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name) if name else page
+        if target.startswith("http"):
+            continue
+        if not path.exists() or (anchor and anchor not in _anchors(path)):
+            lost.append(target)
+    assert lost == []
+
+
+def _anchors(path: Path) -> set[str]:
+    """Names of a page's headings: lower case, spaces as hyphens, other marks left out."""
+    headings = _HEADING.findall(path.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

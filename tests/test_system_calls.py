@@ -124,6 +124,7 @@ def test_only_the_seams_ask_which_system_it_is() -> None:
         "catalog/model_stores.py",
         "engine/address_space.py",
         "engine/process.py",
+        "machine/clock.py",
         "machine/condition.py",
         "machine/read_probe.py",
     }

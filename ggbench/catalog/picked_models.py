@@ -35,7 +35,12 @@ def of_model(
     Where the quants of a folder are of several models, `quants` are looked for in each.
     """
     planned = planned_model(model, quants, hub=hub, on_progress=on_progress)
-    return planned, _grouped((_model_name(variant), variant) for variant in planned.variants)
+    return planned, of_planned(planned)
+
+
+def of_planned(planned: PlannedModel) -> tuple[PickedModel, ...]:
+    """Return the models whose quants a plan has read."""
+    return _grouped((_model_name(variant), variant) for variant in planned.variants)
 
 
 def on_disk(quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:

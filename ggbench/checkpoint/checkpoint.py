@@ -154,6 +154,13 @@ class Checkpoint:
             if tensor.name not in known and tensor.name.removesuffix(".bias") not in modules
         )
 
+    def listed_tensors(self) -> tuple[Stored, ...]:
+        """Every tensor of its files; of a config alone those that its own method would store."""
+        dtype = self.config.dtype or "bf16"
+        return self.tensors or tuple(
+            stored for parameter in self._converted(self.method) for stored in self.method.stored(parameter, dtype)
+        )
+
     def _converted(self, method: Method) -> tuple[Parameter, ...]:
         """The parameters, with those that its quantization leaves out marked as not converted."""
         quantization = self.config.quantization

@@ -6,14 +6,23 @@ from dataclasses import replace
 
 import click
 
-from ggbench.cli.glossary import CommandWithTerms
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import Asked, against_option, measuring_options, n_gen_option, option, repeat_option
 from ggbench.cli.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
 from ggbench.report.glossary import DECODE
 
 
-@click.command(cls=CommandWithTerms, terms=DECODE)
+@click.command(
+    cls=DocumentedCommand,
+    terms=DECODE,
+    examples="""
+    ggbench bench ~/models/Qwen2.5-7B-Instruct-GGUF
+    ggbench bench synth:qwen1.5-0.5b q8_0 q4_k_m -n 1000 --plot
+    ggbench bench org/name-GGUF q4_k_m --maxctx --memory-limit 8GiB
+    ggbench bench http://127.0.0.1:8080
+    """,
+)
 @n_gen_option
 @repeat_option
 @option(
@@ -29,9 +38,11 @@ from ggbench.report.glossary import DECODE
 def command(
     n_gen: int, repeat: int, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: Asked
 ) -> None:
-    """Load each quant, read the 25-token prompt, decode, and tabulate. Without QUANTS, every quant is measured.
+    """Measure every quant of a model and show one table: BPW, memory, prefill, W and B beside their limits.
 
-    A quant that fails is a row with its reason; the others go on.
+    Each quant is loaded, reads the 25-token prompt and decodes. Without QUANTS, every quant is measured; of a server,
+    each model that it offers. A quant that fails is a row with its reason, and the others go on. Each decode is stored
+    as a run, and so is each search of --maxctx, which finds the largest n_ctx whatever the length of the run.
     """
     from ggbench.cli.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.cli.run_output import show_run_ids, show_summaries

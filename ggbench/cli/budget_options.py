@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ggbench.cli.options import as_record, option, parse_reserve, projector_option
+from ggbench.cli.options import as_record, memory_option, parse_reserve, projector_option
 from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -99,10 +99,12 @@ budget_options = as_record(
     "memory",
     _record,
     [field.name for field in fields(BudgetOptions)],
-    option("--gpu", "Plan for a known GPU, e.g. rtx-4090. Default: this machine.", metavar="NAME"),
-    option("--vram", "Plan for a GPU with this much memory, e.g. 24GiB.", metavar="SIZE"),
-    option("--reserve", "Memory to leave free for driver and runtime; 0 for none. Default: printed.", metavar="SIZE"),
-    option("--bandwidth", "Memory bandwidth for the limits, e.g. 1008GB/s.", metavar="RATE"),
+    memory_option("--gpu", "Plan for a known GPU, e.g. rtx-4090. Default: this machine.", metavar="NAME"),
+    memory_option("--vram", "Plan for a GPU with this much memory, e.g. 24GiB.", metavar="SIZE"),
+    memory_option(
+        "--reserve", "Memory to leave free for driver and runtime; 0 for none. Default: printed.", metavar="SIZE"
+    ),
+    memory_option("--bandwidth", "Memory bandwidth for the limits, e.g. 1008GB/s.", metavar="RATE"),
     projector_option,
 )
 """Add --gpu, --vram, --reserve, --bandwidth and --mmproj; the command gets them as `memory`, a BudgetOptions."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.cli.cluster_plan import command as plan
+from ggbench.cli.documented import DocumentedGroup
 from ggbench.cli.options import THREADS, option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import ExitCode, UsageError
@@ -20,7 +21,15 @@ _TRUST = (
 )
 
 
-@click.group()
+@click.group(
+    cls=DocumentedGroup,
+    examples="""
+    ggbench cluster serve --host 192.168.1.7 --trust-network --memory 20GiB
+    ggbench cluster probe 192.168.1.7:50052
+    ggbench cluster plan qwen2.5-32b q4_k_m --rpc 192.168.1.7:50052
+    ggbench decode qwen2.5-32b q4_k_m --rpc 192.168.1.7:50052
+    """,
+)
 def command() -> None:
     """Run one model over several machines, by llama.cpp's RPC: expose devices, probe servers, find the best split.
 
@@ -29,7 +38,13 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(
+    short_help="Expose the devices of this machine to one client.",
+    examples="""
+    ggbench cluster serve
+    ggbench cluster serve --host 192.168.1.7 --trust-network --memory 20GiB
+    """,
+)
 @option("--host", "Listen at this address of this machine.", default="127.0.0.1", metavar="ADDRESS")
 @option("-p --port", "Listen on this port.", click.IntRange(1, 65535), default=DEFAULT_PORT, metavar="PORT")
 @option("--memory", "Expose at most this much of each device, e.g. 8GiB. Default: what is free.", metavar="SIZE")
@@ -102,7 +117,12 @@ def _serve(server: RpcServerProcess, output: Output) -> None:
         output.notice("a client is connected" if is_connected else "the client has left")
 
 
-@command.command()
+@command.command(
+    short_help="Devices and free memory of RPC servers, and the link to them.",
+    examples="""
+    ggbench cluster probe 192.168.1.7:50052
+    """,
+)
 @click.argument("servers", nargs=-1, required=True, metavar="HOST:PORT...")
 @option(
     "--timeout timeout_s",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import HubOptions, load_options, offline_option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import DoesNotFit, ExitCode, NetworkError, UsageError
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
     from ggbench.sizing.cluster_plan import Cluster
 
 
-@click.command()
+@click.command(
+    cls=DocumentedCommand,
+    short_help="The fastest split of a model over several machines.",
+    examples="""
+    ggbench cluster plan qwen2.5-32b q4_k_m --rpc 192.168.1.7:50052
+    """,
+)
 @click.argument("model")
 @click.argument("quants", nargs=-1)
 @load_options
@@ -30,7 +37,8 @@ def command(model: str, quants: tuple[str, ...], setup: LlamaSetup, hub: HubOpti
 
     Twins of some of the model's layers are timed on each device alone, over its real link; nothing is downloaded but
     headers. The split keeps within every device's memory at --n-ctx, 8192 unless given, and leaves out machines that
-    only slow the model down. The exit code is 3 where it fits in no way.
+    only slow the model down; --memory-limit is for each device, main memory included. The exit code is 3 where it fits
+    in no way.
     """
     from ggbench.catalog.planned_variants import planned_model
     from ggbench.cli.header_progress import reading_headers
@@ -65,6 +73,7 @@ def _cluster(setup: LlamaSetup, output: Output) -> tuple[LlamaSetup, Cluster]:
     from ggbench.engine.llama import launch
     from ggbench.engine.rpc_probe import probe_server
     from ggbench.machine.cpu import default_threads
+    from ggbench.sizing.budget import devices_budget
     from ggbench.sizing.cluster_plan import Cluster
     from ggbench.sizing.device_split import device_memories
 
@@ -75,7 +84,8 @@ def _cluster(setup: LlamaSetup, output: Output) -> tuple[LlamaSetup, Cluster]:
         if not probe.is_usable or probe.link is None:
             raise NetworkError(f"RPC server {server} {probe.reason}", f"see: ggbench cluster probe {server}")
         links[server] = probe.link
-    devices = device_memories(setup)
+    limit_bytes = setup.memory_limit_bytes
+    devices = devices_budget(device_memories(setup), limit_bytes=limit_bytes, reserve_bytes=None).devices
     threads = setup.threads or default_threads()
     return replace(setup, threads=threads), Cluster(
         devices, links, lambda: launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S), output.notice

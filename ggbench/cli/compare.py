@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import option, output_options, plot_option
 from ggbench.cli.output import Output
 from ggbench.cli.saving import SavingOptions, saving_options
@@ -27,7 +28,16 @@ def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None
         raise UsageError(f"{param.opts[0]}: {error.message}", error.hint) from None
 
 
-@click.command()
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench compare 3 4 --plot
+    ggbench compare --model qwen2.5-7b
+    ggbench compare 12 --against base.json --fail-if-slower 5%
+    ggbench compare 12 --against published
+    ggbench compare 3 4 7 --svg curves.svg --csv figures.csv
+    """,
+)
 @click.argument("named", metavar="[RUN|FILE]...", nargs=-1)
 @option("--model", "Compare the quants of this MODEL, by the newest run of each kind.")
 @option(
@@ -64,9 +74,18 @@ def command(
 ) -> None:
     """Compare runs of any kind, by their numbers in `ggbench results` or from files: which is better, and by how much.
 
-    A run is better (★) where the 95 % interval of the ratio excludes 1, with what another load of the same model
-    changes, as repeats in the store show; else there is no difference. Bounds are not compared. A limit fails only
-    where the whole interval is beyond it.
+    What differs in file, setup, machine and versions comes first, then each metric with ratio and difference, and at
+    the end a sentence. Files are read without being stored: what `bench`, `decode` and the like print with --json,
+    `ggbench export`, and llama-bench's own.
+
+    A run is better (★) where the 95 % interval of the ratio excludes 1; else there is no difference, and the interval
+    says how large one may be. The interval includes what another load of the same file changes, learned from the
+    repeats in the store; 2 % is assumed until there are a few. A run that lies far from its repeats is not judged.
+    Bounds, speeds over different lengths and memory at different n_ctx are shown and not judged. Perplexities are
+    compared chunk by chunk, and only where text, chunks and n_batch are the same.
+
+    A limit (--fail-if-...) exits with 1, and a line that says why, only where the whole interval is beyond it. One that
+    is undecided exits with 0 and says how many runs, or chunks of text, would decide it.
     """
     from ggbench.cli.compared_runs import PUBLISHED, compared_runs
     from ggbench.experiments.repeats import stored_repeats

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import click
 
-from ggbench.cli.glossary import CommandWithTerms
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import Asked, measuring_options, n_gen_option, plot_option, repeat_option, samples_option
 from ggbench.cli.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
 from ggbench.report.glossary import DECODE
 
 
-@click.command(cls=CommandWithTerms, terms=DECODE)
+@click.command(
+    cls=DocumentedCommand,
+    terms=DECODE,
+    examples="""
+    ggbench decode ~/models/model-q4_k_m.gguf --plot
+    ggbench decode synth:qwen1.5-7b q4_k_m -n 2000 --repeat 3
+    ggbench decode qwen2.5-7b:q4_k_m -ctk q8_0 -ctv q8_0 -fa on
+    ggbench decode ~/models/moe-q4_k_m.gguf --n-cpu-moe 12
+    ggbench decode synth:qwen1.5-7b q8_0 -n 100 --memory-limit 6GiB
+    ggbench decode http://127.0.0.1:8080 --clock server
+    """,
+)
 @n_gen_option
 @repeat_option
 @samples_option
@@ -19,9 +30,11 @@ from ggbench.report.glossary import DECODE
 @tuned_option
 @measuring_options(servers=True, checkpoints=True)
 def command(n_gen: int, repeat: int, samples: bool, plot: bool, asked: Asked) -> None:
-    """Read a 25-token prompt, decode N tokens past any end of generation, and fit latency(n) = (n - 1) / W + B.
+    """Time every token of a long decode, past any end of generation, and fit latency(n) = (n - 1) / W + B.
 
-    W is how many tokens of context make a token 1 ms slower, B the latency of the first one.
+    W is how many tokens of context make a token 1 ms slower, B the latency of the first one. What is timed is
+    llama_decode and llama_synchronize, one token at a time, after a 25-token prompt and a warm-up that does not count;
+    the sampler (greedy) is timed apart. Ctrl-C keeps what was measured, and so does a kill.
     """
     from ggbench.cli.measuring import make_jobs, measure
     from ggbench.cli.run_output import show_measured

@@ -1,39 +1,102 @@
-"""`ggbench demo`: from twins to a table and a plot on this machine, with no network."""
+"""`ggbench demo`: the whole way on this machine, with no network: plan, pick, twins, decode, compare."""
 
 from __future__ import annotations
 
+import shlex
+from typing import TYPE_CHECKING
+
 import click
 
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import TOKENS, Asked, HubOptions, option, output_options
 from ggbench.cli.output import Output
 
-_MODEL = "synth:qwen1.5-0.5b"
+if TYPE_CHECKING:
+    from ggbench.cli.measuring import Measured
+
+_ID = "qwen1.5-0.5b"
+_MODEL = f"synth:{_ID}"
 _QUANTS = ("q8_0", "q4_k_m", "q2_k")
+_N_STEPS = 4
+_NEXT = """\
+What to type next:
+  ggbench models                    the catalog, and the GGUF files on this disk
+  ggbench pick PATH/TO/FOLDER       which of your own files to run, and how
+  ggbench bench PATH/TO/FILE.gguf   the same figures of a file of yours
+  ggbench tui                       all of it by hand; ? explains keys and numbers
+  ggbench help numbers              what W, B and the marks mean"""
 
 
-@click.command()
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench demo
+    ggbench demo -n 2k
+    """,
+)
 @option("-n --n-gen", "Number of tokens to decode.", TOKENS, default=500)
 @output_options
 def command(n_gen: int, output: Output) -> None:
-    """Make twins of Qwen1.5 0.5B, measure them on this machine, and show the table and the latency plot.
+    """Show the whole way in about two minutes: plan, pick, measure and compare three quants of Qwen1.5 0.5B.
 
-    A twin has the true shape and types of a model and no trained weights: speed and memory are real, the text is not.
+    Each step prints the command line that does it. Nothing is downloaded: what is measured are twins, which have the
+    true shape and types of a model and no trained weights. Speed and memory are real, the text is not. With --json only
+    what was measured is printed.
     """
+    if output.as_json:
+        _measure(n_gen, output)
+        return
+    names = " ".join(_QUANTS)
+    _step(1, "What would each quant need here? Only a header is read.", f"plan {_ID} {names}", output)
+    _step(2, "Which one should I run, for a context of 8,192 tokens?", f"pick {_ID} {names} --need-ctx 8k", output)
+    measured = _measure(n_gen, output)
+    ids = [each.run.run_id for each in measured.finished if each.run.is_complete and each.run.run_id is not None]
+    if len(ids) > 1:
+        _step(4, "Which is better, in what, and by how much?", f"compare {' '.join(map(str, ids))}", output)
+    output.show(f"\n{_NEXT}")
+    measured.leave()
+
+
+def _measure(n_gen: int, output: Output) -> Measured:
+    """Make and measure the twins, and show them."""
     from ggbench.cli.measuring import make_jobs, measure
-    from ggbench.cli.run_output import show_run_ids, show_summaries
+    from ggbench.cli.run_output import show_summaries
     from ggbench.experiments.decode import EXPERIMENT
     from ggbench.records.decode import DecodeSettings
     from ggbench.records.setup import LlamaSetup
     from ggbench.report.documents import summary_document
 
-    output.notice("Twins of Qwen1.5 0.5B: true shapes and types, no trained weights. Nothing is downloaded.")
+    if not output.as_json:
+        line = f"bench {_MODEL} {' '.join(_QUANTS)} -n {n_gen} --plot"
+        _announce(3, "How fast are they, token by token? Twins are written, then decoded.", line, output)
     asked = Asked(_MODEL, _QUANTS, LlamaSetup(), HubOptions(), output)
     measured = measure(make_jobs(EXPERIMENT, DecodeSettings(n_gen), asked, every=True), asked)
-    summaries = measured.summaries
     if output.as_json:
-        output.document("demo", model=_MODEL, n_gen=n_gen, rows=[summary_document(each) for each in summaries])
+        rows = [summary_document(each) for each in measured.summaries]
+        output.document("demo", model=_MODEL, n_gen=n_gen, rows=rows)
+        measured.leave()
     else:
-        show_summaries(summaries, output, text_format="table", plot=True)
-        show_run_ids(measured)
-        output.notice("Next: ggbench models, then ggbench bench PATH/TO/MODEL.gguf, or synth:<id> for any of them.")
-    measured.leave()
+        show_summaries(measured.summaries, output, text_format="table", plot=True)
+    return measured
+
+
+def _announce(number: int, question: str, line: str, output: Output) -> None:
+    output.show(f"{number}/{_N_STEPS}  {question}\n$ ggbench {line}")
+
+
+def _step(number: int, question: str, line: str, output: Output) -> None:
+    """Show a question, the command line that answers it, and its answer. Raises GgbenchError as the command does."""
+    _announce(number, question, line, output)
+    context = click.get_current_context().find_root()
+    group = context.command
+    assert isinstance(group, click.Group)
+    name, *words = shlex.split(line)
+    found = group.get_command(context, name)
+    assert found is not None
+    try:
+        with found.make_context(name, [*words, *(["--quiet"] if output.quiet else [])], parent=context) as step:
+            found.invoke(step)
+    except click.exceptions.Exit as left:
+        if left.exit_code:
+            raise
+    output.show("")

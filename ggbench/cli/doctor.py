@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import click
 
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import option, output_options
 from ggbench.cli.output import Output
 
 
-@click.command()
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench doctor
+    ggbench doctor --json
+    """,
+)
 @option("--with-paths", "Show whole paths, the Hub's address and serial numbers of GPUs.", is_flag=True)
 @output_options
 def command(with_paths: bool, output: Output) -> None:
     """Look at llama.cpp, the machine and ggbench's own files, and say what to do about what is wrong.
 
-    A problem makes something fail; advice makes measurements faster or surer. Nothing is measured, changed or
-    requested from the network. The answer is Markdown to paste into a bug report: without user, host or server names,
-    and with folders from the home folder on.
+    Looked at are llama.cpp's build (instruction sets and backends that the machine has and the build lacks, CUDA
+    against the driver), GPUs and the programs on them, the CPU's governor, huge pages, memory and its limits, disk
+    room, the results file, the Hub's token (where it is, never what it is) and what was calibrated. A problem makes
+    something fail; advice makes measurements faster or surer. Nothing is measured, changed or requested from the
+    network.
+
+    The answer is Markdown to paste into a bug report: without names of users, hosts and servers, and with folders from
+    the home folder on.
     """
     from ggbench.experiments.checkup import examine
     from ggbench.report.anonymous import Paths, home_folder

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.cli.chosen_runs import chosen_runs
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import PATH, TOKENS, option, parse_token_list
 from ggbench.cli.output import Output
 from ggbench.errors import UsageError
@@ -34,10 +35,23 @@ def _depths(ctx: click.Context, param: click.Parameter, text: str | None) -> tup
     return None if text is None else parse_token_list(ctx, param, text)
 
 
-@click.command()
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench export 3 4 --format llama-bench-jsonl --build mine -o ours.jsonl
+    ggbench export 3 --format csv -o samples.csv
+    ggbench export 3 4 --bundle runs.zip
+    """,
+)
 @click.argument("run_ids", metavar="[RUN]...", type=int, nargs=-1)
 @option("--model", "Export every run of this MODEL, as it was given then.")
-@option("--format form", "Rows of llama-bench; `csv`: every sample; `json`: whole runs.", click.Choice(_FORMATS))
+@option(
+    "--format form",
+    "llama-bench-json, llama-bench-jsonl, llama-bench-csv, llama-bench-sql or llama-bench-md: rows of llama-bench;"
+    " csv: every sample; json: whole runs.",
+    click.Choice(_FORMATS),
+    metavar="FORMAT",
+)
 @option("-o --output path", "Write to FILE; - is stdout.", PATH, metavar="FILE", default=_STDOUT)
 @option("--bundle", "Write the runs with their samples to a ZIP file for `ggbench import`.", PATH, metavar="FILE")
 @option(
@@ -63,8 +77,13 @@ def command(
 ) -> None:  # fmt: skip
     """Write stored runs, by their numbers in `ggbench results`, in a format of other tools.
 
-    A decode is a row tg N @ d D for all its steps, and one for each window within it; a prompt is a row pp N. They join
-    with llama-bench's own rows in llama.cpp's scripts/compare-llama-bench.py.
+    A decode is a row tg N @ d D for all its steps, and one for each window of 128 tokens at depth 256, 512 and so on; a
+    prompt is a row pp N; each has a sample for every repetition. llama.cpp's scripts/compare-llama-bench.py joins them
+    with rows that llama-bench wrote for the same file name, threads and load mode (llama-bench -lm mmap). What a run
+    does not know is listed.
+
+    --bundle takes runs with all they have to another machine, where `ggbench import` reads them; without folders, names
+    of servers and serial numbers of GPUs, which --with-paths keeps.
     """
     from ggbench.interchange.bundle import bundle_of
     from ggbench.interchange.formats import SAMPLES, WHOLE

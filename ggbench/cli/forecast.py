@@ -7,25 +7,39 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import Asked, measuring_options, no_measure_option
 
 if TYPE_CHECKING:
     from ggbench.catalog.selector import Target
 
 
-@click.command()
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench forecast qwen1.5-7b q4_k_m q8_0
+    ggbench forecast org/name-GGUF q4_k_m -ctk q8_0 -ctv q8_0
+    ggbench forecast qwen2.5-72b q4_k_m -ngl 40
+    ggbench forecast qwen2.5-7b --no-measure
+    """,
+)
 @no_measure_option
 @measuring_options(many=True)
 def command(asked: Asked, no_measure: bool) -> None:
     """Forecast the speed of QUANTS of MODEL on this machine; nothing is downloaded but headers.
 
     Twins of a few of the model's layers are written, timed by turns and removed: two depths show what a layer costs,
-    a long context what the KV cache costs. A model of about 1 GB is measured as a twin of all its layers. The model
-    itself may be larger than the machine's memory. Twins of the same shapes are not measured again. How long it takes
-    and how much disk is said before.
+    4,096 cells of KV cache what context costs, and all layers are counted from that. The model may be larger than this
+    machine's memory. How long it takes and how much disk it needs is printed first. A model of about 1 GB is measured
+    as a twin of all its layers. Twins of the same shapes, such as those of a fine-tune, are not measured again unless
+    something disturbed them. With -ngl, --n-cpu-moe or -ot ...=CPU the twins are timed in each memory and the layers
+    counted by where they are. The intervals hold the spread of five rounds and 8 % for what a forecast leaves out.
 
-    With --no-measure only what is known already is shown: runs of such a file, else a forecast, else the share of the
-    bandwidth that other models reach here, else the bandwidth's bound.
+    With --no-measure only what is known already is shown: runs of such a file under the same setup, else a forecast,
+    else the share of the bandwidth that at least two other models reach here, else the bandwidth's bound. plan, pick
+    and the TUI show the same.
+
+    Not forecast: architectures whose layers do not stand alone (Gemma 3n), and layers on several GPUs.
     """
     from ggbench.cli.measuring import measure
     from ggbench.cli.run_output import show_measured

@@ -59,7 +59,10 @@ class IgnoredGpuOptions:
         if not memory.buffers or not isinstance(setup, LlamaSetup) or not setup.n_gpu_layers:
             return
         if all(each.is_host for each in memory.buffers):
-            self.report("llama.cpp can use no GPU here", "with a GPU in this machine, see CUDA in the README")
+            self.report(
+                "llama.cpp can use no GPU here",
+                'with an NVIDIA GPU in this machine: CMAKE_ARGS="-DGGML_CUDA=on" ./scripts/setup',
+            )
         self._names = []
 
     def report(self, reason: str, hint: str) -> None:

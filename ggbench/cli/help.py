@@ -1,40 +1,49 @@
-"""`ggbench help`: what a command does, and what the numbers and marks of every table mean."""
+"""`ggbench help`: what a command does, and topics that belong to no single one."""
 
 from __future__ import annotations
 
 import click
 
+from ggbench.cli.documented import DocumentedCommand, write_paragraphs, write_rows
+from ggbench.cli.topics import TOPICS, Topic
 from ggbench.errors import UnknownName
 
-NUMBERS = "numbers"
 
-
-@click.command()
-@click.argument("topic", metavar="[COMMAND | numbers]", nargs=-1)
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench help numbers
+    ggbench help pick
+    ggbench help results show
+    """,
+)
+@click.argument("words", metavar="[COMMAND | TOPIC]", nargs=-1)
 @click.pass_context
-def command(context: click.Context, topic: tuple[str, ...]) -> None:
-    """Show the help of a command, or with `numbers` what every number and mark means."""
+def command(context: click.Context, words: tuple[str, ...]) -> None:
+    """Show the help of a command, or a topic: numbers, names, defaults, servers, scripts."""
     root = context.find_root()
-    if topic == (NUMBERS,):
-        click.echo(_numbers(root))
+    if len(words) == 1 and words[0] in TOPICS:
+        click.echo(_page(root, TOPICS[words[0]]))
         return
     here = root
-    for name in topic:
+    for name in words:
         group = here.command
         known = group.list_commands(here) if isinstance(group, click.Group) else []
         found = group.get_command(here, name) if isinstance(group, click.Group) else None
         if found is None:
-            raise UnknownName("command", " ".join(topic), [*known, *([NUMBERS] if here is root else [])])
+            raise UnknownName("command", " ".join(words), [*known, *(TOPICS if here is root else [])])
         here = click.Context(found, info_name=name, parent=here)
     click.echo(here.get_help())
 
 
-def _numbers(root: click.Context) -> str:
-    from ggbench.cli.glossary import write_terms
-    from ggbench.report.glossary import FORMULA, TERMS
-
+def _page(root: click.Context, topic: Topic) -> str:
     formatter = root.make_formatter()
-    formatter.write_text(FORMULA)
-    formatter.write_paragraph()
-    write_terms(formatter, list(TERMS))
-    return formatter.getvalue().rstrip("\n")
+    for section in topic.sections():
+        with formatter.section(section.heading):
+            if section.text:
+                write_paragraphs(formatter, section.text)
+            if section.text and section.rows:
+                formatter.write_paragraph()
+            if section.rows:
+                write_rows(formatter, section.rows, most=24)
+    return formatter.getvalue().strip("\n")

@@ -30,6 +30,7 @@ _REFUSALS = {
     "V cache type": "--type-v f16 suits heads of every width",
     "are not numbers": "get the file that may be broken again: download it, or save the logits again",
     "RPC server": "start the server again where it ended; ggbench cluster probe HOST:PORT shows whether it answers",
+    "shares": "give --tensor-split at most one share for each device",
     "unknown model architecture": "a newer llama-cpp-python may know it; ggbench inspect shows what the file says",
 }
 """What does what a refusal asks for, by words of its message; the first that matches counts.
@@ -85,7 +86,8 @@ def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
 def tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
     """Where W is far below its limit, the command that searches for better settings; empty where it is nowhere.
 
-    With flash attention on a CPU W has been 4 % of its limit, and other settings three times as fast (README, Tune).
+    With flash attention on a CPU W has been 4 % of its limit, and other settings three times as fast
+    (scripts/EVIDENCE.md).
     """
     slow = [
         (job, run)

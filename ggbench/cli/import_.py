@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import PATH, option, output_options
 from ggbench.cli.output import Output
 
@@ -14,16 +15,30 @@ if TYPE_CHECKING:
     from ggbench.interchange.keeping import Kept
 
 
-@click.command("import")
+@click.command(
+    "import",
+    cls=DocumentedCommand,
+    examples="""
+    ggbench import runs.zip
+    ggbench import bench.json
+    llama-bench -m model.gguf -lm mmap -d 0,4096 -r 5 -o json | ggbench import -
+    ggbench import ppl.txt --model mine --quant q4_k_m
+    """,
+)
 @click.argument("paths", metavar="FILE...", type=PATH, nargs=-1, required=True)
 @option("--model", "Name of the model, where a file does not say it.", metavar="NAME", default="", show_default=False)
 @option("--quant", "Name of the quant, where a file does not say it.", metavar="NAME", default="", show_default=False)
 @output_options
 def command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> None:
-    """Read results into the store: of llama-bench, llama-batched-bench, llama-perplexity, or `ggbench export`.
+    """Read results of other tools into the store: of llama-bench, llama-batched-bench and llama-perplexity.
 
-    The format is recognized by the content; - is stdin. Imported runs are marked; a run that is there already is not
-    stored again.
+    It also reads what `ggbench export` writes, and what `bench`, `decode`, `prefill`, `maxctx`, `speed` and `quality`
+    print with --json (all figures, but no single steps). The format is recognized by the content; - is stdin. Of
+    llama-perplexity both streams are needed: llama-perplexity ... > ppl.txt 2>&1.
+
+    Imported runs are marked, listed, plotted and compared; they never count as measured on this machine. A run that is
+    there already is not stored again. W and B are fitted over llama-bench's depths, with an interval from three timings
+    on; percentiles and steadiness stay unknown, and what else a file lacks is shown with the run.
     """
     from ggbench.interchange.formats import read_runs
     from ggbench.interchange.imported_run import Named

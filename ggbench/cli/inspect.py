@@ -1,19 +1,30 @@
-"""`ggbench inspect`: contents of a GGUF file or of a folder of them, from headers alone."""
+"""`ggbench inspect`: contents of a GGUF file, of a folder of them or of a checkpoint, from headers alone."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import PATH, option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import BadFile, UsageError
 from ggbench.plain import plain
 
+if TYPE_CHECKING:
+    from ggbench.catalog.reference import CheckpointRef
 
-@click.command()
+
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench inspect model.gguf --tensors
+    ggbench inspect ~/models
+    """,
+)
 @click.argument("path", type=PATH, metavar="FILE|FOLDER")
 @option("--tensors", "List every tensor of a file with its shape, type and bytes.", is_flag=True)
 @output_options
@@ -21,10 +32,16 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     """Show metadata, tensor types, parameters, BPW and KV bytes per token of FILE; the weights are not read.
 
     A truncated file, such as a download that stopped, is shown with how much is missing, and the exit code is 5. Of a
-    FOLDER, every GGUF in and below it is listed, and what is wrong with it.
+    FOLDER, every GGUF in and below it is listed; one that cannot be loaded is a row with its reason. A folder with a
+    config.json and no GGUF is a checkpoint of Transformers, as are tf:org/name and synth-tf:ID: the size that each
+    method makes of it is shown.
     """
     from ggbench.gguf_file.header import read_model_file
 
+    checkpoint = _checkpoint(path)
+    if checkpoint is not None:
+        _show_checkpoint(checkpoint, tensors, output)
+        return
     if not os.path.lexists(path):
         _refuse_name(str(path))
     elif path.is_dir():
@@ -41,6 +58,34 @@ def command(path: Path, tensors: bool, output: Output) -> None:
         output.show(header_details(model_file), *([tensors_table(model_file)] if tensors else []))
     if model_file.truncation:
         raise BadFile(f"{plain(path.name)} is truncated: {model_file.truncation}", "download it again")
+
+
+def _checkpoint(path: Path) -> CheckpointRef | None:
+    """Return the checkpoint that a folder or `tf:` means; None for anything else. Raises UsageError."""
+    from ggbench.catalog.reference import CheckpointRef, FolderCheckpointRef, parse_model
+
+    if os.path.lexists(path):
+        is_checkpoint = path.is_dir() and os.path.lexists(path / "config.json") and not any(path.glob("*.gguf"))
+        return FolderCheckpointRef(path) if is_checkpoint else None
+    text = str(path)
+    ref = parse_model(text) if text.lower().startswith(("tf:", "synth-tf:")) else None
+    return ref if isinstance(ref, CheckpointRef) else None
+
+
+def _show_checkpoint(ref: CheckpointRef, tensors: bool, output: Output) -> None:
+    from ggbench.catalog.checkpoints import find_checkpoint
+
+    found = find_checkpoint(ref)
+    if output.as_json:
+        from ggbench.report.model_documents import checkpoint_document
+
+        output.document("inspect", **checkpoint_document(found, tensors=tensors))
+    else:
+        from ggbench.report.terminal.checkpoint import checkpoint_details, stored_tensors_table
+
+        output.show(checkpoint_details(found), *([stored_tensors_table(found.checkpoint)] if tensors else []))
+    if missing := found.header(found.checkpoint.method).truncation:
+        raise BadFile(f"{found.checkpoint.name} is incomplete: {missing}", "download the checkpoint again")
 
 
 def _list_folder(folder: Path, tensors: bool, output: Output) -> None:

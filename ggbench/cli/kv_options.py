@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ggbench.cli.options import as_record, option
+from ggbench.cli.options import as_record, model_option
 from ggbench.errors import UsageError
 from ggbench.records.setup import KV_TYPES
 
@@ -34,6 +34,8 @@ def kv_list_options(default: str = "f16") -> Callable[[_Function], _Function]:
         "kv_types",
         _kv_pairs,
         ("type_k", "type_v"),
-        option("-ctk --type-k", "Data types of the K cache, e.g. f16,q8_0.", metavar="TYPE,...", default=default),
-        option("-ctv --type-v", "Data types of the V cache, as many or one.", metavar="TYPE,...", default=default),
+        model_option("-ctk --type-k", "Data types of the K cache, e.g. f16,q8_0.", metavar="TYPE,...", default=default),
+        model_option(
+            "-ctv --type-v", "Data types of the V cache, as many or one.", metavar="TYPE,...", default=default
+        ),
     )

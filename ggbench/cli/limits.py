@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.glossary import CommandWithTerms
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import Tokens, option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import UsageError
@@ -35,7 +35,16 @@ def _uncollected() -> Iterator[None]:
         gc.enable()
 
 
-@click.command(cls=CommandWithTerms, terms=LIMITS)
+@click.command(
+    cls=DocumentedCommand,
+    terms=LIMITS,
+    examples="""
+    ggbench limits qwen2.5-32b q4_k_m q3_k_m --gpu rtx-4090
+    ggbench limits qwen1.5-7b w16 w8 w4 --gpu rtx-4090 --plot
+    ggbench limits llama-3.1-8b --vram 24GiB --bandwidth 1008GB/s \\
+      --compute 330TFLOPS --batch 1,8,32
+    """,
+)
 @click.argument("model")
 @click.argument("quants", nargs=-1)
 @option("--gpu", "A known GPU, e.g. rtx-4090. Default: the GPU of this machine.", metavar="NAME")
@@ -74,7 +83,8 @@ def command(
     """Show the theoretical limits of MODEL: context that fits, W and B of decode, time and knees of prefill.
 
     QUANTS are bits per weight (w16, w8, w4.5) or real quants (q4_k_m). Default: w16, w8, w6 and w4, or for a file its
-    own quant.
+    own quant. Nothing is loaded or downloaded. --gpu knows some forty cards by name; --vram, --bandwidth and --compute
+    describe any other.
     """
     from ggbench.gguf_file.ggml_types import type_by_name
     from ggbench.theory.hardware import Convention

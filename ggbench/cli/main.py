@@ -12,44 +12,67 @@ import sys
 from typing import NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from ggbench import __version__
+from ggbench.cli.encoding import spell_missing
 from ggbench.cli.interrupts import discard_output, stoppable
-from ggbench.errors import ExitCode, GgbenchError, UnknownName
+from ggbench.cli.topics import TOPICS
+from ggbench.engine.address_space import limit_bytes
+from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
 from ggbench.plain import plain
 from ggbench.system_calls import IS_SUPPORTED
 
-COMMANDS = {
-    "bench": "Measure every quant of a model: BPW, memory, prefill, W and B against the limit.",
-    "cluster": "One model over several machines, by llama.cpp's RPC: serve, probe, plan.",
-    "compare": "Compare runs of any kind: which is better in what, and by how much.",
-    "decode": "Time every token of a long decode, and fit W and B.",
-    "demo": "Measure twins of a small model in about two minutes, without a network.",
-    "doctor": "What ggbench sees of this machine, and what to do about it.",
-    "export": "Write stored runs as llama-bench's files, as CSV, or as a bundle.",
-    "help": "Help of a command; `help numbers` explains every number and mark.",
-    "import": "Read results of llama-bench and other tools, or a bundle.",
-    "inspect": "Contents of a GGUF file: metadata, tensor types, BPW.",
-    "limits": "Theoretical limits of a model on a GPU: context that fits, prefill knees, W and B.",
-    "maxctx": "Find the largest n_ctx that works, by real allocations, and prove it.",
-    "models": "List the models of the catalog and on this disk.",
-    "pick": "The quant and the KV cache to run, why, and the commands that run it.",
-    "plan": "Memory and best speed of each quant, before any download.",
-    "prefill": "Time prompts of several lengths.",
-    "published": "Published measurements of other systems.",
-    "pull": "Download quants from the Hub, resumable and verified.",
-    "quality": "What a quant costs in quality: perplexity, and KL divergence from a base.",
-    "report": "Write a report of stored runs: one HTML file, pictures, Markdown or CSV.",
-    "results": "List, show and remove stored runs.",
-    "forecast": "The speed of a model that is not here, from twins of a few layers.",
-    "speed": "Tokens/s and memory by input length and batch size, as the published tables count.",
-    "synth": "Write twins: files of a model's true shape, without trained weights.",
-    "tune": "The settings that beat the defaults, with the gain and its interval.",
-    "tui": "Choose, measure and compare in a terminal interface.",
+GROUPS = {
+    "Choose": {
+        "pick": "The quant and KV cache to run, why, and the commands for it.",
+        "plan": "Memory and best speed of each quant, before any download.",
+        "forecast": "The speed of a model that is not here, from a few layers.",
+        "limits": "What theory allows on a GPU: context, prefill knees, W and B.",
+        "published": "Published measurements of other systems.",
+    },
+    "Measure": {
+        "bench": "Every quant of a model in one table: memory, prefill, W and B.",
+        "decode": "Time every token of a long decode, and fit W and B.",
+        "prefill": "Time prompts of several lengths.",
+        "speed": "Tokens/s and memory by input length and batch size.",
+        "maxctx": "The largest n_ctx that works, by real allocations, proven.",
+        "quality": "What a quant costs: perplexity, and KL divergence from a base.",
+        "tune": "The settings that beat the defaults, with the gain's interval.",
+        "cluster": "One model over several machines, by llama.cpp's RPC.",
+    },
+    "Results": {
+        "results": "List, show and remove stored runs.",
+        "compare": "Which run is better in what, and by how much.",
+        "report": "One HTML file of stored runs; or pictures, Markdown, CSV.",
+        "export": "Stored runs as llama-bench's files, as CSV, or as a bundle.",
+        "import": "Read results of llama-bench and other tools, or a bundle.",
+    },
+    "Models and files": {
+        "models": "The models of the catalog and on this disk.",
+        "inspect": "What a GGUF file holds: metadata, tensor types, BPW.",
+        "pull": "Download quants from the Hub, resumable and verified.",
+        "synth": "Write twins: a model's true shape, without trained weights.",
+    },
+    "Also": {
+        "tui": "Choose, measure and compare in a terminal interface.",
+        "demo": "The whole way in two minutes, without a network.",
+        "doctor": "What ggbench sees of this machine, and what to do about it.",
+        "help": "Help of a command or a topic.",
+    },
 }
-"""Every command, in `ggbench.cli.<name>` unless `_ELSEWHERE`, with its one line of help."""
+"""Every command, in `ggbench.cli.<name>` unless `_ELSEWHERE`, with its one line of help, by what it is for."""
+COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
+"""The same in one."""
 _ELSEWHERE = {"tui": "ggbench.tui.entry_point", "import": "ggbench.cli.import_"}
 """The other front end, found by its name, as neither imports the other; and a word that Python keeps to itself."""
+COMPLETION = "_GGBENCH_COMPLETE"
+"""What a shell sets that asks for completions, by click's rules."""
+_NO_MEMORY = "there is not enough memory for ggbench itself"
+_LEAST_ADDRESS_SPACE = 200 << 20
+"""Bytes; with less, numpy's libraries cannot be loaded."""
+_NO_TEMPORARY = "No usable temporary directory"
+"""In Python's own words, which has no error of its own for it. Source: `_get_default_tempdir` of CPython's tempfile."""
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A disk, a quota or the largest size of a file is reached."""
 
@@ -60,39 +83,53 @@ class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(_ELSEWHERE.get(cmd_name, f"ggbench.cli.{cmd_name}")).command
         command.short_help = COMMANDS[cmd_name]
+        if COMPLETION in os.environ:
+            from ggbench.cli.completion import offer
+
+            offer(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for heading, commands in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:<9}", text) for name, text in commands.items()])
+        with formatter.section("Topics (ggbench help TOPIC)"):
+            formatter.write_dl(
+                [(f"{name:<9}", f"{topic.summary[0].upper()}{topic.summary[1:]}.") for name, topic in TOPICS.items()]
+            )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS and not ctx.resilient_parsing:
             raise UnknownName("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
 
 
 @click.group(
     cls=_LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80, "show_default": True},
 )
 @click.version_option(__version__, message="ggbench %(version)s")
 def cli() -> None:
     """Which GGUF should I run on this machine, how long a context will it hold, and how fast will it be?
 
-    Begin with: ggbench demo
+    Begin with: ggbench demo, then ggbench pick. Examples are in `ggbench COMMAND --help`.
     """
 
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
+    spell_missing()
     with stoppable():
         try:
             status = _run(args)
@@ -100,6 +137,9 @@ def main(args: list[str] | None = None) -> NoReturn:
             status = ExitCode.INTERRUPTED
         except BrokenPipeError:
             status = ExitCode.PIPE_CLOSED
+        except MemoryError:  # also to say so
+            os.write(2, f"Error: {_NO_MEMORY}\n".encode())
+            status = ExitCode.DOES_NOT_FIT
     if status == ExitCode.PIPE_CLOSED:
         for stream in (sys.__stdout__, sys.__stderr__):
             if stream is not None:
@@ -115,7 +155,10 @@ def _run(args: list[str] | None) -> int:
     """Run the command line, print what went wrong, and return the exit code. Raises BrokenPipeError."""
     if not IS_SUPPORTED:
         return _fail("ggbench does not run on Windows itself", "run it in WSL 2", ExitCode.UNEXPECTED)
+    if COMPLETION in os.environ:
+        import ggbench.cli.completion  # noqa: F401 - its bash is found by name
     try:
+        _check_address_space()
         status = cli.main(args, prog_name="ggbench", standalone_mode=False)
         sys.stdout.flush()  # here and not while the interpreter ends, which complains of a closed pipe
         return status if isinstance(status, int) else ExitCode.DONE
@@ -145,8 +188,41 @@ def _run(args: list[str] | None) -> int:
             return _fail(f"cannot write: {error.strerror}", hint, ExitCode.DOES_NOT_FIT)
         if os.environ.get("GGBENCH_DEBUG"):
             raise
+        if isinstance(error, FileNotFoundError) and _NO_TEMPORARY in str(error):
+            what, hint = (
+                "no folder for temporary files can be written",
+                "free some space, or set TMPDIR to another disk",
+            )
+            return _fail(what, hint, ExitCode.DOES_NOT_FIT)
+        if _lacks_memory(error):
+            hint = "close other programs; where the shell limits memory, raise it: ulimit -v unlimited"
+            return _fail(_NO_MEMORY, hint, ExitCode.DOES_NOT_FIT)
         what = f"{type(error).__name__}: {error}".splitlines()[0]
         return _fail(f"unexpected, {what}", "GGBENCH_DEBUG=1 shows where; please report it", ExitCode.UNEXPECTED)
+
+
+def _check_address_space() -> None:
+    """Raise DoesNotFit under a limit that ends libraries before they can say so.
+
+    OpenBLAS reserves some for each thread, and where it can start none it exits, or sends SIGINT to this process.
+    Source: OpenBLAS's driver/others/blas_server.c and memory.c.
+    """
+    limit = limit_bytes()
+    if limit is None:
+        return
+    if limit < _LEAST_ADDRESS_SPACE:
+        raise DoesNotFit(
+            f"ggbench needs {_LEAST_ADDRESS_SPACE >> 20} MiB of address space, and the limit is {limit >> 20} MiB",
+            "raise it for this command: ulimit -v unlimited",
+        )
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    """Whether memory ran out: under a limit the loader of a library and the interpreter itself report it oddly."""
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    return isinstance(error, (ImportError, SystemError)) and limit_bytes() is not None
 
 
 def _fail(what: str, hint: str, code: int) -> int:

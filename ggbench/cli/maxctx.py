@@ -7,14 +7,22 @@ from pathlib import Path
 
 import click
 
-from ggbench.cli.glossary import CommandWithTerms
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import Asked, measuring_options, option, parse_reserve, projector_option, timeout_option
 from ggbench.cli.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
 from ggbench.report.glossary import MAXCTX
 
 
-@click.command(cls=CommandWithTerms, terms=MAXCTX)
+@click.command(
+    cls=DocumentedCommand,
+    terms=MAXCTX,
+    examples="""
+    ggbench maxctx synth:qwen1.5-0.5b q4_k_m --memory-limit 1GiB
+    ggbench maxctx ~/models/model-q4_k_m.gguf -ctk q8_0 -ctv q8_0 -fa on
+    ggbench maxctx qwen2.5-7b --all --no-prove
+    """,
+)
 @option("--all every", "Search every quant.", is_flag=True)
 @option(
     "--reserve reserve_bytes",
@@ -34,9 +42,13 @@ def command(
     """Find the largest n_ctx by real allocations, and decode at its far end to prove it.
 
     The search begins near the max n_ctx of ggbench plan. It makes contexts until the largest that loads and the
-    smallest that does not are 256 tokens apart, then decodes at the far end of the largest; where that fails, it goes
-    on below. --n-ctx is the upper end of the search. Several QUANTS, or --all, are rows of one table with theory and
-    plan beside; one that fails is a row with its reason.
+    smallest that does not are 256 tokens apart, then decodes a full batch and one more token at the far end of the
+    largest; where that fails, it goes on below. --n-ctx is the upper end of the search. On a GPU the memory is the
+    GPU's; with -ngl only the layers there count.
+
+    The certificate lists every context that was made, the planned n_ctx, the memory and reserve that it was planned
+    with, what the smallest n_ctx that fails did, and the buffers. Several QUANTS, or --all, are rows of one table with
+    theory and plan beside; one that fails is a row with its reason.
     """
     from ggbench.cli.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.cli.run_output import show_measured

@@ -30,7 +30,7 @@ from ggbench.recording.experiment import Experiment, Job
 from ggbench.recording.progress import Finished, ModelReady, Progress, Started, Working
 from ggbench.recording.rig import Rig, make_rig
 from ggbench.records.outcome import Outcome
-from ggbench.records.run import Settings
+from ggbench.records.run import Run, Settings
 from ggbench.records.summary import QuantSummary
 from ggbench.report.names import distinct_by_kv, quant_names
 from ggbench.store.database import Store
@@ -192,9 +192,17 @@ def _follow(
     return Measured(asked, jobs, tuple(map(tuple, groups)), is_sweep, rig.cancel.is_set())
 
 
+def _named(finished: Sequence[Finished]) -> tuple[list[Run], tuple[str, ...]]:
+    runs = [record.run for record in finished]
+    return runs, quant_names([run.subject for run in runs])
+
+
 def _advise(measured: Measured) -> None:
     """What to print after the last run: a hint, failures that `--quiet` has not shown, an interrupted download."""
     jobs, finished, output = measured.jobs, measured.finished, measured.asked.output
+    for run, name in zip(*_named(finished), strict=True):
+        for change in run.head.environment.changes if run.head.environment else ():
+            output.notice(f"{name}: {change} while it was measured")
     if len(jobs) == len(finished) == 1 and finished[0].error is None:
         hint = hint_for(jobs[0], finished[0].run, is_searched=len(measured.groups[0]) > 1)
         if hint:
@@ -202,8 +210,7 @@ def _advise(measured: Measured) -> None:
     if hint := tuning_hint(jobs[: len(finished)], [record.run for record in finished]):
         output.notice(f"Hint: {hint}")
     if output.quiet and measured.error is None:  # silent only while nothing fails
-        runs = [record.run for record in finished]
-        for run, name in zip(runs, quant_names([run.subject for run in runs]), strict=True):
+        for run, name in zip(*_named(finished), strict=True):
             if run.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
                 click.echo(f"Error: {name}: {plain(run.reason)}", err=True)
     was_measuring = bool(finished) and finished[-1].run.outcome is Outcome.CANCELLED

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import PATH, HubOptions, offline_option, option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import BadFile, GgbenchError, UsageError
@@ -20,7 +21,15 @@ if TYPE_CHECKING:
     from ggbench.hub.repo_records import RepoListing, RepoVariant
 
 
-@click.command()
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench models
+    ggbench models --dir ~/models
+    ggbench models --search qwen2.5 --limit 20
+    ggbench models --repo Qwen/Qwen2.5-7B-Instruct-GGUF
+    """,
+)
 @option("--dir folder", "List only the GGUF files in and below a folder.", PATH, metavar="DIR")
 @option(
     "--verify blob",
@@ -44,8 +53,9 @@ def command(
 ) -> None:
     """List the models of the catalog with their twins on this disk, then the GGUF files on this disk.
 
-    The folders of Hugging Face, llama.cpp, LM Studio and Ollama are searched, and the twins. Your own models go into
-    models.toml in the config folder; they add to the catalog and override it.
+    The folders of Hugging Face, llama.cpp, LM Studio and Ollama are searched, and the twins; each comes with what to
+    type to measure it. Your own models go into models.toml in the config folder (~/.config/ggbench on Linux); they add
+    to the catalog and override it, and the catalog itself, models.toml, says how.
     """
     asked = {"--dir": folder, "--verify": blob, "--repo": repo, "--search": words}
     questions = [name for name, value in asked.items() if value is not None]

@@ -6,7 +6,6 @@ Those of loading have llama.cpp's names and are the fields of LlamaSetup.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,7 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
+from ggbench.cli import transformers_options
+from ggbench.cli.documented import GroupedOption, OptionGroup
 from ggbench.cli.output import Output
+from ggbench.cli.placements import parse_overrides, parse_servers, parse_shares
 from ggbench.errors import UsageError
 from ggbench.records.setup import KV_TYPES, MAX_THREADS, LlamaSetup, TransformersSetup
 from ggbench.units import MOST_TOKENS, format_count, parse_tokens
@@ -147,48 +149,23 @@ def _as_tuple(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     return () if text is None else (text,)
 
 
-def _parse_shares(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[float, ...]:
-    try:
-        shares = tuple(float(part) for part in text.split(",")) if text else ()
-    except ValueError:
-        raise UsageError(f"{text!r} is not a split", "write a share for each GPU, e.g. 3,1") from None
-    if any(not 0 <= share < float("inf") for share in shares) or (shares and sum(shares) == 0):
-        raise UsageError(f"{text!r} is not a split", "shares are zero or more, and one has to be above zero")
-    return shares
-
-
-def _parse_servers(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...]:
-    from ggbench.records.cluster import parse_servers
-
-    return parse_servers(text) if text is not None else ()
-
-
-def _parse_overrides(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Parse `PATTERN=BUFFER_TYPE` separated by commas, in the order given."""
-    overrides = tuple(part.strip() for text in texts for part in text.split(","))
-    for override in overrides:
-        pattern, _, buffer_type = override.rpartition("=")
-        if not pattern or not buffer_type:
-            raise UsageError(
-                f"{override!r} is not a tensor override", r"write PATTERN=BUFFER_TYPE, e.g. '\.ffn_.*_exps\.=CPU'"
-            )
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise UsageError(
-                f"{pattern!r} is not a regular expression: {error}", "escape what is meant literally, e.g. \\."
-            ) from None
-    return overrides
-
-
 def option(flags: str, text: str, type: Any = None, **more: Any) -> _Decorator:  # noqa: ANN401 - click's own
-    """An option as click has it; `flags` are separated by spaces, and a name for its value may follow them."""
-    return click.option(*flags.split(), type=type, help=text, **more)
+    """An option as click has it; `flags` are separated by spaces, and a name for its value may follow them.
+
+    `group` is the heading that it has in `--help`.
+    """
+    return click.option(*flags.split(), type=type, help=text, cls=GroupedOption, **more)
+
+
+model_option = functools.partial(option, group=OptionGroup.MODEL)
+memory_option = functools.partial(option, group=OptionGroup.MEMORY)
+source_option = functools.partial(option, group=OptionGroup.SOURCE)
+output_option = functools.partial(option, group=OptionGroup.OUTPUT)
 
 
 _KV_OPTIONS = (
-    option("-ctk --type-k", "Data type of the K cache, e.g. q8_0.", _KV_TYPES, metavar="TYPE", default="f16"),
-    option(
+    model_option("-ctk --type-k", "Data type of the K cache, e.g. q8_0.", _KV_TYPES, metavar="TYPE", default="f16"),
+    model_option(
         "-ctv --type-v",
         "Data type of the V cache; a quantized one needs flash attention.",
         _KV_TYPES,
@@ -196,50 +173,56 @@ _KV_OPTIONS = (
         default="f16",
     ),
 )
-_N_CTX = option("-c --n-ctx", "Context length, e.g. 16k or 16,384. Default: as long as the command needs.", TOKENS)
-_REFUSED_N_CTX = option("-c --n-ctx", "", TOKENS, hidden=True)
+_N_CTX = model_option(
+    "-c --n-ctx", "Context length, e.g. 16k or 16,384. Default: as long as the command needs.", TOKENS
+)
+_REFUSED_N_CTX = model_option("-c --n-ctx", "", TOKENS, hidden=True)
 _LOAD_OPTIONS = (
-    option("-b --n-batch", "Logical batch size: tokens passed to llama.cpp at once.", TOKENS, default=2048),
-    option("-ub --n-ubatch", "Physical batch size: tokens computed at once.", TOKENS, default=512),
-    option("-fa --flash-attn", "Use flash attention, which shrinks the compute buffer.", _FLASH_ATTN, default="auto"),
-    option("-ngl --n-gpu-layers", "Number of layers to put on the GPU. Default: all.", int, metavar="N"),
-    option(
+    model_option("-b --n-batch", "Logical batch size: tokens passed to llama.cpp at once.", TOKENS, default=2048),
+    model_option("-ub --n-ubatch", "Physical batch size: tokens computed at once.", TOKENS, default=512),
+    model_option(
+        "-fa --flash-attn", "Use flash attention, which shrinks the compute buffer.", _FLASH_ATTN, default="auto"
+    ),
+    memory_option("-ngl --n-gpu-layers", "Number of layers to put on the GPU. Default: all.", int, metavar="N"),
+    memory_option(
         "-mg --main-gpu", "Use only the GPU with this index. Default: all GPUs.", click.IntRange(0), metavar="INDEX"
     ),
-    option(
+    memory_option(
         "-ts --tensor-split",
         "Proportion of the model for each GPU or RPC device, e.g. 3,1. Default: llama.cpp's choice.",
-        callback=_parse_shares,
+        callback=parse_shares,
         metavar="N,N,...",
     ),
-    option(
+    memory_option(
         "--rpc rpc_servers",
         "Use the devices of these RPC servers too, e.g. 192.168.1.7:50052; see ggbench cluster.",
-        callback=_parse_servers,
+        callback=parse_servers,
         metavar="HOST:PORT,...",
     ),
-    option("-sm --split-mode", "How to split the model across several GPUs.", _SPLIT_MODES, default="layer"),
-    option("-cmoe --cpu-moe", "Keep the expert weights of all layers in main memory.", is_flag=True),
-    option(
+    memory_option("-sm --split-mode", "How to split the model across several GPUs.", _SPLIT_MODES, default="layer"),
+    memory_option("-cmoe --cpu-moe", "Keep the expert weights of all layers in main memory.", is_flag=True),
+    memory_option(
         "-ncmoe --n-cpu-moe",
         "Keep the expert weights of the first N layers in main memory.",
         click.IntRange(0),
         metavar="N",
     ),
-    option(
+    memory_option(
         "-ot --override-tensor",
         "Place tensors whose names match a regular expression in a buffer type, e.g. '\\.ffn_up=CPU'.",
-        callback=_parse_overrides,
+        callback=parse_overrides,
         multiple=True,
         metavar="PATTERN=BUFFER_TYPE,...",
     ),
-    option("-t --threads", "CPU threads for decoding. Default: one per physical core.", THREADS, metavar="N"),
-    option("-tb --threads-batch", "CPU threads for prompts and batches. Default: as --threads.", THREADS, metavar="N"),
-    option("--no-mmap", "Read the file into memory instead of mapping it.", is_flag=True),
-    option("--mlock", "Lock the model in main memory, to prevent swapping.", is_flag=True),
-    option("-nkvo --no-kv-offload", "Keep the KV cache in main memory, not on the GPU.", is_flag=True),
-    option("--swa-full", "Keep the whole context in the caches of sliding-window layers.", is_flag=True),
-    option(
+    model_option("-t --threads", "CPU threads for decoding. Default: one per physical core.", THREADS, metavar="N"),
+    model_option(
+        "-tb --threads-batch", "CPU threads for prompts and batches. Default: as --threads.", THREADS, metavar="N"
+    ),
+    memory_option("--no-mmap", "Read the file into memory instead of mapping it.", is_flag=True),
+    memory_option("--mlock", "Lock the model in main memory, to prevent swapping.", is_flag=True),
+    memory_option("-nkvo --no-kv-offload", "Keep the KV cache in main memory, not on the GPU.", is_flag=True),
+    model_option("--swa-full", "Keep the whole context in the caches of sliding-window layers.", is_flag=True),
+    memory_option(
         "--memory-limit memory_limit_bytes",
         "Emulate a machine with this much memory, e.g. 24GiB.",
         callback=_parse_size,
@@ -248,28 +231,29 @@ _LOAD_OPTIONS = (
 )
 _SWITCHED_OFF = {"mmap": "no_mmap", "kv_offload": "no_kv_offload"}
 """Fields that are on by default, by the option that switches each off."""
-_OFFLINE = option("--offline", "Do not use the network; HF_HUB_OFFLINE=1 does the same.", is_flag=True)
+_OFFLINE = source_option("--offline", "Do not use the network; HF_HUB_OFFLINE=1 does the same.", is_flag=True)
 _DOWNLOAD_OPTIONS = (
-    option(
+    source_option(
         "--yes",
         "Download without asking. By default, more than 1 GB is downloaded only after a question in a terminal.",
         is_flag=True,
     ),
-    option("--no-download", "Never download a model; twins are still made.", is_flag=True),
+    source_option("--no-download", "Never download a model; twins are still made.", is_flag=True),
     _OFFLINE,
 )
 _OUTPUT_OPTIONS = (
-    option("--json as_json", "Print one JSON document to stdout.", is_flag=True),
-    option("-q --quiet", "Print no progress and no notices.", is_flag=True),
+    output_option("--json as_json", "Print one JSON document to stdout.", is_flag=True),
+    output_option("-q --quiet", "Print no progress and no notices.", is_flag=True),
 )
 _SERVER_OPTIONS = (
-    option(
+    source_option(
         "--api-key-env",
         "Environment variable that holds the API key of a server; the key itself is never stored or printed.",
         metavar="NAME",
         default="",
+        show_default=False,
     ),
-    option(
+    source_option(
         "--clock",
         "Clock that times a server's tokens: its own, or the client's as they arrive. Default: its own if it has one.",
         click.Choice(["auto", "server", "client"]),
@@ -277,32 +261,7 @@ _SERVER_OPTIONS = (
         metavar="server|client",
     ),
 )
-_CHECKPOINT_OPTIONS = (
-    option(
-        "--cache",
-        "KV cache of a checkpoint: grows with each token, or holds the whole context from the start.",
-        click.Choice(["dynamic", "static"]),
-        default="dynamic",
-        metavar="dynamic|static",
-    ),
-    option(
-        "--attention",
-        "Attention of a checkpoint: sdpa, eager or flash_attention_2.",
-        click.Choice(["sdpa", "eager", "flash_attention_2"]),
-        default="sdpa",
-        metavar="NAME",
-    ),
-    option("--torch-compile", "Compile the decode steps of a checkpoint; needs --cache static.", is_flag=True),
-    option(
-        "--device",
-        "Device that a checkpoint is computed on. Default: the first CUDA GPU, else the CPU.",
-        click.Choice(["auto", "cpu", "cuda"]),
-        default="auto",
-        metavar="cpu|cuda",
-    ),
-    option("--trust-remote-code", "Run Python code that comes with a checkpoint. Read it first.", is_flag=True),
-)
-_BANDWIDTH = option(
+_BANDWIDTH = memory_option(
     "--bandwidth",
     "Memory bandwidth that the limit is computed from, e.g. 1008GB/s. Default: measured.",
     callback=_parse_bandwidth,
@@ -319,12 +278,14 @@ n_gen_option = option(
 repeat_option = option(
     "-r --repeat", "Measure N times, and fit all samples together.", click.IntRange(1), default=1, metavar="N"
 )
-samples_option = option("--samples", "With --json, include the time of every token.", is_flag=True)
-projector_option = option(
+samples_option = output_option("--samples", "With --json, include the time of every token.", is_flag=True)
+projector_option = memory_option(
     "--mmproj", "Leave room for this projector (mmproj GGUF), loaded beside the model.", PATH, metavar="FILE"
 )
-plot_option = option("--plot", "Plot latency against position in the terminal.", is_flag=True)
-against_option = option("--against", "Show the nearest published figures below your own.", click.Choice(["published"]))
+plot_option = output_option("--plot", "Plot latency against position in the terminal.", is_flag=True)
+against_option = output_option(
+    "--against", "Show the nearest published figures below your own.", click.Choice(["published"])
+)
 
 
 def timeout_option(default: str) -> _Decorator:
@@ -388,10 +349,7 @@ def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own ty
 
 
 _checkpoint_options = as_record(
-    "checkpoint",
-    TransformersSetup,
-    ["cache", "attention", "torch_compile", "device", "trust_remote_code"],
-    *_CHECKPOINT_OPTIONS,
+    "checkpoint", TransformersSetup, transformers_options.NAMES, *transformers_options.OPTIONS
 )
 _server_options = as_record("server", _server, ["api_key_env", "clock"], *_SERVER_OPTIONS)
 

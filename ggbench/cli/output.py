@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
+
+from ggbench.cli.encoding import has_every_character
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -25,7 +28,8 @@ class Output:
         """One JSON document on stdout; `name` names its shape: the command, and which of its answers."""
         from ggbench.report.documents import document
 
-        click.echo(document(name, **fields))
+        text = document(name, **fields)
+        click.echo(text if has_every_character(sys.stdout) else json.dumps(json.loads(text), indent=2))
 
     def show(self, *renderables: RenderableType) -> None:
         """Print something for people on stdout."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.cli.budget_options import BudgetOptions, budget_options
-from ggbench.cli.glossary import CommandWithTerms
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.gpu_options import IgnoredGpuOptions
 from ggbench.cli.header_progress import reading_headers, reading_notice
 from ggbench.cli.options import (
@@ -31,7 +31,17 @@ if TYPE_CHECKING:
     from ggbench.sizing.dry_allocator import DryAllocator
 
 
-@click.command(cls=CommandWithTerms, terms=PLAN)
+@click.command(
+    cls=DocumentedCommand,
+    terms=PLAN,
+    examples="""
+    ggbench plan qwen2.5-14b --gpu rtx-3060 -c 16k
+    ggbench plan org/name-GGUF q6_k q4_k_m
+    ggbench plan ~/models/model.gguf --memory-limit 8GiB -ctk q8_0 -ctv q8_0
+    ggbench plan qwen1.5-moe-a2.7b q4_k_m --vram 8GiB --n-cpu-moe 12
+    ggbench plan qwen2.5-32b q4_k_m --rpc 192.168.1.7:50052
+    """,
+)
 @click.argument("model")
 @click.argument("quants", nargs=-1)
 @budget_options
@@ -52,9 +62,14 @@ def command(
 ) -> None:
     """Show what each of QUANTS of MODEL needs: file, weights, KV and compute, the longest context, W and B at best.
 
-    A catalog model needs no file, and of a file only the header is read; of a repo of the Hub, org/name, the headers
-    are read by range and cached. Without --n-ctx the plan is for 8192 tokens, or the training context where that is
-    shorter. The exit code is 3 where none of the named quants fits, or the only one there is does not.
+    A header is enough: a catalog model needs no file, of a file only the header is read, even of one that has only
+    begun to arrive, and of a repo of the Hub, org/name, the headers are read by range and cached, so that --offline
+    gives the same table afterwards. llama.cpp's own quantizer and allocator compute the sizes; nothing is loaded. --gpu
+    and --vram plan for a card that need not be here.
+
+    Without --n-ctx the plan is for 8192 tokens, or the training context where that is shorter. Where the quant that
+    misses least does not fit, single changes that would help are listed, each sized as the plan is; --json has them for
+    every row. The exit code is 3 where none of the named quants fits, or the only one there is does not.
 
     Of a checkpoint of Transformers, tf:org/name, tf:FOLDER or synth-tf:ID, QUANTS are bf16, f16, f32, int8, nf4,
     nf4-dq, gptq-int4 and awq-int4.
@@ -63,7 +78,7 @@ def command(
     run or forecast already: ggbench forecast measures those of a model.
 
     Defaults are those of llama-server with one slot (-np 1): logits of one token, flash attention where it works,
-    sliding-window layers that keep their window alone. The README lists what differs.
+    sliding-window layers that keep their window alone. ggbench help defaults lists what differs.
     """
     from ggbench.catalog.reference import CheckpointRef, parse_model
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import click
 
-from ggbench.cli.glossary import CommandWithTerms
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import Asked, measuring_options, option, parse_token_list
 from ggbench.report.glossary import PREFILL
 
 
-@click.command(cls=CommandWithTerms, terms=PREFILL)
+@click.command(
+    cls=DocumentedCommand,
+    terms=PREFILL,
+    examples="""
+    ggbench prefill ~/models/model-q4_k_m.gguf
+    ggbench prefill qwen2.5-7b q4_k_m --lengths 1,25,128,512,2k
+    ggbench prefill http://127.0.0.1:8080 --lengths 512,4k
+    """,
+)
 @option(
     "--lengths",
     "Prompt lengths in tokens, e.g. 512,2k,16k.",
@@ -20,7 +28,10 @@ from ggbench.report.glossary import PREFILL
 @option("-r --repeat", "Time each length N times.", click.IntRange(1), metavar="N", default=3)
 @measuring_options(servers=True, checkpoints=True)
 def command(lengths: tuple[int, ...], repeat: int, asked: Asked) -> None:
-    """Time prompts of several lengths, each from an empty cache after an untimed one, and show the medians."""
+    """Time prompts of several lengths, each from an empty cache after an untimed one, and show the medians.
+
+    This answers how long it takes until the first token.
+    """
     from ggbench.cli.measuring import make_jobs, measure
     from ggbench.cli.run_output import show_measured
     from ggbench.experiments.prefill import EXPERIMENT

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import click
 
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import UsageError
 
 
-@click.command()
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench published
+    ggbench published --model qwen2.5-72b --system vllm
+    ggbench published --model qwen1.5-7b --metric w_tokens_per_ms --csv
+    ggbench published --metric kld --quant q4_k_m
+    """,
+)
 @option("--model", "Model, e.g. qwen2.5-7b; qwen2.5 matches every size.", metavar="ID")
 @option("--system", "Inference system: vllm, llama.cpp, hf-transformers, autoawq, bitsandbytes.", metavar="NAME")
 @option("--device", "GPU: a100, rtx-4090, h100 or t4.", metavar="NAME")
@@ -26,8 +35,10 @@ from ggbench.errors import UsageError
 def command(sort: str | None, as_csv: bool, output: Output, **filters: str | None) -> None:
     """Show published figures as printed: speed and memory of the Qwen models and bitsandbytes, quality of quants.
 
-    A word in place of a figure, such as oom or "not reported", is shown as it is. With bench, quality and results
-    show, --against published shows the nearest published rows under your own.
+    There are 1388 rows of seven documents: HF Transformers, vLLM, bitsandbytes, AutoGPTQ, AutoAWQ and llama.cpp on an
+    A100, a 4090, an H100 and a T4, and perplexity and KL divergence of llama.cpp's quants. A word in place of a figure,
+    such as oom or "not reported", is shown as it is. With bench, quality, speed, compare and results show, --against
+    published shows the nearest published rows under your own and names every difference.
     """
     from ggbench.catalog.published.rows import load_published, load_sources
     from ggbench.catalog.published.selection import filter_published

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import PATH, HubOptions, offline_option, option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import ExitCode, UsageError
@@ -33,7 +34,13 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
     return folder
 
 
-@click.command()
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench pull qwen2.5-7b q4_k_m
+    ggbench pull org/name-GGUF q8_0 --to ~/models
+    """,
+)
 @click.argument("model")
 @click.argument("quants", nargs=-1)
 @option(
@@ -49,8 +56,12 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
 def command(model: str, quants: tuple[str, ...], folder: Path | None, hub: HubOptions, output: Output) -> None:
     """Download QUANTS of MODEL, a repo org/name of the Hub or a catalog id, and print where they are.
 
-    An interrupted download continues where it stopped. A file gets its name only when its SHA-256 is right. Without
-    QUANTS the repo has to hold a single one.
+    Ctrl-C, a kill or a lost network keeps what has arrived, and the same command continues. A file gets its name only
+    when its SHA-256 is right and it is on the disk. Without QUANTS the repo has to hold a single one. A gated or
+    private repo needs `hf auth login` once; ggbench neither asks for a token nor shows one.
+
+    A part is blobs/<sha256>.ggbench.incomplete in the repo's cache folder; `ggbench models --repo` shows how much of it
+    is there. `hf cache prune` deletes it, so do not run that during a pull.
     """
     from ggbench.cli.interrupts import DOWNLOAD_INTERRUPTED, interruptible
     from ggbench.report.model_documents import pulled_document

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.kv_options import kv_list_options
 from ggbench.cli.options import PATH, Asked, against_option, load_options_but_kv_types, measuring_options, option
 from ggbench.cli.tuned import tuned_option, with_tuned
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
 _NO_BASE = "none"
 
 
-@click.command()
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench quality ~/models/qwen2.5-7b q2_k q4_k_m --base q8_0 --chunks 16
+    ggbench quality ~/models/qwen2.5-7b --text wikitext-2 --within 30m
+    ggbench quality model.gguf --type-k f16,q8_0 --type-v f16,q8_0 -c 8k
+    ggbench quality ~/models/qwen2.5-7b q4_k_m --against published
+    """,
+)
 @option(
     "--text",
     "Score this file of UTF-8 text, or wikitext-2, which is downloaded once (4.5 MiB); a file of that name is "
@@ -51,11 +60,22 @@ def command(
     kv_types: tuple[tuple[str, str], ...],
     asked: Asked,
 ) -> None:
-    """Score a text with each of QUANTS: perplexity, and KL divergence from a base, each with its error.
+    """Score a text with each of QUANTS: perplexity, and KL divergence from a base, each with its standard error.
 
     The text is cut into chunks of --n-ctx tokens, 512 unless given, and the second half of each is scored, as
-    llama-perplexity does. With lists, --type-k f16,q8_0 --type-v f16,q8_0 shows what a quantized KV cache costs: unless
-    --base names another, it is compared with the f16 cache of the same quant.
+    llama-perplexity does. Beside a base the table has the KL divergence, how often both have the same most likely
+    token, and the change of the true token's probability. The base and each quant run side by side, so no logits are
+    written; where both do not fit into memory, the base is scored first, into a file in ggbench's cache.
+
+    With lists, --type-k f16,q8_0 --type-v f16,q8_0 shows what a quantized KV cache costs: unless --base names another,
+    it is compared with the f16 cache of the same quant. The comparison of neighbours under the table pairs the chunks
+    and has 95 % intervals. The same command continues where a run was stopped.
+
+    Figures of different texts, n_ctx or tokenizers do not compare; a run stores the SHA-256 of its text. A twin has no
+    quality. A quant that fails, for example with logits that are not numbers, is a row with its reason. --base-logits
+    and --save-base-logits read and write the files of llama-perplexity's --kl-divergence-base. --against published
+    shows the nearest rows of llama.cpp's and Qwen's tables and names what differs; of these, perplexities rarely
+    compare, and ln PPL ratio and KL divergence, which are relative to each model's base, do better.
     """
     from ggbench.catalog.texts import find_text
     from ggbench.catalog.wikitext import WIKITEXT_2

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.cli.chosen_runs import chosen_runs
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import PATH, option
 from ggbench.cli.output import Output
 from ggbench.errors import GgbenchError
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
     from ggbench.store.runs import StoredRun
 
 
-@click.command()
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench report 3 4 7 -o report.html
+    ggbench report --model qwen1.5-0.5b -o curves.png
+    ggbench report 3 4 --without-paths -o report.md
+    """,
+)
 @click.argument("run_ids", metavar="[RUN]...", type=int, nargs=-1)
 @option("--model", "Report every run of this MODEL, as it was given then.")
 @option("-o --output path", "Write to FILE; .html, .md, .csv, .svg or .png.", PATH, metavar="FILE", required=True)
@@ -30,9 +38,10 @@ def command(
 ) -> None:
     """Write a report of stored runs, by their numbers in `ggbench results`.
 
-    FILE.html is one file that opens without a network: tables that sort, curves with the value under the pointer,
-    bars of W and B beside their limits, memory, quality over speed, and every run in full with the line that measures
-    it again. FILE.svg and FILE.png are its charts, further ones beside it as FILE-w.svg and the like.
+    FILE.html is one file that opens without a network: tables that sort, curves with the value under the pointer, a
+    race of the decodes against the clock, bars of W and B beside their limits, memory, quality over speed, the probes
+    of a search, and every run in full with the line that measures it again. It prints on paper, too. FILE.svg and
+    FILE.png are its charts, further ones beside it as FILE-w.svg and the like; FILE.md and FILE.csv its tables.
     """
     from ggbench.report.report_files import check_ending, report_files
     from ggbench.report.saving import SavedRun, check_free, write_all

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from ggbench.cli.glossary import GroupWithTerms
+from ggbench.cli.documented import DocumentedGroup
 from ggbench.cli.options import against_option, option, output_options, plot_option, samples_option
 from ggbench.cli.output import Output
 from ggbench.cli.saving import SavingOptions, saving_options
@@ -18,12 +18,29 @@ _model_option = option("--model", "Only runs of this MODEL, as it was given then
 _limit_option = option("--limit", "Show at most N most recent runs.", click.IntRange(1), metavar="N", default=50)
 
 
-@click.group(cls=GroupWithTerms, terms=LISTS, invoke_without_command=True)
+@click.group(
+    cls=DocumentedGroup,
+    terms=LISTS,
+    invoke_without_command=True,
+    examples="""
+    ggbench results
+    ggbench results list --model qwen2.5-7b
+    ggbench results show 12 --plot
+    ggbench results show 12 --json --samples
+    ggbench results show 12 --against published
+    ggbench results rm 3 4
+    """,
+)
 @_model_option
 @_limit_option
 @output_options
 def command(model: str | None, limit: int, output: Output) -> None:
-    """List the stored runs, show one in full, or remove some."""
+    """List the stored runs, show one in full, or remove some.
+
+    Every run is kept with its raw samples, versions, CPU, GPU, all parameters and the line that reproduces it; every
+    search with its probes and its certificate. A run that was killed shows all that it had measured. Runs live in one
+    SQLite file in the data folder; a damaged one is moved aside, never deleted.
+    """
     if click.get_current_context().invoked_subcommand is None:
         _list_runs(model, limit, output)
 
@@ -46,10 +63,19 @@ def _list_runs(model: str | None, limit: int, output: Output) -> None:
         output.show(runs_table(runs, width=output.console().width))
 
 
-command.command("list")(_model_option(_limit_option(output_options(_list_runs))))
+command.command("list", examples="ggbench results list --model qwen2.5-7b")(
+    _model_option(_limit_option(output_options(_list_runs)))
+)
 
 
-@command.command("show")
+@command.command(
+    "show",
+    short_help="Show one run with its environment and its command.",
+    examples="""
+    ggbench results show 12 --plot
+    ggbench results show 12 --json --samples
+    """,
+)
 @click.argument("run_id", metavar="ID", type=int)
 @samples_option
 @plot_option
@@ -90,7 +116,12 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, saving: Sa
         show_against([run], output)
 
 
-@command.command("rm")
+@command.command(
+    "rm",
+    examples="""
+    ggbench results rm 3 4
+    """,
+)
 @click.argument("run_ids", metavar="ID...", type=int, nargs=-1, required=True)
 @option("-y --yes", "Do not ask.", is_flag=True)
 def remove(run_ids: tuple[int, ...], yes: bool) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.glossary import CommandWithTerms
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import (
     TOKENS,
     Asked,
@@ -38,7 +38,16 @@ def _parse_batches(_ctx: click.Context, param: click.Parameter, text: str) -> tu
         raise UsageError(f"{param.opts[-1]}: {error.message}", error.hint) from None
 
 
-@click.command(cls=CommandWithTerms, terms=SPEED)
+@click.command(
+    cls=DocumentedCommand,
+    terms=SPEED,
+    examples="""
+    ggbench speed synth:qwen1.5-0.5b q4_k_m --inputs 1,512 -n 64 --batch 1,4
+    ggbench speed ~/models/model-q4_k_m.gguf --within 1h --against published
+    ggbench speed https://host Qwen/Qwen2.5-7B-Instruct --inputs 512 -n 256 \\
+      --batch 1,8,32 --api-key-env VLLM_API_KEY
+    """,
+)
 @option(
     "--inputs",
     "Input lengths in tokens, e.g. 1,512,6k.",
@@ -73,12 +82,20 @@ def _parse_batches(_ctx: click.Context, param: click.Parameter, text: str) -> tu
 def command(
     inputs: tuple[int, ...], n_gen: int, batches: tuple[int, ...], within: str | None, against: str | None, asked: Asked
 ) -> None:
-    """Measure speed and memory with each input length and batch size, as the published tables count.
+    """Measure tokens/s and memory for each input length and batch size, as the published tables count.
 
     Each case reads a prompt for every sequence, which share none of it, then generates N tokens for all at once, in a
-    context of its own. The cheap cases run first. A case that would take too long by what was measured until then, or
-    that does not fit into memory, is a row with its reason; the others go on. Without QUANTS, every quant is measured,
-    and the time is shared out.
+    context of its own, so that its memory is what it needs alone. Qwen2.5's tables count the generated tokens over the
+    whole time, Qwen3's count the prompt's too; both are shown, and prefill and decode apart, as llama-batched-bench
+    counts them.
+
+    The cheap cases run first. A case that would take too long, judged by those that have run, or that does not fit into
+    memory, is a row with its expected time or its reason; the others go on. Without QUANTS, every quant is measured,
+    and the time is shared out. Of a server, a batch is as many concurrent requests.
+
+    In a step the weights are read once and every sequence's cache is read, so W falls with the batch size. The speed of
+    a dense model does not depend on its tokens, so a twin will do; in a mixture of experts the tokens decide which
+    experts are read, and a twin may read others than the trained model.
     """
     from ggbench.cli.measuring import make_jobs, measure
     from ggbench.experiments.speed import EXPERIMENT, run_within

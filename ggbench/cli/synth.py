@@ -6,13 +6,20 @@ from pathlib import Path
 
 import click
 
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import option, output_options
 from ggbench.cli.output import Output
 from ggbench.errors import UsageError
 from ggbench.plain import plain
 
 
-@click.command()
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench synth qwen2.5-7b q4_k_m -o /tmp
+    ggbench synth qwen1.5-0.5b --layers 2
+    """,
+)
 @click.argument("model")
 @click.argument("quants", nargs=-1)
 @option(
@@ -29,7 +36,8 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     """Write twins of MODEL, a catalog id, in each of QUANTS. Default: the eight quants of the article.
 
     llama.cpp's own quantizer chooses the type of every tensor, so a twin has the published file's shape, size and
-    speed. Its weights are random, so its output is meaningless; its metadata says that it is a twin.
+    speed. Its weights are random, so its output is meaningless; its metadata says that it is a twin. To measure a twin
+    there is no need to write one first: synth:ID as the MODEL of other commands does both.
     """
     from ggbench.catalog.file_sources import ARTICLE_QUANTS
     from ggbench.catalog.models import load_catalog

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ggbench.cli.documented import DocumentedCommand
 from ggbench.cli.options import TOKENS, Asked, echo_tokens, measuring_options, option, plot_option
 from ggbench.errors import UsageError
 from ggbench.records.setup import KV_TYPES
@@ -34,7 +35,14 @@ def _parse_kv_types(_ctx: click.Context, param: click.Parameter, text: str | Non
     return types
 
 
-@click.command()
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench tune ~/models/model-q4_k_m.gguf --depth 0,4k --within 4m
+    ggbench tune qwen2.5-7b q4_k_m --for both --allow-kv q8_0
+    ggbench decode qwen2.5-7b q4_k_m --tuned
+    """,
+)
 @option(
     "--depth depths",
     "Tokens in the KV cache at which to compare, e.g. 0,32k. The mean of all decides.",
@@ -69,14 +77,20 @@ def command(
 ) -> None:
     """Search for the settings with which QUANT is fastest on this machine, and say how much is gained.
 
-    Candidates change the number of threads, flash attention, the physical batch, the mapping of the file, where several
-    GPUs split the model, and for a model that does not fit which of it stays in main memory; what does not fit is never
-    tried. All are measured a little at each depth; those that are clearly slower than the leader are dropped, the rest
-    are measured longer, and what was faster alone is tried together. The defaults are measured again every few
-    candidates, and where they took 10 % more or less than before, what lies between is repeated.
+    Settings that look equal at a short context can differ by 3 times at a long one, so --depth decides: the mean over
+    the depths counts. Candidates change the number of threads, flash attention, the physical batch, the mapping of the
+    file, how several GPUs split the model, and for a model that does not fit which experts, layers or tensors stay in
+    main memory. What does not fit is never tried. Not tried: NUMA, process priority, and settings of the build.
 
-    The gain of the best is measured last, in alternation with the defaults, and stated with its 95 % interval; often no
-    setting beats the defaults. --tuned of other commands takes what was found.
+    All candidates are measured a little at each depth; those that are clearly slower than the leader are dropped, the
+    rest are measured longer, and what was faster alone is tried together. The defaults are measured again every few
+    candidates, and where they took 10 % more or less than before, what lies between is repeated; a machine that drifts
+    on is called too noisy, with the programs that computed.
+
+    The best of several is better by chance, so its gain is measured again, by turns with the defaults, each time in a
+    new process where the time allows, and only that is stated, with its 95 % interval. Often no setting beats the
+    defaults. Ctrl-C keeps the best so far. --tuned of decode, speed, bench, maxctx and quality takes what was found for
+    this machine, file and llama.cpp, and says what has changed where one of them is another.
     """
     from ggbench.cli.measuring import make_jobs, measure
     from ggbench.cli.run_output import show_measured

@@ -76,10 +76,19 @@ def _places() -> tuple[Place, ...]:
         "logits": paths.logits_dir(),
         "headers": paths.headers_dir(),
         "listings": paths.hub_listings_dir(),
+        "llama.cpp's builds": paths.llama_builds_dir(),
     }
     return (
         describe_place("results", paths.results_file().parent),
         *(describe_place(name, folder, is_disposable=True) for name, folder in disposable.items()),
         describe_place("Hugging Face's cache", hub_cache_folder(os.environ)),
-        describe_place("temporary files", Path(tempfile.gettempdir()), counts=False),
+        describe_place("temporary files", _temporary_folder(), counts=False),
     )
+
+
+def _temporary_folder() -> Path:
+    """Return the folder of temporary files, also where it is full, which Python then does not name."""
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        return Path(os.environ.get("TMPDIR", "/tmp"))

@@ -69,7 +69,7 @@ class DecodeExperiment(Experiment):
             fit=fit_line(times.position, times.step_ns),
             latency=summarize_tokens(times),
             limit=recording.last(DecodeLimit),
-            unsteady="; ".join(filter(None, (uneven, throttled(recording.gpu_use)))),
+            unsteady="; ".join(filter(None, (uneven, throttled(recording.gpu_use), *recording.machine_changes))),
             serving=serving_of(recording.last(ServerFound), recording.requests),
         )
 

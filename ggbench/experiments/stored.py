@@ -85,7 +85,8 @@ def read_run(store: Store, stored: StoredRun) -> Run:
 
     reduced = run_of(experiment_of(stored.kind), read_recording(store, stored), Concluded(run.outcome))
     memory = stored.memory or reduced.memory
-    return replace(run, memory=memory, gpu_use=run.gpu_use or reduced.gpu_use, result=reduced.result)
+    gpu_use = run.gpu_use or reduced.gpu_use
+    return replace(run, head=reduced.head, memory=memory, gpu_use=gpu_use, result=reduced.result)
 
 
 def read_recording(store: Store, stored: StoredRun) -> Recording:

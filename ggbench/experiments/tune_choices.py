@@ -16,6 +16,8 @@ Choice = Mapping[str, Any]
 
 _UBATCHES = (128, 256, 1024, 2048)
 _SPLITS: tuple[SplitMode, ...] = ("row", "none")
+_SERVER_SPLITS: tuple[SplitMode, ...] = ("none",)
+"""Rows are split over CUDA and SYCL devices alone."""
 _MOST_COMBINED = 5
 
 
@@ -37,14 +39,15 @@ class Known:
 def choices(baseline: LlamaSetup, settings: TuneSettings, known: Known) -> list[tuple[Choice, ...]]:
     """Return the values of each setting other than the baseline's, by falling expected effect.
 
-    Flash attention comes first: on a CPU it can triple the cost of a long context (README, Tune). `n_batch` only makes
-    room for `n_ubatch`, which decides how much is computed at once.
+    Flash attention comes first: on a CPU it can triple the cost of a long context (scripts/EVIDENCE.md). `n_batch`
+    only makes room for `n_ubatch`, which decides how much is computed at once.
     """
     of_decode, of_prefill = settings.objective != "prefill", settings.objective != "decode"
     threads = baseline.threads or known.n_cores
     batch_threads = baseline.threads_batch or threads
     counts = (known.n_logical, known.n_cores, threads - 1, threads // 2)
     switches = ("off",) if known.flash_attn else ("on",) if known.flash_attn is False else ("off", "on")
+    splits = _SERVER_SPLITS if baseline.rpc_servers else _SPLITS
     computes_on_cpu = not known.n_gpus or bool(known.placements)
     found: list[list[Choice]] = [
         [{"flash_attn": each} for each in switches],
@@ -57,7 +60,7 @@ def choices(baseline: LlamaSetup, settings: TuneSettings, known: Known) -> list[
             for each in _UBATCHES
             if of_prefill and each != baseline.n_ubatch and each <= settings.n_prompt
         ],
-        [{"split_mode": each} for each in _SPLITS if known.n_gpus > 1 and baseline.main_gpu is None],
+        [{"split_mode": each} for each in splits if known.n_gpus > 1 and baseline.main_gpu is None],
         [{"mmap": not baseline.mmap}] if computes_on_cpu and baseline.memory_limit_bytes is None else [],
     ]
     return [tuple(each) for each in found if each]

@@ -17,7 +17,6 @@ from ggbench.experiments.tune_timer import TuneTimer
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.busy_programs import BusyPrograms
 from ggbench.machine.cpu import describe_cpu, logical_cpus
-from ggbench.machine.gpus import list_gpus
 from ggbench.recording.experiment import Concluded, Conclusion
 from ggbench.recording.progress import Point, Progress, Working
 from ggbench.recording.session import Session
@@ -89,7 +88,7 @@ def search(session: Session) -> Generator[Progress, None, Conclusion]:
         describe_cpu().n_cores,
         session.allocated.flash_attn if session.allocated else size.flash_attn,
         placements[1:],
-        len(list_gpus()) if sizes.on_gpu else 0,
+        sizes.n_devices,
     )
     try:
         return (yield from _Search(session, file, sizes, baseline, known).run())
@@ -112,6 +111,7 @@ class _Search:
         self._session, self._sizes, self._known = session, sizes, known
         self._settings = session.settings(TuneSettings)
         self._header = file.header_sha256
+        self._uses_servers = bool(baseline.setup.rpc_servers)
         self._losses = measured_losses(session.rig.store) if self._settings.kv_types else MeasuredLosses()
         self._timer = TuneTimer(
             session.engine,
@@ -171,6 +171,8 @@ class _Search:
         round_s = _FEWEST_ROUNDS * self._seconds[BASELINE] * (1 + 1 / BETWEEN_BASELINES)
         left_s = self._left_s() - (1 - _RACE_SHARE) * self._settings.within_s
         room = max(1, int(left_s / round_s)) if round_s else len(setups)
+        if self._uses_servers:
+            self._session.engine.close()  # a server answers one client, which is to be the dry worker
         for setup, size in zip(setups, self._sizes.of(setups), strict=True):
             obstacle, number = size.obstacle, len(self._candidates)
             if not obstacle and not room:

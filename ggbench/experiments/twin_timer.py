@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ggbench.engine.contract import Engine, Source
+from ggbench.engine.contract import Source
 from ggbench.engine.endings import Completed, Ending
 from ggbench.engine.events import PromptRead, Steps
 from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
@@ -61,19 +61,17 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
         for twin, own in zip(twins, group.own, strict=True):
             yield Working("write", 0, own.file_bytes, counted(len(twin.layers), "layer"))
             paths.append(group.write(twin.number, folder))
-        engines = [session.engine]
-        for _ in paths[1:]:
-            engines.append(session.rig.launch(setup, session.cancel))
-            stack.callback(engines[-1].close)
+        workers = _Workers(session, paths, shares_one=bool(setup.rpc_servers))
+        stack.callback(workers.close)
         for placement in placements:
-            ending = yield from _opened(session, engines, paths, replace(placement.setup, n_ctx=settings.n_ctx_needed))
+            ending = yield from workers.open(replace(placement.setup, n_ctx=settings.n_ctx_needed))
             if not isinstance(ending, Completed):
                 return ending
             is_split = len(placements) > 1
             if is_split and placement.number == 0 and not _is_on_gpu(session):
                 placement, is_split = _placed(0, model, without_gpu(model, setup)), False
             session.recorder.observe(placement)
-            ending = yield from _rounds(session, engines, twins, placement)
+            ending = yield from _rounds(session, workers, twins, placement)
             if not isinstance(ending, Completed) or not is_split:
                 return ending
         return Completed()
@@ -143,52 +141,88 @@ def _plan(session: Session, model: ModelFile, setup: LlamaSetup) -> tuple[list[F
     return twins, planned
 
 
-def _opened(
-    session: Session, engines: Sequence[Engine], paths: Sequence[Path], setup: LlamaSetup
-) -> Generator[Progress, None, Ending]:
-    """Open each twin in a worker of its own; the first is the session's."""
-    ending = yield from session.open(setup, paths[0])
-    for engine, path in zip(engines[1:], paths[1:], strict=True):
-        if isinstance(ending, Completed):
-            *_, last = engine.open(Source(path), setup)
-            assert isinstance(last, Ending)
-            ending = last
+class _Workers:
+    """A worker for each twin; one for all where they compute on RPC servers, which serve one client at a time."""
+
+    def __init__(self, session: Session, paths: Sequence[Path], *, shares_one: bool) -> None:
+        self._session, self._paths, self.shares_one = session, paths, shares_one
+        n_own = 0 if shares_one else len(paths) - 1
+        self._own = [session.rig.launch(session.setup, session.cancel) for _ in range(n_own)]
+        self._setup: LlamaSetup | None = None
+        self._open_number = 0
+
+    def open(self, setup: LlamaSetup) -> Generator[Progress, None, Ending]:
+        """Open the first twin in the session's worker, and each other one in its own where it has one."""
+        self._setup, self._open_number = setup, 0
+        ending = yield from self._session.open(setup, self._paths[0])
+        for engine, path in zip(self._own, self._paths[1:], strict=False):
+            if isinstance(ending, Completed):
+                ending = _last(engine.open(Source(path), setup))
+        return ending
+
+    def run(self, number: int, workload: DecodeAtDepth) -> tuple[list[object], Ending]:
+        """Return the events of a twin's workload and their ending; opens the twin where another one is open."""
+        if number and not self.shares_one:
+            *events, ending = self._own[number - 1].run(workload)
+        else:
+            if number != self._open_number:
+                assert self._setup is not None
+                opened = _last(self._session.engine.open(Source(self._paths[number]), self._setup))
+                if not isinstance(opened, Completed):
+                    return [], opened
+                self._open_number = number
+            *events, ending = self._session.engine.run(workload)
+        assert isinstance(ending, Ending)
+        return list(events), ending
+
+    def close(self) -> None:
+        """End those that are not the session's."""
+        for engine in self._own:
+            engine.close()
+
+
+def _last(events: Iterator[object]) -> Ending:
+    *_, ending = events
+    assert isinstance(ending, Ending)
     return ending
 
 
 def _rounds(
-    session: Session, engines: Sequence[Engine], twins: Sequence[ForecastTwin], placement: ForecastPlacement
+    session: Session, workers: _Workers, twins: Sequence[ForecastTwin], placement: ForecastPlacement
 ) -> Generator[Progress, None, Ending]:
-    """Time each twin near the beginning, and the largest behind a long context, as often as asked."""
+    """Time each twin near the beginning, and the largest behind a long context, as often as asked.
+
+    By turns, so that what changes meanwhile concerns all; with one worker a twin after the other, since each is loaded.
+    """
     settings = session.settings(ForecastSettings)
     n_done, n_total = 0, settings.rounds * (len(twins) + 1)
     n_batch = settings.n_batch
     step_s: dict[tuple[int, int], float] = {}  # of the last timing, by twin and depth
-    for twin, engine in zip(twins, engines, strict=True):  # memory costs more at its first use
+    for twin in twins:  # memory costs more at its first use
         yield Working("probe", n_done, n_total, "warm-up")
-        *events, ending = engine.run(DecodeAtDepth(_NEAR, 2, min(_SMALL_BATCH, settings.n_batch)))
+        events, ending = workers.run(twin.number, DecodeAtDepth(_NEAR, 2, min(_SMALL_BATCH, settings.n_batch)))
         if not isinstance(ending, Completed):
-            assert isinstance(ending, Ending)
             return ending
         if any(isinstance(event, PromptRead) and event.elapsed_ns > _SLOW_BATCH_NS for event in events):
             n_batch = min(_SMALL_BATCH, settings.n_batch)
         step_s[twin.number, _NEAR] = _timing(twin, placement, 0, _NEAR, events).step_ns[-1] / 1e9
-    for number in range(settings.rounds):
+    places = [(twin, _NEAR) for twin in twins] + [(twins[-1], settings.n_depth)]
+    asked = [(number, twin, n_depth) for number in range(settings.rounds) for twin, n_depth in places]
+    if workers.shares_one:
+        asked.sort(key=lambda each: each[1].number)
+    for number, twin, n_depth in asked:
         of_batch = n_batch if number < BATCH_ROUNDS else 0
-        asked = [(twin, _NEAR) for twin in twins] + [(twins[-1], settings.n_depth)]
-        for twin, n_depth in asked:
-            yield Working("probe", n_done, n_total, f"round {number + 1} of {settings.rounds}")
-            n_gen = n_gen_of(settings, step_s.get((twin.number, n_depth), step_s[twin.number, _NEAR]))
-            *events, ending = engines[twin.number].run(DecodeAtDepth(n_depth, n_gen, of_batch))
-            if not isinstance(ending, Completed):
-                assert isinstance(ending, Ending)
-                return ending
-            timing = _timing(twin, placement, number, n_depth, events)
-            step_s[twin.number, n_depth] = statistics.median(timing.step_ns) / 1e9
-            session.recorder.observe(timing)
-            session.recorder.keep_readings()
-            n_done += 1
-            yield Point("", timing)
+        yield Working("probe", n_done, n_total, f"round {number + 1} of {settings.rounds}")
+        n_gen = n_gen_of(settings, step_s.get((twin.number, n_depth), step_s[twin.number, _NEAR]))
+        events, ending = workers.run(twin.number, DecodeAtDepth(n_depth, n_gen, of_batch))
+        if not isinstance(ending, Completed):
+            return ending
+        timing = _timing(twin, placement, number, n_depth, events)
+        step_s[twin.number, n_depth] = statistics.median(timing.step_ns) / 1e9
+        session.recorder.observe(timing)
+        session.recorder.keep_readings()
+        n_done += 1
+        yield Point("", timing)
     return Completed()
 
 

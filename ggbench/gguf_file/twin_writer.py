@@ -23,6 +23,7 @@ from ggbench.errors import DoesNotFit, GgbenchError, UsageError
 from ggbench.gguf_file.encoded_header import encode_header, n_padding
 from ggbench.gguf_file.ggml_types import GgmlType, type_by_name
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.system_calls import lock_file
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def write_twin(planned: ModelFile, path: Path, on_progress: Progress | None = No
         require_room(path.parent, header.file_bytes)
         with written_aside(path) as part:
             with part.open("xb") as file:
+                with contextlib.suppress(OSError):  # a file system without locks
+                    lock_file(file.fileno())
                 report_at = 0
                 for chunk in _pieces(planned, header.data):
                     file.write(chunk)
@@ -98,7 +101,9 @@ def remove_abandoned_parts(directory: Path) -> None:
     for part in directory.glob(f".*{PART_SUFFIX}"):
         with contextlib.suppress(OSError):
             if time.time() - part.stat().st_mtime > _ABANDONED_S:
-                part.unlink()
+                with part.open("r+b") as file:
+                    lock_file(file.fileno(), waits=False)  # one that is still written: the clock was set
+                    part.unlink()
 
 
 def _pieces(planned: ModelFile, header: bytes) -> Iterator[bytes | memoryview]:

@@ -30,11 +30,14 @@ class Cpu:
     """Total of the last-level caches of the available cores; None when the kernel does not report it."""
 
 
-def describe_cpu(proc: Path = PROC, sysfs: Path = SYSFS, affinity: Collection[int] | None = None) -> Cpu:
-    """Return the CPU of this machine; `affinity` lists the logical CPUs to count, by default the process's own."""
-    if affinity is None:
-        affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    cpus = sorted(affinity)
+def affinity() -> Collection[int]:
+    """Return the logical CPUs that this process may use: without those that were switched off meanwhile."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+
+
+def describe_cpu(proc: Path = PROC, sysfs: Path = SYSFS, usable: Collection[int] | None = None) -> Cpu:
+    """Return the CPU of this machine; `usable` lists the logical CPUs to count, by default the process's own."""
+    cpus = sorted(affinity() if usable is None else usable)
     quota = cpu_quota(proc, sysfs)
     most = len(cpus) if quota is None else max(1, int(quota))
     n_cores = _count_cores(cpus, sysfs)
@@ -59,7 +62,7 @@ def default_threads(cpu: Cpu | None = None) -> int:
 
 def logical_cpus(proc: Path = PROC, sysfs: Path = SYSFS) -> int:
     """Return how many threads run at once, those that share a core counted each, within affinity and cgroup quota."""
-    n_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    n_cpus = len(affinity())
     quota = cpu_quota(proc, sysfs)
     return n_cpus if quota is None else max(1, min(n_cpus, int(quota)))
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from threading import Barrier
+from threading import Barrier, Event
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -61,11 +61,13 @@ def probe_reads(
     Other memory traffic lowers every window it overlaps; the best of some fifty windows is the least disturbed, so only
     continuous load lowers the result.
     """
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(threads) as pool, contextlib.ExitStack() as stack:
+        ended = Event()
+        stack.callback(ended.set)  # else the pool waits until a Ctrl-C's threads have touched all they were to
         wanted, minimum = (max(1, -(-n_bytes // (threads * CHUNK_BYTES))) for n_bytes in (buffer_bytes, min_bytes))
         touch_until = time.perf_counter() + touch_s
         # Each thread touches its own region, so that its pages are on the thread's NUMA node.
-        regions = list(pool.map(lambda _: _touch_region(wanted, minimum, touch_until), range(threads)))
+        regions = list(pool.map(lambda _: _touch_region(wanted, minimum, touch_until, ended), range(threads)))
         cursors = [0] * threads
         candidates = [(n_readers, name) for n_readers in _thread_counts(threads) for name in _KERNELS]
         windows: list[tuple[_Window, int, str]] = []
@@ -99,14 +101,14 @@ def _thread_counts(threads: int) -> list[int]:
     return sorted({threads, -(-threads * 3 // 4), -(-threads // 2)}, reverse=True)
 
 
-def _touch_region(wanted_chunks: int, min_chunks: int, end: float) -> list[Chunk]:
+def _touch_region(wanted_chunks: int, min_chunks: int, end: float, ended: Event) -> list[Chunk]:
     """Return chunks of new memory, every byte the same; each array keeps the mapping alive."""
     import numpy as np
 
     region = _new_memory(wanted_chunks * CHUNK_BYTES)
     chunks: list[Chunk] = []
     for at in range(0, len(region), CHUNK_BYTES):
-        if len(chunks) >= min_chunks and time.perf_counter() > end:
+        if ended.is_set() or (len(chunks) >= min_chunks and time.perf_counter() > end):
             break
         words = np.frombuffer(region, np.uint64, CHUNK_BYTES // 8, at)
         ctypes.memset(words.ctypes.data, _FILL, CHUNK_BYTES)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from ggbench.machine.cgroup import cpu_quota
+from ggbench.machine.clock import moment_ns, suspended_ns
+from ggbench.machine.cpu import affinity
 from ggbench.machine.gpus import Nvml, open_nvml
 from ggbench.machine.memory import describe_ram
 from ggbench.plain import shorten
@@ -54,11 +56,14 @@ class MachineReader:
                 self._nvml, self._has_tried_nvml = open_nvml(), True
             ram = describe_ram()
             return MachineReading(
-                at_ns=time.time_ns(),
+                at_ns=moment_ns(),
                 cpu_share=self._cpu_share(),
                 used_bytes=ram.total_bytes - ram.available_bytes,
                 total_bytes=ram.total_bytes,
                 gpus=read_gpus(self._nvml),
+                suspended_ns=suspended_ns(),
+                n_cpus=len(affinity()),
+                quota_cpus=cpu_quota(),
             )
 
     def _cpu_share(self) -> float | None:

@@ -9,6 +9,7 @@ from typing import Self
 
 from ggbench.engine.events import Steps
 from ggbench.errors import StoreError, UnknownName
+from ggbench.machine.clock import moment_ns
 from ggbench.machine.memory import peak_rss_bytes
 from ggbench.recording.recording import PAUSE_NS, Observation, Recording, Series, kind_of
 from ggbench.records.machine import MachineReading
@@ -98,13 +99,13 @@ class Recorder:
         """Keep a record; its type is the kind that the store knows it by."""
         if isinstance(body, WorkerStarted):
             self._pid = body.pid
-        observation = Observation(time.time_ns(), body)
+        observation = Observation(moment_ns(), body)
         self.recording.observations.append(observation)
         self._write_observations([observation])
 
     def add_steps(self, series: str, steps: Steps) -> None:
         """Take in some consecutive steps of a series; they are stored at least once a second."""
-        now_ns = time.time_ns()
+        now_ns = moment_ns()
         if now_ns - sum(steps.step_ns) - sum(steps.sample_ns) - self._arrived_ns >= PAUSE_NS:
             self.flush()  # a chunk ends where a pause begins, so that its span is that of its steps
         self._arrived_ns = now_ns

@@ -12,6 +12,7 @@ from ggbench.records.observation import GpusInUse, PromptTiming, WorkerStarted
 from ggbench.records.run import RunHead
 from ggbench.records.serving import RequestTiming, TokenChunks
 from ggbench.stats.gpu_use import Span, summarize_gpus
+from ggbench.stats.machine_changes import machine_changes
 from ggbench.stats.token_times import TimedSeries, TokenTimes
 from ggbench.store.runs import WARMUP
 
@@ -137,6 +138,11 @@ class Recording:
     def prompt_counts(self) -> dict[int, int]:
         """Tokens that a prompt had, by the length that was asked for."""
         return {each.n_asked or each.n_prompt: each.n_prompt for each in self.of(PromptTiming)}
+
+    @property
+    def machine_changes(self) -> tuple[str, ...]:
+        """What changed in the machine so far, each in one line."""
+        return machine_changes(self.of(MachineReading))
 
     @property
     def gpu_use(self) -> GpuUse | None:

@@ -73,6 +73,13 @@ class MachineReading:
     """Of main memory within the container's limit, file cache left out."""
     total_bytes: int | None
     gpus: tuple[GpuReading, ...] = ()
+    suspended_ns: int | None = None
+    """For how long the machine was suspended so far; only differences mean anything. None, as below, of a reading by
+    an older ggbench."""
+    n_cpus: int | None = None
+    """Logical CPUs that this process may use."""
+    quota_cpus: float | None = None
+    """The container's limit; None also without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +142,5 @@ class Environment:
     """Program and version of the server that was asked, wherever it runs; empty where an engine here ran the model."""
     transformers: str = ""
     """Its version and torch's, `5.23.0, torch 2.13.0+cpu`; empty where another engine ran the model."""
+    changes: tuple[str, ...] = ()
+    """What changed in the machine while the run went on, such as a suspend or fewer CPUs, each in one line."""

@@ -97,8 +97,10 @@ class QuantSummary:
 
     @property
     def unsteady(self) -> str:
-        """Why the decode should not be trusted; empty where it was steady, and without one."""
-        return self.decode.unsteady if self.decode else ""
+        """Why what was timed should not be trusted; empty where the machine was steady."""
+        if self.decode:
+            return self.decode.unsteady
+        return "; ".join(self.environment.changes) if self.environment else ""
 
     @property
     def n_gen(self) -> int | None:

@@ -235,7 +235,10 @@ _ALL = (
         "subject.kv_bytes_per_token", format_bytes, 7,
     ),
     _column("compute_bytes", "compute", "", "Memory of the compute buffers.", "memory.compute_bytes", format_bytes, 5),
-    _column("other_bytes", "other", "", "Peak memory that no buffer explains.", "memory.other_bytes", format_bytes, 8),
+    _column(
+        "other_bytes", "other", "", "Peak memory that no buffer explains; on a CPU mostly unknown.",
+        "memory.other_bytes", format_bytes, 8,
+    ),
     _column("n_ctx", "n_ctx", "tokens", "Length of the context.", "memory.n_ctx", format_count, 7),
     Column(
         "max_n_ctx", "max n_ctx", "tokens", "The largest context that works; `?` where no decode proved it.",

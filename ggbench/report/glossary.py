@@ -134,6 +134,36 @@ TERMS: dict[str, Term] = {
 }
 """Every term by its key, in the order of `ggbench help numbers`."""
 
+PROVENANCE = (
+    ("measured", "Timed or allocated on this machine, with these tensors; results show has the rest."),
+    ("planned", "Computed from the file's header by llama.cpp's own allocator; nothing was loaded."),
+    ("proven", "A largest n_ctx at whose far end tokens were decoded."),
+    ("forecast", "Twins of a few of the model's layers were timed here, and all layers counted from them."),
+    (
+        "other runs",
+        "The share of the bandwidth's bound that at least two other models reached here, applied to this one.",
+    ),
+    (
+        "≤, bound",
+        "The best that the memory's bandwidth allows. A CPU reaches a half or a third of it; it can prove only that a"
+        " need is missed.",
+    ),
+    (
+        "~",
+        "In a pick: typical of the quant's type, as published of Llama models, not of this model. In a grid of"
+        " tokens/s: expected, as the case was skipped.",
+    ),
+    ("twin", "Measured with a file of the model's true shape and types, without trained weights."),
+    ("imported", "Read from another tool's file; it never counts as measured on this machine."),
+    ("published", "As printed in a document by others, with other hardware, text or versions."),
+    (
+        "GPU readings",
+        "Clocks, temperature, power, memory and what holds the clocks down are read once a second beside a run; energy"
+        " per token comes from the GPU's own counter. What NVML does not report is unknown, never zero.",
+    ),
+)
+"""Where a number comes from, as tables say it."""
+
 DECODE = ("w", "b", "speed", "w_ratio", "b_ratio", "b_w16", "bpw", "interval", "bound", "unknown", "unsteady")
 """What a decode shows."""
 PREFILL = ("prefill", "interval", "bound", "unknown")

@@ -8,7 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ggbench.errors import Unsupported
+from ggbench.catalog.checkpoints import planned_methods
+from ggbench.checkpoint.storage import Method
+from ggbench.errors import GgbenchError, Unsupported
 from ggbench.gguf_file.blueprint import count_params
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import ArrayLength
@@ -16,6 +18,7 @@ from ggbench.gguf_file.quants import quant_label
 from ggbench.report.documents import picked
 
 if TYPE_CHECKING:
+    from ggbench.catalog.checkpoints import FoundCheckpoint
     from ggbench.catalog.disk import LocalModel
     from ggbench.catalog.folder_contents import FolderEntry
     from ggbench.catalog.models import CatalogModel
@@ -57,6 +60,39 @@ def model_file_document(model_file: ModelFile, *, tensors: bool = False) -> dict
         "metadata": metadata,
     }
     return found | {"tensors": model_file.tensors} if tensors else found
+
+
+def checkpoint_document(found: FoundCheckpoint, *, tensors: bool = False) -> dict[str, object]:
+    """What a checkpoint is, with the names of a GGUF's document, and a row for each method that it can be loaded by."""
+    checkpoint = found.checkpoint
+    file = found.header(checkpoint.method)
+    document: dict[str, object] = {
+        **model_file_document(file),
+        "model": checkpoint.name,
+        "quant": checkpoint.method.name,
+        "provenance": found.origin,
+        "files": [str(shard.path) for shard in checkpoint.shards],
+        "transformers_class": checkpoint.config.architecture,
+        "tied_embeddings": checkpoint.layout.is_tied,
+        "code_files": list(checkpoint.config.code_files),
+        "unused_bytes": sum(tensor.n_bytes for tensor in checkpoint.unused()),
+        "methods": [_method_document(found, method) for method in planned_methods(found)],
+    }
+    if tensors:
+        document["tensors"] = [
+            {**picked(tensor, "name shape"), "type_name": tensor.dtype, "n_bytes": tensor.n_bytes}
+            for tensor in checkpoint.listed_tensors()
+        ]
+    return document
+
+
+def _method_document(found: FoundCheckpoint, method: Method) -> dict[str, object]:
+    """Size under one method; null with a reason where it cannot be counted."""
+    try:
+        file, reason = found.header(method), None
+    except GgbenchError as error:
+        file, reason = None, error.message
+    return {"quant": method.name, **picked(file, "bpw weight_bytes active_weight_bytes"), "reason": reason}
 
 
 def folder_entry_document(entry: FolderEntry) -> dict[str, object]:

@@ -116,6 +116,8 @@ def _modelfile(file: FileToRun, setup: LlamaSetup, *, on_gpu: bool, mmproj: Path
         obstacles.append(f"a KV cache of K {setup.type_k} and V {setup.type_v}")
     if setup.cpu_moe or setup.n_cpu_moe or setup.override_tensor:
         obstacles.append("experts or single tensors in main memory")
+    if setup.rpc_servers:
+        obstacles.append("devices of other machines")
     if mmproj is not None:
         obstacles.append("a projector in a file of its own")
     if any(not str(path).isprintable() for path in file.paths):

@@ -108,7 +108,9 @@ class _Room:
         self._model, self._setup, self._devices, self._context = model, setup, devices, context
         n_layer = max(1, model.n_layer)
         self._layer_bytes = max(1, ((model.weight_bytes or 0) + context.cache_bytes) // n_layer)
-        self._main_memory_bytes = main_memory_budget(limit_bytes=None, reserve_bytes=None).planned.usable_bytes
+        self._main_memory_bytes = main_memory_budget(
+            limit_bytes=setup.memory_limit_bytes, reserve_bytes=None
+        ).planned.usable_bytes
 
     def overflow(self, n_layers: Sequence[int]) -> list[int]:
         """Of each device, main memory last."""

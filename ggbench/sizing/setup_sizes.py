@@ -13,6 +13,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.records.setup import KV_CELLS, LlamaSetup
 from ggbench.sizing.budget import SearchBudget, search_budget
+from ggbench.sizing.device_split import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.placement import Placement
 from ggbench.units import format_bytes
@@ -45,6 +46,13 @@ class SetupSizes:
     def on_gpu(self) -> bool:
         """Whether a GPU's memory is what limits; known after the first sizing."""
         return self._budget is not None and self._budget.on_gpu
+
+    @property
+    def n_devices(self) -> int:
+        """How many devices of this and other machines hold layers; 0 for main memory alone, or where it is unknown."""
+        if self._budget is None or not self._budget.on_gpu:
+            return 0
+        return len(self._budget.planned.devices) or len(list_gpus())
 
     def of(self, setups: Sequence[LlamaSetup]) -> list[SetupSize]:
         """Return the size of each; empty of a model that llama.cpp does not load dry, as the real load will say why.
@@ -90,13 +98,19 @@ class SetupSizes:
     def _size(self, dry: DryAllocator, setup: LlamaSetup) -> SetupSize:
         budget = self._budget
         assert budget is not None and setup.n_ctx is not None
-        placement = Placement(self._file, setup, on_gpu=budget.on_gpu)
+        placement = Placement(self._file, setup, on_gpu=budget.on_gpu, devices=budget.planned.devices)
         try:
             found = dry.context(setup.n_ctx, setup)
         except EngineEnded as end:
             return SetupSize(f"llama.cpp refuses it: {end.ending.reason}")
         if placement.weight_bytes is None:
             return SetupSize(flash_attn=found.flash_attn)
+        if placement.split is not None:
+            lacking = next((each for each in placement.split.planned(found) if each.left_bytes < 0), None)
+            if lacking is None:
+                return SetupSize(flash_attn=found.flash_attn)
+            text = f"{lacking.device} lacks {format_bytes(-lacking.left_bytes)}"
+            return SetupSize(text, found.flash_attn)
         needed = placement.weight_bytes + placement.context_bytes(found) + placement.unreserved_bytes(found)
         usable = budget.held_bytes if budget.on_gpu else budget.planned.usable_bytes
         if needed <= usable:
@@ -107,11 +121,12 @@ class SetupSizes:
     def _dry(self) -> DryAllocator:
         """An allocator with the header loaded, and the budget known where llama.cpp loads it."""
         gpus = list_gpus()  # as they are before the dry worker holds some of their memory itself
+        devices = () if self._budget else device_memories(self._setup)
         dry = DryAllocator(self._launch(), self._setup)
         try:
             dry.load(self._file, self._file.paths[0])
             if self._budget is None:
-                self._budget = search_budget(dry, dry.context(KV_CELLS), gpus, self._setup, None)
+                self._budget = search_budget(dry, dry.context(KV_CELLS), gpus, self._setup, None, devices)
         except EngineEnded:
             pass  # the real load will say why
         except BaseException:

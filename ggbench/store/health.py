@@ -38,7 +38,7 @@ def inspect_store(path: Path | None = None) -> StoreHealth:
 
 
 def _inspected(path: Path, health: StoreHealth) -> StoreHealth:
-    with contextlib.closing(_open_to_read(path)) as connection:
+    with contextlib.closing(open_to_read(path)) as connection:
         version = migrations.version_of(connection)
         application_id = connection.execute("PRAGMA application_id").fetchone()[0]
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -57,7 +57,7 @@ def _inspected(path: Path, health: StoreHealth) -> StoreHealth:
         return replace(health, n_runs=n_runs, n_running=running)
 
 
-def _open_to_read(path: Path) -> sqlite3.Connection:
+def open_to_read(path: Path) -> sqlite3.Connection:
     """Open the file so that SQLite writes nothing: not even the files beside it, where there are none yet."""
     mode = "mode=ro" if Path(f"{path}{_LOG}").exists() else "mode=ro&immutable=1"
     return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_TIMEOUT_S)

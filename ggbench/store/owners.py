@@ -1,21 +1,26 @@
 """Which process a run belongs to, to distinguish a run whose process was killed from one that goes on.
 
-A process is its pid and its start in seconds since the epoch, which a later process with the same pid does not share.
+A process is its pid and its start in seconds since the machine booted: a later process with the same pid does not share
+it, and it stays when the clock is set. An older ggbench stored seconds since the epoch, which equal no process's.
 """
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-_START_TOLERANCE_S = 5.0
-"""Linux derives a start time from the boot time, which moves when the clock is set."""
+if TYPE_CHECKING:
+    import psutil
+
+_START_TOLERANCE_S = 1.5
+"""psutil adds the boot time, which Linux rounds to a second each time that it is asked for."""
 
 
 def this_process() -> tuple[int, float]:
     """Return pid and start of the process that asks."""
     import psutil
 
-    return os.getpid(), psutil.Process().create_time()
+    return os.getpid(), _started_at(psutil.Process())
 
 
 def is_alive(pid: int, started_at: float) -> bool:
@@ -24,9 +29,15 @@ def is_alive(pid: int, started_at: float) -> bool:
 
     try:
         process = psutil.Process(pid)
-        same = abs(process.create_time() - started_at) < _START_TOLERANCE_S
+        same = abs(_started_at(process) - started_at) < _START_TOLERANCE_S
         return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:
         return True
+
+
+def _started_at(process: psutil.Process) -> float:
+    import psutil
+
+    return process.create_time() - psutil.boot_time()

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
@@ -169,6 +169,21 @@ class GgbenchApp(App[None]):
         """Disable the app's letter keys while an input has the focus; a dialog's leaves the footer below as it is."""
         is_typing = isinstance(self.focused, Input) and not self.screen.is_modal
         return not (is_typing and action in ("leave", "show_help", "switch_mode"))
+
+    async def on_key(self, event: events.Key) -> None:
+        """Type what was typed for a dialog before it was there: keys go to what had the focus as they came in.
+
+        An input takes its own keys, so one that comes up to here went elsewhere.
+        """
+        if not self.screen.is_modal:
+            return
+        from ggbench.tui.screens.dialogs import Dialog
+
+        if isinstance(self.screen, Dialog):
+            await self.screen.opened.wait()
+        if isinstance(self.focused, Input) and event.is_printable and event.character:
+            self.focused.insert_text_at_cursor(event.character)
+            event.stop().prevent_default()
 
     async def action_quit(self) -> None:
         """Quit; the action behind Textual's palette and its own key."""

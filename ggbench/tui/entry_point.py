@@ -11,8 +11,15 @@ from ggbench.errors import UsageError
 from ggbench.tui.host import DEFAULT_N_GEN
 from ggbench.units import parse_tokens
 
+_EXAMPLES = """\b
+Examples:
+  ggbench tui
+  ggbench tui ~/models
+  ggbench tui qwen2.5-7b:q4_k_m
+"""
 
-@click.command()
+
+@click.command(epilog=_EXAMPLES)
 @click.argument("model", required=False)
 @click.option("--offline", is_flag=True, help="Make no network request; HF_HUB_OFFLINE=1 does the same.")
 @click.option(
@@ -27,7 +34,21 @@ from ggbench.units import parse_tokens
 def command(model: str | None, offline: bool, n_gen: int) -> None:
     """Choose a model that fits, watch it run, compare results. Press ? for the keys.
 
-    MODEL is opened first, as the other commands name it. A folder or a file is remembered and listed from then on.
+    MODEL is opened first, as the other commands name it. A folder or a file is remembered and listed from then on, as
+    is one typed or pasted into the filter (/); x removes it from the list and leaves the files alone.
+
+    The Library lists what is on this disk, twins of the catalog, repos, and what a search of the Hub finds; for the
+    chosen model every quant with its memory at the n_ctx chosen (left and right), whether it fits, the longest context
+    and its speed there, for this machine or another card. What was measured here takes the place of what was planned.
+    Space marks, b measures, m searches the largest context, Q scores a text, T measures by input length and batch size,
+    t searches for settings, p downloads, P asks what you need and picks. o sets what decides an answer, such as memory
+    limit, types of the KV cache and -ngl, and O resets it.
+
+    A run goes on while you look elsewhere, and p pauses it. Every sample is in the picture: the least and the largest
+    of each column are drawn, so that spikes stay visible. Results keeps every run: c compares those that are marked, y
+    copies the line that reproduces one, w writes a report, CSV or pictures.
+
+    The screens work at 80x24, by keyboard or mouse, without colour.
     """
     from ggbench.tui.app import GgbenchApp
     from ggbench.tui.services import Services
@@ -52,13 +73,13 @@ def is_terminal() -> bool:
 def _opened(model: str) -> tuple[Path | str, str | None]:
     """Return a file of a path, which is remembered, or the model's name; and the quant or the file to choose.
 
-    Raises UnknownName for a model that is not in the catalog, and as `parse_file_model` and `add_place` do.
+    A server is its URL. Raises UnknownName for a model that the catalog lacks, and as `parse_model` and `add_place` do.
     """
     from ggbench.catalog.added_places import add_place
     from ggbench.catalog.models import load_catalog
-    from ggbench.catalog.reference import CatalogRef, PathRef, SynthRef, model_label, parse_file_model
+    from ggbench.catalog.reference import CatalogRef, EndpointRef, PathRef, SynthRef, model_label, parse_model
 
-    match parse_file_model(model):
+    match parse_model(model):
         case PathRef(path, quant):
             found_here = add_place(path)
             chosen = next((each for each in found_here if quant and each.quant == quant.lower()), found_here[0])
@@ -66,5 +87,7 @@ def _opened(model: str) -> tuple[Path | str, str | None]:
         case CatalogRef(model_id) | SynthRef(model_id) as ref:
             found = load_catalog().model(model_id)
             return found.id if isinstance(ref, CatalogRef) and found.repo else f"synth:{found.id}", ref.quant
+        case EndpointRef(base_url, quant):
+            return base_url, quant
         case ref:
             return model_label(model, ref).removeprefix("hf:"), ref.quant

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from ggbench.catalog.added_places import typed_path
@@ -111,15 +112,30 @@ def named_repo(text: str) -> ModelEntry | None:
 
 
 def _on_disk(local: Sequence[LocalModel]) -> Iterable[ModelEntry]:
-    """Yield one entry for each model, those added by hand first."""
+    """Return one entry for each model, those added by hand first."""
     added = {path for model in local if model.place is not None for path in model.paths}
     groups: dict[Hashable, list[LocalModel]] = {}
     for model in local:
         is_listed_above = model.place is None and model.is_named_by_path and added.issuperset(model.paths)
         if not model.model.startswith("synth:") and not is_listed_above:
             groups.setdefault((model.place, *_group(model)), []).append(model)
-    for group in sorted(groups.values(), key=lambda group: group[0].place is None):
-        yield _entry(sorted(group, key=lambda model: -(model.file_bytes or 0)))
+    by_place = sorted(groups.values(), key=lambda group: group[0].place is None)
+    return _distinct([_entry(sorted(group, key=lambda model: -(model.file_bytes or 0))) for group in by_place])
+
+
+def _distinct(entries: Sequence[ModelEntry]) -> Iterable[ModelEntry]:
+    """Return the entries, those of one name in one section with the nearest folder in front that differs in all."""
+    same: dict[tuple[str, str], list[ModelEntry]] = {}
+    for entry in entries:
+        same.setdefault((entry.heading, entry.title), []).append(entry)
+    titles: dict[str, str] = {}
+    for group in same.values():
+        above = zip_longest(*(reversed(entry.files[0].parent.parts) if entry.files else () for entry in group))
+        folders = next((names for names in above if len(set(names)) == len(names)), ()) if len(group) > 1 else ()
+        titles |= {
+            entry.key: f"{plain(folder)}/{entry.title}" for entry, folder in zip(group, folders, strict=False) if folder
+        }
+    return [replace(entry, title=titles.get(entry.key, entry.title)) for entry in entries]
 
 
 def _group(model: LocalModel) -> tuple[Hashable, ...]:

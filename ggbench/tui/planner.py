@@ -78,11 +78,14 @@ class Planner:
                     yield PlannedQuant(variant.selector or variant.quant, expected)
 
     def pick(self, model: str, quants: Sequence[str], request: PickRequest, store: Store) -> Pick:
-        """Choose what to run of a model. Raises GgbenchError if none can be planned, and once closed."""
-        from ggbench.catalog.picked_models import of_model
+        """Choose what to run of a model; headers are cached as in `rows`.
+
+        Raises GgbenchError if none can be planned, and once closed.
+        """
+        from ggbench.catalog.picked_models import of_planned
         from ggbench.experiments.pick import choose
 
-        _, models = of_model(model, quants, self._hub)
+        models = of_planned(self._planned(model, tuple(quants)))
         with self._lock:
             if self._is_closed:
                 raise GgbenchError("ggbench is closing", "start it again to pick")

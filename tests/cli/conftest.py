@@ -16,6 +16,7 @@ from ggbench.recording.rig import Rig
 from ggbench.store.database import Store
 from tests.fakes.engine import Answer, FakeWorker, fake_rig
 from tests.fakes.projector import a_projector
+from tests.schemas import validation
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def ggbench(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command line and returns its exit code and output."""
+    """Runs the command line and returns its exit code and output; what it prints with --json is as its schema says."""
 
     def run(*args: object) -> Ran:
         capsys.readouterr()
@@ -46,6 +47,8 @@ def ggbench(capsys: pytest.CaptureFixture[str]) -> Run:
             main([str(arg) for arg in args])
         code = left.value.code
         captured = capsys.readouterr()
+        if captured.out.startswith(validation.START):
+            validation.check_document(captured.out)
         return Ran(code if isinstance(code, int) else 0, captured.out, captured.err)
 
     return run

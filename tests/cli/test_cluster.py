@@ -22,6 +22,7 @@ from ggbench.engine.rpc_client import RpcConnection
 from ggbench.engine.rpc_devices import is_built_with_rpc
 from ggbench.engine.rpc_server import ServeRequest
 from ggbench.engine.rpc_serving import RpcServerProcess
+from ggbench.units import MIB
 from tests.cli.conftest import Ran, Run
 from tests.fakes.rpc_server import free_port, is_silent, listening, speaks
 
@@ -200,6 +201,36 @@ def test_a_model_runs_over_two_servers_and_its_buffers_are_planned(ggbench: Run,
         real = held[device["device"]]
         assert real["kv_bytes"] == device["kv_bytes"]
         assert abs(real["weight_bytes"] - device["weight_bytes"]) <= 6000
+
+
+@with_rpc
+@pytest.mark.llama
+def test_what_fits_no_server_alone_runs_over_both_as_far_as_the_fuller_one_allows(
+    ggbench: Run, tiny_twin: Path
+) -> None:
+    """The search for the largest context ends at what one device holds, and names it."""
+    ports = free_port(), free_port()
+    both = ",".join(f"127.0.0.1:{port}" for port in ports)
+    with serving(ports[0], "--memory", "256MiB") as one, serving(ports[1], "--memory", "256MiB") as other:
+        ready(one)
+        ready(other)
+        (planned,) = ggbench("plan", tiny_twin, "--rpc", both, "-c", "256", "--json").json["rows"]
+    held = [sum(each[f"{part}_bytes"] for part in ("weight", "kv", "compute")) for each in planned["devices"]]
+    limit = f"{max(held) / MIB + 1:.3f}MiB"
+    with serving(ports[0], "--memory", limit) as one, serving(ports[1], "--memory", limit) as other:
+        ready(one)
+        ready(other)
+        alone = [
+            ggbench("decode", tiny_twin, "--rpc", server, "-c", "256", "-n", "8", "--json").code
+            for server in both.split(",")
+        ]
+        together = ggbench("decode", tiny_twin, "--rpc", both, "-c", "256", "-n", "8", "--json").code
+        found = ggbench("maxctx", tiny_twin, "--rpc", both, "--json")
+    assert (alone, together, found.code) == ([3, 3], 0, 0)
+    certificate = measured(found)
+    assert certificate["verified_by_decode"]
+    failed = [probe for probe in certificate["probes"] if probe["n_ctx"] == certificate["first_fail_n_ctx"]]
+    assert failed[-1]["device"] in {f"device 0 of {server}" for server in both.split(",")}
 
 
 @with_rpc

@@ -26,7 +26,7 @@ def codes(ran: dict[str, object]) -> list[str]:
     return [each["code"] for each in ran["findings"]]  # type: ignore[attr-defined]
 
 
-def test_a_fresh_home_stays_as_it_was(ggbench: Run, home: Path) -> None:
+def test_a_fresh_home_stays_as_it_was(ggbench: Run, unmeasured: Path) -> None:
     """Looking makes no file; the text has every fact, and the home folder is not in it."""
     ran = ggbench("doctor")
 
@@ -34,8 +34,8 @@ def test_a_fresh_home_stays_as_it_was(ggbench: Run, home: Path) -> None:
     assert ran.out.startswith("ggbench doctor: ")
     for fact in ("- llama.cpp: 0.5.0 (0c1e570)", "- results file: none yet", "- Hub: not logged in"):
         assert fact in ran.out
-    assert str(home) not in ran.out
-    assert list(home.iterdir()) == []
+    assert str(unmeasured) not in ran.out
+    assert list(unmeasured.iterdir()) == []
 
 
 def test_a_damaged_store_is_reported_and_left(ggbench: Run) -> None:

@@ -88,7 +88,8 @@ def test_a_decode_is_exported_as_rows_of_llama_bench(ggbench: Run, decoded: Path
 
 def test_every_format_is_offered(ggbench: Run) -> None:
     """The command names them itself, since what writes them is loaded only when it is needed."""
-    offered = set(re.findall(r"[a-z-]+", ggbench("export", "--help").out.partition("--format [")[2].partition("]")[0]))
+    text = ggbench("export", "--help").out.partition("--format FORMAT")[2].partition("\n  -o")[0]
+    offered = set(re.findall(r"llama-bench-[a-z]+|csv(?=:)|json(?=:)", text))
     assert offered == {*LLAMA_BENCH, SAMPLES, WHOLE}
 
 

@@ -35,6 +35,7 @@ def test_without_measuring_the_bound_is_shown(ggbench: Run, machine: FakeMachine
     assert "≤" in text.out and "≥" in text.out
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_without_measuring_not_even_the_bandwidth_is_measured(ggbench: Run, tiny_twin: Path) -> None:
     """So nothing may be known, which is no error."""
     ran = ggbench("forecast", tiny_twin, "--no-measure")
@@ -52,6 +53,8 @@ def test_what_was_forecast_is_known(ggbench: Run, machine: FakeMachine, tiny_twi
     assert len(machine.workers) == n_workers
     assert known.json["basis"] == measured.json["basis"]
     assert known.json["tok_s"] == pytest.approx(measured.json["tok_s"])
+    shown = ggbench("results", "show", measured.json["run_id"], "--json")
+    assert shown.json["tok_s"] == measured.json["tok_s"]
 
 
 def test_bad_input_is_refused_in_two_lines(ggbench: Run, tiny_twin: Path) -> None:

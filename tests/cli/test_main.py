@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import resource
 import subprocess
 import sys
+from functools import partial
+from pathlib import Path
 
 import click
 import pytest
 
-from ggbench.cli.main import COMMANDS, cli
+from ggbench.cli.main import COMMANDS, cli, main
 from ggbench.errors import BadFile, DoesNotFit, EngineFailed, ExitCode, GgbenchError, NetworkError, UsageError
 from tests.cli.conftest import Run
 
@@ -111,6 +115,8 @@ def test_bad_usage_is_two_lines_and_exit_code_2(ggbench: Run, args: list[str], w
         (EngineFailed("what", "do"), 6),
         (KeyboardInterrupt(), 130),
         (ZeroDivisionError("division by zero"), 1),
+        (MemoryError(), 3),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), 3),
     ],
 )
 def test_every_error_ends_in_its_exit_code(
@@ -127,6 +133,64 @@ def test_every_error_ends_in_its_exit_code(
     assert ran.err.lstrip().startswith("Error: ")
     assert "Traceback" not in ran.err
     assert len(ran.err.splitlines()) <= 3
+
+
+@pytest.mark.parametrize("error", [SystemError("error return without exception set"), ImportError("failed to map")])
+def test_too_little_address_space_is_named(ggbench: Run, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """The interpreter and the loader have no MemoryError for it; without a limit they mean what they say."""
+
+    def fail(self: click.Group, ctx: click.Context) -> None:
+        raise error
+
+    monkeypatch.setattr(type(cli), "invoke", fail)
+    assert ggbench("models").code == ExitCode.UNEXPECTED
+    monkeypatch.setattr("ggbench.cli.main.limit_bytes", lambda: 1 << 30)
+    ran = ggbench("models")
+    assert ran.code == ExitCode.DOES_NOT_FIT
+    error_line, hint = ran.err.splitlines()
+    assert error_line == "Error: there is not enough memory for ggbench itself"
+    assert "ulimit -v unlimited" in hint
+
+
+@pytest.mark.parametrize(("mib", "code"), [(120, 3), (230, 0)])
+def test_a_small_address_space(mib: int, code: int) -> None:
+    """OpenBLAS would end the process in lines of its own, or interrupt it."""
+    limit = partial(resource.setrlimit, resource.RLIMIT_AS, (mib << 20, mib << 20))
+    words = [sys.executable, "-P", "-m", "ggbench", "results", "--json"]
+    ran = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)
+    assert ran.returncode == code, ran.stderr
+    if code:
+        error, hint = ran.stderr.splitlines()
+        assert error == "Error: ggbench needs 200 MiB of address space, and the limit is 120 MiB"
+        assert hint == "Hint: raise it for this command: ulimit -v unlimited"
+
+
+@pytest.mark.parametrize(("words", "code"), [(("synth", "qwen1.5-0.5b", "q2_k"), 3), (("doctor", "--json"), 0)])
+def test_a_full_disk_of_temporary_files(home: Path, words: tuple[str, ...], code: int) -> None:
+    """Where no file may grow, Python finds no folder for them; what is wrong can still be asked."""
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
+    command = [sys.executable, "-P", "-m", "ggbench", *words]
+    ran = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False, cwd=home)
+    assert ran.returncode == code, ran.stderr
+    if code:
+        error, hint = ran.stderr.splitlines()[-2:]
+        assert error == "Error: no folder for temporary files can be written"
+        assert "TMPDIR" in hint
+
+
+def test_too_little_memory_to_say_so_is_said(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The line is there before anything is allocated for it."""
+
+    def fail(*_: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr("ggbench.cli.main._run", fail)
+    with pytest.raises(SystemExit) as left:
+        main(["models"])
+    assert left.value.code == ExitCode.DOES_NOT_FIT
+    assert capfd.readouterr().err == "Error: there is not enough memory for ggbench itself\n"
 
 
 def test_debug_shows_the_traceback(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:

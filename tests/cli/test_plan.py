@@ -42,12 +42,14 @@ def test_every_field_of_the_json(ggbench: Run) -> None:
         assert row["provenance"] == "catalog"
 
 
-def test_nothing_is_left_behind(ggbench: Run, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_nothing_is_left_behind(
+    ggbench: Run, unmeasured: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """No twin is made, no run is stored, and the headers' temporary files are gone."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert ggbench("plan", "qwen1.5-0.5b", "q2_k", *CARD).code == 0
     assert list(tmp_path.iterdir()) == []
-    assert [path for path in home.rglob("*") if path.is_file()] == []
+    assert [path for path in unmeasured.rglob("*") if path.is_file()] == []
 
 
 def test_a_local_file_and_its_folder(ggbench: Run, tiny_twin: Path) -> None:

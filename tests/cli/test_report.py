@@ -7,7 +7,11 @@ import io
 import json
 import os
 import re
+import resource
+import subprocess
+import sys
 from dataclasses import replace
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -234,3 +238,16 @@ def test_paths_are_left_out_when_asked_for(ggbench: Run, target: Path, ending: s
     text = report.read_text()
     assert not [word for word in ("mallory", "secret", "/home", "GPU-1") if word in text]
     assert "x-q4_k_m.gguf" in text or ending == "csv"
+
+
+@pytest.mark.parametrize("ending", ["html", "svg", "png"])
+def test_a_limit_of_address_space_is_named(filled: Path, target: Path, ending: str) -> None:
+    """V8 would end the process by a trap, with a trace of its own."""
+    limit = partial(resource.setrlimit, resource.RLIMIT_AS, (8 << 30, 8 << 30))
+    words = [sys.executable, "-P", "-m", "ggbench", "report", "1", "-o", str(target / f"r.{ending}")]
+    ran = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (3, "")
+    error, hint = ran.stderr.splitlines()
+    assert error == "Error: drawing reserves 65.0 GiB of address space, and the limit is 8.00 GiB"
+    assert hint.startswith("Hint: raise it for this command: ulimit -v unlimited")
+    assert list(target.iterdir()) == []

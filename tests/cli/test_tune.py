@@ -63,6 +63,8 @@ def test_the_planted_settings_are_found_and_taken(
     assert "OLLAMA_FLASH_ATTENTION=0" in found["commands"]["ollama"]
     assert found["n_measured"] > 20
 
+    shown = ggbench("results", "show", found["run_id"], "--json").json
+    assert shown["best"] == found["best"] and shown["state"] == "completed"
     text = ggbench("results", "show", found["run_id"], "--plot").out
     for words in (
         "flash_attn off: 1.4",

@@ -37,6 +37,7 @@ from ggbench.stats.step_forecast import MODEL_ERROR
 from ggbench.store.database import Store
 from tests.conftest import TINY
 from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
+from tests.fakes.rpc_server import listening, speaks
 
 BASE_NS, LAYER_NS_PER_BYTE, KV_NS_PER_BYTE, BATCH_NS_PER_BYTE = 40e6, 0.05, 0.2, 2.0
 
@@ -45,8 +46,16 @@ class _Costly:
     """Workers whose steps take what the model that each was given costs, one after the other slower by `drift`."""
 
     def __init__(
-        self, paths: list[Path], drift: float = 0.0, dies_after: int | None = None, warm_up_ns: int = 1
+        self,
+        paths: list[Path],
+        drift: float = 0.0,
+        dies_after: int | None = None,
+        warm_up_ns: int = 1,
+        *,
+        is_one: bool = False,
     ) -> None:
+        """`is_one` worker has all twins, one after the other."""
+        self._is_one = is_one
         self._paths, self._drift, self._left, self._warm_up_ns = paths, drift, dies_after, warm_up_ns
         self._n_asked = 0
 
@@ -68,7 +77,7 @@ class _Costly:
 
     def _timed(self, request: DecodeAtDepth) -> Iterator[protocol.Message | Ending]:
         """The first of three in each round is of the smaller twin, the others are of the larger."""
-        of_larger = len(self._paths) > 1 and self._n_asked % 3 != 1
+        of_larger = self._is_one or (len(self._paths) > 1 and self._n_asked % 3 != 1)
         file = read_model_file(self._paths[-1 if of_larger else 0])
         cost, slower = step_cost(file, range(file.n_layer)), 1 + self._drift * (self._n_asked // 3)
         layers_ns = (BASE_NS + LAYER_NS_PER_BYTE * cost.layer_bytes) * slower
@@ -90,10 +99,14 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _run(
-    model: Path, answer: Answer, store: Store | None = None, settings: ForecastSettings | None = None
+    model: Path,
+    answer: Answer,
+    store: Store | None = None,
+    settings: ForecastSettings | None = None,
+    setup: LlamaSetup | None = None,
 ) -> tuple[Run, list[FakeWorker]]:
     rig, workers = fake_rig(store, {0: answer, 1: answer})
-    job = Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(), settings or ForecastSettings())
+    job = Job(EXPERIMENT, resolve_one(str(model)), setup or LlamaSetup(), settings or ForecastSettings())
     *_, end = run_job(rig, job)
     assert isinstance(end, Finished)
     return end.run, workers
@@ -124,6 +137,18 @@ def test_twins_of_few_layers_tell_what_all_layers_cost(model: Path) -> None:
     assert [path.exists() for path in paths] == [False, False]
     assert list(forecasts_dir().iterdir()) == []
     assert all(worker.closed for worker in workers)
+
+
+def test_twins_on_a_server_take_turns_in_one_worker(model: Path) -> None:
+    """A server answers one client at a time, so each twin is timed in all rounds before the next one is loaded."""
+    paths: list[Path] = []
+    with listening(speaks()) as server:
+        run, workers = _run(model, _Costly(paths, is_one=True), setup=LlamaSetup(rpc_servers=(server,)))
+    alone, _ = _run(model, _Costly([]))
+    assert run.outcome is Outcome.COMPLETED
+    assert _result(run).b_ms == _result(alone).b_ms
+    assert len(workers) == 1
+    assert len(set(paths)) == 2
 
 
 def test_a_small_model_is_measured_whole(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,8 @@ _LONGER: Mapping[str, tuple[str, ...]] = {
     "speed": ("--inputs", "64,512", "-n", "512"),
 }
 """Options that make a command measure for longer than a kill waits; any other is run as it is."""
+_OTHERS: Mapping[str, tuple[str, ...]] = {"demo": ("demo", "-n", "3000"), "pick": ("pick", "MODEL", "--measure")}
+"""Commands that measure without the options of the others."""
 _GONE_WITHIN_S = 2.0
 
 
@@ -53,8 +55,15 @@ def measuring_commands() -> tuple[str, ...]:
     return tuple(name for name in COMMANDS if {"model", "memory_limit_bytes", "no_download"} <= options_of(name))
 
 
+def stopped_commands() -> tuple[str, ...]:
+    """Return every command that measures."""
+    return (*measuring_commands(), *_OTHERS)
+
+
 def measuring(name: str, model: Path) -> list[str]:
     """Return the words that measure this file, limited in memory so that no search takes the machine's."""
+    if name in _OTHERS:
+        return [str(model) if word == "MODEL" else word for word in _OTHERS[name]]
     limit = () if name == "forecast" else ("--memory-limit", "3GiB")
     known = ("--bandwidth", "20GB/s") if "bandwidth" in options_of(name) else ()
     return [name, str(model), *_LONGER.get(name, ()), *limit, *known]

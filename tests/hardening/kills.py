@@ -10,6 +10,7 @@ import random
 import signal
 import sqlite3
 import subprocess
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from ggbench import paths
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.hf_cache import verify_blob
-from tests.hardening.commands import count_orphans, measuring, measuring_commands, started, workers_of
+from tests.hardening.commands import count_orphans, measuring, started, stopped_commands, workers_of
 from tests.hardening.served import served_hub
 from tests.hardening.trials import Trials, ggbench
 
@@ -32,7 +33,7 @@ _REPO = "org/pulled-GGUF"
 def kills_of_measurements(n: int, draw: random.Random, model: Path, within_s: float = 5.0) -> Trials:
     """Every measuring command in turn; runs stay, and each is shown as far as it came."""
     row = Trials("kills and signals while measuring")
-    ways = itertools.cycle(itertools.product(_WAYS, measuring_commands()))
+    ways = itertools.cycle(itertools.product(_WAYS, stopped_commands()))
     for way, name in itertools.islice(ways, n):
         after_s = draw.uniform(0.2, within_s)
         before = _samples()
@@ -56,10 +57,12 @@ def kills_of_writers(n: int, draw: random.Random, folder: Path) -> Trials:
                 (["synth", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(target)], _is_gguf),
                 (["report", "1", "-o", str(target.with_suffix(".html")), "--force"], _is_page),
                 (["export", "1", "--format", "json", "-o", str(target.with_suffix(".json")), "--force"], _is_json),
+                (["report", "1", "-o", str(target.with_suffix(".png")), "--force"], _is_png),
+                (["export", "1", "--bundle", str(target.with_suffix(".zip")), "--force"], zipfile.is_zipfile),
                 (["pull", f"hf:{_REPO}", "q8_0", "--to", str(target)], _is_nothing),
                 (["pull", f"hf:{_REPO}", "q8_0"], _is_nothing),
                 (["import", str(Path(__file__).parent.parent / "data" / "peers" / "llama-bench.json")], _is_json),
-            )[number % 6]
+            )[number % 8]
             if "--force" in words:
                 Path(words[-2]).write_bytes(old)
             after_s = draw.uniform(0.1, 2.0)
@@ -163,6 +166,10 @@ def _is_nothing(_path: Path) -> bool:
 
 def _is_page(path: Path) -> bool:
     return path.read_text(encoding="utf-8").rstrip().endswith("</html>")
+
+
+def _is_png(path: Path) -> bool:
+    return path.read_bytes().endswith(b"IEND\xaeB`\x82")
 
 
 def _is_json(path: Path) -> bool:

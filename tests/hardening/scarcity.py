@@ -24,7 +24,7 @@ from tests.hardening.trials import Trials
 _MIB = 1 << 20
 _MEMORY_MIB = (1, 64, 200, 260, 300, 330, 360, 400, 500, 700)
 """From less than a worker needs to start, past what it takes to load a small model, to enough for its context."""
-_PARENT_MIB = (150, 300, 600)
+_PARENT_MIB = (150, 210, 300, 600)
 FILE_BYTES = (0, 4096, 65_536, 1_000_000)
 """The largest size that a file may reach: the kernel refuses every write beyond it, as a quota does."""
 _REPO = "org/full-GGUF"

@@ -8,10 +8,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
+from ggbench.engine.rpc_devices import is_built_with_rpc
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
-from tests.hardening import headers, kills, names, network, scarcity, stores, together
+from ggbench.machine import bandwidth
+from ggbench.machine.cpu import default_threads
+from ggbench.machine.read_probe import ReadRate
+from tests.hardening import headers, kills, names, network, rpc_kills, scarcity, stores, terminals, together
 from tests.hardening.trials import Trials, own_home
 
 _TINY = Hyperparameters(
@@ -40,12 +45,17 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
     "caches": lambda t: stores.damaged_caches(40 if t.is_quick else 600, t.draw, t.folder),
     "network": lambda t: network.network_faults(t.folder, 3 if t.is_quick else None),
     "names": lambda t: names.hostile_names(t.folder, dict(list(names.NAMES.items())[:1]) if t.is_quick else None),
-    "kills": lambda t: kills.kills_of_measurements(2 if t.is_quick else 70, t.draw, t.model, 1.5 if t.is_quick else 5),
-    "writers": lambda t: kills.kills_of_writers(1 if t.is_quick else 30, t.draw, t.folder),
+    "terminals": lambda t: terminals.narrow_terminals(
+        t.model, (20,) if t.is_quick else (1, 20, 80), measures=not t.is_quick
+    ),
+    "kills": lambda t: kills.kills_of_measurements(2 if t.is_quick else 110, t.draw, t.model, 1.5 if t.is_quick else 5),
+    "writers": lambda t: kills.kills_of_writers(1 if t.is_quick else 40, t.draw, t.folder),
     "memory": lambda t: scarcity.out_of_memory(t.model, 1 if t.is_quick else None),
     "disk": lambda t: scarcity.full_disk(t.folder, t.model, (4096,) if t.is_quick else scarcity.FILE_BYTES),
     "together": lambda t: together.all_at_once(t.draw, t.folder, t.model, 1),
 }
+if is_built_with_rpc():
+    ROWS["rpc"] = lambda t: rpc_kills.kills_of_rpc_servers(1 if t.is_quick else 10, t.draw, t.model)
 SLOW = ("memory", "disk", "together")
 """Rows that start many processes, which a quick run leaves out."""
 
@@ -56,12 +66,20 @@ def run_rows(
     """Yield each row with the seconds that it took, in a home of its own."""
     for name in chosen:
         with tempfile.TemporaryDirectory(prefix="ggbench-hardening-") as folder, own_home(Path(folder) / "home"):
+            _know_bandwidth()
             model = cached_twin("tiny", _TINY, "q8_0", Path(folder) / "twins")
-            if name in ("names", "kills", "writers", "disk", "together"):
+            if name in ("names", "terminals", "kills", "writers", "disk", "together"):
                 names.store_with_a_run()
             began = time.monotonic()
             row = ROWS[name](Trial(random.Random(seed), Path(folder) / "work", model, tuple(real), is_quick))
             yield row, time.monotonic() - began
+
+
+def _know_bandwidth() -> None:
+    """Keep what no trial is about: measuring it takes seconds in each home."""
+    rate = ReadRate(20e9, default_threads(), "memcmp", busy=False)
+    with mock.patch.object(bandwidth, "probe_reads", return_value=rate):
+        bandwidth.cached_bandwidth(default_threads())
 
 
 def markdown(rows: Sequence[Trials]) -> str:

@@ -74,9 +74,9 @@ class Trials:
             self.fault(f"{label}: {_where(error)}")
         return None
 
-    def run(self, label: str, *args: str, limit_s: float = LIMIT_S) -> Ran | None:
+    def run(self, label: str, *args: str, limit_s: float = LIMIT_S, encoding: str = "utf-8") -> Ran | None:
         """Make one trial of the command line in this process."""
-        ran = self.attempt(label, lambda: ggbench(*args), limit_s)
+        ran = self.attempt(label, lambda: ggbench(*args, encoding=encoding), limit_s)
         if isinstance(ran, Ran):
             self.judge(label, ran.code, ran.out, ran.err)
             return ran
@@ -104,17 +104,17 @@ class Ran:
     err: str
 
 
-def ggbench(*args: str) -> Ran:
-    """Run the command line in this process."""
+def ggbench(*args: str, encoding: str = "utf-8") -> Ran:
+    """Run the command line in this process, with streams of that encoding. Raises UnicodeError for what it lacks."""
     from ggbench.cli.main import main
 
-    out, err = io.StringIO(), io.StringIO()
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding, write_through=True) for _ in range(2))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             main(list(args))
         except SystemExit as left:
             code = left.code if isinstance(left.code, int) else 0
-    return Ran(code, out.getvalue(), err.getvalue())
+    return Ran(code, *(stream.buffer.getvalue().decode(encoding) for stream in (out, err)))
 
 
 def unprintable(text: str) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
+import signal
+import threading
 
 import pytest
 
+from ggbench.machine import read_probe
 from ggbench.machine.read_probe import probe_reads
 
 
@@ -38,3 +42,21 @@ def test_threads_that_share_a_core_are_called_busy() -> None:
         os.sched_setaffinity(0, allowed)
 
     assert rate.busy
+
+
+def test_a_ctrl_c_does_not_wait_for_memory_that_comes_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hypervisor may take seconds for the pages that a probe has to touch at least."""
+    n_touched, slow = 0, threading.Event()
+
+    def memset(*_: object) -> None:
+        nonlocal n_touched
+        n_touched += 1
+        if n_touched == 3:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        slow.wait(0.02)
+
+    monkeypatch.setattr(ctypes, "memset", memset)
+    with pytest.raises(KeyboardInterrupt):
+        probe_reads(1, buffer_bytes=2 << 30, min_bytes=2 << 30, budget_s=0.0)
+
+    assert n_touched < (2 << 30) // read_probe.CHUNK_BYTES // 2

@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -16,15 +16,20 @@ from ggbench.engine.endings import Ending, OutOfMemory
 from ggbench.engine.events import Steps
 from ggbench.engine.logs import parse_allocations
 from ggbench.engine.workloads.decode import Decode
-from ggbench.experiments.stored import read_recording, read_run
+from ggbench.engine.workloads.prefill import Prefill
+from ggbench.experiments.stored import listed_run, read_recording, read_run
+from ggbench.machine.clock import moment_ns
+from ggbench.machine.readings import MachineReader
+from ggbench.recording.rig import Rig
 from ggbench.records.machine import GpuProcess, GpuReading, MachineReading
 from ggbench.records.memory import Place
 from ggbench.records.observation import GpusInUse
 from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import Bandwidth
+from ggbench.records.summary import QuantSummary
 from ggbench.store.database import Store
-from tests.fakes.engine import fake_rig
+from tests.fakes.engine import fake_rig, obey
 from tests.fakes.gpu_worker import CUDA, PLACES, WORKER_PID, on_gpu, with_gpu
 from tests.fakes.recorded import decode_job, decoded, prefill_job, runs_of
 
@@ -145,6 +150,80 @@ def test_a_machine_that_cannot_be_read_costs_no_measurement(target: Target, stor
     assert (run.outcome, run.gpu_use) == (Outcome.COMPLETED, None)
     assert run.run_id is not None
     assert read_recording(store, store.load_run(run.run_id)).of(MachineReading) == ()
+
+
+@dataclass
+class ChangingMachine:
+    """As it is before its worker measures, and as it is since."""
+
+    before: MachineReading
+    since: MachineReading
+    is_read: threading.Event = field(default_factory=threading.Event)
+    is_changed: bool = False
+
+    def read(self) -> MachineReading:
+        """Return its state now."""
+        found = self.since if self.is_changed else self.before
+        self.is_read.set()
+        return replace(found, at_ns=moment_ns())
+
+    def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        """Answer as a worker in good health, on a machine that changes as it measures."""
+        if isinstance(request, Decode | Prefill):
+            assert self.is_read.wait(10)
+            self.is_changed = True
+        yield from obey(request)
+
+    def rig(self, store: Store) -> Rig:
+        """Return one of a fake worker."""
+        rig = fake_rig(store, {0: self.answer})[0]
+        return replace(with_gpu(rig), read_machine=self.read, reading_interval_s=0.001)
+
+
+def test_a_run_through_a_suspend_is_marked(target: Target, store: Store) -> None:
+    """Its steps did not see it, as their clock stood still; what it says of the machine is stored and shown."""
+    awake = MachineReading(0, None, 1, 2, suspended_ns=40_000_000_000, n_cpus=2)
+    machine = ChangingMachine(awake, replace(awake, suspended_ns=102_000_000_000))
+    (run,) = runs_of(machine.rig(store), decode_job(target, 300))
+
+    what = "the machine was suspended for 1:02"
+    assert run.head.environment is not None
+    assert run.head.environment.changes == (what,)
+    assert what in decoded(run).unsteady
+    assert run.run_id is not None
+    stored = store.load_run(run.run_id)
+    assert listed_run(stored).head.environment == read_run(store, stored).head.environment == run.head.environment
+
+
+def test_a_killed_run_has_what_changed_until_then(target: Target, store: Store) -> None:
+    """From its readings alone, as it never came to an end that could be stored."""
+    whole = MachineReading(0, None, 1, 2, suspended_ns=0, n_cpus=8)
+    machine = ChangingMachine(whole, replace(whole, n_cpus=4))
+    rig = machine.rig(store)
+    (run,) = runs_of(rig, prefill_job(target, 8))
+    assert run.run_id is not None
+    stored, begun = store.load_run(run.run_id), rig.describe_environment({})
+    found = read_run(store, replace(stored, result_json=None, state="interrupted", environment=begun))
+    what = "the CPUs that it may use went from 8 to 4"
+    assert found.head.environment == replace(begun, changes=(what,))
+    assert QuantSummary.of([found]).unsteady == what
+
+
+def test_setting_the_clock_moves_no_step(target: Target, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps and readings are put beside each other by their moments, which stay in order."""
+    now_ns = time.time_ns()
+    jumps = itertools.cycle([0, -86_400, 3600])
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns + next(jumps) * 1_000_000_000)
+    rig = replace(fake_rig(store)[0], read_machine=MachineReader().read, reading_interval_s=0.001)
+    (run,) = runs_of(rig, decode_job(target, 300))
+    assert run.run_id is not None
+    stored = store.load_run(run.run_id)
+    observed = [each.at_ns for each in store.load_observations(run.run_id) if each.kind != "machine_reading"]
+    readings = [each.at_ns for each in read_recording(store, stored).of(MachineReading)]
+    chunks = [each.at_ns for each in store.load_chunks(run.run_id)]
+    for moments in (observed, readings, chunks):
+        assert moments == sorted(moments)
+        assert moments[-1] - moments[0] < 600 * 1_000_000_000
 
 
 def test_a_limit_hides_what_the_worker_held(target: Target) -> None:

@@ -28,7 +28,7 @@ class Clock:
     def __init__(self) -> None:
         self.now_ns = 1000 * S
 
-    def time_ns(self) -> int:
+    def moment_ns(self) -> int:
         return self.now_ns
 
     def monotonic(self) -> float:
@@ -40,6 +40,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The recorder's."""
     clock = Clock()
     monkeypatch.setattr("ggbench.recording.recorder.time", clock)
+    monkeypatch.setattr("ggbench.recording.recorder.moment_ns", clock.moment_ns)
     return clock
 
 

@@ -125,6 +125,7 @@ def test_ollama_takes_kv_type_and_flash_attention_from_its_servers_environment()
         (LlamaSetup(type_k="q8_0"), None, "a KV cache of K q8_0 and V f16"),
         (LlamaSetup(type_k="q5_1", type_v="q5_1"), None, "a KV cache of K q5_1 and V q5_1"),
         (LlamaSetup(n_cpu_moe=2), None, "experts or single tensors in main memory"),
+        (LlamaSetup(rpc_servers=("a:1",)), None, "devices of other machines"),
         (LlamaSetup(), Path("/models/mmproj.gguf"), "a projector in a file of its own"),
     ],
 )

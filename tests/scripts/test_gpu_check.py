@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -143,6 +144,8 @@ def test_a_build_is_kept_and_one_for_another_gpu_is_apart(tmp_path: Path, monkey
         calls.append(tuple(map(str, words)))
         if words[0] == "wheel":
             assert env is not None and "-DGGML_CUDA=on" in env["CMAKE_ARGS"]
+            (parts,) = (word for word in shlex.split(env["CMAKE_ARGS"]) if "PROJECT_llama_cpp_INCLUDE" in word)
+            assert Path(parts.partition("=")[2]).is_file()
             assert env["CPATH"].split(os.pathsep)[0] == str(tmp_path / "cublas/include")
             assert "--no-cache-dir" in words  # pip's cache would hand one GPU's build to another
             folder = Path(calls[-1][calls[-1].index("--wheel-dir") + 1])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.util
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
+import time
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +20,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PYTHON = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
 TOOLS = (
     "bash", "env", "basename", "cat", "cp", "cut", "dirname", "find", "flock", "grep", "gzip", "head", "mkdir", "mv",
     "readlink", "realpath", "rm", "sha256sum", "sort", "tail", "tar", "uname",
@@ -36,7 +40,7 @@ def build_editable(folder, config_settings=None, metadata_directory=None):
     return shutil.copy("ggbench-0.1.0-py3-none-any.whl", folder).rpartition("/")[2]
 """
 OF_LLAMA = """
-import os, pathlib, shutil
+import os, pathlib, shutil, time
 def prepare_metadata_for_build_wheel(folder, config_settings=None):
     target = pathlib.Path(folder, "llama_cpp_python-0.3.36.dist-info")
     target.mkdir()
@@ -48,8 +52,11 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
     with open(os.environ["BUILDS"], "a") as builds:
         builds.write(f"{len(list(objects.iterdir()))} objects: {os.environ['CMAKE_ARGS']}\\n")
     (objects / "llama.o").touch()
-    if os.environ.get("INTERRUPTED"):
-        raise SystemExit("interrupted")
+    if os.environ.get("FAILS"):
+        raise SystemExit("no room")
+    if os.environ.get("WAITS"):
+        pathlib.Path(os.environ["WAITS"]).touch()
+        time.sleep(600)
     return shutil.copy("llama_cpp_python-0.3.36-py3-none-any.whl", folder).rpartition("/")[2]
 """
 
@@ -94,6 +101,18 @@ class Checkout:
         command = [str(self.root / "scripts" / script), *map(str, words)]
         return subprocess.run(command, capture_output=True, text=True, env=self.environ | environ, timeout=100)
 
+    def interrupt(self, script: str, waits: Path, *words: object) -> tuple[int, str]:
+        """Press Ctrl-C while a script compiles; return its exit code and stderr."""
+        command, environ = [str(self.root / "scripts" / script), *map(str, words)], {"WAITS": str(waits)}
+        with subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env=self.environ | environ, start_new_session=True
+        ) as process:
+            while not waits.exists() and process.poll() is None:
+                time.sleep(0.02)
+            os.killpg(process.pid, signal.SIGINT)
+            _, err = process.communicate(timeout=100)
+        return process.returncode, err
+
     @property
     def builds(self) -> list[str]:
         """Every compilation, by how many objects it found and its CMAKE_ARGS."""
@@ -101,8 +120,19 @@ class Checkout:
         return file.read_text().splitlines() if file.exists() else []
 
 
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `python3 -m venv` makes, copied from here each time; its pip is the tests' own, as another takes seconds."""
+    folder, pip = tmp_path_factory.mktemp("environment") / "venv", importlib.util.find_spec("pip")
+    subprocess.run([PYTHON, "-m", "venv", folder, *(["--without-pip"] if pip else [])], check=True)
+    if pip is not None and pip.origin is not None:
+        (packages,) = folder.glob("lib/python*/site-packages")
+        shutil.copytree(Path(pip.origin).parent, packages / "pip")
+    return folder
+
+
 @pytest.fixture
-def checkout(tmp_path: Path) -> Checkout:
+def checkout(tmp_path: Path, environment: Path) -> Checkout:
     """Without a compiler, uv and packages; Python is the tests' own."""
     root, tools = tmp_path / "check out", tmp_path / "tools"
     (root / "scripts").mkdir(parents=True)
@@ -116,9 +146,10 @@ def checkout(tmp_path: Path) -> Checkout:
     wheel(root, "ggbench", "0.1.0", requires="Requires-Dist: llama-cpp-python>=0.3.36\n")
     for name in TOOLS:
         (tools / name).symlink_to(shutil.which(name) or name)
-    (tools / "python3").symlink_to(Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}"))
     environ = {"PATH": str(tools), "HOME": str(tmp_path), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
-    return Checkout(root, tools, environ | {"BUILDS": str(tmp_path / "builds")})
+    made = Checkout(root, tools, environ | {"BUILDS": str(tmp_path / "builds")})
+    made.tool("python3", f'[ "$1 $2" = "-m venv" ] && exec cp -R {environment} "$3"; exec {PYTHON} "$@"')
+    return made
 
 
 def source_of_llama(folder: Path) -> None:
@@ -173,7 +204,7 @@ def test_what_is_missing_is_said_at_once(
     for name, version in (("torch", "2.0.0"), ("llama_cpp_python", "0.3.9")):
         wheel(tmp_path, name, version)
     if tool:
-        checkout.tool(tool, script.format(python=Path(checkout.tools / "python3").resolve()))
+        checkout.tool(tool, script.format(python=PYTHON))
 
     ran = checkout.run("setup", *(word.format(tmp=tmp_path) for word in words), **environ)
 
@@ -214,23 +245,25 @@ def test_a_compilation_goes_on_and_is_kept(checkout: Checkout, tmp_path: Path) -
     checkout.tool("nvcc", "exit 0")
     checkout.environ["PIP_FIND_LINKS"] = str(packages)
 
-    interrupted = checkout.run("setup", INTERRUPTED="1")
+    failed = checkout.run("setup", FAILS="1")
+    code, interrupted = checkout.interrupt("setup", tmp_path / "waits")
     continued = checkout.run("setup")
     shutil.rmtree(checkout.root / ".venv")
     renewed = checkout.run("ggbench")
     for_cuda = checkout.run("setup", CMAKE_ARGS="-DGGML_CUDA=on")
     unchanged = checkout.run("setup")
 
-    assert interrupted.returncode == 1
-    assert "interrupted" in interrupted.stderr
-    assert interrupted.stderr.splitlines()[-2] == "Error: llama.cpp could not be compiled"
+    assert failed.returncode == 1
+    assert "no room" in failed.stderr
+    assert failed.stderr.splitlines()[-2] == "Error: llama.cpp could not be compiled"
+    assert (code, interrupted.splitlines()[-1]) == (130, "ggbench: interrupted; the same command goes on")
     assert [each.returncode for each in (continued, renewed, for_cuda, unchanged)] == [0, 0, 0, 0], continued.stderr
     assert "compiling llama.cpp" in continued.stderr
     assert (renewed.stdout, renewed.stderr) == ("this is ggbench\n", "")
     parts = f"-DCMAKE_PROJECT_llama_cpp_INCLUDE='{checkout.root}/scripts/llama_parts.cmake'"
-    assert [each.partition(":")[0] for each in checkout.builds] == ["0 objects", "1 objects", "0 objects"]
+    assert [each.partition(":")[0] for each in checkout.builds] == ["0 objects", "1 objects", "1 objects", "0 objects"]
     assert all(parts in each for each in checkout.builds)
-    assert ["-DGGML_CUDA=on" in each for each in checkout.builds] == [False, False, True]
+    assert ["-DGGML_CUDA=on" in each for each in checkout.builds] == [False, False, False, True]
 
 
 @pytest.mark.slow
@@ -239,8 +272,7 @@ def test_an_environment_of_another_python_is_replaced(checkout: Checkout, tmp_pa
     """Also one whose interpreter is gone, as after an upgrade of the system; the launcher notices both."""
     given = wheel(tmp_path, "llama_cpp_python", "0.3.36", "llama_cpp")
     assert checkout.run("setup", "--wheels", given).returncode == 0
-    python = (checkout.tools / "python3").resolve()
-    checkout.tool("python-of-tomorrow", f'case "$2" in *%d.%d*) echo 9.9 ;; *) exec {python} "$@" ;; esac')
+    checkout.tool("python-of-tomorrow", 'case "$2" in *%d.%d*) echo 9.9 ;; *) exec python3 "$@" ;; esac')
 
     other = checkout.run("setup", "--wheels", given, PYTHON="python-of-tomorrow")
     (checkout.root / ".venv/bin/python").unlink()

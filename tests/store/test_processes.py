@@ -102,6 +102,25 @@ def test_a_process_with_a_recycled_pid_is_not_the_owner() -> None:
     assert not is_alive(pid, started_at - 3600)
 
 
+def test_a_clock_that_is_set_ends_no_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux derives the boot time, and so every start of a process, from a clock that was set back by a day."""
+    import psutil
+
+    with writer(path, 1) as process:
+        run_id_said_by(process)
+        lines = Path("/proc/stat").read_text().splitlines()
+        moved = [f"btime {int(line.split()[1]) - 86_400}" if line.startswith("btime") else line for line in lines]
+        (tmp_path / "stat").write_text("\n".join([*moved, ""]))
+        (tmp_path / str(process.pid)).symlink_to(f"/proc/{process.pid}")
+        monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+        with Store.open(path) as store:
+            assert [run.state for run in store.list_runs()] == ["running"]
+        process.kill()
+        process.wait()
+        with Store.open(path) as store:
+            assert [run.state for run in store.list_runs()] == ["interrupted"]
+
+
 def test_processes_that_write_at_once_lose_nothing(path: Path) -> None:
     """Three processes race to make the file and append to it; every chunk of each is there, in its own run."""
     with ExitStack() as stack:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from textual import events
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from ggbench.catalog.added_places import (
     add_place,
@@ -188,15 +189,15 @@ def test_a_word_that_is_also_a_folder_can_be_added_or_searched_for(
 
 
 def test_a_place_is_removed_and_its_files_stay(places: Services, models: Path, drive: Drive) -> None:
-    """By x on any of its models; on others the key does nothing."""
+    """By d on any of its models; on others the key does nothing."""
     add_place(models)
 
     async def steps(app: App, pilot: Page) -> None:
         assert len(listed(app)) == 3
-        shown = await press(app, pilot, "x")
+        shown = await press(app, pilot, "d")
         assert listed(app) == []
         assert "its files stay" in shown
-        assert "its files stay" in await press(app, pilot, "x")
+        assert "its files stay" in await press(app, pilot, "d")
 
     drive(App(places), steps)
     assert remembered_places() == ()
@@ -257,6 +258,7 @@ def test_the_command_takes_a_path_or_a_model(models: Path, monkeypatch: pytest.M
         "synth:qwen1.5-7b:q4_k_m": ("synth:qwen1.5-7b", "q4_k_m"),
         "hf:maker/small-gguf": ("maker/small-gguf", None),
         "maker/small-gguf:q8_0": ("maker/small-gguf", "q8_0"),
+        "http://127.0.0.1:8080/v1": ("http://127.0.0.1:8080", None),
     }
     for argument in wanted:
         assert run(command, [argument, "--offline"]).exit_code == 0
@@ -287,7 +289,7 @@ def test_quants_are_grouped_by_folder_and_name(tmp_path: Path) -> None:
 
 
 def test_a_typed_server_is_added_listed_and_removed(places: Services, planner: FakePlanner, drive: Drive) -> None:
-    """It is asked for its models first; its models are listed once it is chosen, and x forgets it."""
+    """It is asked for its models first; its models are listed once it is chosen, and d forgets it."""
     with TestEndpoint(AnyLength("llama_server")) as endpoint:
 
         async def steps(app: App, pilot: Page) -> None:
@@ -299,11 +301,43 @@ def test_a_typed_server_is_added_listed_and_removed(places: Services, planner: F
             assert listed(app) == ["servers", endpoint.url.removeprefix("http://")]
             assert planner.asked[-1][:2] == (endpoint.url, ())
             assert remembered_servers() == (endpoint.url,)
-            await press(app, pilot, "escape", "x")
+            await press(app, pilot, "escape", "d")
             assert listed(app) == []
 
         drive(App(places), steps)
     assert remembered_servers() == ()
+
+
+def test_a_server_named_on_the_command_line_or_in_the_other_filter_is_added(places: Services, drive: Drive) -> None:
+    """It is asked first, as if its URL had been typed into the filter of the models."""
+    with TestEndpoint(AnyLength("llama_server")) as endpoint:
+
+        async def opened(app: App, pilot: Page) -> None:
+            await settle(app, pilot)
+            assert listed(app) == ["servers", endpoint.url.removeprefix("http://")]
+
+        async def typed(app: App, pilot: Page) -> None:
+            await press(app, pilot, "slash")
+            app.screen.query_one("#quant-filter", Input).value = endpoint.url
+            await press(app, pilot, "enter")
+            assert listed(app) == ["servers", endpoint.url.removeprefix("http://")]
+
+        drive(App(places, opens=endpoint.url), opened)
+        forget_server(endpoint.url)
+        drive(App(places, opens="synth:small-0.6b"), typed)
+    assert remembered_servers() == (endpoint.url,)
+
+
+def test_models_of_one_name_have_their_folders_in_front(tmp_path: Path) -> None:
+    """The nearest folder that differs in all of them, so that a narrow list shows which is which."""
+    for maker in ("one", "other"):
+        path = tmp_path / maker / "m-GGUF" / "m-q8_0.gguf"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(gguf_bytes())
+    (tmp_path / "other" / "n-q8_0.gguf").write_bytes(gguf_bytes())
+    add_place(tmp_path)
+    entries = [entry for entry in list_models(CATALOG, added_models()) if entry.section is Section.ADDED]
+    assert sorted(entry.title for entry in entries) == ["n-q8_0", "one/m-q8_0", "other/m-q8_0"]
 
 
 def test_a_server_that_does_not_answer_is_not_added(places: Services, drive: Drive) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 
 from ggbench.errors import BadFile
@@ -112,6 +113,23 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
         words = await press(app, pilot, "escape", "P")
         assert "‹ documents ›" in words
         assert "‹ quality ›" in words
+
+    drive(app, steps)
+
+
+def test_what_is_typed_before_the_dialog_is_there_is_typed_into_it(
+    app: App, drive: Drive, planner: FakePlanner
+) -> None:
+    """As a terminal sends a burst: all keys come in while the Library still has the focus."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "P", "escape")
+        for key in ("P", "down", "1", "6", "k", "down", "1", "5", "enter"):
+            app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await press(app, pilot)
+        assert shown(app) == "PickScreen"
+        needs = planner.picked[-1][1].needs
+        assert (needs.given_n_ctx, needs.given_tok_s) == (16384, 15.0)
 
     drive(app, steps)
 

@@ -92,6 +92,31 @@ def test_a_pick_that_comes_after_the_end_starts_no_worker(
     assert workers == []
 
 
+def test_other_needs_read_no_header_again(
+    offline: HubAccess,
+    start: Callable[[], LlamaEngine],
+    tiny_twin: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that the plan has read are there for the pick too."""
+    planner, setup, asked = Planner(offline, start), LlamaSetup(), []
+
+    def counted(model: str, quants: Sequence[str], hub: HubAccess) -> PlannedModel:
+        asked.append(model)
+        return planned_model(model, quants, hub=hub)
+
+    monkeypatch.setattr("ggbench.tui.planner.planned_model", counted)
+    list(planner.rows(str(tiny_twin), (), BUDGET, setup))
+    caches = caches_of([("f16", "f16")], setup)
+    with Store.open(tmp_path / "results.sqlite") as store:
+        for n_ctx in (512, 1024):
+            needs = Needs(given_n_ctx=n_ctx)
+            assert planner.pick(str(tiny_twin), (), PickRequest(needs, BUDGET, setup, caches), store).checked
+    planner.close()
+    assert asked == [str(tiny_twin)]
+
+
 def test_the_worker_is_kept_until_it_has_to_be_another(
     offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker], tiny_twin: Path
 ) -> None:

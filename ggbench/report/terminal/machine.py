@@ -53,7 +53,8 @@ def environment_line(environment: Environment) -> str:
     cores = f"{environment.n_cores} cores" if environment.n_cores else ""
     ram = f"{format_bytes(environment.ram_bytes)} RAM" if environment.ram_bytes else ""
     cpu = ", ".join(filter(None, (environment.cpu, cores, ram)))
-    return plain("; ".join(filter(None, (software, environment.os, cpu, *gpus, *_imported(environment.imported)))))
+    parts = (software, environment.os, cpu, *gpus, *_imported(environment.imported), *environment.changes)
+    return plain("; ".join(filter(None, parts)))
 
 
 def _imported(imported: Imported | None) -> tuple[str, ...]:

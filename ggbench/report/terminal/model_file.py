@@ -54,10 +54,10 @@ def header_details(model_file: ModelFile) -> RenderableType:
     parts = (
         heading,
         facts_table("File", _file(model_file)),
-        facts_table("Shape", _shape(model_file)),
+        facts_table("Shape", shape_facts(model_file)),
         facts_table("Memory", _memory(model_file)),
-        _types_table(model_file),
-        facts_table("Metadata", [(plain(key), _metadata(value)) for key, value in model_file.metadata.items()]),
+        types_table(model_file),
+        facts_table("Metadata", [(plain(key), metadata_text(value)) for key, value in model_file.metadata.items()]),
     )
     return spaced(parts)
 
@@ -108,7 +108,8 @@ def _file(model_file: ModelFile) -> Facts:
     ]
 
 
-def _shape(model_file: ModelFile) -> Facts:
+def shape_facts(model_file: ModelFile) -> Facts:
+    """Parameters, layers, widths and heads."""
     experts = f"{model_file.n_expert}, {model_file.n_expert_used} used for each token" if model_file.n_expert else ""
     heads = f"{_range(model_file.n_head)} query, {_range(model_file.n_head_kv)} KV"
     dims = {model_file.head_dim_k, model_file.head_dim_v}
@@ -151,7 +152,8 @@ def _memory(model_file: ModelFile) -> Facts:
     ]
 
 
-def _types_table(model_file: ModelFile) -> Table:
+def types_table(model_file: ModelFile) -> Table:
+    """Tensors, parameters and bytes of each type, the largest first."""
     groups: defaultdict[str, list[TensorInfo]] = defaultdict(list)
     for tensor in model_file.tensors:
         groups[tensor.type_name].append(tensor)
@@ -180,7 +182,7 @@ def _range(values: tuple[int, ...]) -> str:
     return format_count(low) if low == high else f"{format_count(low)} to {format_count(high)}"
 
 
-def _metadata(value: object) -> str:
+def metadata_text(value: object) -> str:
     """One line of a metadata value, cut where it is long."""
     if isinstance(value, ArrayLength):
         return f"array of {format_count(value)}"

@@ -11,8 +11,8 @@ from rich.text import Text
 from ggbench.catalog.published.rows import Figure
 from ggbench.records.plan import PlanRow
 from ggbench.report import UNKNOWN
-from ggbench.report.sizes_against import published_sizes
-from ggbench.report.terminal.tables import fitted_table, left, names, right
+from ggbench.report.sizes_against import PublishedSize, published_sizes
+from ggbench.report.terminal.tables import Cells, fitted_table, left, names, right
 from ggbench.units import format_bytes, format_gb, format_share
 
 _CAPTION = (
@@ -32,9 +32,8 @@ def published_sizes_table(rows: Sequence[PlanRow], *, width: int) -> RenderableT
             right("weights", (format_bytes(row.weight_bytes) for row, _ in found), "yours", stays=True),
             right("file", (format_gb(row.file_bytes) for row, _ in found), "yours", stays=True),
             right("file", (_printed(size.row.file_size_gb) for _, size in found), "GB", stays=True),
-            right("", (format_share(size.file_share) for _, size in found)),
-            right("memory", (_printed(size.row.memory_gb) for _, size in found), "GB", stays=True),
-            right("beyond weights", (format_bytes(size.beside_weights_bytes) for _, size in found), "as GiB"),
+            right("off by", (format_share(size.file_share) for _, size in found)),
+            *_memory(found),
             left("published", (f"{size.row.source} {size.row.table}" for _, size in found)),
         ],
         title="Beside published sizes",
@@ -42,6 +41,16 @@ def published_sizes_table(rows: Sequence[PlanRow], *, width: int) -> RenderableT
         caption=_CAPTION,
     )
     return Padding(table, (1, 0, 0, 0))
+
+
+def _memory(found: Sequence[tuple[PlanRow, PublishedSize]]) -> list[Cells]:
+    """The columns of memory, where any row states it."""
+    if not any(size.row.memory_gb for _, size in found):
+        return []
+    return [
+        right("memory", (_printed(size.row.memory_gb) for _, size in found), "GB", stays=True),
+        right("beyond weights", (format_bytes(size.beside_weights_bytes) for _, size in found), "as GiB"),
+    ]
 
 
 def _printed(figure: Figure | None) -> str:

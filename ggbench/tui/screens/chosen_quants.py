@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,28 +31,28 @@ class ChosenQuantsScreen(ModelsScreen):
         """What was last asked of a pick."""
 
     @property
+    @abstractmethod
     def chosen(self) -> QuantRow | None:
         """The quant at the cursor."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def machine_budget(self) -> Budget | None:
         """The memory of this machine; None before it was read."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def planned_budget(self) -> Budget | None:
         """The memory that is planned for: this machine's, or that of the chosen card; None before it was read."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def planner(self) -> Planner | None:
         """What sizes quants; None before this machine was read."""
-        raise NotImplementedError
 
+    @abstractmethod
     def show_rows(self) -> None:
         """Draw the quants as they are now."""
-        raise NotImplementedError
 
     def _start(self, request: RunRequest | None) -> None:
         """Run the marked quants or the chosen one; without a request, download them."""

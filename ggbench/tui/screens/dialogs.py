@@ -6,6 +6,7 @@ app if there is none.
 
 from __future__ import annotations
 
+import asyncio
 from typing import ClassVar, Literal, TypeAlias, TypeVar
 
 from textual import on
@@ -27,6 +28,15 @@ class Dialog(ModalScreen[Answer]):
     """Accepts one answer and ignores later ones."""
 
     AUTO_FOCUS = "*"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened = asyncio.Event()
+        """Set once its first widget has the focus."""
+
+    def on_mount(self) -> None:
+        """Let the app go on with the keys that were typed meanwhile."""
+        self.opened.set()
 
     def dismiss(self, result: Answer | None = None) -> AwaitComplete:
         """Close with this answer unless it is closed already."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
@@ -99,9 +100,9 @@ class FieldsDialog(Dialog[Asked | None]):
         """What stands after the typed fields."""
         return ()
 
+    @abstractmethod
     def asked(self, values: Mapping[str, object]) -> Asked:
         """Return what was asked for; fields that are empty are not among the values. Raises UsageError."""
-        raise NotImplementedError
 
     def action_move(self, steps: int) -> None:
         """Go to another field; at once, unlike Textual's own action, as letters typed right after belong to it."""

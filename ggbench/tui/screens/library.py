@@ -64,8 +64,8 @@ class LibraryScreen(ChosenQuantsScreen):
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("P", "pick", "Pick", tooltip="Say which quant of the model to run, why, and by which command"),
-        Binding("space", "mark", "Mark", tooltip="Mark or unmark the quant, move to the next"),
-        Binding("b", "decode", "Run", tooltip="Measure the marked quants, or the chosen one"),
+        Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the quant, move to the next"),
+        Binding("b", "decode", "Measure", tooltip="Measure the marked quants, or the chosen one"),
         Binding("m", "search", "Maxctx", tooltip="Search the maximum n_ctx that works"),
         Binding(
             "Q", "quality", "Quality", show=False, tooltip="Score a text: perplexity, and KL divergence from a base"

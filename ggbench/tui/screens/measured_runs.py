@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -65,7 +66,7 @@ class MeasuredScreen(RunsScreen):
             yield from self._details()
         yield StatusMessage()
         yield TooSmall()
-        yield Footer(show_command_palette=False)
+        yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
         """Draw the curves."""
@@ -86,14 +87,17 @@ class MeasuredScreen(RunsScreen):
         what = f"run {self._numbers}" if len(self.runs) == 1 else f"runs {self._numbers}"
         self.ask_to_save(what, lambda: self.runs, has_figures=bool(self._figures))
 
+    @abstractmethod
     def _drawn(self) -> tuple[Figure, ...]:
-        raise NotImplementedError
+        """The figures."""
 
+    @abstractmethod
     def _title(self) -> str:
-        raise NotImplementedError
+        """The line above them."""
 
+    @abstractmethod
     def _details(self) -> Iterable[Widget]:
-        raise NotImplementedError
+        """What stands below them."""
 
 
 class RunDetails(MeasuredScreen):

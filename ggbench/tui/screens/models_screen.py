@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from textual import events, on
 from textual.timer import Timer
 from textual.widgets import Input
 
+from ggbench.catalog.added_places import typed_server
 from ggbench.tui.host import host_of
 from ggbench.tui.library_models import found_models, list_models
 from ggbench.tui.messages import ModelsChanged
@@ -59,8 +61,11 @@ class ModelsScreen(StartScreen):
 
     def on_mount(self) -> None:
         """Read the models, and open the one that the app was started with."""
-        if (opens := host_of(self).opens) is not None:
-            self.query_one(ModelsPane).open(opens)
+        opens, pane = host_of(self).opens, self.query_one(ModelsPane)
+        if isinstance(opens, str) and typed_server(opens) is not None:
+            pane.enter(opens)
+        elif opens is not None:
+            pane.open(opens)
         self.read_models()
 
     @on(ModelsChanged)
@@ -86,9 +91,9 @@ class ModelsScreen(StartScreen):
         entries = list_models(read.catalog, read.local, read.servers)
         self.query_one(ModelsPane).list_models(entries, is_complete=read.is_complete)
 
+    @abstractmethod
     def take_models(self, local: Sequence[LocalModel], catalog: Catalog) -> None:
         """Take in what is on this disk."""
-        raise NotImplementedError
 
     @on(ModelsPane.SearchRequested)
     def _search(self, message: ModelsPane.SearchRequested) -> None:
@@ -111,8 +116,8 @@ class ModelsScreen(StartScreen):
             pane.input.value = lines[0]
             pane.input.focus()
 
-    @on(QuantsPane.PathEntered)
-    def _take_path(self, message: QuantsPane.PathEntered) -> None:
+    @on(QuantsPane.PlaceEntered)
+    def _take_place_of_filter(self, message: QuantsPane.PlaceEntered) -> None:
         self.query_one(ModelsPane).enter(message.text)
 
     @on(ModelsPane.PlaceEntered)
@@ -130,7 +135,7 @@ class ModelsScreen(StartScreen):
         first = found[0]
         if first.place is not None:
             count = f"{format_count(len(found))} quant{'' if len(found) == 1 else 's'}"
-            self.show_notice(f"added {path_argument(first.place)}: {count}; x in the list on the left removes it")
+            self.show_notice(f"added {path_argument(first.place)}: {count}; d in the list on the left removes it")
             self.query_one(ModelsPane).open(first.paths[0])
             self.post_message(ModelsChanged())
 
@@ -148,7 +153,7 @@ class ModelsScreen(StartScreen):
 
         def take(added: tuple[str, int]) -> None:
             url, n_models = added
-            self.show_notice(f"added {url}: {counted(n_models, 'model')}; x in the list on the left removes it")
+            self.show_notice(f"added {url}: {counted(n_models, 'model')}; d in the list on the left removes it")
             self.query_one(ModelsPane).open(url)
             self.post_message(ModelsChanged())
 
@@ -199,6 +204,6 @@ class ModelsScreen(StartScreen):
         self.notice = ""
         self.show_status()
 
+    @abstractmethod
     def show_status(self) -> None:
         """Show the state of the screen and the first of its problems."""
-        raise NotImplementedError

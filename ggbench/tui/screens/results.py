@@ -57,7 +57,7 @@ enter opens a run; space marks it; c compares the marked runs."""
         Binding("S", "reverse_sort", "Reverse the sort order", show=False),
         Binding("y", "copy_command", "Copy", tooltip="Copy the commands that repeat the runs"),
         Binding("w", "save", "Save", tooltip="Save the marked runs, or the chosen one, as HTML, CSV or SVG"),
-        Binding("d", "delete", "Delete", tooltip="Delete the marked runs, or the chosen one; asks first"),
+        Binding("d,delete", "delete", "Delete", tooltip="Delete the marked runs, or the chosen one; asks first"),
         Binding("r", "reload", "Reload", show=False, tooltip="Read the stored runs again"),
         Binding("escape", "leave_filter", "Clear the filter", show=False),
     ]

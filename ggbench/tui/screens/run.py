@@ -93,7 +93,7 @@ class RunScreen(Screen[None]):
                     yield Numbers(id="numbers")
                     yield Gauges(id="gauges")
             yield DecodedText(id="text")
-        yield Footer()
+        yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
         """Draw, and go on drawing."""
@@ -195,10 +195,10 @@ class RunScreen(Screen[None]):
         self._show_live(live, items, plotted, paused=queue.is_paused)
 
     def _keys(self) -> tuple[bool, bool, bool]:
-        """Whether there is a run, whether it is held, and whether the last one has no text."""
+        """Whether there is a run, whether it is held, and whether there is none that has text."""
         queue = self._queue
         live = queue.live
-        is_mute = live is not None and not presenter_of(queue.items[live.item_id].kind).has_samples
+        is_mute = live is None or not presenter_of(queue.items[live.item_id].kind).has_samples
         return queue.is_busy, queue.is_paused, is_mute
 
     def _show_live(

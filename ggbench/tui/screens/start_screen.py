@@ -5,6 +5,7 @@ A download of up to 1 GB proceeds, more asks, and nothing is downloaded offline.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -172,13 +173,13 @@ class StartScreen(TaskScreen):
             self.take_options()
             self.refresh_bindings()
 
+    @abstractmethod
     def take_options(self) -> None:
         """Take in that the options changed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def show_started(self) -> None:
         """Show that a run or a download was started."""
-        raise NotImplementedError
 
     def _ask_first(
         self, request: RunRequest | None, targets: Sequence[Target], jobs: Sequence[Job], *, is_here: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
@@ -55,9 +56,9 @@ class TaskScreen(Screen[None]):
         self.problems[task] = error
         self.show_failure(task, error)
 
+    @abstractmethod
     def show_failure(self, task: str, error: GgbenchError) -> None:
         """Show why a task failed."""
-        raise NotImplementedError
 
     def _answer(self, task: str, worker: Worker[Any], show: Callable[[Any], object], result: object) -> None:
         if self._latest.get(task) is worker:

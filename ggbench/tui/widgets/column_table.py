@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
+from textual.binding import Binding, BindingType
 from textual.strip import Strip
 from textual.widgets import DataTable
 
@@ -17,6 +19,11 @@ _MORE_LEFT, _MORE_RIGHT = "‹", "›"
 
 class ColumnTable(DataTable[Text]):
     """Columns that do not fit whole are left blank; a mark in the header shows that there are more on that side."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("right_square_bracket,l", "scroll_columns(1)", "More columns", show=False),
+        Binding("left_square_bracket,h", "scroll_columns(-1)", "More columns", show=False),
+    ]
 
     def action_scroll_columns(self, steps: int) -> None:
         """Scroll sideways by whole columns."""

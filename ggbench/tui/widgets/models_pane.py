@@ -19,7 +19,7 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from ggbench.catalog.added_places import is_local, typed_path, typed_server
-from ggbench.plain import plain, shorten_middle
+from ggbench.plain import plain, shorten_alike
 from ggbench.tui.library_models import ModelEntry, Section, named_repo
 from ggbench.tui.widgets.filter_input import FilterInput
 
@@ -37,7 +37,7 @@ class ModelList(OptionList):
         Binding("j", "cursor_down", show=False),
         Binding("k", "cursor_up", show=False),
         Binding("enter", "select", "Choose", tooltip="Plan the model and go to its quants"),
-        Binding("delete,x", "remove_place", "Remove", show=False, tooltip=_REMOVE),
+        Binding("d,delete", "remove_place", "Remove", show=False, tooltip=_REMOVE),
     ]
 
     @dataclass
@@ -76,9 +76,11 @@ class ModelList(OptionList):
         chosen = self.chosen_key
         self._entries = {entry.key: entry for entry in shown}
         self.clear_options()
-        for heading, group in groupby(shown, key=lambda entry: entry.heading):
+        names = shorten_alike([f"{'✗ ' if entry.reason else ''}{entry.title}" for entry in shown], self._room)
+        lines = zip(shown, names, strict=True)
+        for heading, group in groupby(lines, key=lambda line: line[0].heading):
             self._add_heading(heading)
-            self.add_options([Option(_line(entry, self._room), id=entry.key) for entry in group])
+            self.add_options([Option(_line(name, entry.about, self._room), id=entry.key) for entry, name in group])
         is_path, server = typed_path(text) is not None, typed_server(text)
         if server is not None and all(entry.server != server for entry in shown):
             self._add_heading("a server")
@@ -145,13 +147,11 @@ def _cut(text: str) -> Text:
     return Text(text, no_wrap=True, overflow="ellipsis")
 
 
-def _line(entry: ModelEntry, room: int) -> Text:
-    """Return the name, cut in its middle, as many differ at their end alone; the note if there is room for it."""
-    line = Text(" ", no_wrap=True, overflow="ellipsis")
-    name = shorten_middle(f"{'✗ ' if entry.reason else ''}{entry.title}", room)
-    line.append(name)
-    if entry.about and cell_len(name) + 2 + cell_len(entry.about) <= room:
-        line.append(f"  {entry.about}", style="dim")
+def _line(name: str, about: str, room: int) -> Text:
+    """Return the name, and the note if there is room for it."""
+    line = Text(f" {name}", no_wrap=True, overflow="ellipsis")
+    if about and cell_len(name) + 2 + cell_len(about) <= room:
+        line.append(f"  {about}", style="dim")
     return line
 
 
@@ -223,7 +223,7 @@ class ModelsPane(Vertical):
         self._wanted = wanted
 
     def enter(self, text: str) -> None:
-        """Put a path into the filter, to be corrected there if it cannot be added, and add it."""
+        """Put a path or a URL into the filter, to be corrected there if it cannot be added, and add it."""
         self.input.value = text
         self.input.focus()
         self._add()

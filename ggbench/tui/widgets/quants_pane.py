@@ -15,7 +15,7 @@ from textual.coordinate import Coordinate
 from textual.message import Message
 from textual.widgets import DataTable, Input, Static
 
-from ggbench.catalog.added_places import typed_path
+from ggbench.catalog.added_places import typed_path, typed_server
 from ggbench.records.setup import KV_CELLS
 from ggbench.tui.library_quants import QuantRow, labelled, quant_columns
 from ggbench.tui.tables import Column, has_words, in_order
@@ -34,8 +34,6 @@ class QuantsTable(ColumnTable):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
         Binding("k", "cursor_up", show=False),
-        Binding("right_square_bracket", "scroll_columns(1)", "Columns to the right", show=False, key_display="]"),
-        Binding("left_square_bracket", "scroll_columns(-1)", "Columns to the left", show=False, key_display="["),
         Binding("left", "change(-1)", show=False),
         Binding("right", "change(1)", "n_ctx×2", key_display="←→", tooltip="Halve or double the planned n_ctx"),
         Binding("shift+left", "step(-1)", "n_ctx −1,024", show=False),
@@ -199,10 +197,10 @@ def _side(column: Column[QuantRow]) -> Literal["left", "right"]:
 
 
 class QuantsPane(Vertical):
-    """The filter is hidden until it is opened; a path in it is for the models."""
+    """The filter is hidden until it is opened; a path or a URL in it is for the models."""
 
-    class PathEntered(Message):
-        """Add the folder or file of this text to the models."""
+    class PlaceEntered(Message):
+        """Add the folder, file or server of this text to the models."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
@@ -239,8 +237,7 @@ class QuantsPane(Vertical):
         """Show these reasons in place of the quants; the quants where there are none."""
         self.set_class(bool(reasons), "-empty")
         if reasons:
-            is_path = typed_path(self.input.value) is not None
-            lines = [*reasons, *(["enter adds this path to the models"] if is_path else [])]
+            lines = [*reasons, *(["enter adds this to the models"] if _is_place(self.input.value) else [])]
             self.query_one("#none-shown", Static).update("\n".join(lines))
 
     @on(Input.Changed)
@@ -250,8 +247,13 @@ class QuantsPane(Vertical):
     @on(Input.Submitted)
     def _leave_filter(self) -> None:
         text = self.input.value
-        if typed_path(text) is None:
-            self.table.focus()
-        else:
+        if _is_place(text):
             self.close_filter()
-            self.post_message(self.PathEntered(text))
+            self.post_message(self.PlaceEntered(text))
+        else:
+            self.table.focus()
+
+
+def _is_place(text: str) -> bool:
+    """Whether it is a path or the URL of a server, which no quant's name is."""
+    return typed_path(text) is not None or typed_server(text) is not None

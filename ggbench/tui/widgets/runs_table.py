@@ -58,8 +58,8 @@ class RunsTable(ScrollView, can_focus=True):
         Binding("pagedown", "page(1)", "Move a page", show=False),
         Binding("home,g", "jump(0)", "First, last", show=False),
         Binding("end,G", "jump(-1)", "First, last", show=False),
-        Binding("left,h", "scroll_columns(-1)", "More columns", show=False),
-        Binding("right,l", "scroll_columns(1)", "More columns", show=False),
+        Binding("left,left_square_bracket,h", "scroll_columns(-1)", "More columns", show=False),
+        Binding("right,right_square_bracket,l", "scroll_columns(1)", "More columns", show=False),
         Binding("enter", "choose", "Open", tooltip="Show everything about the chosen run"),
         Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the run, move to the next"),
     ]

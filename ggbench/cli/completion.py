@@ -1,0 +1,178 @@
+"""What a shell offers after Tab: models, quants, runs and GPUs by the names that are on this disk.
+
+It has to answer while a person waits for the key, so nothing is asked of a network and no header is read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import click
+from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
+
+from ggbench.errors import GgbenchError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ggbench.catalog.local_files import LocalVariant
+
+_Names: TypeAlias = "Iterable[tuple[str, str]]"
+"""Each with a few words about it, which bash does not show."""
+
+_MOST_RUNS = 50
+_TWINS = "synth:"
+_PATHS = ("/", "./", "../", "~")
+
+
+def offer(command: click.Command) -> None:
+    """Have the parameters of a command, and of those below it, offer names, by what they are called in all of them."""
+    for param in command.params:
+        names = (_ARGUMENTS if isinstance(param, click.Argument) else _OPTIONS).get(param.name or "")
+        if names is not None:
+            param.type = _Named(param.type, names)
+    for part in command.commands.values() if isinstance(command, click.Group) else ():
+        offer(part)
+
+
+class _Named(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
+    """The values of another type, some of which have names to offer."""
+
+    def __init__(self, values: click.ParamType, names: Callable[[click.Context], _Names]) -> None:  # type: ignore[type-arg]
+        self.name, self._values, self._names = values.name, values, names
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Return what the other type makes of it."""
+        return self._values.convert(value, param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the names that begin so and were not given yet, else files; nothing where they cannot be read."""
+        if incomplete.startswith(_PATHS):
+            return [CompletionItem(incomplete, type="file")]
+        given = ctx.params.get(param.name or "") or ()
+        taken = set(map(str, given)) if isinstance(given, tuple) else set()
+        try:
+            found = dict(self._names(ctx))
+        except (GgbenchError, OSError, ValueError):
+            return []
+        items = [
+            CompletionItem(name, help=about)
+            for name, about in found.items()
+            if name.lower().startswith(incomplete.lower()) and name not in taken and _is_word(name)
+        ]
+        return items or [CompletionItem(incomplete, type="file")]
+
+
+def _is_word(name: str) -> bool:
+    """Whether a shell takes it as it is."""
+    return name.isprintable() and not set(name) & set(" '\"\\,;&|<>()$`*?[]{}!#")
+
+
+def _models(_ctx: click.Context) -> Iterator[tuple[str, str]]:
+    from ggbench.catalog.added_places import remembered_servers
+    from ggbench.catalog.models import load_catalog
+
+    catalog = load_catalog()
+    yield from ((model.id, model.title) for model in catalog if model.repo)
+    yield from ((f"{_TWINS}{model.id}", f"twin of {model.title}") for model in catalog)
+    yield from ((repo, "downloaded") for repo, _ in _snapshots())
+    yield from ((url, "server") for url in remembered_servers())
+
+
+def _quants(ctx: click.Context) -> Iterator[tuple[str, str]]:
+    """Those of the model named before, by the names of its files; of a twin or the catalog, those that are listed."""
+    from ggbench.catalog.local_files import local_variants, variants_in
+    from ggbench.catalog.models import load_catalog
+    from ggbench.catalog.reference import CatalogRef, HubRef, PathRef, SynthRef, TwinRef, parse_model
+
+    match parse_model(str(ctx.params.get("model") or "")):
+        case PathRef(path):
+            yield from _of_files(local_variants(path))
+        case CatalogRef(model_id) | SynthRef(model_id):
+            yield from ((quant, "") for quant in load_catalog().model(model_id).quants)
+        case HubRef(repo) | TwinRef(repo):
+            for each, folder in _snapshots():
+                if each == repo:
+                    yield from _of_files(variants_in(folder)[0])
+            model = load_catalog().of_repo(repo)
+            yield from ((quant, "") for quant in (model.quants if model else ()))
+
+
+def _of_files(variants: Sequence[LocalVariant]) -> Iterator[tuple[str, str]]:
+    return ((each.quant, "on this disk") for each in variants if each.quant)
+
+
+def _runs(_ctx: click.Context) -> Iterator[tuple[str, str]]:
+    from ggbench.plain import plain
+    from ggbench.store.numbers import recent_runs
+
+    for run in recent_runs(_MOST_RUNS):
+        yield str(run.run_id), plain(f"{run.kind} {run.model} {run.quant}")
+
+
+def _measured_models(_ctx: click.Context) -> Iterator[tuple[str, str]]:
+    from ggbench.store.numbers import recent_runs
+
+    return ((run.model, "measured") for run in recent_runs(_MOST_RUNS))
+
+
+def _gpus(_ctx: click.Context) -> Iterator[tuple[str, str]]:
+    from ggbench.machine.known_gpus import known_gpus
+
+    return ((gpu.id, gpu.name) for gpu in known_gpus())
+
+
+def _commands(_ctx: click.Context) -> Iterator[tuple[str, str]]:
+    from ggbench.cli.main import COMMANDS
+
+    return iter(COMMANDS.items())
+
+
+def _snapshots() -> Iterator[tuple[str, Path]]:
+    """Repo and folder of what was downloaded."""
+    from ggbench.catalog.model_stores import find_model_stores
+    from ggbench.hub.hf_cache import find_snapshots
+
+    for store in find_model_stores():
+        if store.layout == "hub" and store.finds_repos:
+            yield from find_snapshots(store.root)
+
+
+_ARGUMENTS: dict[str, Callable[[click.Context], _Names]] = {
+    "model": _models,
+    "quants": _quants,
+    "run_id": _runs,
+    "run_ids": _runs,
+    "named": _runs,
+    "topic": _commands,
+}
+_OPTIONS: dict[str, Callable[[click.Context], _Names]] = {"model": _measured_models, "gpu": _gpus}
+
+
+class _Bash(BashComplete):
+    """Bash takes a colon for the end of a word, and replaces only what is after it: `synth:` has to be put together."""
+
+    source_template: ClassVar[str] = BashComplete.source_template.replace(
+        "COMP_CWORD=$COMP_CWORD",
+        'COMP_LINE="$COMP_LINE" COMP_POINT=$COMP_POINT COMP_BREAKS="$COMP_WORDBREAKS"',
+    )
+    _n_fixed = 0
+    """Characters of the word that bash keeps."""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """Return the words before the cursor, and the one at it as far as it was typed."""
+        line = os.environ["COMP_LINE"].encode()[: int(os.environ["COMP_POINT"])].decode(errors="ignore")
+        words = split_arg_string(line)
+        incomplete = "" if not words or line[-1:].isspace() else words.pop()
+        if ":" in os.environ.get("COMP_BREAKS", ":"):
+            self._n_fixed = incomplete.rfind(":") + 1
+        return words[1:], incomplete
+
+    def format_completion(self, item: CompletionItem) -> str:
+        """Return the item without what bash keeps."""
+        return f"{item.type},{item.value[self._n_fixed :]}"
+
+
+add_completion_class(_Bash)

@@ -1,0 +1,100 @@
+"""What `--help` and `ggbench help` show: examples that parse, groups of options, topics within the terminal's width."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from ggbench.cli.documented import DocumentedCommand
+from ggbench.cli.main import COMMANDS, cli
+from ggbench.cli.topics import EXIT_CODES, TOPICS
+from ggbench.errors import ExitCode
+from tests.cli.conftest import Run
+
+_WIDTH = 80
+
+
+def _with_subcommands(name: str) -> Iterator[tuple[str, click.Command]]:
+    """A command, and those below it, by the words that call them."""
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None
+    yield name, found
+    if isinstance(found, click.Group):
+        yield from ((f"{name} {each}", command) for each, command in found.commands.items())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_examples_that_parse(name: str) -> None:
+    """The options and values of an example are those that its command takes; some of a pipe's are of other programs."""
+    for words, command in _with_subcommands(name):
+        lines = [line.partition("| ")[2] or line for line in _examples(command)]
+        assert any(line.startswith(f"ggbench {words}") for line in lines)
+        for line in lines:
+            program, *arguments = shlex.split(line)
+            assert program == "ggbench"
+            _parse(cli, arguments)
+
+
+def _examples(command: click.Command) -> list[str]:
+    """Command lines, those that go on put together; the TUI, which may not know of the command line, has an epilog."""
+    if isinstance(command, DocumentedCommand):
+        return command.examples.replace("\\\n", " ").splitlines()
+    assert command.epilog is not None, command.name
+    return [line.strip() for line in command.epilog.splitlines() if line.startswith("  ")]
+
+
+def _parse(group: click.Group, words: list[str]) -> None:
+    """Parse a line down to its last command, without running anything. Raises ClickException."""
+    found = group.get_command(click.Context(group), words[0])
+    assert found is not None, words
+    if isinstance(found, click.Group) and len(words) > 1 and words[1] in found.commands:
+        _parse(found, words[1:])
+        return
+    found.make_context(words[0], words[1:])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_80_columns(ggbench: Run, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Examples included, which are not wrapped."""
+    monkeypatch.setenv("COLUMNS", str(_WIDTH))
+    for words, _ in _with_subcommands(name):
+        assert [line for line in ggbench(*words.split(), "--help").out.splitlines() if len(line) > _WIDTH] == []
+
+
+def test_options_are_grouped(ggbench: Run) -> None:
+    """A long list has headings, in one order everywhere; a short one has none but its own."""
+    for name in ("bench", "plan", "quality", "maxctx"):
+        text = ggbench(name, "--help").out
+        places = [text.find(f"\n{heading}:\n") for heading in ("Options", "Model and context", "Memory and placement")]
+        assert -1 not in places, name
+        assert places == sorted(places)
+        assert places[1] < text.index(" --n-ubatch") < places[2] < text.index("\n  --memory-limit")
+    assert "Output:" not in ggbench("doctor", "--help").out
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("width", [50, 80])
+def test_topics_are_wrapped_to_the_terminal(
+    ggbench: Run, monkeypatch: pytest.MonkeyPatch, topic: str, width: int
+) -> None:
+    """No line is longer than the terminal is wide, but for words that are; none is wider than 80."""
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((width, 24)))
+    ran = ggbench("help", topic)
+    assert ran.code == 0
+    assert [line for line in ran.out.splitlines() if len(line) > width and len(line.split()) > 2] == []
+
+
+def test_every_exit_code_is_documented() -> None:
+    """In `ggbench help scripts`."""
+    assert {code for code, _ in EXIT_CODES} == set(ExitCode)
+
+
+def test_numbers_are_explained_with_their_origin(ggbench: Run) -> None:
+    """W, B, BPW, intervals and where a number comes from."""
+    words = " ".join(ggbench("help", "numbers").out.split())
+    for said in ("latency(n) = (n - 1) / W + B", "Bits per weight", "95 % interval", "Where a number comes from"):
+        assert said in words

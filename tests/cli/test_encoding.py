@@ -1,0 +1,71 @@
+"""Output where the locale has no UTF-8: real processes, since Python chooses the encoding as it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ggbench.plain import in_ascii
+from ggbench.store.database import Store
+from tests.fakes.measured import put_run, start
+
+ASCII = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+LATIN_1 = {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+C_LOCALE = {"LC_ALL": "C", "LANG": "C", "PYTHONIOENCODING": "", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+"""Without what Python does about it by itself."""
+
+
+def ggbench(environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the command line with these variables."""
+    given = {name: value for name, value in (os.environ | environ).items() if value}
+    return subprocess.run([sys.executable, "-P", "-m", "ggbench", *words], capture_output=True, env=given, check=False)
+
+
+@pytest.fixture
+def stored(home: Path) -> int:
+    """A run whose model has a name that no legacy encoding has."""
+    with Store.open() as store:
+        return put_run(store, start("通义", "q4_k_m"), n_gen=600)
+
+
+@pytest.mark.parametrize("environ", [ASCII, C_LOCALE], ids=["ascii", "C"])
+def test_ascii_has_every_line(stored: int, environ: dict[str, str]) -> None:
+    r"""Bounds as `+-`, frames of plus and minus, and what has no spelling as `\u901a`."""
+    ran = ggbench(environ, "results", "show", str(stored), "--plot")
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert ran.stdout.isascii()
+    assert b"\\u901a\\u4e49" in ran.stdout
+    assert b"+-" in ran.stdout
+
+
+def test_an_encoding_keeps_what_it_has(stored: int) -> None:
+    """Latin-1 has a sign of its own for bounds, and none for a dash."""
+    ran = ggbench(LATIN_1, "results", "show", str(stored))
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert b"\xb1" in ran.stdout
+    assert b"\\u901a\\u4e49" in ran.stdout
+
+
+def test_json_says_the_same_in_ascii(stored: int) -> None:
+    """As JSON escapes it, so that a reader finds every character again."""
+    ran = ggbench(ASCII, "results", "show", str(stored), "--json")
+    assert ran.returncode == 0
+    assert ran.stdout.isascii()
+    assert json.loads(ran.stdout)["model"] == "通义"
+
+
+def test_an_error_is_spelled(home: Path) -> None:
+    """As any other line."""
+    ran = ggbench(ASCII, "decode", "…no-such…")
+    assert (ran.returncode, ran.stdout) == (2, b"")
+    assert ran.stderr.startswith(b"Error: no model named '~no-such~'")
+
+
+def test_a_symbol_is_as_wide_as_its_spelling() -> None:
+    """So that columns stay below each other, but for bounds."""
+    assert in_ascii("108 ±2 │ ✗ ⣿⠀ ▁█ ─") == "108 +-2 | x *  _# -"

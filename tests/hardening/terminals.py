@@ -1,0 +1,43 @@
+"""Terminals of 20 columns and encodings that lack most characters."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from unittest import mock
+
+from tests.hardening.commands import measuring, reading_commands, stopped_commands
+from tests.hardening.trials import Trials
+
+_ENCODINGS = {"UTF-8": "utf-8", "ASCII": "ascii", "Latin-1": "latin-1", "code page 437": "cp437"}
+_WIDTHS = (1, 20, 80)
+_DRAWN = {"compare": ["--plot"], "bench": ["--plot"], "decode": ["--plot"]}
+
+
+def narrow_terminals(model: Path, widths: tuple[int, ...] = _WIDTHS, *, measures: bool = True) -> Trials:
+    """Print with every command, at each width and in each encoding; `measures` runs those that do as well."""
+    row = Trials("narrow terminals and encodings without most characters")
+    reading = {name: [str(model) if word == "MODEL" else word for word in words] for name, words in _reading().items()}
+    for label, encoding in _ENCODINGS.items():
+        for width in widths:
+            with mock.patch.dict(os.environ, {"COLUMNS": str(width)}):
+                for name, words in reading.items():
+                    row.run(f"{name} in {label} of {width} columns", *words, encoding=encoding)
+    for label, encoding in list(_ENCODINGS.items())[1:2] if measures else ():
+        with mock.patch.dict(os.environ, {"COLUMNS": "20"}):
+            for name in stopped_commands():
+                words = [word.replace("3000", "60") for word in measuring(name, model)]
+                row.run(
+                    f"{name} in {label} of 20 columns", *words, *_DRAWN.get(name, ()), encoding=encoding, limit_s=300
+                )
+    return row
+
+
+def _reading() -> dict[str, list[str]]:
+    commands = {name: [name, *words, *_DRAWN.get(name, ())] for name, words in reading_commands().items()}
+    return commands | {
+        "results show": ["results", "show", "1", "--plot"],
+        "results show --json": ["results", "show", "1", "--json"],
+        "no such model": ["decode", "通义—no"],
+        "help": ["--help"],
+    }

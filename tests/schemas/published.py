@@ -1,0 +1,44 @@
+"""Documents of what others published."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from ggbench.catalog.published.rows import METRICS, WITH_ERRORS, LeftOut, PublishedRow, Source, Table
+from tests.schemas.shapes import Fields, Struct, about, by, many, of, sometimes, struct
+
+_CELL = about(float | str | None, "A number, or the word printed in its place, such as `oom`; null is not stated.")
+_PLAIN = " ".join(field.name for field in fields(PublishedRow) if field.name not in (*METRICS, "versions"))
+ROW: Fields = {
+    **of(PublishedRow, _PLAIN),
+    **dict.fromkeys(METRICS, _CELL),
+    **dict.fromkeys([f"{name}_error" for name in WITH_ERRORS], about(float | None, "As printed beside the figure.")),
+    "versions": about(by(str), "Of the software."),
+}
+NEAR = struct(
+    "NearRow",
+    "A published row near to a run.",
+    {"differences": about(many(str), "How its conditions differ from those of the run.")},
+    sometimes(
+        {
+            "ln_ppl_ratio": about(float | None, "Of a quality, as the row has it, or derived from it."),
+            "ln_ppl_ratio_error": float | None,
+        }
+    ),
+    ROW,
+)
+_TABLE = struct("Table", "One table of a document.", of(Table, "name rows versions"), {"remark": str | None})
+SOURCE = struct(
+    "Source",
+    "A document that rows are taken from.",
+    of(Source, "id title rows"),
+    {"tables": many(_TABLE)},
+    of(Source, "remarks"),
+    {"left_out": many(LeftOut)},
+)
+
+
+def documents() -> dict[str, Struct]:
+    """Return the documents by the names in their `schema`."""
+    rows = {"rows": many(struct("Row", "One published row.", ROW)), "sources": many(SOURCE)}
+    return {"published": struct("Document", "Published rows, and the documents that they are from.", rows)}

@@ -1,0 +1,38 @@
+"""A document compared with the schema that the package ships, by jsonschema."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from tests.schemas.files import FOLDER
+
+START = '{\n  "schema": "ggbench.'
+"""How everything begins that a command prints with --json."""
+
+
+def check_document(text: str) -> None:
+    """Raise AssertionError unless it has all the keys of its schema, no others, and values of the right types."""
+    document = json.loads(text)
+    name = document["schema"].removeprefix("ggbench.").removesuffix("/1")
+    errors = [f"{each.json_path}: {each.message[:300]}" for each in _validator(name).iter_errors(document)]
+    assert not errors, "\n".join([document["schema"], *errors[:20]])
+
+
+@functools.cache
+def _validator(name: str) -> Draft202012Validator:
+    return Draft202012Validator(_closed(json.loads((FOLDER / f"{name}.json").read_text())))
+
+
+def _closed(schema: Any) -> Any:  # noqa: ANN401 - JSON
+    """The schema without the allowance for keys that later versions add."""
+    if isinstance(schema, list):
+        return [_closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: _closed(value) for key, value in schema.items()}
+    is_object = schema.get("type") == "object" and isinstance(schema.get("properties"), dict)
+    return closed | {"additionalProperties": False} if is_object else closed

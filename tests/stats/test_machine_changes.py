@@ -1,0 +1,45 @@
+"""What readings say of a machine that did not stay the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from ggbench.records.machine import MachineReading
+from ggbench.stats.machine_changes import machine_changes
+
+S = 1_000_000_000
+GIB = 1 << 30
+
+
+def reading(
+    suspended_s: float | None = 40.0, n_cpus: int | None = 8, quota: float | None = None, total_bytes: int = 16 * GIB
+) -> MachineReading:
+    """A reading of a machine with eight CPUs."""
+    suspended_ns = None if suspended_s is None else round(suspended_s * S)
+    return MachineReading(0, None, 1, total_bytes, suspended_ns=suspended_ns, n_cpus=n_cpus, quota_cpus=quota)
+
+
+@pytest.mark.parametrize(
+    ("readings", "expected"),
+    [
+        ([], ()),
+        ([reading()], ()),
+        ([reading(), reading(40.9)], ()),
+        ([reading(None, None), reading()], ()),
+        ([reading(None, None, total_bytes=GIB), reading(None, None)], ()),
+        ([reading(), reading(102.0), reading(102.0)], ("the machine was suspended for 1:02",)),
+        ([reading(), reading(50), reading(50), reading(60)], ("the machine was suspended for 0:20",)),
+        ([reading(), reading(n_cpus=4), reading()], ("the CPUs that it may use went from 8 to 4",)),
+        ([reading(), reading(quota=1.5)], ("the container's limit of CPUs went from none to 1.50",)),
+        ([reading(quota=4), reading()], ("the container's limit of CPUs went from 4.00 to none",)),
+        ([reading(), reading(total_bytes=8 * GIB)], ("the memory that it may use went from 16.0 GiB to 8.00 GiB",)),
+    ],
+)
+def test_a_change_is_one_line(readings: list[MachineReading], expected: tuple[str, ...]) -> None:
+    """Nothing where nothing changed, or an older ggbench did not read it."""
+    assert machine_changes(readings) == expected
+
+
+def test_every_change_is_named() -> None:
+    """A machine that was suspended in a container whose limits were lowered."""
+    assert len(machine_changes([reading(), reading(100, 4, 2.0, 8 * GIB)])) == 4

@@ -1,0 +1,68 @@
+"""What a wheel and a source distribution hold, as hatchling would build them from this checkout."""
+
+from __future__ import annotations
+
+import fnmatch
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from hatchling.builders.sdist import SdistBuilder
+from hatchling.builders.wheel import WheelBuilder
+
+import ggbench
+
+ROOT = Path(__file__).parent.parent
+DATA = (
+    "ggbench/models.toml",
+    "ggbench/py.typed",
+    "ggbench/catalog/published/data/*.csv",
+    "ggbench/catalog/published/data/sources.toml",
+    "ggbench/machine/gpus.toml",
+    "ggbench/report/pages/page.css",
+    "ggbench/report/pages/page.js",
+    "ggbench/schemas/*.json",
+    "ggbench/schemas/README.md",
+    "ggbench/tui/app.tcss",
+    "ggbench/tui/screens/*.tcss",
+)
+"""What of the package is no Python."""
+
+
+@pytest.fixture(scope="module")
+def wheel() -> frozenset[str]:
+    """The paths in the wheel, but for its metadata."""
+    return frozenset(each.distribution_path for each in WheelBuilder(str(ROOT)).recurse_included_files())
+
+
+def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: frozenset[str]) -> None:
+    """No test, no script, no cache; the catalog is put inside the package."""
+    package = {str(file.relative_to(ROOT)) for file in (ROOT / "ggbench").rglob("*") if file.is_file()}
+    expected = {path for path in package if "__pycache__" not in path} | {"ggbench/models.toml"}
+    assert wheel == expected
+
+
+def test_what_is_no_python_is_data_that_is_read(wheel: frozenset[str]) -> None:
+    """Every kind of data is there, and no other file."""
+    data = {path for path in wheel if not path.endswith(".py")}
+    assert [pattern for pattern in DATA if not fnmatch.filter(data, pattern)] == []
+    assert {path for path in data if not any(fnmatch.fnmatch(path, pattern) for pattern in DATA)} == set()
+
+
+def test_the_source_distribution_builds_and_tests_itself() -> None:
+    """Beside pyproject.toml it has the package, its tests with their data, the scripts and the README's pictures."""
+    files = {each.distribution_path for each in SdistBuilder(str(ROOT)).recurse_included_files()}
+    for needed in ("README.md", "LICENSE", "models.toml", "ggbench/__init__.py", "tests/conftest.py"):
+        assert needed in files
+    assert "scripts/setup" in files and ".readme/pick.svg" in files
+    assert not {
+        path for path in files if path.endswith((".gguf", ".pyc", ".whl")) or path.startswith((".venv", "dist"))
+    }
+
+
+def test_the_version_is_stated_once() -> None:
+    """In the package; the metadata takes it from there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "version" in project["dynamic"] and "version" not in project
+    assert version("ggbench") == ggbench.__version__ == "0.1.0"
