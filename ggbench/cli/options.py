@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
+from ggbench.cli import transformers_options
 from ggbench.cli.documented import GroupedOption, OptionGroup
 from ggbench.cli.output import Output
 from ggbench.cli.placements import parse_overrides, parse_servers, parse_shares
@@ -260,31 +261,6 @@ _SERVER_OPTIONS = (
         metavar="server|client",
     ),
 )
-_CHECKPOINT_OPTIONS = (
-    source_option(
-        "--cache",
-        "KV cache of a checkpoint: grows with each token, or holds the whole context from the start.",
-        click.Choice(["dynamic", "static"]),
-        default="dynamic",
-        metavar="dynamic|static",
-    ),
-    source_option(
-        "--attention",
-        "Attention of a checkpoint: sdpa, eager or flash_attention_2.",
-        click.Choice(["sdpa", "eager", "flash_attention_2"]),
-        default="sdpa",
-        metavar="NAME",
-    ),
-    source_option("--torch-compile", "Compile the decode steps of a checkpoint; needs --cache static.", is_flag=True),
-    source_option(
-        "--device",
-        "Device that a checkpoint is computed on. Default: the first CUDA GPU, else the CPU.",
-        click.Choice(["auto", "cpu", "cuda"]),
-        default="auto",
-        metavar="cpu|cuda",
-    ),
-    source_option("--trust-remote-code", "Run Python code that comes with a checkpoint. Read it first.", is_flag=True),
-)
 _BANDWIDTH = memory_option(
     "--bandwidth",
     "Memory bandwidth that the limit is computed from, e.g. 1008GB/s. Default: measured.",
@@ -373,10 +349,7 @@ def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own ty
 
 
 _checkpoint_options = as_record(
-    "checkpoint",
-    TransformersSetup,
-    ["cache", "attention", "torch_compile", "device", "trust_remote_code"],
-    *_CHECKPOINT_OPTIONS,
+    "checkpoint", TransformersSetup, transformers_options.NAMES, *transformers_options.OPTIONS
 )
 _server_options = as_record("server", _server, ["api_key_env", "clock"], *_SERVER_OPTIONS)
 

@@ -7,10 +7,9 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from ggbench.cli.main import main
 from ggbench.errors import ExitCode
+from tests.cli.conftest import Run
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
 
 
@@ -38,12 +37,6 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return found
 
 
-def _refused(*words: str) -> tuple[int, str]:
-    result = CliRunner().invoke(main, words)
-    assert "Traceback" not in result.output
-    return result.exit_code, result.stderr
-
-
 @pytest.mark.parametrize(
     ("options", "line"),
     [
@@ -54,62 +47,66 @@ def _refused(*words: str) -> tuple[int, str]:
         (["-c", "10"], "n_ctx 10 does not hold the 525 tokens of this run"),
     ],
 )
-def test_options_that_do_not_go_with_a_checkpoint_are_named(folder: Path, options: list[str], line: str) -> None:
+def test_options_that_do_not_go_with_a_checkpoint_are_named(
+    ggbench: Run, folder: Path, options: list[str], line: str
+) -> None:
     """Before anything is loaded."""
-    code, text = _refused("decode", f"tf:{folder}", "-n", "500", *options)
-    assert code == ExitCode.USAGE
-    assert line in text
+    ran = ggbench("decode", f"tf:{folder}", "-n", "500", *options)
+    assert ran.code == ExitCode.USAGE
+    assert line in ran.err
 
 
-def test_options_of_a_checkpoint_do_not_go_with_a_gguf(tmp_path: Path) -> None:
+def test_options_of_a_checkpoint_do_not_go_with_a_gguf(ggbench: Run, tmp_path: Path) -> None:
     """Nor with a catalog model, a twin or a server."""
-    code, text = _refused("decode", "synth:qwen1.5-0.5b", "q4_0", "--cache", "static", "--trust-remote-code")
-    assert code == ExitCode.USAGE
-    assert "--cache, --trust-remote-code are for a checkpoint, and synth:qwen1.5-0.5b is none" in text
+    ran = ggbench("decode", "synth:qwen1.5-0.5b", "q4_0", "--cache", "static", "--trust-remote-code")
+    assert ran.code == ExitCode.USAGE
+    assert "--cache, --trust-remote-code are for a checkpoint, and synth:qwen1.5-0.5b is none" in ran.err
 
 
 @pytest.mark.parametrize("command", ["quality", "tune"])
-def test_what_needs_a_gguf_says_so(folder: Path, command: str) -> None:
+def test_what_needs_a_gguf_says_so(ggbench: Run, folder: Path, command: str) -> None:
     """One line with the reason, and one with the commands that take a checkpoint."""
-    code, text = _refused(command, f"tf:{folder}", "bf16")
-    assert code == ExitCode.USAGE
-    assert f"{command} needs a GGUF" in text
-    assert "decode, prefill, speed, bench and maxctx measure checkpoints" in text
+    ran = ggbench(command, f"tf:{folder}", "bf16")
+    assert ran.code == ExitCode.USAGE
+    assert f"{command} needs a GGUF" in ran.err
+    assert "decode, prefill, speed, bench and maxctx measure checkpoints" in ran.err
 
 
-def test_missing_packages_are_named_before_anything_is_loaded(folder: Path, packages: dict[str, str]) -> None:
+def test_missing_packages_are_named_before_anything_is_loaded(
+    ggbench: Run, folder: Path, packages: dict[str, str]
+) -> None:
     """With the command that installs them; a server or a GGUF is measured without."""
     del packages["torch"]
     packages["transformers"] = "4.57.1"
-    code, text = _refused("decode", f"tf:{folder}", "-n", "500")
-    assert code == ExitCode.ENGINE_FAILED
-    assert "torch, transformers 4.57.1 (5.0 or later)" in text
-    assert "pip install 'ggbench[transformers]'" in text
+    ran = ggbench("decode", f"tf:{folder}", "-n", "500")
+    assert ran.code == ExitCode.ENGINE_FAILED
+    assert "torch, transformers 4.57.1 (5.0 or later)" in ran.err
+    assert "pip install 'ggbench[transformers]'" in ran.err
 
 
-def test_a_method_has_packages_of_its_own(folder: Path) -> None:
+def test_a_method_has_packages_of_its_own(ggbench: Run, folder: Path) -> None:
     """They are in extras of their own."""
-    code, text = _refused("decode", f"tf:{folder}", "nf4", "-n", "500")
-    assert code == ExitCode.ENGINE_FAILED
-    assert "nf4 of a checkpoint needs packages that are not here: bitsandbytes" in text
-    assert "ggbench[transformers,bitsandbytes]" in text
+    ran = ggbench("decode", f"tf:{folder}", "nf4", "-n", "500")
+    assert ran.code == ExitCode.ENGINE_FAILED
+    assert "nf4 of a checkpoint needs packages that are not here: bitsandbytes" in ran.err
+    assert "ggbench[transformers,bitsandbytes]" in ran.err
 
 
-def test_code_of_a_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
+def test_code_of_a_checkpoint_is_refused_by_name(ggbench: Run, tmp_path: Path) -> None:
     """Unless it is trusted; nothing of it is imported to find out."""
     folder = tmp_path / "own"
     folder.mkdir()
     code_of = {"auto_map": {"AutoModelForCausalLM": "modeling_own.OwnModel"}}
     (folder / "config.json").write_text(json.dumps({**QWEN2_TINY, **code_of}))
-    code, text = _refused("decode", f"tf:{folder}", "-n", "500")
-    assert code == ExitCode.BAD_FILE
-    assert "modeling_own.py" in text
-    assert "--trust-remote-code" in text
+    ran = ggbench("decode", f"tf:{folder}", "-n", "500")
+    assert ran.code == ExitCode.BAD_FILE
+    assert "modeling_own.py" in ran.err
+    assert "--trust-remote-code" in ran.err
 
 
-def test_a_checkpoint_of_another_method_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_method_is_refused(ggbench: Run, tmp_path: Path) -> None:
     """What it is stored as is in the line."""
     folder = write_checkpoint(tmp_path / "gptq", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4")
-    code, text = _refused("decode", f"tf:{folder}", "bf16", "-n", "500")
-    assert code == ExitCode.USAGE
-    assert "is stored as gptq-int4, and bf16 was asked for" in text
+    ran = ggbench("decode", f"tf:{folder}", "bf16", "-n", "500")
+    assert ran.code == ExitCode.USAGE
+    assert "is stored as gptq-int4, and bf16 was asked for" in ran.err

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,13 +100,9 @@ def test_a_cache_beyond_the_limit_is_out_of_memory_and_the_worker_goes_on(
     ending = _open(engine, folder, limited)[-1]
     assert isinstance(ending, OutOfMemory) and ending.alive
     assert ending.stage == "context" and (ending.missing_bytes or 0) > 0
-    smaller = _open(engine, folder, TransformersSetup(**{**_fields(limited), "n_ctx": 512}))
+    smaller = _open(engine, folder, replace(limited, n_ctx=512))
     assert smaller[-1] == Completed()
     assert not any(isinstance(event, Ready) for event in smaller)
-
-
-def _fields(setup: TransformersSetup) -> dict[str, object]:
-    return {name: getattr(setup, name) for name in TransformersSetup.__dataclass_fields__}
 
 
 def test_weights_beyond_the_limit_are_out_of_memory_in_the_load(tmp_path: Path, engine: TransformersEngine) -> None:

@@ -56,13 +56,13 @@ def test_a_decode_is_stored_and_read_back_with_its_setup(target: Target, store: 
     """As any other run: the fit, the limit by the types of its cache, the memory, and a command that repeats it."""
     rig, workers = fake_rig(store)
     setup = target.setup(TransformersSetup(cache="static"))
-    run = _run(rig, Job(DECODE, target, setup, DecodeSettings(300)))
+    run = _run(rig, Job(DECODE, target, setup, DecodeSettings(2000)))
     assert run.outcome is Outcome.COMPLETED
     assert isinstance(run.result, DecodeResult) and run.result.fit is not None and run.result.limit is not None
     assert run.result.fit.b_ms == pytest.approx(10, rel=0.05)
     assert run.subject.kv_bytes_per_token == 2 * 2 * 2 * 64 * 2  # layers, K and V, heads, head size, bytes
-    assert run.memory.n_ctx == 325 and run.memory.kv_bytes == 325 * 1024
-    assert run.head.command.endswith(" bf16 -n 300 --cache static --threads 2")
+    assert run.memory.n_ctx == 2025 and run.memory.kv_bytes == 2025 * 1024
+    assert run.head.command.endswith(" bf16 -n 2000 --cache static --threads 2")
     assert isinstance(workers[0].requests[0], protocol.LoadCheckpoint)
     assert run.run_id is not None
     assert read_run(store, store.load_run(run.run_id)).head.setup == setup.with_threads(2)
