@@ -119,7 +119,18 @@ def _decode_words(
     asked: argparse.Namespace, servers: tuple[str, str], speeds: Sequence[DeviceSpeed], n_layers: tuple[int, ...]
 ) -> list[object]:
     setup = split_setup(LlamaSetup(rpc_servers=servers), speeds, ClusterSplit(n_layers=n_layers, b_ms=0, at_n_ctx_ms=0))
-    words: list[object] = [asked.model, asked.quant, "-t", 1, "-c", N_CTX, "-n", N_CTX - 2 * N_PROMPT, "--bandwidth", "20GB/s"]
+    words: list[object] = [
+        asked.model,
+        asked.quant,
+        "-t",
+        1,
+        "-c",
+        N_CTX,
+        "-n",
+        N_CTX - 2 * N_PROMPT,
+        "--bandwidth",
+        "20GB/s",
+    ]
     if setup.rpc_servers:
         words += ["--rpc", ",".join(setup.rpc_servers)]
     if setup.tensor_split:

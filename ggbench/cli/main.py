@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ggbench import __version__
-from ggbench.cli.encoding import spell_missing
+from ggbench.cli.standard_streams import open_closed, spell_missing
 from ggbench.cli.interrupts import discard_output, stoppable
 from ggbench.cli.topics import TOPICS
 from ggbench.engine.address_space import limit_bytes
@@ -129,6 +129,7 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
+    open_closed()
     spell_missing()
     with stoppable():
         try:
@@ -189,7 +190,10 @@ def _run(args: list[str] | None) -> int:
         if os.environ.get("GGBENCH_DEBUG"):
             raise
         if isinstance(error, FileNotFoundError) and _NO_TEMPORARY in str(error):
-            what, hint = "no folder for temporary files can be written", "free some space, or set TMPDIR to another disk"
+            what, hint = (
+                "no folder for temporary files can be written",
+                "free some space, or set TMPDIR to another disk",
+            )
             return _fail(what, hint, ExitCode.DOES_NOT_FIT)
         if _lacks_memory(error):
             hint = "close other programs; where the shell limits memory, raise it: ulimit -v unlimited"
