@@ -82,7 +82,8 @@ def main() -> int:
             note = f"the plan's, without {left_out or 'none'}; {'the fastest' if is_good else 'not the fastest ✗'}"
             print(
                 f"| {delay_ms:g} ms | {', '.join(map(str, each.n_layers))} | {each.expected_ms:.1f} ms "
-                f"| {each.measured_ms:.1f} ms | {each.ratio:.2f}{'' if is_near else ' ✗'} | {note if each.is_planned else ''} |",
+                f"| {each.measured_ms:.1f} ms | {each.ratio:.2f}{'' if is_near else ' ✗'} "
+                f"| {note if each.is_planned else ''} |",
                 flush=True,
             )
     return 0 if is_right else 1
