@@ -45,7 +45,7 @@ def shorten_middle(text: str, width: int) -> str:
 
 
 def shorten_alike(texts: Sequence[str], width: int) -> tuple[str, ...]:
-    """Return plain texts of at most `width` characters, long ones cut at the one place that keeps most of them apart."""
+    """Return plain texts of at most `width` characters, long ones cut at the place that keeps most of them apart."""
     whole = [plain(text[:4096]) for text in texts]
     cut = {text for text in whole if len(text) > width}
 

@@ -82,7 +82,8 @@ def main() -> int:
             note = f"the plan's, without {left_out or 'none'}; {'the fastest' if is_good else 'not the fastest ✗'}"
             print(
                 f"| {delay_ms:g} ms | {', '.join(map(str, each.n_layers))} | {each.expected_ms:.1f} ms "
-                f"| {each.measured_ms:.1f} ms | {each.ratio:.2f}{'' if is_near else ' ✗'} | {note if each.is_planned else ''} |",
+                f"| {each.measured_ms:.1f} ms | {each.ratio:.2f}{'' if is_near else ' ✗'} "
+                f"| {note if each.is_planned else ''} |",
                 flush=True,
             )
     return 0 if is_right else 1
@@ -119,7 +120,18 @@ def _decode_words(
     asked: argparse.Namespace, servers: tuple[str, str], speeds: Sequence[DeviceSpeed], n_layers: tuple[int, ...]
 ) -> list[object]:
     setup = split_setup(LlamaSetup(rpc_servers=servers), speeds, ClusterSplit(n_layers=n_layers, b_ms=0, at_n_ctx_ms=0))
-    words: list[object] = [asked.model, asked.quant, "-t", 1, "-c", N_CTX, "-n", N_CTX - 2 * N_PROMPT, "--bandwidth", "20GB/s"]
+    words: list[object] = [
+        asked.model,
+        asked.quant,
+        "-t",
+        1,
+        "-c",
+        N_CTX,
+        "-n",
+        N_CTX - 2 * N_PROMPT,
+        "--bandwidth",
+        "20GB/s",
+    ]
     if setup.rpc_servers:
         words += ["--rpc", ",".join(setup.rpc_servers)]
     if setup.tensor_split:

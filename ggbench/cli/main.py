@@ -189,7 +189,10 @@ def _run(args: list[str] | None) -> int:
         if os.environ.get("GGBENCH_DEBUG"):
             raise
         if isinstance(error, FileNotFoundError) and _NO_TEMPORARY in str(error):
-            what, hint = "no folder for temporary files can be written", "free some space, or set TMPDIR to another disk"
+            what, hint = (
+                "no folder for temporary files can be written",
+                "free some space, or set TMPDIR to another disk",
+            )
             return _fail(what, hint, ExitCode.DOES_NOT_FIT)
         if _lacks_memory(error):
             hint = "close other programs; where the shell limits memory, raise it: ulimit -v unlimited"

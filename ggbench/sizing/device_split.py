@@ -41,7 +41,9 @@ def device_memories(setup: LlamaSetup) -> tuple[DeviceMemory, ...]:
         found.append(DeviceMemory(f"CUDA{number}", "", free_bytes or 0))
     if len(setup.tensor_split) > len(found):
         shares, names = len(setup.tensor_split), ", ".join(device.device for device in found)
-        raise UsageError(f"a split into {shares} shares for {counted(len(found), 'device')}", f"give a share for each of {names}")
+        raise UsageError(
+            f"a split into {shares} shares for {counted(len(found), 'device')}", f"give a share for each of {names}"
+        )
     return tuple(found)
 
 

@@ -69,7 +69,11 @@ def test_a_folder_is_planned_and_inspected(ggbench: Run, tmp_path: Path) -> None
     found = ggbench("inspect", folder, "--json", "--tensors").json
     for key in ("quant", "bpw", "n_params", "weight_bytes", "file_bytes"):
         assert row[key] == found[key], key
-    assert (found["quant"], found["gguf_version"], found["transformers_class"]) == ("gptq-int4", None, "Qwen2ForCausalLM")
+    assert (found["quant"], found["gguf_version"], found["transformers_class"]) == (
+        "gptq-int4",
+        None,
+        "Qwen2ForCausalLM",
+    )
     assert found["tensors"][1]["name"] == "model.layers.0.self_attn.q_proj.qweight"
     assert [each["quant"] for each in found["methods"]] == ["gptq-int4"]
     assert sum(each["n_bytes"] for each in found["tensors"]) == found["weight_bytes"]
@@ -89,8 +93,9 @@ def test_a_method_that_does_not_go_is_a_row_with_its_reason(ggbench: Run, tmp_pa
     """Rows of 192 are not whole groups of 128; what goes is planned all the same."""
     folder = tmp_path / "narrow"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({**QWEN2_TINY, "hidden_size": 192, "num_attention_heads": 3,
-                                                    "num_key_value_heads": 3}))
+    (folder / "config.json").write_text(
+        json.dumps({**QWEN2_TINY, "hidden_size": 192, "num_attention_heads": 3, "num_key_value_heads": 3})
+    )
     ran = ggbench("plan", f"tf:{folder}", "nf4", "gptq-int4", *CARD, "--json")
     nf4, gptq = ran.json["rows"]
     assert ran.code == 0

@@ -99,7 +99,10 @@ SEARCH: Fields = {
             "Probe",
             "One n_ctx that was tried.",
             of(Probe, without="reason device"),
-            {"reason": str | None, "device": about(str | None, "Of another machine that ran out; null where none did.")},
+            {
+                "reason": str | None,
+                "device": about(str | None, "Of another machine that ran out; null where none did."),
+            },
         )
     ),
     **of(ContextResult, "warnings"),
