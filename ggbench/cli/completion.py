@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _Names: TypeAlias = "Iterable[tuple[str, str]]"
 """Each with a few words about it, which bash does not show."""
 
-_MOST_RUNS = 50
+_MOST_RUNS = 500
 _TWINS = "synth:"
 _PATHS = ("/", "./", "../", "~")
 
