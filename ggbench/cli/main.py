@@ -15,8 +15,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from ggbench import __version__
-from ggbench.cli.standard_streams import open_closed, spell_missing
 from ggbench.cli.interrupts import discard_output, stoppable
+from ggbench.cli.standard_streams import open_closed, spell_missing
 from ggbench.cli.topics import TOPICS
 from ggbench.engine.address_space import limit_bytes
 from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
