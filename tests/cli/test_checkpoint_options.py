@@ -47,7 +47,9 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         (["-c", "10"], "n_ctx 10 does not hold the 525 tokens of this run"),
     ],
 )
-def test_options_that_do_not_go_with_a_checkpoint_are_named(ggbench: Run, folder: Path, options: list[str], line: str) -> None:
+def test_options_that_do_not_go_with_a_checkpoint_are_named(
+    ggbench: Run, folder: Path, options: list[str], line: str
+) -> None:
     """Before anything is loaded."""
     ran = ggbench("decode", f"tf:{folder}", "-n", "500", *options)
     assert ran.code == ExitCode.USAGE
@@ -70,7 +72,9 @@ def test_what_needs_a_gguf_says_so(ggbench: Run, folder: Path, command: str) -> 
     assert "decode, prefill, speed, bench and maxctx measure checkpoints" in ran.err
 
 
-def test_missing_packages_are_named_before_anything_is_loaded(ggbench: Run, folder: Path, packages: dict[str, str]) -> None:
+def test_missing_packages_are_named_before_anything_is_loaded(
+    ggbench: Run, folder: Path, packages: dict[str, str]
+) -> None:
     """With the command that installs them; a server or a GGUF is measured without."""
     del packages["torch"]
     packages["transformers"] = "4.57.1"
