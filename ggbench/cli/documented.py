@@ -37,6 +37,10 @@ class GroupedOption(click.Option):
         self.group = group
 
 
+_NAMES = "ggbench help names: what MODEL and QUANT may be."
+"""Ends the text of every command that takes a model."""
+
+
 def write_paragraphs(formatter: click.HelpFormatter, text: str) -> None:
     """Write paragraphs, wrapped between words only: `--base-logits` stays on one line."""
     for number, paragraph in enumerate(inspect.cleandoc(text).split("\n\n")):
@@ -84,6 +88,9 @@ class DocumentedCommand(click.Command):
         formatter.write_paragraph()
         with formatter.indentation():
             write_paragraphs(formatter, self.help or "")
+            if any(isinstance(param, click.Argument) and param.name == "model" for param in self.params):
+                formatter.write_paragraph()
+                write_paragraphs(formatter, _NAMES)
         if self.examples:
             with formatter.section("Examples"):
                 formatter.write(textwrap.indent(self.examples, " " * formatter.current_indent) + "\n")

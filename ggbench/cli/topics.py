@@ -94,6 +94,8 @@ def _names() -> Sequence[Section]:
                 ("qwen2.5-7b", "A model of the catalog, by its id: its files are its repo's. See ggbench models."),
                 ("synth:qwen2.5-7b", "Twins of a catalog model, made here without a network."),
                 ("twin:org/name", "Twins of published files, from their real headers."),
+                ("tf:org/name, tf:FOLDER", "A checkpoint of Transformers: config.json and safetensors."),
+                ("synth-tf:qwen2.5-7b", "A checkpoint of a catalog model, made here with random weights."),
                 ("http://127.0.0.1:8080", "A server, with or without /v1; QUANT is the name of one of its models."),
             ),
         ),
@@ -201,8 +203,8 @@ def _scripts() -> Sequence[Section]:
             stderr empty unless something fails; NO_COLOR is heeded. An error is one line saying what and one saying
             what to do; GGBENCH_DEBUG=1 shows the traceback.
 
-            JSON field names keep their meaning once shipped. n_batch and n_ubatch of a row are what llama.cpp made of
-            them; `config` has what was asked for.
+            JSON field names keep their meaning once shipped; the package's folder schemas has a schema of each document.
+            n_batch and n_ubatch of a row are what llama.cpp made of them; `config` has what was asked for.
             """,
         ),
         Section("Exit codes", rows=tuple((str(int(code)), text) for code, text in EXIT_CODES)),
@@ -232,7 +234,10 @@ def _scripts() -> Sequence[Section]:
         ),
         Section(
             "Shell completion",
-            "Add the line of your shell to its start-up file:",
+            """
+            Tab completes commands, options, models (of the catalog, downloaded, or servers that were added), their
+            quants, the numbers of runs, and GPUs. Add the line of your shell to its start-up file:
+            """,
             (
                 ("bash", 'eval "$(_GGBENCH_COMPLETE=bash_source ggbench)"  in ~/.bashrc'),
                 ("zsh", 'eval "$(_GGBENCH_COMPLETE=zsh_source ggbench)"  in ~/.zshrc'),
