@@ -22,14 +22,15 @@ from ggbench.records.setup import Setup, TransformersSetup
 
 SETUP = TransformersSetup
 
-_COMMAND = (sys.executable, "-P", "-m", "ggbench.engine.transformers_worker")
+COMMAND = (sys.executable, "-P", "-m", "ggbench.engine.transformers_worker")
+"""Of the worker, without the number of its pipe."""
 
 
 def launch(
     cancel: threading.Event, *, timeout_s: float = DEFAULT_TIMEOUT_S, hold: threading.Event | None = None
 ) -> TransformersEngine:
     """Return an engine whose worker ends when `cancel` is set, and waits between two steps while `hold` is."""
-    return TransformersEngine(lambda: WorkerProcess(cancel, timeout_s, _COMMAND, hold))
+    return TransformersEngine(lambda: WorkerProcess(cancel, timeout_s, COMMAND, hold))
 
 
 class TransformersEngine:

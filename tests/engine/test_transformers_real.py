@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import signal
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,8 @@ from ggbench.checkpoint.storage import METHODS
 from ggbench.engine.contract import Source
 from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
 from ggbench.engine.events import Allocated, ContextProven, Event, Opened, PromptRead, Ready, Steps
-from ggbench.engine.transformers import TransformersEngine, launch
+from ggbench.engine.process import WorkerProcess
+from ggbench.engine.transformers import COMMAND, TransformersEngine
 from ggbench.engine.workloads.batched_decode import BatchedDecode
 from ggbench.engine.workloads.decode import Decode
 from ggbench.engine.workloads.prefill import Prefill
@@ -42,8 +42,8 @@ def _folder(tmp_path: Path, values: Mapping[str, object]) -> Path:
 
 @pytest.fixture
 def engine() -> Iterator[TransformersEngine]:
-    """One that is ended after the test."""
-    engine = launch(threading.Event(), timeout_s=240)
+    """One that is ended after the test, and asks for no package of a method, so that its worker has to refuse."""
+    engine = TransformersEngine(lambda: WorkerProcess(None, 240, COMMAND), lambda method: None)
     yield engine
     engine.close()
 
