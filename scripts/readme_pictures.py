@@ -69,7 +69,7 @@ async def _compare(app: GgbenchApp, pilot: Pilot[None]) -> None:
     await pilot.press("3")
     await _until(app, lambda words: "q8_0" in words)
     await pilot.press("end", "up", "space", "space", "c")
-    await _until(app, lambda words: "★" in words)
+    await _until(app, lambda words: "is better" in words)
     _take(app, "compare")
 
 

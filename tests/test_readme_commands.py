@@ -82,13 +82,30 @@ def _assert_has_shape(printed: list[str], shown: list[str]) -> None:
             assert found is not None, f"{text!r} is not in:\n" + "\n".join(printed)
 
 
-@pytest.mark.timeout(300)
-def test_what_is_measured_has_the_shape_that_is_shown(home: Path) -> None:
-    """bench, compare, report, maxctx and forecast, in the order of the README."""
+@pytest.fixture
+def small_models(home: Path) -> None:
+    """Small models under the names of the README's."""
     config = home / "config" / "ggbench" / "models.toml"
     config.parent.mkdir(parents=True)
     small = [("qwen1.5-0.5b", 12), ("qwen1.5-7b", 4)]
     config.write_text("".join(_SMALL.format(id=model, n_layer=n_layer) for model, n_layer in small))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("small_models")
+def test_the_demo_shows_the_whole_way() -> None:
+    """Plan, pick, twins and their decode, compare, each with its command line; then what to type next."""
+    printed = _run("ggbench demo -n 250")
+    steps = [line.split()[2] for line in printed if line.startswith("$ ggbench ")]
+    assert steps == ["plan", "pick", "bench", "compare"]
+    assert any(line.startswith("Run q") for line in printed)
+    assert printed.index("What to type next:") > len(printed) / 2
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("small_models")
+def test_what_is_measured_has_the_shape_that_is_shown(home: Path) -> None:
+    """bench, compare, report, maxctx and forecast, in the order of the README."""
     shown = _shown()
     measured = {line: text for line, text in shown.items() if line not in {each.line for each in SHOWN.values()}}
     for command in ("bench", "compare", "report", "maxctx", "forecast"):

@@ -31,10 +31,15 @@ from ggbench.report.glossary import DECODE
     is_flag=True,
 )
 @option("--plot", "Plot the latencies in the terminal.", is_flag=True)
-@option("--format text_format", "", click.Choice(["table", "csv", "md"]), default="table")
+@option(
+    "--format text_format",
+    "Print the table as text, CSV or Markdown.",
+    click.Choice(["table", "csv", "md"]),
+    default="table",
+)
 @against_option
 @tuned_option
-@measuring_options(many=True, servers=True)
+@measuring_options(many=True, servers=True, checkpoints=True)
 def command(
     n_gen: int, repeat: int, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: Asked
 ) -> None:

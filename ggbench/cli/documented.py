@@ -22,6 +22,8 @@ class OptionGroup(enum.Enum):
     """How llama.cpp loads a model and computes with it."""
     MEMORY = "Memory and placement"
     """What is there to fill, and what goes where."""
+    CHECKPOINT = "Checkpoints of Transformers"
+    """How a checkpoint is loaded and computed with, beside what it shares with a GGUF."""
     SOURCE = "Downloads and servers"
     """Where the model comes from."""
     OUTPUT = "Output"
@@ -33,6 +35,10 @@ class GroupedOption(click.Option):
     def __init__(self, *args: Any, group: OptionGroup = OptionGroup.OWN, **kwargs: Any) -> None:  # noqa: ANN401 - click's own
         super().__init__(*args, **kwargs)
         self.group = group
+
+
+_NAMES = "ggbench help names: what MODEL and QUANT may be."
+"""Ends the text of every command that takes a model."""
 
 
 def write_paragraphs(formatter: click.HelpFormatter, text: str) -> None:
@@ -82,6 +88,9 @@ class DocumentedCommand(click.Command):
         formatter.write_paragraph()
         with formatter.indentation():
             write_paragraphs(formatter, self.help or "")
+            if any(isinstance(param, click.Argument) and param.name == "model" for param in self.params):
+                formatter.write_paragraph()
+                write_paragraphs(formatter, _NAMES)
         if self.examples:
             with formatter.section("Examples"):
                 formatter.write(textwrap.indent(self.examples, " " * formatter.current_indent) + "\n")

@@ -94,6 +94,8 @@ def _names() -> Sequence[Section]:
                 ("qwen2.5-7b", "A model of the catalog, by its id: its files are its repo's. See ggbench models."),
                 ("synth:qwen2.5-7b", "Twins of a catalog model, made here without a network."),
                 ("twin:org/name", "Twins of published files, from their real headers."),
+                ("tf:org/name, tf:FOLDER", "A checkpoint of Transformers: config.json and safetensors."),
+                ("synth-tf:qwen2.5-7b", "A checkpoint of a catalog model, made here with random weights."),
                 ("http://127.0.0.1:8080", "A server, with or without /v1; QUANT is the name of one of its models."),
             ),
         ),

@@ -77,9 +77,12 @@ class Planner:
             if not self._is_closed:
                 rows = plan(ordered, PlanRequest(budget, setup), self._allocator_for(budget, setup))
                 known = known_here([variant.file for variant in ordered], setup, budget)
-                for variant, row, speed in zip(ordered, rows, known, strict=True):
-                    (expected,) = with_expected([row], [speed])
-                    yield PlannedQuant(variant.selector or variant.quant, expected)
+                try:
+                    for variant, row, speed in zip(ordered, rows, known, strict=True):
+                        (expected,) = with_expected([row], [speed])
+                        yield PlannedQuant(variant.selector or variant.quant, expected)
+                finally:
+                    self._leave_servers(setup)
 
     def pick(self, model: str, quants: Sequence[str], request: PickRequest, store: Store) -> Pick:
         """Choose what to run of a model; headers are cached as in `rows`.
@@ -93,7 +96,10 @@ class Planner:
         with self._lock:
             if self._is_closed:
                 raise GgbenchError("ggbench is closing", "start it again to pick")
-            return choose(models, request, self._allocator_for(request.budget, request.setup), store)
+            try:
+                return choose(models, request, self._allocator_for(request.budget, request.setup), store)
+            finally:
+                self._leave_servers(request.setup)
 
     def forget(self) -> None:
         """Drop the cached headers and listings."""
@@ -122,6 +128,11 @@ class Planner:
             self._allocator = DryAllocator(self._start(), loaded)
             self._allocates_for = loaded
         return self._allocator
+
+    def _leave_servers(self, setup: LlamaSetup) -> None:
+        """End a worker that uses RPC servers, which answer nobody else meanwhile."""
+        if setup.rpc_servers:
+            self._end_worker()
 
     def _end_worker(self) -> None:
         if self._allocator is not None:
