@@ -31,7 +31,12 @@ from ggbench.report.glossary import DECODE
     is_flag=True,
 )
 @option("--plot", "Plot the latencies in the terminal.", is_flag=True)
-@option("--format text_format", "Print the table as text, CSV or Markdown.", click.Choice(["table", "csv", "md"]), default="table")
+@option(
+    "--format text_format",
+    "Print the table as text, CSV or Markdown.",
+    click.Choice(["table", "csv", "md"]),
+    default="table",
+)
 @against_option
 @tuned_option
 @measuring_options(many=True, servers=True)
